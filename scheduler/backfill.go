@@ -13,7 +13,7 @@ type Backfill struct {
 	Number   int64     `json:"number"` // Tick.Backfill of its executions
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
-	Ticks    int       `json:"ticks"` // of the range, when the first node saw the request; 0 until then
+	Ticks    int       `json:"ticks"` // have begun or will begin; 0 until a node has seen the request
 	Done     int       `json:"done"`
 	Failed   int       `json:"failed"`
 	Lost     int       `json:"lost"`
@@ -30,7 +30,8 @@ type Backfill struct {
 // Due ticks, starts and triggers go first, so a job whose ticks take all its time has no time for a backfill. A tick that comes during an execution of the backfill waits for the end of
 // that execution, also with OverlapSkip. Missed ticks of the range that wait are left to the backfill. A backfill goes
 // on while the job is paused. A failed tick is not repeated, except by Retry. StartDeadline and OverlapCancel do not
-// concern a backfill. If the spec changes, the rest of the range has the ticks of the new spec.
+// concern a backfill. If the spec changes, the rest of the range has the ticks of the new spec, 10,000 ticks of the backfill
+// at most.
 //
 // Backfill works like Trigger: on any Scheduler with the same store and Config.Scope. If no node that has the job is up,
 // the backfill waits. Entry.Backfill shows how far the backfill has come, and a node reports EventBackfilled at the end.

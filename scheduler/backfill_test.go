@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,6 +234,51 @@ func TestBackfillOfMissedTicks(t *testing.T) {
 		wantNil(t, "Entry", err)
 		if e.Counts.Missed != 0 || e.Backfill.Ticks != 6 {
 			t.Errorf("%+v, backfill %+v", e.Counts, e.Backfill)
+		}
+	})
+}
+
+// A new spec gives the rest of the range more ticks than a backfill may have.
+func TestBackfillUnderAnotherSpec(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 1h", r.fn(n, 40*sec))
+		n.start()
+		until(start, 10*min)
+		_, err := n.Backfill(c.Context(), "job", start.Add(-10*hour), start)
+		wantNil(t, "Backfill", err)
+		until(start, 12*min)
+		wantNil(t, "SetSpec", n.SetSpec("job", "@every 2h")) // during the fourth execution
+		until(start, 12*min+50*sec)
+		see := func(ticks, done int, ended bool) {
+			t.Helper()
+			e, err := n.Entry(c.Context(), "job")
+			wantNil(t, "Entry", err)
+			if b := e.Backfill; b.Ticks != ticks || b.Done != done || b.Ended.IsZero() == ended {
+				t.Errorf("backfill %+v, want %d of %d ticks done", b, done, ticks)
+			}
+		}
+		see(8, 4, false)
+		until(start, 13*min)
+		wantNil(t, "Func", n.Func("job", "@every 1s", func(ctx context.Context) error {
+			r.note(ctx, n)
+			return nil
+		}, scheduler.Replace(), scheduler.CatchUpNone(), scheduler.OverlapSkip()))
+		until(start, 14*min)
+		if e, err := n.Entry(c.Context(), "job"); err != nil || e.Backfill.Ticks != 10_000 {
+			t.Errorf("backfill %+v, %v", e.Backfill, err)
+		}
+		until(start, 16*min)
+		see(10_000, 10_000, true)
+		ended := c.events.of(scheduler.EventBackfilled)
+		if len(ended) != 1 || ended[0].Count != 10_000 || ended[0].Err == nil || !strings.Contains(ended[0].Err.Error(), "are not executed") {
+			t.Errorf("events %+v", ended)
+		}
+		if n := len(r.backfilled(start)); n != 10_000 {
+			t.Errorf("%d ticks of the backfill, want 10,000", n)
 		}
 	})
 }

@@ -115,7 +115,8 @@
 //	the job is paused                     the backfill goes on
 //	a missed or overlapped tick of the    that tick is left to the backfill
 //	range waits
-//	a new spec comes into force           the rest of the range has the ticks of the new spec
+//	a new spec comes into force           the rest of the range has the ticks of the new spec, until 10,000 ticks of the
+//	                                      backfill have begun; Event.Err says which ticks of the range are left out
 //	StopBackfill                          the backfill ends before its next tick
 //
 // # What other schedulers call it
@@ -199,7 +200,8 @@
 //
 // A job is in the list of jobs before it has a ledger. Each node that is up has a record with its jobs, which ends when the
 // node is stopped, or 90 s after the node has died. A removed job therefore has no Entry.Nodes from then on. If the store
-// loses these records, the nodes write them again within five minutes. The schedule does not depend on them.
+// loses everything, a node notices at the next renewal of its record, at most 30 s later, and writes all records again. The
+// schedule does not depend on the records of jobs and nodes.
 //
 // # Cost
 //

@@ -76,8 +76,8 @@ type Entry struct {
 	Words string `json:"words,omitempty"`
 	Here  bool   `json:"here"` // the job is registered with this Scheduler
 
-	// Nodes has the names of the nodes that are up and have the job, sorted. Each of them can execute a tick, and take an
-	// execution over. Without Nodes the job was removed or renamed, or all its nodes are down. See Scheduler.Nodes.
+	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and take
+	// an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See Scheduler.Nodes.
 	Nodes []string `json:"nodes,omitempty"`
 
 	// Since is the time from which on ticks are those of Spec. Former has the specs before Spec, the newest first, two at
@@ -89,8 +89,9 @@ type Entry struct {
 	// Overdue is set and Here is false.
 	Next   time.Time `json:"next,omitzero"`
 	Paused bool      `json:"paused,omitempty"`
-	// Pauses has the pauses that go on: of the job, of all jobs, or both.
-	Pauses []PauseInfo `json:"pauses,omitempty"`
+	// Pauses has the pauses that go on: of the job, of all jobs, or both. Resumed is the end of the latest pause, or nil.
+	Pauses  []PauseInfo `json:"pauses,omitempty"`
+	Resumed *ResumeInfo `json:"resumed,omitempty"`
 
 	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
 	// removed or renamed, or all nodes with the job run Config.Concurrency functions.
@@ -109,9 +110,11 @@ type Entry struct {
 	// be decoded or written, or the store does not answer.
 	Problem string `json:"problem,omitempty"`
 
-	Waiting int       `json:"waiting,omitempty"` // how many executions are due and have not begun
-	InLine  int       `json:"in_line,omitempty"` // how many nodes wait for the lock of the running execution; usually one
-	Latest  Execution `json:"latest,omitzero"`   // the execution that has begun last of those that run, or the last one
+	Waiting int `json:"waiting,omitempty"` // how many executions are due and have not begun
+	// InLine is how many nodes wait for the job's lock, to take the running execution over: one or none, if all is well.
+	// With AtOnce above 1, nodes wait for the locks of executions, which InLine does not count.
+	InLine int       `json:"in_line,omitempty"`
+	Latest Execution `json:"latest,omitzero"` // the execution that has begun last of those that run, or the last one
 	// Running has the executions that have no result yet, in the order of their begin. With AtOnce above 1, an execution
 	// whose node has died is shown as running until another node takes it over.
 	Running []Execution `json:"running,omitempty"`
@@ -144,9 +147,9 @@ func (s *Scheduler) Entries(ctx context.Context, names ...string) ([]Entry, erro
 }
 
 // AllEntries returns the entries of all jobs of the scope, sorted by name: the jobs that are registered with this
-// Scheduler, and the jobs that any node has had in the last 366 days, until Forget. Jobs without Entry.Nodes are those that
-// nobody has any more. AllEntries reads 32 records, those of the nodes and those of the jobs, in a few round trips, whatever
-// else the store has. See Entries for errors.
+// Scheduler, and each job that a node has had in the last 366 days and that nobody has forgotten since. No node that is up
+// has a job without Entry.Nodes. AllEntries reads 34 records, one for each node and one for each job, in a few round trips,
+// whatever else the store has. See Entries for errors.
 func (s *Scheduler) AllEntries(ctx context.Context) ([]Entry, error) {
 	if err := s.check("all entries"); err != nil {
 		return nil, err
@@ -299,7 +302,7 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
 		Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
-		Backfill: showBackfill(l, o),
+		Backfill: showBackfill(l, o), Resumed: showResumed(l.Resumption(o)),
 	}
 	if rules.Spec.String() != "" { // the node can parse the spec in force
 		e.Zone, e.Words = rules.Spec.Zone().String(), rules.Spec.Words()

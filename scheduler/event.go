@@ -29,7 +29,8 @@ const (
 	EventPaused      Kind = "paused"      // Count
 
 	// EventBackfilled means that a backfill has ended: all its ticks have been executed, or StopBackfill was called. Count
-	// is the number of its executions with StateDone. Tick.At is the end of the range.
+	// is the number of its executions with StateDone. Tick.At is the end of the range. Err is set if a change of the spec has
+	// given the range too many ticks: it names the first tick that is not executed.
 	EventBackfilled Kind = "backfilled"
 	// EventRedefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	EventRedefined Kind = "redefined"

@@ -25,6 +25,7 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 			s.enlistNew(ctx, j)
 		}
 		changed, news := l.Update(&j.Job, m, false)
+		before := l.Encode()
 		x, more, lost := l.Begin(&j.Job, m)
 		if !changed && !more {
 			return nil
@@ -39,8 +40,16 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 		if slices.ContainsFunc(news, func(n ledger.News) bool { return n.Kind == ledger.NewsSpec }) {
 			s.tellSpec(ctx, j)
 		}
-		if x == nil {
+		switch {
+		case x == nil && !slices.ContainsFunc(lost, isLoss):
 			return nil
+		case x == nil:
+			if err := s.pauseFailing(ctx, j, lock, l, errBrokenOff); err != nil {
+				return err
+			}
+			continue
+		case !s.admit(j, lock):
+			return s.takeBack(ctx, j, lock, before)
 		}
 		if err := s.execute(ctx, j, lock, l); err != nil {
 			return err
@@ -53,7 +62,33 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 	return nil
 }
 
-// execute carries out the ledger's running execution, and writes the result into the ledger.
+// errBrokenOff is the error of an execution that was broken off and that no node repeats.
+var errBrokenOff = errors.New("the execution was broken off")
+
+func isLoss(n ledger.News) bool { return n.Kind == ledger.NewsLost }
+
+// The method admit says that an execution under the lock begins now, unless the job is gone. So no execution begins after
+// Remove has returned.
+func (s *Scheduler) admit(j *job, lock *joblock.Lock) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !j.gone {
+		s.held[lock] = j
+	}
+	return !j.gone
+}
+
+// takeBack writes the ledger as it was before an execution that this node must not begin any more. Another node, or the
+// job's successor on this node, then begins the execution.
+func (s *Scheduler) takeBack(ctx context.Context, j *job, lock *joblock.Lock, before []byte) error {
+	l, err := ledger.Decode(before)
+	if err != nil {
+		return err
+	}
+	return s.persist(ctx, j, lock, l)
+}
+
+// execute carries out the ledger's running execution, and writes the result into the ledger. The caller has called admit.
 func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	e := s.reportBegin(j, l.Execution)
 	begun := s.clock.local()
@@ -76,10 +111,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	if slices.ContainsFunc(skipped, func(n ledger.News) bool { return n.Kind == ledger.NewsSpec }) {
 		s.tellSpec(ctx, j)
 	}
-	if j.pauseAfter > 0 && l.Streak >= j.pauseAfter {
-		return s.pauseFailing(ctx, j, lock, l, err)
-	}
-	return nil
+	return s.pauseFailing(ctx, j, lock, l, err)
 }
 
 // reportBegin reports that an execution begins. The result is the Event.
@@ -99,9 +131,12 @@ func (s *Scheduler) reportBegin(j *job, x *ledger.Execution) Event {
 	return e
 }
 
-// pauseFailing pauses a job whose last executions have failed, the last one with the error in the parameter last. If the
-// pause cannot be written, the next failure pauses the job.
+// pauseFailing pauses a job that has PauseAfter and has failed so often, the last time with the error in the parameter last.
+// If the pause cannot be written, the next failure pauses the job.
 func (s *Scheduler) pauseFailing(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger, last error) error {
+	if j.pauseAfter == 0 || l.Streak < j.pauseAfter {
+		return nil
+	}
 	ctx = context.WithoutCancel(ctx)
 	note := ledger.PauseNote(l.Streak, last)
 	_, err := s.changeOrder(ctx, "pause", j.name, func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool {
@@ -117,7 +152,7 @@ func (s *Scheduler) pauseFailing(ctx context.Context, j *job, lock *joblock.Lock
 }
 
 // callUnder calls the job's function for the execution x under the lock, and returns the result, the number of attempts
-// and the last error.
+// and the last error. The caller has called admit.
 func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger, x *ledger.Execution) (ledger.State, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -126,9 +161,6 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l
 	}
 	ctx, stop := lock.Context(ctx)
 	defer stop()
-	s.mu.Lock()
-	s.held[lock] = j
-	s.mu.Unlock()
 	attempts, err := j.call(ctx, tickOf(j.name, x.Tick()), s.cfg.Logger)
 	s.mu.Lock()
 	delete(s.held, lock)

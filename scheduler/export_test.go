@@ -15,5 +15,12 @@ func NewAt(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Scheduler
 	return s, err
 }
 
+// Untold returns how many jobs' new specs the node has to tell the other nodes.
+func (s *Scheduler) Untold() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.untold)
+}
+
 // Of sets the program that the Scheduler takes itself for.
 func (s *Scheduler) Of(program string) { s.program = program }

@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
@@ -126,6 +128,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 						if n.dead() || dice.IntN(6) == 0 {
 							deaths++
 							n.cut()
+							n.stop() // killed
 							if dice.IntN(2) == 0 {
 								time.Sleep(time.Duration(dice.IntN(20_000)) * time.Millisecond)
 							}
@@ -238,6 +241,90 @@ func TestOldNodesLearnOfTheNewSpecInTime(t *testing.T) {
 		if n := len(other.all()); n > 0 {
 			t.Errorf("another job was executed %d times", n)
 		}
+	})
+}
+
+// ordersStore can refuse to write the record of the orders.
+type ordersStore struct {
+	driver.Store
+	deny atomic.Bool
+}
+
+func (s *ordersStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	if s.deny.Load() && req.Key == "%cron:cron" {
+		return driver.Reply{}, faultstore.Err
+	}
+	return s.Store.Acquire(ctx, req)
+}
+
+// While a node cannot tell the others of a new spec, the node says so once, and keeps a bounded list. Then all nodes learn
+// of all changes.
+func TestChangesThatCannotBeTold(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		const jobs = 150
+		start := time.Now()
+		store := &ordersStore{Store: c.mem}
+		a, b := c.nodeOn(store, 0), c.node(0)
+		for _, n := range c.nodes {
+			for i := range jobs {
+				n.add(fmt.Sprint("job", i), "0 3 * * *", r.fn(n, 10*time.Millisecond))
+			}
+			n.start()
+		}
+		until(start, min)
+		store.deny.Store(true)
+		for i := range jobs {
+			for range 3 {
+				wantNil(t, "SetSpec", a.SetSpec(fmt.Sprint("job", i), "@every 1h"))
+				until(start, time.Since(start)+sec)
+				wantNil(t, "SetSpec", a.SetSpec(fmt.Sprint("job", i), "@every 30m"))
+				until(start, time.Since(start)+sec)
+			}
+		}
+		if n := a.Untold(); n != 101 {
+			t.Errorf("%d names are to be told, want 101 to stand for all", n)
+		}
+		if n := strings.Count(c.logs.String(), "other nodes do not know yet that the specs of jobs have changed"); n != 1 {
+			t.Errorf("logged %d times, want once", n)
+		}
+		store.deny.Store(false)
+		until(start, 25*min)
+		a.cut()
+		until(start, 31*min)
+		if n := len(r.all()); n != jobs {
+			t.Errorf("%d executions, want %d", n, jobs)
+		}
+		for _, call := range r.all() {
+			if late := call.begun.Sub(start.Add(30 * min)); late < 0 || late > sec || call.on != b.name {
+				t.Fatalf("%s was executed %s late on %s", call.tick.Name, late, call.on)
+			}
+		}
+	})
+}
+
+// A node learns of a new spec while it is busy with the job, after it has read the job's ledger for the last time.
+func TestNewSpecWhileTheNodeIsBusy(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		old := c.node(0)
+		old.add("job", "0 3 * * *", r.fn(old, sec))
+		old.start()
+		until(start, min)
+		wantNil(t, "Trigger", old.Trigger(c.Context(), "job"))
+		until(start, min+500*time.Millisecond)
+		old.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: 30 * sec}, faultstore.Release)
+		until(start, min+2*sec) // the lock is free, but the node does not know
+		next := c.node(0)
+		next.add("job", "@every 10m", r.fn(next, sec))
+		next.start()
+		until(start, min+5*sec)
+		next.cut()
+		until(start, 21*min)
+		r.wantTicks(t, start, min, 10*min, 20*min)
 	})
 }
 

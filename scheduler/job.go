@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
 // The type job is a registered job, with the state of the job on this node.
@@ -44,14 +45,7 @@ func (o *options) fingerprint() string {
 
 // delayOf returns a delay from 0 to the parameter jitter, in whole milliseconds. The delay depends on the job's name.
 func delayOf(name string, jitter time.Duration) time.Duration {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	// FNV gives similar high bits to short texts. Mix the bits.
-	x := h.Sum64()
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return time.Duration(x % uint64(jitter/time.Millisecond+1) * uint64(time.Millisecond))
+	return time.Duration(record.Hash(name) % uint64(jitter/time.Millisecond+1) * uint64(time.Millisecond))
 }
 
 // program returns the path of this program's main module, or "" if the build did not record the path. Programs of one

@@ -66,6 +66,14 @@ func (s *Scheduler) lanesElsewhere(j *job, l *ledger.Ledger) (lanes []int) {
 func (s *Scheduler) tendLanes(ctx context.Context, j *job, l *ledger.Ledger, others []int, due bool) time.Time {
 	at := s.nextCheck(j, l)
 	var dead []int
+	var foreign error
+	settled := func() {
+		if foreign == nil {
+			s.setTrouble(j, nil)
+			return
+		}
+		s.reportTrouble(j, "take an execution over", foreign)
+	}
 	if len(others) > 0 {
 		var keys []string
 		for _, lane := range others {
@@ -84,6 +92,9 @@ func (s *Scheduler) tendLanes(ctx context.Context, j *job, l *ledger.Ledger, oth
 		for i, v := range views {
 			look = max(look, v.Reserved)
 			switch {
+			case v.State == joblock.StateForeign: // the execution waits until somebody has removed the value
+				foreign = fmt.Errorf("scheduler: the value at the key %s of an execution is no lock", keys[i])
+				look = max(look, unreadable)
 			case v.State == joblock.StateFree:
 				dead = append(dead, others[i])
 			case v.Age < settling:
@@ -97,7 +108,7 @@ func (s *Scheduler) tendLanes(ctx context.Context, j *job, l *ledger.Ledger, oth
 		}
 	}
 	if !due && len(dead) == 0 {
-		s.setTrouble(j, nil)
+		settled()
 		return at
 	}
 	select {
@@ -113,9 +124,12 @@ func (s *Scheduler) tendLanes(ctx context.Context, j *job, l *ledger.Ledger, oth
 		if ctx.Err() == nil {
 			s.reportTrouble(j, "begin executions", err)
 		}
+		if errors.Is(err, joblock.ErrInvalid) { // no lane can be used
+			return s.clock.now().Add(unreadable)
+		}
 		return soon(s.clock.now().Add(settling))
 	}
-	s.setTrouble(j, nil)
+	settled()
 	if next.Before(at) {
 		at = next
 	}
@@ -204,10 +218,10 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 			continue
 		}
 		laneLock, err := s.takeLane(ctx, j, lane)
-		if err != nil || laneLock == nil {
-			if err != nil {
-				return begun, err
-			}
+		if err != nil {
+			return begun, err
+		}
+		if laneLock == nil {
 			continue // another node takes the execution over
 		}
 		x, lost := l.TakeOverLane(&j.Job, m, lane, laneLock.Fence())
@@ -218,12 +232,19 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 		}
 		begun = append(begun, begunLane{laneLock, *x})
 	}
+	// A loss may pause the job: then nothing else begins.
+	failing := slices.ContainsFunc(news, isLoss) && j.pauseAfter > 0 && l.Streak >= j.pauseAfter
+	var unusable error
 	lane, last := 1, max(j.AtOnce, 1)+laneTries
-	for ; l.Ready(&j.Job, m) && lane <= last && room(); lane++ {
+	for ; !failing && l.Ready(&j.Job, m) && lane <= last && room(); lane++ {
 		if l.Lane(lane) != nil {
 			continue
 		}
 		laneLock, err := s.takeLane(ctx, j, lane)
+		if errors.Is(err, joblock.ErrInvalid) { // the value at the lane's key is no lock
+			unusable = err
+			continue
+		}
 		if err != nil {
 			return begun, err
 		}
@@ -238,8 +259,11 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 		}
 		begun = append(begun, begunLane{laneLock, *x})
 	}
+	if len(begun) > 0 || failing || !l.Ready(&j.Job, m) {
+		unusable = nil
+	}
 	if !changed {
-		return nil, nil
+		return nil, unusable
 	}
 	// The end of Run must not end the context of this write: see executeDue.
 	if err := memo.Write(context.WithoutCancel(ctx), lock, l.Encode()); err != nil {
@@ -249,7 +273,12 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 	if slices.ContainsFunc(news, func(n ledger.News) bool { return n.Kind == ledger.NewsSpec }) {
 		s.tellSpec(ctx, j)
 	}
-	return begun, nil
+	if failing {
+		if err := s.pauseFailing(ctx, j, lock, l, errBrokenOff); err != nil {
+			s.reportTrouble(j, "begin the count of failures anew", err)
+		}
+	}
+	return begun, unusable
 }
 
 // takeLane takes the lock of a lane. The lock is nil if it is held.
@@ -277,6 +306,12 @@ func (s *Scheduler) freeLane(ctx context.Context, lock *joblock.Lock) {
 
 // runLane carries out an execution that has begun in a lane, writes the result into the ledger and frees the lane.
 func (s *Scheduler) runLane(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger, x ledger.Execution) {
+	if !s.admit(j, lock) { // Remove has returned since the write of the ledger
+		_ = s.settleLane(ctx, j, lock, &x, ledger.NotBegun, 0, nil) // on an error the lane has no holder: the execution is taken over
+		s.freeLane(ctx, lock)
+		s.lookAgain(j)
+		return
+	}
 	e := s.reportBegin(j, &x)
 	begun := s.clock.local()
 	state, attempts, err := s.callUnder(ctx, lock, j, l, &x)
@@ -308,10 +343,7 @@ func (s *Scheduler) settleLane(ctx context.Context, j *job, lane *joblock.Lock, 
 			if err := s.persist(ctx, j, lock, l); err != nil {
 				return err
 			}
-			if j.pauseAfter > 0 && l.Streak >= j.pauseAfter {
-				return s.pauseFailing(ctx, j, lock, l, failure)
-			}
-			return nil
+			return s.pauseFailing(ctx, j, lock, l, failure)
 		})
 		switch {
 		case err == nil:
@@ -365,10 +397,12 @@ func (s *Scheduler) standByLane(ctx context.Context, j *job, lane int) {
 		}
 		if ctx.Err() == nil {
 			s.reportTrouble(j, "wait for the lock of an execution", err)
+			_ = sleep.For(ctx, unanswered)
 		}
 		s.mu.Lock()
 		delete(s.lanes, key)
 		s.mu.Unlock()
+		s.lookAgain(j) // to wait again: the next tick may be days away
 	})
 }
 
@@ -399,8 +433,9 @@ func (s *Scheduler) inheritLane(ctx context.Context, j *job, lane int, lock *job
 				if x != nil {
 					copied := *x
 					begun, after = &copied, l
+					return nil
 				}
-				return nil
+				return s.pauseFailing(ctx, j, jobLock, l, errBrokenOff)
 			})
 		default: // this node is full
 		}
@@ -433,7 +468,7 @@ func (s *Scheduler) checkLanes(ctx context.Context, op, name string, l *ledger.L
 		return err
 	}
 	for _, v := range views {
-		if v.State != joblock.StateFree {
+		if v.State != joblock.StateFree && v.State != joblock.StateForeign {
 			return &ownError{fmt.Sprintf("%s %q: the job is being executed", op, name), joblock.ErrHeld}
 		}
 	}
@@ -447,12 +482,8 @@ func (s *Scheduler) lookAgain(j *job) {
 	if j.gone {
 		j = s.jobs[j.name]
 	}
-	switch {
-	case j == nil:
-	case j.busy:
-		j.again = true
-	default:
-		s.due.put(j, time.Time{})
+	if j != nil {
+		s.lookSoon(j)
 		s.wake()
 	}
 }

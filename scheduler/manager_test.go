@@ -167,7 +167,11 @@ func TestPeriodicTaskManager(t *testing.T) {
 		if len(all) != 3 || len(all[0].Nodes) != 3 || len(all[1].Nodes)+len(all[2].Nodes) != 0 {
 			t.Errorf("entries %+v", all)
 		}
-		until(start, 95*min) // an hour later the removed jobs are forgotten
+		until(start, 59*min)
+		if all, err = m.list[0].Scheduler().AllEntries(c.Context()); err != nil || len(all) != 3 {
+			t.Errorf("%d entries, %v, want those of removed jobs, too", len(all), err)
+		}
+		until(start, 2*hour+5*min) // the removed jobs are forgotten
 		all, err = m.list[0].Scheduler().AllEntries(c.Context())
 		wantNil(t, "AllEntries", err)
 		if len(all) != 1 || !strings.HasPrefix(all[0].Name, "a-") {
@@ -177,6 +181,46 @@ func TestPeriodicTaskManager(t *testing.T) {
 			if !strings.Contains(c.logs.String(), text) {
 				t.Errorf("not in the log: %s", text)
 			}
+		}
+	})
+}
+
+// Jobs are forgotten whose configs were removed shortly before all nodes were restarted, and while no node was up.
+func TestRemovedConfigsAreForgottenAfterARestart(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		m := newManagers(c)
+		start := time.Now()
+		stay := config("@every 10m", "stay")
+		m.provider.set(nil, stay, config("@every 10m", "before"), config("@every 10m", "while"))
+		m.start()
+		m.start()
+		until(start, 15*min)
+		m.provider.set(nil, stay, config("@every 10m", "while"))
+		until(start, 20*min+sec)
+		for _, mgr := range m.list {
+			mgr.Shutdown()
+		}
+		m.provider.set(nil, stay)
+		until(start, 25*min)
+		m.start()
+		last := m.start()
+		names := func() (all []string) {
+			entries, err := last.Scheduler().AllEntries(c.Context())
+			wantNil(t, "AllEntries", err)
+			for _, e := range entries {
+				kind, _, _ := strings.Cut(e.Name, "-")
+				all = append(all, kind)
+			}
+			return all
+		}
+		until(start, 80*min)
+		if got := names(); !slices.Equal(got, []string{"before", "stay", "while"}) {
+			t.Errorf("within the hour the jobs are %v", got)
+		}
+		until(start, 95*min)
+		if got := names(); !slices.Equal(got, []string{"stay"}) {
+			t.Errorf("jobs %v, want the one with a config", got)
 		}
 	})
 }
@@ -252,6 +296,9 @@ func TestTheInspectorShowsTheJobs(t *testing.T) {
 		until(start, 24*min)
 		if entries, err := inspector.SchedulerEntries(); err != nil || len(entries) != 0 {
 			t.Errorf("%d entries of nodes that are gone, %v", len(entries), err)
+		}
+		if !strings.Contains(c.logs.String(), "asynq's Inspector does not show the jobs of this node") {
+			t.Error("the logger of the Scheduler has not got the problem")
 		}
 		m.stores[1].Clear()
 	})

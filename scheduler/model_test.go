@@ -225,7 +225,7 @@ func (c *cluster) follow(h *history, want *outcome) {
 		case "pause":
 			wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		case "resume":
-			wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+			wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
 		case "trigger":
 			wantNil(t, "Trigger", admin.Trigger(c.Context(), "job"))
 		case "backfill":

@@ -85,7 +85,8 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
 // Replace replaces a job of the same name that is registered with this Scheduler. Without Replace the name of such a job
-// is refused. The new job begins after the execution of the old one, if that job is being executed on this node.
+// is refused. If this node executes the old job, the new job begins after that execution. With AtOnce above 1, executions
+// of the old job count among the n of the new one.
 func Replace() Option { return func(o *options) { o.replace = true } }
 
 func (o *options) validate(op, name string) error {

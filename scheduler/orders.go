@@ -37,15 +37,13 @@ func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 	}
 	s.ordersMemo, s.orders = text, o
 	for _, name := range changed {
-		if j := s.jobs[name]; j != nil && !j.busy && !any {
-			s.due.put(j, time.Time{})
+		if j := s.jobs[name]; j != nil && !any {
+			s.lookSoon(j)
 		}
 	}
 	if any {
 		for _, j := range s.jobs {
-			if !j.busy {
-				s.due.put(j, time.Time{})
-			}
+			s.lookSoon(j)
 		}
 	}
 	for name := range o.Jobs {
@@ -59,6 +57,15 @@ func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 		}
 	}
 	s.wake()
+}
+
+// lookSoon makes j due now or, if j is busy, when j is no longer busy. The caller has locked s.mu.
+func (s *Scheduler) lookSoon(j *job) {
+	if j.busy {
+		j.again = true // the ledger that j was busy with may be older
+		return
+	}
+	s.due.put(j, time.Time{})
 }
 
 // putOrdered makes j due if j has a new order. The caller has locked s.mu.

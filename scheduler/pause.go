@@ -12,6 +12,14 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
+// ResumeInfo is the end of a pause.
+type ResumeInfo struct {
+	At   time.Time `json:"at"`
+	By   string    `json:"by,omitempty"` // Config.Node of the Scheduler whose method was called
+	Note string    `json:"note,omitempty"`
+	All  bool      `json:"all,omitempty"` // of all jobs
+}
+
 // PauseInfo is a pause that goes on.
 type PauseInfo struct {
 	Since time.Time `json:"since"`
@@ -47,9 +55,15 @@ func (s *Scheduler) Pause(ctx context.Context, name, note string) error {
 }
 
 // Resume ends a pause of one job. Ticks that came during the pause stay skipped. If all jobs are paused, the job is still
-// paused with them. See Pause for errors.
-func (s *Scheduler) Resume(ctx context.Context, name string) error {
-	_, err := s.changeOrder(ctx, "resume", name, (*ledger.Order).Resume)
+// paused with them. The note is for Entry.Resumed. See Pause for the bounds of the note and for errors.
+func (s *Scheduler) Resume(ctx context.Context, name, note string) error {
+	const op = "resume"
+	if err := s.checkNote(op, note); err != nil {
+		return err
+	}
+	_, err := s.changeOrder(ctx, op, name, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
+		return o.Resume(now, s.cfg.Node, note)
+	})
 	return err
 }
 
@@ -69,15 +83,28 @@ func (s *Scheduler) PauseAll(ctx context.Context, note string) error {
 	})
 }
 
-// ResumeAll ends the pause of all jobs. Jobs that Pause has paused stay paused. See Pause for errors.
-func (s *Scheduler) ResumeAll(ctx context.Context) error {
-	if err := s.check("resume all"); err != nil {
+// ResumeAll ends the pause of all jobs. Jobs that Pause has paused stay paused. The note is for Entry.Resumed. See Pause for
+// the bounds of the note and for errors.
+func (s *Scheduler) ResumeAll(ctx context.Context, note string) error {
+	const op = "resume all"
+	if err := s.check(op); err != nil {
+		return err
+	}
+	if err := s.checkNote(op, note); err != nil {
 		return err
 	}
 	return s.changeOrders(ctx, func(all *ledger.Orders, fence int64) (bool, error) {
 		now, err := s.storeTime(ctx)
-		return err == nil && all.ResumeAll(fence, now), err
+		return err == nil && all.ResumeAll(fence, now, s.cfg.Node, note), err
 	})
+}
+
+// showResumed returns the end of the latest pause, or nil.
+func showResumed(r ledger.Resumed) *ResumeInfo {
+	if r.At == 0 {
+		return nil
+	}
+	return &ResumeInfo{time.UnixMilli(r.At).UTC(), r.By, r.Note, r.All}
 }
 
 func (s *Scheduler) checkNote(op, note string) error {

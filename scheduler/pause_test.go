@@ -42,8 +42,8 @@ func TestPauseAndResumeFromAnywhere(t *testing.T) {
 			t.Errorf("entry %+v, want it paused, three ticks skipped", e)
 		}
 		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // again: nothing new
-		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job"))
-		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job"))
+		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job", ""))
+		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job", ""))
 		until(start, 62*min)
 		r.wantTicks(t, start, 10*min, 50*min, 60*min)
 		other.wantTicks(t, start, 20*min, 40*min, 60*min)
@@ -74,11 +74,11 @@ func TestPausedTicksAreNotMissedOnes(t *testing.T) {
 		until(start, 25*min)
 		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // it is paused already
 		until(start, 35*min)
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job")) // 20 and 30 were paused
+		wantNil(t, "Resume", admin.Resume(c.Context(), "job", "")) // 20 and 30 were paused
 		until(start, 36*min)
 		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		until(start, 45*min)
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job")) // so was 40
+		wantNil(t, "Resume", admin.Resume(c.Context(), "job", "")) // so was 40
 		until(start, 55*min)
 		b.start() // 50 was missed
 		until(start, 62*min)
@@ -131,7 +131,7 @@ func TestTrigger(t *testing.T) {
 		wantNil(t, "Pause", b.Pause(c.Context(), "job", ""))
 		at = trigger(b) // paused
 		wantRun(4, at, 100*time.Millisecond)
-		wantNil(t, "Resume", a.Resume(c.Context(), "job"))
+		wantNil(t, "Resume", a.Resume(c.Context(), "job", ""))
 		until(start, hour+min)
 		r.wantTicks(t, start, append(ticksOf(r.all()[:4], start), hour)...)
 	})
@@ -216,7 +216,7 @@ func TestOrderErrors(t *testing.T) {
 		ctx := c.Context()
 		calls := map[string]func(name string) error{
 			"Pause":   func(name string) error { return admin.Pause(ctx, name, "") },
-			"Resume":  func(name string) error { return admin.Resume(ctx, name) },
+			"Resume":  func(name string) error { return admin.Resume(ctx, name, "") },
 			"Trigger": func(name string) error { return admin.Trigger(ctx, name) },
 			"Entry":   func(name string) error { _, err := admin.Entry(ctx, name); return err },
 		}
@@ -254,15 +254,18 @@ func TestOrdersThatAreCarriedOutAreForgotten(t *testing.T) {
 		time.Sleep(sec)
 		for i := range 20 {
 			wantNil(t, "Pause", n.Pause(c.Context(), fmt.Sprint("job", i), ""))
-			wantNil(t, "Resume", n.Resume(c.Context(), fmt.Sprint("job", i)))
+			wantNil(t, "Resume", n.Resume(c.Context(), fmt.Sprint("job", i), ""))
 			wantNil(t, "Trigger", n.Trigger(c.Context(), fmt.Sprint("job", i)))
 		}
 		size := func() int {
-			views, err := memo.Read(c.Context(), n.locks, "%cron:cron:")
+			views, err := memo.Read(c.Context(), n.locks, "%cron:cron")
 			wantNil(t, "Read", err)
 			return len(views[0].Memo)
 		}
 		before := size()
+		if before < 1000 {
+			t.Errorf("%d bytes of orders, want those of twenty jobs", before)
+		}
 		time.Sleep(2 * min)
 		wantNil(t, "Pause", n.Pause(c.Context(), "job7", ""))
 		wantNil(t, "Pause", n.Pause(c.Context(), "job8", ""))
@@ -372,7 +375,7 @@ func TestPauseHoldsTheBacklog(t *testing.T) {
 		if e.Waiting != 2 {
 			t.Errorf("%d wait, want 2", e.Waiting)
 		}
-		wantNil(t, "Resume", b.Resume(c.Context(), "job"))
+		wantNil(t, "Resume", b.Resume(c.Context(), "job", ""))
 		until(start, 3*hour+30*min)
 		r.wantTicks(t, start, hour, 3*hour+10*min, 2*hour, 3*hour)
 	})
@@ -397,7 +400,7 @@ func TestPausedTicksCancelNothing(t *testing.T) {
 				wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // in the last moment
 				if resumed > 0 {
 					until(start, resumed)
-					wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+					wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
 					until(start, 41*min)
 					r.wantTicks(t, start, 10*min, 40*min)
 				} else {

@@ -22,12 +22,17 @@ const maxNameBytes = 128
 //	ErrOverlapped             the next tick has come, with OverlapCancel
 //	context.DeadlineExceeded  after Timeout
 //
-// If fn goes on after that, the Scheduler waits for fn. So one process never runs fn twice at the same time. If the
-// node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands
-// the lock over, the execution counts as broken off.
+// If fn goes on after that, the Scheduler waits for fn before it calls fn again. So one Scheduler never runs fn twice at the
+// same time, unless AtOnce allows several executions. At the end of Run the Scheduler waits for Config.Grace at most. If
+// the node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands the
+// lock over, the execution counts as broken off.
 //
-// Func returns joblock.ErrInvalid if the name is bad or, without the option Replace, taken, fn is nil, the spec is bad or has no ticks, or an option
-// is bad. The job is then not registered.
+// Func returns joblock.ErrInvalid in these cases, and the job is then not registered:
+//
+//	name     is bad, or a job of this Scheduler has the name and the option Replace is not given
+//	spec     is bad or has no ticks
+//	fn       is nil
+//	options  one is nil or out of bounds, or its comment excludes it here
 func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, opts ...Option) error {
 	var call func(context.Context, Tick) error
 	if fn != nil {

@@ -109,7 +109,7 @@ func TestSchedulersThatNewDidNotMake(t *testing.T) {
 		_, all := s.AllEntries(ctx)
 		for call, err := range map[string]error{
 			"Run": s.Run(ctx), "Entries": entries, "Entry": entry, "AllEntries": all, "Pause": s.Pause(ctx, "job", ""),
-			"Resume": s.Resume(ctx, "job"), "Trigger": s.Trigger(ctx, "job"),
+			"Resume": s.Resume(ctx, "job", ""), "Trigger": s.Trigger(ctx, "job"),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("%s of a %s Scheduler: %v, want ErrInvalid", call, name, err)

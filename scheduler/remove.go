@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Remove takes a job away from this Scheduler. No execution begins here after Remove has returned; an execution that has
-// begun goes on. The other nodes that have the job still execute its ticks. So a job ends when the last node has removed
+// Remove takes a job away from this Scheduler. No execution begins here after Remove has returned. An execution that has
+// begun goes on, with its retries. The other nodes that have the job still execute its ticks. So a job ends when the last node has removed
 // the job, and Forget then removes the job's record. A job that is registered again later goes on where its record ends:
 // ticks in between are missed ticks, unless Forget was called.
 //
@@ -59,8 +59,9 @@ func (s *Scheduler) SetSpec(name, spec string) error {
 	return nil
 }
 
-// add registers j and makes j due. A job of the same name, also one that Remove has taken away, first ends its
-// execution: one process executes a job once at a time. The caller has locked s.mu.
+// add registers j and makes j due. If this node is busy with a job of the same name, also with one that Remove has taken
+// away, j is due when the node is no longer busy with that job. Executions in lanes do not make a job busy: the ledger
+// counts them, so j goes on beside them. The caller has locked s.mu.
 func (s *Scheduler) add(j *job) {
 	if s.running && s.clock.synced() {
 		j.since = s.clock.now()

@@ -2,10 +2,12 @@ package scheduler_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -107,6 +109,64 @@ func TestRemoveEndsTheWaitForTheLock(t *testing.T) {
 			t.Errorf("calls %+v, want the broken execution and the next tick", calls)
 		}
 	})
+}
+
+// lateStore can return the answer to the next write of a job's ledger late.
+type lateStore struct {
+	driver.Store
+	late atomic.Bool
+}
+
+func (s *lateStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	replies, err := s.Store.Renew(ctx, reqs)
+	if reqs[0].Key == "%cron:cron:job" && reqs[0].Memo != nil && s.late.CompareAndSwap(true, false) {
+		time.Sleep(time.Second)
+	}
+	return replies, err
+}
+
+// The node has written into the ledger that an execution begins, when Remove is called. The function is not called after
+// Remove has returned, and the next node executes the tick, as if for the first time.
+func TestRemoveAtTheBeginOfAnExecution(t *testing.T) {
+	for name, opts := range map[string][]scheduler.Option{
+		"one": {scheduler.AtMostOnce()}, "lanes": {scheduler.AtMostOnce(), scheduler.AtOnce(2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				store := &lateStore{Store: c.mem}
+				a := c.nodeOn(store, 0)
+				a.add("job", "@every 10m", r.fn(a, sec), opts...)
+				a.start()
+				until(start, 5*min)
+				b := c.node(0)
+				b.add("job", "@every 10m", r.fn(b, sec), opts...)
+				until(start, 10*min-sec)
+				store.late.Store(true)
+				until(start, 10*min+500*time.Millisecond)
+				wantNil(t, "Remove", a.Remove("job"))
+				b.start()
+				until(start, 11*min)
+				_, err := b.Backfill(c.Context(), "job", start, start.Add(10*min))
+				wantNil(t, "Backfill", err)
+				until(start, 15*min)
+				b.end()
+				r.wantTicks(t, start, 10*min, 0, 10*min)
+				for _, call := range r.all() {
+					if call.on != b.name || call.tick.Broken != 0 {
+						t.Errorf("%+v on %s, want the first execution on %s", call.tick, call.on, b.name)
+					}
+				}
+				e, err := b.Entry(c.Context(), "job")
+				wantNil(t, "Entry", err)
+				if e.Counts != (scheduler.Counts{Done: 3}) || len(c.events.of(scheduler.EventStarted)) != 3 {
+					t.Errorf("counts %+v, %d begun", e.Counts, len(c.events.of(scheduler.EventStarted)))
+				}
+			})
+		})
+	}
 }
 
 // Removal and registration in turns, from several goroutines.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/scheduler/internal/inside"
 	"github.com/joblock/toolkit/scheduler/internal/roster"
 )
 
@@ -58,13 +60,13 @@ type upNode struct {
 	has func(job string) bool
 }
 
-// Represented returns which jobs of this Scheduler the node speaks for, sorted: of the nodes that are up and have a job,
-// the first by name. So each job has one such node, which can show the job to another system. While nodes come and go, a
-// job may have two such nodes or none for some seconds. Errors are those of Nodes.
-func (s *Scheduler) Represented(ctx context.Context) ([]string, error) {
-	if err := s.check("represented"); err != nil {
-		return nil, err
-	}
+func init() {
+	inside.Represented = func(ctx context.Context, s any) ([]string, error) { return s.(*Scheduler).represented(ctx) }
+	inside.Logger = func(s any) *slog.Logger { return s.(*Scheduler).cfg.Logger }
+}
+
+// represented is inside.Represented.
+func (s *Scheduler) represented(ctx context.Context) ([]string, error) {
 	up, err := s.readNodes(ctx)
 	if err != nil {
 		return nil, err
@@ -131,6 +133,9 @@ func (s *Scheduler) keepRoster(ctx context.Context) {
 	}
 	start, trouble := s.clock.now(), ""
 	for {
+		if own != nil && own.Err() != nil {
+			s.relist() // the store may have lost all that it had
+		}
 		err := errors.Join(s.enlistScope(ctx), s.enlist(ctx, s.names()))
 		shown, notShown := s.showNode(ctx, own, start)
 		own, err = shown, errors.Join(err, notShown)
@@ -146,14 +151,28 @@ func (s *Scheduler) keepRoster(ctx context.Context) {
 		if sleep.For(ctx, rosterPause) != nil {
 			return
 		}
+		var lost <-chan struct{} // nil: there is no record to lose
+		if own != nil {
+			lost = own.Done()
+		}
 		timer := time.NewTimer(pause - rosterPause + dice.N(spread))
 		select {
 		case <-ctx.Done():
 		case <-s.changed:
+		case <-lost:
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
+}
+
+// relist makes this node look at all its jobs: whether their names are on their pages, and whether their ledgers are there.
+func (s *Scheduler) relist() {
+	s.listing.Lock()
+	clear(s.listed)
+	s.listing.Unlock()
+	s.recheckAll()
+	s.wake()
 }
 
 // jobsChanged makes keepRoster act soon.

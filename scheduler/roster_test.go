@@ -200,6 +200,41 @@ func TestTheRosterComesBack(t *testing.T) {
 	}
 }
 
+// The store loses everything, and no job is due for a day. Nodes and jobs are seen again, from anywhere, after a renewal.
+func TestALostRosterComesBackSoon(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		store := &switchStore{Store: c.mem}
+		for range 2 {
+			n := c.nodeOn(store, 0)
+			n.add("job", "0 3 2 * *", func(context.Context) error { return nil })
+			n.start()
+		}
+		admin := c.nodeOn(store, 0)
+		defer func() { wantNil(t, "Close", admin.locks.Close(context.Background())) }()
+		until(start, 11*min)
+		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		if on, ok := c.nodesOf(admin, "job"); ok {
+			t.Errorf("still listed on %s", on)
+		}
+		until(start, 11*min+40*sec)
+		if on, ok := c.nodesOf(admin, "job"); !ok || on != "[node0 node1]" {
+			t.Errorf("listed: %v on %s, want both nodes", ok, on)
+		}
+		c.nodes[0].cut() // for longer than its record lasts
+		until(start, 14*min)
+		if on, _ := c.nodesOf(admin, "job"); on != "[node1]" {
+			t.Errorf("listed on %s, want node1", on)
+		}
+		c.nodes[0].heal()
+		until(start, 14*min+10*sec)
+		if on, _ := c.nodesOf(admin, "job"); on != "[node0 node1]" {
+			t.Errorf("listed on %s, want both nodes", on)
+		}
+	})
+}
+
 // A job that nobody has any more can be forgotten, and only such a job.
 func TestForget(t *testing.T) {
 	virtual(t, func(c *cluster) {
@@ -216,7 +251,7 @@ func TestForget(t *testing.T) {
 		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld)
 		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
 		until(start, 12*min)
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+		wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
 		wantNil(t, "Remove", a.Remove("job"))
 		until(start, 20*min+sec)
 		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld)
@@ -271,6 +306,69 @@ func TestForgottenTicksAreNotRepeated(t *testing.T) {
 		until(start, 31*min)
 		r.wantTicks(t, start, 10*min, 20*min, 30*min)
 	})
+}
+
+// failingStore refuses all writes of memos but the first few.
+type failingStore struct {
+	driver.Store
+	left atomic.Int64 // writes until the first that fails; negative: none fails
+}
+
+func (s *failingStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	if slices.ContainsFunc(reqs, func(req driver.RenewRequest) bool { return req.Memo != nil }) && s.left.Load() >= 0 && s.left.Add(-1) < 0 {
+		s.left.Store(0)
+		return nil, faultstore.Err
+	}
+	return s.Store.Renew(ctx, reqs)
+}
+
+// Forget fails between two of its writes. The job is then registered again: a trigger and a backfill of the old job are not
+// executed, wherever Forget has failed, and Forget can be repeated.
+func TestForgetThatFailsHalfway(t *testing.T) {
+	for writes := range int64(4) {
+		t.Run(fmt.Sprint(writes), func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r, again runs
+				start := time.Now()
+				n := c.node(0)
+				n.add("job", "@every 1h", r.fn(n, sec))
+				n.start()
+				until(start, 10*min)
+				_, err := n.Backfill(c.Context(), "job", start.Add(-hour), start)
+				wantNil(t, "Backfill", err)
+				wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
+				until(start, 12*min)
+				if len(r.all()) != 3 {
+					t.Fatalf("%d executions, want three", len(r.all()))
+				}
+				wantNil(t, "Remove", n.Remove("job"))
+				until(start, 13*min)
+				store := &failingStore{Store: c.mem}
+				admin := c.nodeOn(store, 0)
+				defer func() { wantNil(t, "Close", admin.locks.Close(context.Background())) }()
+				store.left.Store(writes)
+				if err := admin.Forget(c.Context(), "job"); (err == nil) != (writes == 3) {
+					t.Errorf("after %d writes: %v", writes, err)
+				}
+				store.left.Store(-1)
+				until(start, 14*min)
+				n.add("job", "@every 1h", again.fn(n, sec))
+				until(start, 15*min)
+				if on, ok := c.nodesOf(admin, "job"); !ok || on != "[node0]" {
+					t.Errorf("listed: %v on %s, want the new job", ok, on)
+				}
+				until(start, 50*min)
+				again.wantTicks(t, start)
+				wantNil(t, "Remove", n.Remove("job"))
+				until(start, 51*min)
+				wantNil(t, "Forget", admin.Forget(c.Context(), "job"))
+				if _, ok := c.nodesOf(admin, "job"); ok {
+					t.Error("still listed")
+				}
+			})
+		})
+	}
 }
 
 // One page of names that nobody can read hides neither the node nor the jobs of the node.

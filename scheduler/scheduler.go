@@ -36,7 +36,8 @@ type Scheduler struct {
 	lanes      map[string]bool // the keys of lanes in which this node executes a job, or for which it waits
 	leaving    map[string]*job // removed jobs that are still busy
 	due        dueHeap
-	untold     []string // jobs whose spec this node has put into force and has not told the others about
+	untold     []string // jobs whose spec this node has put into force and has not told the others about; see ledger.AddName
+	telling    bool     // a goroutine is at work that empties untold
 	running    bool     // Run is running
 	nodeID     string   // of this node's record; "" before the first one
 	held       map[*joblock.Lock]*job

@@ -53,16 +53,42 @@ func TestPauseAll(t *testing.T) {
 		see("b", all)
 		until(start, 25*min)
 		see("late", all)
-		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
-		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
+		resumed := func(name string, want scheduler.ResumeInfo) {
+			t.Helper()
+			e, err := admin.Entry(c.Context(), name)
+			wantNil(t, "Entry", err)
+			if e.Resumed == nil {
+				t.Errorf("%s: no end of a pause, want %+v", name, want)
+				return
+			}
+			got := *e.Resumed
+			got.At = start.Add(got.At.Sub(start).Truncate(sec))
+			if got != want {
+				t.Errorf("%s: resumed %+v, want %+v", name, got, want)
+			}
+		}
+		wantErr(t, admin.Resume(c.Context(), "a", "a\nb"), joblock.ErrInvalid)
+		wantErr(t, admin.ResumeAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
+		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), "moved"))
+		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), "again")) // nothing new
+		moved := scheduler.ResumeInfo{At: start.Add(25 * min), By: admin.name, Note: "moved", All: true}
 		see("a", alone)
 		see("b")
+		resumed("b", moved)
 		until(start, 35*min)
-		wantNil(t, "Resume", admin.Resume(c.Context(), "a"))
+		wantNil(t, "Resume", c.nodes[0].Resume(c.Context(), "a", "mended"))
+		mended := scheduler.ResumeInfo{At: start.Add(35 * min), By: "node0", Note: "mended"}
+		resumed("a", mended)
+		until(start, 54*min)
+		wantNil(t, "Pause", admin.Pause(c.Context(), "b", "")) // orders that were carried out are removed
+		wantNil(t, "Resume", admin.Resume(c.Context(), "b", "never mind"))
+		resumed("a", mended)
+		resumed("b", scheduler.ResumeInfo{At: start.Add(54 * min), By: admin.name, Note: "never mind"})
+		resumed("late", moved)
 		until(start, 55*min)
 		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
 		until(start, 65*min)
-		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
+		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), ""))
 		until(start, 125*min)
 		a.wantTicks(t, start, 10*min, 40*min, 50*min, 70*min, 80*min, 90*min, 100*min, 110*min, 120*min)
 		b.wantTicks(t, start, 120*min)
@@ -89,7 +115,7 @@ func TestPausesOfAllThatNobodySaw(t *testing.T) {
 			until(start, time.Duration(30*i+8)*min)
 			wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
 			until(start, time.Duration(30*i+22)*min)
-			wantNil(t, "ResumeAll", admin.ResumeAll(c.Context()))
+			wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), ""))
 		}
 		until(start, 95*min)
 		boot()
@@ -124,7 +150,7 @@ func TestPauseAfterFailures(t *testing.T) {
 		if len(e.Pauses) != 1 || e.Pauses[0].Note != note || !strings.HasPrefix(e.Pauses[0].By, "node") || e.Counts.Failed != 5 {
 			t.Errorf("entry %+v, want it paused: %s", e, note)
 		}
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job"))
+		wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
 		until(start, 125*min)
 		r.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 60*min, 100*min, 110*min, 120*min)
 		for _, n := range []int{0, -1, 1001} {
@@ -132,6 +158,42 @@ func TestPauseAfterFailures(t *testing.T) {
 			wantErr(t, err, joblock.ErrInvalid)
 		}
 	})
+}
+
+// Ticks that are lost count as failures: a job that kills its nodes is paused.
+func TestPauseAfterLosses(t *testing.T) {
+	for name, opts := range map[string][]scheduler.Option{"one": nil, "lanes": {scheduler.AtOnce(2)}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				for range 5 {
+					n := c.node(0)
+					n.add("job", "@every 10m", func(ctx context.Context) error {
+						r.note(ctx, n)
+						n.cut()
+						n.stop() // killed
+						<-ctx.Done()
+						return ctx.Err()
+					}, append(opts, scheduler.AtMostOnce(), scheduler.PauseAfter(3))...)
+					n.start()
+				}
+				admin := c.admin()
+				until(start, 70*min)
+				r.wantTicks(t, start, 10*min, 20*min, 30*min)
+				e, err := admin.Entry(c.Context(), "job")
+				wantNil(t, "Entry", err)
+				note := "3 executions in a row have failed, the last one with: the execution was broken off"
+				if len(e.Pauses) != 1 || e.Pauses[0].Note != note || e.Counts.Lost != 3 {
+					t.Errorf("pauses %+v, counts %+v, want it paused: %s", e.Pauses, e.Counts, note)
+				}
+				wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
+				until(start, 82*min)
+				r.wantTicks(t, start, 10*min, 20*min, 30*min, 80*min) // the count begins anew
+			})
+		})
+	}
 }
 
 // TriggerAndWait returns the execution that the trigger has caused.

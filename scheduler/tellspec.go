@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/sleep"
@@ -13,35 +14,50 @@ import (
 func (s *Scheduler) tellSpec(ctx context.Context, j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.untold = append(s.untold, j.name)
-	if len(s.untold) > 1 {
-		return // the goroutine is at work
+	s.untold = ledger.AddName(s.untold, j.name)
+	if s.telling {
+		return
 	}
-	s.started.Go(func() {
-		for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
-			told := 0
-			err := s.changeOrders(ctx, func(all *ledger.Orders, fence int64) (bool, error) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				told = len(s.untold)
-				all.Specs.Add(fence, s.untold)
-				return true, nil
-			})
+	s.telling = true
+	s.started.Go(func() { s.tellUntold(ctx) })
+}
+
+// tellUntold writes the names in s.untold into the orders, until there are none or ctx ends. At the end of ctx the names
+// are dropped: this node stops, and the other nodes look at the next tick that they know of.
+func (s *Scheduler) tellUntold(ctx context.Context) {
+	trouble := ""
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		var names []string
+		err := s.changeOrders(ctx, func(all *ledger.Orders, fence int64) (bool, error) {
 			s.mu.Lock()
-			if err == nil {
-				s.untold = s.untold[told:]
-			}
-			done := len(s.untold) == 0
-			s.mu.Unlock()
-			if done {
-				return
-			}
-			if err != nil {
-				_ = sleep.For(ctx, pause/2+dice.N(pause/2))
+			defer s.mu.Unlock()
+			names, s.untold = s.untold, nil
+			all.Specs.Add(fence, names)
+			return true, nil
+		})
+		s.mu.Lock()
+		if err != nil {
+			for _, name := range names {
+				s.untold = ledger.AddName(s.untold, name)
 			}
 		}
-		s.mu.Lock()
-		s.untold = nil // this node stops; the other nodes look at the next tick that they know of
+		if ctx.Err() != nil {
+			s.untold = nil
+		}
+		left := len(s.untold)
+		s.telling = left > 0
 		s.mu.Unlock()
-	})
+		if left == 0 {
+			return
+		}
+		if err == nil {
+			pause = firstPause
+			continue
+		}
+		if text := fmt.Sprint(err); text != trouble {
+			trouble = text
+			s.cfg.Logger.Warn("scheduler: other nodes do not know yet that the specs of jobs have changed", "key", s.ordersKey, "jobs", left, "err", err)
+		}
+		_ = sleep.For(ctx, pause/2+dice.N(pause/2))
+	}
 }

@@ -209,9 +209,9 @@ func (d *Desk) CronPause(ctx context.Context, scope, name string, who Actor) (Ac
 func (d *Desk) CronResume(ctx context.Context, scope, name string, who Actor) (Acted, error) {
 	return d.cron(ctx, "cron resume", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
 		if name == "" {
-			return s.ResumeAll(ctx)
+			return s.ResumeAll(ctx, who.Reason)
 		}
-		return s.Resume(ctx, name)
+		return s.Resume(ctx, name, who.Reason)
 	})
 }
 

@@ -26,16 +26,16 @@ import (
 const (
 	defaultSync = 3 * time.Minute // as asynq.PeriodicTaskManager
 
-	// forgetAfter is how long a config must be missing before its job is forgotten: a provider that returns too little for
-	// a while must not cost pauses and histories.
-	forgetAfter = time.Hour
+	// forgetEvery is the pause between two looks for jobs that no node has. A job that is such a job at two looks in a row
+	// is forgotten: a provider that returns too little for a while must not cost pauses and histories.
+	forgetEvery = time.Hour
 
 	maxTypeBytes = 64 // of the task's type in the name of a job
 )
 
-// PeriodicTaskManager is an asynq.PeriodicTaskManager that runs on all nodes at the same time. Each tick enqueues one task,
-// whatever nodes are up and whatever their clocks show. To move an application over, change one line and give it the
-// Locker:
+// PeriodicTaskManager does what an asynq.PeriodicTaskManager does, but runs on all nodes at the same time. Each tick
+// enqueues one task, whatever nodes are up and whatever their clocks show. To move an application over, replace the call of
+// asynq.NewPeriodicTaskManager:
 //
 //	mgr, err := asynqtick.NewPeriodicTaskManager(locks, &scheduler.Config{Scope: "shop"}, asynq.PeriodicTaskManagerOpts{
 //		RedisConnOpt:               asynq.RedisClientOpt{Addr: "localhost:6379"},
@@ -43,20 +43,22 @@ const (
 //		SyncInterval:               10 * time.Second,
 //	})
 //
-// All nodes ask the provider, each on its own. A job is identified by the type, payload and options of its task, not by its
-// spec. So a config with another Cronspec changes the spec of the job, and the instant of the change divides the ticks of
-// the old spec and those of the new one, on all nodes. Several configs of one task are one job with several rules. If two
-// tasks should be told apart, or a job should keep its history when the task changes, give the config asynq.TaskID: the
-// text names the job, and each task gets the ID of its tick.
+// Each node asks the provider on its own. The type, payload and options of its task identify a job; the spec does not. So a
+// config with another Cronspec changes the spec of the job: one instant divides the ticks of the old spec from those of the
+// new spec, on all nodes. Several configs with the same task are one job with several rules, unless such a spec is refused;
+// then each config is a job of its own.
 //
-// The package documentation says what tasks with asynq.Retention gain. Differences to asynq's manager:
+// With asynq.TaskID among the options of a config, the text of that option is the name of the job. The job then keeps its
+// history when the task changes. The ID of each task is the ID of its tick, with or without asynq.TaskID.
+//
+// The package documentation says why tasks should have asynq.Retention. Differences to asynq's manager:
 //
 //	@every      ticks are the multiples of the period since 1970, on all nodes, not counted from the start
 //	DST         a time of day ticks once on each day; see package spec
 //	bad config  that config alone is left out and logged, and a job keeps its spec; asynq ignores all configs if a Task is
 //	            nil or a Cronspec empty
 //	logging     scheduler.Config.Logger; SchedulerOpts.Logger and LogLevel are not used
-//	removal     the record of a removed job stays for an hour, with its pause and history, and comes back with the config
+//	removal     a removed job keeps its record, with pause and history, for an hour at least and usually two hours at most
 //
 // As with asynq's manager, ticks that come while no node is up are not made up for. The option scheduler.CatchUpOne or
 // CatchUpAll changes that.
@@ -70,8 +72,9 @@ type PeriodicTaskManager struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	jobs    map[string]config    // by the name of the job
-	removed map[string]time.Time // when jobs were removed that are not forgotten yet
+	jobs    map[string]config // by the name of the job
+	looked  time.Time         // the time of the latest look for jobs that no node has
+	orphans map[string]bool   // the jobs that no node had then
 
 	mu   sync.Mutex
 	stop context.CancelFunc // nil: Start was not called
@@ -85,10 +88,12 @@ type config struct {
 	task string // a digest of task and options
 }
 
-// NewPeriodicTaskManager returns a manager. It takes what asynq.NewPeriodicTaskManager takes, with these differences: the
-// jobs are in cfg.Scope, which must be set and should have no other jobs; the zone is cfg.Zone, or else
-// SchedulerOpts.Location; and all jobs get jobOpts. NewPeriodicTaskManager returns joblock.ErrInvalid if the provider or
-// the connection is missing, or if scheduler.New refuses locks or cfg.
+// NewPeriodicTaskManager returns a manager. The parameter opts is that of asynq.NewPeriodicTaskManager. The jobs are in the
+// scope cfg.Scope, which must be set. Give the manager a scope of its own: it forgets any job of the scope that no node has.
+// The zone is cfg.Zone, or if that is nil SchedulerOpts.Location. All jobs have the options jobOpts.
+//
+// NewPeriodicTaskManager returns joblock.ErrInvalid if the provider or the connection is missing, or if scheduler.New
+// refuses locks or cfg.
 func NewPeriodicTaskManager(locks *joblock.Locker, cfg *scheduler.Config, opts asynq.PeriodicTaskManagerOpts,
 	jobOpts ...scheduler.Option) (*PeriodicTaskManager, error) {
 	if opts.PeriodicTaskConfigProvider == nil {
@@ -108,7 +113,7 @@ func NewPeriodicTaskManager(locks *joblock.Locker, cfg *scheduler.Config, opts a
 	m := &PeriodicTaskManager{
 		s: s, provider: opts.PeriodicTaskConfigProvider, opts: opts, log: cmp.Or(full.Logger, slog.Default()), now: time.Now,
 		jobOpts: append([]scheduler.Option{scheduler.CatchUpNone()}, jobOpts...),
-		jobs:    make(map[string]config), removed: make(map[string]time.Time),
+		jobs:    make(map[string]config),
 	}
 	if opts.RedisConnOpt == nil && opts.RedisUniversalClient == nil {
 		return nil, invalid("RedisConnOpt and RedisUniversalClient are nil")
@@ -228,7 +233,6 @@ func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) {
 			continue
 		}
 		delete(m.jobs, name)
-		m.removed[name] = m.now()
 	}
 	for name, c := range jobs {
 		have, ok := m.jobs[name]
@@ -246,24 +250,40 @@ func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) {
 			continue
 		}
 		m.jobs[name] = c
-		delete(m.removed, name)
 	}
 }
 
-// forget forgets jobs that were removed long ago and that no node has.
+// forget forgets the jobs of the scope that no node has had at two looks in a row. So jobs are forgotten, too, whose config
+// was removed while no node was up.
 func (m *PeriodicTaskManager) forget(ctx context.Context) {
-	for name, at := range m.removed {
-		if m.now().Sub(at) < forgetAfter {
+	if m.now().Sub(m.looked) < forgetEvery {
+		return
+	}
+	m.looked = m.now()
+	entries, err := m.s.AllEntries(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			m.log.Warn("asynqtick: the jobs that no node has are not known; their records stay for now", "err", err)
+		}
+		return
+	}
+	orphans := make(map[string]bool)
+	for _, e := range entries {
+		if e.Here || len(e.Nodes) > 0 {
 			continue
 		}
-		switch err := m.s.Forget(ctx, name); {
+		if !m.orphans[e.Name] {
+			orphans[e.Name] = true
+			continue
+		}
+		switch err := m.s.Forget(ctx, e.Name); {
 		case err == nil, errors.Is(err, joblock.ErrNotFound): // another node was first
-			delete(m.removed, name)
-		case !errors.Is(err, joblock.ErrHeld) && ctx.Err() == nil:
-			m.log.Warn("asynqtick: the record of a removed job stays for now", "job", name, "err", err)
-			return
+		case ctx.Err() == nil:
+			orphans[e.Name] = true
+			m.log.Warn("asynqtick: the record of a removed job stays for now", "job", e.Name, "err", err)
 		}
 	}
+	m.orphans = orphans
 }
 
 // group returns the jobs of configs, by name.

@@ -3,7 +3,6 @@ package asynqtick
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/internal/inside"
 )
 
 // Tasks registers jobs that enqueue one asynq task each, and shows these jobs to asynq's Inspector and to asynqmon.
@@ -106,7 +106,7 @@ const defaultShow = 10 * time.Second
 // needs a name of its own for that (scheduler.Config.Node).
 //
 // Show writes what an asynq.Scheduler of version 0.26 writes; asynq's readers skip what they cannot decode. If Redis does
-// not answer, Show logs that and goes on. asynq's list of enqueue events stays empty: scheduler.Entry.History has the
+// not answer, Show logs that to scheduler.Config.Logger and goes on. asynq's list of enqueue events stays empty: scheduler.Entry.History has the
 // executions.
 func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 	if interval <= 0 {
@@ -129,7 +129,7 @@ func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 		}
 		err := t.show(ctx, list, 2*interval)
 		if err != nil && !trouble && ctx.Err() == nil {
-			slog.Default().Warn("asynqtick: asynq's Inspector does not show the jobs of this node", "err", err)
+			inside.Logger(t.s).Warn("asynqtick: asynq's Inspector does not show the jobs of this node", "err", err)
 		}
 		trouble = err != nil
 	}
@@ -137,7 +137,7 @@ func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 
 // show writes the entries of the jobs that this node represents.
 func (t *Tasks) show(ctx context.Context, list *entryList, ttl time.Duration) error {
-	names, err := t.s.Represented(ctx)
+	names, err := inside.Represented(ctx, t.s)
 	if err != nil {
 		return err
 	}

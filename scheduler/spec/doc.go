@@ -37,7 +37,7 @@
 // as */2 restricts its field, and so does L.
 //
 // The period of @every is a whole number of seconds, from 1 s to 366 days (8784h). The offset is a whole number of
-// seconds from 0 to the period. The offset is a word because the plus and the slash have other meanings: a duration can
+// seconds, at least 0 and less than the period. The offset is a word because the plus and the slash have other meanings: a duration can
 // begin with +, and in a field a slash is a step.
 //
 // # Several rules, begin, end, and days to leave out

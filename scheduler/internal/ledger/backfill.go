@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,7 +14,7 @@ const MaxBackfill = 10_000
 // Backfill is how far a backfill has come. Times are milliseconds of the store's clock.
 type Backfill struct {
 	BackfillOrder
-	Ticks  int   `json:"n"`           // of the range, by the spec that was in force when a node took the order up
+	Ticks  int   `json:"n"`           // that have begun or will begin, MaxBackfill at most
 	Cursor int64 `json:"c"`           // the ticks of the range up to this time have begun
 	Done   int   `json:"d,omitempty"` // executions with the result Done, and so on
 	Failed int   `json:"x,omitempty"`
@@ -84,7 +85,7 @@ func (l *Ledger) takeUpBackfill(rules *Job, m Moment) (changed bool) {
 	o := m.Order.Backfill
 	if o.ID > l.backfillID() {
 		from, to := time.UnixMilli(o.From), time.UnixMilli(o.To)
-		l.Backfill = &Backfill{BackfillOrder: o, Ticks: RangeTicks(rules.Spec, from, to), Cursor: o.From - 1}
+		l.Backfill = &Backfill{BackfillOrder: o, Ticks: min(RangeTicks(rules.Spec, from, to), MaxBackfill), Cursor: o.From - 1}
 		l.Due = slices.DeleteFunc(l.Due, func(d Due) bool {
 			return d.cause() == CauseTick && l.leftToBackfill(time.UnixMilli(d.At))
 		})
@@ -103,16 +104,38 @@ func (l *Ledger) leftToBackfill(tick time.Time) bool {
 }
 
 // nextOfBackfill returns the next tick of the backfill, and moves the cursor to it. With the last tick behind the
-// cursor, nextOfBackfill ends the backfill, and returns false. No execution of the backfill may be running.
-func (l *Ledger) nextOfBackfill(rules *Job, m Moment) (d Due, ok bool) {
+// cursor, nextOfBackfill ends the backfill, and returns false; the error says that ticks of the range are left. No
+// execution of the backfill may be running.
+func (l *Ledger) nextOfBackfill(rules *Job, m Moment) (d Due, ok bool, err error) {
 	b := l.Backfill
 	next := rules.Spec.Next(time.UnixMilli(b.Cursor))
-	if b.Stop || next.IsZero() || next.UnixMilli() > b.To {
-		b.End = m.Now.UnixMilli()
-		return Due{}, false
+	over := next.IsZero() || next.UnixMilli() > b.To
+	if over || b.Stop || l.begunOfBackfill() >= MaxBackfill {
+		if b.End = m.Now.UnixMilli(); !over && !b.Stop {
+			err = fmt.Errorf("scheduler: the backfill has had %d ticks, because the spec has changed; ticks from %s on are not executed",
+				MaxBackfill, next.UTC().Format(time.RFC3339))
+		}
+		return Due{}, false, err
 	}
 	b.Cursor = next.UnixMilli()
-	return Due{At: b.Cursor, Cause: CauseBackfill, Backfill: b.ID}, true
+	return Due{At: b.Cursor, Cause: CauseBackfill, Backfill: b.ID}, true, nil
+}
+
+// begunOfBackfill returns how many ticks of the backfill have begun.
+func (l *Ledger) begunOfBackfill() int {
+	n := l.Backfill.Done + l.Backfill.Failed + l.Backfill.Lost
+	if l.backfillsNow() || l.BrokenOff() && l.Execution.Cause == CauseBackfill {
+		n++
+	}
+	return n
+}
+
+// recountBackfill counts the ticks of an unfinished backfill by the spec of rules, which has just come into force.
+func (l *Ledger) recountBackfill(rules *Job) {
+	if b := l.Backfill; l.Backfilling() {
+		rest := RangeTicks(rules.Spec, time.UnixMilli(b.Cursor+1), time.UnixMilli(b.To))
+		b.Ticks = min(l.begunOfBackfill()+rest, MaxBackfill)
+	}
 }
 
 // countBackfill counts the result of an execution of the backfill.

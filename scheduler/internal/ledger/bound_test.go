@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/scheduler/internal/record"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
@@ -26,6 +27,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.putIntoForce(&Job{SpecText: worst[:spec.MaxBytes]}, Moment{Since: time.UnixMilli(large), Now: time.UnixMilli(large)})
 	}
 	l.Since, l.From = large, large
+	l.Resumed = Resumed{At: large, By: strings.Repeat(`"`, driver.MaxLabelBytes), Note: strings.Repeat(`"`, driver.MaxLabelBytes), All: true}
 	order := BackfillOrder{ID: large, At: large, From: large, To: large, Stop: true}
 	l.Backfill = &Backfill{BackfillOrder: order, Ticks: math.MinInt, Cursor: large, Done: math.MinInt, Failed: math.MinInt, Lost: math.MinInt, End: large}
 	j := &Job{KeepFailures: MaxHistory, KeepOthers: MaxHistory}
@@ -126,7 +128,7 @@ func TestTheLatestTickOnlyGrows(t *testing.T) {
 func TestErrorsInTheLedgerAreShort(t *testing.T) {
 	for _, text := range []string{"", "short", strings.Repeat("x", 300), strings.Repeat("é", 300), strings.Repeat("\x01", 300), strings.Repeat("\xff", 300), strings.Repeat("\u2028", 67), strings.Repeat(`"`, 150)} {
 		got := shortenJSON(text, 200)
-		if size := len(encode(got)) - 2; size > 203 || len(text) > 200 && size < 150 && text[0] != 0xff {
+		if size := len(record.Encode(got)) - 2; size > 203 || len(text) > 200 && size < 150 && text[0] != 0xff {
 			t.Errorf("%.10q… has %d bytes as JSON: %q", text, size, got)
 		}
 	}

@@ -50,6 +50,7 @@ func (l *Ledger) putIntoForce(j *Job, m Moment) []News {
 	}
 	l.Last = max(l.Last, m.Now.UnixMilli())
 	l.From = l.Last
+	l.recountBackfill(j)
 	l.Definition.Back = 0 // no contest: a contest changes no spec
 	l.Former = prepend(Former{shortenJSON(former, spec.MaxBytes), l.From}, l.Former, keptFormer)
 	return []News{{Kind: NewsSpec, Tick: tickAt(l.LastTick()), Node: m.Node,

@@ -68,12 +68,35 @@ func (l *Ledger) EndLane(j *Job, lane int, fence int64, state State, at time.Tim
 	if x == nil || x.Fence != fence {
 		return false
 	}
+	if state == NotBegun {
+		l.giveBack(x)
+		return true
+	}
 	if state == Interrupted {
 		x.State, x.End, x.Attempts = state, at.UnixMilli(), attempts // another node takes the execution over
 		return true
 	}
 	l.leave(j, *x, state, at, attempts, err)
 	return true
+}
+
+// giveBack undoes the begin of x, an element of l.Lanes whose function was not called.
+func (l *Ledger) giveBack(x *Execution) {
+	back := *x
+	if x.Broken > 0 { // to be taken over by another node
+		x.State, x.Broken = Interrupted, x.Broken-1
+		l.Counts.TakenOver--
+		return
+	}
+	l.Lanes = slices.DeleteFunc(l.Lanes, func(other Execution) bool { return other.Lane == back.Lane })
+	switch waits := func(d Due) bool { return d.Cause == back.Cause }; {
+	case back.Cause == CauseBackfill:
+		if back.Backfill == l.backfillID() {
+			l.Backfill.Cursor = back.At - 1
+		}
+	case back.cause() == CauseTick || !slices.ContainsFunc(l.Due, waits): // one trigger and one start at most
+		l.Due = slices.Insert(l.Due, 0, back.Due)
+	}
 }
 
 func (l *Ledger) startLane(x Execution, m Moment) *Execution {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
 const (
@@ -42,6 +44,7 @@ type Ledger struct {
 	Streak     int         `json:"streak,omitempty"`  // executions in a row that have failed or were lost
 	Triggered  int64       `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
 	Starts     []string    `json:"starts,omitempty"`  // the latest IDs of RunAtStart, the newest first
+	Resumed    Resumed     `json:"resumed,omitzero"`  // the end of the latest pause, for people
 	Definition Definition  `json:"def,omitzero"`
 
 	// past has the executions before Execution, the newest first: a JSON array on a second line of the memo. Only
@@ -79,6 +82,9 @@ const (
 	Died        State = "died"
 	Lost        State = "lost"
 	Overlapped  State = "overlapped"
+
+	// NotBegun is no State of an execution. With NotBegun, EndLane undoes BeginLane and TakeOverLane.
+	NotBegun State = "not begun"
 )
 
 // Execution is an execution that has begun.
@@ -137,7 +143,7 @@ func Decode(memo []byte) (*Ledger, error) {
 
 // Encode returns the memo that Decode reads.
 func (l *Ledger) Encode() []byte {
-	memo := encode(l)
+	memo := record.Encode(l)
 	if len(l.past) > 0 {
 		memo = append(append(memo, '\n'), l.past...)
 	}
@@ -188,7 +194,7 @@ func (l *Ledger) remember(j *Job, x Execution) {
 		*room--
 		return *room < 0
 	})
-	for l.past = encode(past); len(l.past) > maxPast; l.past = encode(past) {
+	for l.past = record.Encode(past); len(l.past) > maxPast; l.past = record.Encode(past) {
 		past = past[:len(past)-1]
 	}
 }
@@ -283,24 +289,12 @@ func prepend[T any](first T, list []T, most int) []T {
 	return list[:min(len(list), most)]
 }
 
-// encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal, encode does not escape <, > and
-// &, because people read the JSON.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
 // shortenJSON cuts s so that the JSON form of s has about n bytes, and marks a cut with an ellipsis. shortenJSON also
 // removes bytes that are not UTF-8. The length of s itself is no measure: a control character takes six bytes in JSON.
 func shortenJSON(s string, n int) string {
 	size := 0
 	for i, r := range s {
-		if size += len(encode(string(r))) - len(`""`); size > n {
+		if size += len(record.Encode(string(r))) - len(`""`); size > n {
 			s = s[:i] + "…"
 			break
 		}

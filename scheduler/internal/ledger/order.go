@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
 const ordersVersion = 1
@@ -24,7 +26,7 @@ type Order struct {
 	Fence       int64         `json:"f"`              // of the latest write that changed this Order; only grows
 	PausedFrom  int64         `json:"p,omitempty"`    // later ticks are skipped; 0: the job is not paused
 	PausedUntil int64         `json:"r,omitempty"`    // the last time at which ticks are skipped; 0: the pause goes on
-	By          string        `json:"by,omitempty"`   // who has paused the job
+	By          string        `json:"by,omitempty"`   // who has paused the job or, if PausedUntil is set, who has resumed it
 	Note        string        `json:"note,omitempty"` // why
 	Triggered   int64         `json:"n,omitempty"`    // the Fence of the write with the newest trigger
 	TriggeredAt int64         `json:"t,omitempty"`
@@ -51,7 +53,7 @@ func DecodeOrders(memo []byte) (Orders, error) {
 }
 
 // Encode returns the memo that DecodeOrders reads.
-func (o Orders) Encode() []byte { return encode(o) }
+func (o Orders) Encode() []byte { return record.Encode(o) }
 
 // Newest returns the highest Fence of all orders, or 0. The order of the latest write has that Fence: Tidy runs before
 // a write adds an order, so Tidy does not remove the latest order.
@@ -67,7 +69,7 @@ func (o Orders) Newest() (fence int64) {
 func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	maps.DeleteFunc(o.Jobs, func(name string, order Order) bool {
 		l := ledgers[name]
-		return l != nil && !order.Alone() && l.Last >= order.PausedUntil && l.Triggered >= order.Triggered && order.Backfill.done(l)
+		return l != nil && !order.Alone() && min(l.Last, l.Resumed.At) >= order.PausedUntil && l.Triggered >= order.Triggered && order.Backfill.done(l)
 	})
 }
 
@@ -87,11 +89,11 @@ func (o *Order) Pause(l *Ledger, now time.Time, by, note string) bool {
 }
 
 // Resume ends a pause at now. Resume returns false if the job is not paused.
-func (o *Order) Resume(_ *Ledger, now time.Time) bool {
+func (o *Order) Resume(now time.Time, by, note string) bool {
 	if !o.Alone() {
 		return false
 	}
-	o.PausedUntil, o.By, o.Note = now.UnixMilli(), "", ""
+	o.PausedUntil, o.By, o.Note = now.UnixMilli(), by, note
 	return true
 }
 

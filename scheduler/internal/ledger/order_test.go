@@ -39,7 +39,7 @@ func TestPauseAndResume(t *testing.T) {
 				case "pause":
 					took = o.Pause(&Ledger{Last: at(s.seen)}, now, "me", "why")
 				case "resume":
-					took = o.Resume(nil, now)
+					took = o.Resume(now, "you", "well")
 				}
 				if took != s.took {
 					t.Errorf("%s at %s changes something: %v", s.what, s.at, took)
@@ -60,16 +60,17 @@ func TestPauseAndResume(t *testing.T) {
 
 // Tidy removes the orders that were carried out, and no others.
 func TestTidy(t *testing.T) {
-	l := &Ledger{Version: version, Last: at(0), Triggered: 5}
+	l := &Ledger{Version: version, Last: at(2 * sec), Resumed: Resumed{At: at(0)}, Triggered: 5}
 	for name, tc := range map[string]struct {
 		order Order
 		keep  bool
 	}{
-		"paused":                     {Order{PausedFrom: at(-hour)}, true},
-		"resumed, and a node saw it": {Order{PausedFrom: at(-hour), PausedUntil: at(0)}, false},
-		"resumed, and no node did":   {Order{PausedFrom: at(-hour), PausedUntil: at(sec)}, true},
-		"triggered and taken up":     {Order{Triggered: 5}, false},
-		"triggered and not taken up": {Order{Triggered: 6}, true},
+		"paused":                      {Order{PausedFrom: at(-hour)}, true},
+		"resumed, and a node saw it":  {Order{PausedFrom: at(-hour), PausedUntil: at(0)}, false},
+		"resumed, and no node did":    {Order{PausedFrom: at(-hour), PausedUntil: at(3 * sec)}, true},
+		"resumed, note not on record": {Order{PausedFrom: at(-hour), PausedUntil: at(sec)}, true},
+		"triggered and taken up":      {Order{Triggered: 5}, false},
+		"triggered and not taken up":  {Order{Triggered: 6}, true},
 	} {
 		o := Orders{Jobs: map[string]Order{"job": tc.order, "unread": {}}}
 		o.Tidy(map[string]*Ledger{"job": l})

@@ -16,8 +16,37 @@ const keptSpans = 8
 type Span struct {
 	From  int64  `json:"p"` // later ticks are skipped; 0: no pause
 	Until int64  `json:"r,omitempty"`
-	By    string `json:"by,omitempty"`
+	By    string `json:"by,omitempty"` // who has paused or, if Until is set, who has resumed
 	Note  string `json:"note,omitempty"`
+}
+
+// Resumed is the end of a pause.
+type Resumed struct {
+	At   int64  `json:"t"`
+	By   string `json:"by,omitempty"`
+	Note string `json:"note,omitempty"`
+	All  bool   `json:"all,omitempty"` // of all jobs
+}
+
+// Resumed returns the end of the latest pause: of the job alone, or of all jobs. Without one the result is zero.
+func (o Order) Resumed() (r Resumed) {
+	if o.PausedUntil != 0 {
+		r = Resumed{At: o.PausedUntil, By: o.By, Note: o.Note}
+	}
+	for _, s := range o.all {
+		if s.Until > r.At {
+			r = Resumed{At: s.Until, By: s.By, Note: s.Note, All: true}
+		}
+	}
+	return r
+}
+
+// Resumption returns the end of the latest pause that the ledger or the order has.
+func (l *Ledger) Resumption(o Order) Resumed {
+	if r := o.Resumed(); r.At > l.Resumed.At {
+		return r
+	}
+	return l.Resumed
 }
 
 func (s Span) has(tick int64) bool {
@@ -58,12 +87,12 @@ func (o *Orders) PauseAll(fence int64, now time.Time, by, note string) bool {
 }
 
 // ResumeAll ends the pause of all jobs. ResumeAll returns false if there is none.
-func (o *Orders) ResumeAll(fence int64, now time.Time) bool {
+func (o *Orders) ResumeAll(fence int64, now time.Time, by, note string) bool {
 	if len(o.All) == 0 || o.All[0].Until != 0 {
 		return false
 	}
 	o.All = slices.Clone(o.All)
-	o.All[0] = Span{From: o.All[0].From, Until: now.UnixMilli()}
+	o.All[0] = Span{From: o.All[0].From, Until: now.UnixMilli(), By: by, Note: note}
 	o.AllTold = fence
 	return true
 }

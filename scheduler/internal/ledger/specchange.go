@@ -26,6 +26,15 @@ func (c SpecChanges) Newest() int64 {
 	return c.Jobs[0].Fence
 }
 
+// AddName adds a name to a list for Add, unless the list has the name. If the list has more names than SpecChanges keeps,
+// AddName drops the name: Add then makes nodes look at all jobs.
+func AddName(names []string, name string) []string {
+	if len(names) > keptChanges || slices.Contains(names, name) {
+		return names
+	}
+	return append(names, name)
+}
+
 // Add adds the jobs of one write.
 func (c *SpecChanges) Add(fence int64, names []string) {
 	all := make([]SpecChange, 0, len(names)+len(c.Jobs))

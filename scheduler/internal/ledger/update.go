@@ -58,7 +58,8 @@ type News struct {
 // Ledger.Due. The parameter afterExecution says that the job was running until now. The result changed reports whether
 // the caller should write the ledger.
 func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
-	if l.Spec == "" {
+	first := l.Spec == "" // also after Forgotten; people see the job when the ledger is written
+	if first {
 		l.putIntoForce(j, m)
 	}
 	rules := l.InForce(j, m.Spec)
@@ -66,7 +67,8 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 		if l.Spec == j.SpecText {
 			l.Since = max(l.Since, m.Since.UnixMilli()) // not worth a write
 		}
-		return l.update(j, rules, m.Now.Add(-j.Delay), m, afterExecution)
+		changed, news = l.update(j, rules, m.Now.Add(-j.Delay), m, afterExecution)
+		return changed || first, news
 	}
 	// All ticks that have come are the former spec's. They do not wait for their jitter.
 	_, news = l.update(j, rules, m.Now, m, afterExecution)
@@ -85,6 +87,7 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 		}
 	}
 	news = l.define(j, m)
+	l.Resumed = l.Resumption(m.Order) // not worth a write
 	if j.AtStart && !slices.Contains(l.Starts, j.StartID) {
 		l.Starts = prepend(j.StartID, l.Starts, keptStarts)
 		l.wait(Due{At: m.Now.UnixMilli(), Cause: CauseStart})
@@ -166,7 +169,8 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 
 // Begin makes the next waiting tick the running execution x. If nothing waits, x is nil. The job's lock must be free,
 // or the caller must hold the lock. So an execution without a result was broken off: Begin executes the same tick
-// again, or counts the tick as lost. The result changed reports whether the caller should write the ledger.
+// again, or counts the tick as lost. After a loss x is nil, whatever waits: the loss may pause the job. The result changed
+// reports whether the caller should write the ledger.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
 	if last := l.Execution; l.BrokenOff() {
 		if !j.AtMostOnce && last.Broken < maxBroken {
@@ -176,15 +180,13 @@ func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []New
 			l.Counts.TakenOver++
 			return l.start(j, Execution{Due: last.Due, Broken: last.Broken + 1}, m), true, nil
 		}
-		news = append(news, News{Kind: NewsLost, Tick: last.Tick(), Node: last.Node})
 		l.End(Lost, time.UnixMilli(last.End), 0, nil)
-		changed = true
+		return nil, true, []News{{Kind: NewsLost, Tick: last.Tick(), Node: last.Node}}
 	}
 	if j.AtOnce > 1 || len(l.Lanes) > 0 || !l.Ready(j, m) { // nodes with another number of AtOnce execute the job in lanes
-		return nil, changed, news
+		return nil, false, nil
 	}
-	d, ok, more := l.next(j, m)
-	news = append(news, more...)
+	d, ok, news := l.next(j, m)
 	if !ok {
 		return nil, true, news
 	}
@@ -199,11 +201,12 @@ func (l *Ledger) next(j *Job, m Moment) (d Due, ok bool, news []News) {
 		l.Due = slices.Delete(l.Due, i, i+1)
 		return d, true, nil
 	}
-	if d, ok = l.nextOfBackfill(l.InForce(j, m.Spec), m); ok {
+	d, ok, err := l.nextOfBackfill(l.InForce(j, m.Spec), m)
+	if ok {
 		return d, true, nil
 	}
 	last := Tick{At: time.UnixMilli(l.Backfill.To).UTC(), Cause: CauseBackfill, Backfill: l.Backfill.ID}
-	return d, false, []News{{Kind: NewsBackfilled, Tick: last, Node: m.Node, Count: l.Backfill.Done}}
+	return d, false, []News{{Kind: NewsBackfilled, Tick: last, Node: m.Node, Count: l.Backfill.Done, Err: err}}
 }
 
 // Behind returns how far the store's clock is behind the latest tick, if that is more than 10 s and at most a day;

@@ -216,7 +216,7 @@ func TestBegin(t *testing.T) {
 		"its node was stopped":    {last: &Execution{Due: tick, State: Interrupted, Broken: 3}, want: "tick:-10m0s again 4", counts: Counts{TakenOver: 1}, state: Interrupted, changed: true},
 		"for the tenth time":      {last: &Execution{Due: tick, State: Running, Broken: 9}, want: "tick:-10m0s again 10", counts: Counts{TakenOver: 1}, state: Died, changed: true},
 		"for the eleventh time":   {last: &Execution{Due: tick, State: Running, Broken: 10}, want: "none lost(-10m0s)", counts: Counts{Lost: 1}, state: Lost, changed: true},
-		"once at most":            {change: once, last: &Execution{Due: tick, State: Running}, due: waiting, want: "tick:0s lost(-10m0s)", counts: Counts{Lost: 1}, state: Lost, changed: true},
+		"once at most":            {change: once, last: &Execution{Due: tick, State: Running}, due: waiting, want: "none tick:0s lost(-10m0s)", counts: Counts{Lost: 1}, state: Lost, changed: true},
 		"paused":                  {due: waiting, order: Order{PausedFrom: 1}, want: "none tick:0s"},
 		"a trigger while paused":  {due: []Due{{At: at(0)}, {At: at(5 * sec), Cause: CauseTrigger}}, order: Order{PausedFrom: 1}, want: "trigger:5s tick:0s", changed: true},
 		"taken over while paused": {last: &Execution{Due: tick, State: Running}, order: Order{PausedFrom: 1}, want: "tick:-10m0s again 1", counts: Counts{TakenOver: 1}, state: Died, changed: true},

@@ -3,8 +3,9 @@ package roster
 import (
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
+
+	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
 const (
@@ -26,7 +27,7 @@ type Names struct {
 }
 
 // Page returns the number of the page for the name of a job.
-func Page(name string) int { return int(hash(name) % Pages) }
+func Page(name string) int { return int(record.Hash(name) % Pages) }
 
 // DecodeNames reads a memo. An empty memo has no names. In the result, Jobs is never nil.
 func DecodeNames(memo []byte) (Names, error) {
@@ -39,7 +40,7 @@ func DecodeNames(memo []byte) (Names, error) {
 }
 
 // Encode returns the memo that DecodeNames reads.
-func (n Names) Encode() []byte { return encode(n) }
+func (n Names) Encode() []byte { return record.Encode(n) }
 
 // Has reports whether nobody need add the name on the given day.
 func (n Names) Has(name string, day int64) bool {
@@ -67,22 +68,4 @@ func decode(memo []byte, out any, v *int, what string) error {
 		return fmt.Errorf("scheduler: the %s has version %d, this node knows %d", what, *v, version)
 	}
 	return nil
-}
-
-// encode is json.Marshal for types that always have a JSON form.
-func encode(v any) []byte {
-	memo, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return memo
-}
-
-func hash(name string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	x := h.Sum64() // FNV gives similar high bits to short texts
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	return x ^ x>>33
 }

@@ -3,6 +3,8 @@ package roster
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
 // MaxJobs is how many jobs of a node a Node can tell apart. The jobs take at most five bytes each, and four thirds of that
@@ -23,7 +25,7 @@ func DecodeNodes(memo []byte) (Nodes, error) {
 }
 
 // Encode returns the memo that DecodeNodes reads.
-func (n Nodes) Encode() []byte { return encode(n) }
+func (n Nodes) Encode() []byte { return record.Encode(n) }
 
 // Node is a node that is up.
 type Node struct {
@@ -47,7 +49,7 @@ func (n *Node) SetJobs(names []string) {
 	}
 	hashes := make([]uint32, len(names))
 	for i, name := range names {
-		hashes[i] = uint32(hash(name))
+		hashes[i] = uint32(record.Hash(name))
 	}
 	slices.Sort(hashes)
 	last := uint32(0)
@@ -74,7 +76,7 @@ func (n *Node) Has() func(name string) bool {
 		all[uint32(last)] = true
 		rest = rest[size:]
 	}
-	return func(name string) bool { return all[uint32(hash(name))] }
+	return func(name string) bool { return all[uint32(record.Hash(name))] }
 }
 
 // DecodeNode reads a memo.
@@ -85,4 +87,4 @@ func DecodeNode(memo []byte) (Node, error) {
 }
 
 // Encode returns the memo that DecodeNode reads.
-func (n *Node) Encode() []byte { return encode(n) }
+func (n *Node) Encode() []byte { return record.Encode(n) }

@@ -1,0 +1,30 @@
+// Package record has what all records of the scheduler have in common: their JSON, and the hash of a job's name.
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/fnv"
+)
+
+// Encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal, Encode does not escape <, > and
+// &, because people read the JSON.
+func Encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// Hash returns a hash of the name of a job. All nodes must have the same hash: it says on which page a name is.
+func Hash(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	x := h.Sum64() // FNV gives similar high bits to short texts
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}
