@@ -44,6 +44,8 @@ func playRole(role string) int {
 		return playSched()
 	case "fill", "several":
 		return playPolicy(role)
+	case "steered", "failing", "deadline":
+		return playSteered(role)
 	case "spec":
 		return playSpec()
 	case "rules":

@@ -124,7 +124,7 @@ func writeNote(ctx context.Context, rdb *redis.Client, node, what string, cause 
 	return rdb.RPush(context.Background(), "notes", text).Err()
 }
 
-// schedNode is a process of the role "sched", "fill", "several" or "rules".
+// schedNode is a process with a scheduler.
 type schedNode struct {
 	cmd  *exec.Cmd
 	out  io.Reader
@@ -180,7 +180,7 @@ func newSchedCluster(t *testing.T) *schedCluster {
 	return newSchedClusterOf(t, "sched")
 }
 
-// notes reads what was written down, of that kind.
+// notes reads what was written down, of that kind or, for "", of all kinds.
 func (c *schedCluster) notes(what string) (out []note) {
 	c.Helper()
 	texts, err := c.rdb.LRange(context.Background(), "notes", 0, -1).Result()
@@ -192,7 +192,7 @@ func (c *schedCluster) notes(what string) (out []note) {
 		if err := json.Unmarshal([]byte(text), &n); err != nil {
 			c.Fatal(err)
 		}
-		if n.What == what {
+		if n.What == what || what == "" {
 			out = append(out, n)
 		}
 	}
