@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -226,6 +227,13 @@ func TestPermitIsFoundAgain(t *testing.T) {
 		again, found, err := FindPermit(ctx, locks, token, 3)
 		if err != nil || !found || again.Token != grant.Token || again.Lease != 10*time.Second {
 			t.Errorf("FindPermit: %+v, %t, %v, want %s with a new lease", again, found, err, grant.Token)
+		}
+		_, err = AcquirePermit(ctx, locks, token, 3) // as of a caller that dies while it asks for all permits
+		testkit.WantNil(t, "AcquirePermit", err)
+		again, found, err = FindPermit(ctx, locks, token, 3)
+		st, _ := limit.New(locks, 3).Status(ctx, key)
+		if err != nil || !found || st.Taken != 2 { // one is that of the other owner
+			t.Errorf("FindPermit of two: %+v, %t, %v, want one permit of the owner in %+v", again, found, err, st)
 		}
 		testkit.WantNil(t, "Release", Release(ctx, locks, again.Token, ""))
 		if _, found, err = FindPermit(ctx, locks, token, 3); found || err != nil {

@@ -63,7 +63,8 @@ func AcquirePermit(ctx context.Context, locks *joblock.Locker, token joblock.Tok
 }
 
 // FindPermit returns the permit that an earlier AcquirePermit with the same token has taken, with a new lease. If the
-// owner of token has no permit, found is false. The errors are those of Renew.
+// owner of token has no permit, found is false. A caller that died while it waited may have several permits: FindPermit
+// releases all but one. The errors are those of Renew.
 func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int) (g Grant, found bool, err error) {
 	st, err := limit.New(locks, n).Status(ctx, token.Key())
 	if err != nil {
@@ -73,14 +74,21 @@ func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token,
 		if permit.State != joblock.StateHeld || permit.Owner != token.Digest() {
 			continue
 		}
-		g = Grant{Token: door.TokenAt(door.TokenOfSlot(token, permit.Key), permit.Fence).(joblock.Token), Fence: permit.Fence}
-		g.Lease, err = Renew(ctx, locks, g.Token, 0, 0)
+		own := door.TokenAt(door.TokenOfSlot(token, permit.Key), permit.Fence).(joblock.Token)
+		if found {
+			_ = Release(ctx, locks, own, "one permit is enough") // otherwise the lease ends
+			continue
+		}
+		left, err := Renew(ctx, locks, own, 0, 0)
 		if errors.Is(err, joblock.ErrNotOwner) {
 			continue // another owner with this digest
 		}
-		return g, err == nil, err
+		if err != nil {
+			return Grant{}, false, err
+		}
+		g, found = Grant{Token: own, Fence: permit.Fence, Lease: left}, true
 	}
-	return Grant{}, false, nil
+	return g, found, nil
 }
 
 // Renew begins a new lease of the holding that token names, and returns how long the lease lasts at least. With a ttl
