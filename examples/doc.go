@@ -5,5 +5,7 @@
 //   - scheduler: jobs by the clock on three nodes, one of which is killed.
 //   - service: a web process and a worker process, to copy from.
 //   - routers: adapters to gin, echo, fiber, gRPC and others, to copy from; a module of its own.
+//   - script: a shell script and a Python program that take a lock by the command
+//     joblock, and hand it over to a job of the service.
 //   - holders: a list of who holds what.
 package examples

@@ -119,6 +119,24 @@
 // releases the lock. The Client gives up after five minutes, after Close, or with more than 256 such enqueues at a
 // time. The lock is then free when the reservation ends.
 //
+// # Locks of other programs
+//
+// A shell script, or a program in another language, takes a lock with the command joblock, parks the lock, and gives
+// the token to a Go program. The Go program takes the lock over, and hands it over to the job:
+//
+//	token, err := joblock.ParseToken(text)       // from the standard input, or a request's body; never from a URL
+//	lock, err := locks.Resume(ctx, token)        // with joblock.ForJob(job) after "joblock park --job"
+//	info, err := jobs.Enqueue(ctx, lock, task)   // with the job's asynq.Queue and asynq.TaskID after "joblock park --job"
+//
+// Compare token.Key with the key that the task needs. Otherwise a mixed-up script runs the job under the wrong lock.
+//
+//	a crash                     the lock after "joblock park"          the lock after "joblock park --job"
+//	before the Park of Enqueue  is reserved until --reserve is over    is freed by the keeper of package worker, within a
+//	                                                                   minute or two after the park, or after the lease
+//	after the Park of Enqueue   as in the table above                  as in the table above
+//
+// The directory examples/script has such a script, such a Python program, and such a Go program.
+//
 // # One job per key
 //
 // EnqueueUnique takes the lock itself and hands it over in the same call. So a key has one job from the enqueue on.

@@ -14,6 +14,13 @@
 //	permits KEY            lists who has the permits of a limit
 //	watch [KEY...]         shows what happens to locks, as it happens
 //	top [PREFIX]           shows the locks that need attention, live
+//	acquire KEY            takes a lock, and writes its token
+//	renew                  makes the lock of a token last for another lease
+//	release                gives the lock of a token back
+//	park                   reserves the lock of a token for a job, or for whoever resumes the token
+//	resume                 takes a parked lock over by its token
+//	ping                   measures how long taking and releasing a lock takes
+//	demo                   runs a Redis with locks, waiters and jobs, to try commands on
 //	version                prints the version
 //	completion SHELL       prints a completion script for bash, zsh, fish or PowerShell
 //
@@ -44,6 +51,14 @@
 // JOBLOCK_REDIS may have passwords in its URL. A command under "joblock run" gets JOBLOCK_REDIS without the passwords.
 // Each file may be a pipe, such as the shell's <(command): joblock reads each file once.
 //
+// # Tokens
+//
+// The commands acquire, renew, release, park and resume are for scripts; docs/scripts.md has more about them. The token
+// of a lock is a line of letters, digits, - and _. Whoever has the token has the lock. So a token is never an argument
+// or a variable. It comes and goes by --token-file, by --token-fd, or by the standard input and output.
+//
+// The first line of a token file is the token. While it is unknown what became of a call, the file has a second line.
+//
 // # Output
 //
 // Data goes to the standard output, and everything else to the standard error. No output has a password. Only the
@@ -68,9 +83,9 @@
 //	64        wrong usage: an unknown flag, a bad key, a value out of bounds
 //	69        Redis did not answer; whether the call took effect is unknown, and joblock has tried to clean up
 //	70        a fault of joblock itself
-//	75        somebody else has the lock; the same call may succeed later; "run -E" chooses another code
+//	75        somebody else has the lock; the same call may succeed later; -E chooses another code
 //	77        Redis does not let this user in, or does not let this user do that
-//	79        run: the lock was lost before the command had ended
+//	79        the lock was lost: the lease had ended; with "run", before the command had ended
 //	126, 127  run: the command cannot be executed; there is no such command
 //	128+n     the signal n ended the command, or ended the wait for the lock
 //

@@ -43,7 +43,7 @@ Exit codes:
   70        a fault of joblock itself
   75        somebody else has the lock; the same call may succeed later
   77        Redis does not let this user in, or does not let this user do that
-  79        run: the lock was lost before the command had ended
+  79        the lock was lost: the lease had ended; with "run", before the command had ended
   126, 127  run: the command cannot be executed; there is no such command
   128+n     the signal n ended the command, or ended the wait for the lock`,
 		Args:          cobra.ArbitraryArgs,
@@ -60,7 +60,8 @@ Exit codes:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(&s), newLs(&s), newGet(&s), newExplain(&s), newWaiters(&s), newPermits(&s), newWatch(&s), newTop(&s), newVersion())
+	root.AddCommand(newRun(&s), newAcquire(&s), newRenew(&s), newRelease(&s), newPark(&s), newResume(&s),
+		newLs(&s), newGet(&s), newExplain(&s), newWaiters(&s), newPermits(&s), newWatch(&s), newTop(&s), newPing(&s), newDemo(&s), newVersion())
 	root.InitDefaultCompletionCmd()
 	return root
 }

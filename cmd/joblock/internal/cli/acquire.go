@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// The type acquireOptions has the flags and the argument of "acquire".
+type acquireOptions struct {
+	tokenFlags
+	key      string
+	noWait   bool
+	wait     waitFlag
+	busyCode int
+	limit    int
+	ttl      time.Duration
+	holder   string
+	quiet    bool
+}
+
+func newAcquire(s *server) *cobra.Command {
+	var o acquireOptions
+	cmd := &cobra.Command{
+		Use:   "acquire KEY --ttl DURATION [flags]",
+		Short: "take a lock in a script, and get its token",
+		Long: `Acquire takes the lock on KEY, and writes the token of the lock. With the token a script renews the lock, releases it,
+or hands it over to a job. The token is a secret: whoever has the token has the lock.
+
+Nobody renews the lock but "joblock renew". After --ttl without a renewal the lock is lost, and somebody else may have
+it. To run one command under a lock, use "joblock run", which renews the lock and ends the command before the lock is
+lost.
+
+With --token-file, the token is in FILE before Redis is asked. After exit code 69, or if joblock was killed, the same
+command finds out whether the lock was taken, and takes it only once. The file that "acquire" has left may be empty,
+or may be gone, if the lock was not taken. Without --token-file, a lock whose answer was lost is released again, or
+ends after --ttl.
+
+KEY is any text without control characters. A % in KEY is followed by two upper-case hexadecimal digits.
+
+Exit codes:
+  0         the lock is taken
+  64        wrong usage; FILE has a token already
+  69        Redis did not answer; whether the lock is taken is unknown
+  75        somebody else has the lock (--no-wait), or had it for all of --wait; -E chooses another code
+  77        Redis does not let this user in, or does not let this user do that
+  128+n     the signal n ended the wait`,
+		Example: `  joblock acquire export:acct-7 --ttl 5m --wait 10m --token-file "$token" || exit
+  token=$(joblock acquire --no-wait --ttl 1m nightly) || exit 0
+  joblock acquire geocoder --limit 3 --ttl 1m --token-file /run/geo.token -o json`,
+		Args: exactly("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.key = args[0]
+			if err := o.check(); err != nil {
+				return err
+			}
+			return o.run(cmd)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait for the lock")
+	f.VarP(&o.wait, "wait", "w", "wait for the lock for at most `DURATION`, such as 90 or 1m30s (default: without bound)")
+	f.IntVarP(&o.busyCode, "busy-code", "E", exitBusy, "exit `CODE` if somebody else has the lock")
+	f.IntVarP(&o.limit, "limit", "l", 0, "take one of `N` permits of KEY; use the same N everywhere")
+	f.DurationVar(&o.ttl, "ttl", 0, "how long the lock lasts, and again after each renewal: from 1s to 8784h (required)")
+	f.StringVar(&o.holder, "holder", "", "`LABEL` by which people see who has the lock (default host:pid of the script)")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "write nothing to the standard error but errors")
+	o.flags(s, f, false, true)
+	return cmd
+}
+
+func (o *acquireOptions) check() error {
+	switch {
+	case o.ttl == 0:
+		return usage("--ttl is missing: how long the lock lasts without \"joblock renew\"; see \"joblock acquire --help\"")
+	case o.noWait && o.wait.set:
+		return usage("--no-wait and --wait exclude each other")
+	case o.busyCode < 0 || o.busyCode > 255:
+		return usage("--busy-code is %d, must be from 0 to 255", o.busyCode)
+	case o.limit < 0 || o.limit > limit.Max:
+		return usage("--limit is %d, must be from 1 to %d", o.limit, limit.Max)
+	}
+	if err := checkPeriod("ttl", o.ttl, time.Second); err != nil {
+		return err
+	}
+	return o.tokenFlags.check(true)
+}
+
+func (o *acquireOptions) run(cmd *cobra.Command) error {
+	keepsPipes()
+	holder := o.holder
+	if holder == "" {
+		holder = scriptLabel()
+	}
+	locks, err := o.server.open(os.Getenv, joblock.Config{MaxTTL: driver.MaxPeriod, Holder: holder, Observer: o.talk(cmd)})
+	if err != nil {
+		return err
+	}
+	defer func() { locks.close(o.server.timeout) }()
+	if o.file == "" || o.file == standard {
+		return o.once(cmd, locks)
+	}
+	return o.withFile(cmd, locks)
+}
+
+// The method talk returns the Observer that tells people who is in the way.
+func (o *acquireOptions) talk(cmd *cobra.Command) event.Observer {
+	told := o.quiet || o.noWait || !term.IsTerminal(2)
+	return func(e event.Event) {
+		if e.Kind == event.Contended && !told {
+			told = true
+			sayTo(cmd.ErrOrStderr(), visible(fmt.Sprintf("%s: waiting; %s", o.key, holderText(e))))
+		}
+	}
+}
+
+// The method bound returns the option for the wait.
+func (o *acquireOptions) bound() []joblock.AcquireOption {
+	switch {
+	case o.noWait:
+		return []joblock.AcquireOption{joblock.MaxWait(0)}
+	case o.wait.set:
+		return []joblock.AcquireOption{joblock.MaxWait(o.wait.d)}
+	}
+	return nil
+}
+
+// The method refused returns the error for a lock that was not taken.
+func (o *acquireOptions) refused(err error, signal int) error {
+	switch {
+	case signal != 0:
+		return &exitError{code: exitSignal + signal}
+	case codeOf(err) == exitBusy:
+		return &exitError{o.busyCode, err}
+	}
+	return err
+}
+
+// The method once takes the lock, and writes the token to the standard output. A lock whose token nobody gets is
+// released.
+func (o *acquireOptions) once(cmd *cobra.Command, locks *session) error {
+	ctx, came := interruptible()
+	began := time.Now()
+	take := locks.Acquire
+	if o.limit > 0 {
+		take = limit.New(locks.Locker, o.limit).Acquire
+	}
+	lock, err := take(ctx, o.key, append(o.bound(), joblock.TTL(o.ttl), joblock.NoRenew())...)
+	if err != nil {
+		return o.refused(err, came())
+	}
+	g := ops.Grant{Token: lock.Token(), Fence: lock.Fence(), Lease: time.Until(lock.ExpiresAt()), Prior: lock.Prior()}
+	if err := o.tell(cmd, nil, g, began); err != nil {
+		return errors.Join(&exitError{exitFault, err}, lock.Release(context.Background()))
+	}
+	return nil
+}
+
+func (o *acquireOptions) tell(cmd *cobra.Command, t *tokenFile, g ops.Grant, began time.Time) error {
+	r := reportOf(g)
+	waited := time.Since(began).Milliseconds()
+	r.WaitedMS = &waited
+	return o.print(cmd, t, g.Token, r)
+}
+
+// The method withFile takes the lock of the token that the file has, or of a new token that the file gets before.
+func (o *acquireOptions) withFile(cmd *cobra.Command, locks *session) error {
+	t, err := openTokenFile(o.file, true)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	again := !t.token.IsZero()
+	if again {
+		err = o.same(t)
+	} else {
+		err = o.begin(t)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, came := interruptible()
+	began := time.Now()
+	g, err := o.take(ctx, locks, t.token, again)
+	if err != nil {
+		unknown := codeOf(err) == exitUnavailable
+		if came() != 0 {
+			unknown = giveUp(locks, t.token, o.limit) != nil
+		}
+		if !unknown {
+			t.drop(false)
+		}
+		return o.refused(err, came())
+	}
+	if err := t.write(g.Token); err != nil {
+		// The file still has the token from before the call, with which the same command finds the lock.
+		return &exitError{exitFault, err}
+	}
+	return o.tell(cmd, t, g, began)
+}
+
+// The method begin makes a token, and writes the token into the file.
+func (o *acquireOptions) begin(t *tokenFile) error {
+	token, err := joblock.NewToken(o.key, rand.Text(), o.ttl)
+	if err != nil {
+		t.drop(false)
+		return err
+	}
+	if err := t.write(token, o.pending()...); err != nil {
+		t.drop(false)
+		return &exitError{exitFault, err}
+	}
+	return nil
+}
+
+func (o *acquireOptions) pending() []string {
+	if o.limit > 0 {
+		return []string{"acquire", strconv.Itoa(o.limit)}
+	}
+	return []string{"acquire"}
+}
+
+// The method same returns an error unless the token in the file is that of this very command, which was not answered.
+func (o *acquireOptions) same(t *tokenFile) error {
+	want := o.pending()
+	switch {
+	case len(t.pending) == 0 || t.pending[0] != "acquire":
+		return usage("the file %s has the token of a lock on %q already; release that lock, or give another file", o.file, t.token.Key())
+	case t.token.Key() != o.key:
+		return usage("the file %s has the token of a lock on %q, whose acquire was not answered; repeat that command, or give another file", o.file, t.token.Key())
+	case door.IdentityOf(t.token).TTL != o.ttl.Truncate(time.Millisecond):
+		return usage("the file %s has the token of an acquire that was not answered, with --ttl %s", o.file, door.IdentityOf(t.token).TTL)
+	case fmt.Sprint(t.pending) != fmt.Sprint(want):
+		return usage("the file %s has the token of an acquire that was not answered, with another --limit", o.file)
+	}
+	return nil
+}
+
+func (o *acquireOptions) take(ctx context.Context, locks *session, token joblock.Token, again bool) (ops.Grant, error) {
+	if o.limit == 0 {
+		return ops.Acquire(ctx, locks.Locker, token, o.bound()...)
+	}
+	if again {
+		if g, found, err := ops.FindPermit(ctx, locks.Locker, token, o.limit); found || err != nil {
+			return g, err
+		}
+	}
+	return ops.AcquirePermit(ctx, locks.Locker, token, o.limit, o.bound()...)
+}
+
+// giveUp releases what the owner of token has, of an acquire whose answer nobody has got. An error means that Redis has
+// not answered.
+func giveUp(locks *session, token joblock.Token, permits int) error {
+	ctx := context.Background()
+	if permits > 0 {
+		g, found, err := ops.FindPermit(ctx, locks.Locker, token, permits)
+		if !found {
+			return err
+		}
+		token = g.Token
+	}
+	if err := ops.Release(ctx, locks.Locker, token, "the acquire was given up"); errors.Is(err, joblock.ErrUnavailable) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func newPark(s *server) *cobra.Command {
+	var o struct {
+		tokenFlags
+		job     string
+		reserve time.Duration
+	}
+	cmd := &cobra.Command{
+		Use:   "park [flags]",
+		Short: "reserve a lock for whoever resumes its token",
+		Long: `Park ends the lease of a lock, and reserves the key for --reserve: nobody runs under the lock, and nobody else can take
+it. Park writes a new token. Whoever gives that token to "joblock resume", or to Locker.Resume in Go, has the lock. The
+old token is good for nothing but a repetition of this call.
+
+With --job, the key is reserved for a task of asynq. Only a program that resumes the token for that job has the lock.
+Where a keeper runs (package worker), it frees the key if there is no such task a minute later.
+
+With --token-file, the new token takes the place of the old one. Otherwise the new token goes to the standard output.
+
+Exit codes:
+  0         the lock is parked
+  1         the lock was released, or belongs to somebody else
+  64        wrong usage; the token cannot be read
+  69        Redis did not answer; repeat the call with the same token and the same --job
+  77        Redis does not let this user in, or does not let this user do that
+  79        the lease had ended before; somebody else may have the lock`,
+		Example: `  joblock park --reserve 1h --token-file "$token" && start-export --account acct-7 <"$token"
+  parked=$(printf %s "$token" | joblock park --job default/export-acct-7)`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(true); err != nil {
+				return err
+			}
+			if err := checkJob(o.job); err != nil {
+				return err
+			}
+			if err := checkPeriod("reserve", o.reserve, time.Second); err != nil {
+				return err
+			}
+			return o.with(cmd, func(locks *session, t *tokenFile) error {
+				if err := t.settled(); err != nil {
+					return err
+				}
+				keepsPipes()
+				token, err := ops.Park(context.Background(), locks.Locker, t.token, o.job, o.reserve)
+				if err != nil {
+					return err
+				}
+				if t.path != "" {
+					if err := t.write(token); err != nil {
+						return &exitError{exitFault, err} // a repetition gets the same new token
+					}
+				}
+				return o.print(cmd, t, token, tokenReport{
+					Key: token.Key(), State: "parked", Fence: door.IdentityOf(token).Fence, ExpiresAt: instant(o.reserve), Job: o.job,
+				})
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.job, "job", "", "reserve the key for the task `QUEUE/ID` of asynq alone")
+	f.DurationVar(&o.reserve, "reserve", time.Hour, "how long the key stays reserved, from 1s to 8784h")
+	o.flags(s, f, true, true)
+	return cmd
+}

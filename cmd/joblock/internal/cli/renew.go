@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+func newRenew(s *server) *cobra.Command {
+	var o struct {
+		tokenFlags
+		ttl     time.Duration
+		reserve time.Duration
+	}
+	cmd := &cobra.Command{
+		Use:   "renew [flags]",
+		Short: "make a lock last for another lease",
+		Long: `Renew makes the lock of a token last for --ttl from now. The token stays the same.
+
+A script calls "joblock renew" at least every third of the lease, and stops its work unless the exit code is 0 or 69.
+After 69 the script repeats the call, as long as the lease that it knows of lasts.
+
+Exit codes:
+  0         the lock lasts for --ttl from now
+  1         the lock was released, or belongs to somebody else; do not touch what the lock protects
+  64        wrong usage; the token cannot be read
+  69        Redis did not answer; repeat the call
+  77        Redis does not let this user in, or does not let this user do that
+  79        the lease had ended before; somebody else may have the lock`,
+		Example: `  joblock renew --token-file "$token" || exit
+  printf %s "$token" | joblock renew --ttl 10m -o json`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(false); err != nil {
+				return err
+			}
+			if err := checkPeriod("ttl", o.ttl, time.Second); err != nil {
+				return err
+			}
+			if err := checkPeriod("reserve", o.reserve, time.Millisecond); err != nil {
+				return err
+			}
+			return o.with(cmd, func(locks *session, t *tokenFile) error {
+				if err := t.settled(); err != nil {
+					return err
+				}
+				left, err := ops.Renew(context.Background(), locks.Locker, t.token, o.ttl, o.reserve)
+				if err != nil {
+					return err
+				}
+				id := door.IdentityOf(t.token)
+				r := reportOf(ops.Grant{Token: t.token, Fence: id.Fence, Lease: left})
+				if o.ttl != 0 {
+					r.TTLMS = o.ttl.Milliseconds()
+				}
+				return o.print(cmd, nil, joblock.Token{}, r)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.ttl, "ttl", 0, "how long the lock lasts from now, from 1s to 8784h (default: as in \"acquire\")")
+	f.DurationVar(&o.reserve, "reserve", 0, "how long the key of a job's lock stays reserved for the job after the lease (default: as it is)")
+	o.flags(s, f, true, false)
+	return cmd
+}
+
+// The method with calls the function do with the locks and with the token, and then closes both.
+func (f *tokenFlags) with(cmd *cobra.Command, do func(*session, *tokenFile) error) error {
+	t, err := f.read(cmd)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	locks, err := f.server.sessionFor(scriptLabel())
+	if err != nil {
+		return err
+	}
+	defer func() { locks.close(f.server.timeout) }()
+	return do(locks, t)
+}

@@ -1,0 +1,27 @@
+//go:build unix
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile locks f until f is closed, and reports whether no other process has the lock.
+func lockFile(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }
+
+// The function private returns an error if others may have read the token in a file, or may have written the file.
+func private(info fs.FileInfo) error {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && os.Geteuid() != 0 {
+		return errors.New("belongs to another user")
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && info.Size() > 0 {
+		return fmt.Errorf("has mode %#o, so that others can read the token; its mode must be 0600", mode)
+	}
+	return nil
+}

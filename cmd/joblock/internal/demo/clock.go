@@ -1,0 +1,50 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// The method clock begins two nodes that execute jobs by the clock, one of which is paused.
+func (c *company) clock() error {
+	for n := range 2 {
+		name := "cron-" + strconv.Itoa(n+1) + ":9"
+		locks, err := c.locker(name)
+		if err != nil {
+			return err
+		}
+		s, err := scheduler.New(locks, &scheduler.Config{Scope: Scope, Node: name, Logger: quiet, Sync: 2 * time.Second, Grace: time.Second})
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(
+			s.Func("beat", "@every 10s", func(context.Context) error { return nil }),
+			s.Func("cleanup", "* * * * *", func(ctx context.Context) error { return c.takes(ctx, 15*time.Second) }),
+			s.Func("rates", "@every 20s", c.rates),
+			s.Func("nightly", "0 3 * * *", func(context.Context) error { return nil }),
+			s.Func("newsletter", "0 9 * * 1", func(context.Context) error { return nil }),
+		); err != nil {
+			return err
+		}
+		c.happening.Go(func() { _ = s.Run(c.ctx) })
+		if n == 0 {
+			c.happening.Go(func() { _ = s.Pause(c.ctx, "newsletter", "the texts are not translated yet") })
+		}
+	}
+	return nil
+}
+
+// rates fails in every third minute.
+func (c *company) rates(ctx context.Context) error {
+	if err := c.takes(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	if time.Now().Minute()%3 == 0 {
+		return errors.New("the exchange answers 503")
+	}
+	return nil
+}

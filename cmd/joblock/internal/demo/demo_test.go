@@ -1,0 +1,113 @@
+package demo
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Everything that the comment of the package lists is there soon, and the demo ends when it is told to.
+func TestEverythingMoves(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	url, ended := make(chan string, 1), make(chan error, 1)
+	go func() { ended <- Run(ctx, 0, func(u string) { url <- u }) }()
+	var addr string
+	select {
+	case u := <-url:
+		addr = strings.TrimPrefix(u, "redis://")
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inspector := asynq.NewInspector(asynq.RedisClientOpt{Addr: addr})
+	defer inspector.Close()
+	cron, err := scheduler.New(locks, &scheduler.Config{Scope: Scope, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	is := func(key string, state joblock.State, ok func(joblock.Status) bool) func() bool {
+		return func() bool {
+			st, err := locks.Status(t.Context(), key)
+			return err == nil && st[0].State == state && ok(st[0])
+		}
+	}
+	any := func(joblock.Status) bool { return true }
+	for what, ok := range map[string]func() bool{
+		"a deployment waits": is("deploy:shop", joblock.StateHeld, func(st joblock.Status) bool { return st.Waiters > 0 }),
+		"a report has died":  is("report:monthly", joblock.StateHeld, any),
+		"an import is parked": is("import:prices", joblock.StateParked, func(st joblock.Status) bool {
+			return st.Job == "default/import-that-nobody-enqueued"
+		}),
+		"an export runs":           is("export:acct-1", joblock.StateHeld, func(st joblock.Status) bool { return st.Job != "" }),
+		"a job is stuck":           is("stuck:invoices", joblock.StateHeld, func(st joblock.Status) bool { return st.Job != "" }),
+		"a line of webhooks grows": is("webhooks:shop-2", joblock.StateHeld, func(st joblock.Status) bool { return st.Waiters > 0 }),
+		"all permits are taken": func() bool {
+			st, err := limit.New(locks, 3).Status(t.Context(), "geocoder")
+			return err == nil && st.Taken == 3 && st.Waiting > 0
+		},
+		"cron has run, and a job is paused": func() bool {
+			entries, err := cron.AllEntries(t.Context())
+			done, paused := false, false
+			for _, e := range entries {
+				done = done || e.Counts.Done > 0
+				paused = paused || e.Name == "newsletter" && e.Paused
+			}
+			return err == nil && len(entries) == 5 && done && paused
+		},
+		"asynq has tasks": func() bool {
+			info, err := inspector.GetQueueInfo("webhooks")
+			return err == nil && info.Scheduled > 0
+		},
+	} {
+		for over := time.Now().Add(90 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(over) {
+				t.Fatalf("waited in vain: %s", what)
+			}
+		}
+	}
+	if err := locks.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the demo does not end")
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	err = Run(t.Context(), listener.Addr().(*net.TCPAddr).Port, func(string) { t.Error("the demo is ready") })
+	if err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("%v, want an error that says that the port is in use", err)
+	}
+}

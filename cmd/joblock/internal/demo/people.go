@@ -1,0 +1,65 @@
+package demo
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// people are the processes that take locks by themselves: a deployment, a report, an import, a geocoder.
+func (c *company) people() error {
+	for n := range 2 {
+		locks, err := c.locker("ci-" + strconv.Itoa(n+1) + ":4711 make deploy")
+		if err != nil {
+			return err
+		}
+		c.happens(func(ctx context.Context) time.Duration {
+			c.under(ctx, 30*time.Second, func() (*joblock.Lock, error) { return locks.Acquire(ctx, "deploy:shop") })
+			return 3 * time.Second
+		})
+	}
+	for n := range 5 {
+		locks, err := c.locker("geo-" + strconv.Itoa(n+1) + ":88 geocode.py")
+		if err != nil {
+			return err
+		}
+		permits := limit.New(locks, 3)
+		c.happens(func(ctx context.Context) time.Duration {
+			c.under(ctx, time.Duration(4+2*n)*time.Second, func() (*joblock.Lock, error) { return permits.Acquire(ctx, "geocoder") })
+			return time.Second
+		})
+	}
+	locks, err := c.locker("batch-1:12 report.sh")
+	if err != nil {
+		return err
+	}
+	c.happens(func(ctx context.Context) time.Duration {
+		const lease = 90 * time.Second
+		_, _ = locks.TryAcquire(ctx, "report:monthly", joblock.TTL(lease), joblock.NoRenew()) // and dies
+		return lease + 20*time.Second
+	})
+	c.happens(func(ctx context.Context) time.Duration {
+		if lock, err := locks.TryAcquire(ctx, "import:prices"); err == nil {
+			_, _ = lock.Park(ctx, joblock.ForJob("default/import-that-nobody-enqueued"))
+		}
+		return 3 * time.Minute
+	})
+	return nil
+}
+
+// The method under takes a lock, has it for d, and releases it.
+func (c *company) under(ctx context.Context, d time.Duration, take func() (*joblock.Lock, error)) {
+	lock, err := take()
+	if err != nil {
+		return // the demo ends, or somebody tries what happens when Redis is away
+	}
+	select {
+	case <-time.After(d):
+	case <-lock.Done():
+	case <-ctx.Done():
+	}
+	_ = lock.Release(ctx, joblock.Reason("done"))
+}
