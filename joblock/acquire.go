@@ -161,6 +161,9 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		}
 		a.queued = a.queued || a.req.Inbox != ""
 		a.tellContended()
+		if a.o.door.Waits != nil && a.req.Inbox != "" && !a.o.door.Part {
+			a.o.door.Waits(r.Ahead)
+		}
 		return nil, nil
 	case driver.OutcomeOK:
 		// The grant may be older than this attempt. So only the rest of the lease counts, which the store reports, less
@@ -181,7 +184,9 @@ func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 		err = lateGrant("acquire", a.req.Key)
 	} else {
 		a.tellAcquired(lock)
-		err = a.l.engine.add(lock)
+		if !a.o.door.Detached {
+			err = a.l.engine.add(lock)
+		}
 	}
 	if err != nil {
 		a.unanswered = true
@@ -203,10 +208,7 @@ func (a *acquisition) abandon() {
 	if !a.unanswered && !a.queued {
 		return
 	}
-	if a.unanswered && a.o.door.Nonce != "" {
-		return // the caller repeats the call, or the lease ends
-	}
-	a.l.janitor.add(cleanup{
+	c := cleanup{
 		req: driver.ReleaseRequest{
 			Term:  driver.Term{Key: a.req.Key, Owner: a.req.Owner, Grant: a.req.Nonce},
 			Nonce: newNonce(), Reason: "no longer waited for",
@@ -214,7 +216,17 @@ func (a *acquisition) abandon() {
 		},
 		until: a.l.now().Add(a.o.ttl + a.req.Patience),
 		stray: a.unanswered,
-	})
+	}
+	if a.o.door.Nonce != "" {
+		// A repeated call may have found the grant, which therefore stays until its lease ends. The lock is bound to no
+		// such job, so this release ends nothing but the place.
+		if c.req.Job, c.stray = "no job: "+newNonce(), false; a.queued {
+			a.l.janitor.add(c)
+		}
+		a.unanswered, a.queued = false, false
+		return
+	}
+	a.l.janitor.add(c)
 	a.req.Nonce, a.unanswered, a.queued = newNonce(), false, false
 }
 

@@ -40,6 +40,10 @@ func doorOption(d door.Option) any {
 		o.door.Memo = o.door.Memo || d.Memo
 		o.door.Silent = o.door.Silent || d.Silent
 		o.door.LongGate = o.door.LongGate || d.LongGate
+		o.door.Detached = o.door.Detached || d.Detached
+		if d.Waits != nil {
+			o.door.Waits = d.Waits
+		}
 		if d.Part {
 			o.door.Part, o.door.Since, o.hasWait = true, d.Since, false
 		}
@@ -152,6 +156,8 @@ func (in inside) Release(ctx context.Context, tokens, opts any) []error {
 func (in inside) Enter(op, key string) (done func(), err error) {
 	return in.l.waiters.Done, in.l.enter(op, key)
 }
+
+func (in inside) Trusted(ttl time.Duration) time.Duration { return ttl - in.l.cfg.margin(ttl) }
 
 func (in inside) Now() time.Time { return in.l.now() }
 

@@ -75,8 +75,10 @@ func (l *Locker) resumed(op string, token Token, o *options, sent time.Time, r d
 		return nil, lateGrant(op, token.key)
 	}
 	l.tell(lock.eventLocked(event.Resumed)) // before the engine knows of the lock: see tellAcquired
-	if err := l.engine.add(lock); err != nil {
-		return nil, err
+	if !o.door.Detached {
+		if err := l.engine.add(lock); err != nil {
+			return nil, err
+		}
 	}
 	return lock, nil
 }

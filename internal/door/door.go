@@ -147,6 +147,9 @@ type Locker interface {
 	// Enter returns ErrClosed after Close. If err is nil, Close waits for the call of done.
 	Enter(op, key string) (done func(), err error)
 
+	// Trusted returns for how long a lock is trusted whose lease lasts ttl: ttl less the margin; see Config.Margin.
+	Trusted(ttl time.Duration) time.Duration
+
 	// Now returns the time of the Locker's clock, with a monotonic reading.
 	Now() time.Time
 
@@ -252,10 +255,19 @@ type Option struct {
 	// Silent suppresses all events of the lock, because users do not see this lock.
 	Silent bool
 
-	// Nonce, unless empty, names the first call to the store. Another process that repeats the acquisition or the Resume
+	// Nonce, unless empty, names the call to the store, an Acquire or a Resume. Another process that repeats the call
 	// with the same Nonce and the same owner gets the grant of the first process. So a grant whose answer was lost is not
-	// cleaned up: the clean-up could come late, and end the grant that the other process has found.
+	// cleaned up: the clean-up could come late, and end the grant that the other process has found. Only a place in the
+	// queue is given up.
 	Nonce string
+
+	// Detached leaves the lock to whoever gets its token. This process neither renews the lock nor tells its loss. The
+	// Lock that the call returns is good for reading only.
+	Detached bool
+
+	// Waits, unless nil, is called after each refusal that leaves the caller in line, with the number of places ahead.
+	// Waits must not block. A wait for a permit of a limit does not call Waits.
+	Waits func(ahead int)
 
 	// LongGate makes the lease of a limit's gate last as long as Config.TTL, for waiters that wait for days; see package
 	// limit. Each of them asks the store less often. The price: a first in line that dies delays the others by up to one

@@ -38,4 +38,7 @@
 // Acquire, Renew, Park, Resume and Release take a joblock.Token and leave no Lock behind. Nobody renews the lock but
 // the caller. Each can be repeated after ErrUnavailable with the same token: the store recognises the call, and gives
 // the answer of the first one. A Resume needs a name for that, because several callers may have the token.
+//
+// AcquireLease and RenewLease are for servers, whose callers are elsewhere. A [Call] makes AcquireLease repeatable by a
+// caller that has no token yet, through another process too.
 package ops

@@ -39,7 +39,7 @@ func grantOf(lock *joblock.Lock) Grant {
 func Acquire(ctx context.Context, locks *joblock.Locker, token joblock.Token, opts ...joblock.AcquireOption) (Grant, error) {
 	id := door.IdentityOf(token)
 	opts = append(opts, joblock.TTL(id.TTL), joblock.NoRenew(), joblock.Owner(id.Owner),
-		door.Use[joblock.AcquireOption](door.Option{Nonce: nonce("acquire", id, "")}))
+		door.Use[joblock.AcquireOption](door.Option{Nonce: nonce("acquire", id, ""), Detached: true}))
 	lock, err := locks.Acquire(ctx, token.Key(), opts...)
 	if err != nil {
 		return Grant{}, err
@@ -54,7 +54,8 @@ func Acquire(ctx context.Context, locks *joblock.Locker, token joblock.Token, op
 // permit.
 func AcquirePermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int, opts ...joblock.AcquireOption) (Grant, error) {
 	id := door.IdentityOf(token)
-	opts = append(opts, joblock.TTL(id.TTL), joblock.NoRenew(), joblock.Owner(id.Owner))
+	opts = append(opts, joblock.TTL(id.TTL), joblock.NoRenew(), joblock.Owner(id.Owner),
+		door.Use[joblock.AcquireOption](door.Option{Detached: true}))
 	lock, err := limit.New(locks, n).Acquire(ctx, token.Key(), opts...)
 	if err != nil {
 		return Grant{}, err
@@ -145,7 +146,7 @@ func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job s
 // lease. The name is a secret of one caller: two callers with the same name would have the same lock. With the name ""
 // a repeated call is another call, which gets ErrBusy for one TTL if the first one has resumed the lock.
 func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, name string, opts ...joblock.ResumeOption) (Grant, error) {
-	opts = append(opts, joblock.NoRenew())
+	opts = append(opts, joblock.NoRenew(), door.Use[joblock.ResumeOption](door.Option{Detached: true}))
 	if name != "" {
 		opts = append(opts, door.Use[joblock.ResumeOption](door.Option{Nonce: nonce("resume", door.IdentityOf(token), name)}))
 	}
@@ -154,14 +155,11 @@ func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, nam
 		return Grant{}, err
 	}
 	g := grantOf(lock)
-	if name != "" {
-		// The grant may be that of an earlier call, and a part of its lease over.
-		g.Lease, err = Renew(ctx, locks, g.Token, 0, 0)
+	if name == "" {
+		return g, nil
 	}
-	if err != nil {
-		return Grant{}, err
-	}
-	return g, nil
+	// The grant may be that of an earlier call, and a part of its lease over.
+	return RenewLease(ctx, locks, g.Token, 0)
 }
 
 // Release ends the holding, or the reservation, that token names. Unlike Locker.Release, Release leaves every later
@@ -182,7 +180,8 @@ func Release(ctx context.Context, locks *joblock.Locker, token joblock.Token, re
 	if err := door.CheckText(op, key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
 		return err
 	}
-	req := driver.ReleaseRequest{Term: term(key, id), Nonce: nonce(op, id, ""), Reason: reason, Retain: in.Settings().Retain}
+	req := driver.ReleaseRequest{Term: term(key, id), Nonce: nonce(op, id, ""), Reason: reason,
+		Retain: in.Settings().Retain, Grace: in.Settings().JobGrace}
 	if id.Fence == 0 {
 		req.Grant = nonce("acquire", id, "")
 		req.Nonce = strconv.FormatUint(rand.Uint64(), 36) // the token may take the lock again, and release it again

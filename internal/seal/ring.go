@@ -108,6 +108,16 @@ func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 	return cmp.Or(r.first, newest).seal(newest.id, text), nil
 }
 
+// Derive returns 32 bytes made of the key that seals and of text. Whoever shares the key derives the same bytes, and
+// nobody else can. No sealed text has these bytes. Errors are those of the store.
+func (r *Ring) Derive(ctx context.Context, text string) ([]byte, error) {
+	signers, err := r.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cmp.Or(r.first, &signers[len(signers)-1]).sum("derive.", text), nil
+}
+
 // Opened is a text whose seal was found genuine.
 type Opened struct {
 	Text string

@@ -1,0 +1,164 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// LeaseRequest says what AcquireLease takes.
+type LeaseRequest struct {
+	Key    string
+	TTL    time.Duration // 0 means Config.TTL
+	Wait   time.Duration // 0 means not at all
+	Holder string        // "" means Config.Holder
+	Limit  int           // 0, or the number of permits of Key; see package limit. Not with Call
+
+	// Call, unless nil, makes AcquireLease repeatable; see [Call].
+	Call *Call
+}
+
+// Call is a call that may be repeated, also by another process. A repeated call finds what the first call has taken.
+// No process keeps a list of calls: the store recognises the call by its owner and by its nonce.
+//
+// A Call that ends without an answer leaves its lock to a repeated call, or to the end of the lease. A Call that stops
+// waiting gives its place in the queue up, but not a grant that came meanwhile.
+type Call struct {
+	owner, nonce string
+}
+
+// NewCall returns the call that a caller names by name. The parameter body has the parameters that a repeated call must
+// have as well. The names of different callers must differ: put the caller into name. The result depends on secrets of
+// the store or of Config.Secrets, so nobody else can derive the owner token. NewCall may read these secrets from the
+// store, and returns ErrUnavailable if the store does not answer.
+func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Call, error) {
+	in := door.Of(locks)
+	if err := in.Check("acquire"); err != nil {
+		return nil, err
+	}
+	derived, err := in.Ring().Derive(ctx, "repeatable call "+name)
+	if err != nil {
+		return nil, in.Call(ctx, "acquire", "", func(context.Context, driver.Store) error { return err })
+	}
+	sum := sha256.Sum256(append(derived[:len(derived):len(derived)], body...))
+	return &Call{
+		owner: "call-" + hex.EncodeToString(derived),
+		nonce: strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:13]), // see newNonce in package joblock
+	}, nil
+}
+
+// ErrOtherBody says that a [Call] has been made before, with another body.
+var ErrOtherBody = errors.New("the same call was made with other parameters")
+
+// AcquireLease takes a lock as Locker.Acquire does, but leaves no Lock behind. The errors are those of Locker.Acquire.
+// With Call there are three more:
+//
+//	ErrOtherBody              the call has the lock, but was made with another body
+//	joblock.ErrBusy           the lock of the call was handed over
+//	joblock.ErrAlreadyReleased  the lock of the call has ended, and the store still remembers so
+func AcquireLease(ctx context.Context, locks *joblock.Locker, req LeaseRequest) (Grant, error) {
+	opts := []joblock.AcquireOption{
+		joblock.NoRenew(), joblock.MaxWait(req.Wait),
+		door.Use[joblock.AcquireOption](door.Option{Detached: true}),
+	}
+	if req.TTL != 0 {
+		opts = append(opts, joblock.TTL(req.TTL))
+	}
+	if req.Holder != "" {
+		opts = append(opts, joblock.Holder(req.Holder))
+	}
+	switch {
+	case req.Call != nil && req.Limit != 0:
+		return Grant{}, door.Invalid("acquire", req.Key, "a repeatable call takes no permit of a limit")
+	case req.Call != nil:
+		return acquireAgain(ctx, locks, req, opts)
+	case req.Limit != 0:
+		return leaseOf(limit.New(locks, req.Limit).Acquire(ctx, req.Key, opts...))
+	}
+	return leaseOf(locks.Acquire(ctx, req.Key, opts...))
+}
+
+// acquireAgain is AcquireLease with a Call. What the store still knows of the call's lock decides.
+func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, opts []joblock.AcquireOption) (Grant, error) {
+	sts, err := locks.Status(ctx, req.Key)
+	if err != nil {
+		return Grant{}, err
+	}
+	opts = append(opts, joblock.Owner(req.Call.owner), door.Use[joblock.AcquireOption](door.Option{Nonce: req.Call.nonce}))
+	probe, err := joblock.NewToken(req.Key, req.Call.owner, time.Second)
+	if err != nil {
+		return Grant{}, err
+	}
+	st := sts[0]
+	if st.Owner != probe.Digest() || st.State == joblock.StateFree && st.Ended == joblock.EndedLapsed {
+		return leaseOf(locks.Acquire(ctx, req.Key, opts...))
+	}
+	switch st.State {
+	case joblock.StateHeld:
+		lease, err := leaseOf(locks.Acquire(ctx, req.Key, append(opts, joblock.MaxWait(0))...))
+		if errors.Is(err, joblock.ErrHeld) {
+			err = ErrOtherBody
+		}
+		return lease, err
+	case joblock.StateFree:
+		return Grant{}, door.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeReleased, Ended: st.Ended, Reason: st.Reason})
+	}
+	return Grant{}, door.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeBusy, Job: st.Job, Remaining: st.Reserved})
+}
+
+// RenewLease is Renew, but the Grant says for how long the lock can be trusted; see joblock.Config.Margin. With a ttl of 0
+// the length of the lease is that of the token.
+func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration) (Grant, error) {
+	ttl = cmp.Or(ttl, door.IdentityOf(token).TTL).Truncate(time.Millisecond)
+	left, err := Renew(ctx, locks, token, ttl, 0)
+	if err != nil {
+		return Grant{}, err
+	}
+	trusted := left - (ttl - door.Of(locks).Trusted(ttl))
+	if trusted <= 0 {
+		return Grant{}, door.Refusal("renew", token.Key(), driver.Reply{Outcome: driver.OutcomeLapsed})
+	}
+	return Grant{Token: token, Fence: FenceOf(token), Lease: trusted}, nil
+}
+
+// leaseOf makes a Grant of the Lock that a call has returned. The call was made with door.Option.Detached.
+func leaseOf(lock *joblock.Lock, err error) (Grant, error) {
+	if err != nil {
+		return Grant{}, err
+	}
+	return grantOf(lock), nil
+}
+
+// Name returns a name for a Resume with this call; see [Resume].
+func (c *Call) Name() string {
+	if c == nil {
+		return ""
+	}
+	return c.owner
+}
+
+// TTLOf returns the length of the lease that token names.
+func TTLOf(token joblock.Token) time.Duration { return door.IdentityOf(token).TTL }
+
+// FenceOf returns the fence of the holding that token names; 0 for a token that was made before its lock was taken.
+func FenceOf(token joblock.Token) int64 { return door.IdentityOf(token).Fence }
+
+// TaskID returns an ID for the task of a call that may be repeated; see [NewCall] for the name.
+func TaskID(ctx context.Context, locks *joblock.Locker, name string) (string, error) {
+	c, err := NewCall(ctx, locks, "task "+name, "")
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(c.owner)) // an ID is no secret, and the owner is one
+	return "call-" + hex.EncodeToString(sum[:16]), nil
+}
