@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module for $FUZZTIME, one after the other, as go test
+# Runs every fuzz target of the modules for $FUZZTIME, one after the other, as go test
 # fuzzes one at a time.
 set -euo pipefail
 
-packages=$(.ci/having.sh Fuzz)
-if [ -z "$packages" ]; then
+having=$PWD/.ci/having.sh
+found=0
+for module in . server; do
+	pushd "$module" >/dev/null
+	for package in $("$having" Fuzz); do
+		listing=$(go test -list '^Fuzz' "$package")
+		for target in $(grep '^Fuzz' <<<"$listing"); do
+			found=1
+			echo "== $package $target"
+			go test -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-1m}" -fuzzminimizetime 10x "$package"
+		done
+	done
+	popd >/dev/null
+done
+if [ $found = 0 ]; then
 	echo "no fuzz targets found" >&2
 	exit 1
 fi
-for package in $packages; do
-	listing=$(go test -list '^Fuzz' "$package")
-	for target in $(grep '^Fuzz' <<<"$listing"); do
-		echo "== $package $target"
-		go test -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-1m}" -fuzzminimizetime 10x "$package"
-	done
-done

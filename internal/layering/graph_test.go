@@ -15,7 +15,7 @@ import (
 const module = "github.com/joblock/toolkit"
 
 // nested are the directories of the modules below the root that users import from.
-var nested = []string{"joblock/otelobserver"}
+var nested = []string{"joblock/otelobserver", "server"}
 
 // unpublished are those of the modules that are only built in a checkout.
 var unpublished = []string{"bench", "cmd/joblock", "examples/routers"}

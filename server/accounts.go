@@ -1,0 +1,302 @@
+package server
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	tokenPrefix   = "jl_"
+	maxTokenBytes = 256
+	maxAccounts   = 10_000
+	maxFile       = 8 << 20
+	// checkFile is how often a file of accounts is looked at for changes.
+	checkFile = time.Second
+)
+
+// Accounts is an Authorizer that reads its callers from a file. The file is one JSON object:
+//
+//	{"accounts": [{
+//	  "id": "billing",                     1 to 32 lower-case letters, digits and '-'
+//	  "sha256": "9f86d08…",                of the whole token, in hexadecimal; or
+//	  "certificate": "billing.internal",   a DNS name or a URI in the client's certificate; or both
+//	  "scopes": ["lock", "read"],
+//	  "prefixes": ["billing:"],            optional: the keys that the account may use
+//	  "queues": ["default"],               optional: the queues of asynq that the account may enqueue into
+//	  "expires": "2027-01-01T00:00:00Z"    optional
+//	}]}
+//
+// A token is "jl_", the id, "_" and a secret, as [NewAccountToken] makes it. A client sends its token as Authorization:
+// Bearer. A client without that header is known by its certificate, if the TLS server has verified the certificate.
+//
+// The file is read again at most a second after it has changed. If the changed file is bad, the accounts of the last
+// good file stay, and the log says so once for each change.
+type Accounts struct {
+	path   string
+	logger *slog.Logger
+
+	known atomic.Pointer[accounts]
+
+	mu      sync.Mutex // guards what follows
+	checked time.Time
+	seen    fileMark
+}
+
+// fileMark changes when a file does.
+type fileMark struct {
+	modified time.Time
+	size     int64
+}
+
+type accounts struct {
+	byID          map[string]*account
+	byCertificate map[string]*account
+}
+
+type account struct {
+	who    Principal
+	digest [sha256.Size]byte
+	token  bool
+}
+
+// OpenAccounts reads the accounts in the file at path. The logger may be nil, for slog.Default().
+func OpenAccounts(path string, logger *slog.Logger) (*Accounts, error) {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	a := &Accounts{path: path, logger: logger}
+	a.seen, _ = mark(path)
+	a.checked = time.Now()
+	known, err := readAccounts(path)
+	if err != nil {
+		return nil, err
+	}
+	a.known.Store(known)
+	return a, nil
+}
+
+// NewAccountToken returns a new token for the account id, and the digest that goes into the file of accounts.
+func NewAccountToken(id string) (token, digest string, err error) {
+	if err := checkID(id); err != nil {
+		return "", "", err
+	}
+	token = tokenPrefix + id + "_" + rand.Text() + rand.Text()
+	sum := sha256.Sum256([]byte(token))
+	return token, hex.EncodeToString(sum[:]), nil
+}
+
+// Authorize returns the account of the token or of the certificate of r.
+func (a *Accounts) Authorize(r *http.Request) (Principal, error) {
+	a.refresh()
+	known := a.known.Load()
+	values := r.Header.Values("Authorization")
+	switch {
+	case len(values) > 1:
+		return Principal{}, ErrUnauthorized
+	case len(values) == 1:
+		return known.byToken(values[0])
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		return known.byChain(r.TLS.VerifiedChains)
+	}
+	return Principal{}, ErrUnauthorized
+}
+
+// byToken compares digests in constant time, also with the digest of no account if the id is unknown.
+func (k *accounts) byToken(header string) (Principal, error) {
+	scheme, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") || len(token) > maxTokenBytes {
+		return Principal{}, ErrUnauthorized
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(token, tokenPrefix), "_")
+	found := k.byID[id]
+	if found == nil {
+		found = &account{}
+	}
+	sum := sha256.Sum256([]byte(token))
+	same := subtle.ConstantTimeCompare(sum[:], found.digest[:]) == 1
+	if !same || !found.token {
+		return Principal{}, ErrUnauthorized
+	}
+	return found.who, nil
+}
+
+func (k *accounts) byChain(chains [][]*x509.Certificate) (Principal, error) {
+	leaf := chains[0][0]
+	for _, uri := range leaf.URIs {
+		if found := k.byCertificate[uri.String()]; found != nil {
+			return found.who, nil
+		}
+	}
+	for _, name := range leaf.DNSNames {
+		if found := k.byCertificate[name]; found != nil {
+			return found.who, nil
+		}
+	}
+	return Principal{}, ErrUnauthorized
+}
+
+// refresh reads the file again if it has changed.
+func (a *Accounts) refresh() {
+	if !a.mu.TryLock() {
+		return // another request does it
+	}
+	defer a.mu.Unlock()
+	if time.Since(a.checked) < checkFile {
+		return
+	}
+	a.checked = time.Now()
+	now, err := mark(a.path)
+	if now == a.seen {
+		return
+	}
+	a.seen = now
+	known, readErr := readAccounts(a.path)
+	if err = errors.Join(err, readErr); err != nil {
+		a.logger.Error("server: the file of accounts has changed and is bad; the accounts from before stay", "err", err)
+		return
+	}
+	a.known.Store(known)
+	a.logger.Info("server: read the changed file of accounts", "accounts", len(known.byID))
+}
+
+func mark(path string) (fileMark, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileMark{}, err
+	}
+	return fileMark{info.ModTime(), info.Size()}, nil
+}
+
+// fileAccount is an account as the file has it.
+type fileAccount struct {
+	ID          string     `json:"id"`
+	SHA256      string     `json:"sha256"`
+	Certificate string     `json:"certificate"`
+	Scopes      []string   `json:"scopes"`
+	Prefixes    []string   `json:"prefixes"`
+	Queues      []string   `json:"queues"`
+	Expires     *time.Time `json:"expires"`
+}
+
+func readAccounts(path string) (*accounts, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("server: accounts: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("server: accounts: %w", err)
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("server: accounts: %s has more than %d bytes", path, maxFile)
+	}
+	known, err := parseAccounts(text)
+	if err != nil {
+		return nil, fmt.Errorf("server: accounts: %s: %w", path, err)
+	}
+	return known, nil
+}
+
+func parseAccounts(text []byte) (*accounts, error) {
+	var file struct {
+		Accounts []fileAccount `json:"accounts"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&file); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is something behind the object")
+	}
+	if len(file.Accounts) > maxAccounts {
+		return nil, fmt.Errorf("%d accounts, at most %d are allowed", len(file.Accounts), maxAccounts)
+	}
+	known := &accounts{byID: make(map[string]*account), byCertificate: make(map[string]*account)}
+	for i, from := range file.Accounts {
+		made, err := from.account()
+		if err != nil {
+			return nil, fmt.Errorf("account %d (%s): %w", i+1, shown(from.ID), err)
+		}
+		if known.byID[from.ID] != nil {
+			return nil, fmt.Errorf("account %d: the id %s comes twice", i+1, from.ID)
+		}
+		known.byID[from.ID] = made
+		if from.Certificate == "" {
+			continue
+		}
+		if known.byCertificate[from.Certificate] != nil {
+			return nil, fmt.Errorf("account %d: the certificate %s comes twice", i+1, shown(from.Certificate))
+		}
+		known.byCertificate[from.Certificate] = made
+	}
+	return known, nil
+}
+
+func (f *fileAccount) account() (*account, error) {
+	if err := checkID(f.ID); err != nil {
+		return nil, err
+	}
+	a := &account{who: Principal{ID: f.ID, Prefixes: f.Prefixes, Queues: f.Queues}}
+	if f.SHA256 == "" && f.Certificate == "" {
+		return nil, errors.New("neither sha256 nor certificate is set")
+	}
+	if f.SHA256 != "" {
+		sum, err := hex.DecodeString(f.SHA256)
+		if err != nil || len(sum) != sha256.Size {
+			return nil, fmt.Errorf("sha256 must have %d hexadecimal digits", 2*sha256.Size)
+		}
+		a.digest, a.token = [sha256.Size]byte(sum), true
+	}
+	if len(f.Scopes) == 0 {
+		return nil, errors.New("scopes is empty")
+	}
+	for _, name := range f.Scopes {
+		scope, err := ParseScope(name)
+		if err != nil {
+			return nil, err
+		}
+		a.who.Scopes |= scope
+	}
+	// An empty prefix would allow every key, which no prefixes at all say more clearly.
+	if f.Prefixes != nil && len(f.Prefixes) == 0 || slices.Contains(f.Prefixes, "") {
+		return nil, errors.New("prefixes has no prefix or an empty one; leave prefixes out to allow every key")
+	}
+	if f.Queues != nil && len(f.Queues) == 0 || slices.Contains(f.Queues, "") {
+		return nil, errors.New("queues has no queue or an empty one; leave queues out to allow every queue")
+	}
+	if f.Expires != nil {
+		a.who.Expires = *f.Expires
+	}
+	return a, nil
+}
+
+func checkID(id string) error {
+	const most = 32
+	if id == "" || len(id) > most {
+		return fmt.Errorf("the id has %d bytes, must have 1 to %d", len(id), most)
+	}
+	for _, r := range id {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
+			return fmt.Errorf("the id has the character %q, must have lower-case letters, digits and '-' only", r)
+		}
+	}
+	return nil
+}

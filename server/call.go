@@ -1,0 +1,262 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// A call is one request on its way.
+type call struct {
+	s     *Server
+	w     *writer
+	r     *http.Request
+	id    string // of the request, for logs
+	began time.Time
+
+	// For the log.
+	route  string
+	who    Principal
+	key    string
+	code   string // of the problem, or ""
+	detail error  // behind a 500 or 503
+}
+
+// The type writer notes status and length of an answer.
+type writer struct {
+	http.ResponseWriter
+	c      *call
+	status int
+	bytes  int64
+}
+
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{s: s, r: r, id: rand.Text()[:16], began: time.Now()}
+	c.w = &writer{ResponseWriter: w, c: c}
+	defer c.log()
+	defer c.caught()
+	h := c.w.Header()
+	h.Set("Joblock-Request", c.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	if p := checkPath(r.URL.EscapedPath()); p != nil {
+		c.refuse(p)
+		return
+	}
+	s.mux.ServeHTTP(c.w, r)
+}
+
+// caught answers a request whose handler has panicked.
+func (c *call) caught() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	c.s.cfg.Logger.Error("server: a handler panicked", "request", c.id, "route", c.route, "panic", v, "stack", string(debug.Stack()))
+	if c.w.status == 0 {
+		c.refuse(problemf(http.StatusInternalServerError, codeInternal, "a fault of the server, which its log describes"))
+		return
+	}
+	panic(http.ErrAbortHandler) // the client must not take half an answer for a whole one
+}
+
+// serve authorizes the call and runs the route.
+func (c *call) serve(r route) {
+	if r.scope != 0 {
+		if p := c.authorize(r.scope); p != nil {
+			c.refuse(p)
+			return
+		}
+	}
+	a, err := r.do(c)
+	switch {
+	case err != nil:
+		c.refuse(c.problemOf(err))
+	case a != nil:
+		c.answer(a)
+	}
+}
+
+// An answer is what a route returns. A route that has written its answer itself returns nil.
+type answer struct {
+	status int
+	header map[string]string
+	body   any
+}
+
+func ok(body any) *answer { return &answer{status: http.StatusOK, body: body} }
+
+// answerTimeout bounds how long a client may take to read an answer.
+const answerTimeout = 10 * time.Second
+
+func (c *call) answer(a *answer) {
+	text, err := json.Marshal(a.body)
+	if err != nil {
+		c.refuse(c.problemOf(fmt.Errorf("encode the answer: %w", err)))
+		return
+	}
+	for name, value := range a.header {
+		c.w.Header().Set(name, value)
+	}
+	c.write(a.status, "application/json", text)
+}
+
+func (c *call) write(status int, contentType string, text []byte) {
+	h := c.w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(text)+1))
+	// What is small goes into the kernel's buffer, even if the client reads nothing. Not every ResponseWriter has
+	// deadlines. A deadline that stays would end the connection's next answer, perhaps that of another handler.
+	const small = 2 << 10
+	rc := http.NewResponseController(c.w)
+	if len(text) > small && rc.SetWriteDeadline(time.Now().Add(answerTimeout)) == nil {
+		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+		defer func() { _ = rc.Flush() }()
+	}
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(append(text, '\n')) // a client that is gone needs no answer
+}
+
+func (c *call) refuse(p *problem) {
+	c.code = p.Code
+	if p.Status == http.StatusUnauthorized {
+		c.w.Header().Set("WWW-Authenticate", `Bearer realm="joblock"`)
+	}
+	if p.retryAfter > 0 {
+		c.w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(p.retryAfter), 10))
+	}
+	p.Type, p.Instance = "urn:joblock:problem:"+p.Code, "urn:joblock:request:"+c.id
+	text, err := json.Marshal(p)
+	if err != nil { // a problem has nothing that cannot be encoded
+		panic(err)
+	}
+	c.write(p.Status, "application/problem+json", text)
+}
+
+func (c *call) log() {
+	level := slog.LevelInfo
+	if c.w.status >= http.StatusInternalServerError {
+		level = slog.LevelWarn
+	}
+	logger := c.s.cfg.Logger
+	if !logger.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs,
+		slog.String("request", c.id), slog.String("method", shown(c.r.Method)), slog.String("route", c.route),
+		slog.Int("status", c.w.status), slog.String("principal", c.who.ID), slog.String("remote", c.r.RemoteAddr),
+		slog.Int64("bytes", c.w.bytes), slog.Duration("duration", time.Since(c.began)),
+	)
+	if c.key != "" {
+		attrs = append(attrs, slog.String("key", c.key))
+	}
+	if c.code != "" {
+		attrs = append(attrs, slog.String("code", c.code))
+	}
+	if c.detail != nil {
+		attrs = append(attrs, slog.Any("err", c.detail))
+	}
+	logger.LogAttrs(context.Background(), level, "server: request", attrs...)
+}
+
+// ended reports whether the client is gone.
+func (c *call) ended() bool { return c.r.Context().Err() != nil }
+
+// elapsed returns the time since the request came.
+func (c *call) elapsed() time.Duration { return time.Since(c.began) }
+
+// lasting returns a context for work that must not end with the request.
+func (c *call) lasting() context.Context { return context.WithoutCancel(c.r.Context()) }
+
+// useKey notes the key of the call, and refuses a key that the caller may not use.
+func (c *call) useKey(key string) error {
+	if err := c.s.in.Check("request", key); err != nil {
+		return err
+	}
+	c.key = key
+	if !c.who.mayUse(key) {
+		return problemf(http.StatusForbidden, codeForbidden, "the caller may not use this key")
+	}
+	return nil
+}
+
+// keyFrom returns the key of the path or, without a key there, the key of the body or the query.
+func (c *call) keyFrom(other string) (string, error) {
+	key := c.r.PathValue("key")
+	switch {
+	case key == "" && other == "":
+		return "", problemf(http.StatusBadRequest, codeInvalid, "key is missing")
+	case key == "":
+		key = other
+	case other != "" && other != key:
+		return "", problemf(http.StatusBadRequest, codeInvalid, "the path and the body name different keys")
+	}
+	return key, c.useKey(key)
+}
+
+// tokenFrom returns the token of a body. The key of the path, if any, must be that of the token.
+func (c *call) tokenFrom(text string) (joblock.Token, error) {
+	if text == "" {
+		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "token is missing")
+	}
+	token, err := joblock.ParseToken(text)
+	if err != nil {
+		var e *joblock.Error
+		_ = errors.As(err, &e)
+		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "token is bad: %s", e.Detail)
+	}
+	if key := c.r.PathValue("key"); key != "" && key != token.Key() {
+		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "the token is of another key than the path")
+	}
+	return token, c.useKey(token.Key())
+}
+
+// shown returns a text of a client for a log or an error: short, and without what a terminal would obey.
+func shown(text string) string {
+	const most = 64
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	if quoted := strconv.Quote(text); !utf8.ValidString(text) || quoted != `"`+text+`"` {
+		return quoted
+	}
+	return text
+}
+
+// errGone is the error of a wait whose client is gone. Nobody reads the answer.
+var errGone = errors.New("the client is gone")

@@ -1,0 +1,159 @@
+// Package server serves locks over HTTP, so that programs in every language can take, renew and release locks, and can
+// hand a lock to a job that runs in Go. A [Server] is an http.Handler: mount it in a program, or run "joblock serve".
+//
+//	s, err := server.New(server.Config{Locks: locks, Authorize: accounts})
+//	...
+//	mux.Handle("/", s)
+//
+// # What is promised
+//
+// All promises of package joblock hold for a client: one holder at a time, growing fences, waiters in the order of
+// their coming. A server keeps no state about locks. Every replica with the same store serves every call: a lock that
+// one replica has granted can be renewed, parked and released through any other. A server that dies takes no lock
+// along, except those of its streams, which are free one TTL later.
+//
+// # Trust
+//
+// A client must stop working under its lock in time. Every answer that grants or prolongs a lock has elapsed_ms, the
+// time from the arrival of the request to the answer, and valid_ms. The client may rely on the lock until
+//
+//	(its own time when it sent the request) + elapsed_ms + valid_ms
+//
+// by a monotonic clock. The sum counts from the sending of the request, so an answer that is late on its way grants no
+// time. The margin of joblock.Config.Margin is taken off already. The field expires_at is the same instant by the
+// server's clock, for people. Send fence along to the resource that the lock protects.
+//
+// # Tokens
+//
+// A token is a capability: whoever has it can renew, park, resume and release its lock. A token names one holding.
+// After park only the new token counts, so a client that releases the old token frees nothing. Tokens travel only in
+// bodies, never in a path or a query, and no error and no log has one.
+//
+// # Routes
+//
+//	method and path                      scope    what it does
+//	POST /v1/acquire                     lock     takes a lock, or waits for the lock up to wait_ms
+//	POST /v1/renew                       lock     begins a new lease
+//	POST /v1/release                     lock     gives the lock back
+//	POST /v1/park                        lock     reserves the key for the token that park returns
+//	POST /v1/resume                      lock     takes the lock of a token
+//	POST /v1/hold                        lock     a stream that holds a lock as long as the client reads
+//	POST /v1/enqueue                     enqueue  takes a lock and enqueues an asynq task that carries the lock
+//	GET  /v1/me                          any      the rights of the caller
+//	GET  /healthz                        none     200 while the process serves; asks no store
+//	GET  /readyz                         none     200 if the store answers and the server is not closing
+//	GET  /openapi.json                   none     the description of all routes, OpenAPI 3.1
+//
+// Acquire, renew, release, park, resume and hold exist as /v1/locks/{key}/acquire and so on, too. In a path, encode the
+// key: '/' is %2F and '%' is %25. Some proxies decode or clean paths: behind these, and for the key "/", put the key into
+// the body.
+//
+// # Requests
+//
+// A body is one JSON object of at most 65,536 bytes, in UTF-8, with Content-Type application/json. A field that the
+// route does not know is refused, and so is a field that comes twice. Durations are whole milliseconds, in fields
+// whose names end in _ms. Times are RFC 3339 with milliseconds. Fences are numbers below 2^53. A body that takes longer
+// than [Config.BodyTimeout] is refused.
+//
+// # Errors
+//
+// Every error is an RFC 9457 object of type application/problem+json. Its field code is stable. Its field detail names
+// the value and the bound that are wrong. Its field retryable says whether the same request may succeed later.
+//
+//	status  code                         remarks
+//	400     LOCK_INVALID                 a bad key, token or value
+//	400     REQUEST_INVALID              no JSON, an unknown field, a path that is not clean
+//	401     AUTH_REQUIRED                with WWW-Authenticate
+//	403     FORBIDDEN                    the caller lacks the scope, or may not use the key
+//	404     LOCK_NOT_FOUND               the store does not know the lock
+//	404     NOT_FOUND                    no such route
+//	405     METHOD_NOT_ALLOWED           with Allow
+//	406     NOT_ACCEPTABLE               hold: neither application/x-ndjson nor text/event-stream is accepted
+//	408     REQUEST_TIMEOUT              the body came too slowly
+//	409     LOCK_ACQUISITION_FAILED      somebody else has the lock; Retry-After is what is left, at most a minute
+//	409     LOCK_TIMEOUT                 the same, after a wait
+//	409     LOCK_BUSY                    another holder of the token has the lock
+//	409     LOCK_OWNERSHIP_MISMATCH      the token does not name the present holding
+//	409     TASK_EXISTS                  enqueue: a task with this ID exists
+//	410     LOCK_LOST                    the lease had ended
+//	410     LOCK_ALREADY_RELEASED        the lock was released
+//	413     BODY_TOO_LARGE               the body has more than 65,536 bytes
+//	415     UNSUPPORTED_MEDIA_TYPE       the body is not application/json
+//	422     IDEMPOTENCY_MISMATCH         the Idempotency-Key came before, with other parameters
+//	429     RATE_LIMITED                 the caller sends too much; with Retry-After
+//	429     TOO_MANY_WAITS               the caller, or the server, waits for too many locks
+//	500     INTERNAL                     a fault of the server, which is in its log
+//	503     LOCK_UNAVAILABLE             the store did not answer; it is unknown whether the call took effect
+//	503     LOCK_CLOSED                  the server is closing; another replica serves
+//	503     AUTH_UNAVAILABLE             the rights of the caller could not be looked up
+//
+// A lock that is held is 409 and not 429: a client that backs off because of a rate must not confuse the two. Middlewares
+// of package handoff answer 429, because their clients are not clients of locks.
+//
+// # Repeated requests
+//
+// Renew, release and park can be repeated: the token says which holding is meant. Acquire and resume can be repeated
+// with the header Idempotency-Key, of 1 to 128 printable ASCII characters. A repeated acquire returns the lock of the
+// first one, with the same token and the same fence, also through another replica. No server keeps a table of answers:
+// owner and nonce of the call are derived from the caller, the Idempotency-Key, the key of the lock and a secret that
+// the replicas share through the store (joblock.Config.Secrets). So
+//
+//	the repeated request comes while                   the answer
+//	the first one's lock is held                       200, the same lock
+//	the first one waits                                waits in the same place
+//	the first one's lock was released                  410 LOCK_ALREADY_RELEASED, while the store remembers
+//	the first one's lock was parked                    409 LOCK_BUSY
+//	the first one's lease has run out                  as a first request
+//	the first one's lock is held, other parameters     422 IDEMPOTENCY_MISMATCH; wait_ms does not count
+//
+// Without an Idempotency-Key a request that ends without an answer is cleaned up: a lock that it took is released when
+// the client is gone before the answer, or when the store answers again. If the answer is lost on its way, the lock is
+// free one TTL later. With an Idempotency-Key such a lock waits for the repeated request, for one TTL at most.
+//
+// Enqueue with an Idempotency-Key and without task_id derives the ID of the task. A repeated request returns the task
+// of the first one as long as that task exists.
+//
+// # Streams
+//
+// POST /v1/hold answers with a stream that holds a lock: the server renews the lock while it can write. The lines are
+// JSON objects (application/x-ndjson, the default) or server-sent events (text/event-stream):
+//
+//	{"type":"waiting","ahead":3}                       the place in line, when it has changed, with each ping
+//	{"type":"lock-acquired","key","token","fence",…}   as the answer of acquire
+//	{"type":"ping","elapsed_ms","valid_ms",…}          at least every third of the TTL
+//	{"type":"lock-lost","code","detail"}               the end: the lock is lost
+//	{"type":"error","code","error"}                    the end: the lock was not taken
+//	{"type":"released"}                                the end: the hold was as long as max_hold_ms
+//	{"type":"draining","token","resume_within_ms"}     the end: the server closes; see below
+//
+// The rule of Trust holds for each line, with the elapsed_ms and the valid_ms of that line. Two clocks drift apart over
+// hours: take a ten-thousandth of elapsed_ms off. A client that reads no line for valid_ms has lost the lock.
+//
+// A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
+// otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A write that
+// takes longer than a third of the TTL counts as a closed connection. So a client that has vanished is noticed within a
+// TTL. A client that hangs while its kernel still takes bytes is noticed only when the buffers between are full: bound
+// such a hold with max_hold_ms, or use acquire and renew.
+//
+// Close parks the locks of all streams and tells their tokens. The client sends the token to POST /v1/hold or
+// POST /v1/resume of another replica, and has the lock under a new fence. So a rolling deploy loses no lock.
+//
+// # Who may do what
+//
+// [Config.Authorize] names the [Principal] of each request: [Accounts] reads tokens and names of certificates from a
+// file, [AuthorizeFunc] asks a function of your own, and [Anyone] lets everybody in. A principal has scopes and, if
+// any are set, prefixes: it can use only keys that begin with one of them. [Server.Listen] listens beyond the loopback
+// interface only with TLS and with an Authorize other than Anyone.
+//
+// # Hostile clients
+//
+//	what is bounded                          by
+//	the body                                 65,536 bytes, Config.BodyTimeout
+//	the headers                              16 KiB, 10 s; see HTTPServer
+//	requests of a principal                  Config.Rate and Config.Burst
+//	waits and streams                        Config.MaxWaiting, Config.MaxWaitingEach
+//	the time of a wait                       Config.MaxWait
+//	the TTL of a lock                        joblock.Config.MaxTTL
+//
+// An embedding program that does not use [HTTPServer] sets ReadHeaderTimeout and MaxHeaderBytes itself.
+package server

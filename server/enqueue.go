@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+type enqueueRequest struct {
+	Key           string          `json:"key"`
+	Type          string          `json:"type"`
+	Payload       json.RawMessage `json:"payload"`
+	PayloadBase64 *string         `json:"payload_base64"`
+	Queue         string          `json:"queue"`
+	TaskID        string          `json:"task_id"`
+	MaxRetry      *int64          `json:"max_retry"`
+	Timeout       *int64          `json:"timeout_ms"`
+	Delay         *int64          `json:"delay_ms"`
+	Retention     *int64          `json:"retention_ms"`
+
+	// One job per key.
+	Until      string `json:"until"`
+	OnConflict string `json:"on_conflict"`
+
+	// Or a line of jobs.
+	Sequence  bool   `json:"sequence"`
+	Limit     *int64 `json:"limit"`
+	Most      *int64 `json:"most"`
+	OnFailure string `json:"on_failure"`
+}
+
+// enqueued is the answer of enqueue.
+type enqueued struct {
+	Key       string `json:"key"`
+	Queue     string `json:"queue"`
+	TaskID    string `json:"task_id"`
+	State     string `json:"state,omitempty"`
+	Repeated  bool   `json:"repeated,omitempty"`
+	Duplicate bool   `json:"duplicate,omitempty"`
+	Replaced  string `json:"replaced_task_id,omitempty"`
+	Waits     bool   `json:"waits,omitempty"`
+	Ahead     *int   `json:"ahead,omitempty"`
+}
+
+// enqueueTime bounds an enqueue. Package handoff adds three seconds to it, or nine.
+const enqueueTime = 10 * time.Second
+
+// enqueue takes a key for a job, or gives the job a place in the key's line, and enqueues the job's task.
+func (s *Server) enqueue(c *call) (*answer, error) {
+	var req enqueueRequest
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	if _, err := c.keyFrom(req.Key); err != nil {
+		return nil, err
+	}
+	if req.Queue == "" {
+		req.Queue = "default"
+	}
+	if !c.who.mayEnqueueIn(req.Queue) {
+		return nil, problemf(http.StatusForbidden, codeForbidden, "the caller may not enqueue into this queue")
+	}
+	name, err := c.idempotencyKey()
+	if err != nil {
+		return nil, err
+	}
+	derived := name != "" && req.TaskID == ""
+	if derived {
+		if req.TaskID, err = ops.TaskID(c.r.Context(), s.cfg.Locks, fmt.Sprintf("%q %q %q %q", c.who.ID, req.Queue, req.Key, name)); err != nil {
+			return nil, err
+		}
+	}
+	task, opts, err := req.task()
+	if err != nil {
+		return nil, err
+	}
+	enqueue, err := s.enqueuer(&req)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	// A client that goes away must not leave half a hand-over to the search in the background.
+	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
+	defer cancel()
+	got, err := enqueue(ctx, task, opts)
+	if derived && isOwn(err, req.Queue, req.TaskID) {
+		return ok(enqueued{Key: req.Key, Queue: req.Queue, TaskID: req.TaskID, Repeated: true}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := enqueued{
+		Key: req.Key, Queue: got.Queue, TaskID: got.ID, State: got.State.String(), Duplicate: got.Duplicate, Waits: got.Waits,
+		Repeated: got.Duplicate && derived && got.ID == req.TaskID,
+	}
+	if got.Replaced != nil {
+		out.Replaced = got.Replaced.ID
+	}
+	if got.Waits {
+		out.Ahead = &got.Ahead
+	}
+	if got.Duplicate {
+		return ok(out), nil
+	}
+	return &answer{status: http.StatusCreated, body: out}, nil
+}
+
+// isOwn reports whether err says that the task exists already which an earlier copy of the request has enqueued. The ID
+// of that task is derived from the request, so no other request has made it.
+func isOwn(err error, queue, id string) bool {
+	if errors.Is(err, asynq.ErrTaskIDConflict) {
+		return true
+	}
+	gotQueue, gotID, isJob := handoff.JobOf(err)
+	return errors.Is(err, joblock.ErrHeld) && isJob && gotQueue == queue && gotID == id
+}
+
+func (req *enqueueRequest) task() (*asynq.Task, []asynq.Option, error) {
+	bad := func(err error) (*asynq.Task, []asynq.Option, error) { return nil, nil, err }
+	if strings.TrimSpace(req.Type) == "" {
+		return bad(problemf(http.StatusBadRequest, codeInvalid, "type is missing"))
+	}
+	payload := []byte(req.Payload)
+	if req.PayloadBase64 != nil {
+		if req.Payload != nil {
+			return bad(problemf(http.StatusBadRequest, codeInvalid, "payload and payload_base64 are both set"))
+		}
+		var err error
+		if payload, err = base64.StdEncoding.Strict().DecodeString(*req.PayloadBase64); err != nil {
+			return bad(problemf(http.StatusBadRequest, codeInvalid, "payload_base64 is not base64"))
+		}
+	}
+	opts := []asynq.Option{asynq.Queue(req.Queue)}
+	if req.TaskID != "" {
+		opts = append(opts, asynq.TaskID(req.TaskID))
+	}
+	retries, err := number("max_retry", req.MaxRetry, -1, 0, 1000)
+	if err != nil {
+		return bad(err)
+	}
+	if retries >= 0 {
+		opts = append(opts, asynq.MaxRetry(int(retries)))
+	}
+	for _, period := range []struct {
+		name   string
+		field  *int64
+		option func(time.Duration) asynq.Option
+	}{
+		{"timeout_ms", req.Timeout, asynq.Timeout}, {"delay_ms", req.Delay, asynq.ProcessIn}, {"retention_ms", req.Retention, asynq.Retention},
+	} {
+		d, err := millis(period.name, period.field, 0, driver.MinPeriod, driver.MaxPeriod/2)
+		if err != nil {
+			return bad(err)
+		}
+		if d > 0 {
+			opts = append(opts, period.option(d))
+		}
+	}
+	return asynq.NewTask(req.Type, payload), opts, nil
+}
+
+type enqueuer func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error)
+
+// enqueuer returns the call of the handoff.Client that the request asks for.
+func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
+	untils, conflicts, failures := []string{"done", "started"}, []string{"reject", "skip", "replace", "keep_last"}, []string{"go_on", "halt"}
+	if !req.Sequence {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"limit", req.Limit != nil}, {"most", req.Most != nil}, {"on_failure", req.OnFailure != ""}} {
+			if f.set {
+				return nil, problemf(http.StatusBadRequest, codeInvalid, "%s is for \"sequence\":true", f.name)
+			}
+		}
+		until, err := oneOf("until", req.Until, untils)
+		if err != nil {
+			return nil, err
+		}
+		policy, err := oneOf("on_conflict", req.OnConflict, conflicts)
+		if err != nil {
+			return nil, err
+		}
+		u := handoff.Unique{Key: req.Key, Until: handoff.Until(until), OnConflict: handoff.Policy(policy)}
+		return func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error) {
+			return s.cfg.Jobs.EnqueueUnique(ctx, u, task, opts...)
+		}, nil
+	}
+	if req.Until != "" || req.OnConflict != "" {
+		return nil, problemf(http.StatusBadRequest, codeInvalid, "until and on_conflict are not for \"sequence\":true")
+	}
+	most, err := number("most", req.Most, 0, 1, 1_000_000)
+	if err != nil {
+		return nil, err
+	}
+	n, err := number("limit", req.Limit, 0, 1, limit.Max)
+	if err != nil {
+		return nil, err
+	}
+	failure, err := oneOf("on_failure", req.OnFailure, failures)
+	if err != nil {
+		return nil, err
+	}
+	seq := handoff.Sequence{Key: req.Key, Limit: int(n), Most: int(most), OnFailure: handoff.OnFailure(failure)}
+	return func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error) {
+		return s.cfg.Jobs.EnqueueInSequence(ctx, seq, task, opts...)
+	}, nil
+}
+
+// oneOf returns the index of text in the list; "" is the first.
+func oneOf(name, text string, list []string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if i := slices.Index(list, text); i >= 0 {
+		return i, nil
+	}
+	return 0, problemf(http.StatusBadRequest, codeInvalid, "%s is %s, must be one of %s", name, shown(text), strings.Join(list, ", "))
+}

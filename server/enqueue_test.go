@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+// hang bounds what must happen but has no time of its own.
+const hang = 30 * time.Second
+
+// A shop is a replica that enqueues, with asynq in the same Redis.
+type shop struct {
+	*replica
+	rdb       *redis.Client
+	inspector *asynq.Inspector
+}
+
+func newShop(t *testing.T, addr string, change ...func(*Config)) *shop {
+	t.Helper()
+	s := &shop{rdb: redis.NewClient(&redis.Options{Addr: addr})}
+	t.Cleanup(func() { _ = s.rdb.Close() })
+	s.inspector = asynq.NewInspectorFromRedisClient(s.rdb)
+	var jobs *handoff.Client
+	s.replica = newReplica(t, redisstore.New(s.rdb, nil), append([]func(*Config){func(cfg *Config) {
+		var err error
+		jobs, err = handoff.NewClient(cfg.Locks, asynq.NewClientFromRedisClient(s.rdb), s.inspector, &handoff.Config{Logger: slog.New(slog.DiscardHandler)})
+		testkit.WantNil(t, "NewClient", err)
+		cfg.Jobs = jobs
+	}}, change...)...)
+	t.Cleanup(func() { testkit.WantNil(t, "Close", jobs.Close(context.Background())) })
+	return s
+}
+
+// A client that has no Go takes a lock and enqueues a task in one call. The task runs under the lock in a Go worker,
+// and until the task is done nobody else gets the lock.
+func TestEnqueueRunsUnderTheLock(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := newShop(t, server.Addr()), newShop(t, server.Addr())
+	order := object{"key": key, "type": "export", "payload": object{"account": 7}, "max_retry": 3}
+	r := a.post("/v1/enqueue", order, with("Idempotency-Key", "order-1"))
+	job := r.ok()
+	if r.status != http.StatusCreated || job.text("queue") != "default" || job.text("state") != "pending" {
+		t.Errorf("%d %v", r.status, job)
+	}
+	again := b.post("/v1/enqueue", order, with("Idempotency-Key", "order-1"))
+	if o := again.ok(); again.status != http.StatusOK || !o.flag("repeated") || o.text("task_id") != job.text("task_id") {
+		t.Errorf("%d %v", again.status, o)
+	}
+	held := b.post("/v1/acquire", object{"key": key}).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED")
+	if held.text("job") != "default/"+job.text("task_id") {
+		t.Errorf("%v", held)
+	}
+	b.post("/v1/enqueue", order, with("Idempotency-Key", "order-2")).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED")
+	b.post("/v1/enqueue", order).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED")
+	skip := b.post("/v1/enqueue", object{"key": key, "type": "export", "on_conflict": "skip"}).ok()
+	if !skip.flag("duplicate") || skip.text("task_id") != job.text("task_id") {
+		t.Errorf("%v", skip)
+	}
+
+	running, finish := make(chan error, 1), make(chan struct{})
+	wk, err := worker.New(a.locks, a.inspector, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	testkit.WantNil(t, "worker.New", err)
+	cfg := wk.Configure(asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
+	asynqServer := asynq.NewServerFromRedisClient(a.rdb, cfg)
+	mux := asynq.NewServeMux()
+	mux.Use(wk.Middleware)
+	mux.HandleFunc("export", func(ctx context.Context, task *asynq.Task) error {
+		lock, ok := joblock.FromContext(ctx)
+		var payload struct{ Account int }
+		err := json.Unmarshal(task.Payload(), &payload)
+		if !ok || lock.Key() != key || payload.Account != 7 {
+			t.Errorf("the job runs under %v with %s, %v", lock, task.Payload(), err)
+		}
+		running <- err
+		<-finish
+		return nil
+	})
+	testkit.WantNil(t, "Start", asynqServer.Start(mux))
+	defer func() {
+		asynqServer.Shutdown()
+		ctx, cancel := context.WithTimeout(context.Background(), hang)
+		defer cancel()
+		testkit.WantNil(t, "Close of the worker", wk.Close(ctx))
+	}()
+	select {
+	case err := <-running:
+		testkit.WantNil(t, "handler", err)
+	case <-time.After(hang):
+		t.Fatal("the job does not run")
+	}
+	a.wantState(key, joblock.StateHeld)
+	b.post("/v1/acquire", object{"key": key}).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED")
+	close(finish)
+	got := b.post("/v1/acquire", object{"key": key, "wait_ms": 30_000}).ok()
+	b.post("/v1/release", object{"token": got.text("token")}).ok()
+	redistest.Ran(t, server.Backend())
+}
+
+// Jobs of a sequence wait in the key's line.
+func TestEnqueueInSequence(t *testing.T) {
+	server := redistest.Start(t)
+	a := newShop(t, server.Addr())
+	job := func(id string) object {
+		return object{"key": key, "type": "hook", "sequence": true, "most": 2, "task_id": id, "payload_base64": "AAE="}
+	}
+	if o := a.post("/v1/enqueue", job("1")).ok(); o.flag("waits") {
+		t.Errorf("%v", o)
+	}
+	if o := a.post("/v1/enqueue", job("2")).ok(); !o.flag("waits") || o.number("ahead") != 0 || o["ahead"] == nil {
+		t.Errorf("%v", o)
+	}
+	a.post("/v1/enqueue", job("2")).refused(http.StatusConflict, "TASK_EXISTS")
+	a.post("/v1/enqueue", job("3")).ok()
+	a.post("/v1/enqueue", job("4")).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED")
+	info, err := a.inspector.GetTaskInfo("default", "1")
+	testkit.WantNil(t, "GetTaskInfo", err)
+	if string(info.Payload) != "\x00\x01" {
+		t.Errorf("payload %q", info.Payload)
+	}
+}
+
+func TestBadEnqueues(t *testing.T) {
+	server := redistest.Start(t)
+	a := newShop(t, server.Addr(), func(cfg *Config) {
+		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+			p := Principal{ID: "x", Scopes: ScopeEnqueue, Prefixes: []string{"export:"}, Queues: []string{"default", "bulk"}}
+			if r.Header.Get("Caller") == "locker" {
+				p.Scopes = ScopeLock
+			}
+			return p, nil
+		})
+	})
+	good := object{"key": key, "type": "export"}
+	changed := func(name string, value any) object {
+		o := object{name: value}
+		for k, v := range good {
+			if _, ok := o[k]; !ok {
+				o[k] = v
+			}
+		}
+		return o
+	}
+	for _, c := range []struct {
+		body   object
+		status int
+		code   string
+		says   string
+	}{
+		{changed("type", " "), 400, "LOCK_INVALID", "type is missing"},
+		{changed("key", ""), 400, "LOCK_INVALID", "key is missing"},
+		{changed("key", "other"), 403, "FORBIDDEN", "key"},
+		{changed("queue", "payments"), 403, "FORBIDDEN", "queue"},
+		{changed("payload_base64", "!"), 400, "LOCK_INVALID", "payload_base64 is not base64"},
+		{changed("max_retry", 1001), 400, "LOCK_INVALID", "max_retry is 1001, must be from 0 to 1000"},
+		{changed("delay_ms", -1), 400, "LOCK_INVALID", "delay_ms is -1"},
+		{changed("until", "x"), 400, "LOCK_INVALID", "until is x, must be one of done, started"},
+		{changed("on_conflict", "x"), 400, "LOCK_INVALID", "must be one of reject, skip, replace, keep_last"},
+		{changed("limit", 2), 400, "LOCK_INVALID", "limit is for"},
+		{object{"key": key, "type": "x", "sequence": true, "until": "done"}, 400, "LOCK_INVALID", "not for"},
+		{object{"key": key, "type": "x", "sequence": true, "limit": 2, "on_failure": "halt"}, 400, "LOCK_INVALID", ""},
+		{object{"key": key, "type": "x", "on_conflict": "keep_last", "until": "started"}, 400, "LOCK_INVALID", "KeepLast"},
+		{changed("task_id", "a\nb"), 400, "LOCK_INVALID", "control character"},
+		{changed("task_id", strings.Repeat("i", 300)), 400, "LOCK_INVALID", "256"},
+	} {
+		r := a.post("/v1/enqueue", c.body)
+		r.refused(c.status, c.code)
+		if !strings.Contains(string(r.text), c.says) {
+			t.Errorf("%v: %s, want %q", c.body, r.text, c.says)
+		}
+	}
+	a.post("/v1/enqueue", good, with("Caller", "locker")).refused(http.StatusForbidden, "FORBIDDEN")
+	a.wantState(key, joblock.StateFree)
+	a.post("/v1/enqueue", changed("queue", "bulk")).ok()
+}

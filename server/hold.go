@@ -1,0 +1,431 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+type holdRequest struct {
+	Key          string `json:"key"`
+	Token        string `json:"token"`
+	Job          string `json:"job"`
+	TTL          *int64 `json:"ttl_ms"`
+	Wait         *int64 `json:"wait_ms"`
+	Holder       string `json:"holder"`
+	Limit        *int64 `json:"limit"`
+	MaxHold      *int64 `json:"max_hold_ms"`
+	OnDisconnect string `json:"on_disconnect"`
+	Reserve      *int64 `json:"reserve_ms"`
+}
+
+// What becomes of the lock of a stream whose client is gone.
+const (
+	onRelease = iota
+	onLapse
+	onPark
+)
+
+// drainReserve is how long a lock that Close parks stays reserved for its token, unless reserve_ms says otherwise.
+const drainReserve = time.Minute
+
+// minPing is the least time between two pings.
+const minPing = 10 * time.Millisecond
+
+// A stream is one hold on its way.
+type stream struct {
+	c   *call
+	rc  *http.ResponseController
+	sse bool
+
+	ttl          time.Duration
+	maxHold      time.Duration // 0: no bound
+	reserve      time.Duration
+	onDisconnect int
+
+	begun bool // the head of the answer was written
+}
+
+// line is a line of a stream. Fields that a type has not are left out.
+type line struct {
+	Type    string         `json:"type"`
+	Ahead   *int           `json:"ahead,omitempty"`
+	Key     string         `json:"key,omitempty"`
+	Token   *joblock.Token `json:"token,omitempty"`
+	Fence   int64          `json:"fence,omitempty"`
+	TTL     int64          `json:"ttl_ms,omitempty"`
+	Elapsed int64          `json:"elapsed_ms"`
+	Valid   *int64         `json:"valid_ms,omitempty"`
+	Expires *stamp         `json:"expires_at,omitempty"`
+	Resume  int64          `json:"resume_within_ms,omitempty"`
+	Code    string         `json:"code,omitempty"`
+	Error   string         `json:"error,omitempty"`
+	Retry   bool           `json:"retryable,omitempty"`
+}
+
+// hold streams. See Streams in the package comment.
+func (s *Server) hold(c *call) (*answer, error) {
+	var req holdRequest
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	st, take, err := s.newStream(c, &req)
+	if err != nil {
+		return nil, err
+	}
+	leave, ok := s.quotas.enter(c.who.ID)
+	if !ok {
+		return nil, c.tooManyWaits()
+	}
+	defer leave()
+	done, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	defer func() { _ = st.rc.SetWriteDeadline(time.Time{}) }() // the connection's next answer may be another handler's
+	lock, err := st.wait(take)
+	if err != nil {
+		return nil, st.failed(err)
+	}
+	st.serve(lock)
+	return nil, nil
+}
+
+// taker takes the lock of a stream, as Acquire or as Resume does. It calls waits with each new place in line.
+type taker func(ctx context.Context, waits func(ahead int)) (*joblock.Lock, error)
+
+func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
+	fail := func(err error) (*stream, taker, error) { return nil, nil, err }
+	if c.r.Header.Get(idempotencyHeader) != "" {
+		return fail(problemf(http.StatusBadRequest, codeInvalid, "%s is not for streams: a stream that ends releases its lock", idempotencyHeader))
+	}
+	sse, err := c.wantsEvents()
+	if err != nil {
+		return fail(err)
+	}
+	settings := s.in.Settings()
+	st := &stream{c: c, rc: http.NewResponseController(c.w), sse: sse}
+	if st.onDisconnect, err = oneOf("on_disconnect", req.OnDisconnect, []string{"release", "lapse", "park"}); err != nil {
+		return fail(err)
+	}
+	if st.maxHold, err = millis("max_hold_ms", req.MaxHold, 0, driver.MinPeriod, driver.MaxPeriod); err != nil {
+		return fail(err)
+	}
+	if st.reserve, err = millis("reserve_ms", req.Reserve, drainReserve, driver.MinPeriod, driver.MaxPeriod); err != nil {
+		return fail(err)
+	}
+	if st.ttl, err = millis("ttl_ms", req.TTL, settings.TTL, driver.MinPeriod, settings.MaxTTL); err != nil {
+		return fail(err)
+	}
+	if req.Token != "" {
+		take, err := st.resumption(req)
+		return st, take, err
+	}
+	key, err := c.keyFrom(req.Key)
+	if err != nil {
+		return fail(err)
+	}
+	n, err := number("limit", req.Limit, 0, 1, limit.Max)
+	if err != nil {
+		return fail(err)
+	}
+	opts := []joblock.AcquireOption{joblock.TTL(st.ttl)}
+	if req.Holder != "" {
+		opts = append(opts, joblock.Holder(req.Holder))
+	}
+	if req.Wait != nil {
+		wait, err := millis("wait_ms", req.Wait, 0, 0, driver.MaxPeriod)
+		if err != nil {
+			return fail(err)
+		}
+		opts = append(opts, joblock.MaxWait(wait))
+	}
+	if req.Job != "" {
+		return fail(problemf(http.StatusBadRequest, codeInvalid, "job is for a hold with a token"))
+	}
+	return st, func(ctx context.Context, waits func(int)) (*joblock.Lock, error) {
+		if n > 0 {
+			return limit.New(s.cfg.Locks, int(n)).Acquire(ctx, key, opts...)
+		}
+		return s.cfg.Locks.Acquire(ctx, key, append(opts, door.Use[joblock.AcquireOption](door.Option{Waits: waits}))...)
+	}, nil
+}
+
+// resumption returns the taker for a hold with a token: the client comes from another replica, or has parked its lock.
+func (st *stream) resumption(req *holdRequest) (taker, error) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"key", req.Key != ""}, {"wait_ms", req.Wait != nil}, {"limit", req.Limit != nil}} {
+		if f.set {
+			return nil, problemf(http.StatusBadRequest, codeInvalid, "%s is not for a hold with a token", f.name)
+		}
+	}
+	token, err := st.c.tokenFrom(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	opts := []joblock.ResumeOption{joblock.ForJob(req.Job)}
+	if req.Holder != "" {
+		opts = append(opts, joblock.Holder(req.Holder))
+	}
+	if req.TTL != nil {
+		opts = append(opts, joblock.TTL(st.ttl))
+	} else {
+		st.ttl = door.IdentityOf(token).TTL
+	}
+	return func(ctx context.Context, _ func(int)) (*joblock.Lock, error) {
+		return st.c.s.cfg.Locks.Resume(ctx, token, opts...)
+	}, nil
+}
+
+// wantsEvents reports whether the client accepts server-sent events rather than lines.
+func (c *call) wantsEvents() (sse bool, err error) {
+	accept := strings.Join(c.r.Header.Values("Accept"), ",")
+	if accept == "" {
+		return false, nil
+	}
+	for part := range strings.SplitSeq(accept, ",") {
+		kind, _, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		switch kind {
+		case "application/x-ndjson", "application/json", "application/*", "*/*":
+			return false, nil
+		case "text/event-stream", "text/*":
+			return true, nil
+		}
+	}
+	return false, problemf(http.StatusNotAcceptable, codeAccept, "Accept must allow application/x-ndjson or text/event-stream")
+}
+
+// wait takes the lock. As long as that takes, wait tells the place in line, at least every third of a TTL.
+func (st *stream) wait(take taker) (*joblock.Lock, error) {
+	ctx, cancel := st.c.s.untilClosing(st.c.r.Context())
+	defer cancel(nil)
+	type result struct {
+		lock *joblock.Lock
+		err  error
+	}
+	got, places := make(chan result, 1), make(chan int, 1)
+	go func() {
+		lock, err := take(ctx, func(ahead int) { latest(places, ahead) })
+		got <- result{lock, err}
+	}()
+	ping := time.NewTicker(st.pingEvery())
+	defer ping.Stop()
+	ahead, told := -1, -1
+	for {
+		var err error
+		select {
+		case r := <-got:
+			if r.err != nil && context.Cause(ctx) == errClosing {
+				r.err = closed()
+			}
+			return r.lock, r.err
+		case ahead = <-places:
+			if ahead != told {
+				told = ahead
+				err = st.write(st.waiting(ahead))
+			}
+		case <-ping.C:
+			err = st.write(st.waiting(ahead))
+		}
+		if err != nil {
+			cancel(errGone)
+			r := <-got
+			if r.lock != nil {
+				st.giveBack(r.lock)
+			}
+			return nil, errGone
+		}
+	}
+}
+
+// latest puts v into c, a channel with room for one value, in place of a value that nobody has read.
+func latest(c chan int, v int) {
+	for {
+		select {
+		case c <- v:
+			return
+		default:
+		}
+		select {
+		case <-c:
+		default:
+		}
+	}
+}
+
+func (st *stream) waiting(ahead int) *line {
+	l := &line{Type: "waiting"}
+	if ahead >= 0 {
+		l.Ahead = &ahead
+	}
+	return l
+}
+
+// pingEvery is less than a third of the TTL, so that a ping is not late because the server is busy.
+func (st *stream) pingEvery() time.Duration { return max(minPing, st.ttl/4) }
+
+// failed returns the error for an answer that has not begun. In a stream that has begun, failed writes the last line.
+func (st *stream) failed(err error) error {
+	if !st.begun {
+		return err
+	}
+	p := st.c.problemOf(err)
+	st.c.code = p.Code
+	text := p.Detail
+	if text == "" {
+		text = p.Title
+	}
+	_ = st.write(&line{Type: "error", Code: p.Code, Error: text, Retry: p.Retryable})
+	return nil
+}
+
+// serve tells the client that it has the lock, and holds the lock until the stream ends.
+func (st *stream) serve(lock *joblock.Lock) {
+	token := lock.Token()
+	acquired := st.trust("lock-acquired", lock)
+	acquired.Key, acquired.Token, acquired.TTL = lock.Key(), &token, st.ttl.Milliseconds()
+	if st.write(acquired) != nil {
+		st.giveBack(lock)
+		return
+	}
+	ping := time.NewTicker(st.pingEvery())
+	defer ping.Stop()
+	var over <-chan time.Time
+	if st.maxHold > 0 {
+		timer := time.NewTimer(st.maxHold)
+		defer timer.Stop()
+		over = timer.C
+	}
+	ctx := st.c.r.Context()
+	for {
+		select {
+		case <-lock.Done():
+			st.lost(lock.Err())
+			return
+		case <-ctx.Done():
+			st.disconnected(lock)
+			return
+		case <-st.c.s.closing.Done():
+			st.drain(lock)
+			return
+		case <-over:
+			st.giveBack(lock)
+			_ = st.write(&line{Type: "released"})
+			return
+		case <-ping.C:
+			if lock.Err() != nil {
+				continue // lock.Done tells
+			}
+			if st.write(st.trust("ping", lock)) != nil {
+				st.disconnected(lock)
+				return
+			}
+		}
+	}
+}
+
+// trust returns a line that tells for how long the lock can be relied on.
+func (st *stream) trust(kind string, lock *joblock.Lock) *line {
+	deadline := lock.ExpiresAt()
+	valid := max(0, time.Until(deadline).Milliseconds())
+	expires := stamp(deadline)
+	return &line{Type: kind, Fence: lock.Fence(), Valid: &valid, Expires: &expires}
+}
+
+func (st *stream) lost(err error) {
+	l := &line{Type: "lock-lost", Code: joblock.CodeOf(err)}
+	var e *joblock.Error
+	if errors.As(err, &e) {
+		l.Error = e.Detail
+	}
+	st.c.code = l.Code
+	_ = st.write(l)
+}
+
+// disconnected does what the request asked for when its client is gone.
+func (st *stream) disconnected(lock *joblock.Lock) {
+	switch st.onDisconnect {
+	case onLapse:
+		lock.StopRenewing()
+	case onPark:
+		if _, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve)); err != nil {
+			lock.StopRenewing() // the lease ends by itself
+		}
+	default:
+		st.giveBack(lock)
+	}
+}
+
+func (st *stream) giveBack(lock *joblock.Lock) {
+	_ = lock.Release(st.c.lasting(), joblock.Reason("the stream has ended")) // repeated in the background, or lost anyway
+}
+
+// drain hands the lock over to its client, who resumes it at another replica.
+func (st *stream) drain(lock *joblock.Lock) {
+	token, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve))
+	if err != nil {
+		lock.StopRenewing()
+		st.begun = true
+		_ = st.failed(err)
+		return
+	}
+	st.c.code = codeClosed
+	if st.write(&line{Type: "draining", Key: lock.Key(), Token: &token, Resume: st.reserve.Milliseconds()}) != nil && st.onDisconnect == onRelease {
+		// The client is gone, and does not know the token.
+		_ = st.c.s.cfg.Locks.Release(st.c.lasting(), token, joblock.IfIdle(), joblock.Reason("the stream has ended"))
+	}
+}
+
+// write writes a line, and returns when the kernel has it. A write that takes a third of the TTL fails.
+func (st *stream) write(l *line) error {
+	l.Elapsed = st.c.elapsed().Milliseconds()
+	if l.Valid != nil && l.Expires != nil {
+		valid := max(0, time.Until(time.Time(*l.Expires)).Milliseconds())
+		l.Valid = &valid
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if !st.begun {
+		st.begun = true
+		h := st.c.w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Accel-Buffering", "no")
+		h.Set("Content-Type", "application/x-ndjson")
+		if st.sse {
+			h.Set("Content-Type", "text/event-stream")
+		}
+		st.c.w.WriteHeader(http.StatusOK)
+	}
+	var out bytes.Buffer
+	if st.sse {
+		out.WriteString("event: " + l.Type + "\ndata: ")
+	}
+	out.Write(text)
+	out.WriteByte('\n')
+	if st.sse {
+		out.WriteByte('\n')
+	}
+	_ = st.rc.SetWriteDeadline(time.Now().Add(max(minPing, st.ttl/3))) // not every ResponseWriter has deadlines
+	if _, err := st.c.w.Write(out.Bytes()); err != nil {
+		return err
+	}
+	return st.rc.Flush()
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// ListenConfig says where a Server listens.
+type ListenConfig struct {
+	// Address is host:port. An empty host is every interface, which is not loopback.
+	Address string
+
+	// CertFile and KeyFile have the certificate and the key of the server, in PEM form. Both or none.
+	CertFile, KeyFile string
+
+	// ClientCAFile has the authorities whose client certificates are accepted, in PEM form. A client may still come
+	// without a certificate, with a token.
+	ClientCAFile string
+
+	// Insecure allows an address that is not loopback without TLS or without an Authorizer, as behind a proxy that has
+	// both.
+	Insecure bool
+}
+
+// Listen returns a listener. Without TLS, or with the Authorizer Anyone, Listen refuses an address that is not
+// loopback, unless Insecure is set. The error says what is missing.
+func (s *Server) Listen(cfg ListenConfig) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(cfg.Address)
+	if err != nil {
+		return nil, fmt.Errorf("server: the address is %q, must be host:port: %w", cfg.Address, err)
+	}
+	secure, err := cfg.tls()
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Insecure && !loopback(host) {
+		if s.cfg.Authorize == Anyone {
+			return nil, fmt.Errorf("server: %s is not a loopback address, and anyone is let in: set an Authorizer", cfg.Address)
+		}
+		if secure == nil {
+			return nil, fmt.Errorf("server: %s is not a loopback address, and tokens would travel in the clear: set CertFile and KeyFile", cfg.Address)
+		}
+	}
+	l, err := net.Listen("tcp", cfg.Address)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	return l, nil
+}
+
+func (cfg *ListenConfig) tls() (*tls.Config, error) {
+	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
+		return nil, errors.New("server: CertFile and KeyFile belong together")
+	}
+	if cfg.CertFile == "" {
+		if cfg.ClientCAFile != "" {
+			return nil, errors.New("server: ClientCAFile needs CertFile and KeyFile")
+		}
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("server: the certificate: %w", err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	if cfg.ClientCAFile == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(cfg.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("server: the authorities of clients: %w", err)
+	}
+	if c.ClientCAs = x509.NewCertPool(); !c.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("server: %s has no certificate in PEM form", cfg.ClientCAFile)
+	}
+	c.ClientAuth = tls.VerifyClientCertIfGiven
+	return c, nil
+}
+
+// loopback reports whether host is only reached from this machine. A name other than localhost may resolve to anything.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// HTTPServer returns an http.Server for h, which is the Server or a handler that the Server is mounted in. Its bounds
+// are those of the package comment. It speaks HTTP/1.1 and HTTP/2, also without TLS.
+func HTTPServer(h http.Handler) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, Protocols: protocols,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+	}
+}

@@ -1,0 +1,320 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// fenceHeader has the fence of an answer that grants a lock, for clients that read no body.
+const fenceHeader = "Joblock-Fence"
+
+type acquireRequest struct {
+	Key    string `json:"key"`
+	TTL    *int64 `json:"ttl_ms"`
+	Wait   *int64 `json:"wait_ms"`
+	Holder string `json:"holder"`
+	Limit  *int64 `json:"limit"`
+}
+
+// granted is the answer of acquire and resume.
+type granted struct {
+	Key       string        `json:"key"`
+	Token     joblock.Token `json:"token"`
+	Fence     int64         `json:"fence"`
+	TTL       int64         `json:"ttl_ms"`
+	Elapsed   int64         `json:"elapsed_ms"`
+	Valid     int64         `json:"valid_ms"`
+	ExpiresAt stamp         `json:"expires_at"`
+	Prior     joblock.Ended `json:"prior,omitempty"`
+}
+
+// grant returns the answer for a lock. The client counts valid_ms from the sending of its request, so both durations
+// are rounded down.
+func (c *call) grant(g ops.Grant) *answer {
+	return &answer{
+		status: http.StatusOK, header: map[string]string{fenceHeader: strconv.FormatInt(g.Fence, 10)},
+		body: granted{
+			Key: g.Token.Key(), Token: g.Token, Fence: g.Fence, TTL: ops.TTLOf(g.Token).Milliseconds(),
+			Elapsed: c.elapsed().Milliseconds(), Valid: g.Lease.Milliseconds(), ExpiresAt: stamp(time.Now().Add(g.Lease)), Prior: g.Prior,
+		},
+	}
+}
+
+func (s *Server) acquire(c *call) (*answer, error) {
+	var req acquireRequest
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	ask, err := c.leaseRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	if ask.Call, err = c.repeatable("acquire", ask.Key, fmt.Sprint(ask.TTL, " ", strconv.Quote(ask.Holder), " ", ask.Limit)); err != nil {
+		return nil, err
+	}
+	lease, err := s.lease(c, ask)
+	if err != nil {
+		return nil, err
+	}
+	if ask.Call == nil && c.ended() {
+		// Nobody has the token. Without an answer the lock ends with its lease.
+		_ = ops.Release(c.lasting(), s.cfg.Locks, lease.Token, "the client is gone")
+		return nil, errGone
+	}
+	return c.grant(lease), nil
+}
+
+// leaseRequest checks the fields of an acquire.
+func (c *call) leaseRequest(req acquireRequest) (ask ops.LeaseRequest, err error) {
+	if ask.Key, err = c.keyFrom(req.Key); err != nil {
+		return ask, err
+	}
+	ask.Holder = req.Holder
+	settings := c.s.in.Settings()
+	if ask.TTL, err = millis("ttl_ms", req.TTL, settings.TTL, driver.MinPeriod, settings.MaxTTL); err != nil {
+		return ask, err
+	}
+	if ask.Wait, err = millis("wait_ms", req.Wait, 0, 0, c.s.cfg.MaxWait); err != nil {
+		return ask, err
+	}
+	n, err := number("limit", req.Limit, 0, 1, limit.Max)
+	ask.Limit = int(n)
+	return ask, err
+}
+
+// lease takes the lock. A wait ends with the request, and with Close.
+func (s *Server) lease(c *call, ask ops.LeaseRequest) (ops.Grant, error) {
+	if ask.Wait == 0 {
+		return ops.AcquireLease(c.lasting(), s.cfg.Locks, ask)
+	}
+	leave, ok := s.quotas.enter(c.who.ID)
+	if !ok {
+		ask.Wait = 0
+		lease, err := ops.AcquireLease(c.lasting(), s.cfg.Locks, ask)
+		if errors.Is(err, joblock.ErrHeld) {
+			err = c.tooManyWaits()
+		}
+		return lease, err
+	}
+	defer leave()
+	done, err := s.enter()
+	if err != nil {
+		return ops.Grant{}, err
+	}
+	defer done()
+	ctx, cancel := s.untilClosing(c.r.Context())
+	defer cancel(nil)
+	lease, err := ops.AcquireLease(ctx, s.cfg.Locks, ask)
+	if err != nil && context.Cause(ctx) == errClosing {
+		err = closed()
+	}
+	return lease, err
+}
+
+func (c *call) tooManyWaits() *problem {
+	p := problemf(http.StatusTooManyRequests, codeWaits, "the lock is held, and at most %d requests may wait, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach)
+	p.Retryable, p.retryAfter = true, time.Second
+	return p
+}
+
+// untilClosing returns a child of ctx that ends with the cause errClosing when Close begins.
+func (s *Server) untilClosing(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.closing, func() { cancel(errClosing) })
+	return ctx, func(cause error) {
+		stop()
+		cancel(cause)
+	}
+}
+
+// idempotencyHeader makes an acquire, a resume or an enqueue repeatable.
+const idempotencyHeader = "Idempotency-Key"
+
+// idempotencyKey returns the Idempotency-Key, "" if there is none.
+func (c *call) idempotencyKey() (string, error) {
+	values := c.r.Header.Values(idempotencyHeader)
+	if len(values) == 0 {
+		return "", nil
+	}
+	const most = 128
+	bad := len(values) > 1 || values[0] == "" || len(values[0]) > most
+	for i := range len(values[0]) {
+		bad = bad || values[0][i] < ' ' || values[0][i] > '~'
+	}
+	if bad {
+		return "", problemf(http.StatusBadRequest, codeInvalid, "%s must come once, with 1 to %d printable ASCII characters", idempotencyHeader, most)
+	}
+	return values[0], nil
+}
+
+// repeatable returns the call that the Idempotency-Key names, nil without an Idempotency-Key. The name is the caller's
+// own: other principals, and other keys of locks, have other calls.
+func (c *call) repeatable(verb, key, parameters string) (*ops.Call, error) {
+	name, err := c.idempotencyKey()
+	if name == "" || err != nil {
+		return nil, err
+	}
+	return ops.NewCall(c.r.Context(), c.s.cfg.Locks, fmt.Sprintf("%q %q %q %q", verb, c.who.ID, key, name), parameters)
+}
+
+type renewRequest struct {
+	Token string `json:"token"`
+	TTL   *int64 `json:"ttl_ms"`
+}
+
+func (s *Server) renew(c *call) (*answer, error) {
+	var req renewRequest
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	token, err := c.tokenFrom(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := millis("ttl_ms", req.TTL, 0, driver.MinPeriod, s.in.Settings().MaxTTL)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return ok(struct {
+		Key       string `json:"key"`
+		Fence     int64  `json:"fence"`
+		TTL       int64  `json:"ttl_ms"`
+		Elapsed   int64  `json:"elapsed_ms"`
+		Valid     int64  `json:"valid_ms"`
+		ExpiresAt stamp  `json:"expires_at"`
+	}{token.Key(), lease.Fence, cmp.Or(ttl, ops.TTLOf(token)).Milliseconds(), c.elapsed().Milliseconds(), lease.Lease.Milliseconds(), stamp(time.Now().Add(lease.Lease))}), nil
+}
+
+type releaseRequest struct {
+	Token  string `json:"token"`
+	Reason string `json:"reason"`
+}
+
+// released is the answer of release. Already says that the lock had ended before, and Ended how.
+type released struct {
+	Key      string        `json:"key"`
+	Released bool          `json:"released"`
+	Already  bool          `json:"already,omitempty"`
+	Ended    joblock.Ended `json:"ended,omitempty"`
+	Reason   string        `json:"reason,omitempty"`
+}
+
+func (s *Server) release(c *call) (*answer, error) {
+	var req releaseRequest
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	token, err := c.tokenFrom(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	err = ops.Release(c.lasting(), s.cfg.Locks, token, req.Reason)
+	var e *joblock.Error
+	if errors.As(err, &e) && errors.Is(e, joblock.ErrAlreadyReleased) {
+		return ok(released{token.Key(), true, true, e.Ended, e.Reason}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ok(released{Key: token.Key(), Released: true}), nil
+}
+
+type parkRequest struct {
+	Token   string `json:"token"`
+	Job     string `json:"job"`
+	Reserve *int64 `json:"reserve_ms"`
+}
+
+func (s *Server) park(c *call) (*answer, error) {
+	var req parkRequest
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	token, err := c.tokenFrom(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	reserve, err := millis("reserve_ms", req.Reserve, s.in.Settings().Reserve, driver.MinPeriod, driver.MaxPeriod)
+	if err != nil {
+		return nil, err
+	}
+	parked, err := ops.Park(c.lasting(), s.cfg.Locks, token, req.Job, reserve)
+	if err != nil {
+		return nil, err
+	}
+	fence := ops.FenceOf(parked)
+	return &answer{
+		status: http.StatusOK, header: map[string]string{fenceHeader: strconv.FormatInt(fence, 10)},
+		body: struct {
+			Key      string        `json:"key"`
+			Token    joblock.Token `json:"token"`
+			Fence    int64         `json:"fence"`
+			Reserved int64         `json:"reserved_ms"`
+			Job      string        `json:"job,omitempty"`
+		}{parked.Key(), parked, fence, reserve.Milliseconds(), req.Job},
+	}, nil
+}
+
+type resumeRequest struct {
+	Token   string `json:"token"`
+	Job     string `json:"job"`
+	TTL     *int64 `json:"ttl_ms"`
+	Holder  string `json:"holder"`
+	Reserve *int64 `json:"reserve_ms"`
+}
+
+func (s *Server) resume(c *call) (*answer, error) {
+	var req resumeRequest
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	token, err := c.tokenFrom(req.Token)
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := millis("ttl_ms", req.TTL, 0, driver.MinPeriod, s.in.Settings().MaxTTL)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := req.options()
+	if err != nil {
+		return nil, err
+	}
+	if ttl > 0 {
+		opts = append(opts, joblock.TTL(ttl))
+	}
+	// The token is a part of the name: the same Idempotency-Key with another token is another call.
+	repeat, err := c.repeatable("resume", token.Key(), fmt.Sprint(token.Digest(), " ", ops.FenceOf(token), " ", strconv.Quote(req.Job)))
+	if err != nil {
+		return nil, err
+	}
+	lease, err := ops.Resume(c.lasting(), s.cfg.Locks, token, repeat.Name(), opts...)
+	if err != nil {
+		return nil, err
+	}
+	return c.grant(lease), nil
+}
+
+// options returns the options of a Resume, but for the TTL.
+func (req resumeRequest) options() (opts []joblock.ResumeOption, err error) {
+	opts = []joblock.ResumeOption{joblock.ForJob(req.Job)}
+	if req.Holder != "" {
+		opts = append(opts, joblock.Holder(req.Holder))
+	}
+	reserve, err := millis("reserve_ms", req.Reserve, 0, driver.MinPeriod, driver.MaxPeriod)
+	return append(opts, joblock.Reserve(reserve)), err
+}

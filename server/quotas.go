@@ -1,0 +1,98 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// The type quotas bounds what each principal may do at a time.
+type quotas struct {
+	rate      rate.Limit // 0: no bound
+	burst     int
+	most      int
+	each      int
+	principal int // how many principals are remembered at most
+
+	mu      sync.Mutex // guards what follows
+	waiting int
+	of      map[string]*quota
+}
+
+type quota struct {
+	bucket  *rate.Limiter // nil without a rate
+	waiting int
+	used    time.Time
+}
+
+func newQuotas(cfg Config) *quotas {
+	return &quotas{
+		rate: rate.Limit(cfg.Rate), burst: cfg.Burst, most: cfg.MaxWaiting, each: cfg.MaxWaitingEach, principal: 10_000,
+		of: make(map[string]*quota),
+	}
+}
+
+// take counts a request. The result is how long the principal has to wait before its next request, or 0.
+func (q *quotas) take(id string) (after time.Duration) {
+	if q.rate == 0 {
+		return 0
+	}
+	now := time.Now()
+	q.mu.Lock()
+	bucket := q.quotaLocked(id, now).bucket
+	q.mu.Unlock()
+	r := bucket.ReserveN(now, 1)
+	if after = r.DelayFrom(now); after > 0 {
+		r.CancelAt(now)
+	}
+	return after
+}
+
+// enter counts a wait, until the call of leave. The result ok is false if too many requests wait.
+func (q *quotas) enter(id string) (leave func(), ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := q.quotaLocked(id, time.Now())
+	if q.waiting >= q.most || of.waiting >= q.each {
+		return nil, false
+	}
+	q.waiting++
+	of.waiting++
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.waiting--
+		of.waiting--
+	}, true
+}
+
+// quotaLocked returns the quota of a principal. An Authorizer may make principals without end, so those that have long
+// sent nothing are forgotten: an idle bucket is full again.
+func (q *quotas) quotaLocked(id string, now time.Time) *quota {
+	of, known := q.of[id]
+	if !known {
+		if len(q.of) >= q.principal {
+			q.forgetLocked(now)
+		}
+		of = &quota{}
+		if q.rate > 0 {
+			of.bucket = rate.NewLimiter(q.rate, q.burst)
+		}
+		q.of[id] = of
+	}
+	of.used = now
+	return of
+}
+
+func (q *quotas) forgetLocked(now time.Time) {
+	full := time.Second
+	if q.rate > 0 {
+		full = max(full, time.Duration(float64(q.burst)/float64(q.rate)*float64(time.Second)))
+	}
+	for id, of := range q.of {
+		if of.waiting == 0 && now.Sub(of.used) > full {
+			delete(q.of, id)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Config configures a Server. Locks and Authorize are required. The zero value of each other field means its default.
+type Config struct {
+	// Locks takes the locks. The Server does not close Locks: close the Server first, then Locks.
+	Locks *joblock.Locker
+
+	// Jobs enqueues tasks that carry locks. Without Jobs there is no route /v1/enqueue.
+	Jobs *handoff.Client
+
+	// Authorize names the caller of each request: an *Accounts, an AuthorizeFunc, or Anyone.
+	Authorize Authorizer
+
+	// MaxWait bounds wait_ms, from a second to an hour. Default one minute. A stream may wait longer.
+	MaxWait time.Duration
+
+	// MaxWaiting bounds how many requests wait for their locks, and how many streams there are, both together, in this
+	// process. A request beyond the bound does not wait: it is served if its lock is free. Default 10,000.
+	MaxWaiting int
+
+	// MaxWaitingEach is MaxWaiting for one principal. Default 1,000.
+	MaxWaitingEach int
+
+	// Rate bounds how many requests a principal sends per second over time, and Burst how many at once. Default no
+	// bound; with a Rate, the default of Burst is one second's requests.
+	Rate  float64
+	Burst int
+
+	// BodyTimeout is how long a client may take to send its body, from 100 ms to an hour. Default 10 s.
+	BodyTimeout time.Duration
+
+	// Logger gets a line for each request, and the faults behind a 500 and a 503. No line has a token. Default
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+// Server is an http.Handler for locks; see the package comment. Make a Server with New, and Close it before its Locker.
+type Server struct {
+	cfg    Config
+	in     door.Locker
+	mux    *http.ServeMux
+	quotas *quotas
+
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+
+	mu   sync.Mutex     // so that nothing is added to busy after closing has ended
+	busy sync.WaitGroup // waits and streams
+}
+
+// New returns a Server. New sends nothing to the store. The error names the field that is missing or out of bounds, and
+// matches joblock.ErrInvalid.
+func New(cfg Config) (*Server, error) {
+	if err := door.Of(cfg.Locks).Check("new"); err != nil {
+		return nil, fmt.Errorf("server: Config.Locks: %w", err)
+	}
+	if cfg.Authorize == nil {
+		return nil, invalid("Config.Authorize is nil; server.Anyone lets everybody in")
+	}
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, time.Minute)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
+	cfg.MaxWaitingEach = cmp.Or(cfg.MaxWaitingEach, 1000)
+	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, 10*time.Second)
+	if cfg.Burst == 0 {
+		cfg.Burst = max(1, int(cfg.Rate))
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	for _, d := range []struct {
+		name           string
+		d, least, most time.Duration
+	}{
+		{"Config.MaxWait", cfg.MaxWait, time.Second, time.Hour},
+		{"Config.BodyTimeout", cfg.BodyTimeout, 100 * time.Millisecond, time.Hour},
+	} {
+		if d.d < d.least || d.d > d.most {
+			return nil, invalid("%s is %s, must be from %s to %s", d.name, d.d, d.least, d.most)
+		}
+	}
+	for _, n := range []struct {
+		name string
+		n    int
+	}{{"Config.MaxWaiting", cfg.MaxWaiting}, {"Config.MaxWaitingEach", cfg.MaxWaitingEach}, {"Config.Burst", cfg.Burst}} {
+		if n.n < 1 {
+			return nil, invalid("%s is %d, must be at least 1", n.name, n.n)
+		}
+	}
+	if !(cfg.Rate >= 0 && cfg.Rate <= 1e6) {
+		return nil, invalid("Config.Rate is %v, must be from 0 to 1000000", cfg.Rate)
+	}
+	s := &Server{cfg: cfg, in: door.Of(cfg.Locks), quotas: newQuotas(cfg)}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.mux = s.newMux()
+	return s, nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("server: %w", door.Invalid("new", "", format, args...))
+}
+
+// errClosing is the cause with which Close ends a wait.
+var errClosing = errors.New("the server is closing")
+
+// Close ends all waits with 503 and all streams with a line "draining", and returns when they have ended, or the cause
+// of ctx if ctx ends first. Short requests are served until the http.Server is shut down. So call Close first, then
+// Shutdown, then Close of the Locker. A second Close waits too.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.close()
+	s.mu.Unlock()
+	return sleep.While(ctx, s.busy.Wait)
+}
+
+// enter counts a wait or a stream, until the call of done. After Close the error is a LOCK_CLOSED.
+func (s *Server) enter() (done func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing.Err() != nil {
+		return nil, closed()
+	}
+	s.busy.Add(1)
+	return s.busy.Done, nil
+}
