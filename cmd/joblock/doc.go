@@ -19,6 +19,7 @@
 //	release                gives the lock of a token back
 //	park                   reserves the lock of a token for a job, or for whoever resumes the token
 //	resume                 takes a parked lock over by its token
+//	force-release KEY      frees a key that somebody has, after a look at what will happen
 //	ping                   measures how long taking and releasing a lock takes
 //	demo                   runs a Redis with locks, waiters and jobs, to try commands on
 //	version                prints the version
