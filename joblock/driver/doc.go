@@ -182,6 +182,8 @@
 // Release gave up. Record.Waiters may count places that have ended. A store may limit how many ended places one call
 // drops. The limit does not change the call's answer, and the next call drops more places.
 //
+// The Takes of a batch for one key are served in the order of the batch, however many ended places the calls drop.
+//
 // # Jobs in the queue
 //
 // A Take with Patience that gets Held may have a place in the queue, between those of Acquires. Then the Take's Job

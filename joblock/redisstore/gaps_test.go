@@ -396,3 +396,47 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 	bounded("leave before a gap", scripts, commands, micros, few)
 	state("one gap", term.Owner, 1)
 }
+
+// The Takes of a batch are served in their order, although the first of them only drops dead waiters.
+func TestTakesOfABatchAfterManyDeadWaiters(t *testing.T) {
+	ctx := context.Background()
+	onBoth(t, func(t *testing.T, k *kit) {
+		for _, dead := range []int{99, 100, 150, 250} {
+			key := fmt.Sprint("key-", dead)
+			k.acquire(key)
+			take := func(name string, patience time.Duration) driver.TakeRequest {
+				return driver.TakeRequest{
+					Key: key, Owner: "owner of " + name, Nonce: "place of " + name, Job: "q/" + name,
+					Reserve: long, Retain: long, Grace: long, Patience: patience,
+				}
+			}
+			for n := range dead {
+				r, err := k.Take(ctx, take(fmt.Sprint("dead-", n), time.Millisecond))
+				wantOutcome(t, "line up", r, err, driver.OutcomeHeld)
+			}
+			// The holder's reservation has run out. A release would drop the dead.
+			name := k.name(key)
+			text := k.rdb.HGet(ctx, name, "s").Val()
+			if err := k.rdb.HSet(ctx, name, "s", text[:len(text)-2*periodBytes]+fmt.Sprintf("%12d%12d", 1, 1)).Err(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+			var batch []driver.TakeRequest
+			for n := range 4 {
+				batch = append(batch, take(fmt.Sprint(n), long))
+			}
+			got, err := k.Store.Take(ctx, batch)
+			if err != nil || got[0].Outcome != driver.OutcomeOK {
+				t.Errorf("%d dead: the first Take: %+v, %v, want the key", dead, got[0], err)
+			}
+			page, err := k.Line(ctx, driver.LineRequest{Key: key, Limit: 10})
+			var line []string
+			for _, p := range page.Places {
+				line = append(line, p.Job)
+			}
+			if want := []string{"q/1", "q/2", "q/3"}; err != nil || !slices.Equal(line, want) {
+				t.Errorf("%d dead: in line wait %q, %v, want %q", dead, line, err, want)
+			}
+		}
+	})
+}

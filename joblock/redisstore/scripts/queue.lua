@@ -19,7 +19,9 @@
 -- however many wait or have left.
 --
 -- The place of a dead waiter is dropped when that place is the first. A call drops no more than STEPS places. If more
--- places of dead waiters may follow, the key stays free, and the answer is MORE: the caller sends the call again.
+-- places of dead waiters may follow, the key stays free, and the answer is MORE: the caller sends the call again. A job
+-- that asks for a place gets its place before that: the next Take of the same batch may find the end of the dead
+-- waiters, and must not come first.
 
 if queue or asker then
   local STEPS = 100 -- some 1.5 ms of the server's time
@@ -161,6 +163,10 @@ if queue or asker then
     local waiter, more = next_waiter()
     if more then
       heir_call, answer = nil, {MORE, answer}
+      if asker and asker.place and asker.owner then
+        join(seat and seat.n >= head and seat or nil)
+        joined = true
+      end
     elseif waiter and not (asker and waiter.call == asker.call) then
       heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = waiter.owner, waiter.call, waiter.ttl, waiter.retain, waiter.holder
       heir_job, push = waiter.job, waiter.inbox

@@ -304,6 +304,7 @@ local keep_ms -- how long that place is kept at least, if reserve.lua has set se
 local leaving, leaver -- the call whose place in the queue is to be given up; the only owner whose place that may be
 local left -- the job of the place that was given up, '' for an Acquire
 local queue_changed -- head, tail or waiting has changed
+local joined -- a call with the answer MORE has given a place to the job of a Take
 local memo = false -- the memo that the record has; false if there is none, because nil would end an answer
 
 --# memo

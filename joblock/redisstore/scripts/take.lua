@@ -30,7 +30,7 @@ end
 --# bind
 -- Writes the entry of the index if the job has got the key or a place.
 
-if KEYS[2] and (vacant and heir_call and not outcome or outcome == HELD and extra) then
+if KEYS[2] and (vacant and heir_call and not outcome or outcome == HELD and extra or joined) then
   -- A full server must refuse a new lock and a new place. The ZREM and ZADD of bind are not refused: see index.lua. But
   -- this ZADD is refused, and so is the ZADD of queue.lua. On a server that is not full, this ZADD adds nothing, because
   -- of XX.
