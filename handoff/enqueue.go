@@ -54,15 +54,26 @@ type handover struct {
 	parked joblock.Locks // from which the tokens came, in the same order; nil if the token is of a key that was taken
 }
 
-func (c *Client) lockHandover(locks joblock.Locks, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+// newHandover reads task and opts, and returns a handover of no lock yet. The function check refuses what this kind of
+// enqueue does not support. An error says that the arguments are bad.
+func (c *Client) newHandover(task *asynq.Task, opts []asynq.Option, check func(*taskSpec) error) (*handover, error) {
 	spec, err := c.readTask(task, opts)
 	if err == nil {
-		err = c.checkLocks(locks, spec)
+		err = check(spec)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &handover{dispatch: dispatch{taskSpec: spec, c: c}, locks: locks}, nil
+	return &handover{dispatch: dispatch{taskSpec: spec, c: c}}, nil
+}
+
+func (c *Client) lockHandover(locks joblock.Locks, task *asynq.Task, opts []asynq.Option) (*handover, error) {
+	h, err := c.newHandover(task, opts, func(spec *taskSpec) error { return c.checkLocks(locks, spec) })
+	if err != nil {
+		return nil, err
+	}
+	h.locks = locks
+	return h, nil
 }
 
 func (c *Client) checkLocks(locks joblock.Locks, spec *taskSpec) error {

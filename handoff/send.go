@@ -44,8 +44,11 @@ func (d *dispatch) seal(ctx context.Context) error {
 // reported an error or has not answered.
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
 	task, opts := d.sealed(d.header)
-	if d.waits != nil {
+	switch {
+	case d.waits != nil:
 		opts = append(opts, asynq.ProcessAt(time.Now().Add(envelope.Wait)))
+	case d.sequence != nil && !d.at.IsZero():
+		opts = append(opts, asynq.ProcessAt(d.wholeSecond()))
 	}
 	d.sent = make(chan struct{})
 	send := func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -61,13 +62,15 @@ func (s Sequence) check() error {
 	const op = "enqueue"
 	key := s.key()
 	switch {
+	case s.onOtherSlot():
+		line, _ := driver.LineOf(key)
+		return invalid(op, key, "Sequence.Lock is on a further slot of the sequence %q: only the lock on the key itself can be handed over to a job of the sequence", line)
 	case s.Lock != nil && s.Key != "" && s.Key != s.Lock.Key():
 		return invalid(op, s.Key, "Sequence.Lock is on another key, %q", s.Lock.Key())
 	case s.Limit < 0 || s.Limit > driver.MaxSlots:
 		return invalid(op, key, "Sequence.Limit is %d, must be from 0 to %d", s.Limit, driver.MaxSlots)
-	case s.Limit > 1 && len(driver.SlotKey(key, driver.MaxSlots)) > driver.MaxKeyBytes:
-		return invalid(op, key, "key has %d bytes, at most %d are allowed with a Limit above 1", len(key),
-			driver.MaxKeyBytes-len(driver.SlotKey("", driver.MaxSlots)))
+	case s.Limit > 1 && !slots.Fit(key):
+		return invalid(op, key, "key has %d bytes, at most %d are allowed with a Limit above 1", len(key), slots.MaxKeyBytes)
 	case s.Limit > 1 && s.OnFailure == Halt:
 		return invalid(op, key, "Sequence.OnFailure is Halt and Sequence.Limit is %d: only a sequence whose jobs run one at a time can halt", s.Limit)
 	case s.Most < 0:
@@ -79,6 +82,15 @@ func (s Sequence) check() error {
 		return invalid(op, key, "%s", detail)
 	}
 	return nil
+}
+
+// onOtherSlot reports whether Lock is on another slot than the first, as the lock of a job is that runs under such a slot.
+func (s Sequence) onOtherSlot() bool {
+	if s.Lock == nil {
+		return false
+	}
+	_, other := driver.LineOf(s.Lock.Key())
+	return other
 }
 
 func (s Sequence) key() string {
@@ -121,21 +133,23 @@ func (c *Client) EnqueueInSequence(ctx context.Context, s Sequence, task *asynq.
 // sequenceHandover returns the handover of the key of s, or of a place in its line, to task. An error says that the
 // arguments are bad.
 func (c *Client) sequenceHandover(s Sequence, task *asynq.Task, opts []asynq.Option) (*handover, error) {
-	spec, err := c.readTask(task, opts)
-	if err == nil {
-		err = s.check()
-	}
-	if err == nil && spec.grouped {
-		err = invalid("enqueue", s.key(), "the option asynq.Group and a sequence exclude each other: asynq would make one task of several jobs")
-	}
-	h := &handover{dispatch: dispatch{taskSpec: spec, c: c, sequence: &s}}
-	if err == nil && s.Lock != nil {
-		h.locks = joblock.Locks{s.Lock}
-		err = c.checkLocks(h.locks, spec)
-	}
+	var locks joblock.Locks
+	h, err := c.newHandover(task, opts, func(spec *taskSpec) error {
+		switch err := s.check(); {
+		case err != nil:
+			return err
+		case spec.grouped:
+			return invalid("enqueue", s.key(), "the option asynq.Group and a sequence exclude each other: asynq would make one task of several jobs")
+		case s.Lock == nil:
+			return nil
+		}
+		locks = joblock.Locks{s.Lock}
+		return c.checkLocks(locks, spec)
+	})
 	if err != nil {
 		return nil, err
 	}
+	h.locks, h.sequence = locks, &s
 	return h, nil
 }
 
@@ -169,7 +183,7 @@ func (d *dispatch) markSequence(env *envelope.Envelope) {
 		env.Sequence.Limit = d.sequence.Limit
 	}
 	if d.waits != nil {
-		env.Sequence.Waits, env.Sequence.NotBefore = true, d.at
+		env.Sequence.Waits, env.Sequence.NotBefore = true, d.wholeSecond()
 	}
 }
 
@@ -221,7 +235,7 @@ func (h *handover) refusedPlace(ctx context.Context, err error) (again bool, _ e
 func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 	waiting := make(map[string]*handover) // by job
 	seen := make(map[string]bool)
-	var slots []string
+	var free []string // slots that may be free
 	for _, h := range hs {
 		if h.sequence == nil || h.sequence.Limit < 2 || h.waits == nil {
 			continue
@@ -232,11 +246,9 @@ func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 			continue
 		}
 		seen[key] = true
-		for n := range h.sequence.Limit - 1 {
-			slots = append(slots, driver.SlotKey(key, n+2))
-		}
+		free = append(free, slots.Keys(key, 2, h.sequence.Limit)...)
 	}
-	if len(slots) == 0 {
+	if len(free) == 0 {
 		return
 	}
 	ctx = door.WithStarter(ctx, func(slot, job string) {
@@ -246,7 +258,7 @@ func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 		}
 		c.next.Granted(slot, job)
 	})
-	if err := door.Of(c.locks).PassOn(ctx, "enqueue", slots); err != nil {
+	if err := door.Of(c.locks).PassOn(ctx, "enqueue", free); err != nil {
 		c.logger.WarnContext(ctx, "handoff: could not look for a free slot of a sequence; the job waits for the next release", "err", err)
 	}
 }
@@ -264,21 +276,12 @@ func (h *handover) leave(ctx context.Context) error {
 		return unlessGone(err)
 	}
 	// Somebody has given a slot to the job. A task with the same name may have another slot, so the owner decides.
-	var slots []string
-	for n := range h.sequence.Limit - 1 {
-		slots = append(slots, driver.SlotKey(h.tokens[0].Key(), n+2))
-	}
-	sts, err := h.c.locks.Status(ctx, slots...)
-	if err != nil {
+	got, err := slots.Of(ctx, h.c.locks, h.tokens[0], h.job, slots.Keys(h.tokens[0].Key(), 2, h.sequence.Limit))
+	if err != nil || len(got) == 0 {
 		return err
 	}
-	for _, st := range sts {
-		if st.Locked() && st.Job == h.job && st.Owner == h.tokens[0].Digest() {
-			release.Key, release.Fence = st.Key, st.Fence
-			return unlessGone(jobs.Free(ctx, h.c.locks, release)[0])
-		}
-	}
-	return nil
+	release.Key, release.Fence = got[0].Key, got[0].Fence
+	return unlessGone(jobs.Free(ctx, h.c.locks, release)[0])
 }
 
 // unlessGone returns err, or nil if err says that the lock is gone.

@@ -13,12 +13,14 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -129,6 +131,10 @@ func TestRoundTripsOfASequence(t *testing.T) {
 func TestBadSequenceIsRefused(t *testing.T) {
 	w := newMiniWeb(t)
 	lock := acquire(t, w.locks, "held")
+	slot, err := w.locks.TryAcquire(t.Context(), driver.SlotKey("k", 2), door.OwnKey[joblock.Option]())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for says, s := range map[string]handoff.Sequence{
 		"Sequence.Limit is 257":        {Key: "k", Limit: 257},
 		"Sequence.Limit is -1":         {Key: "k", Limit: -1},
@@ -138,6 +144,9 @@ func TestBadSequenceIsRefused(t *testing.T) {
 		"Sequence.OnFailure is 2":      {Key: "k", OnFailure: 2},
 		"key":                          {},
 		"Lock is on another key, \"he": {Key: "k", Lock: lock},
+
+		`a further slot of the sequence "k"`:       {Lock: slot},
+		`a further slot of the sequence "k": only`: {Key: "k", Lock: slot, Limit: 2},
 	} {
 		if _, err := w.inLine(t, s, "t"); !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v, want ErrInvalid that says %q", s, err, says)

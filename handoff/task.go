@@ -155,6 +155,15 @@ func (s *taskSpec) delay() time.Duration {
 	return max(0, time.Until(s.at))
 }
 
+// wholeSecond returns when the task is due, rounded up to a whole second, because asynq cuts the times of tasks to whole
+// seconds: without rounding up, asynq may start the task up to a second early. A time in the past, or zero, stays as it is.
+func (s *taskSpec) wholeSecond() time.Time {
+	if s.delay() == 0 {
+		return s.at
+	}
+	return s.at.Add(time.Second - 1).Truncate(time.Second)
+}
+
 // wrap returns err as an error of the enqueue; nil stays nil.
 func (s *taskSpec) wrap(err error) error {
 	if err == nil {

@@ -136,15 +136,15 @@ func JobOf(err error) (queue, taskID string, ok bool) {
 
 // Enqueued is the result of EnqueueUnique and EnqueueInSequence.
 type Enqueued struct {
-	// TaskInfo is the task that has the key now: the new task, or with Duplicate the other job's. After an error
-	// TaskInfo is nil.
+	// TaskInfo is the new task or, with Duplicate, the task of the other job, which has the key. TaskInfo lacks the header,
+	// as the result of Enqueue does. After an error TaskInfo is nil.
 	*asynq.TaskInfo
 
 	// Duplicate is true if nothing was enqueued, because of policy Skip.
 	Duplicate bool
 
 	// Replaced is the task that was deleted for the new task, because of policy Replace or KeepLast. Replaced is nil
-	// if no task was deleted. Like TaskInfo it lacks the header.
+	// if no task was deleted. Replaced lacks the header, too.
 	Replaced *asynq.TaskInfo
 
 	// Waits is true if the job waits in the line of its sequence, behind Ahead others at most. TaskInfo then shows a
@@ -182,17 +182,18 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 }
 
 func (c *Client) uniqueHandover(u Unique, task *asynq.Task, opts []asynq.Option) (*handover, error) {
-	spec, err := c.readTask(task, opts)
-	if err == nil {
-		err = u.check()
-	}
-	if err == nil && spec.unique {
-		err = badTask("the option asynq.Unique and EnqueueUnique are two kinds of uniqueness, use one")
-	}
+	h, err := c.newHandover(task, opts, func(spec *taskSpec) error {
+		err := u.check()
+		if err == nil && spec.unique {
+			err = badTask("the option asynq.Unique and EnqueueUnique are two kinds of uniqueness, use one")
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &handover{dispatch: dispatch{taskSpec: spec, c: c, unique: u}}, nil
+	h.unique = u
+	return h, nil
 }
 
 // enqueueUnique enqueues the task of h as the only job of its key. The parameter err is the result of Client.prepare.

@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -44,52 +45,65 @@ func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Loc
 	taken := door.Of(a.w.locks).Take(ctx, "line up", []door.Take{{
 		Key: token.Key(), Job: a.job, Reserve: a.w.reservation(0), Patience: envelope.Patience, Token: token,
 	}})[0]
-	switch at := taken.Waits; {
-	case taken.Err != nil:
+	at := taken.Waits
+	if taken.Err != nil {
 		return nil, taken.Err
-	case at == nil:
-		a.lostPlace(token)
-		return a.resumeSlot(ctx, token, nil)
-	default:
-		if at.New {
-			// The old place is gone. The job may have got a slot after findSlot had looked, or a slot beyond the Limit of
-			// its own enqueue: a later enqueue had a larger Limit.
-			if slot, found, err := a.findSlot(ctx, driver.MaxSlots); found || err != nil {
-				a.leaveLine(ctx, token, reasonStarted)
-				return a.resumeSlot(ctx, slot, err)
-			}
-			a.lostPlace(token)
-		}
+	}
+	if at != nil && !at.New {
 		return nil, a.waitForTurn(token.Key(), at.Ahead)
 	}
+	// The old place is gone. The job may have got another slot after findSlot had looked, or a slot beyond the Limit of
+	// its own enqueue: a later enqueue had a larger Limit.
+	switch got, err := a.slots(ctx, 2, driver.MaxSlots); {
+	case err != nil:
+		return nil, err // the next delivery finds the slot, or what the Take gave
+	case len(got) > 0:
+		a.giveUp(ctx, token, reasonStarted, got[0].Key)
+		return a.resumeSlot(ctx, door.TokenOfSlot(token, got[0].Key), nil)
+	}
+	a.lostPlace(token)
+	if at == nil {
+		return a.resumeSlot(ctx, token, nil)
+	}
+	return nil, a.waitForTurn(token.Key(), at.Ahead)
 }
 
 // findSlot looks among the first limit slots of the sequence for one that is the job's, and returns the token of that
-// slot. A job that has waited in line does not know which slot the job has got. If limit is below 2, or the key is too
-// long for a second slot, findSlot asks nobody.
+// slot. If limit is below 2, findSlot asks nobody.
 func (a *attempt) findSlot(ctx context.Context, limit int) (slot joblock.Token, found bool, err error) {
 	if limit < 2 {
 		return slot, false, nil
 	}
-	token := a.sequence.Token
-	key, _ := driver.LineOf(token.Key())
-	if len(driver.SlotKey(key, driver.MaxSlots)) > driver.MaxKeyBytes {
-		return slot, false, nil // no Sequence of this key may have a Limit above 1
-	}
-	slots := make([]string, min(limit, driver.MaxSlots))
-	for i := range slots {
-		slots[i] = driver.SlotKey(key, i+1)
-	}
-	sts, err := a.w.locks.Status(ctx, slots...)
-	if err != nil {
+	got, err := a.slots(ctx, 1, limit)
+	if err != nil || len(got) == 0 {
 		return slot, false, err
 	}
-	for _, st := range sts {
-		if st.Locked() && st.Job == a.job && st.Owner == token.Digest() {
-			return door.TokenOfSlot(token, st.Key), true, nil
+	return door.TokenOfSlot(a.sequence.Token, got[0].Key), true, nil
+}
+
+// The method slots returns those slots of the sequence that are the job's, of the slots first to last.
+func (a *attempt) slots(ctx context.Context, first, last int) ([]joblock.Status, error) {
+	key, _ := driver.LineOf(a.sequence.Token.Key())
+	return slots.Of(ctx, a.w.locks, a.sequence.Token, a.job, slots.Keys(key, first, last))
+}
+
+// giveUp leaves the job one slot, with the key kept. giveUp gives up the key of token, or the place in the line of that
+// key. If somebody has just given a slot to that place, giveUp frees the slot. What giveUp leaves behind after an error,
+// the keeper frees when the job has ended.
+func (a *attempt) giveUp(ctx context.Context, token joblock.Token, reason, kept string) {
+	if a.leaveLine(ctx, token, reason) {
+		return
+	}
+	got, err := a.slots(ctx, 2, driver.MaxSlots)
+	if err != nil {
+		a.log().Warn("worker: could not look for a second slot of a job", "key", token.Key(), "err", err)
+		return
+	}
+	for _, st := range got {
+		if st.Key != kept {
+			a.leaveLine(ctx, door.TokenOfSlot(token, st.Key), reason)
 		}
 	}
-	return slot, false, nil
 }
 
 // The method moveTo makes token the token of the sequence, in place of that of another slot.
@@ -191,8 +205,9 @@ func (a *attempt) written() (over bool, delay time.Duration) {
 	}
 }
 
-// The method releaseInOrder is releaseIdle for a task that asynq is about to archive. The key of a sequence is released
-// when asynq has done so.
+// The method releaseInOrder is releaseIdle for a task that asynq is about to archive. For a task of a sequence,
+// releaseInOrder does not wait: the locks of tokens are released in the background, when asynq has archived the task. If
+// asynq does not archive the task, these locks stay reserved for the task.
 func (a *attempt) releaseInOrder(ctx context.Context, tokens []joblock.Token, reason string) {
 	if a.sequence == nil {
 		a.releaseIdle(ctx, tokens, reason)
@@ -244,10 +259,14 @@ func (a *attempt) haltIdle(ctx context.Context, token joblock.Token) {
 	}
 }
 
-// leaveLine gives up the place of a job that will not run again. The keeper does so later if the store does not answer.
-func (a *attempt) leaveLine(ctx context.Context, token joblock.Token, reason string) {
+// leaveLine gives up the place of the job in the line of token's key, or that key if the key is parked for the job. The
+// result is false if the job had neither. If the store does not answer, leaveLine logs a warning and returns true: the
+// keeper gives up the place or the key when the task has ended.
+func (a *attempt) leaveLine(ctx context.Context, token joblock.Token, reason string) bool {
 	release := jobs.Release{Key: token.Key(), Job: a.job, Reason: reason}
-	if err := jobs.Free(a.w.next.In(ctx), a.w.locks, release)[0]; errors.Is(err, joblock.ErrUnavailable) {
-		a.log().Warn("worker: could not take a task that will not run again out of its line", "key", token.Key(), "err", err)
+	err := jobs.Free(a.w.next.In(ctx), a.w.locks, release)[0]
+	if errors.Is(err, joblock.ErrUnavailable) {
+		a.log().Warn("worker: could not take a job out of the line of its sequence", "key", token.Key(), "err", err)
 	}
+	return err == nil || errors.Is(err, joblock.ErrUnavailable)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
@@ -96,7 +97,7 @@ func TestSeveralJobsOfASequenceAtATime(t *testing.T) {
 		if len(c.wrong) > 0 || c.most != limit {
 			t.Errorf("%d jobs ran at a time, want %d; %q", c.most, limit, c.wrong)
 		}
-		for i, id := range ids { // jobs that start in one instant are told in any order
+		for i, id := range ids { // handlers that are called at the same instant note their starts in any order
 			if at := slices.Index(c.started, id); max(at-i, i-at) >= limit {
 				t.Errorf("started in the order %q, want %q", c.started, ids)
 				break
@@ -177,7 +178,7 @@ func TestJobFindsASlotBeyondItsLimit(t *testing.T) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(c.started) == 4 { // b and c start in one instant, and so are told in any order
+		if len(c.started) == 4 { // the handlers of b and c are called at the same instant, and note their starts in any order
 			slices.Sort(c.started[1:3])
 		}
 		if !slices.Equal(c.started, []string{"a", "b", "c", "d"}) || len(c.wrong) > 0 {
@@ -209,5 +210,96 @@ func TestLapsedSlotWithoutAnAnswer(t *testing.T) {
 		r.serve(service{}, func(context.Context, *asynq.Task) error { return nil })
 		r.untilTask("b", "gone")
 		r.untilFree(slot)
+	})
+}
+
+// A job has a slot that the job does not know of, and finds the key free: the job keeps the slot, and the key stays free.
+func TestJobWithASlotFindsTheKeyFree(t *testing.T) {
+	slot := driver.SlotKey(seqKey, 2)
+	virtual(t, func(r *rig) {
+		l := r.line()
+		first := l.hold()
+		l.add(handoff.Sequence{}, "a") // without a Limit
+		if err := door.Of(r.locks).PassOn(r.next(), "test", []string{slot}); err != nil {
+			t.Fatal(err)
+		}
+		r.untilTask("a", "pending")
+		if err := first.Release(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan struct{})
+		var c crew
+		var p probe
+		r.serve(service{}, p.handler(func(ctx context.Context, _ int) error { c.work(ctx, time.Second); <-over; return nil }))
+		r.until("a runs", func() bool { return p.running() == 1 })
+		if st := r.status(seqKey); st.Locked() {
+			t.Errorf("while a runs under its slot, the key is %s for %q, want it free", st.State, st.Job)
+		}
+		r.wantState(slot, joblock.StateHeld, "a")
+		close(over)
+		r.untilTask("a", "gone")
+		time.Sleep(time.Second) // no keeper runs
+		l.wantFreeSlots(3)
+		if strings.Contains(l.log.String(), "order is not kept") {
+			t.Errorf("a job has lost its place:\n%s", l.log)
+		}
+	})
+}
+
+// atRelease is a store that calls before each release of a job's place.
+type atRelease struct {
+	driver.Store
+	before func(driver.Store, driver.ReleaseRequest)
+}
+
+func (s *atRelease) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	for _, req := range reqs {
+		if req.Kind == driver.ReleaseForJob && req.Grant != "" {
+			s.before(s.Store, req)
+		}
+	}
+	return s.Store.Release(ctx, reqs)
+}
+
+// A job that has a slot lines up, and gets a second slot just before the job gives up its new place: the job keeps one
+// slot, and the other goes to the next job at once.
+func TestJobGetsASecondSlot(t *testing.T) {
+	second, third := driver.SlotKey(seqKey, 2), driver.SlotKey(seqKey, 3)
+	store := &atRelease{Store: lockStores["fences by the clock"]()}
+	virtualOn(t, func() driver.Store { return store }, func(r *rig) {
+		l := r.line()
+		l.hold()
+		l.add(handoff.Sequence{}, "a") // without a Limit
+		if err := door.Of(r.locks).PassOn(r.next(), "test", []string{second}); err != nil {
+			t.Fatal(err)
+		}
+		r.untilTask("a", "pending")
+		passed := ""
+		store.before = func(store driver.Store, req driver.ReleaseRequest) {
+			if passed != "" || req.Key != seqKey {
+				return
+			}
+			got, err := store.Release(context.Background(), []driver.ReleaseRequest{{
+				Term: driver.Term{Key: third}, Nonce: "test", Kind: driver.ReleaseForJob, Job: "%none", Retain: ttl, Grace: ttl, Starts: true,
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+			passed = got[0].Next
+		}
+		over := make(chan struct{})
+		var p probe
+		r.serve(service{}, p.handler(func(context.Context, int) error { <-over; return nil }))
+		r.until("a runs", func() bool { return p.running() == 1 })
+		if passed != envelope.Job(queue, "a") {
+			t.Fatalf("the third slot went to %q before a gave up its place, want a", passed)
+		}
+		r.wantState(second, joblock.StateHeld, "a")
+		if st := r.status(third); st.Locked() {
+			t.Errorf("the third slot is %s for %q, want it free", st.State, st.Job)
+		}
+		l.wantLine()
+		close(over)
+		r.untilTask("a", "gone")
 	})
 }

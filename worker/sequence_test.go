@@ -237,6 +237,29 @@ func TestTurnBeforeTheTime(t *testing.T) {
 	})
 }
 
+// No job runs before its time, although asynq cuts the times of tasks to whole seconds: neither a job that has its turn
+// before its time, nor a job that has waited for nobody.
+func TestTimeWithinASecond(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		due := map[string]time.Time{"a": time.Now().Add(3*time.Minute + 900*time.Millisecond)}
+		due["b"] = due["a"].Add(3 * time.Minute)
+		for _, id := range []string{"a", "b"} {
+			l.addOne(handoff.Sequence{}, id, asynq.ProcessAt(due[id]))
+		}
+		var p probe
+		r.serve(service{}, p.handler(func(ctx context.Context, _ int) error {
+			id, _ := asynq.GetTaskID(ctx)
+			if early := time.Until(due[id]); early > 0 {
+				t.Errorf("%s runs %s before its time", id, early)
+			}
+			return nil
+		}))
+		r.untilTask("b", "gone")
+		l.wantOrder(&p, "a", "b")
+	})
+}
+
 // A job whose place was lost lines up again, and somebody hears of it.
 func TestJobThatHasLostItsPlace(t *testing.T) {
 	virtual(t, func(r *rig) {

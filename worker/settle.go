@@ -129,8 +129,9 @@ func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, 
 // The method done returns a context in which a release records that the job is done. A duplicate then does not run.
 func (a *attempt) done() context.Context { return door.WithJobDone(a.ctx, a.job) }
 
-// The method finish releases a.locks and all other locks that the task carries. The task will not run again.
-// The key of a sequence is released when asynq has the result: see the method inOrder.
+// The method finish releases a.locks and all other locks that the task carries. The task will not run again. For a task
+// of a sequence, finish does not wait: all these locks are released in the background, when asynq has written the end of
+// the task. See the method inOrder.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	settle := func() {
 		halted := a.halts(reason) && a.halt(ctx)

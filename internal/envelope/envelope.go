@@ -67,7 +67,8 @@ type Sequence struct {
 	Limit int           // how many jobs of the sequence may run at a time: the number of slots; 0 means 1
 
 	// Waits says that the task was enqueued to wait for its turn. Then the time of the task in asynq is Wait after the
-	// enqueue, and NotBefore is the time that the task's author has asked for, in whole milliseconds. Zero means none.
+	// enqueue, and NotBefore is the time that the task's author has asked for, rounded up to a whole second. Zero means
+	// none.
 	Waits     bool
 	NotBefore time.Time
 }
