@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // place is a place in the line of a key: all that was seen of one job that waited under one Since.
@@ -25,8 +27,13 @@ type came struct {
 // CheckLine looks for keys that were given to somebody while a job waited that had come
 // before, and for places that have changed their owner. It judges only what was seen for
 // certain: a job that is told, after the grant, that it still has a place which is older.
+// A slot is given to those who wait for the key of the slots: see driver, Slots.
 func CheckLine(events []Event) (out []Violation) {
-	keys := byKey(events)
+	keys := make(map[string][]Event)
+	for key, of := range byKey(events) {
+		line, _ := driver.LineOf(key)
+		keys[line] = append(keys[line], of...)
+	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		out = append(out, checkLine(keys[key])...)
 	}
@@ -68,7 +75,11 @@ func checkLine(events []Event) (out []Violation) {
 		}
 	}
 	for _, g := range grants {
+		_, slot := driver.LineOf(g.grant.Key)
 		for _, p := range places { // it has come from its own last place, or from a later one
+			if slot {
+				break // a job that has got a slot, and asks again, has a new place besides
+			}
 			if p.chain == g.grant.Chain && p.seen < g.grant.Call {
 				g.since = max(g.since, p.since)
 			}

@@ -3,6 +3,8 @@ package history
 import (
 	"testing"
 	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // take is a job's call for the key or a place, which lasts for a moment; answer is Taken, Waiting or "".
@@ -27,6 +29,15 @@ func run(id, chain string, at, fence int64) Event {
 
 func passed(chain string, from, to int64) Event {
 	return Event{Kind: Passed, Key: "k", Job: "q/" + chain, Call: from, At: to}
+}
+
+// slot returns events as if they were about a slot of the key.
+func slot(events ...any) []Event {
+	out := list(events...)
+	for i := range out {
+		out[i].Key = driver.SlotKey(out[i].Key, 2)
+	}
+	return out
 }
 
 func TestLines(t *testing.T) {
@@ -59,6 +70,14 @@ func TestLines(t *testing.T) {
 		{"a take without an answer has taken the key", list(take("", "B", 20, 0), run("b", "B", 50, 2)), "", ""},
 		{"freed for a job that has got the key", list(line, release("a", 40, 42), passed("B", 40, 42), freeing("q/B", Freed, 44, 46, 0),
 			grant(Acquired, "d", "D", 50, 2)), "", ""},
+		{"a job in a slot, while another has the key", list(line, slot(passed("B", 35, 36)), slot(run("b", "B", 50, 2))), "", ""},
+		{"nobody tells of the slot", list(line, slot(run("b", "B", 50, 2)), slot(release("b", 60, 62)), slot(run("c", "C", 70, 4))), "", ""},
+		{"a job asks again that has a slot", list(line, take(Waiting, "B", 45, 44), slot(run("b", "B", 50, 2)), take(Waiting, "C", 55, 30)), "", ""},
+		{"a job that waits again gets the slot twice", list(line, slot(run("b", "B", 50, 2)), take(Waiting, "B", 55, 54), slot(release("b", 60, 62)),
+			slot(reserve("q/B", 64, 66))), "", ""},
+		{"two jobs at once in a slot", list(line, slot(run("b", "B", 50, 2)), slot(run("c", "C", 60, 3))), RuleOrder, ""},
+		{"a job that is not in line, in a slot", list(line, slot(run("d", "D", 50, 2))), RuleOrder, ""},
+		{"a later job first in a slot", list(line, slot(run("c", "C", 50, 2)), take(Waiting, "B", 70, 20)), "", RuleLine},
 		{"kept for a job that has got the key", list(line, release("a", 40, 42), reserve("q/B", 44, 46), grant(Acquired, "d", "D", 50, 2)), RuleOrder, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

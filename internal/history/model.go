@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // phase is the state of a key without the store's clock, which the model cannot see. The
@@ -39,6 +41,7 @@ type step struct {
 	trust   int64 // of a grant, and of its holder's calls: the grant's last deadline that was seen
 	since   int64 // of a Park: when the first one of its holding was called; of Taken and Passed: the key was granted after that
 	inLine  bool  // the step's chain has asked for a place in line, so it may have got the key without a step
+	slot    bool  // of another slot than the first: its job may wait in line, and get it again
 	end     int64 // when its answer was there
 }
 
@@ -60,13 +63,29 @@ func Linearizable(events []Event, timeout time.Duration) []Violation {
 	deadline := time.Now().Add(timeout)
 	keys := byKey(events)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		steps := stepsOf(keys[key])
+		steps := stepsOf(withLine(key, keys))
 		left := max(time.Until(deadline), time.Millisecond) // 0 would be for ever
 		if res := porcupine.CheckOperationsTimeout(leaseModel, steps, left); res != porcupine.Ok {
 			out = append(out, Violation{RuleOrder, key, fmt.Sprintf("%d calls, %s", len(steps), res)})
 		}
 	}
 	return out
+}
+
+// withLine returns the events of key. For another slot than the first, the requests for
+// places in the line of the slots' key are among them.
+func withLine(key string, keys map[string][]Event) []Event {
+	line, slot := driver.LineOf(key)
+	if !slot {
+		return keys[key]
+	}
+	events := slices.Clone(keys[key])
+	for _, e := range keys[line] {
+		if e.Kind == TakeBegun || e.Kind == Waiting {
+			events = append(events, e)
+		}
+	}
+	return events
 }
 
 // straggling is how late a call without an answer may still reach the store: the torture
@@ -89,6 +108,7 @@ func stepsOf(events []Event) []porcupine.Operation {
 		if s.inLine = j != nil; s.inLine && s.Chain == "" {
 			s.Chain = j.chain
 		}
+		_, s.slot = driver.LineOf(s.Key)
 		out = append(out, porcupine.Operation{Input: s, Call: s.Call, Return: s.end})
 	}
 	for _, s := range stories {
@@ -254,7 +274,7 @@ func (l lease) take(s step) (lease, bool) {
 		l.phase = free
 		return l, ok
 	case Reserved:
-		if s.inLine && vacant && l.job != s.Job {
+		if s.inLine && vacant && (l.job != s.Job || s.slot && l.phase == free) {
 			return l.passedTo(s, s.Call), true
 		}
 		ok := l.phase != free && l.job == s.Job

@@ -131,6 +131,14 @@ func (r *Recorder) passing(ctx context.Context) (_ context.Context, told func())
 	}
 }
 
+// PassOn is door.Locker.PassOn. A Starter in ctx is told of the jobs that get slots.
+func (r *Recorder) PassOn(ctx context.Context, locks *joblock.Locker, slots []string) error {
+	ctx, told := r.passing(ctx)
+	err := door.Of(locks).PassOn(ctx, "pass on", slots)
+	told()
+	return err
+}
+
 // Free is jobs.Free of one lock, or of one place in a line. A Starter in ctx is told of the job that gets the key.
 func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64) error {
 	e := Event{Kind: FreeBegun, Key: key, Holding: r.id(), Call: now(), Job: job, Fence: fence}

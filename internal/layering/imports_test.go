@@ -64,7 +64,7 @@ var rules = []rule{
 	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/dice", "internal/faultstore", "internal/testkit"}},
 	{"internal/testkit/envelopekit", []string{"internal/envelope", "internal/seal"}},
 	{"internal/redistest", []string{goredis, mini}},
-	{"internal/history", []string{"joblock", "joblock/jobs", "internal/door", "internal/keyspace", porcup}},
+	{"internal/history", []string{"joblock", "joblock/driver", "joblock/jobs", "internal/door", "internal/keyspace", porcup}},
 	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/door", "internal/ops", "internal/sleep", asynq, goredis, "golang.org/x/time"}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }

@@ -28,7 +28,8 @@
 // right job and by a wrong one, and taken back by who has parked them. A keeper in each
 // process goes through the index of jobs, and reserves or frees whatever the dice say. Jobs
 // stand in line with those who wait, ask again, leave, are forgotten, and come under another
-// token; who gives a key to a job may start it, or another who listens does.
+// token; who gives a key to a job may start it, or another who listens does. A key has three
+// slots, and now and then somebody gives the free ones to the first jobs in its line.
 // On one server locks are also forced away.
 //
 // Asked for at the end: no two holders at once nor more than there are permits, growing

@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/history"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // tally counts by name.
@@ -133,7 +134,7 @@ type center struct {
 // force is done here, as an unanswered ForceRelease would make a history hard to judge:
 // this goes to the server directly, and not while the server is being harmed.
 func (c *center) force(dice *rand.Rand) {
-	key := c.plan.Pace.lockKey(dice)
+	key := driver.SlotKey(c.plan.Pace.lockKey(dice), 1+dice.IntN(slotsOfAKey))
 	if dice.IntN(4) == 0 {
 		key = fmt.Sprintf("%s%%#%d", c.plan.Pace.limitKey(dice), 1+dice.IntN(permits))
 	}

@@ -37,6 +37,8 @@ const (
 	users = 8 // in each process
 	keys  = 8 // at a time
 
+	slotsOfAKey = 3 // in which jobs run that stand in the line of the key
+
 	permits = 3 // of each key that is used with Limit
 	limits  = 2 // at a time
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/history"
+	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 )
@@ -124,8 +125,8 @@ func (u *user) newJob() string {
 }
 
 // lineUp takes a key for a job, or a place in the line of the key, and asks until the job's
-// turn has come. Some jobs leave, and some are forgotten. Whoever hears of a job's turn may
-// deliver the job: see the method deliver.
+// turn has come: the job then has the key, or another slot of the key. Some jobs leave, and
+// some are forgotten. Whoever hears of a job's turn may deliver the job: see the method deliver.
 func (u *user) lineUp(ctx context.Context) {
 	job, key := u.newJob(), u.lockKey(u.dice)
 	token := u.newToken(key)
@@ -147,6 +148,12 @@ func (u *user) lineUp(ctx context.Context) {
 			}
 			return
 		}
+		if u.oneIn(3) {
+			_ = u.rec.PassOn(ctx, u.locks, slots.Keys(key, 2, slotsOfAKey))
+		}
+		if u.oneIn(2) && u.runInSlot(ctx, token, job) {
+			return
+		}
 		switch u.dice.IntN(40) {
 		case 0:
 			return // and forgets the job
@@ -161,6 +168,20 @@ func (u *user) lineUp(ctx context.Context) {
 	}
 }
 
+// runInSlot runs a job that has got another slot than the first, and whose place is gone.
+func (u *user) runInSlot(ctx context.Context, token joblock.Token, job string) bool {
+	got, err := slots.Of(ctx, u.locks, token, job, slots.Keys(token.Key(), 2, slotsOfAKey))
+	if err != nil || len(got) == 0 {
+		return false
+	}
+	h, err := u.rec.Resume(ctx, u.locks, door.TokenOfSlot(token, got[0].Key), u.Hold, job)
+	if err != nil {
+		return false
+	}
+	u.use(ctx, h, job, true)
+	return true
+}
+
 // newToken returns a token that nobody else has.
 func (u *user) newToken(key string) joblock.Token {
 	token, err := joblock.NewToken(key, fmt.Sprintf("%d.%d", u.dice.Uint64(), u.dice.Uint64()), u.TTL)
@@ -170,10 +191,19 @@ func (u *user) newToken(key string) joblock.Token {
 	return token
 }
 
-// deliver has somebody run a job that has waited in line.
-func (p *player) deliver(_, job string) {
-	if text, err := p.direct.Get(context.Background(), jobToken+job).Result(); err == nil {
-		_ = p.direct.RPush(context.Background(), tokenList, job+" "+text).Err()
+// deliver has somebody run a job that has waited in line, and has got key: a slot, perhaps.
+func (p *player) deliver(key, job string) {
+	text, err := p.direct.Get(context.Background(), jobToken+job).Result()
+	if err != nil {
+		return
+	}
+	token, err := joblock.ParseToken(text)
+	if err != nil {
+		fmt.Println("a token was damaged:", err)
+		return
+	}
+	if again, err := door.TokenOfSlot(token, key).MarshalText(); err == nil {
+		_ = p.direct.RPush(context.Background(), tokenList, job+" "+string(again)).Err()
 	}
 }
 
