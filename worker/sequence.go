@@ -186,7 +186,7 @@ const firstLook = 2 * time.Millisecond
 func (a *attempt) written() (over bool, delay time.Duration) {
 	patience := time.Now().Add(archivePatience)
 	for pause := firstLook; ; pause = min(2*pause, time.Second) {
-		info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
+		info, err := a.w.batched.GetTaskInfo(a.queue, a.id)
 		switch {
 		case noTask(err):
 			return true, 0

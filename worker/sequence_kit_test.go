@@ -7,6 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/asynqbatch"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -113,7 +114,7 @@ func (l *line) run(id string) {
 // next returns a context whose releases start the next job as a worker does.
 func (r *rig) next() context.Context {
 	s := &nextjob.Starter{
-		Locks: r.locks, Inspectors: []*asynq.Inspector{r.inspector}, Logger: r.log.Text(), Go: func(f func()) { go f() },
+		Locks: r.locks, Inspectors: []*asynqbatch.Inspector{asynqbatch.New(r.inspector)}, Logger: r.log.Text(), Go: func(f func()) { go f() },
 	}
 	return s.In(context.Background())
 }

@@ -164,3 +164,72 @@ func TestCloseBeforeAsynqHasTheResult(t *testing.T) {
 		r.wantTask("b", "pending", 0)
 	})
 }
+
+// What one job of a sequence costs asynq's Redis besides its enqueue and asynq's Dequeue: a look whether its task is still
+// scheduled, the command that runs its task, asynq's own command that writes its end, and a lookup of that end. Nobody
+// asks whether the queue exists.
+func TestCommandsOfAJobOfASequence(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		ids := []string{"a", "b", "c", "d", "e"}
+		l.add(handoff.Sequence{}, ids...)
+		var count about
+		r.rdb.AddHook(&count)
+		var p probe
+		r.serve(service{}, p.handler(succeed))
+		time.Sleep(time.Minute)
+		l.wantOrder(&p, ids...)
+		for i, id := range ids {
+			looks, scripts := 1, 3
+			if i == 0 {
+				looks, scripts = 0, 2 // a has been started by its enqueue
+			}
+			if got := count.of("zscore", id); got != looks {
+				t.Errorf("%d looks whether %s is scheduled, want %d", got, id, looks)
+			}
+			if got := count.of("evalsha", "asynq:{"+queue+"}:t:"+id); got != scripts {
+				t.Errorf("%d scripts are about the task %s, want %d", got, id, scripts)
+			}
+		}
+		if got := count.of("sismember", "asynq:queues"); got > 0 {
+			t.Errorf("asynq was asked %d times whether a queue exists", got)
+		}
+	})
+}
+
+// about counts the commands of a client by their names and arguments.
+type about struct {
+	mu  sync.Mutex
+	all []redis.Cmder
+}
+
+func (*about) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *about) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.mu.Lock()
+		h.all = append(h.all, cmd)
+		h.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+func (h *about) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.mu.Lock()
+		h.all = append(h.all, cmds...)
+		h.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+func (h *about) of(name, arg string) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, cmd := range h.all {
+		if cmd.Name() == name && slices.Contains(cmd.Args(), any(arg)) {
+			n++
+		}
+	}
+	return n
+}

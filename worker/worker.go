@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/asynqbatch"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -23,6 +24,7 @@ type Worker struct {
 	locks     *joblock.Locker
 	ring      *seal.Ring // the Locker's keys, which verify the headers of tasks
 	inspector *asynq.Inspector
+	batched   *asynqbatch.Inspector // the same, for lookups that many attempts make at the same time
 	cfg       Config
 
 	delay  atomic.Pointer[asynq.RetryDelayFunc] // the user's, or asynq's default; nil until Configure is called
@@ -66,7 +68,9 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newInflight()}
 	w.distrusts.last, w.distrusts.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
 	inspectors := append([]*asynq.Inspector{inspector}, full.Inspectors...)
-	w.next = &nextjob.Starter{Locks: locks, Inspectors: inspectors, Logger: full.Logger, Go: w.open.background}
+	batched := asynqbatch.All(inspectors)
+	w.batched = batched[0]
+	w.next = &nextjob.Starter{Locks: locks, Inspectors: batched, Logger: full.Logger, Go: w.open.background}
 	w.keeper = keeper.New(keeper.Config{
 		Locks: locks, Ring: ring, Inspectors: inspectors,
 		Every: full.Every, Reserve: full.Reserve, Share: full.Share, Keepers: full.Keepers, Snoozed: snoozedInArchive, Next: w.next, DryRun: full.DryRun, Logger: full.Logger,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/asynqbatch"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
@@ -45,7 +46,7 @@ var pauses = [...]time.Duration{
 // Starter starts tasks. All fields are required.
 type Starter struct {
 	Locks      *joblock.Locker
-	Inspectors []*asynq.Inspector // of all asynq databases whose tasks have locks in Locks
+	Inspectors []*asynqbatch.Inspector // of all asynq databases whose tasks have locks in Locks
 	Logger     *slog.Logger
 	Go         func(func()) // runs a function in the background; the owner of the Starter waits for that function
 }
@@ -103,6 +104,10 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 	}
 	err = errAbsent
 	for _, in := range s.Inspectors {
+		if !check && in.Scheduled(queue, id) { // a task that waits is scheduled, unless people have steered the task
+			err = in.RunTask(queue, id)
+			return err == nil, err
+		}
 		info, ierr := in.GetTaskInfo(queue, id)
 		switch {
 		case errors.Is(ierr, asynq.ErrTaskNotFound), errors.Is(ierr, asynq.ErrQueueNotFound):
