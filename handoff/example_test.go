@@ -58,6 +58,41 @@ func ExampleMiddleware() {
 	// {"message":"the request names no valid lock","code":"LOCK_INVALID"}
 }
 
+// A consumer of messages: a message whose account is busy is put back, and comes again when the lock may be free.
+func ExampleGuard_Do() {
+	rdb, done := exampleRedis()
+	defer done()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	guard := handoff.NewGuard(locks)
+
+	consume := func(ctx context.Context, account string, handle func(ctx context.Context) error) (putBack bool, err error) {
+		refusal := guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) {
+			err = handle(ctx)
+		})
+		if refusal != nil {
+			fmt.Println(account, "comes again:", refusal.Message, refusal.RetryAfter > 0)
+			return true, nil
+		}
+		return false, err
+	}
+	handle := func(ctx context.Context) error {
+		lock, _ := joblock.FromContext(ctx)
+		fmt.Println("handled under", lock.Key())
+		_, err := consume(context.Background(), "acct-7", nil) // another message for the account, meanwhile
+		return err
+	}
+	_, err = consume(context.Background(), "acct-7", handle)
+	fmt.Println(err)
+	// Output:
+	// handled under export:acct-7
+	// acct-7 comes again: the lock is held by another request or job true
+	// <nil>
+}
+
 // A request hands its lock over to a job and answers at once. From then on the
 // key is the job's, and the deferred Release of the request frees nothing.
 func ExampleClient_Enqueue() {

@@ -51,6 +51,8 @@ var stacks = map[string]func(*bench) sender{
 	"gin":      startGin,
 	"echo":     startEcho,
 	"fiber":    startFiber,
+	"echo v5":  startEchoV5,
+	"fiber v3": startFiberV3,
 	"unary":    startUnary,
 	"stream":   startStream,
 	"function": startFunction,
