@@ -203,6 +203,19 @@ func TestCloseSettlesAllLocks(t *testing.T) {
 	p.Go(func(context.Context) error { t.Error("called after Close"); return nil })
 }
 
+// A process that stops right after its start has nothing to warn of.
+func TestCloseRightAfterStart(t *testing.T) {
+	for range 20 {
+		var log testkit.Log
+		p := open(t, &process.Config{Logger: log.Text()})
+		serve(t, p, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+		testkit.WantNil(t, "Close", closeIt(p))
+		if text := log.String(); strings.Contains(text, "level=WARN") || strings.Contains(text, "level=ERROR") {
+			t.Fatalf("the log has %s", text)
+		}
+	}
+}
+
 // The error of a function of Go is logged when it happens, and Close returns it.
 func TestErrorsOfFunctionsAreTold(t *testing.T) {
 	var log testkit.Log

@@ -171,6 +171,9 @@ func (k *Keeper) listen(ctx context.Context) (stop func()) {
 		return func() {}
 	}
 	stop, err := jobs.Listen(ctx, k.cfg.Locks, k.cfg.Next.Told)
+	if err != nil && ctx.Err() != nil {
+		return func() {} // Run is about to return
+	}
 	if err != nil {
 		k.cfg.Logger.Warn("worker: the keeper cannot listen for jobs whose turn in line has come; it finds them when it checks their locks", "err", err)
 		return func() {}
