@@ -152,8 +152,8 @@ func TestTopPageExplains(t *testing.T) {
 		t.Errorf("x asks for %d of %s", act, lock)
 	}
 	wantText(t, p.text(), "key-001", "is being asked")
-	p.explain(explained{"key-004", []string{"late answer"}})
 	p.explain(explained{"key-001", slices.Repeat([]string{"one", "two"}, 40)})
+	p.explain(explained{"key-004", []string{"late answer"}})
 	if text := p.text(); !strings.Contains(text, "one") || strings.Contains(text, "late") {
 		t.Errorf("the explanation is\n%s", text)
 	}
