@@ -115,7 +115,7 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 	for n := range limit.Max {
 		keys = append(keys, keyspace.Permit(key, n+1))
 	}
-	recs, err := d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: keys})
+	recs, err := d.inspect(ctx, op, "", keys)
 	if err != nil {
 		return err
 	}

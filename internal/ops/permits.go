@@ -73,7 +73,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits) error {
 	for i := range limit.Max {
 		keys = append(keys, keyspace.Permit(p.Key, i+1))
 	}
-	recs, err := d.in.Inspect(ctx, op, p.Key, driver.InspectRequest{Keys: keys})
+	recs, err := d.inspect(ctx, op, p.Key, keys)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (d *Desk) readSlots(ctx context.Context, op string, p *Permits) error {
 	for i := range driver.MaxSlots {
 		keys = append(keys, driver.SlotKey(p.Key, i+1))
 	}
-	recs, err := d.in.Inspect(ctx, op, p.Key, driver.InspectRequest{Keys: keys})
+	recs, err := d.inspect(ctx, op, p.Key, keys)
 	if err != nil {
 		return err
 	}

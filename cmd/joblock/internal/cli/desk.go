@@ -54,7 +54,7 @@ func (d *desk) open(s *server) (err error) {
 		if err != nil {
 			return err
 		}
-		rdb := s.connect(a, secure, s.timeout)
+		rdb := s.connect(a, secure, s.timeout/2) // leaves time for the rest of a command whose asynq is silent
 		d.closers = append(d.closers, rdb)
 		cfg.Databases = append(cfg.Databases, ops.Database{Name: a.name(), Asynq: asynq.NewInspectorFromRedisClient(rdb)})
 	}

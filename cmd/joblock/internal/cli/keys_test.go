@@ -378,6 +378,35 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// If asynq is silent or absent, explain and get still say in time what the locks' Redis knows.
+func TestExplainWhileAsynqIsAway(t *testing.T) {
+	o := newOffice(t)
+	o.park(key1, "exports/1")
+	silent, absent := redistest.NewProxy(t, o.redis.Addr()), redistest.NewProxy(t, o.redis.Addr())
+	silent.BlackHole()
+	absent.Refuse()
+	for name, addr := range map[string]string{"silent": silent.Addr(), "absent": absent.Addr()} {
+		began := time.Now()
+		text := o.ok("explain", key1, "--asynq", "redis://"+addr, "--timeout", "1s")
+		for _, want := range []string{"exports/1", "asynq did not answer", "What frees it"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in\n%s", name, want, text)
+			}
+		}
+		if strings.Contains(text, "could not be read") {
+			t.Errorf("%s: no time was left for the keepers:\n%s", name, text)
+		}
+		var l struct{ Task struct{ State string } }
+		wantJSON(t, "get.json", o.ok("get", key1, "--asynq", "redis://"+addr, "--timeout", "1s", "-o", "json"), &l)
+		if l.Task.State != "unknown" {
+			t.Errorf("%s: the task is %q", name, l.Task.State)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("%s: took %s", name, took)
+		}
+	}
+}
+
 // Top without a terminal looks once.
 func TestTopWithoutATerminal(t *testing.T) {
 	o := newOffice(t)
