@@ -27,10 +27,10 @@ func TestSpecsInWords(t *testing.T) {
 	}
 }
 
-// What docs/cron.md names in package scheduler, spec or asynqtick is there.
+// What docs/cron.md names in package scheduler, spec, asynqtick, joblock or handoff is there.
 func TestNamesInTheComparisonExist(t *testing.T) {
 	names := make(map[string]bool)
-	for _, dir := range []string{"scheduler", "scheduler/spec", "scheduler/asynqtick", "joblock"} {
+	for _, dir := range []string{"scheduler", "scheduler/spec", "scheduler/asynqtick", "joblock", "handoff"} {
 		files, err := filepath.Glob(root + dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)
