@@ -29,6 +29,9 @@ func (s *story) actions(f Frees) []Action {
 	}
 	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
 	key := " -- " + shell(s.Key)
+	if s.halted() {
+		return all // free if idle would do what skip job does, and would not look at the task
+	}
 	if s.State != joblock.StateHeld {
 		add(ActFreeIdle, force+" --if-idle"+key, s.effect()+" If somebody runs under the lock by then, nothing happens.", s.danger())
 		return all
@@ -71,33 +74,34 @@ func (s *story) danger() string {
 	return "If the job runs after that, its attempt finds the lock gone and, unless worker.Config.Gone says otherwise, takes the lock anew before it works. Others may have the key in between."
 }
 
-// taskActions adds what an operator may do to the task of the job, with asynq's own tool.
+// taskActions adds what an operator may do to the task of the job.
 func (s *story) taskActions(add func(name ActionName, command, effect, danger string)) {
 	t := &s.task
 	if t.State == "" || t.State == TaskUnknown || t.State == TaskNoQueue || t.State == TaskAbsent || t.State == "completed" {
 		return
 	}
-	task := fmt.Sprintf(" --queue=%s --id=%s", shell(t.Queue), shell(t.ID))
+	job := " -- " + shell(t.Job())
 	if t.Paused {
 		add(ActUnpause, "asynq queue unpause "+shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
 	}
 	gone := "The job is gone. " + s.afterDelete()
 	switch {
 	case t.State == "active":
-		add(ActCancelTask, "asynq task cancel "+shell(t.ID), "The context of the running handler ends. The attempt counts as failed: the task is tried again, if it has attempts left.", "A handler that ignores its context goes on.")
+		add(ActCancelTask, "joblock jobs cancel"+job, "The context of the running handler ends. The attempt counts as failed: the task is tried again, if it has attempts left.", "A handler that ignores its context goes on.")
 	case t.Snoozed:
 	case s.halted():
-		add(ActRunTask, "asynq task run"+task, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
-		add(ActDeleteTask, "asynq task delete"+task, gone, "")
+		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
+		add(ActSkipJob, "joblock jobs skip -- "+shell(s.Key), s.effect(), s.danger())
+		add(ActDeleteTask, "joblock jobs drop"+job, gone, "")
 	case t.State == "archived":
-		add(ActRunTask, "asynq task run"+task, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
+		add(ActRunTask, "joblock jobs run"+job, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
 	case t.State == "pending":
-		add(ActDeleteTask, "asynq task delete"+task, gone, "What the job was to do is not done.")
+		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
 	case t.State == "aggregating":
-		add(ActDeleteTask, "asynq task delete"+task, gone, "What the job was to do is not done.")
+		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
 	default:
-		add(ActRunTask, "asynq task run"+task, "asynq takes the task now, and does not wait for its time.", "")
-		add(ActDeleteTask, "asynq task delete"+task, gone, "What the job was to do is not done.")
+		add(ActRunTask, "joblock jobs run"+job, "asynq takes the task now, and does not wait for its time.", "")
+		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
 	}
 }
 

@@ -16,8 +16,12 @@ import (
 
 // CronJob is a cron job in the whole cluster. The fields are those of scheduler.Entry, which explains them.
 type CronJob struct {
-	Scope string `json:"scope"`
-	Name  string `json:"name"`
+	Now      Time          `json:"now"` // the store's clock
+	Scope    string        `json:"scope"`
+	Name     string        `json:"name"`
+	State    CronState     `json:"state"`
+	Troubles []CronTrouble `json:"troubles,omitempty"` // none of a job that is well
+
 	Spec  string `json:"spec"`
 	Zone  string `json:"zone,omitempty"`
 	Words string `json:"words,omitempty"` // Spec in English
@@ -29,6 +33,7 @@ type CronJob struct {
 	Next      Time        `json:"next,omitzero"`
 	Paused    bool        `json:"paused"`
 	Pauses    []CronPause `json:"pauses,omitempty"`
+	Resumed   *CronPause  `json:"resumed,omitempty"` // the end of the latest pause: Since is when, By who ended it
 	Overdue   Time        `json:"overdue,omitzero"`
 	Behind    Millis      `json:"behind_ms,omitzero"`
 	Contested bool        `json:"contested,omitempty"`
@@ -60,12 +65,14 @@ type CronPause struct {
 
 // CronRun is an execution of a cron job.
 type CronRun struct {
+	ID       string          `json:"id"` // scheduler.Tick.ID, also the ID of the task of a tick
 	Tick     Time            `json:"tick"`
 	Cause    scheduler.Cause `json:"cause"`
 	State    scheduler.State `json:"state"`
 	Node     string          `json:"node"`
 	Started  Time            `json:"started"`
 	Ended    Time            `json:"ended,omitzero"`
+	Late     Millis          `json:"late_ms"` // from Tick to Started, with the job's jitter
 	Took     Millis          `json:"took_ms,omitzero"`
 	Attempts int             `json:"attempts,omitempty"`
 	Broken   int             `json:"broken,omitempty"` // earlier executions of the tick that were broken off
@@ -95,6 +102,7 @@ type CronTick struct {
 
 // CronNode is a node of a scope that is up.
 type CronNode struct {
+	Now     Time   `json:"now"` // the store's clock
 	Scope   string `json:"scope"`
 	Name    string `json:"name"`
 	Program string `json:"program,omitempty"` // the path of the main module
@@ -122,13 +130,17 @@ func (d *Desk) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
 	if err != nil {
 		return nil, err
 	}
+	now, err := d.cronTime(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
 	entries, err := s.AllEntries(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]CronJob, len(entries))
 	for i, e := range entries {
-		all[i] = cronJob(scope, e)
+		all[i] = cronJob(scope, now, e)
 	}
 	return all, nil
 }
@@ -139,11 +151,15 @@ func (d *Desk) CronJob(ctx context.Context, scope, name string) (CronJob, error)
 	if err != nil {
 		return CronJob{}, err
 	}
+	now, err := d.cronTime(ctx, scope)
+	if err != nil {
+		return CronJob{}, err
+	}
 	e, err := s.Entry(ctx, name)
 	if err != nil {
 		return CronJob{}, err
 	}
-	return cronJob(scope, e), nil
+	return cronJob(scope, now, e), nil
 }
 
 // CronNext returns the next n ticks of a cron job, paused or not. Errors are those of scheduler.Scheduler.NextTicks.
@@ -186,10 +202,14 @@ func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) 
 	if err != nil {
 		return nil, err
 	}
+	now, err := d.cronTime(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
 	nodes, err := s.Nodes(ctx)
 	all := make([]CronNode, len(nodes))
 	for i, n := range nodes {
-		all[i] = CronNode{Scope: scope, Name: n.Name, Program: n.Program, Build: n.Build, Started: Time{n.Started}, Jobs: n.Jobs}
+		all[i] = CronNode{Now: now, Scope: scope, Name: n.Name, Program: n.Program, Build: n.Build, Started: Time{n.Started}, Jobs: n.Jobs}
 	}
 	return all, err
 }
@@ -259,9 +279,9 @@ func (d *Desk) cron(ctx context.Context, action, scope, name string, who Actor,
 	return acted, err
 }
 
-func cronJob(scope string, e scheduler.Entry) CronJob {
+func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 	j := CronJob{
-		Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
+		Now: now, State: stateOf(e), Troubles: troubles(e), Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
 		Next: Time{e.Next}, Paused: e.Paused, Overdue: Time{e.Overdue}, Behind: Millis(e.Behind), Contested: e.Contested,
 		Problem: e.Problem, Waiting: e.Waiting, InLine: e.InLine, Counts: e.Counts,
 	}
@@ -270,6 +290,9 @@ func cronJob(scope string, e scheduler.Entry) CronJob {
 	}
 	for _, p := range e.Pauses {
 		j.Pauses = append(j.Pauses, CronPause{Time{p.Since}, p.By, p.Note, p.All})
+	}
+	if r := e.Resumed; r != nil {
+		j.Resumed = &CronPause{Time{r.At}, r.By, r.Note, r.All}
 	}
 	if e.Latest.State != "" {
 		j.Latest = cronRun(e.Latest)
@@ -291,7 +314,7 @@ func cronJob(scope string, e scheduler.Entry) CronJob {
 
 func cronRun(x scheduler.Execution) *CronRun {
 	return &CronRun{
-		Tick: Time{x.Tick.At}, Cause: x.Tick.Cause, State: x.State, Node: x.Node, Started: Time{x.Started}, Ended: Time{x.Ended},
+		ID: x.Tick.ID(), Late: Millis(max(0, x.Started.Sub(x.Tick.At))), Tick: Time{x.Tick.At}, Cause: x.Tick.Cause, State: x.State, Node: x.Node, Started: Time{x.Started}, Ended: Time{x.Ended},
 		Took: Millis(x.Duration()), Attempts: x.Attempts, Broken: x.Tick.Broken, Error: x.Error,
 	}
 }
@@ -306,7 +329,14 @@ func cronTicks(list []spec.Forecast) []CronTick {
 
 // The method cron looks at the cron jobs and the nodes of Config.Scopes.
 func (c *checkup) cron(ctx context.Context) error {
-	for _, scope := range c.cfg.Scopes {
+	scopes := c.cfg.Scopes
+	if scopes == nil {
+		var err error
+		if scopes, err = c.CronScopes(ctx); err != nil {
+			return c.unread(ctx, "cron", "", err)
+		}
+	}
+	for _, scope := range scopes {
 		jobs, err := c.CronJobs(ctx, scope)
 		var nodes []CronNode
 		if err == nil {

@@ -30,7 +30,8 @@ type Config struct {
 	// jobs and nothing of their state.
 	Databases []Database
 
-	// Scopes are the Config.Scope of the schedulers. Doctor looks at the nodes of these scopes. Default none.
+	// Scopes are the Config.Scope of the schedulers. Doctor looks at the nodes of these scopes. Default all scopes that any
+	// scheduler has had in the last year.
 	Scopes []string
 
 	// Audit records actions. Without an Audit every action is refused.

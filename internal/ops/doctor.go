@@ -81,8 +81,18 @@ func (c *checkup) unread(ctx context.Context, subject, node string, err error) e
 	if ctx.Err() != nil || errors.Is(err, joblock.ErrClosed) {
 		return err
 	}
+	if denied(err) {
+		c.add(Note, subject, node, "this user may not look at that: "+err.Error(), "whether something is wrong there is not known", "run doctor as a user with that right")
+		return nil
+	}
 	c.add(Fault, subject, node, "could not be read: "+err.Error(), "whether something is wrong there is not known", "mend the connection, and run doctor again")
 	return nil
+}
+
+// denied reports whether err has an answer by which Redis does not let the user in, or does not let the user do something.
+func denied(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
 func (c *checkup) sorted() []Finding {

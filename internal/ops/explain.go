@@ -60,6 +60,7 @@ const (
 	ActUnpause    ActionName = "unpause queue"
 	ActRunTask    ActionName = "run task"
 	ActCancelTask ActionName = "cancel task"
+	ActSkipJob    ActionName = "skip job"
 	ActDeleteTask ActionName = "delete task"
 	ActStartKeep  ActionName = "start a keeper"
 	ActFreeIdle   ActionName = "free if idle"

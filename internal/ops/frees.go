@@ -151,7 +151,7 @@ func (s *story) keptForJob() Frees {
 
 // halting is for the key of a sequence whose job has failed for good.
 func (s *story) halting() Frees {
-	const text = "Nothing: the sequence halts until somebody runs the task again and it succeeds, passes over the job (free if idle), or deletes the task."
+	const text = "Nothing: the sequence halts until somebody runs the task again and it succeeds, passes over the job (skip job), or deletes the task."
 	if s.keeps() {
 		return Frees{By: ByNothing, Text: text}
 	}

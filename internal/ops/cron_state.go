@@ -1,0 +1,138 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// CronState is what a job does now, in a word.
+type CronState string
+
+// The states. The first that fits counts.
+const (
+	CronRunning  CronState = "running"  // a run has begun and has not ended
+	CronPaused   CronState = "paused"   // ticks are skipped
+	CronOverdue  CronState = "overdue"  // a tick has come more than a minute ago, and no node has claimed the tick
+	CronDeserted CronState = "deserted" // no node that is up has the job
+	CronEnded    CronState = "ended"    // the spec has no more ticks
+	CronIdle     CronState = "idle"     // the job waits for its next tick
+)
+
+// CronTrouble is something about a job that a person should look at.
+type CronTrouble struct {
+	Code string `json:"code"` // failed, lost, died, overdue, paused, deserted, contested, clock or problem
+	Text string `json:"text"` // a sentence without a full stop
+}
+
+// String returns a sentence without a full stop.
+func (p CronPause) String() string {
+	text := "paused"
+	if p.All {
+		text = "all jobs are paused"
+	}
+	text += " since " + p.Since.UTC().Format(time.RFC3339)
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Reason == "" {
+		return text + " (no reason given)"
+	}
+	return text + ": " + p.Reason
+}
+
+// Runs returns all runs on record, the newest first.
+func (j CronJob) Runs() []CronRun {
+	var runs []CronRun
+	if j.Latest != nil {
+		runs = append(runs, *j.Latest)
+	}
+	for _, run := range slices.Concat(j.Running, j.History) {
+		if !slices.Contains(runs, run) {
+			runs = append(runs, run)
+		}
+	}
+	slices.SortStableFunc(runs, func(a, b CronRun) int { return b.Started.Compare(a.Started.Time) })
+	return runs
+}
+
+// The method cronTime returns the time of the store's clock. A scope that no node has ever had has no record that could
+// tell the time: then the result is the time of this machine.
+func (d *Desk) cronTime(ctx context.Context, scope string) (Time, error) {
+	views, err := memo.Read(ctx, d.cfg.Locks, keyspace.CronNodes(joblock.Key(scope)))
+	if err != nil {
+		return Time{}, err
+	}
+	if now := views[0].Now; !now.IsZero() {
+		return Time{now.UTC()}, nil
+	}
+	return Time{time.Now().UTC()}, nil
+}
+
+func stateOf(e scheduler.Entry) CronState {
+	switch running := e.Running; {
+	case slices.ContainsFunc(running, func(x scheduler.Execution) bool { return x.State == scheduler.StateRunning }):
+		return CronRunning
+	case e.Paused:
+		return CronPaused
+	case !e.Overdue.IsZero():
+		return CronOverdue
+	case len(e.Nodes) == 0:
+		return CronDeserted
+	case e.Next.IsZero() && e.Zone != "":
+		return CronEnded
+	}
+	return CronIdle
+}
+
+// The function troubles returns what a person should look at, the worst first.
+func troubles(e scheduler.Entry) (all []CronTrouble) {
+	add := func(code, format string, args ...any) {
+		all = append(all, CronTrouble{code, fmt.Sprintf(format, args...)})
+	}
+	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	if e.Problem != "" {
+		add("problem", "the job cannot be shown: %s", e.Problem)
+	}
+	if !e.Overdue.IsZero() {
+		add("overdue", "the tick of %s was claimed by no node", at(e.Overdue))
+	}
+	last := latestResult(e)
+	switch last.State {
+	case scheduler.StateFailed:
+		add("failed", "the run of %s failed on %s: %s", at(last.Started), last.Node, last.Error)
+	case scheduler.StateLost:
+		add("lost", "the run of %s was broken off, and no node executes the tick again", at(last.Started))
+	case scheduler.StateDied, scheduler.StateInterrupted:
+		add("died", "the run of %s was broken off on %s, and no node has taken the tick over yet", at(last.Started), last.Node)
+	}
+	for _, p := range e.Pauses {
+		add("paused", "%s", CronPause{Time{p.Since}, p.By, p.Note, p.All})
+	}
+	if len(e.Nodes) == 0 {
+		add("deserted", "no node that is up has the job: it was removed, renamed, or its nodes are down")
+	}
+	if e.Contested {
+		add("contested", "two definitions of the job take turns: probably two applications share the scope")
+	}
+	if e.Behind > 0 {
+		add("clock", "the store's clock is %s behind the job's latest tick: ticks wait until %s", e.Behind.Round(time.Second), at(e.Next))
+	}
+	return all
+}
+
+// latestResult returns the newest execution that is over or broken off.
+func latestResult(e scheduler.Entry) scheduler.Execution {
+	for _, x := range append([]scheduler.Execution{e.Latest}, e.History...) {
+		if x.State != scheduler.StateRunning {
+			return x
+		}
+	}
+	return scheduler.Execution{}
+}
