@@ -22,6 +22,11 @@
 //	force-release KEY      frees a key that somebody has, after a look at what will happen
 //	ping                   measures how long taking and releasing a lock takes
 //	demo                   runs a Redis with locks, waiters and jobs, to try commands on
+//	cron COMMAND           sees and steers jobs by the clock: ls, get, next, history, nodes, scopes; pause, resume,
+//	                       trigger, forget, backfill
+//	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and steers them: ls, get; run,
+//	                       cancel, drop, skip
+//	doctor                 says what is wrong with servers, keepers, clocks, databases and cron nodes, and what to do
 //	version                prints the version
 //	completion SHELL       prints a completion script for bash, zsh, fish or PowerShell
 //

@@ -29,9 +29,6 @@ func (s *story) actions(f Frees) []Action {
 	}
 	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
 	key := " -- " + shell(s.Key)
-	if s.halted() {
-		return all // free if idle would do what skip job does, and would not look at the task
-	}
 	if s.State != joblock.StateHeld {
 		add(ActFreeIdle, force+" --if-idle"+key, s.effect()+" If somebody runs under the lock by then, nothing happens.", s.danger())
 		return all

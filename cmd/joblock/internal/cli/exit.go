@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -52,6 +53,10 @@ func codeOf(err error) int {
 		return exitOK
 	case errors.As(err, &e):
 		return e.code
+	case errors.Is(err, ops.ErrNotRecorded) && denied(err):
+		return exitDenied
+	case errors.Is(err, ops.ErrNotRecorded):
+		return exitUnavailable
 	case errors.Is(err, joblock.ErrHeld), errors.Is(err, joblock.ErrTimeout), errors.Is(err, joblock.ErrBusy):
 		return exitBusy
 	case errors.Is(err, joblock.ErrLost):

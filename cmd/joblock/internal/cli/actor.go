@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// noReason stands for the reason that somebody has not given.
+const noReason = "no reason given"
+
+// The type actorFlags has the flag of a command that changes something. The change is recorded with who makes it.
+type actorFlags struct{ reason string }
+
+func (a *actorFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.reason, "reason", "", fmt.Sprintf("why, as `TEXT` of at most %d bytes, for those who look", driver.MaxLabelBytes))
+}
+
+// The method actor returns who acts, and why.
+func (a *actorFlags) actor() ops.Actor {
+	return ops.Actor{By: operator(), From: hostname(), Reason: cmp.Or(a.reason, noReason)}
+}
+
+// operator returns who acts, as others see that person: "user@host".
+func operator() string { return cut(visible(whoami()), 100) + "@" + cut(visible(hostname()), 100) }
+
+// acted tells people what was done, and what could not be recorded.
+func acted(cmd *cobra.Command, done ops.Acted, format string, args ...any) error {
+	err := tell(cmd, format, args...)
+	for _, problem := range done.Problems {
+		err = cmp.Or(err, tell(cmd, "%s", problem))
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// The type confirmation has the flag of a command that destroys something, or that concerns many.
+type confirmation struct{ yes bool }
+
+func (c *confirmation) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; without a terminal nothing is done without --yes")
+}
+
+// The method confirm tells people what is about to happen. Then confirm asks for the text in want, unless --yes was
+// given. The error says why nothing must happen: nobody can be asked, or something else was typed.
+func (c *confirmation) confirm(cmd *cobra.Command, want, format string, args ...any) error {
+	if err := tell(cmd, format, args...); err != nil || c.yes {
+		return err
+	}
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return usage("nothing was changed: the standard input is no terminal, so this needs --yes")
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Type %s to go on: ", safe(want))
+	line, err := readLine(in)
+	if err != nil {
+		return &exitError{exitNo, fmt.Errorf("nothing was changed: %w", err)}
+	}
+	if typed := strings.TrimSpace(line); typed != want && typed != safe(want) {
+		return &exitError{exitNo, fmt.Errorf("nothing was changed: %q was typed, not %q", typed, want)}
+	}
+	return nil
+}
+
+// readLine reads a line that a person types. The end of the input is the end of the line.
+func readLine(in io.Reader) (string, error) {
+	const most = 4096
+	line, err := bufio.NewReader(io.LimitReader(in, most)).ReadString('\n')
+	if err == io.EOF {
+		err = nil
+	}
+	return line, err
+}
+
+// The function tell tells people something, on the standard error.
+func tell(cmd *cobra.Command, format string, args ...any) error {
+	_, err := fmt.Fprintln(cmd.ErrOrStderr(), visible(fmt.Sprintf(format, args...)))
+	return err
+}

@@ -1,0 +1,356 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+func newCronLs(c *cronServer) *cobra.Command {
+	var o output
+	var troubled, check bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "list jobs: state, next tick, latest run, who has them",
+		Long: `Ls lists the jobs of a scope, or of all scopes: those that any node has had in the last year, until "cron forget".
+
+The column STATE is the first that fits of:
+  running   a run has begun and has not ended
+  paused    ticks are skipped: "cron get" says who has paused the job, and why
+  overdue   a tick has come more than a minute ago, and no node has claimed the tick
+  deserted  no node that is up has the job: it was removed, renamed, or its nodes are down
+  ended     the spec has no more ticks
+  idle      the job waits for its next tick
+
+The column TROUBLE has what a person should look at: failed, lost or died (the latest run), overdue, paused, deserted,
+contested (two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
+
+Exit codes besides those of "joblock help":
+  1  with --check: a job has a trouble`,
+		Example: `  joblock cron ls
+  joblock cron ls --scope shop -o wide
+  joblock cron ls --troubled --check   # for monitoring`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := o.printer(cmd)
+			if err != nil {
+				return err
+			}
+			var jobs []ops.CronJob
+			err = c.each(cmd, func(ctx context.Context, cron *cronDesk) error {
+				more, err := cron.CronJobs(ctx, cron.scope)
+				jobs = append(jobs, more...)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			many := slices.ContainsFunc(jobs, func(j ops.CronJob) bool { return j.Scope != jobs[0].Scope })
+			well := slices.DeleteFunc(slices.Clone(jobs), func(j ops.CronJob) bool { return len(j.Troubles) > 0 })
+			if troubled {
+				jobs = slices.DeleteFunc(jobs, func(j ops.CronJob) bool { return len(j.Troubles) == 0 })
+			}
+			if err := printAll(p, jobColumns(p, many), all(jobs)); err != nil {
+				return err
+			}
+			ill := len(jobs) - len(well)
+			if troubled {
+				ill = len(jobs)
+			}
+			if check && ill > 0 {
+				return &exitError{exitNo, fmt.Errorf("%s with a trouble", plural(ill, "job"))}
+			}
+			return nil
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&troubled, "troubled", false, "only jobs with a trouble")
+	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if a job has a trouble")
+	return cmd
+}
+
+func newCronGet(c *cronServer) *cobra.Command {
+	var o output
+	var check bool
+	cmd := &cobra.Command{
+		Use:     "get NAME",
+		Aliases: []string{"show"},
+		Short:   "show a job: spec in words, next tick, latest run, pauses, trouble",
+		Long: `Get shows one job, as all nodes of its scope see it. With --check, get is a probe for monitoring.
+
+Exit codes besides those of "joblock help":
+  1  there is no such job
+  1  with --check: the job has a trouble. The standard error says which: the latest run failed or was broken off, a tick
+     is overdue, the job is paused, no node has the job, two definitions take turns, or the clock was set back`,
+		Example: `  joblock cron get rollup
+  joblock cron get rollup --check -o name || page-somebody`,
+		Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := o.printer(cmd)
+			if err != nil {
+				return err
+			}
+			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
+				j, err := cron.CronJob(ctx, cron.scope, args[0])
+				if err != nil {
+					return err
+				}
+				if err := printOne(p, oneJobColumns(p), j); err != nil {
+					return err
+				}
+				if check && len(j.Troubles) > 0 {
+					return &exitError{exitNo, fmt.Errorf("the job %q has a trouble: %s", j.Name, troubleTexts(j))}
+				}
+				return nil
+			})
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if the job has a trouble")
+	return cmd
+}
+
+// oneJobColumns are the lines of one job.
+func oneJobColumns(p *printer) []column[ops.CronJob] {
+	return []column[ops.CronJob]{
+		{head: "NAME", text: func(j ops.CronJob) string { return j.Name }},
+		{head: "SCOPE", text: func(j ops.CronJob) string { return j.Scope }},
+		{head: "STATE", text: cronStateText, role: cronStateRole},
+		{head: "SPEC", text: func(j ops.CronJob) string { return j.Spec }},
+		{head: "WORDS", text: func(j ops.CronJob) string { return j.Words }},
+		{head: "SINCE", wide: true, text: func(j ops.CronJob) string { return when(p, j.Now, j.Since) }},
+		{head: "FORMER", text: func(j ops.CronJob) string {
+			if len(j.Former) == 0 {
+				return ""
+			}
+			f := j.Former[0]
+			return f.Spec + " until " + when(p, j.Now, f.Until)
+		}},
+		{head: "NODES", text: func(j ops.CronJob) string { return joined(j.Nodes) }},
+		{head: "NEXT", text: func(j ops.CronJob) string { return when(p, j.Now, j.Next) }},
+		{head: "OVERDUE", text: func(j ops.CronJob) string { return when(p, j.Now, j.Overdue) }, role: always[ops.CronJob](bad)},
+		{head: "LATEST", text: func(j ops.CronJob) string {
+			return latest(j, func(r ops.CronRun) string {
+				return fmt.Sprintf("%s, %s on %s, begun %s", r.Cause, resultText(r, j.Now), r.Node, when(p, j.Now, r.Started))
+			})
+		}},
+		{head: "ERROR", text: func(j ops.CronJob) string { return latest(j, func(r ops.CronRun) string { return r.Error }) }, role: always[ops.CronJob](bad)},
+		{head: "RUNNING", text: func(j ops.CronJob) string {
+			if len(j.Running) < 2 {
+				return ""
+			}
+			return fmt.Sprint(len(j.Running))
+		}},
+		{head: "WAITING", text: func(j ops.CronJob) string {
+			if j.Waiting == 0 {
+				return ""
+			}
+			return fmt.Sprint(j.Waiting)
+		}},
+		{head: "RESUMED", text: func(j ops.CronJob) string {
+			if j.Resumed == nil || len(j.Pauses) > 0 {
+				return ""
+			}
+			return fmt.Sprintf("%s by %s: %s", when(p, j.Now, j.Resumed.Since), j.Resumed.By, j.Resumed.Reason)
+		}},
+		{head: "COUNTS", text: func(j ops.CronJob) string { return countsText(j.Counts) }},
+		{head: "BACKFILL", text: func(j ops.CronJob) string { return backfillText(j.Backfill) }},
+		{head: "TROUBLE", text: troubleTexts, role: always[ops.CronJob](warning)},
+	}
+}
+
+func always[T any](r role) func(T) role { return func(T) role { return r } }
+
+func newCronHistory(c *cronServer) *cobra.Command {
+	var o output
+	var n int
+	var failed bool
+	cmd := &cobra.Command{
+		Use:   "history NAME",
+		Short: "list the runs of a job that are on record, the newest first",
+		Long: `History lists the runs of a job that are on record, the newest first. The application chooses how many runs the
+record keeps, and may keep more of those that failed: scheduler.KeepHistory.`,
+		Example: `  joblock cron history rollup
+  joblock cron history rollup --failed -o jsonl`,
+		Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := o.printer(cmd)
+			if err != nil {
+				return err
+			}
+			if n < 0 {
+				return usage("-n is %d, must not be negative", n)
+			}
+			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
+				j, err := cron.CronJob(ctx, cron.scope, args[0])
+				if err != nil {
+					return err
+				}
+				runs := j.Runs()
+				if failed {
+					runs = slices.DeleteFunc(runs, func(r ops.CronRun) bool { return runRole(r) == good })
+				}
+				if n > 0 {
+					runs = runs[:min(n, len(runs))]
+				}
+				return printAll(p, runColumns(p, j), all(runs))
+			})
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().IntVarP(&n, "number", "n", 0, "at most `N` runs; 0 for all")
+	cmd.Flags().BoolVar(&failed, "failed", false, "only runs that are neither running nor done")
+	return cmd
+}
+
+// runColumns are the columns of runs of the job j.
+func runColumns(p *printer, j ops.CronJob) []column[ops.CronRun] {
+	return []column[ops.CronRun]{
+		{head: "ID", wide: true, text: func(r ops.CronRun) string { return r.ID }},
+		{head: "TICK", text: func(r ops.CronRun) string { return r.Tick.UTC().Format("2006-01-02T15:04:05Z") }},
+		{head: "CAUSE", text: func(r ops.CronRun) string { return string(r.Cause) }},
+		{head: "STATE", text: func(r ops.CronRun) string { return string(r.State) }, role: runRole},
+		{head: "STARTED", text: func(r ops.CronRun) string { return when(p, j.Now, r.Started) }},
+		{head: "LATE", text: func(r ops.CronRun) string { return span(r.Late.Duration()) }},
+		{head: "TOOK", text: func(r ops.CronRun) string {
+			if r.Ended.IsZero() {
+				return ""
+			}
+			return span(r.Took.Duration())
+		}},
+		{head: "NODE", text: func(r ops.CronRun) string { return r.Node }},
+		{head: "ATTEMPTS", text: func(r ops.CronRun) string { return fmt.Sprint(max(1, r.Attempts)) }},
+		{head: "BROKEN", wide: true, text: func(r ops.CronRun) string { return fmt.Sprint(r.Broken) }},
+		{head: "ERROR", text: func(r ops.CronRun) string { return r.Error }, role: always[ops.CronRun](bad)},
+	}
+}
+
+func newCronNodes(c *cronServer) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "list the nodes that are up",
+		Long: `Nodes lists the processes that execute jobs. A node that was stopped is gone at once, a node that has died after 90
+seconds.`,
+		Example: `  joblock cron nodes --scope shop`,
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := o.printer(cmd)
+			if err != nil {
+				return err
+			}
+			var nodes []ops.CronNode
+			err = c.each(cmd, func(ctx context.Context, cron *cronDesk) error {
+				more, err := cron.CronNodes(ctx, cron.scope)
+				nodes = append(nodes, more...)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return printAll(p, []column[ops.CronNode]{
+				{head: "NODE", text: func(n ops.CronNode) string { return n.Name }},
+				{head: "SCOPE", text: func(n ops.CronNode) string { return n.Scope }},
+				{head: "JOBS", text: func(n ops.CronNode) string { return fmt.Sprint(n.Jobs) }},
+				{head: "STARTED", text: func(n ops.CronNode) string { return when(p, n.Now, n.Started) }},
+				{head: "PROGRAM", text: func(n ops.CronNode) string { return n.Program }},
+			}, all(nodes))
+		},
+	}
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+// The type cronScope is a scope as "cron scopes" shows it.
+type cronScope struct {
+	Scope string `json:"scope"`
+	Nodes int    `json:"nodes"` // that are up
+}
+
+func newCronScopes(c *cronServer) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:     "scopes",
+		Short:   "list the scopes that schedulers have had in the last year",
+		Long:    `Scopes lists the scopes that any scheduler has had in the last year with this Redis and this --prefix.`,
+		Example: `  joblock cron scopes -o name`,
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := o.printer(cmd)
+			if err != nil {
+				return err
+			}
+			var scopes []cronScope
+			err = c.all(cmd, func(ctx context.Context, cron *cronDesk) error {
+				nodes, err := cron.CronNodes(ctx, cron.scope)
+				scopes = append(scopes, cronScope{cron.scope, len(nodes)})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return printAll(p, []column[cronScope]{
+				{head: "SCOPE", text: func(s cronScope) string { return s.Scope }},
+				{head: "NODES", text: func(s cronScope) string { return fmt.Sprint(s.Nodes) }},
+			}, all(scopes))
+		},
+	}
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+// all returns a sequence of rows that were read already.
+func all[T any](rows []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, row := range rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// countsText says how often a job has run, with which result, and which ticks were skipped.
+func countsText(c scheduler.Counts) string {
+	var parts []string
+	for _, part := range []struct {
+		n    int64
+		word string
+	}{
+		{c.Done, "done"}, {c.Failed, "failed"}, {c.Cancelled, "cancelled"}, {c.Lost, "lost"}, {c.TakenOver, "taken over"},
+		{c.Missed, "missed"}, {c.Overlapped, "overlapped"}, {c.Paused, "skipped in a pause"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.word))
+		}
+	}
+	return joined(parts)
+}
+
+// backfillText says how far a backfill has come.
+func backfillText(b *ops.CronBackfill) string {
+	if b == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s to %s: ", b.From.UTC().Format("2006-01-02T15:04:05Z"), b.To.UTC().Format("2006-01-02T15:04:05Z"))
+	switch {
+	case b.Ticks == 0 && b.Ended.IsZero():
+		text += "not begun"
+	default:
+		text += fmt.Sprintf("%d of %d ticks done, %d failed, %d lost", b.Done, b.Ticks, b.Failed, b.Lost)
+	}
+	if !b.Ended.IsZero() {
+		return text + ", ended"
+	}
+	if b.Stopping {
+		text += ", about to stop"
+	}
+	return text
+}

@@ -1,0 +1,339 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+func newCronPause(c *cronServer) *cobra.Command {
+	var who actorFlags
+	var everything bool
+	var ask confirmation
+	cmd := &cobra.Command{
+		Use:   "pause NAME... | --all",
+		Short: "skip the ticks of jobs until \"cron resume\"",
+		Long: `Pause skips the ticks of jobs, from the next tick on. Runs that go on are not stopped. Ticks that come during the
+pause stay skipped. "cron get" shows the reason and who has paused the job.
+
+With --all, pause skips the ticks of all jobs of the scope, also of jobs that are deployed later.`,
+		Example: `  joblock cron pause rollup --reason "migration of the ledger, until 14:00 UTC"
+  joblock cron pause --scope shop --all --reason "database is read-only"`,
+		Args: namesOrAll(&everything),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
+				if !everything {
+					return eachName(names, func(name string) error {
+						ctx, cancel := c.bounded(ctx)
+						defer cancel()
+						done, err := cron.CronPause(ctx, cron.scope, name, who.actor())
+						if err != nil {
+							return err
+						}
+						return acted(cmd, done, "paused %q of scope %q; \"joblock cron resume\" ends the pause", name, cron.scope)
+					})
+				}
+				jobs, err := cron.CronJobs(ctx, cron.scope)
+				if err != nil {
+					return err
+				}
+				if err := ask.confirm(cmd, cron.scope, "This skips the ticks of all jobs of scope %q until \"joblock cron resume --all\": %s now.",
+					cron.scope, plural(len(jobs), "job")); err != nil {
+					return err
+				}
+				ctx, cancel := c.bounded(ctx)
+				defer cancel()
+				done, err := cron.CronPause(ctx, cron.scope, "", who.actor())
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "paused all jobs of scope %q; \"joblock cron resume --all\" ends the pause", cron.scope)
+			})
+		},
+	}
+	who.flags(cmd)
+	cmd.Flags().BoolVar(&everything, "all", false, "pause all jobs of the scope, also later ones")
+	ask.flags(cmd)
+	return cmd
+}
+
+func newCronResume(c *cronServer) *cobra.Command {
+	var who actorFlags
+	var everything bool
+	cmd := &cobra.Command{
+		Use:   "resume NAME... | --all",
+		Short: "end a pause",
+		Long: `Resume ends the pause of jobs, from the next tick on. Ticks that came during the pause stay skipped.
+
+With --all, resume ends the pause that "pause --all" has begun. Jobs that were paused one by one stay paused.`,
+		Example: `  joblock cron resume rollup
+  joblock cron resume --scope shop --all`,
+		Args: namesOrAll(&everything),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
+				if everything {
+					ctx, cancel := c.bounded(ctx)
+					defer cancel()
+					done, err := cron.CronResume(ctx, cron.scope, "", who.actor())
+					if err != nil {
+						return err
+					}
+					return acted(cmd, done, "resumed all jobs of scope %q, but for those that were paused one by one", cron.scope)
+				}
+				return eachName(names, func(name string) error {
+					bounded, cancel := c.bounded(ctx)
+					defer cancel()
+					done, err := cron.CronResume(bounded, cron.scope, name, who.actor())
+					if err != nil {
+						return err
+					}
+					if j, err := cron.CronJob(bounded, cron.scope, name); err == nil && len(j.Pauses) > 0 {
+						return acted(cmd, done, "%q is still paused, with all jobs of scope %q: %s", name, cron.scope, j.Pauses[0])
+					}
+					return acted(cmd, done, "resumed %q of scope %q", name, cron.scope)
+				})
+			})
+		},
+	}
+	who.flags(cmd)
+	cmd.Flags().BoolVar(&everything, "all", false, "end the pause of all jobs of the scope")
+	return cmd
+}
+
+func newCronTrigger(c *cronServer) *cobra.Command {
+	var o output
+	var who actorFlags
+	var wait bool
+	var within time.Duration
+	cmd := &cobra.Command{
+		Use:   "trigger NAME",
+		Short: "run a job once, now; with --wait, follow the run to its end",
+		Long: `Trigger makes a node that has the job run it once, within scheduler.Config.Sync (10 s by default), also while the job
+is paused. The ticks of the job do not change. If the job is running, the new run follows the running one. Triggers
+that wait at the same time lead to one run.
+
+With --wait, trigger waits for the end of the run and prints the run.
+
+Exit codes besides those of "joblock help":
+  1    there is no such job; with --wait: the run has ended, and its state is not "done"
+  75   with --wait: the run has not ended within --within; the trigger stays
+  130  with --wait: Ctrl-C has ended the wait; the trigger stays`,
+		Example: `  joblock cron trigger rollup
+  joblock cron trigger rollup --wait --within 10m`,
+		Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := o.printer(cmd)
+			if err != nil {
+				return err
+			}
+			if within <= 0 {
+				return usage("--within is %s, must be positive", within)
+			}
+			name := args[0]
+			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
+				j, err := cron.CronJob(ctx, cron.scope, name)
+				if err != nil {
+					return err
+				}
+				if len(j.Nodes) == 0 {
+					p.say("no node that is up has the job: the trigger waits for one")
+				}
+				if !wait {
+					ctx, cancel := c.bounded(ctx)
+					defer cancel()
+					done, err := cron.CronTrigger(ctx, cron.scope, name, false, who.actor())
+					if err != nil {
+						return err
+					}
+					return acted(cmd, done, "triggered %q of scope %q", name, cron.scope)
+				}
+				late := fmt.Errorf("the run of %q has not ended within %s; the trigger stays", name, within)
+				ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{exitBusy, late})
+				defer cancel()
+				done, err := cron.CronTrigger(ctx, cron.scope, name, true, who.actor())
+				if err != nil {
+					return err
+				}
+				run := *done.Run
+				for _, problem := range done.Problems {
+					p.say("%s", problem)
+				}
+				j.Now = run.Ended
+				if err := printOne(p, runColumns(p, j), run); err != nil {
+					return err
+				}
+				if run.State != scheduler.StateDone {
+					return &exitError{exitNo, fmt.Errorf("the run of %q has ended as %s: %s", name, run.State, run.Error)}
+				}
+				return nil
+			})
+		},
+	}
+	o.flags(cmd.Flags())
+	who.flags(cmd)
+	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the end of the run")
+	cmd.Flags().DurationVar(&within, "within", time.Hour, "how long --wait waits")
+	return cmd
+}
+
+func newCronForget(c *cronServer) *cobra.Command {
+	var who actorFlags
+	var ask confirmation
+	cmd := &cobra.Command{
+		Use:   "forget NAME",
+		Short: "remove the record of a job that no node has any more",
+		Long: `Forget removes the history, counts, spec and pause of a job that no node has any more. If the job is deployed again
+later, it is a new job, whose ticks count from then on.
+
+Exit codes besides those of "joblock help":
+  1   there is no such job, or the name that was typed is another one
+  75  a node that is up has the job, or the job is being executed: nothing was removed`,
+		Example: `  joblock cron forget old-rollup
+  joblock cron forget old-rollup --yes   # in scripts`,
+		Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
+				j, err := cron.CronJob(ctx, cron.scope, name)
+				if err != nil {
+					return err
+				}
+				if len(j.Nodes) > 0 {
+					return &exitError{exitBusy, fmt.Errorf("the job %q is on %s; remove it there first", name, quoted(j.Nodes))}
+				}
+				if err := ask.confirm(cmd, name, "This removes the job %q of scope %q: the spec %q, %s on record, and the counts (%s).",
+					name, cron.scope, j.Spec, plural(len(j.Runs()), "run"), countsText(j.Counts)); err != nil {
+					return err
+				}
+				ctx, cancel := c.bounded(ctx)
+				defer cancel()
+				done, err := cron.CronForget(ctx, cron.scope, name, who.actor())
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "forgot %q of scope %q", name, cron.scope)
+			})
+		},
+	}
+	who.flags(cmd)
+	ask.flags(cmd)
+	return cmd
+}
+
+func newCronBackfill(c *cronServer) *cobra.Command {
+	var who actorFlags
+	var from, to string
+	var stop bool
+	var ask confirmation
+	cmd := &cobra.Command{
+		Use:   "backfill NAME --from TIME --to TIME | --stop",
+		Short: "run the ticks of a range of the past",
+		Long: `Backfill makes the nodes run each tick of a range of the past once, one after the other, the oldest first, whether the
+tick was run before or not: at most 10,000 ticks. Ticks that are due go first. A job has one backfill at a time. "cron
+get" shows how far it has come.
+
+A time is like 2026-11-22, 2026-11-22T14:00 or 2026-11-22T14:00:00Z. A time without a zone is in the zone of the job's
+spec. A day as --to is in the range.
+
+Exit codes besides those of "joblock help":
+  1   there is no such job, or the name that was typed is another one
+  75  the job has a backfill that has not ended`,
+		Example: `  joblock cron backfill rollup --from 2026-11-20 --to 2026-11-22
+  joblock cron backfill rollup --stop`,
+		Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if stop == (from != "" || to != "") || (from == "") != (to == "") {
+				return usage("backfill needs --from and --to, or --stop")
+			}
+			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
+				if stop {
+					ctx, cancel := c.bounded(ctx)
+					defer cancel()
+					done, err := cron.CronStopBackfill(ctx, cron.scope, name, who.actor())
+					if err != nil {
+						return err
+					}
+					return acted(cmd, done, "the backfill of %q ends before its next tick", name)
+				}
+				j, err := cron.CronJob(ctx, cron.scope, name)
+				if err != nil {
+					return err
+				}
+				zone, err := time.LoadLocation(j.Zone)
+				if err != nil {
+					return fmt.Errorf("the zone of the spec %q is not known here: %w", j.Spec, err)
+				}
+				begin, err := parseTime("--from", from, zone, false)
+				if err != nil {
+					return err
+				}
+				end, err := parseTime("--to", to, zone, true)
+				if err != nil {
+					return err
+				}
+				n, err := cron.CronCount(ctx, cron.scope, name, begin, end)
+				if err != nil {
+					return err
+				}
+				if err := ask.confirm(cmd, name, "This runs the job %q of scope %q for %s of %q, from %s to %s, one after the other.",
+					name, cron.scope, plural(n, "tick"), j.Spec, begin.Format(time.RFC3339), end.Format(time.RFC3339)); err != nil {
+					return err
+				}
+				ctx, cancel := c.bounded(ctx)
+				defer cancel()
+				n, done, err := cron.CronBackfill(ctx, cron.scope, name, begin, end, who.actor())
+				if err != nil {
+					if errors.Is(err, scheduler.ErrBackfilling) {
+						err = &exitError{exitBusy, err}
+					}
+					return err
+				}
+				return acted(cmd, done, "%s of %q will run; \"joblock cron get\" shows how far the backfill has come", plural(n, "tick"), name)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&from, "from", "", "`TIME` at which the range begins")
+	f.StringVar(&to, "to", "", "`TIME` at which the range ends; in the past")
+	who.flags(cmd)
+	f.BoolVar(&stop, "stop", false, "end the job's backfill before its next tick")
+	ask.flags(cmd)
+	return cmd
+}
+
+// namesOrAll checks that a command has names, or the flag --all.
+func namesOrAll(everything *bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *everything && len(args) > 0:
+			return usage("--all and the name %q exclude each other", args[0])
+		case !*everything && len(args) == 0:
+			return usage("NAME is missing; see \"%s --help\"", cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// eachName calls f with each name, also after an error. The result is all errors; its exit code is that of the first.
+func eachName(names []string, f func(name string) error) error {
+	var errs []error
+	for _, name := range names {
+		if err := f(name); err != nil {
+			errs = append(errs, err)
+			if errors.Is(err, joblock.ErrUnavailable) {
+				break // the next name would wait for the same server
+			}
+		}
+	}
+	if len(errs) < 2 {
+		return errors.Join(errs...)
+	}
+	return &exitError{codeOf(errs[0]), errors.Join(errs...)}
+}

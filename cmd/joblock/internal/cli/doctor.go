@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func newDoctor(s *server) *cobra.Command {
+	var o output
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "say what is wrong, what it means, and what to do",
+		Long: `Doctor looks for what endangers locks, jobs and cron jobs: at the servers of the locks (eviction, persistence, rights,
+clocks, versions), at the keepers, at the databases of asynq, and at the nodes and jobs of all schedulers.
+
+A finding is one of:
+  fault    breaks locks, jobs or cron jobs in everyday use
+  warning  weakens a promise in rare events, or delays something
+  note     good to know; also what doctor was not allowed to look at
+
+Doctor takes one lock at a key of its own, and changes nothing else. It needs no more rights than a program that uses
+locks. Without findings nothing is printed to the standard output.
+
+Exit codes besides those of "joblock help":
+  1  there is a fault; with --strict: or a warning`,
+		Example: `  joblock doctor
+  joblock doctor --strict -o json   # for monitoring
+  joblock doctor --asynq redis://queues:6379/1 --asynq redis://queues:6379/2`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.withDesk(cmd, &o, func(ctx context.Context, d *desk, p *printer) error {
+				keeper, err := d.Keeper(ctx)
+				if err != nil && !denied(err) {
+					return err
+				}
+				if p.format == "table" {
+					d.introduce(ctx, p, s, keeper, err)
+				}
+				findings, err := d.Doctor(ctx)
+				if perr := printFindings(p, findings); err == nil {
+					err = perr
+				}
+				if err != nil {
+					return err
+				}
+				return verdict(findings, strict)
+			})
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also if there is a warning")
+	return cmd
+}
+
+// The method introduce tells people what doctor looks at.
+func (d *desk) introduce(ctx context.Context, p *printer, s *server, k ops.Keeper, unread error) {
+	p.say("locks   prefix %q", s.prefix)
+	if _, databases, err := s.databases(os.Getenv); err == nil {
+		var names []string
+		for _, a := range databases {
+			names = append(names, a.name())
+		}
+		p.say("asynq   %s", joined(names))
+	}
+	p.say("keeper  %s", keeperText(k, unread))
+	if scopes, err := d.CronScopes(ctx); err == nil && len(scopes) > 0 {
+		p.say("cron    scopes %s", quoted(scopes))
+	} else if err == nil {
+		p.say("cron    no scheduler has run in the last year")
+	}
+	p.say("")
+}
+
+// keeperText says who keeps the locks of jobs.
+func keeperText(k ops.Keeper, unread error) string {
+	if unread != nil {
+		return "could not be read: " + told(unread)
+	}
+	var works []string
+	for _, place := range k.Places {
+		if !place.Works {
+			continue
+		}
+		text := fmt.Sprintf("%s has worked for %s", place.Holder, span(k.Now.Sub(place.Since.Time)))
+		if place.DryRun {
+			text += ", and changes nothing (DryRun)"
+		}
+		works = append(works, text)
+	}
+	if len(works) == 0 {
+		return "none works"
+	}
+	return fmt.Sprintf("%s; %d stand by", strings.Join(works, "; "), k.StandBy)
+}
+
+// printFindings prints findings: in sentences, unless the user has asked for another format.
+func printFindings(p *printer, findings []ops.Finding) error {
+	role := func(f ops.Finding) role { return severityRole(f.Severity) }
+	if p.format != "table" {
+		return printAll(p, []column[ops.Finding]{
+			{head: "SUBJECT", text: func(f ops.Finding) string { return f.Subject }},
+			{head: "SEVERITY", text: func(f ops.Finding) string { return string(f.Severity) }, role: role},
+			{head: "NODE", text: func(f ops.Finding) string { return f.Node }},
+			{head: "FOUND", text: func(f ops.Finding) string { return f.Found }},
+			{head: "MEANS", text: func(f ops.Finding) string { return f.Means }},
+			{head: "FIX", text: func(f ops.Finding) string { return f.Fix }},
+		}, all(findings))
+	}
+	width := p.width
+	if width == 0 {
+		width = 100
+	}
+	for i, f := range findings {
+		if i > 0 {
+			p.out.WriteByte('\n')
+		}
+		where := safe(f.Subject)
+		if f.Node != "" {
+			where += " at " + safe(f.Node)
+		}
+		fmt.Fprintf(p.out, "%s: %s\n", p.paint(string(f.Severity), role(f)), where)
+		for _, line := range []struct{ head, text string }{{"found", f.Found}, {"means", f.Means}, {"fix", f.Fix}} {
+			const indent = 9
+			text := wrap(strings.ReplaceAll(visible(line.text), "\n", "; "), max(width-indent, 20))
+			fmt.Fprintf(p.out, "  %-7s%s\n", line.head, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent)))
+		}
+	}
+	return p.out.Flush()
+}
+
+func severityRole(s ops.Severity) role {
+	switch s {
+	case ops.Fault:
+		return bad
+	case ops.Warning:
+		return warning
+	}
+	return plain
+}
+
+// verdict returns an error if there is a fault, or with strict a warning.
+func verdict(findings []ops.Finding, strict bool) error {
+	n := make(map[ops.Severity]int)
+	for _, f := range findings {
+		n[f.Severity]++
+	}
+	if n[ops.Fault] == 0 && (!strict || n[ops.Warning] == 0) {
+		return nil
+	}
+	var counts []string
+	for _, s := range []ops.Severity{ops.Fault, ops.Warning, ops.Note} {
+		if n[s] > 0 {
+			counts = append(counts, plural(n[s], string(s)))
+		}
+	}
+	return &exitError{exitNo, errors.New("found " + joined(counts))}
+}

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+// parseJob reads an argument QUEUE/ID.
+func parseJob(text string) (queue, id string, err error) {
+	queue, id, ok := envelope.ParseJob(text)
+	if !ok {
+		return "", "", usage("the job is %q, must be QUEUE/ID, as \"joblock jobs ls\" shows it", text)
+	}
+	return queue, id, nil
+}
+
+// jobCodes are the exit codes of the commands that change a task.
+const jobCodes = `Exit codes besides those of "joblock help":
+  1   there is no such task, or something else was typed than asked for: nothing was changed
+  75  the task is in another state: nothing was changed`
+
+func newJobsRun(s *server) *cobra.Command {
+	var who actorFlags
+	cmd := &cobra.Command{
+		Use:   "run QUEUE/ID",
+		Short: "run a task again, or now: one that is archived, scheduled, or waits for a retry",
+		Long: `Run makes asynq run a task now that is archived, scheduled, or waits for a retry. A job that has halted its sequence
+goes on under its lock: if it succeeds, the next one in line starts. A task that waits for its turn goes back to wait.
+
+` + jobCodes,
+		Example: `  joblock jobs run webhooks/acme-1 --reason "the customer's server is up again"`,
+		Args:    exactly("QUEUE/ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			queue, id, err := parseJob(args[0])
+			if err != nil {
+				return err
+			}
+			return s.acting(cmd, func(ctx context.Context, d *desk) error {
+				done, err := d.RunTask(ctx, who.actor(), queue, id)
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "asynq runs the task %s now", args[0])
+			})
+		},
+	}
+	who.flags(cmd)
+	return cmd
+}
+
+func newJobsCancel(s *server) *cobra.Command {
+	var who actorFlags
+	var ask confirmation
+	cmd := &cobra.Command{
+		Use:   "cancel QUEUE/ID",
+		Short: "end the context of the handler that runs a task",
+		Long: `Cancel ends the context of the handler that runs a task, wherever it runs. The attempt then ends as after a timeout: the
+task is tried again, or has failed. A handler that does not heed its context goes on.
+
+` + jobCodes,
+		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"`,
+		Args:    exactly("QUEUE/ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			queue, id, err := parseJob(args[0])
+			if err != nil {
+				return err
+			}
+			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (string, error) {
+				_, task, err := d.Job(ctx, args[0])
+				if err != nil {
+					return "", err
+				}
+				return fmt.Sprintf("This ends the attempt that runs the task %s: %s.", args[0], taskText(task)), nil
+			}, func(ctx context.Context, d *desk) error {
+				done, err := d.CancelTask(ctx, who.actor(), queue, id)
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "the handler of %s was told to end", args[0])
+			})
+		},
+	}
+	who.flags(cmd)
+	ask.flags(cmd)
+	return cmd
+}
+
+func newJobsDrop(s *server) *cobra.Command {
+	var who actorFlags
+	var ask confirmation
+	cmd := &cobra.Command{
+		Use:   "drop QUEUE/ID",
+		Short: "delete a task that does not run; its lock or its place goes to the next",
+		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the
+next one, within a minute or so.
+
+` + jobCodes,
+		Example: `  joblock jobs drop webhooks/acme-7 --reason "sent by hand"`,
+		Args:    exactly("QUEUE/ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			queue, id, err := parseJob(args[0])
+			if err != nil {
+				return err
+			}
+			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (string, error) {
+				locks, task, err := d.Job(ctx, args[0])
+				if err != nil {
+					return "", err
+				}
+				text := fmt.Sprintf("This deletes the task %s for ever: %s.", args[0], taskText(task))
+				if keys := keysOfJob(locks); len(keys) > 0 {
+					text += fmt.Sprintf(" Within a minute or so the keeper gives %s to the next one.", quoted(keys))
+				}
+				return text, nil
+			}, func(ctx context.Context, d *desk) error {
+				done, err := d.DeleteTask(ctx, who.actor(), queue, id)
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "deleted the task %s", args[0])
+			})
+		},
+	}
+	who.flags(cmd)
+	ask.flags(cmd)
+	return cmd
+}
+
+func newJobsSkip(s *server) *cobra.Command {
+	var who actorFlags
+	var ask confirmation
+	cmd := &cobra.Command{
+		Use:   "skip KEY",
+		Short: "move a sequence on past the job that has failed and halts it",
+		Long: `Skip moves the sequence of KEY on past the job that has failed for good and keeps the key: the next job in line gets
+the key and starts. The task of the job that has failed stays in asynq's archive. Skip refuses to pass over a job that
+has not failed.
+
+` + jobCodes,
+		Example: `  joblock jobs skip webhooks:acme --reason "event 17 is void"`,
+		Args:    exactly("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var seen ops.Lock
+			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (text string, err error) {
+				if seen, err = d.Lock(ctx, args[0]); err != nil {
+					return "", err
+				}
+				if seen.Job == "" || !seen.Locked() {
+					return "", &exitError{exitNo, fmt.Errorf("no job has the key %s", args[0])}
+				}
+				return skipText(seen), nil
+			}, func(ctx context.Context, d *desk) error {
+				done, err := d.SkipJob(ctx, who.actor(), args[0], seen.Fence)
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "the sequence of %s has moved on past %s", args[0], seen.Job)
+			})
+		},
+	}
+	who.flags(cmd)
+	ask.flags(cmd)
+	return cmd
+}
+
+// skipText says what "jobs skip" does to the sequence of a key.
+func skipText(l ops.Lock) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "This moves the sequence of %s on past the job %s", l.Key, l.Job)
+	if l.Task != nil {
+		fmt.Fprintf(&b, " (%s)", taskText(*l.Task))
+	}
+	if len(l.Line) == 0 {
+		return b.String() + ". Nobody waits."
+	}
+	fmt.Fprintf(&b, ". Next is %s; %d in line.", waiterText(l.Line[0]), l.Waiters)
+	return b.String()
+}
+
+// The method acting calls f with a desk. The context of f ends after --timeout.
+func (s *server) acting(cmd *cobra.Command, f func(context.Context, *desk) error) error {
+	return s.with(func(d *desk) error {
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), s.timeout, errSilent)
+		defer cancel()
+		return f(ctx, d)
+	})
+}
+
+// The method confirming calls look, which says what is about to happen, asks the user, and then calls act. The time
+// that the user takes does not count for --timeout.
+func (s *server) confirming(cmd *cobra.Command, ask *confirmation, want string,
+	look func(context.Context, *desk) (string, error), act func(context.Context, *desk) error) error {
+	return s.with(func(d *desk) error {
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), s.timeout, errSilent)
+		text, err := look(ctx, d)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if err := ask.confirm(cmd, want, "%s", text); err != nil {
+			return err
+		}
+		ctx, cancel = context.WithTimeoutCause(cmd.Context(), s.timeout, errSilent)
+		defer cancel()
+		return act(ctx, d)
+	})
+}
+
+// keysOfJob returns the keys of the locks and places of a job.
+func keysOfJob(locks []ops.Job) (keys []string) {
+	for _, j := range locks {
+		keys = append(keys, j.Key)
+	}
+	return keys
+}
