@@ -39,12 +39,30 @@
 //	POST /v1/resume                      lock     takes the lock of a token
 //	POST /v1/hold                        lock     a stream that holds a lock as long as the client reads
 //	POST /v1/enqueue                     enqueue  takes a lock and enqueues an asynq task that carries the lock
+//	GET  /v1/lock                        read     one key, with its line, its permits and its job
+//	GET  /v1/explain                     read     what happens to a key, and what frees it
+//	GET  /v1/line                        read     who waits for a key, in order
+//	GET  /v1/permits                     read     who has the permits of a limit, or the slots of a sequence
+//	GET  /v1/locks                       read     the locks that somebody has, by pages
+//	POST /v1/status                read     up to 1,000 keys at once
+//	POST /v1/force-release               operate  frees a key, whoever has it; see Operators
+//	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
+//	GET  /v1/cron                        read     the cron jobs of a scope; /v1/cron/{name} is one, /next its next ticks
+//	GET  /v1/cron-nodes                  read     the nodes of a scope that are up
+//	GET  /v1/cron-preview                read     the ticks of a spec, without a cron job
+//	POST /v1/cron/{name}/pause           cron     pauses a cron job; also …/resume, …/trigger, …/forget
+//	POST /v1/cron-pause                  cron     pauses all cron jobs of a scope
+//	POST /v1/cron-resume                 cron     ends that pause
+//	GET  /v1/keeper                      read     what the keepers tell of themselves
+//	GET  /v1/doctor                      read     what endangers locks, jobs and cron jobs
+//	GET  /v1/audit                       admin    what operators have done
 //	GET  /v1/me                          any      the rights of the caller
 //	GET  /healthz                        none     200 while the process serves; asks no store
 //	GET  /readyz                         none     200 if the store answers and the server is not closing
 //	GET  /openapi.json                   none     the description of all routes, OpenAPI 3.1
 //
-// Acquire, renew, release, park, resume and hold exist as /v1/locks/{key}/acquire and so on, too. In a path, encode the
+// Acquire, renew, release, park, resume, hold, force-release, explain, line and permits exist as /v1/locks/{key}/acquire
+// and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the
 // key: '/' is %2F and '%' is %25. Some proxies decode or clean paths: behind these, and for the key "/", put the key into
 // the body.
 //
@@ -77,14 +95,18 @@
 //	409     TASK_EXISTS                  enqueue: a task with this ID exists
 //	410     LOCK_LOST                    the lease had ended
 //	410     LOCK_ALREADY_RELEASED        the lock was released
+//	404     CRON_NOT_FOUND               no node has seen a cron job of this name
+//	412     LOCK_OWNERSHIP_MISMATCH      force-release: the key has another holding than If-Match says
 //	413     BODY_TOO_LARGE               the body has more than 65,536 bytes
 //	415     UNSUPPORTED_MEDIA_TYPE       the body is not application/json
 //	422     IDEMPOTENCY_MISMATCH         the Idempotency-Key came before, with other parameters
+//	428     PRECONDITION_REQUIRED        force-release without If-Match
 //	429     RATE_LIMITED                 the caller sends too much; with Retry-After
 //	429     TOO_MANY_WAITS               the caller, or the server, waits for too many locks
 //	500     INTERNAL                     a fault of the server, which is in its log
 //	503     LOCK_UNAVAILABLE             the store did not answer; it is unknown whether the call took effect
 //	503     LOCK_CLOSED                  the server is closing; another replica serves
+//	503     ACTION_NOT_RECORDED          the audit did not answer, and the action was not begun
 //	503     AUTH_UNAVAILABLE             the rights of the caller could not be looked up
 //
 // A lock that is held is 409 and not 429: a client that backs off because of a rate must not confuse the two. Middlewares
@@ -112,6 +134,17 @@
 //
 // Enqueue with an Idempotency-Key and without task_id derives the ID of the task. A repeated request returns the task
 // of the first one as long as that task exists.
+//
+// # Operators
+//
+// The routes for people show what package joblock's Status, asynq and the scheduler know. Nothing changes by GET. No
+// answer has an owner token: the field owner is a digest. A caller with prefixes sees only keys that begin with one of
+// them, and names one of them to list keys.
+//
+// Every action has a reason, is recorded before it begins, and is refused if it cannot be recorded: see Config.Redis. A
+// forced release names the holding that the caller has seen, by If-Match with the ETag of the lock or with its fence in
+// quotes. If the key has another holding by now, nothing changes. A live holder is not stopped by a forced release, and
+// finds out at its next renewal. Until then the fences protect the resource.
 //
 // # Streams
 //

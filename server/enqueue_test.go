@@ -40,7 +40,7 @@ func newShop(t *testing.T, addr string, change ...func(*Config)) *shop {
 		var err error
 		jobs, err = handoff.NewClient(cfg.Locks, asynq.NewClientFromRedisClient(s.rdb), s.inspector, &handoff.Config{Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "NewClient", err)
-		cfg.Jobs = jobs
+		cfg.Jobs, cfg.Databases = jobs, []Database{{Name: "main", Inspector: s.inspector}}
 	}}, change...)...)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", jobs.Close(context.Background())) })
 	return s

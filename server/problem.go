@@ -17,21 +17,24 @@ import (
 
 // The codes of problems that are not those of package joblock.
 const (
-	codeRequest     = "REQUEST_INVALID"
-	codeAuth        = "AUTH_REQUIRED"
-	codeAuthDown    = "AUTH_UNAVAILABLE"
-	codeForbidden   = "FORBIDDEN"
-	codeNoRoute     = "NOT_FOUND"
-	codeMethod      = "METHOD_NOT_ALLOWED"
-	codeAccept      = "NOT_ACCEPTABLE"
-	codeSlow        = "REQUEST_TIMEOUT"
-	codeTaskExists  = "TASK_EXISTS"
-	codeTooLarge    = "BODY_TOO_LARGE"
-	codeMediaType   = "UNSUPPORTED_MEDIA_TYPE"
-	codeIdempotency = "IDEMPOTENCY_MISMATCH"
-	codeRate        = "RATE_LIMITED"
-	codeWaits       = "TOO_MANY_WAITS"
-	codeInternal    = "INTERNAL"
+	codeRequest      = "REQUEST_INVALID"
+	codeAuth         = "AUTH_REQUIRED"
+	codeAuthDown     = "AUTH_UNAVAILABLE"
+	codeForbidden    = "FORBIDDEN"
+	codeNoRoute      = "NOT_FOUND"
+	codeMethod       = "METHOD_NOT_ALLOWED"
+	codeAccept       = "NOT_ACCEPTABLE"
+	codeSlow         = "REQUEST_TIMEOUT"
+	codeTaskExists   = "TASK_EXISTS"
+	codeTooLarge     = "BODY_TOO_LARGE"
+	codeMediaType    = "UNSUPPORTED_MEDIA_TYPE"
+	codeIdempotency  = "IDEMPOTENCY_MISMATCH"
+	codeRate         = "RATE_LIMITED"
+	codeWaits        = "TOO_MANY_WAITS"
+	codeInternal     = "INTERNAL"
+	codePrecondition = "PRECONDITION_REQUIRED"
+	codeNoCron       = "CRON_NOT_FOUND"
+	codeNotRecorded  = "ACTION_NOT_RECORDED"
 )
 
 // The codes of package joblock that the server uses itself.
@@ -68,21 +71,24 @@ func problemf(status int, code, format string, args ...any) *problem {
 
 // titles has the sentence for each code.
 var titles = map[string]string{
-	codeRequest:     "The request cannot be read",
-	codeAuth:        "The caller is not known",
-	codeAuthDown:    "The rights of the caller cannot be looked up at the moment",
-	codeForbidden:   "The caller may not do this",
-	codeNoRoute:     "There is nothing at this path",
-	codeMethod:      "The path has no such method",
-	codeAccept:      "The answer has none of the accepted types",
-	codeSlow:        "The body came too slowly",
-	codeTaskExists:  "A task with this ID exists",
-	codeTooLarge:    "The body is too large",
-	codeMediaType:   "The body is not JSON",
-	codeIdempotency: "The Idempotency-Key came before, with other parameters",
-	codeRate:        "The caller sends too many requests",
-	codeWaits:       "Too many requests wait for locks",
-	codeInternal:    "The server has a fault",
+	codeRequest:      "The request cannot be read",
+	codeAuth:         "The caller is not known",
+	codeAuthDown:     "The rights of the caller cannot be looked up at the moment",
+	codeForbidden:    "The caller may not do this",
+	codeNoRoute:      "There is nothing at this path",
+	codeMethod:       "The path has no such method",
+	codeAccept:       "The answer has none of the accepted types",
+	codeSlow:         "The body came too slowly",
+	codeTaskExists:   "A task with this ID exists",
+	codeTooLarge:     "The body is too large",
+	codeMediaType:    "The body is not JSON",
+	codeIdempotency:  "The Idempotency-Key came before, with other parameters",
+	codeRate:         "The caller sends too many requests",
+	codeWaits:        "Too many requests wait for locks",
+	codeInternal:     "The server has a fault",
+	codeNoCron:       "There is no such cron job",
+	codePrecondition: "The request must name the holding that it means",
+	codeNotRecorded:  "The action cannot be recorded, and was not begun",
 }
 
 // answers has the status and the title for each sentinel of package joblock.
@@ -121,6 +127,11 @@ func (c *call) problemOf(err error) *problem {
 		return p
 	case errors.Is(err, ops.ErrOtherBody):
 		return problemf(http.StatusUnprocessableEntity, codeIdempotency, "the first request with this Idempotency-Key has the lock, but had other parameters")
+	case errors.Is(err, ops.ErrNotRecorded):
+		c.detail = err
+		p := problemf(http.StatusServiceUnavailable, codeNotRecorded, "nothing was changed")
+		p.Retryable, p.retryAfter = true, time.Second
+		return p
 	case errors.Is(err, asynq.ErrTaskIDConflict), errors.Is(err, asynq.ErrDuplicateTask):
 		return problemf(http.StatusConflict, codeTaskExists, "nothing was enqueued")
 	case errors.As(err, &e):

@@ -37,6 +37,7 @@ func (s *Server) routes() []route {
 			{http.MethodGet, "/openapi.json", 0, s.openAPI},
 		},
 	)
+	all = append(all, s.deskRoutes()...)
 	if s.cfg.Jobs != nil {
 		all = append(all, route{http.MethodPost, "/v1/enqueue", ScopeEnqueue, s.enqueue})
 	}

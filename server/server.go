@@ -10,10 +10,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // Config configures a Server. Locks and Authorize are required. The zero value of each other field means its default.
@@ -45,15 +50,36 @@ type Config struct {
 	// BodyTimeout is how long a client may take to send its body, from 100 ms to an hour. Default 10 s.
 	BodyTimeout time.Duration
 
+	// Store, unless nil, is the store of Locks. The doctor looks at its servers.
+	Store *redisstore.Store
+
+	// Databases are the databases of asynq whose tasks have locks. Without Databases the state of jobs is not known.
+	Databases []Database
+
+	// Scopes are the scopes of cron jobs that callers may see and steer: scheduler.Config.Scope. Default none.
+	Scopes []string
+
+	// Redis, unless nil, records the actions of operators, in a stream at Prefix. Without Redis every action is refused.
+	// The default of Prefix is redisstore.DefaultPrefix.
+	Redis  redis.UniversalClient
+	Prefix string
+
 	// Logger gets a line for each request, and the faults behind a 500 and a 503. No line has a token. Default
 	// slog.Default().
 	Logger *slog.Logger
+}
+
+// Database is a database of asynq.
+type Database struct {
+	Name      string // for people
+	Inspector *asynq.Inspector
 }
 
 // Server is an http.Handler for locks; see the package comment. Make a Server with New, and Close it before its Locker.
 type Server struct {
 	cfg    Config
 	in     door.Locker
+	desk   *ops.Desk
 	mux    *http.ServeMux
 	quotas *quotas
 
@@ -67,7 +93,8 @@ type Server struct {
 // New returns a Server. New sends nothing to the store. The error names the field that is missing or out of bounds, and
 // matches joblock.ErrInvalid.
 func New(cfg Config) (*Server, error) {
-	if err := door.Of(cfg.Locks).Check("new"); err != nil {
+	err := door.Of(cfg.Locks).Check("new")
+	if err != nil {
 		return nil, fmt.Errorf("server: Config.Locks: %w", err)
 	}
 	if cfg.Authorize == nil {
@@ -106,9 +133,33 @@ func New(cfg Config) (*Server, error) {
 		return nil, invalid("Config.Rate is %v, must be from 0 to 1000000", cfg.Rate)
 	}
 	s := &Server{cfg: cfg, in: door.Of(cfg.Locks), quotas: newQuotas(cfg)}
+	if s.desk, err = ops.New(cfg.desk()); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.mux = s.newMux()
 	return s, nil
+}
+
+// auditTimeout bounds a call that records an action.
+const auditTimeout = 3 * time.Second
+
+func (cfg *Config) desk() ops.Config {
+	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.Scopes}
+	if cfg.Store != nil {
+		d.Check = cfg.Store.Check
+	}
+	for _, db := range cfg.Databases {
+		of := ops.Database{Name: db.Name}
+		if db.Inspector != nil {
+			of.Asynq = db.Inspector
+		}
+		d.Databases = append(d.Databases, of)
+	}
+	if cfg.Redis != nil {
+		d.Audit = ops.NewAudit(cfg.Redis, cmp.Or(cfg.Prefix, redisstore.DefaultPrefix), auditTimeout)
+	}
+	return d
 }
 
 func invalid(format string, args ...any) error {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -126,6 +127,24 @@ func TestCloseEndsWaits(t *testing.T) {
 		a.post("/v1/release", object{"token": token}).ok()
 		time.Sleep(time.Second)
 		if st := a.wantState(key, joblock.StateFree); st.Waiters != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// A lock that was granted to a client that is gone is released, and does not last for its TTL.
+func TestGrantToAClientThatIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store())
+		a.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: time.Second}, faultstore.Acquire)
+		ctx, hangUp := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer hangUp()
+		if _, err := a.try(ctx, http.MethodPost, "/v1/acquire", object{"key": key, "ttl_ms": 60_000}); err == nil {
+			t.Error("an answer came")
+		}
+		a.wantState(key, joblock.StateHeld)
+		time.Sleep(time.Second)
+		if st := a.wantState(key, joblock.StateFree); st.Reason != "the client is gone" {
 			t.Errorf("%+v", st)
 		}
 	})

@@ -1,0 +1,530 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// deskRoutes are the routes for people and for their tools. They only pass on what a Desk has.
+func (s *Server) deskRoutes() []route {
+	get := func(path string, scope Scope, do func(*call) (*answer, error)) route {
+		return route{http.MethodGet, path, scope, do}
+	}
+	return []route{
+		get("/v1/lock", ScopeRead, s.lock),
+		get("/v1/locks/{key}", ScopeRead, s.lock),
+		get("/v1/explain", ScopeRead, s.explain),
+		get("/v1/locks/{key}/explain", ScopeRead, s.explain),
+		get("/v1/line", ScopeRead, s.line),
+		get("/v1/locks/{key}/line", ScopeRead, s.line),
+		get("/v1/permits", ScopeRead, s.permits),
+		get("/v1/locks/{key}/permits", ScopeRead, s.permits),
+		get("/v1/locks", ScopeRead, s.list),
+		{http.MethodPost, "/v1/status", ScopeRead, s.statuses},
+		{http.MethodPost, "/v1/force-release", ScopeOperate, s.force},
+		{http.MethodPost, "/v1/locks/{key}/force-release", ScopeOperate, s.force},
+		get("/v1/jobs", ScopeRead, s.jobs),
+		get("/v1/jobs/{queue}/{id}", ScopeRead, s.job),
+		get("/v1/cron", ScopeRead, s.cronJobs),
+		get("/v1/cron/{name}", ScopeRead, s.cronJob),
+		get("/v1/cron/{name}/next", ScopeRead, s.cronNext),
+		get("/v1/cron-nodes", ScopeRead, s.cronNodes),
+		get("/v1/cron-preview", ScopeRead, s.cronPreview),
+		{http.MethodPost, "/v1/cron/{name}/pause", ScopeCron, s.cronAction((*ops.Desk).CronPause)},
+		{http.MethodPost, "/v1/cron/{name}/resume", ScopeCron, s.cronAction((*ops.Desk).CronResume)},
+		{http.MethodPost, "/v1/cron/{name}/trigger", ScopeCron, s.cronAction(trigger)},
+		{http.MethodPost, "/v1/cron/{name}/forget", ScopeCron, s.cronAction((*ops.Desk).CronForget)},
+		{http.MethodPost, "/v1/cron-pause", ScopeCron, s.cronAction((*ops.Desk).CronPause)},
+		{http.MethodPost, "/v1/cron-resume", ScopeCron, s.cronAction((*ops.Desk).CronResume)},
+		get("/v1/keeper", ScopeRead, s.keeper),
+		get("/v1/doctor", ScopeRead, s.doctor),
+		get("/v1/audit", ScopeAdmin, s.audit),
+	}
+}
+
+// A list is the answer of a route with many items. Next continues a list of locks. More says that a list was cut off.
+type list[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty"`
+	More  bool   `json:"more,omitempty"`
+}
+
+// query has the parameters of a GET. The method err returns the first problem.
+type query struct {
+	c      *call
+	values map[string][]string
+	known  []string
+	bad    *problem
+}
+
+// query returns the parameters of the call. Only the names in known may come, each once.
+func (c *call) query(known ...string) *query {
+	q := &query{c: c, values: c.r.URL.Query(), known: known}
+	for name, values := range q.values {
+		if !slices.Contains(known, name) {
+			q.fail(codeRequest, "the parameter %s is unknown; the parameters are %s", shown(name), strings.Join(known, ", "))
+		} else if len(values) > 1 {
+			q.fail(codeRequest, "the parameter %s comes twice", name)
+		}
+	}
+	return q
+}
+
+func (q *query) fail(code, format string, args ...any) {
+	if q.bad == nil {
+		q.bad = problemf(http.StatusBadRequest, code, format, args...)
+	}
+}
+
+func (q *query) err() error {
+	if q.bad == nil {
+		return nil
+	}
+	return q.bad
+}
+
+func (q *query) text(name string) string {
+	if values := q.values[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+func (q *query) number(name string, absent, least, most int) int {
+	text := q.text(name)
+	if text == "" {
+		return absent
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		q.fail(codeInvalid, "%s is %s, must be from %d to %d", name, shown(text), least, most)
+	}
+	return n
+}
+
+func (q *query) flag(name string) bool {
+	switch text := q.text(name); text {
+	case "", "0", "false":
+		return false
+	case "1", "true":
+		return true
+	default:
+		q.fail(codeInvalid, "%s is %s, must be 0 or 1", name, shown(text))
+		return false
+	}
+}
+
+// keyed returns the key of a GET, which is in the path or in the query.
+func (q *query) keyed() (string, error) {
+	if err := q.err(); err != nil {
+		return "", err
+	}
+	return q.c.keyFrom(q.text("key"))
+}
+
+// lock shows one key. The ETag changes when the key has another fence, state or number of waiters: what only counts
+// down changes no ETag.
+func (s *Server) lock(c *call) (*answer, error) {
+	key, err := c.query("key").keyed()
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.desk.Lock(c.r.Context(), key)
+	if err != nil {
+		return nil, err
+	}
+	tag := entityTag(l)
+	a := &answer{status: http.StatusOK, header: map[string]string{"ETag": tag}, body: l}
+	for _, given := range strings.Split(c.r.Header.Get("If-None-Match"), ",") {
+		if given = strings.TrimSpace(given); given == tag || given == "W/"+tag || given == "*" && l.Fence != 0 {
+			c.w.Header().Set("ETag", tag)
+			c.w.Header().Set("Cache-Control", "no-store")
+			c.w.WriteHeader(http.StatusNotModified)
+			return nil, nil
+		}
+	}
+	return a, nil
+}
+
+func entityTag(l ops.Lock) string { return fmt.Sprintf(`"%d-%s-%d"`, l.Fence, l.State, l.Waiters) }
+
+func (s *Server) explain(c *call) (*answer, error) {
+	key, err := c.query("key").keyed()
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.desk.Explain(c.r.Context(), key)
+	if err != nil {
+		return nil, err
+	}
+	return ok(e), nil
+}
+
+func (s *Server) line(c *call) (*answer, error) {
+	q := c.query("key", "limit")
+	most := q.number("limit", 100, 1, 1000)
+	key, err := q.keyed()
+	if err != nil {
+		return nil, err
+	}
+	return cut(s.desk.Waiters(c.r.Context(), key), most, nil)
+}
+
+func (s *Server) permits(c *call) (*answer, error) {
+	q := c.query("key", "n")
+	n := q.number("n", 0, 0, driver.MaxSlots)
+	key, err := q.keyed()
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.desk.Permits(c.r.Context(), key, n)
+	if err != nil {
+		return nil, err
+	}
+	return ok(p), nil
+}
+
+// cut returns the first items of a walk, at most so many. Items that the function keep refuses are left out.
+func cut[T any](walk iter.Seq2[T, error], most int, keep func(T) bool) (*answer, error) {
+	l := list[T]{Items: []T{}}
+	for item, err := range walk {
+		if err != nil {
+			return nil, err
+		}
+		if keep != nil && !keep(item) {
+			continue
+		}
+		if len(l.Items) == most {
+			l.More = true
+			break
+		}
+		l.Items = append(l.Items, item)
+	}
+	return ok(l), nil
+}
+
+// list shows the locks whose keys begin with a prefix. A caller with prefixes of its own names one of them.
+func (s *Server) list(c *call) (*answer, error) {
+	q := c.query("prefix", "state", "older_ms", "waiters", "ended", "own", "cursor", "limit")
+	ask := ops.LocksQuery{
+		Prefix: q.text("prefix"), OlderThan: time.Duration(q.number("older_ms", 0, 0, int(driver.MaxPeriod.Milliseconds()))) * time.Millisecond,
+		Waiters: q.number("waiters", 0, 0, 1_000_000), Ended: q.flag("ended"), Own: q.flag("own"),
+	}
+	most := q.number("limit", 100, 1, 1000)
+	for name := range strings.SplitSeq(q.text("state"), ",") {
+		if name == "" {
+			continue
+		}
+		i := slices.IndexFunc(states, func(s joblock.State) bool { return s.String() == name })
+		if i < 0 {
+			q.fail(codeInvalid, "state is %s, must be of free, held, parked and orphaned, with commas between", shown(name))
+			break
+		}
+		ask.States = append(ask.States, states[i])
+	}
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	if err := c.usePrefix(&ask.Prefix); err != nil {
+		return nil, err
+	}
+	page, err := s.desk.LocksPage(c.r.Context(), ask, q.text("cursor"), most)
+	if err != nil {
+		return nil, err
+	}
+	return ok(list[ops.Lock]{Items: page.Items, Next: page.Next}), nil
+}
+
+var states = []joblock.State{joblock.StateFree, joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
+
+// usePrefix refuses a prefix under which there are keys that the caller may not use. A caller with one prefix need not
+// name it.
+func (c *call) usePrefix(prefix *string) error {
+	if *prefix == "" && len(c.who.Prefixes) == 1 {
+		*prefix = c.who.Prefixes[0]
+	}
+	if !c.who.mayUse(*prefix) {
+		return problemf(http.StatusForbidden, codeForbidden, "prefix must begin with one of the caller's own prefixes")
+	}
+	return nil
+}
+
+func (s *Server) statuses(c *call) (*answer, error) {
+	var req struct {
+		Keys []string `json:"keys"`
+	}
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	const most = 1000
+	if len(req.Keys) < 1 || len(req.Keys) > most {
+		return nil, problemf(http.StatusBadRequest, codeInvalid, "keys has %d keys, must have 1 to %d", len(req.Keys), most)
+	}
+	for _, key := range req.Keys {
+		if err := c.useKey(key); err != nil {
+			return nil, err
+		}
+	}
+	c.key = ""
+	locks, err := s.desk.Read(c.r.Context(), req.Keys...)
+	if err != nil {
+		return nil, err
+	}
+	return ok(list[ops.Lock]{Items: locks}), nil
+}
+
+// actor returns who acts, for the audit.
+func (c *call) actor(reason string) ops.Actor {
+	return ops.Actor{By: c.who.ID, From: c.r.RemoteAddr, Reason: reason}
+}
+
+// force frees the key of the holding that the caller has seen: If-Match has its fence.
+func (s *Server) force(c *call) (*answer, error) {
+	var req struct {
+		Key    string `json:"key"`
+		Reason string `json:"reason"`
+		IfIdle bool   `json:"if_idle"`
+	}
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	key, err := c.keyFrom(req.Key)
+	if err != nil {
+		return nil, err
+	}
+	fence, err := c.ifMatch()
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.desk.Force(c.lasting(), ops.ForceRequest{Key: key, Fence: fence, IfIdle: req.IfIdle, Actor: c.actor(req.Reason)})
+	if errors.Is(err, joblock.ErrNotOwner) {
+		p := c.problemOf(err)
+		p.Status = http.StatusPreconditionFailed
+		return nil, p
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ok(done), nil
+}
+
+// ifMatch returns the fence in If-Match: a number, or the ETag of a lock.
+func (c *call) ifMatch() (int64, error) {
+	values := c.r.Header.Values("If-Match")
+	if len(values) == 0 {
+		return 0, problemf(http.StatusPreconditionRequired, codePrecondition, "set If-Match to the ETag, or the fence in quotes, of the lock as you have seen it")
+	}
+	text, ok := strings.CutPrefix(values[0], `"`)
+	text, closed := strings.CutSuffix(text, `"`)
+	number, _, _ := strings.Cut(text, "-")
+	fence, err := strconv.ParseInt(number, 10, 64)
+	if len(values) > 1 || !ok || !closed || err != nil || fence < 1 || fence > driver.MaxFence {
+		return 0, problemf(http.StatusBadRequest, codeInvalid, "If-Match is %s, must be one ETag of a lock, or its fence in quotes", shown(strings.Join(values, ",")))
+	}
+	return fence, nil
+}
+
+func (s *Server) jobs(c *call) (*answer, error) {
+	q := c.query("prefix", "queue", "suspects", "limit")
+	ask := ops.JobsQuery{Prefix: q.text("prefix"), Queue: q.text("queue"), Suspects: q.flag("suspects")}
+	most := q.number("limit", 100, 1, 1000)
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	if err := c.usePrefix(&ask.Prefix); err != nil {
+		return nil, err
+	}
+	return cut(s.desk.Jobs(c.r.Context(), ask), most, nil)
+}
+
+func (s *Server) job(c *call) (*answer, error) {
+	if err := c.query().err(); err != nil {
+		return nil, err
+	}
+	locks, task, err := s.desk.Job(c.r.Context(), ops.Task{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id")}.Job())
+	if err != nil {
+		return nil, err
+	}
+	locks = slices.DeleteFunc(locks, func(j ops.Job) bool { return !c.who.mayUse(j.Key) })
+	if len(c.who.Prefixes) > 0 && len(locks) == 0 {
+		task = ops.Task{State: ops.TaskUnknown, Problem: "The job has no lock that the caller may see."}
+	}
+	return ok(struct {
+		Items []ops.Job `json:"items"`
+		Task  ops.Task  `json:"task"`
+	}{locks, task}), nil
+}
+
+// scoped returns the scope of cron jobs that the call is about. A Server of one scope needs no parameter.
+func (q *query) scoped() string {
+	scope, all := q.text("scope"), q.c.s.cfg.Scopes
+	if scope == "" && len(all) == 1 {
+		return all[0]
+	}
+	if !slices.Contains(all, scope) {
+		q.fail(codeInvalid, "scope is %s, must be one of: %s", shown(scope), strings.Join(all, ", "))
+	}
+	return scope
+}
+
+func (s *Server) cronJobs(c *call) (*answer, error) {
+	q := c.query("scope")
+	scope := q.scoped()
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	jobs, err := s.desk.CronJobs(c.r.Context(), scope)
+	if err != nil {
+		return nil, cronProblem(err)
+	}
+	return ok(list[ops.CronJob]{Items: jobs}), nil
+}
+
+func (s *Server) cronJob(c *call) (*answer, error) {
+	q := c.query("scope")
+	scope := q.scoped()
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	job, err := s.desk.CronJob(c.r.Context(), scope, c.r.PathValue("name"))
+	if err != nil {
+		return nil, cronProblem(err)
+	}
+	return ok(job), nil
+}
+
+func (s *Server) cronNext(c *call) (*answer, error) {
+	q := c.query("scope", "n")
+	scope, n := q.scoped(), q.number("n", 10, 1, 1000)
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	ticks, err := s.desk.CronNext(c.r.Context(), scope, c.r.PathValue("name"), n)
+	if err != nil {
+		return nil, cronProblem(err)
+	}
+	return ok(list[ops.CronTick]{Items: ticks}), nil
+}
+
+func (s *Server) cronNodes(c *call) (*answer, error) {
+	q := c.query("scope")
+	scope := q.scoped()
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	nodes, err := s.desk.CronNodes(c.r.Context(), scope)
+	if err != nil {
+		return nil, cronProblem(err)
+	}
+	return ok(list[ops.CronNode]{Items: nodes}), nil
+}
+
+func (s *Server) cronPreview(c *call) (*answer, error) {
+	q := c.query("spec", "zone", "n")
+	n := q.number("n", 10, 1, 1000)
+	zone, err := time.LoadLocation(q.text("zone"))
+	if err != nil || len(q.text("zone")) > 64 {
+		q.fail(codeInvalid, "zone is %s, must be a name such as Europe/Berlin", shown(q.text("zone")))
+	}
+	if len(q.text("spec")) > 1024 {
+		q.fail(codeInvalid, "spec has %d bytes, at most 1024 are allowed", len(q.text("spec")))
+	}
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	plan, err := ops.CronPreview(q.text("spec"), zone, time.Now(), n)
+	if err != nil {
+		var e *joblock.Error
+		if errors.As(err, &e) {
+			return nil, err
+		}
+		return nil, problemf(http.StatusBadRequest, codeInvalid, "spec: %s", err)
+	}
+	return ok(plan), nil
+}
+
+// cronAction is an action on one cron job or, without a name in the path, on all of them.
+func (s *Server) cronAction(do func(*ops.Desk, context.Context, string, string, ops.Actor) (ops.Acted, error)) func(*call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		var req struct {
+			Reason string `json:"reason"`
+		}
+		q := c.query("scope")
+		scope := q.scoped()
+		if err := q.err(); err != nil {
+			return nil, err
+		}
+		if err := c.read(&req); err != nil {
+			return nil, err
+		}
+		acted, err := do(s.desk, c.lasting(), scope, c.r.PathValue("name"), c.actor(req.Reason))
+		if err != nil {
+			return nil, cronProblem(err)
+		}
+		return ok(acted), nil
+	}
+}
+
+// cronProblem returns the problem for an error of package scheduler, whose text names the cron job.
+func cronProblem(err error) error {
+	text := strings.TrimPrefix(err.Error(), "scheduler: ")
+	switch {
+	case errors.Is(err, joblock.ErrNotFound):
+		return problemf(http.StatusNotFound, codeNoCron, "%s", text)
+	case errors.Is(err, joblock.ErrInvalid):
+		return problemf(http.StatusBadRequest, codeInvalid, "%s", strings.TrimPrefix(text, "joblock: "))
+	}
+	return err
+}
+
+func trigger(d *ops.Desk, ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
+	return d.CronTrigger(ctx, scope, name, false, who)
+}
+
+func (s *Server) keeper(c *call) (*answer, error) {
+	k, err := s.desk.Keeper(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return ok(k), nil
+}
+
+// doctorTime bounds a look at everything.
+const doctorTime = 30 * time.Second
+
+func (s *Server) doctor(c *call) (*answer, error) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), doctorTime)
+	defer cancel()
+	findings, err := s.desk.Doctor(ctx)
+	if err != nil && ctx.Err() == nil {
+		return nil, err
+	}
+	return ok(list[ops.Finding]{Items: findings, More: err != nil}), nil
+}
+
+func (s *Server) audit(c *call) (*answer, error) {
+	q := c.query("key", "since", "limit")
+	most := q.number("limit", 100, 1, 1000)
+	ask := ops.AuditQuery{Key: q.text("key")}
+	if text := q.text("since"); text != "" {
+		var err error
+		if ask.Since, err = time.Parse(time.RFC3339, text); err != nil {
+			q.fail(codeInvalid, "since is %s, must be a time such as 2026-01-02T15:04:05Z", shown(text))
+		}
+	}
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	return cut(s.desk.Audit(c.r.Context(), ask), most, nil)
+}

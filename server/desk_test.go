@@ -1,0 +1,319 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// audited has the actions recorded in a miniredis.
+func audited(t *testing.T) (*miniredis.Miniredis, func(*Config)) {
+	t.Helper()
+	mini := redistest.Mini(t)
+	rdb := redistest.MiniClient(t, mini)
+	return mini, func(cfg *Config) { cfg.Redis = rdb }
+}
+
+func (a *replica) get(path string, change ...func(*http.Request)) *reply {
+	a.Helper()
+	return a.do(http.MethodGet, path, nil, change...)
+}
+
+func (o object) items() []object {
+	list, _ := o["items"].([]any)
+	out := make([]object, len(list))
+	for i, item := range list {
+		out[i] = item.(map[string]any)
+	}
+	return out
+}
+
+// A lock is shown with its line, and its ETag says whether something has changed but the countdowns.
+func TestShowALock(t *testing.T) {
+	eachStore(t, func(t *testing.T, peer func() driver.Store) {
+		a := newReplica(t, peer())
+		free := a.get("/v1/locks/" + url.PathEscape(key))
+		if o := free.ok(); o.text("state") != "free" || free.header.Get("ETag") != `"0-free-0"` {
+			t.Errorf("%v %v", o, free.header)
+		}
+		token := a.post("/v1/acquire", object{"key": key, "ttl_ms": 60_000, "holder": "python"}).ok().text("token")
+		h := a.hold(object{"key": key, "holder": "in line"})
+		h.until("waiting")
+		r := a.get("/v1/lock?key=" + url.QueryEscape(key))
+		o := r.ok()
+		line, _ := o["line"].([]any)
+		if o.text("holder") != "python" || o.number("waiters") != 1 || len(line) != 1 || line[0].(map[string]any)["holder"] != "in line" {
+			t.Errorf("%s", r.text)
+		}
+		tag := r.header.Get("ETag")
+		time.Sleep(time.Second)
+		same := a.get("/v1/lock?key="+url.QueryEscape(key), with("If-None-Match", `"x", W/`+tag))
+		if same.status != http.StatusNotModified || len(same.text) != 0 || same.header.Get("ETag") != tag {
+			t.Errorf("%d %s %v", same.status, same.text, same.header)
+		}
+		h.leave()
+		time.Sleep(time.Second)
+		a.get("/v1/lock?key="+url.QueryEscape(key), with("If-None-Match", tag)).ok()
+		if strings.Contains(string(r.text), token) {
+			t.Errorf("the token is shown: %s", r.text)
+		}
+		e := a.get("/v1/explain?key=" + url.QueryEscape(key)).ok()
+		if e["frees"].(map[string]any)["by"] != "holder" {
+			t.Errorf("%v", e)
+		}
+		if l := a.get("/v1/locks/" + url.PathEscape(key) + "/line?limit=1").ok(); len(l.items()) != 0 {
+			t.Errorf("%v", l)
+		}
+		a.post("/v1/acquire", object{"key": "geo", "limit": 3}).ok()
+		if p := a.get("/v1/permits?key=geo").ok(); p.text("kind") != "limit" || p.number("taken") != 1 {
+			t.Errorf("%v", p)
+		}
+		many := a.post("/v1/status", object{"keys": []string{key, "nobody", "geo"}}).ok().items()
+		if len(many) != 3 || many[0].text("state") != "held" || many[1].text("state") != "free" {
+			t.Errorf("%v", many)
+		}
+		a.get("/v1/keeper").ok()
+		a.get("/v1/doctor").ok()
+	})
+}
+
+// A walk over locks comes in pages, and each lock comes in one of them.
+func TestListLocksByPages(t *testing.T) {
+	list := func(a *replica) {
+		const most = 600
+		for i := range most {
+			a.post("/v1/acquire", object{"key": fmt.Sprint("export:", i), "ttl_ms": 3_600_000}).ok()
+		}
+		a.post("/v1/acquire", object{"key": "import:1"}).ok()
+		seen, pages := make(map[string]bool), 0
+		const path = "/v1/locks?prefix=export:&limit=100"
+		for next := "start"; next != ""; pages++ {
+			o := a.get(path + map[bool]string{false: "&cursor=" + next}[next == "start"]).ok()
+			for _, l := range o.items() {
+				seen[l.text("key")] = true
+			}
+			next = o.text("next")
+		}
+		if len(seen) != most || seen["import:1"] || pages < 2 {
+			a.Errorf("%d locks on %d pages", len(seen), pages)
+		}
+		if o := a.get("/v1/locks?state=parked,orphaned").ok(); len(o.items()) != 0 {
+			a.Errorf("%v", o)
+		}
+	}
+	t.Run("memstore", func(t *testing.T) { bubble(t, func(t *testing.T) { list(newReplica(t, store())) }) })
+	t.Run("redis-server", func(t *testing.T) {
+		server := redistest.Start(t)
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		list(newReplica(t, redisstore.New(rdb, nil)))
+		redistest.Ran(t, server.Backend())
+	})
+}
+
+// A caller with prefixes sees only keys that begin with one of them.
+func TestPrefixesOfReaders(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store(), func(cfg *Config) {
+			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+				return Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: strings.Fields(r.Header.Get("Prefixes"))}, nil
+			})
+		})
+		for _, key := range []string{"a:1", "b:1"} {
+			if _, err := a.locks.TryAcquire(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one, two := with("Prefixes", "a:"), with("Prefixes", "a: b:")
+		if items := a.get("/v1/locks", one).ok().items(); len(items) != 1 || items[0].text("key") != "a:1" {
+			t.Errorf("%v", items)
+		}
+		a.get("/v1/locks", two).refused(http.StatusForbidden, "FORBIDDEN")
+		a.get("/v1/locks?prefix=b:", one).refused(http.StatusForbidden, "FORBIDDEN")
+		a.get("/v1/jobs?prefix=", two).refused(http.StatusForbidden, "FORBIDDEN")
+		a.get("/v1/locks?prefix=b:1", two).ok()
+		for _, path := range []string{"/v1/lock?key=b:1", "/v1/explain?key=b:1", "/v1/line?key=b:1", "/v1/permits?key=b:1", "/v1/locks/b:1"} {
+			a.get(path, one).refused(http.StatusForbidden, "FORBIDDEN")
+		}
+		a.post("/v1/status", object{"keys": []string{"a:1", "b:1"}}, one).refused(http.StatusForbidden, "FORBIDDEN")
+		a.post("/v1/force-release", object{"key": "b:1", "reason": "x"}, one, with("If-Match", `"1"`)).refused(http.StatusForbidden, "FORBIDDEN")
+		a.get("/v1/audit", one).refused(http.StatusForbidden, "FORBIDDEN")
+	})
+}
+
+// A forced release hits the holding that the caller has seen, and no other; it is recorded, or it is refused.
+func TestForceRelease(t *testing.T) {
+	eachStore(t, func(t *testing.T, peer func() driver.Store) {
+		mini, change := audited(t)
+		a := newReplica(t, peer(), change)
+		body := object{"key": key, "reason": "stuck"}
+		token := a.post("/v1/acquire", object{"key": key}).ok().text("token")
+		seen := a.get("/v1/lock?key=" + url.QueryEscape(key)).header.Get("ETag")
+		a.post("/v1/force-release", body).refused(http.StatusPreconditionRequired, "PRECONDITION_REQUIRED")
+		for _, bad := range []string{"*", "x", `"x"`, `"0"`, `"-1"`, `"1", "2"`, `W/"1"`, "12"} {
+			a.post("/v1/force-release", body, with("If-Match", bad)).refused(http.StatusBadRequest, "LOCK_INVALID")
+		}
+		a.post("/v1/force-release", object{"key": key, "reason": ""}, with("If-Match", seen)).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.post("/v1/force-release", object{"key": key, "reason": "idle?", "if_idle": true}, with("If-Match", seen)).refused(http.StatusConflict, "LOCK_BUSY")
+		a.post("/v1/release", object{"token": token}).ok()
+		a.post("/v1/force-release", body, with("If-Match", seen)).refused(http.StatusNotFound, "LOCK_NOT_FOUND")
+		next := a.post("/v1/acquire", object{"key": key}).ok()
+		a.post("/v1/force-release", body, with("If-Match", seen)).refused(http.StatusPreconditionFailed, "LOCK_OWNERSHIP_MISMATCH")
+		a.wantState(key, joblock.StateHeld)
+		mini.SetError("down")
+		a.post("/v1/force-release", body, with("If-Match", fmt.Sprintf(`"%d"`, next.number("fence")))).refused(http.StatusServiceUnavailable, "ACTION_NOT_RECORDED")
+		mini.SetError("")
+		a.wantState(key, joblock.StateHeld)
+		done := a.post("/v1/locks/"+url.PathEscape(key)+"/force-release", object{"reason": "stuck"}, with("If-Match", fmt.Sprintf(`"%d"`, next.number("fence")))).ok()
+		if done["before"].(map[string]any)["state"] != "held" || done.text("audit") == "" {
+			t.Errorf("%v", done)
+		}
+		a.wantState(key, joblock.StateFree)
+		a.post("/v1/renew", object{"token": next.text("token")}).refused(http.StatusGone, "LOCK_ALREADY_RELEASED")
+		entries := a.get("/v1/audit?key=" + url.QueryEscape(key)).ok().items()
+		if len(entries) < 2 || entries[0].text("outcome") != "done" || entries[0].text("by") != "anyone" || entries[0].text("reason") != "stuck" {
+			t.Errorf("%v", entries)
+		}
+		a.wantNoSecrets(token, next.text("token"))
+	})
+}
+
+// Without a place for records every action is refused.
+func TestActionsWithoutAnAudit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store(), func(cfg *Config) { cfg.Scopes = []string{"cron"} })
+		fence := a.post("/v1/acquire", object{"key": key}).ok().number("fence")
+		a.post("/v1/force-release", object{"key": key, "reason": "x"}, with("If-Match", fmt.Sprintf(`"%d"`, fence))).refused(http.StatusServiceUnavailable, "ACTION_NOT_RECORDED")
+		a.post("/v1/cron-pause", object{"reason": "x"}).refused(http.StatusServiceUnavailable, "ACTION_NOT_RECORDED")
+	})
+}
+
+func TestCronJobs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, change := audited(t)
+		a := newReplica(t, store(), change, func(cfg *Config) { cfg.Scopes = []string{"cron"} })
+		s, err := scheduler.New(a.locks, &scheduler.Config{Scope: "cron", Node: "node"})
+		testkit.WantNil(t, "scheduler.New", err)
+		ran := 0
+		testkit.WantNil(t, "Func", s.Func("nightly/report", "0 3 * * *", func(context.Context) error { ran++; return nil }))
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error)
+		go func() { over <- s.Run(ctx) }()
+		time.Sleep(time.Minute)
+		name := "/v1/cron/nightly%2Freport"
+		if jobs := a.get("/v1/cron").ok().items(); len(jobs) != 1 || jobs[0].text("name") != "nightly/report" {
+			t.Errorf("%v", jobs)
+		}
+		if j := a.get(name + "?scope=cron").ok(); !strings.HasSuffix(j.text("spec"), "0 3 * * *") || j.flag("paused") {
+			t.Errorf("%v", j)
+		}
+		if ticks := a.get(name + "/next?n=3").ok().items(); len(ticks) != 3 {
+			t.Errorf("%v", ticks)
+		}
+		a.get("/v1/cron-nodes").ok()
+		a.post(name+"/pause", object{"reason": "maintenance"}).ok()
+		if j := a.get(name).ok(); !j.flag("paused") {
+			t.Errorf("%v", j)
+		}
+		a.post(name+"/resume", object{"reason": "over"}).ok()
+		a.post(name+"/trigger", object{"reason": "now"}).ok()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if ran != 1 {
+			t.Errorf("ran %d times", ran)
+		}
+		a.post("/v1/cron-pause", object{"reason": "all"}).ok()
+		a.post("/v1/cron-resume", object{"reason": "all"}).ok()
+		a.post(name+"/pause", object{"reason": ""}).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.get("/v1/cron/nobody").refused(http.StatusNotFound, "CRON_NOT_FOUND")
+		a.get("/v1/cron?scope=other").refused(http.StatusBadRequest, "LOCK_INVALID")
+		plan := a.get("/v1/cron-preview?spec=" + url.QueryEscape("30 2 * * *") + "&zone=Europe/Berlin&n=2").ok()
+		if ticks, _ := plan["ticks"].([]any); len(ticks) != 2 || plan.text("zone") != "Europe/Berlin" {
+			t.Errorf("%v", plan)
+		}
+		a.get("/v1/cron-preview?spec=nonsense").refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.get("/v1/cron-preview?spec=x&zone=Atlantis").refused(http.StatusBadRequest, "LOCK_INVALID")
+		if entries := a.get("/v1/audit?since=2000-01-01T00:00:00Z&limit=2").ok(); len(entries.items()) != 2 || !entries.flag("more") {
+			t.Errorf("%v", entries)
+		}
+		cancel()
+		<-over
+	})
+}
+
+// The jobs that have locks are shown with the state of their tasks.
+func TestJobs(t *testing.T) {
+	server := redistest.Start(t)
+	a := newShop(t, server.Addr())
+	job := a.post("/v1/enqueue", object{"key": key, "type": "export", "task_id": "a b"}).ok()
+	jobs := a.get("/v1/jobs").ok().items()
+	if len(jobs) != 1 || jobs[0].text("key") != key || jobs[0]["task"].(map[string]any)["state"] != "pending" {
+		t.Errorf("%v", jobs)
+	}
+	one := a.get("/v1/jobs/default/" + url.PathEscape(job.text("task_id"))).ok()
+	if len(one.items()) != 1 {
+		t.Errorf("%v", one)
+	}
+	if o := a.get("/v1/lock?key=" + url.QueryEscape(key)).ok(); o["task"].(map[string]any)["type"] != "export" {
+		t.Errorf("%v", o)
+	}
+	if none := a.get("/v1/jobs/default/nobody").ok(); len(none.items()) != 0 || none["task"].(map[string]any)["state"] != "absent" {
+		t.Errorf("%v", none)
+	}
+	a.get("/v1/jobs?queue=other").ok()
+	a.get("/v1/doctor").ok()
+}
+
+func TestBadQueries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store(), func(cfg *Config) { cfg.Scopes = []string{"a", "b"} })
+		for path, code := range map[string]string{
+			"/v1/lock":                                     "LOCK_INVALID",
+			"/v1/lock?key=":                                "LOCK_INVALID",
+			"/v1/lock?key=%00":                             "LOCK_INVALID",
+			"/v1/lock?kee=x":                               "REQUEST_INVALID",
+			"/v1/lock?key=a&key=b":                         "REQUEST_INVALID",
+			"/v1/locks/a?key=b":                            "LOCK_INVALID",
+			"/v1/locks?limit=0":                            "LOCK_INVALID",
+			"/v1/locks?limit=1001":                         "LOCK_INVALID",
+			"/v1/locks?limit=x":                            "LOCK_INVALID",
+			"/v1/locks?state=busy":                         "LOCK_INVALID",
+			"/v1/locks?ended=maybe":                        "LOCK_INVALID",
+			"/v1/locks?cursor=!":                           "LOCK_INVALID",
+			"/v1/locks?cursor=W10":                         "LOCK_INVALID",
+			"/v1/locks?older_ms=-1":                        "LOCK_INVALID",
+			"/v1/locks?prefix=" + strings.Repeat("x", 513): "LOCK_INVALID",
+			"/v1/permits?key=a&n=-1":                       "LOCK_INVALID",
+			"/v1/cron":                                     "LOCK_INVALID",
+			"/v1/cron/x/next?scope=a&n=0":                  "LOCK_INVALID",
+			"/v1/cron-preview?spec=" + strings.Repeat("x", 1025): "LOCK_INVALID",
+			"/v1/audit?since=yesterday":                          "LOCK_INVALID",
+			"/v1/line?key=a&limit=1001":                          "LOCK_INVALID",
+		} {
+			a.get(path).refused(http.StatusBadRequest, code)
+		}
+		a.post("/v1/status", object{"keys": []string{}}).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.post("/v1/status", object{"keys": "a"}).refused(http.StatusBadRequest, "REQUEST_INVALID")
+		a.post("/v1/status", object{}).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Inspect, faultstore.List)
+		for _, path := range []string{"/v1/lock?key=a", "/v1/locks", "/v1/explain?key=a", "/v1/keeper"} {
+			a.get(path).refused(http.StatusServiceUnavailable, "LOCK_UNAVAILABLE")
+		}
+	})
+}
