@@ -188,13 +188,31 @@ func TestBeforeTheRouteIsKnown(t *testing.T) {
 	router.Method("POST", "/exports/{account}", b.handler())
 	b.wantRefused(b.overHTTP(router)("acct-7", false), http.StatusBadRequest, joblock.CodeOf(joblock.ErrInvalid))
 
+	perAccount := handoff.Middleware(k.Locks, func(r *http.Request) (handoff.Claim, error) {
+		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
+	})
+	router = chi.NewRouter()
+	router.Route("/exports", func(r chi.Router) {
+		r.Use(perAccount)
+		r.Method("POST", "/{account}", b.handler())
+	})
+	b.wantRefused(b.overHTTP(router)("acct-7", false), http.StatusBadRequest, joblock.CodeOf(joblock.ErrInvalid))
+	router = chi.NewRouter()
+	router.Route("/exports/{account}", func(r chi.Router) { // known here
+		r.Use(perAccount)
+		r.Method("POST", "/", b.handler())
+	})
+	if got := b.overHTTP(router)("acct-7", false); got.status != http.StatusOK {
+		t.Errorf("inside of a Route the answer is %+v", got)
+	}
+
 	app := fiber.New()
 	app.Use(Fiber(b.guard, func(c *fiber.Ctx) handoff.Claim {
 		return handoff.Claim{Key: joblock.Key("export", c.Params("account"))}
 	}))
 	app.Post("/exports/:account", b.fiberHandler)
 	b.wantRefused(b.overFiber(app)("acct-7", false), http.StatusBadRequest, joblock.CodeOf(joblock.ErrInvalid))
-	b.wantCalls(0)
+	b.wantCalls(1)
 }
 
 // fiber writes the next request over the parameters of the last one. The lock must keep its key.
