@@ -96,6 +96,10 @@ func (k changeKind) role() role {
 }
 
 func changeColumns(p *printer) []column[keyChange] {
+	key := column[keyChange]{head: "KEY", text: func(c keyChange) string { return c.Key }}
+	if p.format == "name" {
+		return []column[keyChange]{key}
+	}
 	return []column[keyChange]{
 		{head: "TIME", text: func(c keyChange) string {
 			if p.times == "relative" { // a line is read long after the printer has written it
@@ -104,7 +108,7 @@ func changeColumns(p *printer) []column[keyChange] {
 			return p.when(c.At.Time, 0)
 		}},
 		{head: "CHANGE", text: func(c keyChange) string { return string(c.Kind) }, role: func(c keyChange) role { return c.Kind.role() }},
-		{head: "KEY", text: func(c keyChange) string { return c.Key }},
+		key,
 		{head: "STATE", text: func(c keyChange) string { return c.Lock.State.String() }, role: func(c keyChange) role { return stateRole(c.Lock) }},
 		{head: "FENCE", text: func(c keyChange) string { return count(c.Lock.Fence) }},
 		{head: "HOLDER", text: func(c keyChange) string { return c.Lock.Holder }},

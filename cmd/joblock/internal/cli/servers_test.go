@@ -38,7 +38,7 @@ func pipeWith(t *testing.T, text string) string {
 	return name
 }
 
-// A command runs under a lock in each kind of Redis.
+// A command runs under a lock in each kind of Redis, and operators see the lock there.
 func TestEveryKindOfRedis(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) (url string, flags []string){
 		"one server": func(t *testing.T) (string, []string) { return "redis://" + redistest.Start(t).Addr() + "/2", nil },
@@ -85,6 +85,19 @@ func TestEveryKindOfRedis(t *testing.T) {
 			p.exits(0)
 			if p.stdout.String() != "ran\n" {
 				t.Errorf("stdout %q, stderr %q", p.stdout, p.stderr)
+			}
+			if strings.HasSuffix(name, "by pipe") {
+				return // a pipe is there for one command
+			}
+			for command, want := range map[string]string{
+				"ls --ended -o name": key + "\n", "ls --job": "", "get -o name " + key: key + "\n", "explain -o name " + key: key + "\n",
+				"waiters " + key: "", "watch --until free -o name " + key: key + "\n", "top -o name": "",
+			} {
+				p := s.launch("looker", s.joblockAt(address, append(append(strings.Fields(command), "--timeout", "30s"), flags...)...))
+				p.exits(0)
+				if p.stdout.String() != want {
+					t.Errorf("%s: stdout %q, want %q; stderr %q", command, p.stdout, want, p.stderr)
+				}
 			}
 		})
 	}
