@@ -78,7 +78,7 @@ mutants: setup ## break rules of the locks one by one; the torture must find eac
 	go run ./internal/torture/mutants
 
 .PHONY: zones
-zones: ## ticks of every kind of spec, and of random specs, in every time zone until 2100, held against the clock on the wall; some ten minutes
+zones: ## ticks of every kind of spec, and of random specs, in every time zone until 2100, held against the clock on the wall; some minutes
 	JOBLOCK_ZONES=1 go test -v -count=1 -timeout 60m -run Until2100 ./scheduler/spec | grep -v -e '^=== ' -e '^ *--- PASS'
 
 .PHONY: install

@@ -374,7 +374,7 @@ func TestEveryZoneUntil2100(t *testing.T) {
 // Random specs round every clock change from 2026 to 2100 in every zone, and in windows of 40 days without regard to
 // changes.
 func TestRandomSpecsUntil2100(t *testing.T) {
-	const perChange, perMonth, months = 16, 20, 6
+	const perChange, perMonth, months = 21, 20, 6
 	eachClass(t, func(c *class) (all figures, err error) {
 		r := rand.New(rand.NewPCG(1, uint64(crc32.ChecksumIEEE([]byte(c.zone.String())))))
 		try := func(middle time.Time, half time.Duration, specs int) error {
