@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/joblock/toolkit/scheduler/spec"
@@ -63,5 +64,36 @@ func TestNamesInTheComparisonExist(t *testing.T) {
 	}
 	if len(found) < 40 {
 		t.Errorf("found only %d names", len(found))
+	}
+}
+
+// Each row of the comparison with other schedulers says whether the feature is there, and why not or in what it is better.
+func TestTheComparisonHasReasons(t *testing.T) {
+	_, text, ok := strings.Cut(read(t, "docs/cron.md"), "## Beside other schedulers")
+	if !ok {
+		t.Fatal("docs/cron.md has no comparison")
+	}
+	rows := 0
+	for _, line := range strings.Split(text, "\n") {
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		if !strings.HasPrefix(line, "| ") || cells[0] == " feature " {
+			continue
+		}
+		rows++
+		if len(cells) != 4 {
+			t.Errorf("%d cells: %s", len(cells), line)
+			continue
+		}
+		switch here, verdict, reason := strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2]), strings.TrimSpace(cells[3]); {
+		case verdict != "has" && verdict != "better" && verdict != "no":
+			t.Errorf("%q is no verdict: %s", verdict, line)
+		case verdict != "has" && reason == "":
+			t.Errorf("no reason: %s", line)
+		case verdict != "no" && here == "":
+			t.Errorf("no name of what there is: %s", line)
+		}
+	}
+	if rows < 40 {
+		t.Errorf("found only %d rows", rows)
 	}
 }
