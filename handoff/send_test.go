@@ -22,6 +22,24 @@ func senders() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "crew.(*Crew).serve(")
 }
 
+// The IDs that handoff chooses grow with the time, so asynq's lists have tasks of one second in the order of their enqueues.
+func TestChosenIDsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		last := ""
+		for range 20 {
+			done, err := w.jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k"}, asynq.NewTask("webhook", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done.ID <= last {
+				t.Errorf("the ID %s comes after %s", done.ID, last)
+			}
+			last = done.ID
+		}
+	})
+}
+
 // One enqueue after the other takes one goroutine. The goroutine ends by itself, or with Close.
 func TestGoroutineOfAnEnqueueServesTheNext(t *testing.T) {
 	for name, tc := range map[string]struct {

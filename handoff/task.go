@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +59,11 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 			return nil, err
 		}
 	}
-	s.id = cmp.Or(s.id, uuid.NewString())
+	if s.id == "" {
+		// Version 7 grows with the time. asynq keeps the tasks that are due in one second in the order of their IDs. With
+		// random IDs, each of many waiting tasks would be in another part of the server's memory than the task before.
+		s.id = uuid.Must(uuid.NewV7()).String()
+	}
 	s.job = envelope.Job(s.queue, s.id)
 	if len(s.job) > driver.MaxLabelBytes {
 		return nil, badTask("queue and task ID have %d bytes with a slash between them, at most %d are allowed",
