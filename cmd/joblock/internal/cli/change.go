@@ -107,9 +107,9 @@ func changeColumns(p *printer) []column[keyChange] {
 			}
 			return p.when(c.At.Time, 0)
 		}},
-		{head: "CHANGE", text: func(c keyChange) string { return string(c.Kind) }, role: func(c keyChange) role { return c.Kind.role() }},
+		{head: "CHANGE", room: len(changeReleased), text: func(c keyChange) string { return string(c.Kind) }, role: func(c keyChange) role { return c.Kind.role() }},
 		key,
-		{head: "STATE", text: func(c keyChange) string { return c.Lock.State.String() }, role: func(c keyChange) role { return stateRole(c.Lock) }},
+		{head: "STATE", room: len("orphaned"), text: func(c keyChange) string { return c.Lock.State.String() }, role: func(c keyChange) role { return stateRole(c.Lock) }},
 		{head: "FENCE", text: func(c keyChange) string { return count(c.Lock.Fence) }},
 		{head: "HOLDER", text: func(c keyChange) string { return c.Lock.Holder }},
 		{head: "WAITERS", text: func(c keyChange) string { return count(c.Lock.Waiters) }},

@@ -101,6 +101,7 @@ func (p *printer) forPeople() bool { return p.format == "table" || p.format == "
 type column[T any] struct {
 	head string
 	wide bool // only with -o wide
+	room int  // least width; for tables of which the first rows come long before the others
 	text func(T) string
 	role func(T) role // what the text tells people, in colour; nil for plain
 }

@@ -85,6 +85,11 @@ func TestPrintAll(t *testing.T) {
 		}
 	}
 	p, out := testPrinter("table")
+	spacious := []column[sample]{{head: "KEY", room: 6, text: sampleColumns[0].text}, sampleColumns[2]}
+	if err := printAll(p, spacious, rowsOf(nil, "a")); err != nil || out.String() != "KEY     END\na       end\n" {
+		t.Errorf("a column with room: %v, %q", err, out)
+	}
+	p, out = testPrinter("table")
 	p.noHeaders = true
 	if err := printAll(p, sampleColumns, rowsOf(nil, "a")); err != nil || out.String() != "a  end\n" {
 		t.Errorf("without headers: %v, %q", err, out)

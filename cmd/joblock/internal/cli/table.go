@@ -23,7 +23,9 @@ func newTable[T any](p *printer, columns []column[T]) *table[T] {
 			t.columns = append(t.columns, c)
 		}
 	}
-	t.widths = make([]int, len(t.columns))
+	for _, c := range t.columns {
+		t.widths = append(t.widths, c.room)
+	}
 	return t
 }
 
