@@ -17,7 +17,7 @@ func (s *story) actions(f Frees) []Action {
 		return all
 	}
 	if f.By != ByNothing {
-		effect := f.Text
+		effect := "The job frees the key at its end. There is no time at which that happens at the latest."
 		if !f.Latest.IsZero() {
 			effect = fmt.Sprintf("Others can get the key at %s at the latest, if %s.", s.clock(f.Latest.Time), f.If)
 		}
@@ -106,6 +106,9 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 func (s *story) afterDelete() string {
 	if !s.keeps() {
 		return fmt.Sprintf("No keeper works, so the lock stays until %s.", s.clock(s.ReservedUntil.Time))
+	}
+	if s.State == joblock.StateHeld {
+		return fmt.Sprintf("A keeper frees the lock within %s, if nobody renews its lease.", length(s.Remaining.Duration()+s.grace()+s.keeper.every()))
 	}
 	return fmt.Sprintf("A keeper frees the lock within %s.", length(s.grace()+s.keeper.every()))
 }

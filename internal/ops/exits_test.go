@@ -2,7 +2,10 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -164,6 +168,71 @@ func TestNoTimeIsNamedForAJobThatLives(t *testing.T) {
 				t.Fatalf("%+v, %+v", e.Frees, e.Lock.Task)
 			}
 			time.Sleep(time.Hour)
+		}
+	})
+}
+
+// The jobs of a sequence have slots, and wait in one line. A job that has failed for good may halt its sequence.
+func TestSequencesAreExplained(t *testing.T) {
+	planted(t, func(t *testing.T, p *plant) {
+		ctx := t.Context()
+		client, err := handoff.NewClient(p.locks, p.client, p.inspector, nil)
+		testkit.WantNil(t, "NewClient", err)
+		enqueue := func(key, id string, s handoff.Sequence) {
+			t.Helper()
+			s.Key = key
+			_, err := client.EnqueueInSequence(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(id)))
+			testkit.WantNil(t, "EnqueueInSequence", err)
+			time.Sleep(time.Second)
+		}
+		for i := range 5 {
+			enqueue("imports", fmt.Sprint("many-", i), handoff.Sequence{Limit: 3})
+		}
+		permits, err := p.Permits(ctx, "imports", 0)
+		if err != nil || permits.Kind != KindSequence || permits.N != 3 || permits.Taken != 3 || permits.Waiting != 2 || len(permits.Permits) != 3 {
+			t.Errorf("%+v, %v", permits, err)
+		}
+		l, err := p.Lock(ctx, "imports")
+		if err != nil || len(l.Line) != 2 || l.Line[0].Job != "default/many-3" || l.Line[1].Job != "default/many-4" || l.Line[0].Holder == "" {
+			t.Errorf("%+v, %v", l, err)
+		}
+		slot := permits.Permits[2]
+		if slot.Role != RoleSlot || slot.Group != "imports" || slot.Number != 3 {
+			t.Errorf("%+v", slot)
+		}
+		e, err := p.Explain(ctx, slot.Key)
+		testkit.WantNil(t, "Explain", err)
+		checkSentences(t, e)
+		if text := strings.Join(e.Text, " "); !strings.Contains(text, `slot 3 of the sequence "imports"`) || !strings.Contains(text, `Next in line is the job "default/many-3"`) {
+			t.Errorf("the slot: %s", text)
+		}
+		jobs, task, err := p.Job(ctx, "default/many-4")
+		if err != nil || len(jobs) != 1 || jobs[0].Place == nil || jobs[0].Place.Position > 2 || !task.Waits || task.Limit != 3 {
+			t.Errorf("a job that waits: %+v, %+v, %v", jobs, task, err)
+		}
+
+		enqueue("ledger", "fails", handoff.Sequence{OnFailure: handoff.Halt})
+		enqueue("ledger", "after", handoff.Sequence{OnFailure: handoff.Halt})
+		testkit.WantNil(t, "ArchiveTask", p.inspector.ArchiveTask("default", "fails"))
+		for range 3 { // the keeper keeps the key
+			e, err := p.Explain(ctx, "ledger")
+			testkit.WantNil(t, "Explain", err)
+			checkSentences(t, e)
+			if e.Frees.By != ByNothing || !e.Lock.Locked() || e.Lock.Job != "default/fails" || !strings.Contains(strings.Join(e.Text, " "), "its sequence halts") {
+				t.Fatalf("%+v", e)
+			}
+			time.Sleep(time.Hour)
+		}
+		e, err = p.Explain(ctx, "ledger")
+		testkit.WantNil(t, "Explain", err)
+		i := slices.IndexFunc(e.Actions, func(a Action) bool { return a.Name == ActFreeIdle })
+		if i < 0 || e.Actions[i].Effect == "" || e.Actions[0].Name == ActWait {
+			t.Errorf("%+v", e.Actions)
+		}
+		err = Force(ctx, p.locks, joblock.Status{Key: "ledger", Fence: e.Lock.Fence, Job: e.Lock.Job}, true, "passed over")
+		testkit.WantNil(t, "Force", err)
+		if l, err := p.Lock(ctx, "ledger"); err != nil || l.Job != "default/after" {
+			t.Errorf("after Force: %+v, %v", l, err)
 		}
 	})
 }

@@ -143,13 +143,13 @@ func (s *story) who() string {
 	case joblock.StateForeign:
 		b.WriteString("The value at this key in the store is not a lock. No call of the toolkit changes the value, and nobody can take the lock.")
 	case joblock.StateHeld:
-		fmt.Fprintf(&b, "%s has the lock since %s (%s)%s.", label, s.clock(s.Since.Time), s.ago(s.Since.Time), s.forJob())
-		fmt.Fprintf(&b, " Its lease lasts until %s, %s from now, unless it renews the lease, as a live holder does all the time.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
+		fmt.Fprintf(&b, "%s has had the lock since %s (%s)%s.", label, s.clock(s.Since.Time), s.ago(s.Since.Time), s.forJob())
+		fmt.Fprintf(&b, " Its lease lasts until %s, %s from now, if nobody renews the lease, as a live holder does all the time.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
 	case joblock.StateParked:
-		fmt.Fprintf(&b, "Nobody runs under the lock. It is kept%s since %s (%s), until %s at least.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
+		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s at least.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 		fmt.Fprintf(&b, " Last label: %s.", label)
 	case joblock.StateOrphaned:
-		fmt.Fprintf(&b, "%s had the lock since %s (%s) and did not give it back: its lease has run out, because its process has died, hangs, or is cut off from the store.", label, s.clock(s.Since.Time), s.ago(s.Since.Time))
+		fmt.Fprintf(&b, "%s took the lock at %s (%s) and has not given it back: its lease has run out, because its process has died, hangs, or is cut off from the store.", label, s.clock(s.Since.Time), s.ago(s.Since.Time))
 		fmt.Fprintf(&b, " The lock is still kept%s, until %s at least.", s.forWhom(), s.clock(s.ReservedUntil.Time))
 	}
 	return b.String()
@@ -236,7 +236,7 @@ func (s *story) doing() string {
 			fmt.Fprintf(&b, "In asynq its task %s is archived: it has failed for good, or somebody has archived it.%s", visible(t.Type), s.after())
 		}
 	case "completed":
-		fmt.Fprintf(&b, "In asynq its task %s is completed since %s.", visible(t.Type), s.clock(t.CompletedAt.Time))
+		fmt.Fprintf(&b, "In asynq its task %s was completed at %s.", visible(t.Type), s.clock(t.CompletedAt.Time))
 	default:
 		fmt.Fprintf(&b, "In asynq its task %s is %s.", visible(t.Type), visible(string(t.State)))
 	}
@@ -312,7 +312,7 @@ func (s *story) next() string {
 	if first.Job != "" {
 		who = "the job " + quote(first.Job)
 	}
-	text := fmt.Sprintf("Next in line is %s, which waits since %s (%s).", cmpText(who, "a process without a label"), s.clock(first.Since.Time), s.ago(first.Since.Time))
+	text := fmt.Sprintf("Next in line is %s, which has waited since %s (%s).", cmpText(who, "a process without a label"), s.clock(first.Since.Time), s.ago(first.Since.Time))
 	waiting := max(s.Waiters, len(s.Line))
 	if s.Permits != nil {
 		waiting = max(waiting, s.Permits.Waiting)

@@ -79,7 +79,8 @@ func TestWhatFreesAKey(t *testing.T) {
 
 		{parked, "pending, paused, scheduled, retry, aggregating", freed{ByJob, none}, freed{ByJob, reservedLeft}, "done or has failed for good"},
 		{parked, "its turn", freed{ByJob, none}, freed{ByJob, reservedLeft}, "has its turn now"},
-		{parked, "active, crashed", freed{ByJob, none}, freed{ByJob, reservedLeft}, "about to resume"},
+		{parked, "active", freed{ByJob, none}, freed{ByJob, reservedLeft}, "about to resume"},
+		{parked, "crashed", freed{ByJob, none}, freed{ByJob, reservedLeft}, "has died or is cut off"},
 		{parked, "snoozed", freed{ByJob, none}, freed{ByJob, none}, "comes back from the archive"},
 		{parked, "archived, archived before, completed", freed{ByKeeper, checksEvery}, freed{ByReservation, reservedLeft}, "Its job is over"},
 		{parked, "absent", freed{ByKeeper, checksEvery}, freed{ByReservation, reservedLeft}, ""},
@@ -205,9 +206,9 @@ func TestParagraphs(t *testing.T) {
 	l.Line = []Waiter{{Position: 1, Holder: "web-9:4", Since: Time{noon.Add(-30 * time.Second)}}, {Position: 2, Job: "q/2", Since: Time{noon}}}
 	got := strings.Join(explain(l, working(KeeperPlace{}), true).Text, "\n")
 	for _, want := range []string{
-		`kept for the job "q/1" since 11:50:00 UTC (10 min ago), until 13:00:00 UTC`, "web-3:88",
+		`kept for the job "q/1" since 11:50:00 UTC (10 min ago), and is kept until 13:00:00 UTC at least`, "web-3:88",
 		`waits for its next attempt, at 12:01:00 UTC (in 1 min). Attempt 2 of 4 ended with "no disk"`,
-		"Next in line is web-9:4, which waits since 11:59:30 UTC (30 s ago). In all 2 wait.",
+		"Next in line is web-9:4, which has waited since 11:59:30 UTC (30 s ago). In all 2 wait.",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the text lacks %q:\n%s", want, got)

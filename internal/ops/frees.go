@@ -16,6 +16,9 @@ const (
 	recovery = 2 * time.Minute
 )
 
+// byWorker is the first sentence about a key of a job that lives.
+const byWorker = "The worker frees the key when the job is done or has failed for good."
+
 // The method frees says what frees the key if nobody does anything. The rows of package worker's EXITS.md are the source;
 // a test has a row for each state of a lock and each state of its job.
 func (s *story) frees() Frees {
@@ -23,15 +26,15 @@ func (s *story) frees() Frees {
 	case joblock.StateFree:
 		return s.freeKey()
 	case joblock.StateForeign:
-		return Frees{By: ByNothing, Text: "Nothing: somebody has to remove the value from the store by hand."}
+		return Frees{By: ByNothing, Text: "Nothing frees the key by itself: somebody has to remove the value from the store by hand."}
 	case joblock.StateHeld:
 		if s.Job == "" {
-			return s.untilLease("The holder, when its work ends. If the holder dies, the lease frees the key: at %s at the latest.")
+			return s.untilLease("The holder frees the key when its work ends. If the holder dies, the end of its lease frees the key, at %s at the latest.")
 		}
 		return s.heldForJob()
 	}
 	if s.Job == "" {
-		return s.untilReserved("The holder of the token, when it resumes and releases the lock. Otherwise the end of the reservation frees the key, at %s.", "nobody resumes the lock")
+		return s.untilReserved("Whoever has the token may resume the lock and release it. Otherwise the end of the reservation frees the key, at %s.", "nobody resumes the lock")
 	}
 	return s.keptForJob()
 }
@@ -91,9 +94,9 @@ func (s *story) untilReserved(text, condition string) Frees {
 func (s *story) heldForJob() Frees {
 	switch t := &s.task; {
 	case t.State == "active" && t.Crashed:
-		return Frees{By: ByJob, Text: fmt.Sprintf("The job, when it is done. The worker of this attempt seems to be dead: then its lease ends at %s at the latest, the lock stays the job's, and asynq begins another attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
+		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" The worker of this attempt seems to be dead: then its lease ends at %s at the latest, the lock stays with the job, and asynq begins another attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
 	case t.State == "active":
-		text := "The worker, when the job is done or has failed for good. After an attempt that fails, the lock is kept for the next attempt."
+		text := byWorker + " After an attempt that fails, the lock is kept for the next attempt."
 		if t.Timeout > 0 {
 			text += fmt.Sprintf(" An attempt may take %s.", length(t.Timeout.Duration()))
 		}
@@ -102,16 +105,16 @@ func (s *story) heldForJob() Frees {
 		return s.halting()
 	case t.Ended():
 		if !s.keeps() {
-			return s.untilLease("The attempt that still runs after its job has ended, when it returns. No keeper works. So otherwise the end of the reservation frees the key, at %s.")
+			return s.untilLease("The attempt that still runs after its job has ended frees the key when it returns. No keeper works. So otherwise the end of the reservation frees the key, at %s.")
 		}
 		at := s.check(s.over(s.ExpiresAt.Time))
 		return Frees{By: ByKeeper, Latest: at, If: "the holder does not renew its lease", Text: fmt.Sprintf(
-			"The attempt that still runs after its job has ended, when it returns. Its worker renews the lease for %s at most after the end of the job, unless it is configured otherwise. If nobody renews the lease, a keeper frees the key at %s at the latest.",
+			"The attempt that still runs after its job has ended frees the key when it returns. Its worker renews the lease for %s at most after the time of the attempt is up, unless worker.Config.Overrun says otherwise. If nobody renews the lease, a keeper frees the key at %s at the latest.",
 			length(overrun), s.clock(at.Time))}
 	case t.State == TaskNoQueue, t.State == TaskUnknown:
-		return Frees{By: ByJob, Text: fmt.Sprintf("The worker, when the job is done or has failed for good. If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s at least.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
+		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s at least.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
 	default: // pending, scheduled, retry, aggregating, in the archive for a pause
-		return Frees{By: ByJob, Text: fmt.Sprintf("The job, when it is done or has failed for good. An earlier attempt still holds the lock: it gives the lock back when it returns, or its lease ends %s after the last renewal; its worker renews for %s at most after the attempt's time, unless it is configured otherwise. The next attempt waits for that.", length(s.Remaining.Duration()), length(overrun))}
+		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" An earlier attempt still holds the lock, and the next attempt waits until it returns or its lease ends. Its worker renews the lease for %s at most after the time of the attempt is up, unless worker.Config.Overrun says otherwise.", length(overrun))}
 	}
 }
 
@@ -125,15 +128,15 @@ func (s *story) keptForJob() Frees {
 	case t.State == TaskNoQueue:
 		return s.untilReserved("Nobody here knows the job's queue. A keeper whose process has met the queue frees the key within about "+length(s.grace()+s.keeper.every())+"; any other keeper leaves the lock alone. Without a keeper that knows the queue, the end of the reservation frees the key, at %s.", "no keeper knows the queue")
 	case t.State == TaskUnknown && !s.keeps():
-		return s.untilReserved("The worker, when the job is done or has failed for good. If the job does not run again, the end of the reservation frees the key, at %s: no keeper works that would prolong it.", "the job does not run before")
+		return s.untilReserved(byWorker+" If the job does not run again, the end of the reservation frees the key, at %s: no keeper works that would prolong it.", "the job does not run before")
 	case t.State == TaskUnknown:
-		return Frees{By: ByJob, Text: fmt.Sprintf("The worker, when the job is done or has failed for good. If the job is over or does not exist, a keeper frees the key within %s.", length(s.grace()+s.keeper.every()))}
+		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the job is over or does not exist, a keeper frees the key within %s.", length(s.grace()+s.keeper.every()))}
 	case t.Snoozed:
-		return Frees{By: ByJob, Text: "The job, when it is done or has failed for good. Its task comes back from the archive after the pause. If the worker has died, a keeper takes the task out of the archive."}
+		return Frees{By: ByJob, Text: byWorker + " Its task comes back from the archive after the pause. If the worker has died, a keeper takes the task out of the archive."}
 	}
-	text := "The worker, when the job is done or has failed for good."
+	text := byWorker
 	switch t := &s.task; {
-	case t.State == "active" && s.State == joblock.StateOrphaned:
+	case t.State == "active" && (t.Crashed || s.State == joblock.StateOrphaned):
 		text += fmt.Sprintf(" The worker of the last attempt has died or is cut off: asynq begins another attempt within %s of the death, and this attempt gets the lock.", length(recovery))
 	case t.State == "active":
 		text += " A worker has the task and is about to resume the lock. If that takes longer than a second, the worker's mux lacks the middleware of package worker."
@@ -151,7 +154,7 @@ func (s *story) keptForJob() Frees {
 
 // halting is for the key of a sequence whose job has failed for good.
 func (s *story) halting() Frees {
-	const text = "Nothing: the sequence halts until somebody runs the task again and it succeeds, passes over the job (skip job), or deletes the task."
+	const text = "Nothing frees the key by itself: the sequence halts. It goes on when somebody runs the task again and the task succeeds, passes over the job (skip job), or deletes the task."
 	if s.keeps() {
 		return Frees{By: ByNothing, Text: text}
 	}
