@@ -266,6 +266,10 @@
 // Worker: a Run looks each of them up, some thousand a second with the default Share. Where that is not so, Behind is
 // true for long. Choose a larger Share, a longer Every, or further Redis servers for asynq's queues.
 //
+// A Run that works writes its figures beside the locks, once in ten seconds: who it is, how often it checks, whether it is
+// behind, what it has freed, and the queues that none of its Inspectors has. So an operator's tool can show the keeper
+// without asking its process. The write renews the lease of the Run's permit, which is due anyway.
+//
 // Besides, a Run that works asks the store which locks are due: every second, or ten times per Every if that is more
 // often. If the store keeps the index of jobs in several parts, a Run asks each part when a lock in that part is due,
 // and at least three times per Every.
