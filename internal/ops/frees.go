@@ -154,7 +154,7 @@ func (s *story) keptForJob() Frees {
 
 // halting is for the key of a sequence whose job has failed for good.
 func (s *story) halting() Frees {
-	const text = "Nothing frees the key by itself: the sequence halts. It goes on when somebody runs the task again and the task succeeds, passes over the job (skip job), or deletes the task."
+	const text = "Nothing frees the key by itself: the sequence halts. It goes on when a new run of the task succeeds, when somebody passes over the job (skip job), or when the task is deleted."
 	if s.keeps() {
 		return Frees{By: ByNothing, Text: text}
 	}
