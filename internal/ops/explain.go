@@ -143,16 +143,24 @@ func (s *story) who() string {
 	case joblock.StateForeign:
 		b.WriteString("The value at this key in the store is not a lock. No call of the toolkit changes the value, and nobody can take the lock.")
 	case joblock.StateHeld:
-		fmt.Fprintf(&b, "%s has had the lock since %s (%s)%s.", label, s.clock(s.Since.Time), s.ago(s.Since.Time), s.forJob())
-		fmt.Fprintf(&b, " Its lease lasts until %s, %s from now, if nobody renews the lease, as a live holder does all the time.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
+		fmt.Fprintf(&b, "%s has had the lock since %s (%s)%s.%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.forJob(), s.begun())
+		fmt.Fprintf(&b, " A live holder renews its lease all the time; without a renewal the lease ends at %s, %s from now.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
 	case joblock.StateParked:
 		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s at least.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 		fmt.Fprintf(&b, " Last label: %s.", label)
 	case joblock.StateOrphaned:
-		fmt.Fprintf(&b, "%s took the lock at %s (%s) and has not given it back: its lease has run out, because its process has died, hangs, or is cut off from the store.", label, s.clock(s.Since.Time), s.ago(s.Since.Time))
+		fmt.Fprintf(&b, "%s got the lock at %s (%s) and did not give it back: its lease has run out, because its process has died, hangs, or is cut off from the store.%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.begun())
 		fmt.Fprintf(&b, " The lock is still kept%s, until %s at least.", s.forWhom(), s.clock(s.ReservedUntil.Time))
 	}
 	return b.String()
+}
+
+// The method begun says when the key was acquired, if the present holder has resumed the lock of an earlier holder.
+func (s *story) begun() string {
+	if !s.Changed.After(s.Since.Time) {
+		return ""
+	}
+	return fmt.Sprintf(" The key was acquired at %s (%s).", s.clock(s.Since.Time), s.ago(s.Since.Time))
 }
 
 func (s *story) forJob() string {

@@ -217,6 +217,23 @@ func TestParagraphs(t *testing.T) {
 	}
 }
 
+// The holder of a resumed lock has had the lock for a shorter time than its owner.
+func TestHolderOfAResumedLock(t *testing.T) {
+	for state, want := range map[joblock.State]string{
+		joblock.StateHeld:     `web-3:88 has had the lock since 11:50:00 UTC (10 min ago), for the job "q/1". The key was acquired at 11:49:00 UTC (11 min ago).`,
+		joblock.StateOrphaned: `web-3:88 got the lock at 11:50:00 UTC (10 min ago) and did not give it back`,
+	} {
+		l := lockIn(state, "q/1", 10*time.Minute)
+		if got := explain(l, Keeper{}, true).Text[0]; !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s; want %s", state, got, want)
+		}
+		l.Changed = l.Since
+		if got := explain(l, Keeper{}, true).Text[0]; strings.Contains(got, "acquired") {
+			t.Errorf("%s, not resumed: %s", state, got)
+		}
+	}
+}
+
 // A command in an action is safe to paste, whatever the key is.
 func TestCommandsAreSafeToPaste(t *testing.T) {
 	for key, want := range map[string]string{

@@ -350,7 +350,7 @@ func TestExplain(t *testing.T) {
 	o.orphan("orphaned", "exports/none")
 	for key, want := range map[string][]string{
 		"free":     {"is free"},
-		"held":     {"web-1:77 has the lock", "What frees it: The holder", "force-release --fence"},
+		"held":     {"web-1:77 has had the lock", "What frees it: The holder", "force-release --fence"},
 		"parked":   {"Nobody runs under the lock", info.ID, "scheduled", "--if-idle"},
 		"orphaned": {"did not give it back", "does not have its task"},
 	} {

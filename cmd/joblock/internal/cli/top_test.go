@@ -108,7 +108,7 @@ func TestTopOnATerminal(t *testing.T) {
 	w.sees("1 with import")
 	w.sees("> import:b")
 	w.types("x")
-	w.sees("web-1:77 has the lock")
+	w.sees("web-1:77 has had the lock")
 	w.sees("What you may do:")
 	w.types("\x1b")
 	w.sees("> import:b")
