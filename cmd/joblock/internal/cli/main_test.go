@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == asCommand {
 		command(os.Args[2:])
 	}
+	if len(os.Args) > 2 && os.Args[1] == asRole {
+		playRole(os.Args[2])
+	}
 	if os.Getenv(envAs) != "" {
 		os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
