@@ -29,21 +29,22 @@ func (c *call) read(v any) error {
 	if !utf8.Valid(text) {
 		return problemf(http.StatusBadRequest, codeRequest, "the body is not UTF-8")
 	}
-	names := fieldNames(reflect.TypeOf(v).Elem())
-	if err := checkFields(text, names); err != nil {
+	if !json.Valid(text) {
+		return notAnObject()
+	}
+	if err := checkFields(text, fieldNames(reflect.TypeOf(v).Elem())); err != nil {
 		return err
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) && wrong.Field != "" {
-			return problemf(http.StatusBadRequest, codeRequest, "%s is a %s, must be %s", wrong.Field, shown(wrong.Value), kindName(wrong.Type))
-		}
-		// The text of other errors may repeat a part of the body.
-		return problemf(http.StatusBadRequest, codeRequest, "the body is not a JSON object of this route")
+	err = json.Unmarshal(text, v)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return problemf(http.StatusBadRequest, codeRequest, "%s is a %s, must be %s", wrong.Field, shown(wrong.Value), kindName(wrong.Type))
 	}
-	return nil
+	// The text of other errors may repeat a part of the body.
+	return problemf(http.StatusBadRequest, codeRequest, "the body is not a JSON object of this route")
 }
 
 // body returns the body as it came.
@@ -82,40 +83,61 @@ func tooLarge() *problem {
 	return problemf(http.StatusRequestEntityTooLarge, codeTooLarge, "the body has more than %d bytes", maxBody)
 }
 
-// checkFields refuses a text that is not one JSON object, a field that is not in names, and a field that comes twice.
-// Package encoding/json would take a name in another case for the same name.
+// checkFields refuses a field of the object text that is not in names, and a field that comes twice. Package
+// encoding/json would take a name in another case for the same name, and the last of two. The text is valid JSON.
 func checkFields(text []byte, names []string) error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	bad := problemf(http.StatusBadRequest, codeRequest, "the body is not one JSON object")
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return bad
+	text = bytes.TrimLeft(text, " \t\r\n")
+	if len(text) == 0 || text[0] != '{' {
+		return notAnObject()
 	}
-	var seen []string
-	for dec.More() {
-		token, err := dec.Token()
-		name, ok := token.(string)
-		if err != nil || !ok {
-			return bad
+	var seen uint64 // by index in names
+	depth, isName := 0, false
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '{', '[':
+			depth++
+			isName = depth == 1
+		case '}', ']':
+			depth--
+		case ',':
+			isName = depth == 1
+		case '"':
+			end := i + 1
+			for text[end] != '"' {
+				if text[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			if isName {
+				isName = false
+				if err := checkField(text[i:end+1], names, &seen); err != nil {
+					return err
+				}
+			}
+			i = end
 		}
-		if !slices.Contains(names, name) {
-			return problemf(http.StatusBadRequest, codeRequest, "the field %s is unknown; the fields are %s", shown(name), strings.Join(names, ", "))
-		}
-		if slices.Contains(seen, name) {
-			return problemf(http.StatusBadRequest, codeRequest, "the field %s comes twice", name)
-		}
-		seen = append(seen, name)
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return bad
-		}
-	}
-	if _, err := dec.Token(); err != nil { // the closing brace
-		return bad
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return bad
 	}
 	return nil
+}
+
+// checkField checks the name of one field, which is in quotes.
+func checkField(quoted []byte, names []string, seen *uint64) error {
+	at := slices.IndexFunc(names, func(name string) bool { return string(quoted[1:len(quoted)-1]) == name })
+	if at < 0 {
+		var name string
+		_ = json.Unmarshal(quoted, &name) // the text is valid JSON
+		return problemf(http.StatusBadRequest, codeRequest, "the field %s is unknown; the fields are %s", shown(name), strings.Join(names, ", "))
+	}
+	if *seen&(1<<at) != 0 {
+		return problemf(http.StatusBadRequest, codeRequest, "the field %s comes twice", names[at])
+	}
+	*seen |= 1 << at
+	return nil
+}
+
+func notAnObject() *problem {
+	return problemf(http.StatusBadRequest, codeRequest, "the body is not one JSON object")
 }
 
 var fieldsOf sync.Map // of []string, by reflect.Type

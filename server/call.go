@@ -2,11 +2,11 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -62,7 +62,7 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{s: s, r: r, id: rand.Text()[:16], began: time.Now()}
+	c := &call{s: s, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
 	c.w = &writer{ResponseWriter: w, c: c}
 	defer c.log()
 	defer c.caught()
@@ -251,6 +251,9 @@ func shown(text string) string {
 	const most = 64
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	if !strings.ContainsFunc(text, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') }) {
+		return text
 	}
 	if quoted := strconv.Quote(text); !utf8.ValidString(text) || quoted != `"`+text+`"` {
 		return quoted
