@@ -28,6 +28,7 @@ type fakeAsynq struct {
 	tasks  map[string]*asynq.TaskInfo // by job
 	queues map[string]*asynq.QueueInfo
 	err    error // of all calls
+	asked  int   // how often GetQueueInfo was called
 }
 
 func newAsynq() *fakeAsynq {
@@ -56,6 +57,7 @@ func (f *fakeAsynq) Queues() (names []string, err error) {
 func (f *fakeAsynq) GetQueueInfo(queue string) (*asynq.QueueInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked++
 	if q := f.queues[queue]; q != nil || f.err != nil {
 		return q, f.err
 	}
@@ -357,6 +359,17 @@ func TestJobsAndSuspects(t *testing.T) {
 		}
 		if got, want := list(JobsQuery{Suspects: true, Queue: "default"}), "default/done d completed true, default/gone b absent true"; got != want {
 			t.Errorf("suspects: %s; want %s", got, want)
+		}
+		s.asynq.queues["default"].Paused = true
+		asked := s.asynq.asked
+		for j, err := range s.Jobs(t.Context(), JobsQuery{}) {
+			testkit.WantNil(t, "Jobs", err)
+			if paused := j.Task.State == "pending" || j.Task.State == "completed"; j.Task.Paused != paused {
+				t.Errorf("%s is %s, paused %t", j.Job, j.Task.State, j.Task.Paused)
+			}
+		}
+		if n := s.asynq.asked - asked; n != 1 {
+			t.Errorf("asynq was asked for a queue %d times, want once for all its tasks", n)
 		}
 		jobs, task, err := s.Job(t.Context(), "default/lives")
 		if err != nil || len(jobs) != 1 || jobs[0].Key != "a" || task.State != "pending" {

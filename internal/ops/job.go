@@ -109,11 +109,16 @@ func (d *Desk) join(ctx context.Context, found []bound) []Job {
 	for i := range all {
 		turn <- struct{}{}
 		group.Go(func() {
-			all[i].Task = d.task(ctx, all[i].Job)
+			all[i].Task = d.lookUp(ctx, all[i].Job)
 			<-turn
 		})
 	}
 	group.Wait()
+	tasks := make([]*Task, len(all))
+	for i := range all {
+		tasks[i] = &all[i].Task
+	}
+	d.pauses(ctx, tasks...)
 	return all
 }
 

@@ -70,6 +70,34 @@ func (t Task) Ended() bool {
 // The method task looks up the task of a job in all databases. The method task does not fail: Task.Problem says what is
 // not known.
 func (d *Desk) task(ctx context.Context, job string) Task {
+	t := d.lookUp(ctx, job)
+	d.pauses(ctx, &t)
+	return t
+}
+
+// The method pauses sets Paused of the tasks. Each queue is asked for once: the answer costs asynq's Redis more than that
+// about a task. The field of a queue without an answer stays false.
+func (d *Desk) pauses(ctx context.Context, tasks ...*Task) {
+	type queue struct{ database, name string }
+	of := make(map[queue][]*Task)
+	for _, t := range tasks {
+		of[queue{t.Database, t.Queue}] = append(of[queue{t.Database, t.Queue}], t)
+	}
+	for _, db := range d.cfg.Databases {
+		for q, tasks := range of {
+			if q.database != db.Name || q.name == "" {
+				continue
+			}
+			info, err := call(ctx, func() (*asynq.QueueInfo, error) { return db.Asynq.GetQueueInfo(q.name) })
+			for _, t := range tasks {
+				t.Paused = err == nil && info.Paused
+			}
+		}
+	}
+}
+
+// lookUp is the method task, but does not set Paused.
+func (d *Desk) lookUp(ctx context.Context, job string) Task {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
 		return Task{State: TaskUnknown, Problem: "The job is not a task of asynq."}
@@ -84,7 +112,7 @@ func (d *Desk) task(ctx context.Context, job string) Task {
 		info, err := call(ctx, func() (*asynq.TaskInfo, error) { return db.Asynq.GetTaskInfo(queue, id) })
 		switch {
 		case err == nil:
-			found := d.taskOf(ctx, db, info)
+			found := taskOf(db, info)
 			if !found.Ended() || t.State == TaskNoQueue || t.State == TaskAbsent {
 				t = found
 			}
@@ -107,7 +135,7 @@ func (d *Desk) task(ctx context.Context, job string) Task {
 }
 
 // taskOf returns the Task of info, which is in db.
-func (d *Desk) taskOf(ctx context.Context, db Database, info *asynq.TaskInfo) Task {
+func taskOf(db Database, info *asynq.TaskInfo) Task {
 	t := Task{
 		Queue: info.Queue, ID: info.ID, Database: db.Name, Type: info.Type, State: TaskState(info.State.String()),
 		Attempts: info.MaxRetry + 1, LastError: info.LastErr, LastFailedAt: Time{info.LastFailedAt},
@@ -138,9 +166,6 @@ func (d *Desk) taskOf(ctx context.Context, db Database, info *asynq.TaskInfo) Ta
 		}
 	}
 	t.Attempt = min(t.Attempt, max(t.Attempts, info.Retried))
-	if q, err := call(ctx, func() (*asynq.QueueInfo, error) { return db.Asynq.GetQueueInfo(info.Queue) }); err == nil {
-		t.Paused = q.Paused
-	}
 	return t
 }
 
