@@ -164,7 +164,8 @@ func (s *scene) finish(st *step, cmd *exec.Cmd) {
 	}
 	want, is := s.normal(st.output), s.normal(got)
 	if !slices.Equal(want, is) {
-		s.Errorf("%s\nprints\n%s\n\nthe page %s has\n%s\n\nnormalised:\n%s\n\nand\n%s", st.command, strings.Join(got, "\n"), onCallPage,
+		s.Errorf("%s\nprints\n%s\n\nthe page %s has\n%s\n\nnormalised:\n%s\n\nand\n%s\n\n"+
+			"If the new output is right, run this test with "+envWrite+"=1, which writes the page.", st.command, strings.Join(got, "\n"), onCallPage,
 			strings.Join(st.output, "\n"), strings.Join(is, "\n"), strings.Join(want, "\n"))
 	}
 }
