@@ -29,8 +29,15 @@
 //
 // # What an operator may do
 //
-// Force frees a key. Every action names the holding that the operator has seen, by its fence: if the key has another
-// holder by now, the action changes nothing. Every action has a reason and the name of who acts, and is recorded before
+//	Force       frees a key
+//	SkipJob     moves a sequence on past the job that has failed and halts it
+//	RunTask     makes asynq run a task again, or now
+//	CancelTask  ends the context of the handler that runs a task
+//	DeleteTask  deletes a task that does not run
+//	Cron…       pauses, resumes, triggers, backfills or forgets a cron job
+//
+// Force and SkipJob name the holding that the operator has seen, by its fence: if the key has another fence by now, both
+// change nothing. An action on a task changes nothing unless the task is in a state that fits. Every action has a reason and the name of who acts, and is recorded before
 // it begins: an action that cannot be recorded is refused. A second record has the outcome.
 //
 // # By token
