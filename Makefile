@@ -89,6 +89,7 @@ install: ## build the command joblock into the Go bin directory
 faults: setup ## run the test of every row of the tables of faults and of "joblock run", and print what became of each
 	@.ci/faults.sh joblock/FAULTS.md
 	@.ci/faults.sh cmd/joblock/RUN.md
+	@.ci/faults.sh server/FAULTS.md
 
 .PHONY: cover
 cover: setup ## tests with coverage, of each package by all tests; total and report file

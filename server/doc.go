@@ -188,5 +188,7 @@
 //	the time of a wait                       Config.MaxWait
 //	the TTL of a lock                        joblock.Config.MaxTTL
 //
+// FAULTS.md, beside this file, has a row for each fault of a client, a replica and the store, and its test.
+//
 // An embedding program that does not use [HTTPServer] sets ReadHeaderTimeout and MaxHeaderBytes itself.
 package server

@@ -244,3 +244,26 @@ func TestHoldOfALimit(t *testing.T) {
 		two.until("lock-acquired")
 	})
 }
+
+// A replica that dies takes its locks along for one TTL at most: the lock of a stream, and a lock of a client that does
+// not find another replica.
+func TestReplicaThatDies(t *testing.T) {
+	eachStore(t, func(t *testing.T, peer func() driver.Store) {
+		a, b := newReplica(t, peer()), newReplica(t, peer())
+		a.hold(object{"key": "stream", "ttl_ms": 9000}).until("lock-acquired")
+		token := a.post("/v1/acquire", object{"key": "lease", "ttl_ms": 9000}).ok().text("token")
+		time.Sleep(4 * time.Second)
+		a.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Renew, faultstore.Release, faultstore.Park, faultstore.Acquire) // as if a were dead
+		b.post("/v1/renew", object{"token": token}).ok()
+		began := time.Now()
+		b.post("/v1/acquire", object{"key": "stream", "ttl_ms": 9000, "wait_ms": 30_000}).ok()
+		if took := time.Since(began); took > 9*time.Second+100*time.Millisecond {
+			t.Errorf("the stream's lock was free after %s", took)
+		}
+		b.post("/v1/acquire", object{"key": "lease", "ttl_ms": 9000, "wait_ms": 30_000}).ok()
+		if took := time.Since(began); took > 9*time.Second+100*time.Millisecond {
+			t.Errorf("the client's lock was free after %s", took)
+		}
+		a.store.Clear()
+	})
+}

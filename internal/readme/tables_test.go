@@ -26,6 +26,7 @@ func TestTablesNameTheirTests(t *testing.T) {
 		{file: "joblock/FAULTS.md", first: "fault", cells: 4, rows: 40},
 		{file: "joblock/EVIDENCE.md", first: "promise", cells: 3, rows: 9},
 		{file: "cmd/joblock/RUN.md", first: "situation", cells: 5, rows: 70},
+		{file: "server/FAULTS.md", first: "fault", cells: 4, rows: 40},
 		{file: "SECURITY.md", first: "promise", cells: 2, rows: 6},
 	} {
 		t.Run(tab.file, func(t *testing.T) {
@@ -82,7 +83,7 @@ var testDirs = map[string][]string{
 	"otelobserver": {"joblock/otelobserver"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
 	"worker": {"worker"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
 	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},
-	"cli": {"cmd/joblock/internal/cli"}, "soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
+	"cli": {"cmd/joblock/internal/cli"}, "server": {"server"}, "soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
 }
 
 // sources is what there is to be named: the test functions of the packages, and all
