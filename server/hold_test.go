@@ -267,3 +267,27 @@ func TestReplicaThatDies(t *testing.T) {
 		a.store.Clear()
 	})
 }
+
+// Over HTTP/2 many streams share a connection, and the end of one of them ends only its own lock.
+func TestHoldOverHTTP2(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store())
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		transport := &http.Transport{DialContext: a.pipes.dial, Protocols: protocols}
+		a.client = &http.Client{Transport: transport}
+		one, two := a.hold(object{"key": "one", "ttl_ms": 9000}), a.hold(object{"key": "two", "ttl_ms": 9000})
+		if one.res.ProtoMajor != 2 {
+			t.Fatalf("%s", one.res.Proto)
+		}
+		one.until("ping")
+		two.until("ping")
+		one.leave()
+		time.Sleep(time.Second)
+		a.wantState("one", joblock.StateFree)
+		a.wantState("two", joblock.StateHeld)
+		two.until("ping")
+		two.leave()
+		transport.CloseIdleConnections()
+	})
+}

@@ -329,3 +329,45 @@ func TestALookEndsWithItsCallerAndWithClose(t *testing.T) {
 		}
 	})
 }
+
+// Processes that share the store's keys derive the same bytes, and those with another secret do not.
+func TestDerive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s, other shelf
+		derive := func(cfg Config, text string) string {
+			r := NewRing(cfg)
+			defer r.Wait()
+			defer r.Close()
+			got, err := r.Derive(t.Context(), text)
+			if err != nil || len(got) != 32 {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+			return string(got)
+		}
+		of := func(s *shelf, sources ...[]byte) Config {
+			return Config{Load: s.load, Sources: sources, Where: func() string { return "here" }}
+		}
+		secret := []byte("0123456789abcdef")
+		first := derive(of(&s, nil), "call")
+		if derive(of(&s, nil), "call") != first {
+			t.Error("two processes derive different bytes")
+		}
+		if derive(of(&s, secret), "call") != derive(of(&other, secret), "call") {
+			t.Error("a secret of one's own does not count")
+		}
+		for name, got := range map[string]string{
+			"another text": derive(of(&s, nil), "call2"), "another store": derive(of(&other, nil), "call"), "a secret": derive(of(&s, secret), "call"),
+		} {
+			if got == first {
+				t.Errorf("%s: the same bytes", name)
+			}
+		}
+		s.err = errors.New("down")
+		r := NewRing(of(&s, nil))
+		defer r.Wait()
+		defer r.Close()
+		if _, err := r.Derive(t.Context(), "call"); !errors.Is(err, s.err) {
+			t.Errorf("without the store: %v", err)
+		}
+	})
+}
