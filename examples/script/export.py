@@ -12,6 +12,7 @@ standard library, the command joblock, and start, the program in the directory o
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,17 +56,15 @@ class Lock:
                 time.sleep(pause)
             if code != 0:
                 sys.exit(code)
-        except BaseException:
+            self._until = until(answer)
+            self.fence = answer["fence"]
+            self._renewer.start()
+        except BaseException:  # Ctrl-C too
             self._give_back()
             raise
-        self._until = until(answer)
-        self.fence = answer["fence"]
-        self._renewer.start()
         return self
 
     def __exit__(self, *_):
-        self._stop.set()
-        self._renewer.join()
         self._give_back()
 
     def check(self):
@@ -108,11 +107,12 @@ class Lock:
 
     def _give_back(self):
         """Releases the lock, unless the job has it. What was never answered is released too."""
+        self._stop.set()
+        if self._renewer.is_alive():
+            self._renewer.join()
         if os.path.exists(self._file):
             self._joblock("release", "--reason", "export.py has ended")
-        if os.path.exists(self._file):  # Redis is away, and the lock ends with its lease
-            os.remove(self._file)
-        os.rmdir(os.path.dirname(self._file))
+        shutil.rmtree(os.path.dirname(self._file))  # if Redis is away, the lock ends with its lease
 
 
 def main():
