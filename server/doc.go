@@ -171,6 +171,14 @@
 // Close parks the locks of all streams and tells their tokens. The client sends the token to POST /v1/hold or
 // POST /v1/resume of another replica, and has the lock under a new fence. So a rolling deploy loses no lock.
 //
+// # Other lock APIs
+//
+// A program can mount handlers for other lock APIs beside the Server, so that their clients need no change. A handler has
+// the callers, the rights, the rates and the bounds of the Server. No such handler is mounted by default. docs/compat.md
+// has every example of their documents, with its answer.
+//
+//	mux.Handle("/infra/locks/", s.SaaSignal())
+//
 // # Who may do what
 //
 // [Config.Authorize] names the [Principal] of each request: [Accounts] reads tokens and names of certificates from a

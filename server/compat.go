@@ -1,0 +1,141 @@
+package server
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// A mount serves the routes of another lock API with the operations of the Server. Callers, rights, prefixes, rates, the
+// log and the audit are those of the routes under /v1. No mount is served unless the embedding program mounts it.
+type mount struct {
+	s      *Server
+	mux    *http.ServeMux
+	refuse func(c *call, p *problem) // nil: as an RFC 9457 answer
+}
+
+func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) http.Handler {
+	m := &mount{s: s, mux: http.NewServeMux(), refuse: refuse}
+	methods := make(map[string][]string)
+	for _, r := range routes {
+		methods[r.path] = append(methods[r.path], r.method)
+		m.mux.Handle(r.method+" "+r.path, step(func(c *call) { c.route = r.path; m.serve(c, r) }))
+	}
+	for path, allowed := range methods {
+		slices.Sort(allowed)
+		allow := strings.Join(allowed, ", ")
+		m.mux.Handle(path, step(func(c *call) {
+			c.route = path
+			c.w.Header().Set("Allow", allow)
+			m.fail(c, problemf(http.StatusMethodNotAllowed, codeMethod, "the method is %s, must be %s", shown(c.r.Method), allow))
+		}))
+	}
+	if methods["/"] == nil {
+		m.mux.Handle("/", step(func(c *call) {
+			m.fail(c, problemf(http.StatusNotFound, codeNoRoute, "there is nothing at this path"))
+		}))
+	}
+	return m
+}
+
+// ServeHTTP serves one request.
+func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{s: m.s, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
+	c.w = &writer{ResponseWriter: w, c: c}
+	defer c.log()
+	defer c.caught()
+	h := c.w.Header()
+	h.Set("Joblock-Request", c.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	if p := checkPath(r.URL.EscapedPath()); p != nil {
+		m.fail(c, p)
+		return
+	}
+	m.mux.ServeHTTP(c.w, r)
+}
+
+// serve is call.serve with the errors of the mount.
+func (m *mount) serve(c *call, r route) {
+	if p := c.authorize(r.scope); p != nil {
+		m.fail(c, p)
+		return
+	}
+	a, err := r.do(c)
+	switch {
+	case err != nil:
+		m.fail(c, c.problemOf(err))
+	case a != nil:
+		c.answer(a)
+	}
+}
+
+func (m *mount) fail(c *call, p *problem) {
+	if m.refuse == nil {
+		c.refuse(p)
+		return
+	}
+	c.code = p.Code
+	m.refuse(c, p)
+}
+
+// compactToken returns the token in a form without the key, for APIs that bound the length of a token. The form has
+// fence and TTL, both in base 36, and the owner, with a dot between.
+func compactToken(token joblock.Token) string {
+	id := door.IdentityOf(token)
+	return strconv.FormatInt(id.Fence, 36) + "." + strconv.FormatInt(id.TTL.Milliseconds(), 36) + "." + id.Owner
+}
+
+// parseCompactToken returns the token of key that text names. The result is false for a text that is no compact token.
+func parseCompactToken(key, text string) (joblock.Token, bool) {
+	fence, rest, _ := strings.Cut(text, ".")
+	ttl, owner, _ := strings.Cut(rest, ".")
+	n, err1 := strconv.ParseInt(fence, 36, 64)
+	ms, err2 := strconv.ParseInt(ttl, 36, 64)
+	if err1 != nil || err2 != nil || n < 1 || ms < 1 || ms > maxMillis {
+		return joblock.Token{}, false
+	}
+	token, err := joblock.NewToken(key, owner, time.Duration(ms)*time.Millisecond)
+	if err != nil {
+		return joblock.Token{}, false
+	}
+	return door.TokenAt(token, n).(joblock.Token), true
+}
+
+// maxMillis is the longest time.Duration, in milliseconds.
+const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
+
+// conflict returns the problem for err. A lock that is gone, or was never there, is a conflict like a lock of somebody
+// else: APIs with few statuses know no other.
+func (c *call) conflict(err error) *problem {
+	p := c.problemOf(err)
+	if p.Status == http.StatusGone || p.Status == http.StatusNotFound {
+		p.Status = http.StatusConflict
+	}
+	return p
+}
+
+// notTheHolder returns the problem of a request that does not name the present holding of the lock.
+func notTheHolder(detail string) *problem {
+	p := problemf(http.StatusConflict, joblock.CodeOf(joblock.ErrNotOwner), "%s", detail)
+	p.Title = "The token does not name the present holding of the lock"
+	return p
+}
+
+// expiry returns when others can get the key by itself.
+func expiry(l ops.Lock) *stamp {
+	t := l.ReservedUntil.Time
+	if t.IsZero() {
+		t = l.ExpiresAt.Time
+	}
+	if t.IsZero() {
+		return nil
+	}
+	return (*stamp)(&t)
+}

@@ -1,0 +1,185 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The bounds of SaaSignal's locks API.
+const (
+	saasMaxTTL   = time.Minute
+	saasMaxChars = 256 // of a token and of a holder
+	saasMaxKey   = 512
+)
+
+// SaaSignal returns a handler for the paths of SaaSignal's locks API:
+//
+//	POST /infra/locks/{key}/acquire  {ttl_ms, holder_id}  lock  200 {status, key, token, expires_at}
+//	POST /infra/locks/{key}/renew    {token, ttl_ms}      lock  200 {status, expires_at}
+//	POST /infra/locks/{key}/release  {token}              lock  200 {status}
+//	GET  /infra/locks/{key}                               read  200 {status, locked, expires_at, holder_id}
+//
+// The third column is the scope. Mount the handler at /infra/locks/. The field status is "ok". ttl_ms is from 1 to 60000
+// and at most joblock.Config.MaxTTL. A token has at most 256 characters, and is no token of the routes under /v1. A key
+// has 1 to 512 bytes, neither ".." nor a control character, and is otherwise a key of package joblock. A holder_id has at
+// most 256 bytes. The field expires_at tells when others can get the key; stop working before.
+//
+// Errors have the statuses of that API: 401, 409 and 429, and 400 for a bad value. 409 is the answer for each lock that
+// the token does not hold, also if nobody holds the lock. 402 never comes. A store that does not answer is 503.
+func (s *Server) SaaSignal() http.Handler {
+	path := "/infra/locks/{key}"
+	return s.mount([]route{
+		{http.MethodPost, path + "/acquire", ScopeLock, s.saasAcquire},
+		{http.MethodPost, path + "/renew", ScopeLock, s.saasRenew},
+		{http.MethodPost, path + "/release", ScopeLock, s.saasRelease},
+		{http.MethodGet, path, ScopeRead, s.saasStatus},
+	}, nil)
+}
+
+// saasKey returns the key of the path.
+func saasKey(c *call) (string, error) {
+	key := c.r.PathValue("key")
+	if strings.Contains(key, "..") {
+		return "", problemf(http.StatusBadRequest, codeInvalid, "the key has two dots in a row")
+	}
+	if utf8.RuneCountInString(key) > saasMaxKey {
+		return "", problemf(http.StatusBadRequest, codeInvalid, "the key has more than %d characters", saasMaxKey)
+	}
+	return key, c.useKey(key)
+}
+
+func saasTTL(c *call, field *int64) (time.Duration, error) {
+	if field == nil {
+		return 0, problemf(http.StatusBadRequest, codeInvalid, "ttl_ms is missing")
+	}
+	return millis("ttl_ms", field, 0, time.Millisecond, min(saasMaxTTL, c.s.in.Settings().MaxTTL))
+}
+
+// saasToken returns the token of a body. A token that names no lock of the key is a conflict.
+func saasToken(key, text string) (joblock.Token, error) {
+	if n := utf8.RuneCountInString(text); n < 1 || n > saasMaxChars {
+		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "token has %d characters, must have 1 to %d", n, saasMaxChars)
+	}
+	token, ok := parseCompactToken(key, text)
+	if !ok {
+		return token, notTheHolder("the token names no lock")
+	}
+	return token, nil
+}
+
+type saasAnswer struct {
+	Status    string `json:"status"`
+	Key       string `json:"key,omitempty"`
+	Token     string `json:"token,omitempty"`
+	Locked    *bool  `json:"locked,omitempty"`
+	ExpiresAt *stamp `json:"expires_at,omitempty"`
+	HolderID  string `json:"holder_id,omitempty"`
+}
+
+func saasOK(a saasAnswer) (*answer, error) {
+	a.Status = "ok"
+	return ok(a), nil
+}
+
+func expiresIn(d time.Duration) *stamp {
+	t := stamp(time.Now().Add(d))
+	return &t
+}
+
+func (s *Server) saasAcquire(c *call) (*answer, error) {
+	var req struct {
+		TTL    *int64 `json:"ttl_ms"`
+		Holder string `json:"holder_id"`
+	}
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	key, err := saasKey(c)
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := saasTTL(c, req.TTL)
+	if err != nil {
+		return nil, err
+	}
+	g, err := ops.AcquireLease(c.lasting(), s.cfg.Locks, ops.LeaseRequest{Key: key, TTL: ttl, Holder: req.Holder})
+	if err != nil {
+		return nil, c.conflict(err)
+	}
+	if c.ended() {
+		_ = ops.Release(c.lasting(), s.cfg.Locks, g.Token, "the client is gone") // nobody has the token
+		return nil, errGone
+	}
+	return saasOK(saasAnswer{Key: key, Token: compactToken(g.Token), ExpiresAt: expiresIn(g.Lease)})
+}
+
+func (s *Server) saasRenew(c *call) (*answer, error) {
+	var req struct {
+		Token string `json:"token"`
+		TTL   *int64 `json:"ttl_ms"`
+	}
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	key, err := saasKey(c)
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := saasTTL(c, req.TTL)
+	if err != nil {
+		return nil, err
+	}
+	token, err := saasToken(key, req.Token)
+	if err != nil {
+		return nil, err
+	}
+	g, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl)
+	if err != nil {
+		return nil, c.conflict(err)
+	}
+	return saasOK(saasAnswer{ExpiresAt: expiresIn(g.Lease)})
+}
+
+func (s *Server) saasRelease(c *call) (*answer, error) {
+	var req struct {
+		Token string `json:"token"`
+	}
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	key, err := saasKey(c)
+	if err != nil {
+		return nil, err
+	}
+	token, err := saasToken(key, req.Token)
+	if err != nil {
+		return nil, err
+	}
+	if err := ops.Release(c.lasting(), s.cfg.Locks, token, ""); err != nil {
+		return nil, c.conflict(err)
+	}
+	return saasOK(saasAnswer{})
+}
+
+func (s *Server) saasStatus(c *call) (*answer, error) {
+	key, err := saasKey(c)
+	if err != nil {
+		return nil, err
+	}
+	locks, err := s.desk.Read(c.r.Context(), key)
+	if err != nil {
+		return nil, err
+	}
+	l := locks[0]
+	locked := l.Locked()
+	a := saasAnswer{Locked: &locked}
+	if locked {
+		a.ExpiresAt, a.HolderID = expiry(l), l.Holder
+	}
+	return saasOK(a)
+}
