@@ -20,6 +20,7 @@
 //	park                   reserves the lock of a token for a job, or for whoever resumes the token
 //	resume                 takes a parked lock over by its token
 //	force-release KEY      frees a key that somebody has, after a look at what will happen
+//	audit [KEY]            lists what operators have done, by whom and why
 //	ping                   measures how long taking and releasing a lock takes
 //	demo                   runs a Redis with locks, waiters and jobs, to try commands on
 //	cron COMMAND           sees and steers jobs by the clock: ls, get, next, history, nodes, scopes; pause, resume,

@@ -72,7 +72,7 @@ type Audit interface {
 	// Write records e, and returns the ID of the record. After an error, e may be recorded.
 	Write(ctx context.Context, e AuditEntry) (id string, err error)
 
-	// Read walks over the entries, the newest first. An error ends the walk.
+	// Read walks over the entries, the newest first. An error ends the walk, and matches joblock.ErrUnavailable.
 	Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error]
 }
 
@@ -122,7 +122,7 @@ func (s *stream) Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, e
 		for {
 			page, err := s.page(ctx, from, to)
 			if err != nil {
-				yield(AuditEntry{}, fmt.Errorf("read the record of actions: %w", err))
+				yield(AuditEntry{}, unread(err))
 				return
 			}
 			for _, m := range page {
@@ -145,6 +145,11 @@ func (s *stream) page(ctx context.Context, from, to string) ([]redis.XMessage, e
 	return s.rdb.XRevRangeN(ctx, s.key, to, from, auditPage).Result()
 }
 
+// unread returns the error of a read that Redis has not answered. It matches joblock.ErrUnavailable.
+func unread(err error) error {
+	return &refused{"the record of actions could not be read: " + err.Error(), joblock.ErrUnavailable}
+}
+
 // entryOf reads an entry of the stream. ok is false for an entry that Write has not written.
 func entryOf(m redis.XMessage) (e AuditEntry, ok bool) {
 	text, _ := m.Values[auditField].(string)
@@ -163,6 +168,32 @@ func (d *Desk) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, er
 		return func(func(AuditEntry, error) bool) {}
 	}
 	return d.cfg.Audit.Read(ctx, q)
+}
+
+// Actions is Audit with one entry for each action: the entry from before the action began, with the Outcome and the Error
+// of the action. If no Outcome was recorded, the Outcome is OutcomeUnknown.
+func (d *Desk) Actions(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+	return func(yield func(AuditEntry, error) bool) {
+		outcomes := make(map[string]AuditEntry) // by AuditEntry.Of: the outcome of an action comes before the action
+		for e, err := range d.Audit(ctx, q) {
+			switch {
+			case err != nil:
+				yield(AuditEntry{}, err)
+				return
+			case e.Of != "":
+				outcomes[e.Of] = e
+				continue
+			}
+			is, ok := outcomes[e.ID]
+			delete(outcomes, e.ID)
+			if e.Outcome, e.Error = is.Outcome, is.Error; !ok {
+				e.Outcome = OutcomeUnknown
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
 }
 
 // The method act runs do, an action, between two entries of the audit. The parameter e has the action. The result has the

@@ -174,7 +174,7 @@ func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	defer cancel()
 	done, err := d.Force(ctx, ops.ForceRequest{
 		Key: o.key, Fence: o.fence, IfIdle: o.ifIdle,
-		Actor: ops.Actor{By: whoami(), From: hostname(), Reason: o.reason},
+		Actor: ops.Actor{By: operator(), From: hostname(), Reason: o.reason},
 	})
 	for _, text := range done.Problems {
 		p.say("%s", text)

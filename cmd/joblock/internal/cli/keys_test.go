@@ -28,6 +28,7 @@ import (
 // lookers are the commands that look at locks, each with the arguments of a call that asks Redis.
 var lookers = map[string][]string{
 	"ls": nil, "get": {key1}, "waiters": {key1}, "permits": {key1}, "explain": {key1}, "watch": {"--for", "1h", key1}, "top": nil,
+	"audit": nil,
 }
 
 const key1 = "export:acct-7"
@@ -483,10 +484,12 @@ func TestSchemasHaveTheFieldsOfTheObjects(t *testing.T) {
 	for name, tc := range map[string]struct {
 		v     any
 		extra []string
+		less  string
 	}{
 		"lock.json": {v: ops.Lock{}}, "get.json": {v: ops.Lock{}, extra: []string{"v"}}, "waiter.json": {v: ops.Waiter{}}, "task.json": {v: ops.Task{}},
 		"permits.json": {v: ops.Permits{}, extra: []string{"v"}}, "explain.json": {v: ops.Explanation{}, extra: []string{"v"}},
 		"change.json": {v: keyChange{}}, "top.json": {v: topLook{}, extra: []string{"v"}},
+		"audit-entry.json": {v: ops.AuditEntry{}, less: "of"},
 	} {
 		text, err := os.ReadFile(filepath.Join(schemaDir, name))
 		if err != nil {
@@ -500,7 +503,7 @@ func TestSchemasHaveTheFieldsOfTheObjects(t *testing.T) {
 		}
 		want := tc.extra
 		for i := range reflect.TypeOf(tc.v).NumField() {
-			if field, _, _ := strings.Cut(reflect.TypeOf(tc.v).Field(i).Tag.Get("json"), ","); field != "" && field != "-" {
+			if field, _, _ := strings.Cut(reflect.TypeOf(tc.v).Field(i).Tag.Get("json"), ","); field != "" && field != "-" && field != tc.less {
 				want = append(want, field)
 			}
 		}

@@ -206,7 +206,7 @@ func (s *scene) end() {
 
 // The method named replaces what belongs to this machine by what the page has.
 func (s *scene) named(text string) string {
-	return strings.NewReplacer(s.redis.Addr(), "localhost:6379", operator(), "ann@ops1", "(by "+whoami()+")", "(by ann)", hostname(), "ops1").Replace(text)
+	return strings.NewReplacer(s.redis.Addr(), "localhost:6379", operator(), "ann@ops1", hostname(), "ops1").Replace(text)
 }
 
 // volatile are the texts that differ from run to run, and what stands for them in a comparison. The first ones are also
