@@ -127,7 +127,8 @@
 //
 // Not promised are: exactly-once execution; exclusion after the store lost acknowledged writes (a fail-over to a
 // replica that lagged, an eviction, a restart without persistence); exclusion after the store's clock jumped forward
-// past a lease; exclusion for code that neither watches the context nor passes the fence on.
+// past a lease; exclusion across processes for what package fallback runs while the store is away; exclusion for code
+// that neither watches the context nor passes the fence on.
 //
 // FAULTS.md, beside this file, has a row for each fault: which promises hold, how the fault shows, and the test.
 //

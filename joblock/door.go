@@ -89,7 +89,8 @@ func (in inside) Settings() door.Settings {
 		return door.Settings{}
 	}
 	c := &in.l.cfg
-	return door.Settings{Holder: c.Holder, JobGrace: c.JobGrace, Reserve: c.Reserve, Retain: c.Retain, TTL: c.TTL, MaxTTL: c.MaxTTL, Logger: c.Logger}
+	return door.Settings{Holder: c.Holder, JobGrace: c.JobGrace, Reserve: c.Reserve, Retain: c.Retain, TTL: c.TTL, MaxTTL: c.MaxTTL,
+		MaxRenew: c.MaxRenew, Logger: c.Logger, Observed: c.Observer != nil}
 }
 
 func (in inside) Check(op string, keys ...string) error { return in.l.check(op, keys...) }
@@ -191,6 +192,13 @@ func (in insideLock) RememberFor(d time.Duration) {
 	in.k.mu.Lock()
 	defer in.k.mu.Unlock()
 	in.k.h.remembered(d)
+}
+
+func (in insideLock) Store() driver.Store {
+	if in.k.none() {
+		return nil
+	}
+	return in.k.l.store
 }
 
 func (in insideLock) AsOf() time.Time { return in.k.asOf }

@@ -165,7 +165,9 @@ type Settings struct {
 	Retain   time.Duration
 	TTL      time.Duration
 	MaxTTL   time.Duration
+	MaxRenew time.Duration
 	Logger   *slog.Logger
+	Observed bool // there is an Observer
 }
 
 // Asked has the values of an acquisition's options, or their defaults.
@@ -226,6 +228,9 @@ type Lock interface {
 
 	// RememberFor keeps the memo for at least d after the lock's end.
 	RememberFor(d time.Duration)
+
+	// Store returns the store of the Locker that made the lock, or nil for a lock that no Locker made.
+	Store() driver.Store
 }
 
 // Identity is the part of a lock or a token that only the toolkit sees.

@@ -32,6 +32,7 @@ var rules = []rule{
 	{"joblock/driver", nil},
 	{"joblock/event", []string{"joblock/driver"}},
 	{"joblock/limit", []string{"joblock", "joblock/driver", "joblock/event", "internal/dice", "internal/door", "internal/keyspace"}},
+	{"joblock/fallback", []string{"joblock", "joblock/driver", "joblock/event", "joblock/memstore", "internal/door"}},
 	{"joblock/memo", []string{"joblock", "joblock/driver", "internal/door"}},
 	{"joblock/singleflight", []string{"joblock", "joblock/driver", "joblock/memo", "internal/door", msgpack}},
 	{"joblock/jobs", []string{"joblock", "joblock/driver", "joblock/event", "internal/door"}},

@@ -35,6 +35,9 @@
 //	Forced             ForceRelease has freed the key                                       Reason
 //	CleanupFailed      a call without an answer may have left a lock behind, and the        Fence, Reason, Err
 //	                   Locker could not remove that lock in time or before Close
+//	FellBack           the store did not answer, so a function of package fallback runs     Owner, Fence, Waited, Err
+//	                   under a lock of this process alone; Fence is the local lock's
+//	Overran            a function of package fallback still runs after Config.Overrun       Owner, Fence, Held
 //
 // A permit of package limit is a lock with a key of its own. Events about a wait for a permit have the limit's key.
 // Events about the permit have the permit's key.

@@ -20,7 +20,7 @@ type Event struct {
 	Err    error  // why the event happened
 
 	Waited    time.Duration // since the call found the key busy; 0 if the key was free at once
-	Held      time.Duration // since this process acquired, resumed or reclaimed the lock
+	Held      time.Duration // since this process acquired, resumed or reclaimed the lock; for Overran: since the function began
 	Late      time.Duration // since the renewal was due; a renewal is due after a third of the lease
 	Remaining time.Duration // what is left of the lease of who has the key or, without a lease, of the reservation
 
@@ -48,13 +48,15 @@ const (
 	Freed
 	Forced
 	CleanupFailed
+	FellBack
+	Overran
 )
 
 var names = [...]string{
 	Acquired: "acquired", Contended: "contended", GaveUp: "gave up", Resumed: "resumed", Reclaimed: "reclaimed",
 	Parked: "parked", Released: "released", Lost: "lost", RenewedLate: "renewed late",
 	RenewalUnanswered: "renewal unanswered", ReleasedByToken: "released by token", Freed: "freed", Forced: "forced",
-	CleanupFailed: "cleanup failed",
+	CleanupFailed: "cleanup failed", FellBack: "fell back", Overran: "overran",
 }
 
 // String returns the kind's name in lower case: "" for the zero Kind, "unknown" for an undefined Kind.

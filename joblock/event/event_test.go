@@ -23,14 +23,14 @@ func TestKindsHaveNames(t *testing.T) {
 		t.Errorf("the zero Kind is %q", got)
 	}
 	seen := map[string]bool{"": true, "unknown": true}
-	for k := Acquired; k <= CleanupFailed; k++ {
+	for k := Acquired; k <= Overran; k++ {
 		if name := k.String(); seen[name] {
 			t.Errorf("kind %d is %q", k, name)
 		} else {
 			seen[name] = true
 		}
 	}
-	if got := (CleanupFailed + 1).String(); got != "unknown" {
+	if got := (Overran + 1).String(); got != "unknown" {
 		t.Errorf("a Kind beyond the last is %q", got)
 	}
 }

@@ -184,7 +184,7 @@ func TestMetricsTellOnlyKindCodeAndGroup(t *testing.T) {
 	}
 	e.Key = joblock.Key("export", "secret")
 	kinds := 0
-	for e.Kind = event.Acquired; e.Kind <= event.CleanupFailed; e.Kind++ {
+	for e.Kind = event.Acquired; e.Kind <= event.Overran; e.Kind++ {
 		observe(e)
 		kinds++
 	}

@@ -35,13 +35,13 @@ func New(logger *slog.Logger, cfg *Config) event.Observer {
 
 // Level returns the default level of an event:
 //
-//	Warn    work is at risk: lost, renewed late, renewal unanswered, cleanup failed
+//	Warn    work is at risk: lost, renewed late, renewal unanswered, cleanup failed, fell back, overran
 //	Info    somebody else ended a lock: released by token, freed, forced; or a lock was resumed although its
 //	        reservation had run out
 //	Debug   all other events
 func Level(e event.Event) slog.Level {
 	switch e.Kind {
-	case event.Lost, event.RenewedLate, event.RenewalUnanswered, event.CleanupFailed:
+	case event.Lost, event.RenewedLate, event.RenewalUnanswered, event.CleanupFailed, event.FellBack, event.Overran:
 		return slog.LevelWarn
 	case event.ReleasedByToken, event.Freed, event.Forced:
 		return slog.LevelInfo

@@ -51,7 +51,7 @@ func TestEveryFieldIsLogged(t *testing.T) {
 func TestLevels(t *testing.T) {
 	log, out := newLog(slog.LevelDebug)
 	observe := slogobserver.New(log, nil)
-	for kind := event.Acquired; kind <= event.CleanupFailed; kind++ {
+	for kind := event.Acquired; kind <= event.Overran; kind++ {
 		observe(event.Event{Kind: kind})
 	}
 	observe(event.Event{Kind: event.Resumed, Recovered: true})
@@ -69,6 +69,8 @@ level=INFO msg="joblock: released by token"
 level=INFO msg="joblock: freed"
 level=INFO msg="joblock: forced"
 level=WARN msg="joblock: cleanup failed"
+level=WARN msg="joblock: fell back"
+level=WARN msg="joblock: overran"
 level=INFO msg="joblock: resumed" recovered=true
 `
 	if got := out.String(); got != want {

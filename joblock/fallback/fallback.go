@@ -1,0 +1,185 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// Away says what Do does when the store does not answer.
+type Away uint8
+
+// The values of Away. In all cases except Refuse, Do tells event.FellBack and runs the function under a local lock.
+const (
+	Refuse         Away = iota // Do returns ErrUnavailable, and the function does not run
+	Warn                       // each fall-back is a warning in the log
+	WarnEachMinute             // at most one warning a minute, over all keys, with the number of fall-backs since the last
+	Proceed                    // no warning; joblock.Config must have an Observer
+)
+
+// Config configures New. The zero value of each field means its default.
+type Config struct {
+	// Away says what Do does when the store does not answer. Default Refuse.
+	Away Away
+
+	// Overrun is how long a function may run before its overrun is told; see Overrun in the package comment. Default:
+	// never.
+	Overrun time.Duration
+}
+
+// Locks runs functions under locks of a Locker, or under local locks. A Locks is safe for concurrent use.
+type Locks struct {
+	cfg    Config
+	locks  *joblock.Locker
+	inside door.Locker // of locks
+	local  *joblock.Locker
+	log    throttle
+}
+
+// New returns a Locks for the locks of a Locker. cfg may be nil. Events and warnings go to the Observer and the Logger of
+// the Locker. The Locker must outlive the Locks.
+//
+// ErrInvalid is returned for a Locker that joblock.New has not made, an unknown Away, a negative Overrun, and for
+// Proceed without an Observer. ErrClosed is returned after Close of the Locker.
+func New(locks *joblock.Locker, cfg *Config) (*Locks, error) {
+	const op = "fallback"
+	f := &Locks{locks: locks, inside: door.Of(locks)}
+	if cfg != nil {
+		f.cfg = *cfg
+	}
+	if err := f.inside.Check(op); err != nil {
+		return nil, err
+	}
+	set := f.inside.Settings()
+	switch {
+	case f.cfg.Away > Proceed:
+		return nil, door.Invalid(op, "", "Config.Away is %d, must be at most %d", f.cfg.Away, Proceed)
+	case f.cfg.Overrun < 0:
+		return nil, door.Invalid(op, "", "Config.Overrun is %s, must not be negative", f.cfg.Overrun)
+	case f.cfg.Away == Proceed && !set.Observed:
+		return nil, door.Invalid(op, "", "Config.Away is Proceed and the Locker has no Observer: nobody would be told of a fall-back")
+	}
+	var err error
+	f.local, err = joblock.New(newLocalStore(), &joblock.Config{
+		TTL: set.TTL, MaxTTL: set.MaxTTL, MaxRenew: set.MaxRenew, Retain: set.Retain, Holder: set.Holder, Logger: set.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.log.logger = set.Logger
+	return f, nil
+}
+
+// Close loses the local locks: contexts of functions that still run are cancelled with cause ErrLost. Later calls of Do
+// return ErrClosed. Close leaves the Locker open. See joblock.Locker.Close for ctx and the errors.
+func (f *Locks) Close(ctx context.Context) error {
+	if f == nil || f.local == nil {
+		return door.Invalid("close", "", "the Locks is nil or was not made by New")
+	}
+	return f.local.Close(ctx)
+}
+
+// Do is joblock.Locker.Do, except when the store does not answer: then Config.Away decides. If Do falls back, the
+// context of fn carries a local lock; see Local. MaxWait bounds the wait in the store, and then the wait in this process:
+// each of the two may last so long.
+//
+// Errors with which fn has not run are those of joblock.Locker.Do, and two more:
+//
+//   - ErrLost, when the store's lock was lost during the wait for the local lock.
+//   - ErrUnavailable joined with ErrHeld or ErrTimeout, when the store did not answer and another function of this
+//     process had the key.
+//
+// An error that matches ErrUnavailable also matches the cause of ctx if ctx has ended.
+func (f *Locks) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...joblock.AcquireOption) error {
+	const op = "do"
+	if f == nil || f.local == nil {
+		return door.Invalid(op, key, "the Locks is nil or was not made by New")
+	}
+	if err := door.Of(f.local).Check(op, key); err != nil {
+		return err
+	}
+	var beside *joblock.Lock // the local lock of a call that has the store's lock
+	defer func() {
+		if beside != nil {
+			_ = beside.Release(context.WithoutCancel(ctx)) // a local lock that is lost is as good as released
+		}
+	}()
+	acquire := func(ctx context.Context, key string, opts ...joblock.AcquireOption) (lock *joblock.Lock, err error) {
+		lock, beside, err = f.acquire(ctx, key, opts)
+		return lock, err
+	}
+	run := fn
+	if fn != nil && f.cfg.Overrun > 0 {
+		run = func(ctx context.Context) error {
+			lock, _ := joblock.FromContext(ctx)
+			overrun := time.AfterFunc(f.cfg.Overrun, func() { f.tellOverrun(lock) })
+			defer overrun.Stop()
+			return fn(ctx)
+		}
+	}
+	return f.inside.Do(ctx, key, run, opts, acquire)
+}
+
+// The method acquire returns the lock under which the function runs. The lock in the result beside is nil after a
+// fall-back.
+//
+// The store's lock comes before the local lock. In the other order only one waiter of each process would be in the
+// store's line, so waiters of several processes would not be served in the order of their coming. A call that has only a
+// local lock never waits for the store's lock of the same key, so no two calls wait for each other.
+func (f *Locks) acquire(ctx context.Context, key string, opts []joblock.AcquireOption) (lock, beside *joblock.Lock, err error) {
+	begun := f.inside.Now()
+	local := slices.Concat(opts, []joblock.AcquireOption{joblock.Retain(time.Second)}) // nobody asks for the record
+	lock, err = f.locks.Acquire(ctx, key, opts...)
+	if err == nil {
+		watched, stop := lock.Context(ctx)
+		defer stop()
+		if beside, err = f.local.Acquire(watched, key, local...); err != nil {
+			return nil, nil, errors.Join(err, lock.Release(context.WithoutCancel(ctx)))
+		}
+		return lock, beside, nil
+	}
+	if f.cfg.Away == Refuse || !errors.Is(err, joblock.ErrUnavailable) {
+		return nil, nil, err
+	}
+	lock, busy := f.local.Acquire(ctx, key, local...)
+	if busy != nil {
+		return nil, nil, errors.Join(err, busy)
+	}
+	f.tellFellBack(lock, err, f.inside.Now().Sub(begun))
+	return lock, nil, nil
+}
+
+// Local reports whether lock is a local lock: then nothing keeps other processes out. A nil lock is not local.
+func Local(lock *joblock.Lock) bool {
+	_, local := door.OfLock(lock).Store().(*localStore)
+	return local
+}
+
+func (f *Locks) tellFellBack(lock *joblock.Lock, why error, waited time.Duration) {
+	f.inside.Tell(f.about(event.Event{Kind: event.FellBack, Err: why, Waited: waited}, lock))
+	attrs := []any{"key", lock.Key(), "fence", lock.Fence(), "waited", waited, "cause", why}
+	const text = "joblock: the store does not answer; the work runs under a lock of this process alone"
+	switch f.cfg.Away {
+	case Warn:
+		f.log.logger.Warn(text, attrs...)
+	case WarnEachMinute:
+		f.log.warn(f.inside.Now(), text, attrs)
+	}
+}
+
+func (f *Locks) tellOverrun(lock *joblock.Lock) {
+	f.inside.Tell(f.about(event.Event{Kind: event.Overran, Held: f.cfg.Overrun}, lock))
+	f.log.logger.Warn("joblock: a function still runs after Config.Overrun",
+		"key", lock.Key(), "fence", lock.Fence(), "overrun", f.cfg.Overrun, "local", Local(lock))
+}
+
+// The method about returns e with the fields that describe a lock.
+func (f *Locks) about(e event.Event, lock *joblock.Lock) event.Event {
+	e.Key, e.Owner, e.Fence = lock.Key(), door.IdentityOf(lock).Digest, lock.Fence()
+	return e
+}

@@ -1,0 +1,30 @@
+package fallback
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// The type throttle logs at most one warning a minute.
+type throttle struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	logged  time.Time // when the last warning was logged; zero before the first
+	skipped int       // warnings since then
+}
+
+// The method warn logs the text, or counts the warning. A warning that is logged has the number of those only counted.
+func (t *throttle) warn(now time.Time, text string, attrs []any) {
+	t.mu.Lock()
+	if !t.logged.IsZero() && now.Sub(t.logged) < time.Minute {
+		t.skipped++
+		t.mu.Unlock()
+		return
+	}
+	skipped := t.skipped
+	t.logged, t.skipped = now, 0
+	t.mu.Unlock()
+	t.logger.Warn(text, append(attrs, "not logged before", skipped)...)
+}
