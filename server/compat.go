@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // A mount serves the routes of another lock API with the operations of the Server. Callers, rights, prefixes, rates, the
@@ -138,4 +140,39 @@ func expiry(l ops.Lock) *stamp {
 		return nil
 	}
 	return (*stamp)(&t)
+}
+
+// look reads the record of key, with its memo and its owner.
+func (c *call) look(op, key string) (driver.Record, error) {
+	recs, err := c.s.in.Inspect(c.r.Context(), op, key, driver.InspectRequest{Keys: []string{key}, Memo: true})
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return recs[0], nil
+}
+
+// ownerOf returns the owner for a name that a client of the API has chosen. Nobody can find the name from the owner or
+// from its digest.
+func (c *call) ownerOf(api, key, name string) (string, error) {
+	named, err := ops.NewCall(c.r.Context(), c.s.cfg.Locks, fmt.Sprintf("%s %q %q", api, key, name), "")
+	return named.Name(), err
+}
+
+// releaseOf ends the holding of a record that look has read.
+func (c *call) releaseOf(rec driver.Record, reason string) error {
+	token, err := joblock.NewToken(rec.Key, rec.Owner, driver.MinPeriod)
+	if err != nil {
+		return err
+	}
+	return ops.Release(c.lasting(), c.s.cfg.Locks, door.TokenAt(token, rec.Fence).(joblock.Token), reason)
+}
+
+// retryHeaders sets the headers that call.refuse sets, for an error of another shape.
+func (c *call) retryHeaders(p *problem) {
+	if p.Status == http.StatusUnauthorized {
+		c.w.Header().Set("WWW-Authenticate", `Bearer realm="joblock"`)
+	}
+	if p.retryAfter > 0 {
+		c.w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(p.retryAfter), 10))
+	}
 }

@@ -178,6 +178,8 @@
 // has every example of their documents, with its answer.
 //
 //	mux.Handle("/infra/locks/", s.SaaSignal())
+//	mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
+//	mux.Handle("/v1.0-alpha1/", s.DaprAlpha1(map[string]string{"redisStore": "shop:"}))
 //
 // # Who may do what
 //

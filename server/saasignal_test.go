@@ -28,7 +28,7 @@ func onlyAPIKey(cfg *Config) {
 // curl returns the request of a curl example. As curl does, it takes braces in an address for a list, of one word here.
 func curl(t *testing.T, example string) (method, path string, header http.Header, body string) {
 	t.Helper()
-	m := regexp.MustCompile(`^curl (?:-X (\w+) )?https://[^/]+(/\S+)`).FindStringSubmatch(example)
+	m := regexp.MustCompile(`^curl (?:-X (\w+) )?https?://[^/]+(/\S+)`).FindStringSubmatch(example)
 	if m == nil {
 		t.Fatalf("no curl example: %s", example)
 	}

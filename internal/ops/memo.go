@@ -1,0 +1,27 @@
+package ops
+
+import (
+	"context"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// WriteMemo writes the memo of the key of token, at most driver.MaxMemoBytes long, and begins a new lease of ttl in the
+// same step. The errors are those of Renew.
+func WriteMemo(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration, memo []byte) error {
+	const op = "write memo"
+	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
+	if len(memo) > driver.MaxMemoBytes {
+		return door.Invalid(op, key, "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
+	}
+	if err := check(in, op, key, period{"TTL", ttl, driver.MinPeriod, in.Settings().MaxTTL}); err != nil {
+		return err
+	}
+	_, err := send(ctx, in, op, key, driver.Store.Renew, driver.RenewRequest{
+		Term: term(key, id), TTL: ttl, Retain: in.Settings().Retain, Memo: memo,
+	})
+	return err
+}

@@ -1,0 +1,186 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// DaprAlpha1 returns a handler for Dapr's lock API as Dapr serves it, version alpha1:
+//
+//	POST /v1.0-alpha1/lock/{store}    {resourceId, lockOwner, expiryInSeconds}  200 {"success":true|false}
+//	POST /v1.0-alpha1/unlock/{store}  {resourceId, lockOwner}                   200 {"status":0|1|2}
+//
+// Both need the scope lock. The parameter stores has the names of the stores, each with a prefix for its keys: the key of a
+// lock is the prefix and the resourceId. Dapr puts the ID of the application before the resourceId, so give each
+// application a prefix of its own if applications must not share locks.
+//
+// status is 0 if the lock was released, 1 if nobody has the lock, 2 if another owner has the lock. A lock is not renewed.
+// A lockOwner should be another one for each lock, and be a secret: whoever knows the lockOwner can unlock.
+//
+// Errors are {"errorCode","message"}, with Dapr's codes and statuses: 400 ERR_RESOURCE_ID_EMPTY, ERR_OWNER_EMPTY,
+// ERR_EXPIRY_NOT_POSITIVE and ERR_MALFORMED_REQUEST, 404 ERR_LOCK_NOT_FOUND for an unknown store, 500 ERR_TRY_LOCK,
+// ERR_UNLOCK and ERR_LOCK_NOT_CONFIGURED. Dapr's field details is left out. What Dapr does not know has a code of the
+// routes under /v1: 401, 403, 413, 415 and 429.
+func (s *Server) DaprAlpha1(stores map[string]string) http.Handler {
+	d := &dapr{s: s, stores: stores}
+	return s.mount([]route{
+		{http.MethodPost, "/v1.0-alpha1/lock/{store}", ScopeLock, d.tryLock},
+		{http.MethodPost, "/v1.0-alpha1/unlock/{store}", ScopeLock, d.unlock},
+	}, daprRefuse)
+}
+
+type dapr struct {
+	s      *Server
+	stores map[string]string // prefixes by name
+}
+
+func daprRefuse(c *call, p *problem) {
+	text, err := json.Marshal(struct {
+		Code    string `json:"errorCode"`
+		Message string `json:"message"`
+	}{p.Code, p.Detail})
+	if err != nil {
+		panic(err) // two texts can be encoded
+	}
+	c.retryHeaders(p)
+	c.write(p.Status, "application/json", text)
+}
+
+type daprRequest struct {
+	ResourceID string      `json:"resourceId"`
+	LockOwner  string      `json:"lockOwner"`
+	Expiry     json.Number `json:"expiryInSeconds"`
+}
+
+// read reads a body. As Dapr does, it passes over fields that it does not know.
+func (d *dapr) read(c *call) (req daprRequest, err error) {
+	text, err := c.body()
+	if err != nil {
+		return req, err
+	}
+	if json.Unmarshal(text, &req) != nil {
+		return req, problemf(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "failed deserializing HTTP body")
+	}
+	return req, nil
+}
+
+// keyOf checks a request in Dapr's order, and returns the key and the owner.
+func (d *dapr) keyOf(c *call, req daprRequest) (key, owner string, err error) {
+	store := c.r.PathValue("store")
+	prefix, known := d.stores[store]
+	switch {
+	case len(d.stores) == 0:
+		return "", "", problemf(http.StatusInternalServerError, "ERR_LOCK_NOT_CONFIGURED", "lock %s is not configured", shown(store))
+	case req.ResourceID == "":
+		return "", "", problemf(http.StatusBadRequest, "ERR_RESOURCE_ID_EMPTY", "lock resource id is empty")
+	case req.LockOwner == "":
+		return "", "", problemf(http.StatusBadRequest, "ERR_OWNER_EMPTY", "lock owner is empty")
+	case !known:
+		return "", "", problemf(http.StatusNotFound, "ERR_LOCK_NOT_FOUND", "lock %s is not found", shown(store))
+	}
+	key = prefix + req.ResourceID
+	if err = c.useKey(key); err == nil {
+		owner, err = c.ownerOf("dapr", key, req.LockOwner)
+	}
+	return key, owner, err
+}
+
+// failed returns an error of the caller as it is, and the one code that Dapr has for every other error.
+func (d *dapr) failed(c *call, err error, code, message string) error {
+	if own := (*problem)(nil); errors.As(err, &own) {
+		return own
+	}
+	p := c.problemOf(err)
+	if p.Status < http.StatusInternalServerError && p.Status != http.StatusGone && p.Status != http.StatusConflict {
+		if p.Code == codeInvalid {
+			p.Code = "ERR_MALFORMED_REQUEST"
+		}
+		return p
+	}
+	if c.detail == nil {
+		c.detail = err
+	}
+	return problemf(http.StatusInternalServerError, code, "%s", message)
+}
+
+func (d *dapr) tryLock(c *call) (*answer, error) {
+	const code, message = "ERR_TRY_LOCK", "failed to try acquiring lock"
+	req, err := d.read(c)
+	if err != nil {
+		return nil, err
+	}
+	var seconds int64
+	if req.Expiry != "" {
+		if seconds, err = req.Expiry.Int64(); err != nil || seconds > math.MaxInt32 || seconds < math.MinInt32 {
+			return nil, problemf(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "expiryInSeconds is no whole number of 32 bits")
+		}
+	}
+	if seconds <= 0 {
+		return nil, problemf(http.StatusBadRequest, "ERR_EXPIRY_NOT_POSITIVE", "expiry in seconds is not positive")
+	}
+	key, owner, err := d.keyOf(c, req)
+	if err != nil {
+		return nil, d.failed(c, err, code, message)
+	}
+	ttl := time.Duration(seconds) * time.Second
+	if most := d.s.in.Settings().MaxTTL; ttl > most {
+		return nil, problemf(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "expiryInSeconds is %d, must be at most %d", seconds, int64(most/time.Second))
+	}
+	_, err = d.s.cfg.Locks.Acquire(c.lasting(), key, joblock.TTL(ttl), joblock.Owner(owner), joblock.MaxWait(0), joblock.NoRenew(),
+		door.Use[joblock.AcquireOption](door.Option{Detached: true}))
+	if err != nil && !errors.Is(err, joblock.ErrHeld) {
+		return nil, d.failed(c, err, code, message)
+	}
+	return ok(struct {
+		Success bool `json:"success"`
+	}{err == nil}), nil
+}
+
+// The statuses of unlock.
+const (
+	daprUnlocked = iota
+	daprNoLock
+	daprOtherOwner
+)
+
+func (d *dapr) unlock(c *call) (*answer, error) {
+	const code, message = "ERR_UNLOCK", "failed to release lock"
+	req, err := d.read(c)
+	if err != nil {
+		return nil, err
+	}
+	key, owner, err := d.keyOf(c, req)
+	if err != nil {
+		return nil, d.failed(c, err, code, message)
+	}
+	rec, err := c.look("release", key)
+	if err != nil {
+		return nil, d.failed(c, err, code, message)
+	}
+	status := daprUnlocked
+	switch {
+	case rec.State == joblock.StateFree:
+		status = daprNoLock
+	case rec.Owner != owner:
+		status = daprOtherOwner
+	default:
+		err = c.releaseOf(rec, "")
+		switch {
+		case errors.Is(err, joblock.ErrNotOwner):
+			status = daprOtherOwner
+		case errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrAlreadyReleased), errors.Is(err, joblock.ErrLost):
+			status = daprNoLock
+		case err != nil:
+			return nil, d.failed(c, err, code, message)
+		}
+	}
+	return ok(struct {
+		Status int `json:"status"`
+	}{status}), nil
+}

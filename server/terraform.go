@@ -1,0 +1,191 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Terraform returns a handler for the locking of Terraform's http backend. The state itself is another server's matter.
+//
+//	LOCK   /{key}  lock info  lock  200, or 423 with the info of the holder
+//	UNLOCK /{key}  lock info  lock  200
+//
+// Mount the handler below a prefix, and name it in the configuration of the backend:
+//
+//	mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
+//
+//	lock_address   = "https://locks.example.com/terraform/network"
+//	unlock_address = "https://locks.example.com/terraform/network"
+//
+// The password of the backend is the bearer token of the Server. The username does not count. The ID in the lock info
+// names the holding. A repeated LOCK with the same ID is answered as the first one. UNLOCK by the principal that sent
+// LOCK releases the lock. UNLOCK by another principal, as of "terraform force-unlock", needs the scope operate, is
+// recorded, and is refused if it cannot be recorded.
+//
+// Terraform does not renew its locks. So the lease lasts as long as joblock.Config.MaxTTL: give the Server a Locker with
+// a MaxTTL above that of your longest run. The lock of a Terraform that has died stays until then, or until UNLOCK.
+//
+// Other answers: 404 for an UNLOCK of a free key, 409 for an UNLOCK with another ID than the holder's, 410 for a LOCK
+// with an ID that was unlocked, and the errors of the routes under /v1.
+func (s *Server) Terraform() http.Handler {
+	m := s.mount([]route{
+		{"LOCK", "/{key}", ScopeLock, s.terraformLock},
+		{"UNLOCK", "/{key}", ScopeLock | ScopeOperate, s.terraformUnlock},
+	}, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, password, ok := r.BasicAuth(); ok {
+			r = r.Clone(r.Context())
+			r.Header.Set("Authorization", "Bearer "+password)
+		}
+		m.ServeHTTP(w, r)
+	})
+}
+
+// lockInfo is what Terraform tells of a lock.
+type lockInfo struct {
+	ID        string
+	Operation string
+	Info      string
+	Who       string
+	Version   string
+	Created   time.Time
+	Path      string
+}
+
+// terraformMemo is the memo of a lock of Terraform.
+type terraformMemo struct {
+	By   string          `json:"by"` // the principal
+	ID   string          `json:"id"`
+	Info json.RawMessage `json:"info"`
+}
+
+// maxLockInfo bounds the info, which the memo has.
+const maxLockInfo = 32 << 10
+
+// terraformRequest returns the key and the lock info of a request.
+func terraformRequest(c *call) (key string, info lockInfo, text []byte, err error) {
+	if text, err = c.body(); err != nil {
+		return "", info, nil, err
+	}
+	if len(text) > maxLockInfo {
+		return "", info, nil, problemf(http.StatusRequestEntityTooLarge, codeTooLarge, "the lock info has more than %d bytes", maxLockInfo)
+	}
+	if json.Unmarshal(text, &info) != nil {
+		return "", info, nil, problemf(http.StatusBadRequest, codeRequest, "the body is no lock info of Terraform")
+	}
+	if info.ID == "" || len(info.ID) > driver.MaxLabelBytes {
+		return "", info, nil, problemf(http.StatusBadRequest, codeInvalid, "ID has %d bytes, must have 1 to %d", len(info.ID), driver.MaxLabelBytes)
+	}
+	key, err = c.keyFrom("")
+	return key, info, text, err
+}
+
+func (s *Server) terraformLock(c *call) (*answer, error) {
+	key, info, text, err := terraformRequest(c)
+	if err != nil {
+		return nil, err
+	}
+	ask := ops.LeaseRequest{Key: key, TTL: s.in.Settings().MaxTTL}
+	if door.CheckText("acquire", key, "Who", info.Who, 1, driver.MaxLabelBytes) == nil {
+		ask.Holder = info.Who
+	}
+	if ask.Call, err = ops.NewCall(c.r.Context(), s.cfg.Locks, terraformName(key, info.ID), ""); err != nil {
+		return nil, err
+	}
+	g, err := ops.AcquireLease(c.lasting(), s.cfg.Locks, ask)
+	if errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrBusy) {
+		return c.terraformHolder(key, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	memo, err := json.Marshal(terraformMemo{By: c.who.ID, ID: info.ID, Info: text})
+	if err == nil {
+		err = ops.WriteMemo(c.lasting(), s.cfg.Locks, g.Token, ask.TTL, memo)
+	}
+	if err != nil {
+		_ = ops.Release(c.lasting(), s.cfg.Locks, g.Token, "the lock info was not stored")
+		return nil, err
+	}
+	return ok(json.RawMessage(text)), nil
+}
+
+// terraformName names the call that takes the lock. UNLOCK finds the owner by the same name.
+func terraformName(key, id string) string { return fmt.Sprintf("terraform %q %q", key, id) }
+
+// terraformHolder answers 423 with the info of the holder. A holder that is no Terraform has a label only.
+func (c *call) terraformHolder(key string, held error) (*answer, error) {
+	rec, err := c.look("acquire", key)
+	if err != nil {
+		return nil, err
+	}
+	c.code = joblock.CodeOf(held)
+	memo, err := c.terraformMemoOf(rec)
+	if err != nil {
+		return nil, err
+	}
+	if memo != nil {
+		return &answer{status: http.StatusLocked, body: memo.Info}, nil
+	}
+	return &answer{status: http.StatusLocked, body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: key, Info: "the holder has told no ID"}}, nil
+}
+
+// terraformMemoOf returns the memo of a record, nil if the present holder has not written it.
+func (c *call) terraformMemoOf(rec driver.Record) (*terraformMemo, error) {
+	var memo terraformMemo
+	if json.Unmarshal(rec.Memo, &memo) != nil || memo.ID == "" {
+		return nil, nil
+	}
+	named, err := ops.NewCall(c.r.Context(), c.s.cfg.Locks, terraformName(rec.Key, memo.ID), "")
+	if err != nil || named.Name() != rec.Owner {
+		return nil, err
+	}
+	return &memo, nil
+}
+
+func (s *Server) terraformUnlock(c *call) (*answer, error) {
+	key, info, _, err := terraformRequest(c)
+	if err != nil {
+		return nil, err
+	}
+	named, err := ops.NewCall(c.r.Context(), s.cfg.Locks, terraformName(key, info.ID), "")
+	if err != nil {
+		return nil, err
+	}
+	rec, err := c.look("release", key)
+	if err != nil {
+		return nil, err
+	}
+	free := rec.State == joblock.StateFree
+	switch {
+	case rec.Owner == named.Name() && free && rec.Ended != joblock.EndedLapsed:
+		return ok(struct{}{}), nil // a repeated UNLOCK
+	case free:
+		return nil, door.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})
+	case rec.Owner != named.Name():
+		return nil, notTheHolder("the ID is not that of the holder")
+	}
+	memo, err := c.terraformMemoOf(rec)
+	if err != nil {
+		return nil, err
+	}
+	if memo != nil && memo.By == c.who.ID && c.who.may(ScopeLock) {
+		err = c.releaseOf(rec, "")
+	} else if !c.who.may(ScopeOperate) {
+		return nil, problemf(http.StatusForbidden, codeForbidden, "another principal has the lock, and the caller lacks the scope operate")
+	} else {
+		_, err = s.desk.Force(c.lasting(), ops.ForceRequest{Key: key, Fence: rec.Fence, Actor: c.actor("terraform force-unlock")})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ok(struct{}{}), nil
+}
