@@ -14,7 +14,7 @@ func (s *story) actions(f Frees) []Action {
 		all = append(all, Action{Name: name, Command: command, Effect: effect, Danger: danger})
 	}
 	if !s.Locked() {
-		return all
+		return s.permitActions(f)
 	}
 	if f.By != ByNothing {
 		effect := "The job frees the key at its end. There is no time at which that happens at the latest."
@@ -27,13 +27,44 @@ func (s *story) actions(f Frees) []Action {
 	if s.Job != "" && !s.keeps() {
 		add(ActStartKeep, "", "Start a process that runs worker.Worker.Run: it frees the locks of jobs that are over, and keeps those of jobs that live.", "")
 	}
+	return append(all, s.force())
+}
+
+// The method force returns the action that is a forced release of the key, which somebody has.
+func (s *story) force() Action {
 	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
 	key := " -- " + shell(s.Key)
 	if s.State != joblock.StateHeld {
-		add(ActFreeIdle, force+" --if-idle"+key, s.effect()+" If somebody runs under the lock by then, nothing happens.", s.danger())
+		return Action{ActFreeIdle, force + " --if-idle" + key, s.effect() + " If somebody runs under the lock by then, nothing happens.", s.danger()}
+	}
+	return Action{ActForce, force + key, s.effect(), s.danger()}
+}
+
+// permitsShown is how many permits an explanation names, and offers to free.
+const permitsShown = 8
+
+// The method permitActions returns what an operator may do to the permits of a limit, or to the slots of a sequence.
+func (s *story) permitActions(f Frees) []Action {
+	all := []Action{}
+	p := s.Permits
+	if p == nil || p.Taken == 0 {
 		return all
 	}
-	add(ActForce, force+key, s.effect(), s.danger())
+	if !f.Latest.IsZero() {
+		all = append(all, Action{Name: ActWait, Effect: fmt.Sprintf("The next one that a holder gives back is free. If %s: number %d is free from %s.", f.If, p.soonest().Number, s.clock(f.Latest.Time))})
+	}
+	for _, l := range p.Permits[:min(permitsShown, len(p.Permits))] {
+		one := story{Lock: l, keeper: s.keeper, known: s.known, now: s.now}
+		if l.Job != "" {
+			one.task.State = TaskUnknown
+		}
+		if len(s.Line) > 0 {
+			one.Line = s.Line
+		}
+		a := one.force()
+		a.Effect = fmt.Sprintf("Number %d, which %s has: %s", l.Number, cmpText(l.Holder, "somebody without a label"), a.Effect)
+		all = append(all, a)
+	}
 	return all
 }
 
@@ -44,9 +75,18 @@ func (s *story) effect() string {
 		text = "The next in line has the key at once."
 	}
 	if s.State == joblock.StateHeld {
-		text += fmt.Sprintf(" The holder is not stopped. Its context ends with its next renewal, within some %s, or at once with Config.WatchForced.", length(s.renewal()))
+		text += s.toHolder()
 	}
 	return text
+}
+
+// The method toHolder says what a forced release does to the present holder.
+func (s *story) toHolder() string {
+	others := fmt.Sprintf("is not stopped: its context ends with its next renewal, within some %s, or at once with Config.WatchForced.", length(s.renewal()))
+	if s.Job != "" {
+		return " The handler " + others // "joblock run" has no job
+	}
+	return " A command under \"joblock run\" is KILLED at once (SIGKILL), with no time to clean up. Any other holder " + others
 }
 
 // The method renewal returns how long a holder may take to notice a forced release: a third of its lease.

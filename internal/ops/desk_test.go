@@ -472,3 +472,36 @@ func TestForceRefusesBadInput(t *testing.T) {
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 	})
 }
+
+// The key of a limit has no record of its own. Its explanation still has a time, and a command for each permit.
+func TestExplainTheKeyOfALimit(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		permits := limit.New(s.locks, 2)
+		for _, who := range []string{"geo-1", "geo-2"} {
+			_, err := permits.TryAcquire(t.Context(), "geo", joblock.Holder(who))
+			testkit.WantNil(t, "TryAcquire", err)
+		}
+		s.wait("geo", "first", permits.Acquire)
+		time.Sleep(4 * time.Second)
+		e, err := s.Explain(t.Context(), "geo")
+		testkit.WantNil(t, "Explain", err)
+		checkSentences(t, e)
+		text := strings.Join(e.Text, "\n")
+		if e.Lock.Now.IsZero() || e.Lock.Waiters != 1 || e.Frees.Within <= 0 || e.Frees.Within.Duration() > time.Minute {
+			t.Errorf("now %s, %d waiters, free within %s", e.Lock.Now, e.Lock.Waiters, e.Frees.Within)
+		}
+		if strings.Contains(text, "The key is free") || strings.Contains(text, "unknown") || !strings.Contains(text, "5 s ago") {
+			t.Errorf("the text is: %s", text)
+		}
+		if len(e.Actions) != 3 {
+			t.Fatalf("the actions are %+v", e.Actions)
+		}
+		for i, a := range e.Actions[1:] {
+			l := e.Lock.Permits.Permits[i]
+			want := fmt.Sprintf("joblock force-release --fence %d --reason TEXT -- 'geo%%#%d'", l.Fence, i+1)
+			if a.Name != ActForce || a.Command != want || !strings.Contains(a.Effect, l.Holder) || a.Danger == "" {
+				t.Errorf("%+v, want %s", a, want)
+			}
+		}
+	})
+}

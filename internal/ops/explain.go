@@ -102,7 +102,7 @@ func explain(l Lock, keeper Keeper, known bool) Explanation {
 		}
 	}
 	frees := s.frees()
-	if !frees.Latest.IsZero() {
+	if !frees.Latest.IsZero() && !s.now.IsZero() {
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
@@ -139,7 +139,11 @@ func (s *story) who() string {
 	label := cmpText(s.Holder, "somebody without a label")
 	switch s.State {
 	case joblock.StateFree:
-		b.WriteString(s.ended())
+		if p := s.Permits; p != nil && p.Kind == KindLimit && s.Fence == 0 {
+			b.WriteString("This is the key of a limit. Nobody has the key itself: who is let in has a permit.")
+		} else {
+			b.WriteString(s.ended())
+		}
 	case joblock.StateForeign:
 		b.WriteString("The value at this key in the store is not a lock. No call of the toolkit changes the value, and nobody can take the lock.")
 	case joblock.StateHeld:
@@ -298,8 +302,8 @@ func (s *story) permits() string {
 	for _, l := range p.Permits {
 		who = append(who, fmt.Sprintf("%d %s by %s (%s)", l.Number, l.State, cmpText(l.Holder, "somebody"), s.ago(l.Since.Time)))
 	}
-	if len(who) > 8 {
-		who = append(who[:8], fmt.Sprintf("and %d more", len(p.Permits)-8))
+	if len(who) > permitsShown {
+		who = append(who[:permitsShown], fmt.Sprintf("and %d more, see joblock permits -o wide", len(p.Permits)-permitsShown))
 	}
 	if len(who) > 0 {
 		text += ": " + strings.Join(who, ", ")

@@ -279,3 +279,14 @@ func TestLengthsInWords(t *testing.T) {
 		}
 	}
 }
+
+// A forced release kills a command under "joblock run", and its operator reads so before. A handler is never killed.
+func TestForceSaysWhomItKills(t *testing.T) {
+	for job, kills := range map[string]bool{"": true, "q/1": false} {
+		got := explain(lockIn(joblock.StateHeld, job, time.Minute), Keeper{}, true)
+		last := got.Actions[len(got.Actions)-1]
+		if last.Name != ActForce || strings.Contains(last.Effect, "SIGKILL") != kills || !strings.Contains(last.Effect, "not stopped") {
+			t.Errorf("job %q: %+v; kills %t", job, last, kills)
+		}
+	}
+}

@@ -66,12 +66,7 @@ func (s *story) soonestPermit() Frees {
 		}
 		return Frees{By: ByNobody, Text: fmt.Sprintf("Of those that may have the key at a time, %s.", free)}
 	}
-	soonest := p.Permits[0]
-	for _, l := range p.Permits {
-		if l.ReservedUntil.Before(soonest.ReservedUntil.Time) {
-			soonest = l
-		}
-	}
+	soonest := p.soonest()
 	return Frees{
 		By: ByHolder, Latest: soonest.ReservedUntil, If: "nobody renews or prolongs it",
 		Text: fmt.Sprintf("All are taken. The first one that a holder gives back is free. If nobody renews it, number %d is free at %s.", soonest.Number, s.clock(soonest.ReservedUntil.Time)),

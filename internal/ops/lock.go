@@ -41,7 +41,7 @@ type Lock struct {
 	Group  string `json:"group,omitempty"`
 	Number int    `json:"number,omitempty"`
 
-	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero for a key without a record
+	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero for a key of which the store knows nothing
 
 	// The fields below are set by Desk.Lock alone.
 
@@ -83,6 +83,8 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 		lock.problem("The permits could not be read: %s.", err)
 	case permits.Kind != "":
 		lock.Permits = &permits
+		lock.Now.Time = latest(lock.Now.Time, permits.now) // the key of a limit has no record of its own
+		lock.Waiters = max(lock.Waiters, permits.Waiting)
 	}
 	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
 		task := d.task(ctx, lock.Job)

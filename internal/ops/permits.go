@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
@@ -33,6 +34,20 @@ type Permits struct {
 	Waiting int    `json:"waiting"`          // how many wait, for a while with waiters that have died
 	Permits []Lock `json:"items"`            // those that are taken, by Number; the first slot has the number 1
 	Since   Time   `json:"n_since,omitzero"` // when N was last said
+
+	now time.Time // the store's clock when the permits were read; zero without a Kind
+}
+
+// The method soonest returns the permit that others can get first, if nobody renews or prolongs any. One is taken.
+func (p *Permits) soonest() Lock {
+	return slices.MinFunc(p.Permits, func(a, b Lock) int { return a.ReservedUntil.Compare(b.ReservedUntil.Time) })
+}
+
+// The method read notes when the records were read.
+func (p *Permits) read(recs []driver.Record) {
+	for _, rec := range recs {
+		p.now = latest(p.now, rec.Now)
+	}
 }
 
 // Permits reads who has the permits of the limit on key, or the slots of the sequence on key. A key that is neither has
@@ -91,6 +106,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits) error {
 		}
 	}
 	p.take(recs[2:], 1, KindLimit)
+	p.read(recs)
 	return nil
 }
 
@@ -108,6 +124,7 @@ func (d *Desk) readSlots(ctx context.Context, op string, p *Permits) error {
 		return err
 	}
 	p.take(recs[1:], 2, KindSequence)
+	p.read(recs)
 	if p.Kind == "" {
 		return nil
 	}

@@ -36,8 +36,11 @@ func newForceRelease(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "force-release [flags] KEY",
 		Short: "free a key that somebody has, after a look at what will happen",
-		Long: `Force-release frees KEY, whoever has it. The next in line has the key in the same step. A holder that lives is not
-stopped: it notices at its next renewal, and until then two may work at the same time.
+		Long: `Force-release frees KEY, whoever has it. The next in line has the key in the same step. A command
+under "joblock run" is killed at once (SIGKILL), with no time to clean up. Any other holder that lives is not stopped: it
+notices at its next renewal, and until then two may work at the same time.
+
+If KEY is that of a limit, force-release frees nothing, and shows the command for each permit that is taken.
 
 The fence says which holding you mean. If KEY has another fence by now, nothing is freed: whoever came meanwhile keeps
 the lock. Without --fence, force-release shows who has KEY, and the command with the present fence, and frees nothing.
@@ -136,6 +139,14 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 		p.say("%s", text)
 	}
 	if !l.Locked() {
+		for _, a := range e.Actions {
+			if a.Command != "" {
+				p.say("%s\n  %s", a.Effect, a.Command)
+			}
+		}
+		if len(e.Actions) > 0 {
+			return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because a %s has no holder of its own: free one of the keys above", safe(o.key), l.Permits.Kind)}
+		}
 		return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because nobody has the lock", safe(o.key))}
 	}
 	force, found := forceAction(e)

@@ -27,7 +27,7 @@ A key that nobody has is no error: its state is free, and Redis remembers for a 
 
 Exit codes:
   0   the key was read
-  1   with --locked: nobody has the lock
+  1   with --locked: nobody has the lock or, if KEY is that of a limit, a permit
   64  wrong usage
   69  Redis did not answer
   77  Redis does not let this user in, or does not let this user do that`,
@@ -44,14 +44,14 @@ Exit codes:
 				if err := printOne(p, detailColumns(p), l); err != nil {
 					return err
 				}
-				if locked && !l.Locked() {
+				if locked && !l.Locked() && (l.Permits == nil || l.Permits.Taken == 0) {
 					return &exitError{code: exitNo}
 				}
 				return nil
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&locked, "locked", false, "exit with 1 if nobody has the lock")
+	cmd.Flags().BoolVar(&locked, "locked", false, "exit with 1 if nobody has the lock or a permit")
 	out.flags(cmd.Flags())
 	return cmd
 }
@@ -67,7 +67,12 @@ func detailColumns(p *printer) []column[ops.Lock] {
 			}
 			return strings.TrimSpace(fmt.Sprintf("%s %s of %s", l.Role, count(l.Number), safe(l.Group)))
 		}},
-		{head: "STATE", text: stateText, role: stateRole},
+		{head: "STATE", text: func(l ops.Lock) string {
+			if !l.Locked() && l.Permits != nil {
+				return "none: the key of a " + l.Permits.Kind // stateText would say that the key is free
+			}
+			return stateText(l)
+		}, role: stateRole},
 		{head: "HOLDER", text: func(l ops.Lock) string { return l.Holder }},
 		{head: "OWNER", text: func(l ops.Lock) string { return l.Owner }},
 		{head: "FENCE", text: func(l ops.Lock) string { return count(l.Fence) }},

@@ -85,10 +85,14 @@ func newRun(s *server) *cobra.Command {
 		Long: `Run takes the lock on KEY, runs COMMAND, and releases the lock when COMMAND and all processes that COMMAND has
 left behind have ended.
 
-The lock is renewed while COMMAND runs. If the lock cannot be renewed in time, or an operator forces its release,
-COMMAND is stopped: with SIGTERM as long as the lease lasts for --grace, with SIGKILL when the lock is lost. So COMMAND
-is dead before anybody else gets the lock. The exception is a machine or a process that stands still at that moment:
-for that, send JOBLOCK_FENCE along to the resource that the lock protects, and let the resource refuse smaller numbers.
+The lock is renewed while COMMAND runs. COMMAND is stopped, with all that it has started, when its lock ends early:
+  Redis cannot be reached, --max-hold   SIGTERM, and SIGKILL --grace later, before the lease ends
+  an operator forces the release        SIGKILL at once, with no time to clean up
+  Redis has lost the lock               SIGKILL at once
+
+So COMMAND is dead before anybody else gets the lock, with two exceptions. After a forced release, the next holder may
+begin some instants before COMMAND is dead. And a machine or a process may stand still at that moment. For both, send
+JOBLOCK_FENCE along to the resource that the lock protects, and let the resource refuse smaller numbers.
 
 COMMAND has the standard input, the terminal, and these variables:
   JOBLOCK_KEY, JOBLOCK_FENCE, JOBLOCK_TTL_MS, JOBLOCK_HOLDER
