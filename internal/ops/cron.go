@@ -352,7 +352,9 @@ func (c *checkup) cron(ctx context.Context) error {
 		for _, j := range jobs {
 			c.cronJob(cmp.Or(now, time.Now()), j)
 		}
+		c.used = c.used || len(jobs)+len(nodes) > 0
 		c.cronNodes(scope, len(jobs), nodes)
+		c.cronPause(cmp.Or(now, time.Now()), scope, jobs)
 	}
 	return nil
 }
@@ -374,11 +376,40 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 	if j.Behind > 0 {
 		c.add(Warning, "cron", where, fmt.Sprintf("the store's clock is %s behind the job's latest tick", length(j.Behind.Duration())), "the clock was set back, and ticks wait until it is where it was", "check the clocks of the servers; joblock cron trigger executes the job at once")
 	}
-	for _, p := range j.Pauses {
-		if !p.All && now.Sub(p.Since.Time) > pausedLong {
-			c.add(Note, "cron", where, fmt.Sprintf("paused for %s by %s: %s", length(now.Sub(p.Since.Time)), p.By, p.Reason), "its ticks are skipped", "joblock cron resume, if the pause was forgotten")
+	for _, t := range j.Troubles {
+		switch t.Code {
+		case troubleFailed, troubleLost:
+			c.add(Warning, "cron", where, t.Text, "what the job is for was not done", "joblock cron history shows the runs; joblock cron trigger runs the job again")
+		case troubleDied:
+			c.add(Note, "cron", where, t.Text, "another node takes the tick over, unless none is up", "if that lasts, look at the log of that node")
 		}
 	}
+	for _, p := range j.Pauses {
+		if !p.All {
+			c.paused(now, where, p)
+		}
+	}
+}
+
+// The method cronPause looks at the pause of all cron jobs of a scope, which each of the jobs shows.
+func (c *checkup) cronPause(now time.Time, scope string, jobs []CronJob) {
+	if len(jobs) == 0 {
+		return
+	}
+	for _, p := range jobs[0].Pauses {
+		if p.All {
+			c.paused(now, scope, p)
+		}
+	}
+}
+
+// The method paused adds the Finding of a pause.
+func (c *checkup) paused(now time.Time, where string, p CronPause) {
+	severity := Note
+	if now.Sub(p.Since.Time) > pausedLong {
+		severity = Warning
+	}
+	c.add(severity, "cron", where, p.String(), "ticks are skipped", "joblock cron resume, if the pause was forgotten")
 }
 
 // The method cronNodes looks at the nodes of a scope.

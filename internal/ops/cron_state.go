@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -23,6 +24,13 @@ const (
 	CronDeserted CronState = "deserted" // no node that is up has the job
 	CronEnded    CronState = "ended"    // the spec has no more ticks
 	CronIdle     CronState = "idle"     // the job waits for its next tick
+)
+
+// The codes of troubles that Doctor looks for.
+const (
+	troubleFailed = "failed"
+	troubleLost   = "lost"
+	troubleDied   = "died"
 )
 
 // CronTrouble is something about a job that a person should look at.
@@ -106,11 +114,15 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	last := latestResult(e)
 	switch last.State {
 	case scheduler.StateFailed:
-		add("failed", "the run of %s failed on %s: %s", at(last.Started), last.Node, last.Error)
+		text := fmt.Sprintf("the run of %s failed on %s: %s", at(last.Tick.At), last.Node, last.Error)
+		if n, first := failedInARow(e); n > 1 {
+			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, at(first.Tick.At))
+		}
+		add(troubleFailed, "%s", text)
 	case scheduler.StateLost:
-		add("lost", "the run of %s was broken off, and no node executes the tick again", at(last.Started))
+		add(troubleLost, "the run of %s was broken off, and no node executes the tick again", at(last.Tick.At))
 	case scheduler.StateDied, scheduler.StateInterrupted:
-		add("died", "the run of %s was broken off on %s, and no node has taken the tick over yet", at(last.Started), last.Node)
+		add(troubleDied, "the run of %s was broken off on %s, and no node has taken the tick over yet", at(last.Tick.At), last.Node)
 	}
 	for _, p := range e.Pauses {
 		add("paused", "%s", CronPause{Time{p.Since}, p.By, p.Note, p.All})
@@ -129,10 +141,30 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 
 // latestResult returns the newest execution that is over or broken off.
 func latestResult(e scheduler.Entry) scheduler.Execution {
-	for _, x := range append([]scheduler.Execution{e.Latest}, e.History...) {
-		if x.State != scheduler.StateRunning {
-			return x
-		}
+	for x := range results(e) {
+		return x
 	}
 	return scheduler.Execution{}
+}
+
+// failedInARow returns how many of the newest results are failures, one after the other, and the oldest of these.
+func failedInARow(e scheduler.Entry) (n int, first scheduler.Execution) {
+	for x := range results(e) {
+		if x.State != scheduler.StateFailed {
+			break
+		}
+		n, first = n+1, x
+	}
+	return n, first
+}
+
+// results walks over the executions on record that are over or broken off, the newest first.
+func results(e scheduler.Entry) iter.Seq[scheduler.Execution] {
+	return func(yield func(scheduler.Execution) bool) {
+		for _, x := range append([]scheduler.Execution{e.Latest}, e.History...) {
+			if x.State != "" && x.State != scheduler.StateRunning && !yield(x) {
+				return
+			}
+		}
+	}
 }

@@ -117,6 +117,7 @@ type stage struct {
 	store *faultstore.Store
 	asynq *fakeAsynq
 	audit *memory
+	some  *joblock.Lock // that TestDoctor has taken
 }
 
 // staged runs f in virtual time.

@@ -38,7 +38,7 @@ type Finding struct {
 }
 
 const (
-	// pausedLong is after what time Doctor mentions a pause of a cron job: somebody may have forgotten it.
+	// pausedLong is after what time a pause of a cron job is a Warning: somebody may have forgotten the pause.
 	pausedLong = 24 * time.Hour
 
 	// sampled is how many entries of the index of jobs Doctor reads at least, if there are so many, to learn the queues.
@@ -53,7 +53,7 @@ const (
 // result then has what was found before.
 func (d *Desk) Doctor(ctx context.Context) ([]Finding, error) {
 	c := &checkup{Desk: d}
-	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron} {
+	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron, c.nothing} {
 		if err := look(ctx); err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -69,6 +69,7 @@ type checkup struct {
 	*Desk
 	findings []Finding
 	keeper   Keeper
+	used     bool           // something of the toolkit is there, or could not be looked at
 	queues   map[string]int // the queues of jobs with locks, as far as they were read; how many entries each
 }
 
@@ -81,6 +82,7 @@ func (c *checkup) unread(ctx context.Context, subject, node string, err error) e
 	if ctx.Err() != nil || errors.Is(err, joblock.ErrClosed) {
 		return err
 	}
+	c.used = true
 	if denied(err) {
 		c.add(Note, subject, node, "this user may not look at that: "+err.Error(), "whether something is wrong there is not known", "run doctor as a user with that right")
 		return nil
@@ -126,6 +128,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 	if c.keeper, err = c.Keeper(ctx); err != nil {
 		return c.unread(ctx, "keeper", "", err)
 	}
+	c.used = c.used || len(c.keeper.Places) > 0
 	if err := c.sample(ctx); err != nil {
 		return c.unread(ctx, "index of jobs", "", err)
 	}
@@ -206,6 +209,30 @@ func (c *checkup) sample(ctx context.Context) error {
 			}
 		}
 	}
+	return nil
+}
+
+// nothingTime bounds the search for any lock at all.
+const nothingTime = time.Second
+
+// The method nothing says that nothing of the toolkit was found: then the address or the prefix is probably mistyped, and
+// all the other looks have found no fault only because there was nothing to look at.
+func (c *checkup) nothing(ctx context.Context) error {
+	if c.used || len(c.queues) > 0 {
+		return nil
+	}
+	within, cancel := context.WithTimeout(ctx, nothingTime)
+	defer cancel()
+	for _, err := range c.Locks(within, LocksQuery{Ended: true}) {
+		if err != nil && within.Err() == nil {
+			return c.unread(ctx, "locks", "", err)
+		}
+		if err == nil {
+			return nil
+		}
+		break
+	}
+	c.add(Warning, "prefix", "", "no keeper, no scheduler and no lock was found", "nothing of the toolkit has worked here lately, or doctor looks at the wrong place", "check the address of Redis, the database and the prefix")
 	return nil
 }
 

@@ -97,7 +97,8 @@ func TestDoctor(t *testing.T) {
 		do   func(s *stage)
 		want []string // each is in one line, in order
 	}{
-		{"nothing", func(*stage) {}, nil},
+		{"nothing", func(s *stage) { testkit.WantNil(s, "Release", s.some.Release(s.Context())); time.Sleep(time.Hour) }, []string{"warning prefix: no keeper, no scheduler and no lock was found"}},
+		{"a lock and nothing else", func(*stage) {}, nil},
 		{"a keeper that works, and jobs", func(s *stage) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")
@@ -167,6 +168,7 @@ func TestDoctor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			staged(t, func(t *testing.T, s *stage) {
+				s.some = s.acquire("some", joblock.Retain(time.Second))
 				c.do(s)
 				got := found(s)
 				lines := strings.Split(got, "\n")

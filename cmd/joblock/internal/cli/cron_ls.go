@@ -83,7 +83,8 @@ func newCronGet(c *cronServer) *cobra.Command {
 		Use:     "get NAME",
 		Aliases: []string{"show"},
 		Short:   "show a job: spec in words, next tick, latest run, pauses, trouble",
-		Long: `Get shows one job, as all nodes of its scope see it. With --check, get is a probe for monitoring.
+		Long: `Get shows one job, as all nodes of its scope see it. With --check, get is a probe for monitoring. The probe looks at the
+latest run, not at failures before it: "joblock cron history --failed" lists these.
 
 Exit codes besides those of "joblock help":
   1  there is no such job

@@ -21,6 +21,9 @@ func newDoctor(s *server) *cobra.Command {
 		Long: `Doctor looks for what endangers locks, jobs and cron jobs: at the servers of the locks (eviction, persistence, rights,
 clocks, versions), at the keepers, at the databases of asynq, and at the nodes and jobs of all schedulers.
 
+Monitoring needs two commands: "joblock doctor --strict", and "joblock jobs ls --suspects --check", which looks at the
+lock of each job. "joblock cron ls --check" is for cron jobs alone, and also exits with 1 if a job is paused.
+
 A finding is one of:
   fault    breaks locks, jobs or cron jobs in everyday use
   warning  weakens a promise in rare events, or delays something
@@ -56,7 +59,7 @@ Exit codes besides those of "joblock help":
 		},
 	}
 	o.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also if there is a warning")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also if there is a warning, such as a cron job whose latest run has failed")
 	return cmd
 }
 

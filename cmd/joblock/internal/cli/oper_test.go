@@ -162,7 +162,8 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, redistest.Start(t))
 	q.do("doctor").wants(0, "keeper  none works", "cron    no scheduler has run")
-	q.do("doctor", "--strict").lacks("fault:")
+	q.do("doctor", "--strict").wants(exitNo, "warning: prefix", "no keeper, no scheduler and no lock was found").lacks("fault:")
+	q.do("doctor", "--prefix", "mistyped:").wants(0, "check the address of Redis, the database and the prefix")
 	q.export("exports:acct-7", "41")
 	q.do("doctor").wants(exitNo, "fault: keeper", "no keeper works, and jobs have locks", "fix", "start a process", "found 1 fault")
 	var findings []ops.Finding
