@@ -37,6 +37,10 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	// The lock can name another caller's task: if a call parks a lock for a TaskID that exists already, the lock is
 	// bound to the other task until asynq refuses the enqueue. Replace notices that when it resumes the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
+	if held.Job == spec.job && (over || u.OnConflict != Skip) {
+		// asynq would refuse the task. Replace must not replace a task by itself.
+		return Enqueued{}, false, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
+	}
 	if over || u.OnConflict == Skip {
 		carried, err := c.carried(dctx, held, other)
 		switch {

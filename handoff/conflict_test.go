@@ -244,3 +244,40 @@ func TestKeyParkedForATaskIDThatIsTaken(t *testing.T) {
 		}
 	})
 }
+
+// A second enqueue under the TaskID of the job that has the key is told that the task exists.
+func TestConflictWithATaskOfTheSameID(t *testing.T) {
+	for name, policy := range map[string]handoff.Policy{
+		"Reject": handoff.Reject, "Skip": handoff.Skip, "Replace": handoff.Replace, "KeepLast": handoff.KeepLast,
+	} {
+		for _, archived := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newMiniWeb(t)
+					u := handoff.Unique{Key: "k", OnConflict: policy}
+					enqueue := func() (handoff.Enqueued, error) {
+						return w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil), asynq.TaskID("t-1"))
+					}
+					if _, err := enqueue(); err != nil {
+						t.Fatal(err)
+					}
+					if archived {
+						if err := w.inspector.ArchiveTask("default", "t-1"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					got, err := enqueue()
+					if policy == handoff.Skip && !archived {
+						if err != nil || !got.Duplicate || got.ID != "t-1" {
+							t.Errorf("archived %t: %+v, %v; want the task that exists", archived, got, err)
+						}
+						return
+					}
+					if _, id, _ := handoff.JobOf(err); !errors.Is(err, asynq.ErrTaskIDConflict) || !errors.Is(err, joblock.ErrHeld) || id != "t-1" {
+						t.Errorf("archived %t: %+v, %v; want ErrTaskIDConflict and ErrHeld", archived, got, err)
+					}
+				})
+			})
+		}
+	}
+}

@@ -166,7 +166,15 @@ const (
 //
 // If another job has the key, u.OnConflict decides; the package comment has a table of all cases.
 //
-// Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job. After
+// Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job. If the
+// key is held for the very TaskID of the call, the error tells whether the task exists:
+//
+//	asynq.ErrTaskIDConflict and ErrHeld  the task exists. With Skip the result is that task, without an error, if the
+//	                                     task is not over
+//	ErrHeld alone                        nobody knows, or the task does not exist: an earlier call is enqueuing the task,
+//	                                     or has died while it did. Try again, for two minutes at most where a keeper runs
+//
+// After
 // an error the caller holds nothing, and there is no new job. The exceptions are ErrUnavailable and ErrLost: then the
 // new job may exist, alone or beside the job that it was to replace. If both exist, the older job has the key. The
 // option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and outlasts a job that fails.

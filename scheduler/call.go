@@ -17,15 +17,33 @@ import (
 // queuePoll is how long OverlapQueue and OverlapNewest wait between two calls of enqueue while the task of an earlier tick is not done.
 const queuePoll = 2 * time.Second
 
+// unclearFor is how long a Task calls enqueue again because of errTaskUnclear. Within that time the keeper of package worker
+// has freed the lock that a dead node has left behind: after a minute and a round of checks.
+const unclearFor = 2 * time.Minute
+
 // The method call calls the job's function. While retries are left, call repeats a failed attempt. The method returns
 // the number of attempts and the error of the last attempt.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
 	ctx = WithTick(ctx, tick)
+	var unclear time.Time // of the first errTaskUnclear
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
 		attempts++
 		err = j.attempt(ctx, tick, logger)
-		for j.task && errors.Is(err, errTaskOverlaps) {
-			if !j.Overlap.Waits() && tick.Cause != CauseBackfill || sleep.For(ctx, queuePoll) != nil {
+		for {
+			if errors.Is(err, errTaskUnclear) {
+				if unclear.IsZero() {
+					unclear = time.Now()
+					logger.Warn("scheduler: enqueue is called again until it is known whether the task exists", "job", j.name, "tick", tick.At, "err", err)
+				}
+				if time.Since(unclear) >= unclearFor {
+					break
+				}
+			} else if !errors.Is(err, errTaskOverlaps) {
+				break
+			} else if !j.Overlap.Waits() && tick.Cause != CauseBackfill {
+				return attempts, err
+			}
+			if sleep.For(ctx, queuePoll) != nil {
 				return attempts, err
 			}
 			err = j.attempt(ctx, tick, logger)
@@ -65,18 +83,25 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error
 	return err
 }
 
-// errTaskOverlaps means that the task of an earlier tick holds the lock that the present task needs.
-var errTaskOverlaps = errors.New("scheduler: the task of an earlier tick is not done")
+// The errors of a Task whose function has returned ErrHeld.
+var (
+	// errTaskOverlaps means that the task of an earlier tick holds the lock that the present task needs.
+	errTaskOverlaps = errors.New("scheduler: the task of an earlier tick is not done")
 
-// taskResult converts the error of the function of a Task. taskResult returns nil if this tick's own task holds the
-// lock, errTaskOverlaps if another task holds the lock, and every other error unchanged.
+	// errTaskUnclear means that the lock is reserved for the task of this tick. An earlier enqueue of the task has failed,
+	// is under way or has died with its node, so the task may not exist.
+	errTaskUnclear = errors.New("scheduler: the lock is reserved for the task of this tick, which may not exist")
+)
+
+// taskResult converts the error of the function of a Task. To an ErrHeld taskResult joins errTaskUnclear if the lock is
+// reserved for this tick's own task, and errTaskOverlaps if not. Other errors are unchanged.
 func taskResult(tick Tick, err error) error {
 	var held *joblock.Error
 	if !errors.As(err, &held) || !held.Is(joblock.ErrHeld) {
 		return err
 	}
 	if strings.HasSuffix(held.Job, "/"+tick.ID()) {
-		return nil // the holder is the task of this tick, so that task is in the queue
+		return errors.Join(errTaskUnclear, err)
 	}
 	return errors.Join(errTaskOverlaps, err)
 }

@@ -53,7 +53,10 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
 //	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then
 //	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue and
-//	         OverlapNewest, Task calls enqueue again until the lock is free. If this tick's own task holds the lock, the tick is done.
+//	         OverlapNewest, Task calls enqueue again until the lock is free.
+//	unclear  enqueue returns joblock.ErrHeld and the lock is reserved for this tick's own task: an earlier enqueue has
+//	         failed or died, and nobody knows whether the task exists. Task calls enqueue again for up to two minutes,
+//	         besides the retries. If the queue has the task, enqueue returns nil: see asynqtick.Once.
 //
 // Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
 func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {

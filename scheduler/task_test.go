@@ -174,25 +174,52 @@ func TestTaskOverlaps(t *testing.T) {
 	}
 }
 
-// The lock is held for the task of the same tick: a node has died after it had enqueued.
-func TestLockOfTheTicksOwnTaskIsSuccess(t *testing.T) {
-	virtual(t, func(c *cluster) {
-		t := c.T
-		start := time.Now()
-		n := c.node(0)
-		n.addTask("digest", "@every 10m", func(ctx context.Context, tick scheduler.Tick) error {
-			return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Job: "default/" + tick.ID()}
+// The lock is reserved for the task of the same tick, and that task does not exist: the node that was to enqueue the task
+// has died. The tick is not done until the lock is free and the task is enqueued.
+func TestLockOfTheTicksOwnTask(t *testing.T) {
+	held := func(job string) error {
+		return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Job: "default/" + job}
+	}
+	for name, tc := range map[string]struct {
+		freed    time.Duration // after the first call; 0 for never
+		kind     scheduler.Kind
+		attempts int
+	}{
+		"the keeper frees the lock": {95 * sec, scheduler.EventDone, 1},
+		"nobody frees the lock":     {0, scheduler.EventFailed, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start := time.Now()
+				n := c.node(0)
+				var first time.Time
+				n.addTask("digest", "@every 10m", func(_ context.Context, tick scheduler.Tick) error {
+					if first.IsZero() {
+						first = time.Now()
+					}
+					if tc.freed > 0 && time.Since(first) >= tc.freed {
+						return nil
+					}
+					return held(tick.ID())
+				})
+				n.addTask("other", "@every 10m", func(_ context.Context, tick scheduler.Tick) error { return held("x" + tick.ID()) })
+				n.start()
+				until(start, 15*min)
+				var got []event
+				for _, kind := range []scheduler.Kind{scheduler.EventDone, scheduler.EventFailed} {
+					got = append(got, c.events.of(kind)...)
+				}
+				if len(got) != 1 || got[0].Tick.Name != "digest" || got[0].Kind != tc.kind || got[0].Attempts != tc.attempts {
+					t.Errorf("got %+v, want digest %s after %d attempts", got, tc.kind, tc.attempts)
+				}
+				if tc.kind == scheduler.EventFailed && len(got) == 1 && !errors.Is(got[0].Err, joblock.ErrHeld) {
+					t.Errorf("the tick failed with %v, want ErrHeld", got[0].Err)
+				}
+				if skipped := c.events.of(scheduler.EventOverlapped); len(skipped) != 1 || skipped[0].Tick.Name != "other" {
+					t.Errorf("overlapped %+v, want other", skipped)
+				}
+			})
 		})
-		n.addTask("other", "@every 10m", func(ctx context.Context, tick scheduler.Tick) error {
-			return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Job: "default/x" + tick.ID()}
-		})
-		n.start()
-		until(start, 11*min)
-		if done := c.events.of(scheduler.EventDone); len(done) != 1 || done[0].Tick.Name != "digest" {
-			t.Errorf("done %+v, want digest", done)
-		}
-		if skipped := c.events.of(scheduler.EventOverlapped); len(skipped) != 1 || skipped[0].Tick.Name != "other" {
-			t.Errorf("overlapped %+v, want other", skipped)
-		}
-	})
+	}
 }
