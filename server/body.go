@@ -59,9 +59,10 @@ func (c *call) body() ([]byte, error) {
 		return nil, problemf(http.StatusUnsupportedMediaType, codeMediaType, "Content-Encoding is %s, must be absent", shown(coding))
 	}
 	rc := http.NewResponseController(c.w)
-	deadline := rc.SetReadDeadline(time.Now().Add(c.s.cfg.BodyTimeout))
+	deadline := rc.SetReadDeadline(c.began.Add(c.s.cfg.BodyTimeout))
 	text, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	if err == nil {
+		c.whole = true
 		if deadline == nil {
 			_ = rc.SetReadDeadline(time.Time{}) // the server notices that the client is gone by reading on
 		}

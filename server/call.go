@@ -24,6 +24,7 @@ type call struct {
 	r     *http.Request
 	id    string // of the request, for logs
 	began time.Time
+	whole bool // the body was read to its end
 
 	// For the log.
 	route  string
@@ -62,19 +63,32 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{s: s, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
-	c.w = &writer{ResponseWriter: w, c: c}
+	c := s.newCall(w, r)
 	defer c.log()
 	defer c.caught()
-	h := c.w.Header()
-	h.Set("Joblock-Request", c.id)
-	h.Set("X-Content-Type-Options", "nosniff")
-	if p := checkPath(r.URL.EscapedPath()); p != nil {
+	if p := c.check(); p != nil {
 		c.refuse(p)
 		return
 	}
 	s.mux.ServeHTTP(c.w, r)
 }
+
+func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
+	c := &call{s: s, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
+	c.w = &writer{ResponseWriter: w, c: c}
+	h := c.w.Header()
+	h.Set("Joblock-Request", c.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	if r.ContentLength != 0 {
+		// Package net/http reads the rest of a body that no route has read before it sends the answer. Not every
+		// ResponseWriter has deadlines.
+		_ = http.NewResponseController(w).SetReadDeadline(c.began.Add(s.cfg.BodyTimeout))
+	}
+	return c
+}
+
+// check refuses a request that no route may see.
+func (c *call) check() *problem { return checkPath(c.r.URL.EscapedPath()) }
 
 // caught answers a request whose handler has panicked.
 func (c *call) caught() {
@@ -139,16 +153,28 @@ func (c *call) write(status int, contentType string, text []byte) {
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(text)+1))
-	// What is small goes into the kernel's buffer, even if the client reads nothing. Not every ResponseWriter has
-	// deadlines. A deadline that stays would end the connection's next answer, perhaps that of another handler.
-	const small = 2 << 10
+	c.send(func() {
+		c.w.WriteHeader(status)
+		_, _ = c.w.Write(append(text, '\n')) // a client that is gone needs no answer
+	})
+}
+
+// send runs write, which writes a whole answer, and bounds how long the client may take to read the answer. A small
+// answer needs the bound too: clients can fill the buffers with many requests, or allow no bytes on an HTTP/2 stream.
+func (c *call) send(write func()) {
 	rc := http.NewResponseController(c.w)
-	if len(text) > small && rc.SetWriteDeadline(time.Now().Add(answerTimeout)) == nil {
-		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
-		defer func() { _ = rc.Flush() }()
+	from := time.Now()
+	if c.r.ContentLength != 0 && !c.whole {
+		from = c.began.Add(c.s.cfg.BodyTimeout) // package net/http reads the rest of the body first
 	}
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(append(text, '\n')) // a client that is gone needs no answer
+	bounded := rc.SetWriteDeadline(from.Add(answerTimeout)) == nil // not every ResponseWriter has deadlines
+	write()
+	if bounded && c.r.ProtoMajor == 1 {
+		// A deadline that stays would end the connection's next answer, perhaps that of another handler. The deadline of
+		// an HTTP/2 stream ends with the stream, and must last until net/http has sent what it buffers.
+		_ = rc.Flush()
+		_ = rc.SetWriteDeadline(time.Time{})
+	}
 }
 
 func (c *call) refuse(p *problem) {

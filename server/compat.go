@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,14 +48,10 @@ func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) http.Ha
 
 // ServeHTTP serves one request.
 func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{s: m.s, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
-	c.w = &writer{ResponseWriter: w, c: c}
+	c := m.s.newCall(w, r)
 	defer c.log()
 	defer c.caught()
-	h := c.w.Header()
-	h.Set("Joblock-Request", c.id)
-	h.Set("X-Content-Type-Options", "nosniff")
-	if p := checkPath(r.URL.EscapedPath()); p != nil {
+	if p := c.check(); p != nil {
 		m.fail(c, p)
 		return
 	}

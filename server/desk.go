@@ -150,7 +150,7 @@ func (s *Server) lock(c *call) (*answer, error) {
 		if given = strings.TrimSpace(given); given == tag || given == "W/"+tag || given == "*" && l.Fence != 0 {
 			c.w.Header().Set("ETag", tag)
 			c.w.Header().Set("Cache-Control", "no-store")
-			c.w.WriteHeader(http.StatusNotModified)
+			c.send(func() { c.w.WriteHeader(http.StatusNotModified) })
 			return nil, nil
 		}
 	}

@@ -164,8 +164,8 @@
 //
 // A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
 // otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A write that
-// takes longer than a third of the TTL counts as a closed connection. So a client that has vanished is noticed within a
-// TTL. A client that hangs while its kernel still takes bytes is noticed only when the buffers between are full: bound
+// takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So a client that has vanished is
+// noticed within a TTL. An HTTP/1.1 connection is closed at the end of its stream. A client that hangs while its kernel still takes bytes is noticed only when the buffers between are full: bound
 // such a hold with max_hold_ms, or use acquire and renew.
 //
 // Close parks the locks of all streams and tells their tokens. The client sends the token to POST /v1/hold or
@@ -191,7 +191,8 @@
 // # Hostile clients
 //
 //	what is bounded                          by
-//	the body                                 65,536 bytes, Config.BodyTimeout
+//	the body, also one that no route reads   65,536 bytes, Config.BodyTimeout
+//	the time to read an answer or a line     10 s; one second for a line while the Server closes
 //	the headers                              16 KiB, 10 s; see HTTPServer
 //	requests of a principal                  Config.Rate and Config.Burst
 //	waits and streams                        Config.MaxWaiting, Config.MaxWaitingEach

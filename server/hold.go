@@ -93,7 +93,7 @@ func (s *Server) hold(c *call) (*answer, error) {
 		return nil, err
 	}
 	defer done()
-	defer func() { _ = st.rc.SetWriteDeadline(time.Time{}) }() // the connection's next answer may be another handler's
+	defer st.finish()
 	lock, err := st.wait(take)
 	if err != nil {
 		return nil, st.failed(err)
@@ -392,7 +392,38 @@ func (st *stream) drain(lock *joblock.Lock) {
 	}
 }
 
-// write writes a line, and returns when the kernel has it. A write that takes a third of the TTL fails.
+// finish bounds how long the client may take to read the end of the stream, which net/http writes. That deadline stays,
+// so an HTTP/1 connection serves no other request after a stream.
+func (st *stream) finish() {
+	if st.begun {
+		_ = st.rc.SetWriteDeadline(time.Now().Add(st.writeTimeout()))
+	}
+}
+
+// writeTimeout is how long the client may take to read a line: a third of the TTL, at most answerTimeout.
+func (st *stream) writeTimeout() time.Duration {
+	return min(max(minPing, st.ttl/3), answerTimeout)
+}
+
+// closingWriteTimeout bounds writeTimeout while the server closes, so that no client holds up Close.
+const closingWriteTimeout = time.Second
+
+// hurry shortens the deadline of a write when Close begins, until the call of stop. After stop the deadline is not
+// touched: the handler may return, and package net/http then panics.
+func (st *stream) hurry() (stop func()) {
+	done := make(chan struct{})
+	cancel := context.AfterFunc(st.c.s.closing, func() {
+		defer close(done)
+		_ = st.rc.SetWriteDeadline(time.Now().Add(min(st.writeTimeout(), closingWriteTimeout)))
+	})
+	return func() {
+		if !cancel() {
+			<-done
+		}
+	}
+}
+
+// write writes a line, and returns when the kernel has the line. A write that takes longer than writeTimeout fails.
 func (st *stream) write(l *line) error {
 	l.Elapsed = st.c.elapsed().Milliseconds()
 	if l.Valid != nil && l.Expires != nil {
@@ -408,6 +439,9 @@ func (st *stream) write(l *line) error {
 		h := st.c.w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no")
+		if st.c.r.ProtoMajor == 1 {
+			h.Set("Connection", "close") // see finish
+		}
 		h.Set("Content-Type", "application/x-ndjson")
 		if st.sse {
 			h.Set("Content-Type", "text/event-stream")
@@ -423,7 +457,8 @@ func (st *stream) write(l *line) error {
 	if st.sse {
 		out.WriteByte('\n')
 	}
-	_ = st.rc.SetWriteDeadline(time.Now().Add(max(minPing, st.ttl/3))) // not every ResponseWriter has deadlines
+	_ = st.rc.SetWriteDeadline(time.Now().Add(st.writeTimeout())) // not every ResponseWriter has deadlines
+	defer st.hurry()()
 	if _, err := st.c.w.Write(out.Bytes()); err != nil {
 		return err
 	}

@@ -104,6 +104,8 @@ func HTTPServer(h http.Handler) *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, Protocols: protocols,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 1000, SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: answerTimeout,
+		},
 	}
 }
