@@ -44,6 +44,7 @@ type Status struct {
 	First     int64         `json:"first,omitempty"`   // the fence of the Acquire; tokens made before the Acquire have smaller fences
 	Since     time.Time     `json:"since,omitzero"`    // when the key was acquired, by the store's clock, as all times here
 	Changed   time.Time     `json:"changed,omitzero"`  // time of the last Acquire, Park, Reclaim, Resume or end of the ownership
+	Now       time.Time     `json:"-"`                 // when the store read the key; zero if the store knows nothing of the key
 	Age       time.Duration `json:"-"`                 // time since Since; 0 unless owned
 	Remaining time.Duration `json:"-"`                 // time until the lease ends; 0 unless held
 	Reserved  time.Duration `json:"-"`                 // time until others can get the key; 0 when free
@@ -106,7 +107,7 @@ func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.In
 func statusOf(r driver.Record) Status {
 	st := Status{
 		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
-		Fence: r.Fence, First: r.First, Since: r.Since, Changed: r.Changed, Remaining: r.Lease, Reserved: r.Reserved,
+		Fence: r.Fence, First: r.First, Since: r.Since, Changed: r.Changed, Now: r.Now, Remaining: r.Lease, Reserved: r.Reserved,
 		Ended: r.Ended, Reason: r.Reason, Waiters: r.Waiters,
 	}
 	if st.Locked() {

@@ -19,7 +19,7 @@ func (s *story) actions(f Frees) []Action {
 	if f.By != ByNothing {
 		effect := "The job frees the key at its end. There is no time at which that happens at the latest."
 		if !f.Latest.IsZero() {
-			effect = fmt.Sprintf("Others can get the key at %s at the latest, if %s.", s.clock(f.Latest.Time), f.If)
+			effect = fmt.Sprintf("If %s: others can get the key from %s.", f.If, s.clock(f.Latest.Time))
 		}
 		add(ActWait, "", effect, "")
 	}

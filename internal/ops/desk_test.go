@@ -506,3 +506,21 @@ func TestExplainTheKeyOfALimit(t *testing.T) {
 		}
 	})
 }
+
+// A free key that a walk finds has the time of the walk, as a key that somebody has.
+func TestWalkKnowsTheTime(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		testkit.WantNil(t, "Release", s.acquire("free", joblock.Retain(time.Hour)).Release(t.Context()))
+		time.Sleep(5 * time.Second)
+		n := 0
+		for l, err := range s.Locks(t.Context(), LocksQuery{Ended: true}) {
+			testkit.WantNil(t, "Locks", err)
+			if n++; l.Now.Sub(l.Changed.Time).Round(time.Second) != 5*time.Second {
+				t.Errorf("now %s, changed %s; want 5s between", l.Now, l.Changed)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d locks, want 1", n)
+		}
+	})
+}

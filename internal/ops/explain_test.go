@@ -290,3 +290,12 @@ func TestForceSaysWhomItKills(t *testing.T) {
 		}
 	}
 }
+
+// A time that counts only for a dead holder is no promise: the condition comes first, and nothing is "at the latest".
+func TestTimesOfDeadHolders(t *testing.T) {
+	got := explain(lockIn(joblock.StateHeld, "", time.Minute), Keeper{}, true)
+	text := got.Frees.Text + got.Actions[0].Effect
+	if strings.Contains(text, "at the latest") || !strings.Contains(text, "If the holder is dead: others can get the key from 13:00:00 UTC") {
+		t.Error(text)
+	}
+}

@@ -29,7 +29,7 @@ func (s *story) frees() Frees {
 		return Frees{By: ByNothing, Text: "Nothing frees the key by itself: somebody has to remove the value from the store by hand."}
 	case joblock.StateHeld:
 		if s.Job == "" {
-			return s.untilLease("The holder frees the key when its work ends. If the holder dies, the end of its lease frees the key, at %s at the latest.")
+			return s.untilLease("The holder frees the key when its work ends. If the holder is dead, the end of its lease frees the key, at %s.")
 		}
 		return s.heldForJob()
 	}
@@ -76,7 +76,7 @@ func (s *story) soonestPermit() Frees {
 // untilLease is for a lock that somebody renews, as long as the holder lives. The text has one verb, for a time.
 func (s *story) untilLease(text string) Frees {
 	at := s.ReservedUntil
-	return Frees{By: ByHolder, Latest: at, If: "the holder does not renew its lease", Text: fmt.Sprintf(text, s.clock(at.Time))}
+	return Frees{By: ByHolder, Latest: at, If: "the holder is dead", Text: fmt.Sprintf(text, s.clock(at.Time))}
 }
 
 // untilReserved is for a lock that nobody runs under. The text has one verb, for a time.

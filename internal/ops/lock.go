@@ -3,7 +3,6 @@ package ops
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
@@ -105,14 +104,11 @@ func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {
 	return lockOf(recs[0]), nil
 }
 
-func lockOf(rec driver.Record) Lock { return show(door.Status[joblock.Status](rec), rec.Now) }
+func lockOf(rec driver.Record) Lock { return show(door.Status[joblock.Status](rec)) }
 
-// The function show returns the Lock of a status that was read at the time now by the store's clock. If now is zero and
-// somebody has the lock, now is found from the status.
-func show(st joblock.Status, now time.Time) Lock {
-	if now.IsZero() && st.Locked() {
-		now = st.Since.Add(st.Age)
-	}
+// The function show returns the Lock of a status.
+func show(st joblock.Status) Lock {
+	now := st.Now
 	l := Lock{
 		Key: st.Key, State: st.State, Owner: st.Owner, Holder: st.Holder, Job: st.Job, Fence: st.Fence, First: st.First,
 		Since: Time{st.Since}, Changed: Time{st.Changed}, Age: Millis(st.Age), Remaining: Millis(st.Remaining), Reserved: Millis(st.Reserved),

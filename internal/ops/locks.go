@@ -59,7 +59,7 @@ func (d *Desk) walk(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		opts := joblock.ListOptions{Prefix: q.Prefix, Ended: q.free(), Share: q.Share, Progress: q.Progress}
 		for st, err := range d.cfg.Locks.List(ctx, opts) {
-			if !yield(show(st, time.Time{}), err) || err != nil {
+			if !yield(show(st), err) || err != nil {
 				return
 			}
 		}

@@ -88,7 +88,7 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 		steps = append(steps[1:], got.Next...)
 		for _, rec := range got.Records {
 			st := door.Status[joblock.Status](rec)
-			if l := show(st, time.Time{}); q.wants(l) {
+			if l := show(st); q.wants(l) {
 				page.Items = append(page.Items, l)
 			}
 		}

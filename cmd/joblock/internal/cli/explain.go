@@ -17,7 +17,7 @@ func newExplain(s *server) *cobra.Command {
 		Use:   "explain [flags] KEY",
 		Short: "say in sentences who has a key, why, what frees it, and what you may do",
 		Long: `Explain says who has the lock on KEY and since when, what its job is doing in asynq, and who is next; what frees KEY by
-itself, and at the latest when; and what an operator may do, the mildest first, each with its command.
+itself, and when if the holder is dead; and what an operator may do, the mildest first, each with its command.
 
 Explain changes nothing. If asynq is in another Redis than the locks, --asynq says where.
 
@@ -66,7 +66,7 @@ func explanationText(e ops.Explanation) []string {
 	text := slices.Clone(e.Text)
 	frees := "What frees it: " + e.Frees.Text
 	if !e.Frees.Latest.IsZero() {
-		frees += fmt.Sprintf(" (In %s at the latest, if %s.)", span(e.Frees.Within.Duration()), e.Frees.If)
+		frees += fmt.Sprintf(" (If %s: in %s.)", e.Frees.If, span(e.Frees.Within.Duration()))
 	}
 	text = append(text, frees)
 	if len(e.Actions) > 0 {

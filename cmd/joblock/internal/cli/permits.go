@@ -71,7 +71,7 @@ func permitsText(p ops.Permits) string {
 		text = fmt.Sprintf("%d taken", p.Taken)
 	}
 	if p.Taken > p.N && p.N > 0 {
-		text += " (more than the present limit: the limit was larger before)"
+		text += fmt.Sprintf(" (callers disagree, or the limit was larger before: one has lately said %d)", p.N)
 	}
 	if p.Waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", p.Waiting)
