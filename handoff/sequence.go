@@ -242,7 +242,7 @@ func (c *Client) serveSlots(ctx context.Context, hs []*handover) {
 		}
 		waiting[h.job] = h
 		key := h.sequence.key()
-		if seen[key] || !h.waits.New || h.waits.Ahead%(askOf*h.sequence.Limit) >= h.sequence.Limit {
+		if seen[key] || h.waits.Ahead%(askOf*h.sequence.Limit) >= h.sequence.Limit {
 			continue
 		}
 		seen[key] = true

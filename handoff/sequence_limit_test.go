@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // wantSlots checks which task each slot of key is parked for, "" for none, and that each of these tasks is pending and
@@ -190,4 +193,42 @@ func TestRefusedEnqueueWithASlot(t *testing.T) {
 		w.wantSlots(t, "k", "a", "e")
 		w.wantLine(t, "k", "a")
 	})
+}
+
+// A slot is free although jobs wait, and the enqueue that looks finds its place in line already taken: an earlier sending of
+// the same request has taken it. The slot goes to the first job in line all the same.
+func TestFreeSlotBehindManyDeadPlaces(t *testing.T) {
+	for _, dead := range []int{50, 99, 100, 120} {
+		t.Run(fmt.Sprint(dead), func(t *testing.T) {
+			rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+			t.Cleanup(func() { _ = rdb.Close() })
+			store := redisstore.New(rdb, nil)
+			locks := newLocker(t, store)
+			jobs, err := handoff.NewClient(locks, asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = jobs.Close(context.Background()) })
+			take := func(name string, reserve, patience time.Duration) {
+				t.Helper()
+				_, err := store.Take(t.Context(), []driver.TakeRequest{{
+					Key: "k", Owner: "owner-of-" + name, Nonce: "place-" + name, Job: "other/" + name,
+					Reserve: reserve, Retain: time.Hour, Grace: time.Second, Patience: patience,
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			take("first", 1500*time.Millisecond, 0)
+			for n := range dead {
+				take(fmt.Sprint("dead", n), time.Minute, time.Millisecond)
+			}
+			take("live", time.Minute, time.Hour)
+			time.Sleep(3 * time.Second) // the server's clock: the key lapses, and the dead places with it
+			got, err := jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k", Limit: 2}, asynq.NewTask("x", nil), asynq.TaskID("new"))
+			if err != nil || got.Waits {
+				t.Errorf("%d dead places: %+v, %v; want the job to have the free slot", dead, got, err)
+			}
+		})
+	}
 }

@@ -3,9 +3,9 @@
 //
 //	the check whether a queue exists  is left out. For a queue that does not exist, GetTaskInfo and RunTask return
 //	                                  asynq.ErrTaskNotFound
-//	calls at the same time            share a pipeline. While a call is under way, further calls wait, and then go
-//	                                  together. So a call takes two round trips at most, as the two commands of an
-//	                                  Inspector's call do
+//	calls at the same time            share pipelines. While two calls are under way, further calls wait, and then go
+//	                                  together. So few calls take more than two round trips, as many as the two commands
+//	                                  of an Inspector's call. One call that hangs does not hold up the others
 //
 // The calls of a pipeline are separate steps, as single calls are. Calls to a cluster share no pipeline: a node that
 // hangs would hold up the calls to all other nodes.
@@ -22,13 +22,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// most is how many calls a pipeline has at most. A longer pipeline would keep asynq's Redis from its other work for long.
-const most = 100
+// most is how many calls a pipeline has at most. All replies of a pipeline must arrive within one ReadTimeout of the client,
+// 3 s by default, and a reply may be a whole task. On a link of 2 MB/s, 16 tasks of 100 KB take 0.8 s and 100 tasks 5 s. A
+// longer pipeline would also keep asynq's Redis from its other work for long.
+const most = 16
 
-// Inspector is an asynq.Inspector whose calls are cheap. Call only the methods GetTaskInfo, RunTask and Scheduled. Make an
-// Inspector with New.
+// lanes is how many calls or pipelines are under way at most.
+const lanes = 2
+
+// Inspector makes some of the calls of an asynq.Inspector, cheaply. Make an Inspector with New. There are no other methods:
+// they would be told that every queue exists.
 type Inspector struct {
-	*asynq.Inspector
+	inner   *asynq.Inspector
 	batcher *batcher // nil if this version of asynq keeps the client of an Inspector elsewhere
 }
 
@@ -37,7 +42,7 @@ type Inspector struct {
 func New(in *asynq.Inspector) *Inspector {
 	client := clientOf(in)
 	if client == nil {
-		return &Inspector{Inspector: in}
+		return &Inspector{inner: in}
 	}
 	_, one := client.(*redis.Client)
 	b := &batcher{UniversalClient: client, share: one}
@@ -52,6 +57,15 @@ func All(ins []*asynq.Inspector) []*Inspector {
 	}
 	return out
 }
+
+// GetTaskInfo is that of asynq.Inspector. If the queue does not exist, the error is asynq.ErrTaskNotFound, or
+// asynq.ErrQueueNotFound.
+func (in *Inspector) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
+	return in.inner.GetTaskInfo(queue, id)
+}
+
+// RunTask is that of asynq.Inspector. If the queue does not exist, the error is as with GetTaskInfo.
+func (in *Inspector) RunTask(queue, id string) error { return in.inner.RunTask(queue, id) }
 
 // Scheduled reports whether the task is certainly scheduled. If the result is false, GetTaskInfo knows more. Scheduled
 // costs asynq's Redis a fraction of GetTaskInfo, which reads the whole task. The name of the list is that of asynq v0.26.
@@ -87,7 +101,7 @@ type batcher struct {
 	share bool // if false, each call goes at once
 
 	mu       sync.Mutex // guards the fields below
-	underway bool       // a call or a pipeline is under way
+	underway int        // how many calls and pipelines are under way, at most lanes
 	waiting  []*batch
 }
 
@@ -111,8 +125,8 @@ func (b *batcher) EvalSha(ctx context.Context, sha string, keys []string, args .
 	return share(b, func(c redis.Cmdable) *redis.Cmd { return c.EvalSha(ctx, sha, keys, args...) })
 }
 
-// The function share makes a call at once if no other call is under way. Otherwise the call waits until the call under
-// way has ended, and goes in a pipeline.
+// The function share makes a call at once if a lane is free. Otherwise the call waits until a call under way has ended, and
+// goes in a pipeline.
 func share[C redis.Cmder](b *batcher, call func(redis.Cmdable) C) C {
 	p, cmd := enter(b, call)
 	if p == nil {
@@ -130,8 +144,8 @@ func enter[C redis.Cmder](b *batcher, call func(redis.Cmdable) C) (p *batch, cmd
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.underway {
-		b.underway = true
+	if b.underway < lanes {
+		b.underway++
 		return nil, cmd
 	}
 	n := len(b.waiting)
@@ -160,7 +174,7 @@ func (b *batcher) next() *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.waiting) == 0 {
-		b.underway = false
+		b.underway--
 		return nil
 	}
 	p := b.waiting[0]

@@ -80,6 +80,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards the fields below
 	faults map[string]Fault
+	all    *Fault // for the names without a rule in faults; may be nil
 	counts map[string]count
 }
 
@@ -101,6 +102,15 @@ func (s *Store) Set(f Fault, calls ...string) {
 	}
 }
 
+// SetAll makes all calls and pushes fail, in place of all earlier rules, until Clear without names. Fault.Times does not
+// count.
+func (s *Store) SetAll(f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.faults)
+	s.all = &f
+}
+
 // Clear ends the rules for the named calls, or all rules if no call is named. A call that
 // already hangs goes on hanging.
 func (s *Store) Clear(calls ...string) {
@@ -108,6 +118,7 @@ func (s *Store) Clear(calls ...string) {
 	defer s.mu.Unlock()
 	if len(calls) == 0 {
 		clear(s.faults)
+		s.all = nil
 	}
 	for _, call := range calls {
 		delete(s.faults, call)
@@ -162,6 +173,9 @@ func (s *Store) enter(call string, items int) (Fault, bool) {
 	s.counts[call] = c
 
 	f, ok := s.faults[call]
+	if !ok && s.all != nil {
+		return *s.all, true
+	}
 	if ok && f.Times > 0 {
 		if f.Times--; f.Times == 0 {
 			delete(s.faults, call)

@@ -146,14 +146,8 @@ func (k *Kit) Fail() (repair func()) {
 	repair = func() { k.faults.Clear() }
 	k.t.Cleanup(repair)
 	k.failed.Store(true)
-	k.faults.Set(faultstore.Fault{}, everyCall...)
+	k.faults.SetAll(faultstore.Fault{})
 	return repair
-}
-
-var everyCall = []string{
-	faultstore.Acquire, faultstore.Take, faultstore.Resume, faultstore.Park, faultstore.Renew, faultstore.Release,
-	faultstore.Reserve, faultstore.Due, faultstore.Settle, faultstore.SealKeys, faultstore.Inspect, faultstore.List,
-	faultstore.Line, faultstore.Listen, faultstore.Watch, faultstore.Push, faultstore.Forced,
 }
 
 // Advance moves the store's clock forward by d. A negative d is like a clock that was set back.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/joblocktest"
 )
 
@@ -203,5 +204,18 @@ func TestMisuseEndsTheTest(t *testing.T) {
 				t.Errorf("the test has failed with %q, want %q", failed, tt.says)
 			}
 		})
+	}
+}
+
+// Fail leaves no call of the store working.
+func TestFailMakesEntriesFail(t *testing.T) {
+	k := joblocktest.New(t, nil)
+	repair := k.Fail()
+	if _, err := k.Store.Entries(t.Context(), driver.EntriesRequest{}); err == nil {
+		t.Error("Entries has worked during Fail")
+	}
+	repair()
+	if _, err := k.Store.Entries(t.Context(), driver.EntriesRequest{}); err != nil {
+		t.Errorf("Entries after the repair: %v", err)
 	}
 }
