@@ -189,9 +189,19 @@ type fileAccount struct {
 	SHA256      string     `json:"sha256"`
 	Certificate string     `json:"certificate"`
 	Scopes      []string   `json:"scopes"`
-	Prefixes    []string   `json:"prefixes"`
-	Queues      []string   `json:"queues"`
+	Prefixes    names      `json:"prefixes"`
+	Queues      names      `json:"queues"`
 	Expires     *time.Time `json:"expires"`
+}
+
+// names is a list that is not null. Null would read like no list, which restricts nothing.
+type names []string
+
+func (n *names) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return errors.New("prefixes or queues is null; leave the field out to allow all")
+	}
+	return json.Unmarshal(text, (*[]string)(n))
 }
 
 func readAccounts(path string) (*accounts, error) {

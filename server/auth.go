@@ -106,6 +106,10 @@ func (anyone) Authorize(*http.Request) (Principal, error) {
 	return Principal{ID: "anyone", Scopes: ScopeAny}, nil
 }
 
+func rightsEnded() *problem {
+	return problemf(http.StatusUnauthorized, codeAuth, "the rights of the caller have ended")
+}
+
 // authorize finds out who calls, and refuses a caller who lacks the right or sends too much.
 func (c *call) authorize(scope Scope) *problem {
 	who, err := c.s.cfg.Authorize.Authorize(c.r)
@@ -123,7 +127,7 @@ func (c *call) authorize(scope Scope) *problem {
 	}
 	c.who = who
 	if !who.Expires.IsZero() && !time.Now().Before(who.Expires) {
-		return problemf(http.StatusUnauthorized, codeAuth, "the rights of the caller have ended")
+		return rightsEnded()
 	}
 	if after := c.s.quotas.take(who.ID); after > 0 {
 		p := problemf(http.StatusTooManyRequests, codeRate, "at most %v requests a second are allowed, and %d at once", c.s.cfg.Rate, c.s.cfg.Burst)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -122,12 +123,18 @@ func checkFields(text []byte, names []string) error {
 	return nil
 }
 
+// maxShownName bounds the name of an unknown field that an error repeats: a longer name may be a token.
+const maxShownName = 20
+
 // checkField checks the name of one field, which is in quotes.
 func checkField(quoted []byte, names []string, seen *uint64) error {
 	at := slices.IndexFunc(names, func(name string) bool { return string(quoted[1:len(quoted)-1]) == name })
 	if at < 0 {
 		var name string
 		_ = json.Unmarshal(quoted, &name) // the text is valid JSON
+		if len(name) > maxShownName {
+			name = fmt.Sprintf("of %d bytes", len(name))
+		}
 		return problemf(http.StatusBadRequest, codeRequest, "the field %s is unknown; the fields are %s", shown(name), strings.Join(names, ", "))
 	}
 	if *seen&(1<<at) != 0 {

@@ -234,9 +234,11 @@ func (c *call) useKey(key string) error {
 	if err := c.s.in.Check("request", key); err != nil {
 		return err
 	}
-	c.key = key
 	if !c.who.mayUse(key) {
 		return problemf(http.StatusForbidden, codeForbidden, "the caller may not use this key")
+	}
+	if _, err := joblock.ParseToken(key); err != nil { // a token in the place of the key must not get into the log
+		c.key = key
 	}
 	return nil
 }

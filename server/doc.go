@@ -165,7 +165,8 @@
 // A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
 // otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A write that
 // takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So a client that has vanished is
-// noticed within a TTL. An HTTP/1.1 connection is closed at the end of its stream. A client that hangs while its kernel still takes bytes is noticed only when the buffers between are full: bound
+// noticed within a TTL. An HTTP/1.1 connection is closed at the end of its stream. When the rights of the
+// caller end, the lock is released, and the last line has the code AUTH_REQUIRED. A client that hangs while its kernel still takes bytes is noticed only when the buffers between are full: bound
 // such a hold with max_hold_ms, or use acquire and renew.
 //
 // Close parks the locks of all streams and tells their tokens. The client sends the token to POST /v1/hold or

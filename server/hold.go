@@ -215,6 +215,8 @@ func (c *call) wantsEvents() (sse bool, err error) {
 func (st *stream) wait(take taker) (*joblock.Lock, error) {
 	ctx, cancel := st.c.s.untilClosing(st.c.r.Context())
 	defer cancel(nil)
+	expired, stop := st.expired()
+	defer stop()
 	type result struct {
 		lock *joblock.Lock
 		err  error
@@ -235,6 +237,12 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 				r.err = closed()
 			}
 			return r.lock, r.err
+		case <-expired:
+			cancel(errGone)
+			if r := <-got; r.lock != nil {
+				st.giveBack(r.lock)
+			}
+			return nil, rightsEnded()
 		case ahead = <-places:
 			if ahead != told {
 				told = ahead
@@ -312,6 +320,8 @@ func (st *stream) serve(lock *joblock.Lock) {
 		defer timer.Stop()
 		over = timer.C
 	}
+	expired, stop := st.expired()
+	defer stop()
 	ctx := st.c.r.Context()
 	for {
 		select {
@@ -323,6 +333,11 @@ func (st *stream) serve(lock *joblock.Lock) {
 			return
 		case <-st.c.s.closing.Done():
 			st.drain(lock)
+			return
+		case <-expired:
+			st.giveBack(lock)
+			st.c.code = codeAuth
+			_ = st.write(&line{Type: "lock-lost", Code: codeAuth, Error: rightsEnded().Detail})
 			return
 		case <-over:
 			st.giveBack(lock)
@@ -338,6 +353,15 @@ func (st *stream) serve(lock *joblock.Lock) {
 			}
 		}
 	}
+}
+
+// expired returns a channel that gets a value when the rights of the caller end.
+func (st *stream) expired() (at <-chan time.Time, stop func()) {
+	if st.c.who.Expires.IsZero() {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(time.Until(st.c.who.Expires))
+	return timer.C, func() { timer.Stop() }
 }
 
 // trust returns a line that tells for how long the lock can be relied on.

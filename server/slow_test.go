@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -200,5 +201,54 @@ func TestStreamThatHTTP2DoesNotAllow(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A stream ends when the rights of its caller end, and its lock or its place in line is given up.
+func TestStreamOfACallerWhoseRightsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		end := time.Now().Add(20 * time.Second)
+		a := newReplica(t, store(), func(cfg *Config) {
+			cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) {
+				return Principal{ID: "x", Scopes: ScopeLock, Expires: end}, nil
+			})
+		})
+		one, two := a.hold(object{"key": key, "ttl_ms": 9000}), a.hold(object{"key": key, "ttl_ms": 9000})
+		if o := one.until("lock-lost"); o.text("code") != "AUTH_REQUIRED" {
+			t.Errorf("%v", o)
+		}
+		if o := two.until("error"); o.text("code") != "AUTH_REQUIRED" {
+			t.Errorf("%v", o)
+		}
+		one.ended()
+		two.ended()
+		if st := a.wantState(key, joblock.StateFree); st.Waiters != 0 || time.Now().After(end.Add(time.Second)) {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// A token in the wrong place gets neither into the answer nor into the log.
+func TestTokenInTheWrongPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store())
+		token := a.post("/v1/acquire", object{"key": "k", "ttl_ms": 9000}).ok().text("token")
+		r := a.post("/v1/release", object{token: 1})
+		r.refused(http.StatusBadRequest, "REQUEST_INVALID")
+		if strings.Contains(string(r.text), token[:21]) {
+			t.Errorf("%s", r.text)
+		}
+		a.post("/v1/acquire", object{"key": token}).ok()
+		a.wantNoSecrets(token)
+	})
+}
+
+// Null is no way to write that an account may use every key or every queue.
+func TestAccountWithNull(t *testing.T) {
+	for _, field := range []string{"prefixes", "queues"} {
+		path, _ := accountsFile(t, `"scopes": ["lock"], "`+field+`": null`)
+		if _, err := OpenAccounts(path, nil); err == nil || !strings.Contains(err.Error(), "null") {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }
