@@ -198,11 +198,12 @@ func TestReleaseOfAnUnansweredPlace(t *testing.T) {
 		}()
 		synctest.Wait()
 		store.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1 << 20}, faultstore.Acquire)
+		store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1 << 20}, faultstore.Release) // the Locker's own clean-up
 		testkit.WantErr(t, <-failed, joblock.ErrUnavailable)
-		store.Clear()
 		if st := status(t, locks); st.Waiters != 1 {
 			t.Fatalf("after the lost answers: %+v", st)
 		}
+		store.Clear()
 		testkit.WantErr(t, Release(ctx, locks, token, ""), joblock.ErrNotOwner)
 		if st := status(t, locks); st.Waiters != 0 || st.Fence != lock.Fence() {
 			t.Errorf("after Release: %+v", st)

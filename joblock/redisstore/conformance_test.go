@@ -66,7 +66,8 @@ func miniHarness(t *testing.T) *storetest.Harness {
 	m.ClockTTL(false)
 	now := time.UnixMicro(1_700_000_000_123_456)
 	m.SetTime(now)
-	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	// A line of a thousand jobs takes miniredis seconds where the race detector and other tests share its core.
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr(), ReadTimeout: long})
 	t.Cleanup(func() { rdb.Close() })
 	h := harness(t, rdb, DefaultPrefix)
 	h.Exact = true
