@@ -124,7 +124,7 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	gone := "The job is gone. " + s.afterDelete()
 	switch {
 	case t.State == "active":
-		add(ActCancelTask, "joblock jobs cancel"+job, "The context of the running handler ends. The attempt counts as failed: the task is tried again, if it has attempts left.", "A handler that ignores its context goes on.")
+		add(ActCancelTask, "joblock jobs cancel"+job, "The context of the running handler ends. The attempt counts as failed. "+s.afterCancel(), "A handler that ignores its context goes on.")
 	case t.Snoozed:
 	case s.halted():
 		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
@@ -140,6 +140,15 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 		add(ActRunTask, "joblock jobs run"+job, "asynq takes the task now, and does not wait for its time.", "")
 		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
 	}
+}
+
+// afterCancel says what becomes of a task whose running attempt is cancelled.
+func (s *story) afterCancel() string {
+	t := &s.task
+	if t.Attempt >= t.Attempts {
+		return "This attempt is the last one: then the task has failed for good."
+	}
+	return fmt.Sprintf("Attempt %d of %d follows, and may hang again. To be rid of the task, delete it (joblock jobs drop) before that attempt begins.", t.Attempt+1, t.Attempts)
 }
 
 // afterDelete says what becomes of the lock when the task is deleted.

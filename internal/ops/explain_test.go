@@ -1,11 +1,14 @@
 package ops
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -298,4 +301,34 @@ func TestTimesOfDeadHolders(t *testing.T) {
 	if strings.Contains(text, "at the latest") || !strings.Contains(text, "If the holder is dead: others can get the key from 13:00:00 UTC") {
 		t.Error(text)
 	}
+}
+
+// Whoever looks at a task that hangs reads that a cancelled attempt is not the end, for how long the attempts may go on,
+// and in which order a task that runs is deleted.
+func TestATaskThatHangs(t *testing.T) {
+	l := lockIn(joblock.StateHeld, "q/1", 10*time.Minute)
+	task := Task{State: "active", Queue: "q", ID: "1", Type: "export", Attempt: 2, Attempts: 26, Timeout: Millis(time.Hour)}
+	effect := func() string {
+		l.Task = &task
+		e := explain(l, working(KeeperPlace{}), true)
+		checkSentences(t, e)
+		if want := "25 attempts are left: 1 d 1 h in all"; task.Attempt == 2 && !strings.Contains(e.Frees.Text, want) {
+			t.Errorf("%s; want %q", e.Frees.Text, want)
+		}
+		i := slices.IndexFunc(e.Actions, func(a Action) bool { return a.Name == ActCancelTask })
+		return e.Actions[i].Effect
+	}
+	if got := effect(); !strings.Contains(got, "Attempt 3 of 26 follows, and may hang again.") {
+		t.Error(got)
+	}
+	if task.Attempt = 26; !strings.Contains(effect(), "This attempt is the last one") {
+		t.Error(effect())
+	}
+	if err := task.CheckDelete(); !errors.Is(err, joblock.ErrBusy) || !strings.Contains(err.Error(), "cancel the task first") {
+		t.Error(err)
+	}
+	testkit.WantNil(t, "CheckCancel", task.CheckCancel())
+	task.State = "retry"
+	testkit.WantErr(t, task.CheckCancel(), joblock.ErrBusy)
+	testkit.WantNil(t, "CheckDelete", task.CheckDelete())
 }

@@ -94,6 +94,9 @@ func (s *story) heldForJob() Frees {
 		text := byWorker + " After an attempt that fails, the lock is kept for the next attempt."
 		if t.Timeout > 0 {
 			text += fmt.Sprintf(" An attempt may take %s.", length(t.Timeout.Duration()))
+			if left := t.Attempts - t.Attempt + 1; left > 1 {
+				text += fmt.Sprintf(" With this one %d attempts are left: %s in all, besides the pauses between them.", left, length(time.Duration(left)*t.Timeout.Duration()))
+			}
 		}
 		return Frees{By: ByJob, Text: text + fmt.Sprintf(" If the worker dies, the lease ends at %s, and asynq begins another attempt within %s of the death.", s.clock(s.ExpiresAt.Time), length(recovery))}
 	case s.halted():

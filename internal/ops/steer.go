@@ -25,6 +25,23 @@ type Steerer interface {
 	CancelProcessing(id string) error
 }
 
+// The actions of which CheckDelete and CheckCancel say whether the state of a task allows them.
+const (
+	actDelete = "delete task"
+	actCancel = "cancel task"
+)
+
+var (
+	deletable   = []TaskState{"pending", "scheduled", "retry", "archived", "completed", "aggregating"}
+	cancellable = []TaskState{"active"}
+)
+
+// CheckDelete returns the error with which DeleteTask refuses a task that is in this state, or nil.
+func (t Task) CheckDelete() error { return t.in(actDelete, deletable) }
+
+// CheckCancel returns the error with which CancelTask refuses a task that is in this state, or nil.
+func (t Task) CheckCancel() error { return t.in(actCancel, cancellable) }
+
 // RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. A job that has halted its
 // sequence then goes on under its lock. A task that waits for its turn in a line goes back to wait.
 //
@@ -41,7 +58,7 @@ func (d *Desk) RunTask(ctx context.Context, who Actor, queue, id string) (Acted,
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task runs, ErrInvalid, and
 // ErrNotRecorded. After ErrUnavailable the task may be gone.
 func (d *Desk) DeleteTask(ctx context.Context, who Actor, queue, id string) (Acted, error) {
-	return d.steer(ctx, who, "delete task", queue, id, []TaskState{"pending", "scheduled", "retry", "archived", "completed", "aggregating"},
+	return d.steer(ctx, who, actDelete, queue, id, deletable,
 		func(s Steerer) error { return s.DeleteTask(queue, id) })
 }
 
@@ -51,7 +68,7 @@ func (d *Desk) DeleteTask(ctx context.Context, who Actor, queue, id string) (Act
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task does not run,
 // ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent.
 func (d *Desk) CancelTask(ctx context.Context, who Actor, queue, id string) (Acted, error) {
-	return d.steer(ctx, who, "cancel task", queue, id, []TaskState{"active"}, func(s Steerer) error { return s.CancelProcessing(id) })
+	return d.steer(ctx, who, actCancel, queue, id, cancellable, func(s Steerer) error { return s.CancelProcessing(id) })
 }
 
 // The method steer changes a task that is in one of the given states.
@@ -102,7 +119,11 @@ func (t Task) in(action string, states []TaskState) error {
 			return nil
 		}
 	}
-	return refusal(action, t.Job(), joblock.ErrBusy, fmt.Sprintf("the task is %s", t.State))
+	detail := fmt.Sprintf("the task is %s", t.State)
+	if action == actDelete && t.State == "active" {
+		detail += ": cancel the task first, and delete it before its next attempt begins"
+	}
+	return refusal(action, t.Job(), joblock.ErrBusy, detail)
 }
 
 // The type refused is an error about a job or a sequence that matches a sentinel of package joblock. The texts of the sentinels

@@ -61,7 +61,8 @@ func newJobsCancel(s *server) *cobra.Command {
 		Use:   "cancel QUEUE/ID",
 		Short: "end the context of the handler that runs a task",
 		Long: `Cancel ends the context of the handler that runs a task, wherever it runs. The attempt then ends as after a timeout: the
-task is tried again, or has failed. A handler that does not heed its context goes on.
+task is tried again, or has failed. A handler that does not heed its context goes on. A task that hangs may hang in its
+next attempt, too: to be rid of the task, "joblock jobs drop" it after the cancel and before that attempt begins.
 
 ` + jobCodes,
 		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"`,
@@ -76,7 +77,7 @@ task is tried again, or has failed. A handler that does not heed its context goe
 				if err != nil {
 					return "", err
 				}
-				return fmt.Sprintf("This ends the attempt that runs the task %s: %s.", args[0], taskText(task)), nil
+				return cancelText(task), task.CheckCancel()
 			}, func(ctx context.Context, d *desk) error {
 				done, err := d.CancelTask(ctx, who.actor(), queue, id)
 				if err != nil {
@@ -97,7 +98,7 @@ func newJobsDrop(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop QUEUE/ID",
 		Short: "delete a task that does not run; its lock or its place goes to the next",
-		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the
+		Long: `Drop deletes a task that does not run, with its payload. A task that runs needs "joblock jobs cancel" first. The keeper then gives its lock, or its place in line, to the
 next one, within a minute or so.
 
 ` + jobCodes,
@@ -111,6 +112,9 @@ next one, within a minute or so.
 			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (string, error) {
 				locks, task, err := d.Job(ctx, args[0])
 				if err != nil {
+					return "", err
+				}
+				if err := task.CheckDelete(); err != nil {
 					return "", err
 				}
 				text := fmt.Sprintf("This deletes the task %s for ever: %s.", args[0], taskText(task))
@@ -167,6 +171,15 @@ has not failed.
 	who.flags(cmd)
 	ask.flags(cmd)
 	return cmd
+}
+
+// cancelText says what "jobs cancel" does to a task that runs.
+func cancelText(t ops.Task) string {
+	text := fmt.Sprintf("This ends the context of the handler that runs the task %s: %s. A handler that ignores its context goes on.", t.Job(), taskText(t))
+	if t.Attempt >= t.Attempts {
+		return text + " This attempt is the last one: after the attempt the task has failed for good."
+	}
+	return text + fmt.Sprintf(" Attempt %d of %d follows, and may hang again: \"joblock jobs drop %s\" before that attempt deletes the task.", t.Attempt+1, t.Attempts, t.Job())
 }
 
 // skipText says what "jobs skip" does to the sequence of a key.
