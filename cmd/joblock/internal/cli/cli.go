@@ -13,21 +13,21 @@ import (
 
 // Main runs the command in args, of which the first is the name of the program, and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot()
+	var s server
+	root := newRoot(&s)
 	root.SetArgs(args[1:])
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(context.Background())
+	cmd, err := root.ExecuteContextC(context.Background())
 	code := codeOf(err)
 	if e, silent := err.(*exitError); err != nil && !(silent && e.err == nil) {
-		fmt.Fprintf(stderr, "joblock: %s\n", visible(told(err)))
+		fmt.Fprintf(stderr, "joblock: %s\n", visible(s.told(cmd, err)))
 	}
 	return code
 }
 
-func newRoot() *cobra.Command {
-	var s server
+func newRoot(s *server) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "joblock",
 		Short: "locks in Redis for scripts, and for people on call",
@@ -60,9 +60,9 @@ Exit codes:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(&s), newAcquire(&s), newRenew(&s), newRelease(&s), newPark(&s), newResume(&s),
-		newLs(&s), newGet(&s), newExplain(&s), newWaiters(&s), newPermits(&s), newWatch(&s), newTop(&s), newForceRelease(&s), newAudit(&s),
-		newCron(&s), newJobs(&s), newDoctor(&s), newPing(&s), newDemo(&s), newVersion())
+	root.AddCommand(newRun(s), newAcquire(s), newRenew(s), newRelease(s), newPark(s), newResume(s),
+		newLs(s), newGet(s), newExplain(s), newWaiters(s), newPermits(s), newWatch(s), newTop(s), newForceRelease(s), newAudit(s),
+		newCron(s), newJobs(s), newDoctor(s), newPing(s), newDemo(s), newVersion())
 	root.InitDefaultCompletionCmd()
 	return root
 }

@@ -161,7 +161,14 @@ func parseURL(text string) (a address, err error) {
 			return a, usage("the URL of the Redis has an empty host")
 		}
 		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+			name := host
+			if inner, ok := strings.CutPrefix(host, "["); ok && strings.HasSuffix(inner, "]") {
+				name = strings.TrimSuffix(inner, "]")
+			}
+			if name == "" || strings.ContainsAny(name, "[]") {
+				return a, usage("the URL of the Redis has the host %q, must be a name, an IP address, or [an IPv6 address], with :port if need be", host)
+			}
+			host = net.JoinHostPort(name, port)
 		}
 		a.hosts = append(a.hosts, host)
 	}

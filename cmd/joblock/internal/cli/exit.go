@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
@@ -84,3 +88,33 @@ func denied(err error) bool {
 // The function told returns the text of err for people. Errors of package joblock begin with "joblock: ", which is how
 // every line of this program begins.
 func told(err error) string { return strings.TrimPrefix(err.Error(), "joblock: ") }
+
+// reads reports whether a command only reads: then a call without an answer has no outcome that could be unknown.
+func reads(cmd *cobra.Command) bool {
+	switch _, name, _ := strings.Cut(cmd.CommandPath(), " "); name {
+	case "ls", "get", "explain", "waiters", "permits", "watch", "top", "audit", "doctor", "jobs ls", "jobs get",
+		"cron ls", "cron get", "cron next", "cron history", "cron nodes", "cron scopes":
+		return true
+	}
+	return false
+}
+
+// The method told is the function told. If Redis has not answered a command that only reads, the text is one line with the
+// address, and without the name of the call.
+func (s *server) told(cmd *cobra.Command, err error) string {
+	var call *joblock.Error
+	if !reads(cmd) || denied(err) || codeOf(err) != exitUnavailable || !errors.As(err, &call) {
+		return told(err)
+	}
+	text := "no answer of Redis"
+	if a, err := s.address(os.Getenv); err == nil {
+		text += " at " + a.name()
+	}
+	switch {
+	case errors.Is(err, errSilent), call.Err == nil, errors.Is(call.Err, context.DeadlineExceeded):
+		return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout)
+	case call.Detail != "":
+		text += ": " + call.Detail
+	}
+	return text + ": " + strings.ReplaceAll(call.Err.Error(), "\n", "; ")
+}
