@@ -519,3 +519,14 @@ func TestSchemasHaveTheFieldsOfTheObjects(t *testing.T) {
 		wantJSON(t, "change.json", text, &v)
 	}
 }
+
+// More holders than the limit that was said last are a sign of two limits in use. The text guesses no single cause.
+func TestPermitsOfTwoLimits(t *testing.T) {
+	got := permitsText(ops.Permits{N: 2, Taken: 3})
+	if !strings.Contains(got, "3 of 2 taken") || !strings.Contains(got, "callers disagree") {
+		t.Error(got)
+	}
+	if got := permitsText(ops.Permits{N: 3, Taken: 3}); strings.Contains(got, "disagree") {
+		t.Error(got)
+	}
+}
