@@ -29,7 +29,7 @@ NESTED := $(filter-out .,$(MODULES))
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8.0 valkey-8.0
 # What takes longest starts first, and the others fill the gaps: most tests wait for servers.
-LONGEST := ./worker ./joblock/redisstore ./scheduler ./internal/e2e
+LONGEST := ./worker ./joblock/redisstore ./scheduler ./internal/e2e ./scheduler/spec
 
 .PHONY: help
 help: ## list the targets
