@@ -339,3 +339,18 @@ func TestOpenRefuses(t *testing.T) {
 type oddOpt struct{}
 
 func (oddOpt) MakeRedisClient() any { return "a string" }
+
+func TestStartAfterClose(t *testing.T) {
+	p := open(t, nil)
+	s, err := p.NewServer(quick, nil)
+	testkit.WantNil(t, "NewServer", err)
+	testkit.WantNil(t, "Close", closeIt(p))
+	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+	if err := s.Start(handler); !errors.Is(err, joblock.ErrClosed) {
+		t.Errorf("Start after Close: %v, want ErrClosed", err)
+		s.Shutdown()
+	}
+	if err := s.Run(handler); !errors.Is(err, joblock.ErrClosed) {
+		t.Errorf("Run after Close: %v, want ErrClosed", err)
+	}
+}

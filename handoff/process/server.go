@@ -54,11 +54,26 @@ func (p *Process) NewServer(cfg asynq.Config, wcfg *worker.Config) (*Server, err
 	return s, nil
 }
 
+// ended returns an error if Close has begun. The caller has p.mu.
+func (p *Process) ended() error {
+	if p.closed {
+		return fmt.Errorf("process: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed), Op: "start"})
+	}
+	return nil
+}
+
 // Start starts the server with handler, as asynq.Server.Start does, and a keeper. The Worker's Middleware is put around
 // handler: middlewares of an asynq.ServeMux, such as WithoutOverlapping, run inside of it. Register them before Start.
 // If handler has the Middleware already, nothing changes. Process.Close shuts the server down.
+// After Process.Close the error is joblock.ErrClosed.
 func (s *Server) Start(handler asynq.Handler) error {
-	if err := s.Server.Start(s.around(handler)); err != nil {
+	handler = s.around(handler)
+	s.p.mu.Lock() // Close shuts down only what has started
+	defer s.p.mu.Unlock()
+	if err := s.p.ended(); err != nil {
+		return err
+	}
+	if err := s.Server.Start(handler); err != nil {
 		return err
 	}
 	s.keep()
@@ -68,6 +83,12 @@ func (s *Server) Start(handler asynq.Handler) error {
 // Run is Start, waits for a signal to exit as asynq.Server.Run does, and shuts the server down. Call Process.Close when
 // Run has returned.
 func (s *Server) Run(handler asynq.Handler) error {
+	s.p.mu.Lock()
+	err := s.p.ended()
+	s.p.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	s.keep() // a keeper may work although the server does not start
 	return s.Server.Run(s.around(handler))
 }
