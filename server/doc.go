@@ -146,6 +146,17 @@
 // quotes. If the key has another holding by now, nothing changes. A live holder is not stopped by a forced release, and
 // finds out at its next renewal. Until then the fences protect the resource.
 //
+// # Pages
+//
+// [Server.Pages] returns pages for people: what the routes for operators show, live in a browser, with what an operator
+// may do. They work under any path and without JavaScript. Every action has a page that says what will happen, and names
+// the holding by the fence that the page has shown.
+//
+//	p, err := s.Pages(server.PagesConfig{})
+//	...
+//	mux.Handle("/locks/", p)            // the pages alone
+//	http.Serve(l, p.Root())             // or the API at its paths, and the pages everywhere else
+//
 // # Streams
 //
 // POST /v1/hold answers with a stream that holds a lock: the server renews the lock while it can write. The lines are

@@ -1,0 +1,373 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	// actTime bounds an action.
+	actTime = 30 * time.Second
+
+	mostForm   = 64 << 10
+	mostReason = 256 // bytes, as of package ops
+)
+
+func actURL(pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	return "act?" + q.Encode()
+}
+
+// ActBody is what the page of an action shows.
+type ActBody struct {
+	Do    string
+	Title string // of the page
+	Verb  string // on the button
+
+	Key   string
+	Job   string
+	Scope string
+	Name  string
+	Fence int64
+
+	Lock    *ops.Lock
+	Explain *ops.Explanation
+	Task    *ops.Task
+	Cron    *ops.CronJob
+
+	Wait    string // what happens if nobody does anything
+	Effect  string
+	Danger  string
+	Command string
+	Nothing string // why there is nothing to do
+	Instead *Offer // a milder action
+	Typed   string // what must be typed
+
+	Reason string // as it was sent
+	Wrong  string // what the form lacks
+	Failed string // why the action was refused
+	Moved  bool   // the key has another fence than the form says
+	Seen   int64  // the fence of the form
+	Back   string
+}
+
+var verbs = map[string]string{
+	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "delete": "Delete the task",
+	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
+}
+
+// act is the page of an action, and the action. The form of the page sends its values back.
+func (h *Handler) act(w http.ResponseWriter, r *http.Request, v *View) {
+	from := v.Query
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodPost:
+		r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+		if err := r.ParseForm(); err != nil {
+			h.Problem(w, r, v.Who, http.StatusBadRequest, "The form cannot be read", "Nothing was changed.")
+			return
+		}
+		from = r.PostForm
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		h.Problem(w, r, v.Who, http.StatusMethodNotAllowed, "Not so", "Nothing was changed.")
+		return
+	}
+	b := &ActBody{Do: one(from, "do"), Key: one(from, "key"), Job: one(from, "job"), Scope: one(from, "scope"), Name: one(from, "name")}
+	if err := h.mayAct(r, v, b); err != nil {
+		h.cfg.Logger.Warn("server: an action was refused", "principal", v.Who.ID, "action", shorten(b.Do, 20), "key", b.Key, "job", b.Job, "err", err)
+		h.fail(w, r, v, err)
+		return
+	}
+	if err := h.prepare(r.Context(), v, b); err != nil {
+		h.fail(w, r, v, err)
+		return
+	}
+	v.Title = b.Title
+	status := http.StatusOK
+	if r.Method == http.MethodPost {
+		to, failed := h.carryOut(r, v, b, from)
+		if to != "" {
+			seeOther(w, to)
+			return
+		}
+		status = failed
+	}
+	h.write(w, r, v, status, b)
+}
+
+// mayAct refuses an action that the caller may not do, whatever the state of things.
+func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
+	deny := func(format string, args ...any) error {
+		return &shown{http.StatusForbidden, "Not allowed", fmt.Sprintf(format, args...) + " Nothing was changed."}
+	}
+	if b.Verb = verbs[b.Do]; b.Verb == "" {
+		return bad("There is no action %q.", shorten(visible(b.Do), 40))
+	}
+	cron := cronTitles[b.Do] != ""
+	may, right := v.Who.Operate, "operate"
+	if cron {
+		may, right = v.Who.Cron, "cron"
+	}
+	if why := v.WhyNot(may, right); why != "" {
+		return deny("%s", why)
+	}
+	if cron {
+		if !slices.Contains(h.cfg.Scopes, b.Scope) {
+			return bad("The scope is %q, must be one of: %s.", shorten(visible(b.Scope), 60), strings.Join(h.cfg.Scopes, ", "))
+		}
+		if all := strings.HasSuffix(b.Do, "-all"); all != (b.Name == "") {
+			return bad("The address names no cron job, or one too many.")
+		}
+		return nil
+	}
+	if b.Key != "" && !v.Who.MayUse(b.Key) {
+		return deny("You may not use this key.")
+	}
+	if steerTitles[b.Do] == "" {
+		if b.Key == "" {
+			return bad("The address has no key.")
+		}
+		return nil
+	}
+	queue, _, ok := strings.Cut(b.Job, "/")
+	if !ok {
+		return bad("The job is %q, must be QUEUE/ID.", shorten(visible(b.Job), 60))
+	}
+	if !v.Who.maySteer(queue) {
+		return deny("You may not steer tasks of this queue.")
+	}
+	if len(v.Who.Prefixes) > 0 {
+		// The name of a job says nothing about its keys: one of its locks has to be the caller's.
+		locks, _, err := h.cfg.Desk.Job(r.Context(), b.Job)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(locks, func(j ops.Job) bool { return v.Who.MayUse(j.Key) }) {
+			return deny("The job has no lock that you may use.")
+		}
+	}
+	return nil
+}
+
+// prepare reads what the action is about, and says what will happen.
+func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
+	b.Title = b.Verb
+	switch {
+	case cronTitles[b.Do] != "":
+		return h.prepareCron(ctx, b)
+	case steerTitles[b.Do] != "":
+		return h.prepareTask(ctx, v, b)
+	}
+	e, err := h.cfg.Desk.Explain(ctx, b.Key)
+	if err != nil {
+		return err
+	}
+	h.clock(e.Lock.Now)
+	v.Now = h.storeNow()
+	b.Explain, b.Lock, b.Fence, b.Wait, b.Back = &e, &e.Lock, e.Lock.Fence, e.Frees.Text, "lock?"+url.Values{"key": {b.Key}}.Encode()
+	b.Title = b.Verb + ": " + shorten(visible(b.Key), 60)
+	want := map[string]ops.ActionName{"force": ops.ActForce, "idle": ops.ActFreeIdle, "skip": ops.ActSkipJob}[b.Do]
+	for _, a := range e.Actions {
+		if a.Name == want {
+			b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
+		}
+	}
+	held := e.Lock.State == joblock.StateHeld
+	switch {
+	case !e.Lock.Locked():
+		b.Nothing = "Nobody has the key by now, so there is nothing to free."
+	case b.Do == "idle" && held:
+		b.Nothing = "Somebody runs under the lock, so it is not freed as long as it is idle only."
+	case b.Do == "skip" && b.Effect == "":
+		b.Nothing = "No job halts a sequence here, so there is none to skip."
+	case b.Do == "force" && !held:
+		// Nobody runs under the lock. The milder action does the same, and nothing if somebody runs by then.
+		for _, a := range e.Actions {
+			if a.Name == ops.ActFreeIdle {
+				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
+				b.Instead = &Offer{Title: "Free if idle", Href: actURL("do", "idle", "key", b.Key)}
+			}
+		}
+	}
+	if b.Do == "force" && held {
+		b.Typed = b.Key
+	}
+	return nil
+}
+
+func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
+	locks, task, err := h.cfg.Desk.Job(ctx, b.Job)
+	if err != nil {
+		return err
+	}
+	b.Task, b.Back = &task, "job?"+url.Values{"job": {b.Job}}.Encode()
+	b.Title = b.Verb + ": " + shorten(visible(b.Job), 60)
+	b.Effect = steerEffects[b.Do]
+	want := map[string]ops.ActionName{"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "delete": ops.ActDeleteTask}[b.Do]
+	for _, j := range locks {
+		if !v.Who.MayUse(j.Key) || j.Place != nil {
+			continue
+		}
+		e, err := h.cfg.Desk.Explain(ctx, j.Key)
+		if err != nil {
+			return err
+		}
+		if b.Explain == nil || j.Key == b.Key {
+			b.Explain, b.Lock = &e, &e.Lock
+		}
+		for _, a := range e.Actions {
+			if a.Name == want && e.Lock.Job == b.Job {
+				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
+			}
+		}
+	}
+	if b.Key != "" {
+		b.Back = "lock?" + url.Values{"key": {b.Key}}.Encode()
+	}
+	if !steers(b.Do, task) {
+		b.Nothing = fmt.Sprintf("The task is %s by now, so that does not fit.", task.State)
+	}
+	return nil
+}
+
+func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
+	b.Back = "cron?" + url.Values{"scope": {b.Scope}}.Encode()
+	b.Title = b.Verb + " cron jobs of " + shorten(visible(b.Scope), 40)
+	var j ops.CronJob
+	if b.Name != "" {
+		var err error
+		if j, err = h.cfg.Desk.CronJob(ctx, b.Scope, b.Name); err != nil {
+			return err
+		}
+		h.clock(j.Now)
+		b.Cron = &j
+		b.Title = b.Verb + ": " + shorten(visible(b.Name), 60)
+		b.Back = "cronjob?" + url.Values{"scope": {b.Scope}, "name": {b.Name}}.Encode()
+	}
+	b.Effect = cronEffect(b.Do, j)
+	switch {
+	case b.Name != "" && b.Do == "trigger" && len(j.Nodes) == 0:
+		b.Danger = "No node that is up has the job. The run begins when one comes."
+	case b.Do == "forget" && len(j.Nodes) > 0:
+		b.Nothing = "A node that is up has the job, so it is not forgotten: it would be there again at once."
+	case b.Do == "pause-all":
+		b.Danger = "Nothing that depends on any of these jobs is done until somebody resumes them. Every page says so meanwhile."
+		b.Typed = b.Scope
+	}
+	return nil
+}
+
+// carryOut checks the form and acts. The result is where to go then, or the status of the page that says why not.
+func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values) (to string, status int) {
+	b.Reason = strings.TrimSpace(one(form, "reason"))
+	seen, err := strconv.ParseInt(one(form, "fence"), 10, 64)
+	if b.Lock != nil && b.Task == nil {
+		if err != nil {
+			b.Wrong = "The form has no fence. Load the page again."
+			return "", http.StatusBadRequest
+		}
+		b.Seen = seen
+		if b.Fence != seen || !b.Lock.Locked() {
+			b.Moved = true
+			h.refused(v, b, "the fence has moved on")
+			return "", http.StatusConflict
+		}
+	}
+	switch {
+	case b.Nothing != "":
+		h.refused(v, b, b.Nothing)
+		return "", http.StatusConflict
+	case b.Reason == "":
+		b.Wrong = "Say why. The next one on call reads it."
+		return "", http.StatusUnprocessableEntity
+	case len(b.Reason) > mostReason:
+		b.Wrong = fmt.Sprintf("The reason has %d bytes, at most %d are allowed.", len(b.Reason), mostReason)
+		return "", http.StatusUnprocessableEntity
+	case b.Typed != "" && one(form, "typed") != b.Typed:
+		b.Wrong = "What was typed is not the same as what is asked for."
+		return "", http.StatusUnprocessableEntity
+	}
+	// The action must not end half done because somebody closes a tab.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
+	defer cancel()
+	id, err := h.do(ctx, v, b, seen)
+	h.cfg.Logger.Info("server: action", "principal", v.Who.ID, "action", b.Verb, "key", b.Key, "job", b.Job, "scope", b.Scope, "name", b.Name, "fence", seen, "reason", b.Reason, "audit", id, "err", err)
+	h.cache.forget("audit", "explain "+b.Key, "one "+b.Key, "job "+b.Job, "cron "+b.Scope, "cron "+b.Scope+"\x00"+b.Name)
+	if err == nil {
+		return b.Back + "&" + url.Values{"done": {id}}.Encode(), 0
+	}
+	b.Failed, status = b.refusal(err)
+	if errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrNotFound) && b.Lock != nil && b.Task == nil {
+		b.Moved = true
+		if e, err := h.cfg.Desk.Explain(ctx, b.Key); err == nil {
+			b.Explain, b.Lock, b.Fence = &e, &e.Lock, e.Lock.Fence
+		}
+	}
+	return "", status
+}
+
+func (h *Handler) refused(v *View, b *ActBody, why string) {
+	h.cfg.Logger.Info("server: action", "principal", v.Who.ID, "action", b.Verb, "key", b.Key, "job", b.Job, "scope", b.Scope, "name", b.Name, "fence", b.Seen, "refused", why)
+}
+
+func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id string, err error) {
+	who := ops.Actor{By: v.Who.ID, From: v.Who.From, Reason: b.Reason}
+	desk := h.cfg.Desk
+	queue, task, _ := strings.Cut(b.Job, "/")
+	var acted ops.Acted
+	switch b.Do {
+	case "force", "idle":
+		forced, err := desk.Force(ctx, ops.ForceRequest{Key: b.Key, Fence: seen, IfIdle: b.Do == "idle", Actor: who})
+		return forced.Audit, err
+	case "skip":
+		acted, err = desk.SkipJob(ctx, who, b.Key, seen)
+	case "run":
+		acted, err = desk.RunTask(ctx, who, queue, task)
+	case "cancel":
+		acted, err = desk.CancelTask(ctx, who, queue, task)
+	case "delete":
+		acted, err = desk.DeleteTask(ctx, who, queue, task)
+	case "pause", "pause-all":
+		acted, err = desk.CronPause(ctx, b.Scope, b.Name, who)
+	case "resume", "resume-all":
+		acted, err = desk.CronResume(ctx, b.Scope, b.Name, who)
+	case "trigger":
+		acted, err = desk.CronTrigger(ctx, b.Scope, b.Name, false, who)
+	case "forget":
+		if acted, err = desk.CronForget(ctx, b.Scope, b.Name, who); err == nil {
+			b.Back = "cron?" + url.Values{"scope": {b.Scope}}.Encode()
+		}
+	}
+	return acted.Audit, err
+}
+
+// refusal says why an action was not done, or that nobody knows.
+func (b *ActBody) refusal(err error) (text string, status int) {
+	switch {
+	case errors.Is(err, ops.ErrNotRecorded):
+		return "The action could not be recorded, so it was not begun. Nothing was changed. Try again when Redis answers.", http.StatusServiceUnavailable
+	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return "The store did not answer, so nobody knows whether the action took effect. Look at the present state before you try again.", http.StatusServiceUnavailable
+	case errors.Is(err, joblock.ErrNotOwner):
+		return "Somebody else has the key by now. Nothing was changed.", http.StatusConflict
+	case errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrHeld):
+		return sentence(err) + " Nothing was changed.", http.StatusConflict
+	case errors.Is(err, joblock.ErrInvalid):
+		return sentence(err) + " Nothing was changed.", http.StatusUnprocessableEntity
+	}
+	return sentence(err), http.StatusInternalServerError
+}

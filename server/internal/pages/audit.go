@@ -1,0 +1,56 @@
+package pages
+
+import (
+	"context"
+	"strings"
+)
+
+// AuditBody is what the list of actions shows.
+type AuditBody struct {
+	Rows    []HistoryItem
+	All     int
+	Key     string
+	By      string
+	Action  string
+	Outcome string
+	Actions []string
+	Next    string
+	Full    bool // there are older records than those that the page looks through
+	Off     bool
+}
+
+func (h *Handler) auditPage(ctx context.Context, v *View) (any, error) {
+	b := &AuditBody{
+		Key: one(v.Query, "key"), By: strings.TrimSpace(one(v.Query, "by")), Action: one(v.Query, "action"), Outcome: one(v.Query, "outcome"), Off: !h.cfg.Recorded,
+	}
+	r, err := h.tail(ctx)
+	all, err := take(v, r, err)
+	if err != nil {
+		return nil, err
+	}
+	b.Full = len(all) == tailLength
+	after, past := one(v.Query, "after"), false
+	kinds := map[string]bool{}
+	for _, e := range all {
+		if !kinds[e.Action] {
+			kinds[e.Action] = true
+			b.Actions = append(b.Actions, e.Action)
+		}
+		if b.Key != "" && e.Key != b.Key || b.By != "" && !strings.Contains(e.By, b.By) || b.Action != "" && e.Action != b.Action || b.Outcome != "" && e.Outcome != b.Outcome {
+			continue
+		}
+		b.All++
+		if after != "" && !past {
+			past = e.ID == after
+			continue
+		}
+		if len(b.Rows) < pageRows {
+			b.Rows = append(b.Rows, itemOf(e))
+		} else if b.Next == "" {
+			b.Next = b.Rows[len(b.Rows)-1].ID
+		}
+	}
+	return b, nil
+}
+
+func (h *Handler) helpPage(context.Context, *View) (any, error) { return nil, nil }

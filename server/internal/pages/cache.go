@@ -1,0 +1,158 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how long a page waits for what it has in an older state. A store that answers does so in less.
+	patience = 150 * time.Millisecond
+
+	// patienceNew is how long a page waits for what it does not have at all.
+	patienceNew = 5 * time.Second
+
+	// loadTime bounds one read.
+	loadTime = 20 * time.Second
+
+	// retryAfter is how long after a failed read the next one may begin.
+	retryAfter = time.Second
+
+	// remembered is how long a value is kept that nobody asks for.
+	remembered = 10 * time.Minute
+
+	// mostEntries bounds the memory of a cache.
+	mostEntries = 2000
+)
+
+// errSlow says that there is nothing to show yet.
+var errSlow = errors.New("the store has not answered yet")
+
+// A cache has what was read last, for all viewers. There is one read of a thing at a time. A value stays while the store
+// does not answer.
+type cache struct {
+	h *Handler
+
+	mu sync.Mutex
+	m  map[string]*entry
+}
+
+type entry struct {
+	val    any
+	at     time.Time     // when val was read; zero if there is none
+	took   time.Duration // by the last read
+	err    error         // of the last read
+	failed time.Time
+	used   time.Time
+	dirty  bool          // something has changed that val does not show
+	busy   chan struct{} // closed when the read that is under way has ended; nil if there is none
+}
+
+// A read is a value of the cache.
+type read[T any] struct {
+	val T
+	at  time.Time // when val was read
+	err error     // why val is older than it should be
+}
+
+// The function get returns what load reads, read at most the time least ago. Reads that take long are less frequent: so
+// that all of them take no more of the store's time than Config.Share. If the store does not answer, the result has the
+// last value and the error. Without any value there is only an error.
+func get[T any](ctx context.Context, c *cache, key string, least time.Duration, load func(context.Context) (T, error)) (read[T], error) {
+	return getWithin(ctx, c, key, least, patience, patienceNew, load)
+}
+
+// getWithin is get that waits as long as it is told to: for a newer value, and for any value at all.
+func getWithin[T any](ctx context.Context, c *cache, key string, least, newer, any time.Duration, load func(context.Context) (T, error)) (read[T], error) {
+	c.mu.Lock()
+	now := time.Now()
+	e := c.m[key]
+	if e == nil {
+		c.sweep(now)
+		e = &entry{}
+		c.m[key] = e
+	}
+	e.used = now
+	age := max(least, time.Duration(float64(e.took)/c.h.cfg.Share)-e.took)
+	fresh := !e.at.IsZero() && e.err == nil && now.Sub(e.at) < age && !e.dirty
+	if !fresh && e.busy == nil && now.Sub(e.failed) >= retryAfter && c.h.enter() {
+		e.busy, e.dirty = make(chan struct{}), false
+		go c.load(e, boxed(load))
+	}
+	busy, has := e.busy, !e.at.IsZero()
+	c.mu.Unlock()
+
+	if !fresh && busy != nil {
+		wait := newer
+		if !has {
+			wait = any
+		}
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-busy:
+		case <-timer.C:
+		case <-ctx.Done():
+			return read[T]{}, context.Cause(ctx)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.at.IsZero() {
+		if e.err == nil {
+			return read[T]{}, errSlow
+		}
+		return read[T]{}, e.err
+	}
+	r := read[T]{val: e.val.(T), at: e.at, err: e.err}
+	if r.err == nil && !fresh && e.busy != nil && time.Since(e.at) > age+2*time.Second {
+		r.err = errSlow // a read is under way that takes unusually long
+	}
+	return r, nil
+}
+
+func boxed[T any](load func(context.Context) (T, error)) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) { return load(ctx) }
+}
+
+func (c *cache) load(e *entry, load func(context.Context) (any, error)) {
+	defer c.h.busy.Done()
+	ctx, cancel := context.WithTimeout(c.h.ctx, loadTime)
+	defer cancel()
+	began := time.Now()
+	val, err := load(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.err = err; err != nil {
+		e.failed = time.Now()
+	} else {
+		e.val, e.at, e.took = val, time.Now(), time.Since(began)
+	}
+	close(e.busy)
+	e.busy = nil
+}
+
+// forget makes the next get of each key read. The value stays, in case the read fails.
+func (c *cache) forget(keys ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range keys {
+		if e := c.m[key]; e != nil {
+			e.dirty = true
+		}
+	}
+}
+
+// sweep removes entries that nobody has used lately, and any if there are too many. The caller has c.mu.
+func (c *cache) sweep(now time.Time) {
+	if len(c.m) < mostEntries/4 {
+		return
+	}
+	for key, e := range c.m {
+		if e.busy == nil && (len(c.m) >= mostEntries || now.Sub(e.used) > remembered) {
+			delete(c.m, key)
+		}
+	}
+}

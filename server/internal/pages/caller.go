@@ -1,0 +1,33 @@
+package pages
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Caller is who looks.
+type Caller struct {
+	ID       string
+	From     string // the address, for the record of actions
+	Operate  bool   // may free locks and steer tasks
+	Cron     bool   // may pause, resume and trigger cron jobs
+	Admin    bool   // may see what operators have done
+	Prefixes []string
+	Queues   []string
+	Expires  time.Time
+
+	// Session says that the caller has signed in on these pages, and can sign out.
+	Session bool
+}
+
+// MayUse reports whether the caller may see the key.
+func (c *Caller) MayUse(key string) bool {
+	return len(c.Prefixes) == 0 || slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+}
+
+func (c *Caller) maySteer(queue string) bool {
+	return len(c.Queues) == 0 || slices.Contains(c.Queues, queue)
+}
+
+func (c *Caller) ended(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }

@@ -1,0 +1,248 @@
+package pages
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func (h *Handler) cronJobs(ctx context.Context, scope string) (read[[]ops.CronJob], error) {
+	return get(ctx, h.cache, "cron "+scope, tick, func(ctx context.Context) ([]ops.CronJob, error) {
+		jobs, err := h.cfg.Desk.CronJobs(ctx, scope)
+		if len(jobs) > 0 {
+			h.clock(jobs[0].Now)
+		}
+		return jobs, err
+	})
+}
+
+// pauses returns the scopes whose cron jobs are all paused, as far as that was read before. Every page shows them.
+func (h *Handler) pauses() (all []Pause) {
+	h.cache.mu.Lock()
+	defer h.cache.mu.Unlock()
+	for _, scope := range h.cfg.Scopes {
+		e := h.cache.m["cron "+scope]
+		if e == nil || e.at.IsZero() || time.Since(e.at) > remembered {
+			continue
+		}
+		if p := pauseOf(e.val.([]ops.CronJob)); p != nil {
+			all = append(all, Pause{scope, *p})
+		}
+	}
+	return all
+}
+
+func pauseOf(jobs []ops.CronJob) *ops.CronPause {
+	for _, j := range jobs {
+		for _, p := range j.Pauses {
+			if p.All {
+				return &p
+			}
+		}
+	}
+	return nil
+}
+
+func sumCron(scope string, jobs []ops.CronJob) CronSum {
+	s := CronSum{Scope: scope, Jobs: len(jobs), Pause: pauseOf(jobs)}
+	for i := range jobs {
+		j := &jobs[i]
+		if j.State == ops.CronRunning {
+			s.Running++
+		}
+		if troubled(*j) && len(s.Trouble) < worst {
+			s.Trouble = append(s.Trouble, *j)
+		}
+		if !j.Paused && !j.Next.IsZero() && (s.Next == nil || j.Next.Before(s.Next.Next.Time)) {
+			s.Next = j
+		}
+	}
+	return s
+}
+
+// troubled reports whether a person should look at a job. A pause was somebody's will.
+func troubled(j ops.CronJob) bool {
+	return slices.ContainsFunc(j.Troubles, func(t ops.CronTrouble) bool { return t.Code != "paused" })
+}
+
+// CronBody is what the list of cron jobs shows.
+type CronBody struct {
+	Scopes  []CronSum
+	Rows    []ops.CronJob
+	All     int
+	Trouble int
+	Next    string
+	Name    string
+	Only    bool // with troubles
+	State   string
+	Scope   string
+	Done    *HistoryItem
+	States  []string
+	Failed  []string // scopes that could not be read, and why
+}
+
+func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
+	b := &CronBody{
+		Name: strings.TrimSpace(one(v.Query, "name")), Only: one(v.Query, "trouble") == "1", State: one(v.Query, "state"), Scope: one(v.Query, "scope"),
+		States: []string{string(ops.CronRunning), string(ops.CronIdle), string(ops.CronPaused), string(ops.CronOverdue), string(ops.CronDeserted), string(ops.CronEnded)},
+	}
+	after := one(v.Query, "after")
+	for _, scope := range h.cfg.Scopes {
+		r, err := h.cronJobs(ctx, scope)
+		jobs, err := take(v, r, err)
+		if err != nil {
+			if len(h.cfg.Scopes) == 1 {
+				return nil, err
+			}
+			b.Failed = append(b.Failed, scope+": "+plain(err))
+			continue
+		}
+		b.Scopes = append(b.Scopes, sumCron(scope, jobs))
+		if b.Scope != "" && b.Scope != scope {
+			continue
+		}
+		for _, j := range jobs {
+			if troubled(j) {
+				b.Trouble++
+			}
+			if !strings.Contains(j.Name, b.Name) || b.Only && !troubled(j) || b.State != "" && string(j.State) != b.State {
+				continue
+			}
+			if b.All++; after != "" && j.Scope+"\x00"+j.Name <= after {
+				continue
+			}
+			if len(b.Rows) < pageRows {
+				b.Rows = append(b.Rows, j)
+			} else if last := b.Rows[len(b.Rows)-1]; b.Next == "" {
+				b.Next = last.Scope + "\x00" + last.Name
+			}
+		}
+	}
+	b.Done = h.doneAction(ctx, v)
+	return b, nil
+}
+
+// CronJobBody is what the page about one cron job shows.
+type CronJobBody struct {
+	J       ops.CronJob
+	Runs    []ops.CronRun
+	Ticks   []ops.CronTick
+	NoTicks string
+	Nodes   []ops.CronNode
+	Done    *HistoryItem
+	WhyNot  string
+	Actions []Offer
+	History []HistoryItem
+}
+
+type cronRead struct {
+	job     ops.CronJob
+	ticks   []ops.CronTick
+	noTicks string
+	nodes   []ops.CronNode
+}
+
+const ticksShown = 10
+
+func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
+	scope, name := one(v.Query, "scope"), one(v.Query, "name")
+	if !slices.Contains(h.cfg.Scopes, scope) {
+		return nil, bad("The scope is %q, must be one of: %s.", shorten(visible(scope), 60), strings.Join(h.cfg.Scopes, ", "))
+	}
+	r, err := get(ctx, h.cache, "cron "+scope+"\x00"+name, tick, func(ctx context.Context) (c cronRead, err error) {
+		if c.job, err = h.cfg.Desk.CronJob(ctx, scope, name); err != nil {
+			return c, err
+		}
+		h.clock(c.job.Now)
+		if c.ticks, err = h.cfg.Desk.CronNext(ctx, scope, name, ticksShown); err != nil {
+			c.noTicks = sentence(err)
+		}
+		c.nodes, err = h.cfg.Desk.CronNodes(ctx, scope)
+		return c, err
+	})
+	got, err := take(v, r, err)
+	if err != nil {
+		return nil, err
+	}
+	b := &CronJobBody{J: got.job, Runs: got.job.Runs(), Ticks: got.ticks, NoTicks: got.noTicks, WhyNot: v.WhyNot(v.Who.Cron, "cron")}
+	for _, n := range got.nodes {
+		if slices.Contains(got.job.Nodes, n.Name) {
+			b.Nodes = append(b.Nodes, n)
+		}
+	}
+	if v.MayCron() {
+		for _, do := range cronOffers(got.job) {
+			b.Actions = append(b.Actions, Offer{
+				Title: cronTitles[do], Href: actURL("do", do, "scope", scope, "name", name), Action: ops.Action{Effect: cronEffect(do, got.job)},
+			})
+		}
+	}
+	if v.Who.Cron || v.Who.Admin {
+		if tail, err := h.tail(ctx); err == nil {
+			for _, e := range tail.val {
+				if e.Scope == scope && (e.Key == name || e.Key == "") && len(b.History) < historyRows {
+					b.History = append(b.History, itemOf(e))
+				}
+			}
+		}
+	}
+	b.Done = h.doneAction(ctx, v)
+	v.Title = shorten(visible(name), 60)
+	return b, nil
+}
+
+func cronOffers(j ops.CronJob) []string {
+	var all []string
+	if slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }) {
+		all = append(all, "resume")
+	} else {
+		all = append(all, "pause")
+	}
+	if len(j.Nodes) > 0 {
+		all = append(all, "trigger")
+	} else if j.State != ops.CronRunning {
+		all = append(all, "forget")
+	}
+	return all
+}
+
+var cronTitles = map[string]string{
+	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
+}
+
+// cronEffect says what an action does to a cron job.
+func cronEffect(do string, j ops.CronJob) string {
+	running := ""
+	if j.State == ops.CronRunning {
+		running = " The job is running now."
+	}
+	switch do {
+	case "pause":
+		return "From the next tick on, ticks are skipped until somebody resumes the job. A run that has begun goes on." + running
+	case "resume":
+		return "The next tick runs again. Ticks that came during the pause stay skipped."
+	case "trigger":
+		text := "The job runs once, now, on a node that has it"
+		if len(j.Nodes) > 0 {
+			text += ": " + visible(strings.Join(j.Nodes, ", "))
+		}
+		text += ". Its ticks do not change."
+		if running != "" {
+			text += " The job is running now: the new run follows the present one."
+		}
+		if j.Paused {
+			text += " The job is paused, and runs all the same."
+		}
+		return text
+	case "forget":
+		return "The record of the job is removed: its history, counts, spec and pause. If a node has the job by then, nothing happens."
+	case "pause-all":
+		return "From their next ticks on, all cron jobs of the scope skip their ticks until somebody resumes them. Runs that have begun go on."
+	case "resume-all":
+		return "The ticks of all cron jobs of the scope run again, except of those that are paused one by one. Ticks that came during the pause stay skipped."
+	}
+	return ""
+}

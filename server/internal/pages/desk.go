@@ -1,0 +1,69 @@
+package pages
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+// Desk is the part of an *ops.Desk that the pages use.
+type Desk interface {
+	Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error]
+	Statuses(ctx context.Context, keys ...string) ([]ops.Lock, error)
+	Explain(ctx context.Context, key string) (ops.Explanation, error)
+	Waiters(ctx context.Context, key string) iter.Seq2[ops.Waiter, error]
+	Permits(ctx context.Context, key string, n int) (ops.Permits, error)
+	Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error]
+	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
+	Keeper(ctx context.Context) (ops.Keeper, error)
+	Doctor(ctx context.Context) ([]ops.Finding, error)
+	Audit(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
+	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
+
+	CronJobs(ctx context.Context, scope string) ([]ops.CronJob, error)
+	CronJob(ctx context.Context, scope, name string) (ops.CronJob, error)
+	CronNext(ctx context.Context, scope, name string, n int) ([]ops.CronTick, error)
+	CronNodes(ctx context.Context, scope string) ([]ops.CronNode, error)
+
+	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
+	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)
+	RunTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	CancelTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	DeleteTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
+	CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
+	CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error)
+	CronForget(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
+}
+
+// Events is the journal of what has happened to locks.
+type Events interface {
+	// Events returns the events that q names, the newest first.
+	Events(ctx context.Context, q EventsQuery) ([]Event, error)
+}
+
+// EventsQuery says which events are wanted. The zero value of a field allows all.
+type EventsQuery struct {
+	Key    string
+	Prefix string
+	Kind   string
+	Most   int
+}
+
+// Event is an entry of the journal.
+type Event struct {
+	ID     string
+	At     time.Time
+	Kind   string
+	Key    string
+	Holder string
+	Job    string
+	Fence  int64
+	Reason string
+	Error  string
+	Waited time.Duration
+	Held   time.Duration
+	Node   string // the process that tells the event
+}

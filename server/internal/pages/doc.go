@@ -1,0 +1,34 @@
+// Package pages is what people on call look at in a browser: locks, the lines behind them, the jobs that they belong to,
+// cron jobs, and what operators have done. A Handler shows what a Desk of package ops returns, and does what a Desk does.
+// Package server finds out who calls, and mounts the Handler.
+//
+// # Paths
+//
+// Every page is one segment: locks, lock?key=…, cronjob?scope=…&name=…. So every link is relative to the same place, and
+// the pages work under any path, with and without http.StripPrefix. There is no base path to configure. A key is in the
+// query, where no proxy cleans it.
+//
+// # One way to render
+//
+// A page is made by one function and one template, with and without JavaScript. What can change while somebody looks is
+// a part of the page: an element with an id of its own. The stream "live" makes the same page again, each time with the
+// same query, and sends the parts that have changed. The script puts them in place by their ids.
+//
+// # What looking costs
+//
+//	what                      how it is read                                      how often
+//	many locks, many jobs     one walk for all viewers, with Config.Share         again when the last one has ended
+//	the rows on the screen    their records, one call                             every tick, one for all viewers
+//	one key                   its record; all of it when the record has changed   every tick; all of it every 5 s
+//	cron jobs, keepers        as package ops does                                 at most with Config.Share
+//	the doctor                as package ops does                                 every minute, while somebody looks
+//
+// Nothing is read while nobody looks. What was read last stays on the page while the store does not answer, with its
+// age.
+//
+// # What changes something
+//
+// Nothing changes by GET. Every action has a page that says what will happen, with the words of package ops. Its form
+// sends the fence that the page has shown. If the key has another fence by then, nothing happens, and the answer says
+// what is there now.
+package pages

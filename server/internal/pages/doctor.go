@@ -1,0 +1,69 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+const doctorEvery = time.Minute
+
+// DoctorBody is what the doctor's page shows.
+type DoctorBody struct {
+	At       time.Time
+	Pending  bool
+	Findings []ops.Finding
+	Sum      DoctorSum
+}
+
+func (h *Handler) findings(ctx context.Context, least, wait time.Duration) (read[[]ops.Finding], error) {
+	return getWithin(ctx, h.cache, "doctor", least, wait, wait, h.cfg.Desk.Doctor)
+}
+
+func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
+	least := doctorEvery
+	if one(v.Query, "again") == "1" {
+		least = patienceNew
+	}
+	r, err := h.findings(ctx, least, 3*time.Second)
+	if errors.Is(err, errSlow) {
+		return &DoctorBody{Pending: true}, nil
+	}
+	found, err := take(v, r, err)
+	if err != nil {
+		return nil, err
+	}
+	return &DoctorBody{At: r.at.Add(v.ahead()), Findings: found, Sum: sumFindings(found)}, nil
+}
+
+// doctorSum returns what the doctor has found last, and does not wait for the doctor.
+func (h *Handler) doctorSum(ahead time.Duration) *DoctorSum {
+	r, err := h.findings(h.ctx, doctorEvery, time.Millisecond)
+	if err != nil {
+		return nil
+	}
+	s := sumFindings(r.val)
+	s.At = r.at.Add(ahead)
+	return &s
+}
+
+func sumFindings(found []ops.Finding) DoctorSum {
+	s := DoctorSum{}
+	for i, f := range found {
+		switch f.Severity {
+		case ops.Fault:
+			s.Faults++
+		case ops.Warning:
+			s.Warnings++
+		default:
+			s.Notes++
+			continue
+		}
+		if s.First == nil {
+			s.First = &found[i]
+		}
+	}
+	return s
+}

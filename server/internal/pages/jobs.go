@@ -1,0 +1,177 @@
+package pages
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+// JobsBody is what the list of jobs shows.
+type JobsBody struct {
+	Rows     []ops.Job
+	All      int
+	Suspects int
+	Next     string
+	Only     bool // suspects
+	Queue    string
+	Prefix   string
+	State    string
+	Queues   []string
+	TaskIn   []string
+	Walk     WalkInfo
+	News     int
+}
+
+func jobMark(j ops.Job) string {
+	rank := "1"
+	if j.Suspect != "" {
+		rank = "0"
+	}
+	return rank + j.Job + "\x00" + j.Key
+}
+
+func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
+	w, err := h.jobs.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.stale(w.at, w.err)
+	b := &JobsBody{
+		Only: one(v.Query, "suspects") == "1", Queue: one(v.Query, "queue"), Prefix: one(v.Query, "prefix"), State: one(v.Query, "task"),
+		Walk: infoOf(w, v.ahead()),
+	}
+	sorted := of(w, "sorted", func() []ops.Job {
+		rows := slices.Clone(w.rows)
+		slices.SortFunc(rows, func(a, b ops.Job) int { return strings.Compare(jobMark(a), jobMark(b)) })
+		return slices.CompactFunc(rows, func(a, b ops.Job) bool { return a.Job == b.Job && a.Key == b.Key })
+	})
+	after := one(v.Query, "after")
+	if v.sticky != nil && v.sticky.done {
+		after = "" // the rows are known by name
+	}
+	var keys []string
+	queues, states := map[string]bool{}, map[string]bool{}
+	for _, j := range sorted {
+		if !v.Who.MayUse(j.Key) {
+			continue
+		}
+		queues[j.Task.Queue], states[string(j.Task.State)] = true, true
+		if j.Suspect != "" {
+			b.Suspects++
+		}
+		if b.Only && j.Suspect == "" || b.Queue != "" && j.Task.Queue != b.Queue || b.State != "" && string(j.Task.State) != b.State || !strings.HasPrefix(j.Key, b.Prefix) {
+			continue
+		}
+		b.All++
+		if after != "" && jobMark(j) <= after {
+			continue
+		}
+		if len(b.Rows) < pageRows {
+			b.Rows = append(b.Rows, j)
+			keys = append(keys, j.Key)
+		} else if b.Next == "" {
+			b.Next = jobMark(b.Rows[len(b.Rows)-1])
+		}
+	}
+	for q := range queues {
+		if q != "" {
+			b.Queues = append(b.Queues, q)
+		}
+	}
+	for s := range states {
+		if s != "" {
+			b.TaskIn = append(b.TaskIn, s)
+		}
+	}
+	slices.Sort(b.Queues)
+	slices.Sort(b.TaskIn)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	fresh := h.statuses(ctx, v, "rows "+strings.Join(keys, "\x00"), keys)
+	for i := range b.Rows {
+		j := &b.Rows[i]
+		if now, ok := fresh[j.Key]; ok && j.Place == nil {
+			j.Lock.State, j.Lock.Waiters = now.State, now.Waiters
+			if now.Job != j.Job {
+				j.Lock.State = 0 // the job has given its lock back since the walk
+			}
+		}
+	}
+	return b, nil
+}
+
+// JobBody is what the page about one job shows.
+type JobBody struct {
+	Job     string
+	Task    ops.Task
+	Locks   []ops.Job
+	Actions []Offer
+	WhyNot  string
+	Done    *HistoryItem
+	Hidden  bool
+}
+
+type jobRead struct {
+	locks []ops.Job
+	task  ops.Task
+}
+
+func (h *Handler) jobRead(ctx context.Context, v *View, job string) (jobRead, error) {
+	r, err := get(ctx, h.cache, "job "+job, tick, func(ctx context.Context) (jobRead, error) {
+		locks, task, err := h.cfg.Desk.Job(ctx, job)
+		return jobRead{locks, task}, err
+	})
+	return take(v, r, err)
+}
+
+func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
+	job := one(v.Query, "job")
+	got, err := h.jobRead(ctx, v, job)
+	if err != nil {
+		return nil, err
+	}
+	b := &JobBody{Job: job, Task: got.task}
+	for _, j := range got.locks {
+		if v.Who.MayUse(j.Key) {
+			b.Locks = append(b.Locks, j)
+		}
+	}
+	if len(v.Who.Prefixes) > 0 && len(b.Locks) == 0 {
+		b.Hidden = true
+		b.Task = ops.Task{State: ops.TaskUnknown, Problem: "The job has no lock that you may see."}
+	}
+	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
+	if v.MayOperate() && !b.Hidden && v.Who.maySteer(b.Task.Queue) {
+		for _, do := range []string{"run", "cancel", "delete"} {
+			if steers(do, b.Task) {
+				b.Actions = append(b.Actions, Offer{Title: steerTitles[do], Href: actURL("do", do, "job", job), Action: ops.Action{Effect: steerEffects[do]}})
+			}
+		}
+	}
+	b.Done = h.doneAction(ctx, v)
+	v.Title = shorten(visible(job), 60)
+	return b, nil
+}
+
+var steerTitles = map[string]string{"run": "Run the task", "cancel": "Cancel the task", "delete": "Delete the task"}
+
+var steerEffects = map[string]string{
+	"run":    "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it anew.",
+	"cancel": "The context of the running handler ends, and the attempt counts as failed. A handler that ignores its context goes on.",
+	"delete": "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+}
+
+// steers reports whether an action fits the state of a task.
+func steers(do string, t ops.Task) bool {
+	switch do {
+	case "run":
+		return t.State == "scheduled" || t.State == "retry" || t.State == "archived"
+	case "cancel":
+		return t.CheckCancel() == nil
+	case "delete":
+		return t.CheckDelete() == nil
+	}
+	return false
+}

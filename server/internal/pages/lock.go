@@ -1,0 +1,235 @@
+package pages
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	// wholeEvery is how often a page about one key reads all about the key, while its record does not change.
+	wholeEvery = 5 * time.Second
+
+	// tailLength is how many records of actions the pages look through.
+	tailLength = 1000
+
+	// historyRows is how many lines the history of a key has at most.
+	historyRows = 30
+)
+
+// LockBody is what the page about one key shows.
+type LockBody struct {
+	Key     string
+	Row     Row
+	E       ops.Explanation
+	Actions []Offer
+	WhyNot  string
+	History []HistoryItem
+	Journal bool // there is a journal
+	Done    *HistoryItem
+	Limit   *ops.Permits
+}
+
+// Offer is something that an operator may do, with the page on which to do it.
+type Offer struct {
+	ops.Action
+	Title string
+	Href  string // "" if the pages cannot do it, or the caller may not
+}
+
+// HistoryItem is something that has happened to a key.
+type HistoryItem struct {
+	ID      string
+	At      time.Time
+	What    string
+	Who     string
+	Text    string
+	Outcome string // of an action
+	Fence   int64
+	Key     string
+	Action  bool
+}
+
+var offerTitles = map[ops.ActionName]string{
+	ops.ActWait: "Wait", ops.ActUnpause: "Unpause the queue", ops.ActRunTask: "Run the task", ops.ActCancelTask: "Cancel the task",
+	ops.ActSkipJob: "Skip the job", ops.ActDeleteTask: "Delete the task", ops.ActStartKeep: "Start a keeper",
+	ops.ActFreeIdle: "Free if idle", ops.ActForce: "Force release",
+}
+
+func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
+	key := one(v.Query, "key")
+	if key == "" {
+		return nil, bad("The address has no key. Open the list of locks, or write a key into the field above it.")
+	}
+	if !v.Who.MayUse(key) {
+		return nil, &shown{403, "Not allowed", "You may not see this key."}
+	}
+	e, err := h.explained(ctx, v, key)
+	if err != nil {
+		return nil, err
+	}
+	b := &LockBody{Key: key, E: e, Row: rowOf(e.Lock), Journal: h.cfg.Events != nil}
+	if fresh, ok := h.statuses(ctx, v, "one "+key, []string{key})[key]; ok && fresh.Fence == b.Row.Fence {
+		b.Row = fresh
+	}
+	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
+	for _, a := range e.Actions {
+		b.Actions = append(b.Actions, v.offer(a, e.Lock))
+	}
+	if p := e.Lock.Permits; p != nil && p.Kind != "" {
+		b.Limit = p
+	}
+	b.Done = h.doneAction(ctx, v)
+	b.History = h.history(ctx, v, key)
+	v.Title = shorten(visible(key), 60)
+	return b, nil
+}
+
+// explained reads all about a key: when its record has changed, and every few seconds.
+func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Explanation, error) {
+	name := "explain " + key
+	read := func() (read[ops.Explanation], error) {
+		return get(ctx, h.cache, name, wholeEvery, func(ctx context.Context) (ops.Explanation, error) {
+			e, err := h.cfg.Desk.Explain(ctx, key)
+			h.clock(e.Lock.Now)
+			return e, err
+		})
+	}
+	r, err := read()
+	if err != nil {
+		return ops.Explanation{}, err
+	}
+	fresh, ok := h.statuses(ctx, v, "one "+key, []string{key})[key]
+	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Waiters != fresh.Waiters) {
+		// The key of a limit has no waiters of its own: what Explain says of them is about the line of the permits.
+		if was.Fence != fresh.Fence || was.State != fresh.State || r.val.Lock.Permits == nil {
+			h.cache.forget(name)
+			if newer, err := read(); err == nil {
+				r = newer
+			}
+		}
+	}
+	v.stale(r.at, r.err)
+	return r.val, nil
+}
+
+// offer returns an action of package ops with the page on which to do it.
+func (v *View) offer(a ops.Action, l ops.Lock) Offer {
+	o := Offer{Action: a, Title: offerTitles[a.Name]}
+	if !v.MayOperate() {
+		return o
+	}
+	task := ""
+	if l.Task != nil && v.Who.maySteer(l.Task.Queue) {
+		task = l.Job
+	}
+	switch a.Name {
+	case ops.ActForce, ops.ActFreeIdle:
+		if l.Locked() { // the offers for the permits of a limit stand on the pages of the permits
+			o.Href = actURL("do", map[bool]string{true: "force", false: "idle"}[a.Name == ops.ActForce], "key", l.Key)
+		}
+	case ops.ActSkipJob:
+		o.Href = actURL("do", "skip", "key", l.Key)
+	case ops.ActRunTask, ops.ActCancelTask, ops.ActDeleteTask:
+		do := map[ops.ActionName]string{ops.ActRunTask: "run", ops.ActCancelTask: "cancel", ops.ActDeleteTask: "delete"}[a.Name]
+		if task != "" {
+			o.Href = actURL("do", do, "job", task, "key", l.Key)
+		}
+	}
+	return o
+}
+
+// tail reads what operators have done lately, the newest first. All pages share the read.
+func (h *Handler) tail(ctx context.Context) (read[[]ops.AuditEntry], error) {
+	return get(ctx, h.cache, "audit", 2*time.Second, func(ctx context.Context) ([]ops.AuditEntry, error) {
+		all := []ops.AuditEntry{}
+		for e, err := range h.cfg.Desk.Actions(ctx, ops.AuditQuery{}) {
+			if err != nil {
+				return nil, err
+			}
+			if all = append(all, e); len(all) == tailLength {
+				break
+			}
+		}
+		return all, nil
+	})
+}
+
+// history puts together what has happened to a key, the newest first.
+func (h *Handler) history(ctx context.Context, v *View, key string) []HistoryItem {
+	var items []HistoryItem
+	if v.Who.Operate || v.Who.Admin {
+		r, err := h.tail(ctx)
+		if err != nil {
+			v.notice("What operators have done could not be read: %s.", plain(err))
+		}
+		for _, e := range r.val {
+			if e.Key == key && e.Scope == "" {
+				items = append(items, itemOf(e))
+			}
+		}
+	}
+	if h.cfg.Events != nil {
+		events, err := h.eventsOf(ctx, v, EventsQuery{Key: key, Most: historyRows})
+		if err != nil {
+			v.notice("The journal could not be read: %s.", plain(err))
+		}
+		for _, e := range events {
+			items = append(items, HistoryItem{
+				ID: e.ID, At: e.At, What: e.Kind, Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.text(), Fence: e.Fence, Key: e.Key,
+			})
+		}
+	}
+	slices.SortStableFunc(items, func(a, b HistoryItem) int { return b.At.Compare(a.At) })
+	return items[:min(len(items), historyRows)]
+}
+
+func itemOf(e ops.AuditEntry) HistoryItem {
+	item := HistoryItem{ID: e.ID, At: e.At.Time, What: e.Action, Who: e.By, Text: e.Reason, Outcome: e.Outcome, Fence: e.Fence, Key: e.Key, Action: true}
+	if e.IfIdle {
+		item.What = "free if idle"
+	}
+	if e.Error != "" {
+		item.Outcome += ": " + e.Error
+	}
+	return item
+}
+
+// doneAction returns the action that has led to this page: the record of it, so that no address can tell of an action
+// that nobody has made.
+func (h *Handler) doneAction(ctx context.Context, v *View) *HistoryItem {
+	id := one(v.Query, "done")
+	if id == "" {
+		return nil
+	}
+	r, err := h.tail(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, e := range r.val {
+		if e.ID == id && (e.By == v.Who.ID || v.Who.Admin) {
+			item := itemOf(e)
+			return &item
+		}
+	}
+	return nil
+}
+
+// Live reports whether somebody runs under the lock, as far as the store knows.
+func (b *LockBody) Live() bool { return b.Row.State == joblock.StateHeld }
+
+// MoreWaiters returns how many wait besides those that are shown.
+func (b *LockBody) MoreWaiters() int {
+	n := b.E.Lock.Waiters
+	if b.Limit != nil {
+		n = max(n, b.Limit.Waiting)
+	}
+	return max(0, n-len(b.E.Lock.Line))
+}
+
+// Task is the task of the job, or nil.
+func (b *LockBody) Task() *ops.Task { return b.E.Lock.Task }

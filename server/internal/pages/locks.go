@@ -1,0 +1,107 @@
+package pages
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// WalkInfo says how old and how complete a walk is.
+type WalkInfo struct {
+	At   time.Time
+	Done float64
+	Took time.Duration
+	More int
+}
+
+func infoOf[T any](w *walk[T], ahead time.Duration) WalkInfo {
+	return WalkInfo{At: w.at.Add(ahead), Done: w.done, Took: w.took, More: w.more}
+}
+
+// LocksBody is what the list of locks shows.
+type LocksBody struct {
+	Filter *Filter
+	Rows   []Row
+	All    int
+	Next   string
+	Walk   WalkInfo
+	News   int // how many more locks match than when the page was made
+	Bulk   string
+	Key    string // an exact key to open
+	States []string
+}
+
+// A sticky is what a stream shows since it began: rows do not move while somebody looks at them.
+type sticky struct {
+	keys []string
+	all  int
+	next string
+	done bool
+}
+
+func (h *Handler) locksPage(ctx context.Context, v *View) (any, error) {
+	f, err := parseFilter(v.Query)
+	if err != nil {
+		return nil, err
+	}
+	w, err := h.locks.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.stale(w.at, w.err)
+	body := &LocksBody{Filter: f, Walk: infoOf(w, v.ahead()), States: []string{"held", "parked", "orphaned"}}
+	body.Rows, body.All, body.Next = f.page(w, v.Who, v.Now)
+	if v.sticky != nil {
+		h.stick(v, w, body)
+	}
+	keys := make([]string, len(body.Rows))
+	for i, r := range body.Rows {
+		keys[i] = r.Key
+	}
+	fresh := h.statuses(ctx, v, "rows "+strings.Join(keys, "\x00"), keys)
+	for i, r := range body.Rows {
+		if now, ok := fresh[r.Key]; ok {
+			body.Rows[i] = now
+		}
+	}
+	body.Bulk = "bulk?" + filterQuery(v.Query).Encode()
+	return body, nil
+}
+
+// stick keeps the rows of a stream where they are.
+func (h *Handler) stick(v *View, w *walk[Row], body *LocksBody) {
+	s := v.sticky
+	if !s.done {
+		s.done, s.all, s.next = true, body.All, body.Next
+		for _, r := range body.Rows {
+			s.keys = append(s.keys, r.Key)
+		}
+		return
+	}
+	by := of(w, "by key", func() map[string]Row {
+		m := make(map[string]Row, len(w.rows))
+		for _, r := range w.rows {
+			m[r.Key] = r
+		}
+		return m
+	})
+	rows := make([]Row, 0, len(s.keys))
+	for _, key := range s.keys {
+		r, ok := by[key]
+		if !ok {
+			r = Row{Key: key}
+		}
+		rows = append(rows, r)
+	}
+	shown := 0
+	for _, r := range body.Rows {
+		for _, key := range s.keys {
+			if key == r.Key {
+				shown++
+				break
+			}
+		}
+	}
+	body.News = len(body.Rows) - shown
+	body.Rows, body.Next = rows, s.next
+}

@@ -1,0 +1,77 @@
+package pages
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+func (h *Handler) keeper(ctx context.Context) (read[ops.Keeper], error) {
+	return get(ctx, h.cache, "keeper", 2*time.Second, func(ctx context.Context) (ops.Keeper, error) {
+		k, err := h.cfg.Desk.Keeper(ctx)
+		h.clock(k.Now)
+		return k, err
+	})
+}
+
+// NodesBody is what the page about keepers and nodes shows.
+type NodesBody struct {
+	Keeper  ops.Keeper
+	Scopes  []NodesOfScope
+	Problem []string
+}
+
+// NodesOfScope are the nodes of a scope that are up.
+type NodesOfScope struct {
+	Scope string
+	Nodes []ops.CronNode
+	Mixed bool // of several builds
+}
+
+func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
+	r, err := h.keeper(ctx)
+	keeper, err := take(v, r, err)
+	if err != nil {
+		return nil, err
+	}
+	b := &NodesBody{Keeper: keeper}
+	for _, scope := range h.cfg.Scopes {
+		r, err := get(ctx, h.cache, "nodes "+scope, 2*time.Second, func(ctx context.Context) ([]ops.CronNode, error) {
+			return h.cfg.Desk.CronNodes(ctx, scope)
+		})
+		nodes, err := take(v, r, err)
+		if err != nil {
+			b.Problem = append(b.Problem, "The nodes of the scope "+scope+" could not be read: "+plain(err)+".")
+			continue
+		}
+		builds := map[string]bool{}
+		for _, n := range nodes {
+			builds[n.Program+" "+n.Build] = true
+		}
+		b.Scopes = append(b.Scopes, NodesOfScope{scope, nodes, len(builds) > 1})
+	}
+	return b, nil
+}
+
+// Freed is a reason for which a keeper has freed locks.
+type Freed struct {
+	Reason string
+	N      int64
+}
+
+// FreedOf sorts the reasons of a keeper.
+func (b *NodesBody) FreedOf(p ops.KeeperPlace) (all []Freed) {
+	for _, reason := range slices.Sorted(maps.Keys(p.Freed)) {
+		all = append(all, Freed{reason, p.Freed[reason]})
+	}
+	return all
+}
+
+// Strange names the queues that a keeper does not know.
+func (b *NodesBody) Strange(p ops.KeeperPlace) string {
+	return visible(strings.Join(p.Strangers, ", "))
+}

@@ -1,0 +1,101 @@
+package pages
+
+import (
+	"context"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Row is what a list shows of a lock. A walk keeps many of them.
+type Row struct {
+	Key     string
+	State   joblock.State
+	Holder  string
+	Job     string
+	Fence   int64
+	Since   time.Time
+	Ends    time.Time // of the lease, or of the reservation of a lock that nobody runs under
+	Waiters int
+	Role    ops.Role
+	Group   string
+	Number  int
+	How     string // how the last holding of a free key ended
+	Reason  string
+}
+
+func rowOf(l ops.Lock) Row {
+	r := Row{
+		Key: l.Key, State: l.State, Holder: l.Holder, Job: l.Job, Fence: l.Fence, Since: l.Since.Time, Ends: l.ReservedUntil.Time,
+		Waiters: l.Waiters, Role: l.Role, Group: l.Group, Number: l.Number, Reason: l.Reason,
+	}
+	if l.State == joblock.StateHeld {
+		r.Ends = l.ExpiresAt.Time
+	}
+	if l.State == joblock.StateFree {
+		r.Since, r.Ends, r.How = l.Changed.Time, time.Time{}, l.Ended.String()
+	}
+	return r
+}
+
+// Locked reports whether somebody has the key.
+func (r Row) Locked() bool { return joblock.Status{State: r.State}.Locked() }
+
+// Inner reports whether only the toolkit itself has a use for the key.
+func (r Row) Inner() bool {
+	switch r.Role {
+	case ops.RoleLock, ops.RolePermit, ops.RoleSlot, ops.RoleNext:
+		return false
+	}
+	return true
+}
+
+// walkLocks walks over all locks, those of the toolkit itself too: limits are put together from them.
+func (h *Handler) walkLocks(ctx context.Context, share float64, add func(Row), told func(float64)) error {
+	for l, err := range h.cfg.Desk.Locks(ctx, ops.LocksQuery{Own: true, Share: share, Progress: told}) {
+		if err != nil {
+			return err
+		}
+		h.clock(l.Now)
+		add(rowOf(l))
+	}
+	return nil
+}
+
+// walkJobs walks over the jobs that have locks, or wait for them.
+func (h *Handler) walkJobs(ctx context.Context, share float64, add func(ops.Job), told func(float64)) error {
+	for j, err := range h.cfg.Desk.Jobs(ctx, ops.JobsQuery{Share: share, Progress: told}) {
+		if err != nil {
+			return err
+		}
+		h.clock(j.Lock.Now)
+		add(j)
+	}
+	return nil
+}
+
+// statuses reads the records of keys that are on a screen. Viewers of the same keys share the read.
+func (h *Handler) statuses(ctx context.Context, v *View, name string, keys []string) map[string]Row {
+	if len(keys) == 0 {
+		return nil
+	}
+	r, err := get(ctx, h.cache, name, tick-100*time.Millisecond, func(ctx context.Context) (map[string]Row, error) {
+		list, err := h.cfg.Desk.Statuses(ctx, keys...)
+		if err != nil {
+			return nil, err
+		}
+		rows := make(map[string]Row, len(list))
+		for _, l := range list {
+			h.clock(l.Now)
+			rows[l.Key] = rowOf(l)
+		}
+		return rows, nil
+	})
+	if err != nil {
+		v.stale(time.Time{}, err)
+		return nil
+	}
+	v.stale(r.at, r.err)
+	return r.val
+}

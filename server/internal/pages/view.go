@@ -1,0 +1,271 @@
+package pages
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"html/template"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+// A View is what templates see besides the page's own data: who looks, at what, and when.
+type View struct {
+	h *Handler
+
+	Page  string
+	Title string
+	Who   *Caller
+	Query url.Values
+	Now   time.Time // the store's clock, as far as it is known
+	Live  bool      // the page is made for the stream
+
+	Notices []string // what is not as fresh as it should be, and why
+	Pauses  []Pause  // scopes of which all cron jobs are paused
+
+	sticky *sticky // of a stream
+	parts  []part  // in the order of the page
+}
+
+// Pause is a pause of all cron jobs of a scope.
+type Pause struct {
+	Scope string
+	ops.CronPause
+}
+
+// A part is a piece of a page that can change while somebody looks.
+type part struct {
+	id   string
+	html template.HTML
+}
+
+// sum is that of the part without the words of its times: the script counts those itself.
+func (p part) sum(seed maphash.Seed) uint64 {
+	return maphash.String(seed, timeWords.ReplaceAllString(string(p.html), "<"))
+}
+
+var timeWords = regexp.MustCompile(`>[^<]*</time>`)
+
+// A Cell is what a template gets.
+type Cell struct {
+	V  *View
+	It any
+}
+
+// Part renders a template as a part of the page. The template's outermost element must have the given id.
+func (v *View) Part(name, id string, it any) (template.HTML, error) {
+	var out bytes.Buffer
+	if err := v.h.sets[v.set()].ExecuteTemplate(&out, name, Cell{v, it}); err != nil {
+		return "", err
+	}
+	html := template.HTML(out.String()) // of html/template, which has escaped it
+	v.parts = append(v.parts, part{id, html})
+	return html, nil
+}
+
+// set returns the name of the set of templates that the page is in.
+func (v *View) set() string {
+	if p := v.h.page(v.Page); p != nil && p.set != "" {
+		return p.set
+	}
+	return v.Page
+}
+
+// With is for templates that call others.
+func (v *View) With(it any) Cell { return Cell{v, it} }
+
+// ID returns the id of the element of a thing.
+func (v *View) ID(kind, name string) string { return idOf(kind, name) }
+
+// Acts reports whether the page may offer actions at all.
+func (v *View) Acts() bool { return !v.h.cfg.ReadOnly && v.h.cfg.Recorded }
+
+// MayOperate reports whether the page offers to free locks and to steer tasks.
+func (v *View) MayOperate() bool { return v.Acts() && v.Who.Operate }
+
+// MayCron reports whether the page offers to steer cron jobs.
+func (v *View) MayCron() bool { return v.Acts() && v.Who.Cron }
+
+// WhyNot says why there are no actions, or "".
+func (v *View) WhyNot(may bool, right string) string {
+	switch {
+	case v.h.cfg.ReadOnly:
+		return "These pages are read-only."
+	case !v.h.cfg.Recorded:
+		return "There are no actions, because there is no place to record them. See server.Config.Redis."
+	case !may:
+		return fmt.Sprintf("You need the scope %s to act here.", right)
+	}
+	return ""
+}
+
+// NavItem is a link of the navigation.
+type NavItem struct {
+	Name, Title string
+	Here        bool
+}
+
+// Nav returns the links of the navigation.
+func (v *View) Nav() []NavItem {
+	var all []NavItem
+	for _, p := range v.h.all {
+		if p.nav == "" || p.admin && !v.Who.Admin {
+			continue
+		}
+		all = append(all, NavItem{p.href(), p.nav, p.name == v.Page || p.name == v.h.page(v.Page).under})
+	}
+	return all
+}
+
+// Asset returns the name under which a file of the pages is served.
+func (v *View) Asset(name string) string { return v.h.assets.names[name] }
+
+// LiveURL returns the address of the page's stream, or "".
+func (v *View) LiveURL() string {
+	if p := v.h.page(v.Page); p == nil || !p.live {
+		return ""
+	}
+	q := url.Values{}
+	for name, values := range v.Query {
+		if name != "done" {
+			q[name] = values
+		}
+	}
+	q.Set("page", v.Page)
+	return "live?" + q.Encode()
+}
+
+// Refresh is how often a page without the script asks for itself, in seconds; 0 for never.
+func (v *View) Refresh() int {
+	switch v.Query.Get("refresh") {
+	case "5":
+		return 5
+	case "15":
+		return 15
+	case "60":
+		return 60
+	}
+	return 0
+}
+
+// URL returns the address of the page with one parameter changed. An empty value removes the parameter. The place in a
+// list is given up.
+func (v *View) URL(pairs ...string) string {
+	q := url.Values{}
+	for name, values := range v.Query {
+		if name != "after" && name != "done" {
+			q[name] = values
+		}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if q.Del(pairs[i]); pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	name := v.Page
+	if name == "overview" {
+		name = "./"
+	}
+	if len(q) == 0 {
+		return name
+	}
+	return name + "?" + q.Encode()
+}
+
+const stampLayout = "2006-01-02T15:04:05.000Z"
+
+// The function stamp renders an instant. The script counts the words on, and puts the viewer's own zone into the title.
+func stamp(kind string, t time.Time, words string) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-t="%s" title="%s">%s</time>`,
+		t.Format(stampLayout), kind, t.Format("2006-01-02 15:04:05 UTC"), words))
+}
+
+func instant(t any) time.Time {
+	switch t := t.(type) {
+	case ops.Time:
+		return t.Time
+	case time.Time:
+		return t
+	}
+	return time.Time{}
+}
+
+// Ago renders how long ago an instant was.
+func (v *View) Ago(at any) template.HTML {
+	t := instant(at)
+	return stamp("ago", t, length(v.Now.Sub(t))+" ago")
+}
+
+// For renders the time since an instant.
+func (v *View) For(at any) template.HTML {
+	t := instant(at)
+	return stamp("for", t, length(v.Now.Sub(t)))
+}
+
+// In renders how long it is until an instant.
+func (v *View) In(at any) template.HTML {
+	t := instant(at)
+	if left := t.Sub(v.Now); left > 0 {
+		return stamp("in", t, "in "+length(left))
+	}
+	return stamp("in", t, "now")
+}
+
+// At renders an instant itself.
+func (v *View) At(at any) template.HTML {
+	t := instant(at)
+	words := t.UTC().Format("2006-01-02 15:04:05 UTC")
+	if y, m, d := v.Now.UTC().Date(); t.UTC().Year() == y && t.UTC().Month() == m && t.UTC().Day() == d {
+		words = t.UTC().Format("15:04:05 UTC")
+	}
+	return stamp("at", t, words)
+}
+
+// stale notes that something of the page is older than it should be.
+func (v *View) stale(at time.Time, err error) {
+	if err == nil {
+		return
+	}
+	text := "The store does not answer. This page shows what was read"
+	if at.IsZero() {
+		v.notice("The store does not answer: %s.", plain(err))
+		return
+	}
+	v.notice("%s %s ago: %s.", text, length(time.Since(at)), plain(err))
+}
+
+func (v *View) notice(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	for _, has := range v.Notices {
+		if has == text {
+			return
+		}
+	}
+	v.Notices = append(v.Notices, text)
+}
+
+// plain returns the text of an error for a sentence.
+func plain(err error) string {
+	return strings.TrimRight(shorten(visible(strings.TrimPrefix(err.Error(), "joblock: ")), 200), ".")
+}
+
+// took renders a part of a view from a read, and notes its age.
+func take[T any](v *View, r read[T], err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	v.stale(r.at, r.err)
+	return r.val, nil
+}
+
+// ahead returns how far the store's clock is before that of this machine.
+func (v *View) ahead() time.Duration { return time.Until(v.Now) }

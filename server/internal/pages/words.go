@@ -1,0 +1,106 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// length returns d in words, with two units at most: "21 s", "4 min 10 s", "3 d 2 h". The script has the same function.
+func length(d time.Duration) string {
+	if d = max(0, d); d < time.Second {
+		return "0 s"
+	}
+	units := []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}}
+	for i, u := range units[:len(units)-1] {
+		small := units[i+1]
+		if d < u.of {
+			continue
+		}
+		text := fmt.Sprintf("%d %s", d/u.of, u.name)
+		if rest := d % u.of / small.of; rest > 0 {
+			text += fmt.Sprintf(" %d %s", rest, small.name)
+		}
+		return text
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// exact returns a duration as people measure it: "12 ms", "3.4 s", "4 min 10 s".
+func exact(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return length(d)
+}
+
+// parseLength reads a duration as people write it: "90", "90s", "1h30m", "2d".
+func parseLength(text string) (time.Duration, error) {
+	text = strings.ReplaceAll(text, " ", "")
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= 366 {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	}
+	if n, err := strconv.Atoi(text); err == nil && n >= 0 && n <= 366*86400 {
+		return time.Duration(n) * time.Second, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > 366*24*time.Hour {
+		return 0, errors.New("must be a duration such as 90s, 1h30m or 2d, of at most 366d")
+	}
+	return d, nil
+}
+
+// visible returns text without characters that do not print, or that change the direction of what follows: each is
+// replaced by its escape, as in Go.
+func visible(text string) string {
+	clean := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == ' ') }
+	if strings.IndexFunc(text, func(r rune) bool { return !clean(r) }) < 0 {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// shorten cuts text to some characters.
+func shorten(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}
+
+// count returns a number with thin groups of digits: 12 345.
+func count[N int | int64](n N) string {
+	text := strconv.FormatInt(int64(n), 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "\u202f" + text[i:]
+	}
+	return text
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(n) + " " + many
+}
+
+// idOf returns an id for the element of a thing that has a name.
+func idOf(kind, name string) string {
+	sum := fnv.New64a()
+	sum.Write([]byte(name))
+	return kind + "-" + strconv.FormatUint(sum.Sum64(), 36)
+}

@@ -1,0 +1,275 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/server/internal/pages"
+)
+
+// PagesConfig configures the pages of a Server. The zero value means its defaults.
+type PagesConfig struct {
+	// ReadOnly refuses every action, whatever the rights of the caller are.
+	ReadOnly bool
+
+	// Hosts are the names under which browsers reach the pages, without ports. With the Authorizer Anyone, a request for
+	// another name is refused: a page of another site could have its own name resolve to this machine. Default localhost
+	// and the addresses of the loopback interface. Other Authorizers need no Hosts.
+	Hosts []string
+
+	// Share is the largest part of the store's time that each kind of read takes while somebody looks, from 0.001 to 1.
+	// Default 0.01. The first walk over all keys may take a quarter of the time, for three seconds.
+	Share float64
+}
+
+// Pages are the pages for people. Make them with Server.Pages.
+type Pages struct {
+	s     *Server
+	cfg   PagesConfig
+	pages *pages.Handler
+	cross *http.CrossOriginProtection
+}
+
+// Pages returns the pages for people: locks, lines, jobs, limits, cron jobs and what operators have done, live, with
+// what an operator may do about them. Mount the result at any path that ends with a slash, with or without
+// http.StripPrefix. Close of the Server ends the streams of the pages.
+//
+// A caller needs ScopeRead to look, ScopeOperate to free locks and to steer tasks, ScopeCron to steer cron jobs, and
+// ScopeAdmin to see all actions. Without Config.Redis there are no actions. A caller that Config.Authorize does not know
+// is asked for a token, which the browser sends once. The browser then has a cookie with a session of 8 hours at most,
+// signed with a secret that all replicas share. The session ends before with the rights of its account in [Accounts]. With
+// another Authorizer it has the rights of the time of its beginning.
+//
+// The error matches joblock.ErrInvalid.
+func (s *Server) Pages(cfg PagesConfig) (*Pages, error) {
+	h, err := pages.New(pages.Config{
+		Desk: s.desk, Scopes: s.cfg.Scopes, ReadOnly: cfg.ReadOnly, Recorded: s.cfg.Redis != nil, Share: cfg.Share, Logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return nil, invalid("pages: %s", err)
+	}
+	p := &Pages{s: s, cfg: cfg, pages: h, cross: http.NewCrossOriginProtection()}
+	done, err := s.enter() // so that Close of the Server waits for the streams
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	go func() {
+		defer done()
+		<-s.closing.Done()
+		h.Close()
+	}()
+	return p, nil
+}
+
+// Root returns a handler that serves the paths of the Server's own API, and the pages everywhere else. The handler
+// changes no path: a mux would clean the keys in paths.
+func (p *Pages) Root() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case strings.HasPrefix(path, "/v1/"), path == "/v1", path == "/healthz", path == "/readyz", path == "/metrics", path == "/openapi.json":
+			p.s.ServeHTTP(w, r)
+		default:
+			p.ServeHTTP(w, r)
+		}
+	})
+}
+
+// ServeHTTP serves one request.
+func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := p.s.newCall(w, r)
+	c.route = "pages"
+	defer c.log()
+	defer c.caught()
+	pages.Headers(c.w.Header())
+	req, ok := p.pages.Parse(r)
+	if ok && req.Asset {
+		c.route = "pages/file"
+		c.send(func() { p.pages.ServeAsset(c.w, r, req.Name) })
+		return
+	}
+	nobody := &pages.Caller{}
+	say := func(status int, title, text string) {
+		c.send(func() { p.pages.Problem(c.w, r, nobody, status, title, text) })
+	}
+	if !ok {
+		say(http.StatusNotFound, "There is no such page", "The address is wrong, or is from another version.")
+		return
+	}
+	c.route = "pages/" + req.Name
+	if p.s.closing.Err() != nil {
+		say(http.StatusServiceUnavailable, "The server is closing", "Another replica serves the same page.")
+		return
+	}
+	if !p.ours(r) {
+		say(http.StatusMisdirectedRequest, "Not under this name", "Everybody may act here, so these pages are only served under names that are known. See server.PagesConfig.Hosts.")
+		return
+	}
+	if err := p.cross.Check(r); err != nil {
+		say(http.StatusForbidden, "Not from another site", "The form was sent by a page of another site. Nothing was changed.")
+		return
+	}
+	switch req.Name {
+	case "login":
+		p.login(c)
+		return
+	case "logout":
+		p.logout(c)
+		return
+	}
+	who, session, err := p.identify(c)
+	if errors.Is(err, ErrUnauthorized) {
+		if req.Name == "live" || r.Method != http.MethodGet {
+			say(http.StatusUnauthorized, "You are not signed in", "Open the page again to sign in. Nothing was changed.")
+			return
+		}
+		next := req.Name
+		if r.URL.RawQuery != "" {
+			next += "?" + r.URL.RawQuery
+		}
+		c.w.Header().Set("Location", "login?"+url.Values{"next": {p.pages.Next(next)}}.Encode())
+		c.w.WriteHeader(http.StatusSeeOther)
+		return
+	}
+	if err != nil {
+		c.detail = err
+		say(http.StatusServiceUnavailable, "Not at the moment", "Your rights cannot be looked up at the moment.")
+		return
+	}
+	c.who = who
+	if after := p.s.quotas.take(who.ID); after > 0 {
+		c.w.Header().Set("Retry-After", "1")
+		say(http.StatusTooManyRequests, "Too many requests", "Wait for a second, and load the page again.")
+		return
+	}
+	if !who.may(ScopeRead) {
+		say(http.StatusForbidden, "Not allowed", "You need the scope read to see these pages.")
+		return
+	}
+	caller := &pages.Caller{
+		ID: who.ID, From: r.RemoteAddr, Operate: who.may(ScopeOperate), Cron: who.may(ScopeCron), Admin: who.may(ScopeAdmin),
+		Prefixes: who.Prefixes, Queues: who.Queues, Expires: who.Expires, Session: session,
+	}
+	if req.Name == "live" {
+		p.pages.Serve(c.w, r, req.Name, caller) // has deadlines of its own
+		return
+	}
+	c.whole = r.ContentLength == 0
+	p.pages.Serve(bounded{c}, r, req.Name, caller)
+}
+
+// A bounded answer bounds how long the client may take to read the answer, from its beginning on.
+type bounded struct{ *call }
+
+func (b bounded) Header() http.Header { return b.w.Header() }
+
+func (b bounded) WriteHeader(status int) {
+	_ = http.NewResponseController(b.w).SetWriteDeadline(time.Now().Add(answerTimeout))
+	b.w.WriteHeader(status)
+}
+
+func (b bounded) Write(text []byte) (n int, err error) {
+	b.send(func() { n, err = b.w.Write(text) })
+	return n, err
+}
+
+// ours reports whether the request is for a name of the pages. Only with Anyone does the name matter: every other
+// caller shows something that a page of another site does not have.
+func (p *Pages) ours(r *http.Request) bool {
+	if p.s.cfg.Authorize != Anyone {
+		return true
+	}
+	host := (&url.URL{Host: r.Host}).Hostname()
+	if loopback(host) {
+		return true
+	}
+	for _, name := range p.cfg.Hosts {
+		if strings.EqualFold(name, host) {
+			return true
+		}
+	}
+	return false
+}
+
+// identify names the caller: by the Authorizer or, if that does not know the caller, by the session.
+func (p *Pages) identify(c *call) (who Principal, session bool, err error) {
+	who, err = p.s.cfg.Authorize.Authorize(c.r)
+	if errors.Is(err, ErrUnauthorized) {
+		session = true
+		who, err = p.s.session(c.r)
+	}
+	switch {
+	case err != nil:
+		return Principal{}, false, err
+	case who.ID == "":
+		return Principal{}, false, errors.New("the Authorizer returned a Principal without an ID")
+	case !who.Expires.IsZero() && !time.Now().Before(who.Expires):
+		return Principal{}, false, ErrUnauthorized
+	}
+	return who, session, nil
+}
+
+const maxLoginForm = 8 << 10
+
+// login turns a token into a session.
+func (p *Pages) login(c *call) {
+	switch c.r.Method {
+	case http.MethodGet, http.MethodHead:
+		c.send(func() { p.pages.Login(c.w, c.r, http.StatusOK, c.r.URL.Query().Get("next"), "") })
+		return
+	case http.MethodPost:
+	default:
+		c.w.Header().Set("Allow", "GET, HEAD, POST")
+		c.send(func() { p.pages.Login(c.w, c.r, http.StatusMethodNotAllowed, "", "") })
+		return
+	}
+	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxLoginForm)
+	if err := c.r.ParseForm(); err != nil {
+		c.send(func() { p.pages.Login(c.w, c.r, http.StatusBadRequest, "", "The form cannot be read.") })
+		return
+	}
+	c.whole = true
+	next, token := c.r.PostForm.Get("next"), strings.TrimSpace(c.r.PostForm.Get("token"))
+	who, cookie, err := p.s.newSession(c.r, token)
+	switch {
+	case errors.Is(err, ErrUnauthorized):
+		c.send(func() {
+			p.pages.Login(c.w, c.r, http.StatusUnauthorized, next, "Nobody has this token, or its time is up.")
+		})
+		return
+	case errors.Is(err, errSessionSize):
+		c.send(func() {
+			p.pages.Login(c.w, c.r, http.StatusForbidden, next, "The caller has too many prefixes for a session.")
+		})
+		return
+	case err != nil:
+		c.detail = err
+		c.send(func() {
+			p.pages.Login(c.w, c.r, http.StatusServiceUnavailable, next, "The token cannot be looked up at the moment.")
+		})
+		return
+	}
+	c.who = who
+	http.SetCookie(c.w, cookie)
+	c.w.Header().Set("Location", p.pages.Next(next))
+	c.send(func() { c.w.WriteHeader(http.StatusSeeOther) })
+}
+
+func (p *Pages) logout(c *call) {
+	if c.r.Method != http.MethodPost {
+		c.w.Header().Set("Allow", "POST")
+		c.send(func() {
+			p.pages.Problem(c.w, c.r, &pages.Caller{}, http.StatusMethodNotAllowed, "Not so", "Use the button to sign out.")
+		})
+		return
+	}
+	http.SetCookie(c.w, &http.Cookie{Name: sessionCookie, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(c.r)})
+	c.w.Header().Set("Location", "login")
+	c.send(func() { c.w.WriteHeader(http.StatusSeeOther) })
+}
+
+var _ pages.Desk = (*ops.Desk)(nil)

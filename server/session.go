@@ -1,0 +1,162 @@
+package server
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	sessionCookie = "joblock_session"
+	sessionTime   = 8 * time.Hour
+
+	// mostCookie is what every browser keeps of a cookie.
+	mostCookie = 3800
+)
+
+// errSessionSize says that the rights of a caller do not fit into a cookie.
+var errSessionSize = errors.New("the session is too large for a cookie")
+
+// A ticket is what a session's cookie says. It is signed and not secret. The token of the caller is not in it.
+type ticket struct {
+	ID   string    `json:"i"`
+	Ends time.Time `json:"e"`
+
+	// Mark is that of the account of Accounts. If the account has another token by now, the session has ended.
+	Mark string `json:"m,omitempty"`
+
+	// Without Mark the rights are those of the time at which the session began.
+	Scopes   Scope     `json:"s,omitempty"`
+	Prefixes []string  `json:"p,omitempty"`
+	Queues   []string  `json:"q,omitempty"`
+	Expires  time.Time `json:"x,omitzero"`
+}
+
+// sessionKey returns the key that signs sessions. All replicas have the same one.
+func (s *Server) sessionKey(ctx context.Context) ([]byte, error) {
+	return s.in.Ring().Derive(ctx, "sessions of pages")
+}
+
+func sign(key, text []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(text)
+	return mac.Sum(nil)
+}
+
+// newSession returns the caller that has a token, and the cookie of a session. The error matches ErrUnauthorized if
+// nobody has the token.
+func (s *Server) newSession(r *http.Request, token string) (Principal, *http.Cookie, error) {
+	if token == "" || len(token) > maxTokenBytes || strings.ContainsAny(token, " \t\r\n") {
+		return Principal{}, nil, ErrUnauthorized
+	}
+	ask := r.Clone(r.Context())
+	ask.Header.Set("Authorization", "Bearer "+token)
+	ask.Header.Del("Cookie")
+	ask.Body = http.NoBody
+	who, err := s.cfg.Authorize.Authorize(ask)
+	switch {
+	case err != nil:
+		return Principal{}, nil, err
+	case who.ID == "" || !who.Expires.IsZero() && !time.Now().Before(who.Expires):
+		return Principal{}, nil, ErrUnauthorized
+	}
+	t := ticket{ID: who.ID, Ends: time.Now().Add(sessionTime).UTC().Truncate(time.Second)}
+	if accounts, ok := s.cfg.Authorize.(*Accounts); ok {
+		t.Mark = accounts.mark(who.ID)
+	} else {
+		t.Scopes, t.Prefixes, t.Queues, t.Expires = who.Scopes, who.Prefixes, who.Queues, who.Expires
+	}
+	key, err := s.sessionKey(r.Context())
+	if err != nil {
+		return Principal{}, nil, err
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return Principal{}, nil, err
+	}
+	value := base64.RawURLEncoding.EncodeToString(text) + "." + base64.RawURLEncoding.EncodeToString(sign(key, text))
+	if len(value) > mostCookie {
+		return Principal{}, nil, errSessionSize
+	}
+	// Without Path the cookie is for the directory of the pages, wherever they are mounted.
+	return who, &http.Cookie{
+		Name: sessionCookie, Value: value, MaxAge: int(sessionTime.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r),
+	}, nil
+}
+
+// overTLS reports whether the browser speaks TLS: to this server, or to a proxy before it, which the origin of a form
+// tells.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+}
+
+// session returns the caller whose session the request has. The error is ErrUnauthorized without a session that is good.
+func (s *Server) session(r *http.Request) (Principal, error) {
+	cookies := r.CookiesNamed(sessionCookie)
+	if len(cookies) == 0 {
+		return Principal{}, ErrUnauthorized
+	}
+	key, err := s.sessionKey(r.Context())
+	if err != nil {
+		return Principal{}, err
+	}
+	for _, cookie := range cookies { // mounts that lie within each other have one each
+		if who, ok := s.readSession(key, cookie.Value); ok {
+			return who, nil
+		}
+	}
+	return Principal{}, ErrUnauthorized
+}
+
+func (s *Server) readSession(key []byte, value string) (Principal, bool) {
+	first, second, _ := strings.Cut(value, ".")
+	text, err := base64.RawURLEncoding.DecodeString(first)
+	if err != nil {
+		return Principal{}, false
+	}
+	sum, err := base64.RawURLEncoding.DecodeString(second)
+	if err != nil || !hmac.Equal(sum, sign(key, text)) {
+		return Principal{}, false
+	}
+	var t ticket
+	if json.Unmarshal(text, &t) != nil || !time.Now().Before(t.Ends) {
+		return Principal{}, false
+	}
+	accounts, ok := s.cfg.Authorize.(*Accounts)
+	if !ok {
+		return Principal{ID: t.ID, Scopes: t.Scopes, Prefixes: t.Prefixes, Queues: t.Queues, Expires: t.Expires}, t.Mark == ""
+	}
+	return accounts.marked(t.ID, t.Mark)
+}
+
+// mark returns a text that changes with the token of an account, and from which nobody learns the token or its digest.
+func (a *Accounts) mark(id string) string {
+	found := a.known.Load().byID[id]
+	if found == nil {
+		return ""
+	}
+	return found.mark()
+}
+
+func (a *account) mark() string {
+	sum := sha256.Sum256(append([]byte("mark of a session "), a.digest[:]...))
+	return hex.EncodeToString(sum[:8])
+}
+
+// marked returns the account that has the id, if it still has the mark.
+func (a *Accounts) marked(id, mark string) (Principal, bool) {
+	a.refresh()
+	found := a.known.Load().byID[id]
+	if found == nil || !found.token || subtle.ConstantTimeCompare([]byte(found.mark()), []byte(mark)) != 1 {
+		return Principal{}, false
+	}
+	return found.who, true
+}
