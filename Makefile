@@ -11,6 +11,7 @@ FUZZTIME ?= 1m
 TORTURE ?= 10m
 JOBTORTURE ?= 2m
 SOAK ?= 3m
+STREAMS ?= 10000
 SEQUENCES ?= 5m
 # A guard against hanging: a slow machine gets there too, with the race detector.
 TIMEOUT ?= 45m
@@ -72,6 +73,13 @@ soak: setup ## thousands of locks, waiters and jobs at full speed for SOAK (defa
 .PHONY: sequences
 sequences: setup ## 20,000 jobs in sequences for each minute of SEQUENCES (default 5m), while workers are killed; by a ledger outside of Redis
 	JOBLOCK_SEQUENCES=$(SEQUENCES) go test -v -count=1 -timeout 0 -run TestSequencesSurviveKilledWorkers ./internal/e2e
+
+.PHONY: server-runs
+server-runs: setup ## the lock server: STREAMS (default 10,000) streams and their drain, two replicas under faults for TORTURE, each fuzz target of the module for 5m
+	cd server && JOBLOCK_STREAMS=$(STREAMS) go test -v -count=1 -timeout 0 -run 'TestManyStreams|TestKilledServer' .
+	cd server && JOBLOCK_TORTURE=$(TORTURE) go test -v -count=1 -timeout 0 -run 'TestReplicasUnderFaults|TestLedgerFindsBrokenRules' .
+	cd server && go test -run '^$$' -fuzz '^FuzzServer$$' -fuzztime 5m .
+	cd server && go test -run '^$$' -bench Pair -benchtime 20000x .
 
 .PHONY: mutants
 mutants: setup ## break rules of the locks one by one; the torture must find each of them out
