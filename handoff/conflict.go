@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -67,6 +68,9 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		soon = false
 	}
 	if u.OnConflict == Skip {
+		if err := door.MayTouch(ctx, other.Queue, nil); err != nil {
+			return Enqueued{}, false, err
+		}
 		return Enqueued{TaskInfo: other, Duplicate: true}, false, nil
 	}
 	return Enqueued{}, soon, held

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -42,6 +43,13 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 		return Enqueued{}, false, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
 	case !ok:
 		return Enqueued{}, false, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
+	}
+	keys := []string{token.Key()}
+	for _, t := range rest {
+		keys = append(keys, t.Key()) // their locks end with the old job
+	}
+	if err := door.MayTouch(ctx, old.Queue, keys); err != nil {
+		return Enqueued{}, false, err
 	}
 	lock, err := c.locks.Resume(ctx, token, joblock.ForJob(held.Job))
 	switch {

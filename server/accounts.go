@@ -28,6 +28,9 @@ const (
 	maxFile       = 8 << 20
 	// checkFile is how often a file of accounts is looked at for changes.
 	checkFile = time.Second
+	// settled is how old the time of a change must be before the file counts as unchanged while that time stays the same:
+	// the clocks of file systems are coarse.
+	settled = 2 * time.Second
 )
 
 // Accounts is an Authorizer that reads its callers from a file. The file is one JSON object:
@@ -45,8 +48,11 @@ const (
 // A token is "jl_", the id, "_" and a secret, as [NewAccountToken] makes it. A client sends its token as Authorization:
 // Bearer. A client without that header is known by its certificate, if the TLS server has verified the certificate.
 //
-// The file is read again at most a second after it has changed. If the changed file is bad, the accounts of the last
-// good file stay, and the log says so once for each change.
+// The file is read again at most a second after it has changed, or after another file has taken its place. If the
+// changed file is bad, such as one that is written only half, the accounts of the last good file stay, and the log says
+// so once for each change. To change the file in one step, write another file and rename it.
+//
+// A stream, and a request that waits, ends at most eleven seconds after its account is gone or has lost the right.
 type Accounts struct {
 	path   string
 	logger *slog.Logger
@@ -55,13 +61,22 @@ type Accounts struct {
 
 	mu      sync.Mutex // guards what follows
 	checked time.Time
-	seen    fileMark
+	seen    fileState
 }
 
-// fileMark changes when a file does.
-type fileMark struct {
-	modified time.Time
-	size     int64
+// fileState is a file as it was read.
+type fileState struct {
+	info    os.FileInfo // nil if there was no file
+	read    time.Time
+	digest  [sha256.Size]byte
+	problem string // why the file could not be read
+}
+
+// stands reports whether the file at path is certainly the one that was read.
+func (f *fileState) stands(path string) bool {
+	now, err := os.Stat(path)
+	return err == nil && f.info != nil && os.SameFile(f.info, now) && f.info.Size() == now.Size() &&
+		f.info.ModTime().Equal(now.ModTime()) && f.read.Sub(now.ModTime()) >= settled
 }
 
 type accounts struct {
@@ -75,18 +90,24 @@ type account struct {
 	token  bool
 }
 
+// noAccount stands for the account of an unknown id, which costs as much as a known one.
+var noAccount = &account{}
+
 // OpenAccounts reads the accounts in the file at path. The logger may be nil, for slog.Default().
 func OpenAccounts(path string, logger *slog.Logger) (*Accounts, error) {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	a := &Accounts{path: path, logger: logger}
-	a.seen, _ = mark(path)
-	a.checked = time.Now()
-	known, err := readAccounts(path)
+	a := &Accounts{path: path, logger: logger, checked: time.Now()}
+	text, seen, err := readAccounts(path)
 	if err != nil {
 		return nil, err
 	}
+	known, err := parseAccounts(text)
+	if err != nil {
+		return nil, fmt.Errorf("server: accounts: %s: %w", path, err)
+	}
+	a.seen = seen
 	a.known.Store(known)
 	return a, nil
 }
@@ -126,7 +147,7 @@ func (k *accounts) byToken(header string) (Principal, error) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(token, tokenPrefix), "_")
 	found := k.byID[id]
 	if found == nil {
-		found = &account{}
+		found = noAccount
 	}
 	sum := sha256.Sum256([]byte(token))
 	same := subtle.ConstantTimeCompare(sum[:], found.digest[:]) == 1
@@ -161,26 +182,25 @@ func (a *Accounts) refresh() {
 		return
 	}
 	a.checked = time.Now()
-	now, err := mark(a.path)
-	if now == a.seen {
+	if a.seen.stands(a.path) {
 		return
 	}
-	a.seen = now
-	known, readErr := readAccounts(a.path)
-	if err = errors.Join(err, readErr); err != nil {
-		a.logger.Error("server: the file of accounts has changed and is bad; the accounts from before stay", "err", err)
+	before := a.seen
+	text, seen, err := readAccounts(a.path)
+	a.seen = seen
+	if seen.digest == before.digest && seen.problem == before.problem {
+		return // the log has told of it
+	}
+	var known *accounts
+	if err == nil {
+		known, err = parseAccounts(text)
+	}
+	if err != nil {
+		a.logger.Error("server: the file of accounts has changed and is bad; the accounts from before stay", "path", a.path, "err", err)
 		return
 	}
 	a.known.Store(known)
 	a.logger.Info("server: read the changed file of accounts", "accounts", len(known.byID))
-}
-
-func mark(path string) (fileMark, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileMark{}, err
-	}
-	return fileMark{info.ModTime(), info.Size()}, nil
 }
 
 // fileAccount is an account as the file has it.
@@ -204,24 +224,29 @@ func (n *names) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(n))
 }
 
-func readAccounts(path string) (*accounts, error) {
+// readAccounts reads the file at path. The state is that of the file before it was read: a later change is seen.
+func readAccounts(path string) (text []byte, state fileState, err error) {
+	bad := func(err error) ([]byte, fileState, error) {
+		state.problem = err.Error()
+		return nil, state, fmt.Errorf("server: accounts: %w", err)
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("server: accounts: %w", err)
+		return bad(err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("server: accounts: %w", err)
+	state.read = time.Now()
+	if state.info, err = f.Stat(); err != nil {
+		return bad(err)
+	}
+	if text, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
+		return bad(err)
 	}
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("server: accounts: %s has more than %d bytes", path, maxFile)
+		return bad(fmt.Errorf("%s has more than %d bytes", path, maxFile))
 	}
-	known, err := parseAccounts(text)
-	if err != nil {
-		return nil, fmt.Errorf("server: accounts: %s: %w", path, err)
-	}
-	return known, nil
+	state.digest = sha256.Sum256(text)
+	return text, state, nil
 }
 
 func parseAccounts(text []byte) (*accounts, error) {

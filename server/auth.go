@@ -82,6 +82,15 @@ func (p *Principal) mayEnqueueIn(queue string) bool {
 	return len(p.Queues) == 0 || slices.Contains(p.Queues, queue)
 }
 
+// mayTouch refuses that the caller's job takes the place of a job, or shows the job's task, if the caller could not have
+// enqueued that job itself: see door.WithOthers.
+func (p *Principal) mayTouch(queue string, keys []string) error {
+	if !p.mayEnqueueIn(queue) || slices.ContainsFunc(keys, func(key string) bool { return !p.mayUse(key) }) {
+		return problemf(http.StatusForbidden, codeForbidden, "the key has a job in a queue, or with a lock, that the caller may not use")
+	}
+	return nil
+}
+
 // ErrUnauthorized is the error of an Authorizer that does not know the caller. The answer is 401. For every other error
 // the answer is 503: nobody gets in because an Authorizer fails.
 var ErrUnauthorized = errors.New("server: the caller is not known")
@@ -106,28 +115,45 @@ func (anyone) Authorize(*http.Request) (Principal, error) {
 	return Principal{ID: "anyone", Scopes: ScopeAny}, nil
 }
 
+// expired reports whether the rights have ended.
+func (p *Principal) expired(now time.Time) bool { return !p.Expires.IsZero() && !now.Before(p.Expires) }
+
+// rightsUnknown is the problem of a caller whose rights cannot be looked up.
+func rightsUnknown() *problem {
+	p := problemf(http.StatusServiceUnavailable, codeAuthDown, "the rights of the caller cannot be looked up at the moment")
+	p.Retryable, p.retryAfter = true, time.Second
+	return p
+}
+
 func rightsEnded() *problem {
 	return problemf(http.StatusUnauthorized, codeAuth, "the rights of the caller have ended")
 }
 
+// whoIs asks the Authorizer.
+func (s *Server) whoIs(r *http.Request) (Principal, error) {
+	who, err := s.cfg.Authorize.Authorize(r)
+	if err == nil && who.ID == "" {
+		err = errors.New("the Authorizer returned a Principal without an ID")
+	}
+	return who, err
+}
+
 // authorize finds out who calls, and refuses a caller who lacks the right or sends too much.
 func (c *call) authorize(scope Scope) *problem {
-	who, err := c.s.cfg.Authorize.Authorize(c.r)
-	switch {
-	case errors.Is(err, ErrUnauthorized):
-		return problemf(http.StatusUnauthorized, codeAuth, "send a token that is valid as Authorization: Bearer, or a certificate")
-	case err == nil && who.ID == "":
-		err = errors.New("the Authorizer returned a Principal without an ID")
-		fallthrough
-	case err != nil:
-		c.detail = err
-		p := problemf(http.StatusServiceUnavailable, codeAuthDown, "the rights of the caller cannot be looked up at the moment")
-		p.Retryable, p.retryAfter = true, time.Second
+	if p := c.s.sites.check(c.r); p != nil {
 		return p
 	}
+	who, err := c.s.whoIs(c.r)
+	switch {
+	case errors.Is(err, ErrUnauthorized):
+		return c.unknown(problemf(http.StatusUnauthorized, codeAuth, "send a token that is valid as Authorization: Bearer, or a certificate"))
+	case err != nil:
+		c.detail = err
+		return rightsUnknown()
+	}
 	c.who = who
-	if !who.Expires.IsZero() && !time.Now().Before(who.Expires) {
-		return rightsEnded()
+	if who.expired(time.Now()) {
+		return c.unknown(rightsEnded())
 	}
 	if after := c.s.quotas.take(who.ID); after > 0 {
 		p := problemf(http.StatusTooManyRequests, codeRate, "at most %v requests a second are allowed, and %d at once", c.s.cfg.Rate, c.s.cfg.Burst)
@@ -138,4 +164,15 @@ func (c *call) authorize(scope Scope) *problem {
 		return problemf(http.StatusForbidden, codeForbidden, "the caller needs the scope %s", strings.Join(scope.Names(), " or "))
 	}
 	return nil
+}
+
+// unknown returns the problem of a caller who is not let in: p, or a 429 if too many from the same address were not.
+func (c *call) unknown(p *problem) *problem {
+	after := c.s.attempts.failed(c.r.RemoteAddr)
+	if after == 0 {
+		return p
+	}
+	p = problemf(http.StatusTooManyRequests, codeRate, "too many callers who are not known come from the same address")
+	p.Retryable, p.retryAfter = true, after
+	return p
 }

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -31,6 +33,17 @@ func writeAccount(t *testing.T, path, rest string) (token string) {
 	text := `{"accounts": [{"id": "billing", "sha256": "` + digest + `", ` + rest + `}]}`
 	testkit.WantNil(t, "WriteFile", os.WriteFile(path, []byte(text), 0o600))
 	return token
+}
+
+// changeAccount gives the account of token other rights, or removes it if rest is "".
+func changeAccount(t *testing.T, path, token, rest string) {
+	t.Helper()
+	text := `{"accounts": []}`
+	if rest != "" {
+		sum := sha256.Sum256([]byte(token))
+		text = `{"accounts": [{"id": "billing", "sha256": "` + hex.EncodeToString(sum[:]) + `", ` + rest + `}]}`
+	}
+	testkit.WantNil(t, "WriteFile", os.WriteFile(path, []byte(text), 0o600))
 }
 
 func withAccounts(t *testing.T, path string) func(*Config) {
@@ -151,6 +164,72 @@ func TestAccountsAreReadAgain(t *testing.T) {
 	}
 	if strings.Contains(log.String(), old) || strings.Contains(log.String(), next) {
 		t.Errorf("the log has a token: %s", log.String())
+	}
+}
+
+// An atomic replacement counts, also if the new file has the time and the size of the old one. A file that is written in
+// two parts never counts half. A change within the resolution of the file system's clock counts too.
+func TestAccountsAreReplaced(t *testing.T) {
+	path, first := accountsFile(t, `"scopes": ["lock"]`)
+	old := time.Now().Add(-time.Hour).Truncate(time.Second)
+	testkit.WantNil(t, "Chtimes", os.Chtimes(path, old, old))
+	var log testkit.Log
+	accounts, err := OpenAccounts(path, log.JSON())
+	testkit.WantNil(t, "OpenAccounts", err)
+	known := func(token string) bool {
+		accounts.mu.Lock()
+		accounts.checked = time.Time{} // as if a second had passed
+		accounts.mu.Unlock()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		_, err := accounts.Authorize(r)
+		return err == nil
+	}
+	if !known(first) {
+		t.Fatal("the token is not known")
+	}
+
+	beside := filepath.Join(filepath.Dir(path), "new")
+	second := writeAccount(t, beside, `"scopes": ["lock"]`)
+	testkit.WantNil(t, "Chtimes", os.Chtimes(beside, old, old))
+	testkit.WantNil(t, "Rename", os.Rename(beside, path))
+	if known(first) || !known(second) {
+		t.Error("a file that has taken the place of the first one does not count")
+	}
+
+	third := writeAccount(t, beside, `"scopes": ["lock"]`)
+	whole, err := os.ReadFile(beside)
+	testkit.WantNil(t, "ReadFile", err)
+	for n := range len(whole) {
+		testkit.WantNil(t, "WriteFile", os.WriteFile(path, whole[:n], 0o600))
+		if !known(second) || known(third) {
+			t.Fatalf("with %d of %d bytes of the file: %s", n, len(whole), log.String())
+		}
+	}
+	if n := strings.Count(log.String(), "has changed and is bad"); n < 1 {
+		t.Errorf("the log tells %d times of half a file", n)
+	}
+	testkit.WantNil(t, "WriteFile", os.WriteFile(path, whole, 0o600))
+	if known(second) || !known(third) {
+		t.Error("the whole file does not count")
+	}
+
+	now := time.Now() // the file system gives two changes the same time
+	testkit.WantNil(t, "Chtimes", os.Chtimes(path, now, now))
+	if !known(third) {
+		t.Error("the account is gone")
+	}
+	fourth := writeAccount(t, path, `"scopes": ["lock"]`)
+	testkit.WantNil(t, "Chtimes", os.Chtimes(path, now, now))
+	if known(third) || !known(fourth) {
+		t.Error("a change in the same tick does not count")
+	}
+	told := log.String()
+	for range 3 {
+		known(fourth)
+	}
+	if log.String() != told {
+		t.Error("the log tells of a file that has not changed")
 	}
 }
 

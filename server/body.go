@@ -123,8 +123,14 @@ func checkFields(text []byte, names []string) error {
 	return nil
 }
 
-// maxShownName bounds the name of an unknown field that an error repeats: a longer name may be a token.
-const maxShownName = 20
+// shownName returns the name of an unknown field or parameter for an error. A long name may be a token.
+func shownName(name string) string {
+	const most = 20
+	if len(name) > most {
+		return fmt.Sprintf("of %d bytes", len(name))
+	}
+	return shown(name)
+}
 
 // checkField checks the name of one field, which is in quotes.
 func checkField(quoted []byte, names []string, seen *uint64) error {
@@ -132,10 +138,7 @@ func checkField(quoted []byte, names []string, seen *uint64) error {
 	if at < 0 {
 		var name string
 		_ = json.Unmarshal(quoted, &name) // the text is valid JSON
-		if len(name) > maxShownName {
-			name = fmt.Sprintf("of %d bytes", len(name))
-		}
-		return problemf(http.StatusBadRequest, codeRequest, "the field %s is unknown; the fields are %s", shown(name), strings.Join(names, ", "))
+		return problemf(http.StatusBadRequest, codeRequest, "the field %s is unknown; the fields are %s", shownName(name), strings.Join(names, ", "))
 	}
 	if *seen&(1<<at) != 0 {
 		return problemf(http.StatusBadRequest, codeRequest, "the field %s comes twice", names[at])

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -239,6 +240,22 @@ func (c *call) useKey(key string) error {
 	}
 	if _, err := joblock.ParseToken(key); err != nil { // a token in the place of the key must not get into the log
 		c.key = key
+	}
+	return nil
+}
+
+// useJob refuses a job in a queue that the caller may not use: the job's task is shown to whoever has bound a lock to the
+// job, and the job's worker can take the lock.
+func (c *call) useJob(job string) error {
+	if job == "" || len(c.who.Queues) == 0 {
+		return nil
+	}
+	queue, _, ok := envelope.ParseJob(job)
+	if !ok {
+		return problemf(http.StatusBadRequest, codeInvalid, "job is %s, must be queue/taskID", shown(job))
+	}
+	if !c.who.mayEnqueueIn(queue) {
+		return foreignQueue()
 	}
 	return nil
 }

@@ -53,7 +53,8 @@ func (s *Server) deskRoutes() []route {
 	}
 }
 
-// A list is the answer of a route with many items. Next continues a list of locks. More says that a list was cut off.
+// A list is the answer of a route with many items. Next continues a list of locks or of jobs. More says that a list was
+// cut off.
 type list[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next,omitempty"`
@@ -73,7 +74,7 @@ func (c *call) query(known ...string) *query {
 	q := &query{c: c, values: c.r.URL.Query(), known: known}
 	for name, values := range q.values {
 		if !slices.Contains(known, name) {
-			q.fail(codeRequest, "the parameter %s is unknown; the parameters are %s", shown(name), strings.Join(known, ", "))
+			q.fail(codeRequest, "the parameter %s is unknown; the parameters are %s", shownName(name), strings.Join(known, ", "))
 		} else if len(values) > 1 {
 			q.fail(codeRequest, "the parameter %s comes twice", name)
 		}
@@ -178,7 +179,7 @@ func (s *Server) line(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cut(s.desk.Waiters(c.r.Context(), key), most, nil)
+	return cut(c, most, func(ctx context.Context) iter.Seq2[ops.Waiter, error] { return s.desk.Waiters(ctx, key) })
 }
 
 func (s *Server) permits(c *call) (*answer, error) {
@@ -195,15 +196,21 @@ func (s *Server) permits(c *call) (*answer, error) {
 	return ok(p), nil
 }
 
-// cut returns the first items of a walk, at most so many. Items that the function keep refuses are left out.
-func cut[T any](walk iter.Seq2[T, error], most int, keep func(T) bool) (*answer, error) {
+// walkTime bounds a walk that has no cursor. What it has found by then is the answer, which says that there is more.
+const walkTime = 10 * time.Second
+
+// cut returns the first items of a walk, at most so many.
+func cut[T any](c *call, most int, walk func(context.Context) iter.Seq2[T, error]) (*answer, error) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
+	defer cancel()
 	l := list[T]{Items: []T{}}
-	for item, err := range walk {
+	for item, err := range walk(ctx) {
+		if err != nil && ctx.Err() != nil && !c.ended() {
+			l.More = true
+			break
+		}
 		if err != nil {
 			return nil, err
-		}
-		if keep != nil && !keep(item) {
-			continue
 		}
 		if len(l.Items) == most {
 			l.More = true
@@ -336,7 +343,7 @@ func (c *call) ifMatch() (int64, error) {
 }
 
 func (s *Server) jobs(c *call) (*answer, error) {
-	q := c.query("prefix", "queue", "suspects", "limit")
+	q := c.query("prefix", "queue", "suspects", "cursor", "limit")
 	ask := ops.JobsQuery{Prefix: q.text("prefix"), Queue: q.text("queue"), Suspects: q.flag("suspects")}
 	most := q.number("limit", 100, 1, 1000)
 	if err := q.err(); err != nil {
@@ -345,15 +352,35 @@ func (s *Server) jobs(c *call) (*answer, error) {
 	if err := c.usePrefix(&ask.Prefix); err != nil {
 		return nil, err
 	}
-	return cut(s.desk.Jobs(c.r.Context(), ask), most, nil)
+	if ask.Queue != "" && !c.who.mayEnqueueIn(ask.Queue) {
+		return nil, foreignQueue()
+	}
+	if len(c.who.Queues) > 0 {
+		ask.May = func(job string) bool { return c.useJob(job) == nil }
+	}
+	page, err := s.desk.JobsPage(c.r.Context(), ask, q.text("cursor"), most)
+	if err != nil {
+		return nil, err
+	}
+	return ok(list[ops.Job]{Items: page.Items, Next: page.Next, More: page.Next != ""}), nil
+}
+
+func foreignQueue() *problem {
+	return problemf(http.StatusForbidden, codeForbidden, "the caller may not see or use jobs of this queue")
 }
 
 func (s *Server) job(c *call) (*answer, error) {
 	if err := c.query().err(); err != nil {
 		return nil, err
 	}
-	locks, task, err := s.desk.Job(c.r.Context(), ops.Task{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id")}.Job())
-	if err != nil {
+	if !c.who.mayEnqueueIn(c.r.PathValue("queue")) {
+		return nil, foreignQueue()
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
+	defer cancel()
+	locks, task, err := s.desk.Job(ctx, ops.Task{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id")}.Job())
+	more := err != nil && ctx.Err() != nil && !c.ended()
+	if err != nil && !more {
 		return nil, err
 	}
 	locks = slices.DeleteFunc(locks, func(j ops.Job) bool { return !c.who.mayUse(j.Key) })
@@ -363,7 +390,8 @@ func (s *Server) job(c *call) (*answer, error) {
 	return ok(struct {
 		Items []ops.Job `json:"items"`
 		Task  ops.Task  `json:"task"`
-	}{locks, task}), nil
+		More  bool      `json:"more,omitempty"`
+	}{locks, task, more}), nil
 }
 
 // scoped returns the scope of cron jobs that the call is about. A Server of one scope needs no parameter.
@@ -526,5 +554,5 @@ func (s *Server) audit(c *call) (*answer, error) {
 	if err := q.err(); err != nil {
 		return nil, err
 	}
-	return cut(s.desk.Audit(c.r.Context(), ask), most, nil)
+	return cut(c, most, func(ctx context.Context) iter.Seq2[ops.AuditEntry, error] { return s.desk.Audit(ctx, ask) })
 }

@@ -280,6 +280,76 @@ func TestJobs(t *testing.T) {
 	a.get("/v1/doctor").ok()
 }
 
+// A list of jobs comes by pages, each of which has its bound, and every job comes once.
+func TestJobsByPages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store())
+		const all = 700
+		for i := range all {
+			token := a.post("/v1/acquire", object{"key": fmt.Sprint("job:", i)}).ok().text("token")
+			a.post("/v1/park", object{"token": token, "job": fmt.Sprint("default/", i)}).ok()
+		}
+		for _, limit := range []int{1, 7, 100, 1000} {
+			seen, pages := make(map[string]bool), 0
+			for next := ""; pages == 0 || next != ""; pages++ {
+				if limit == 1 && pages == 20 {
+					break
+				}
+				page := a.get(fmt.Sprint("/v1/jobs?limit=", limit, "&cursor=", next)).ok()
+				if len(page.items()) > limit {
+					t.Fatalf("%d items, at most %d were asked for", len(page.items()), limit)
+				}
+				for _, j := range page.items() {
+					if seen[j.text("job")] {
+						t.Errorf("limit %d: %s comes twice", limit, j.text("job"))
+					}
+					seen[j.text("job")] = true
+				}
+				next = page.text("next")
+				if page.flag("more") != (next != "") {
+					t.Errorf("more is %v, next is %q", page.flag("more"), next)
+				}
+			}
+			if limit > 1 && len(seen) != all {
+				t.Errorf("limit %d: %d jobs on %d pages", limit, len(seen), pages)
+			}
+		}
+		for _, cursor := range []string{"x", "e30", "eyJwIjotMX0", "eyJwIjo5OX0", "eyJ4IjoxfQ"} { // {}, {"p":-1}, {"p":99}, {"x":1}
+			r := a.get("/v1/jobs?cursor=" + cursor)
+			if cursor == "e30" {
+				r.ok()
+			} else {
+				r.refused(http.StatusBadRequest, "LOCK_INVALID")
+			}
+		}
+	})
+}
+
+// However slow the store is, a page of jobs ends in time and says that there is more. So does a search for one job.
+func TestJobsOfASlowStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store())
+		for i := range 2000 {
+			lock, err := a.locks.TryAcquire(t.Context(), fmt.Sprint("job:", i), joblock.TTL(time.Hour))
+			testkit.WantNil(t, "TryAcquire", err)
+			_, err = lock.Park(t.Context(), joblock.ForJob(fmt.Sprint("default/", i)), joblock.Reserve(24*time.Hour))
+			testkit.WantNil(t, "Park", err)
+		}
+		a.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 900 * time.Millisecond}, faultstore.Entries)
+		began := time.Now()
+		page := a.get("/v1/jobs?suspects=1").ok()
+		if took := time.Since(began); took > 5*time.Second || page.text("next") == "" {
+			t.Errorf("%d items after %s, next %q", len(page.items()), took, page.text("next"))
+		}
+		a.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 1900 * time.Millisecond}, faultstore.Entries)
+		began = time.Now()
+		one := a.get("/v1/jobs/default/nobody").ok()
+		if took := time.Since(began); took > walkTime+3*time.Second || !one.flag("more") {
+			t.Errorf("%v after %s", one, took)
+		}
+	})
+}
+
 func TestBadQueries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, store(), func(cfg *Config) { cfg.Scopes = []string{"a", "b"} })

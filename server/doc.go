@@ -99,9 +99,10 @@
 //	412     LOCK_OWNERSHIP_MISMATCH      force-release: the key has another holding than If-Match says
 //	413     BODY_TOO_LARGE               the body has more than 65,536 bytes
 //	415     UNSUPPORTED_MEDIA_TYPE       the body is not application/json
+//	421     HOST_UNKNOWN                 the server is not reached under the name in Host; see Config.Hosts
 //	422     IDEMPOTENCY_MISMATCH         the Idempotency-Key came before, with other parameters
 //	428     PRECONDITION_REQUIRED        force-release without If-Match
-//	429     RATE_LIMITED                 the caller sends too much; with Retry-After
+//	429     RATE_LIMITED                 the caller, or unknown callers at its address, send too much; with Retry-After
 //	429     TOO_MANY_WAITS               the caller, or the server, waits for too many locks
 //	500     INTERNAL                     a fault of the server, which is in its log
 //	503     LOCK_UNAVAILABLE             the store did not answer; it is unknown whether the call took effect
@@ -174,11 +175,17 @@
 // hours: take a ten-thousandth of elapsed_ms off. A client that reads no line for valid_ms has lost the lock.
 //
 // A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
-// otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A write that
+// otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A proxy can end the
+// server's side of a stream before the client's: then only with "lapse", or with "park" and a reserve_ms beyond the TTL,
+// nobody else has the lock while the client relies on its last line. A write that
 // takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So a client that has vanished is
-// noticed within a TTL. An HTTP/1.1 connection is closed at the end of its stream. When the rights of the
-// caller end, the lock is released, and the last line has the code AUTH_REQUIRED. A client that hangs while its kernel still takes bytes is noticed only when the buffers between are full: bound
-// such a hold with max_hold_ms, or use acquire and renew.
+// noticed within a TTL. An HTTP/1.1 connection is closed at the end of its stream. A client that hangs
+// while its kernel still takes bytes is noticed only when the buffers between are full: bound such a hold with
+// max_hold_ms, or use acquire and renew.
+//
+// The rights of the caller are looked up again every ten seconds, for a request that waits too. When the account is
+// gone, has expired, or may not use the key any more, the lock is released, and the last line has the code AUTH_REQUIRED.
+// If the rights cannot be looked up for a minute, the code is AUTH_UNAVAILABLE.
 //
 // Close parks the locks of all streams and tells their tokens. The client sends the token to POST /v1/hold or
 // POST /v1/resume of another replica, and has the lock under a new fence. So a rolling deploy loses no lock.
@@ -197,7 +204,8 @@
 //
 // [Config.Authorize] names the [Principal] of each request: [Accounts] reads tokens and names of certificates from a
 // file, [AuthorizeFunc] asks a function of your own, and [Anyone] lets everybody in. A principal has scopes and, if
-// any are set, prefixes: it can use only keys that begin with one of them. [Server.Listen] listens beyond the loopback
+// any are set, prefixes: it can use only keys that begin with one of them. A principal with queues can enqueue into these
+// only, binds locks to no job in another queue, replaces no such job, and sees none in /v1/jobs. [Server.Listen] listens beyond the loopback
 // interface only with TLS and with an Authorize other than Anyone.
 //
 // # Hostile clients
@@ -207,11 +215,18 @@
 //	the time to read an answer or a line     10 s; one second for a line while the Server closes
 //	the headers                              16 KiB, 10 s; see HTTPServer
 //	requests of a principal                  Config.Rate and Config.Burst
+//	failed attempts to be let in             10 a second for one address, 100 at once; callers who are known do not count
+//	a walk over jobs, waiters or the audit   2 s a page of jobs, 10 s otherwise; the answer says that there is more
+//	pages of web sites                       Config.Hosts, Origin and Sec-Fetch-Site: see below
 //	waits and streams                        Config.MaxWaiting, Config.MaxWaitingEach
 //	the time of a wait                       Config.MaxWait
 //	the TTL of a lock                        joblock.Config.MaxTTL
 //
 // FAULTS.md, beside this file, has a row for each fault of a client, a replica and the store, and its test.
+//
+// A page of a web site can have its visitor's browser send requests to the visitor's own machine. With the Authorizer
+// Anyone only requests for localhost and for loopback addresses are served, so that a name which resolves to 127.0.0.1
+// gets nothing. Without a token, changing requests that come from another site's page are refused.
 //
 // An embedding program that does not use [HTTPServer] sets ReadHeaderTimeout and MaxHeaderBytes itself.
 package server

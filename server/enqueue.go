@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -100,7 +101,7 @@ func (s *Server) enqueue(c *call) (*answer, error) {
 	// A client that goes away must not leave half a hand-over to the search in the background.
 	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
 	defer cancel()
-	got, err := enqueue(ctx, task, opts)
+	got, err := enqueue(door.WithOthers(ctx, c.who.mayTouch), task, opts)
 	if derived && isOwn(err, req.Queue, req.TaskID) {
 		return ok(enqueued{Key: req.Key, Queue: req.Queue, TaskID: req.TaskID, Repeated: true}), nil
 	}

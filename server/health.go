@@ -4,7 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"net/http"
+	"sync"
+	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -20,14 +23,35 @@ func (s *Server) readyz(c *call) (*answer, error) {
 	if s.closing.Err() != nil {
 		return nil, closed()
 	}
-	err := s.in.Call(c.r.Context(), "ready", "", func(ctx context.Context, store driver.Store) error {
-		_, err := store.Inspect(ctx, driver.InspectRequest{Keys: []string{readyKey}})
-		return err
-	})
-	if err != nil {
+	if err := s.ready.check(c.lasting(), s.in); err != nil {
 		return nil, err
 	}
 	return s.healthz(c)
+}
+
+// readyFor is for how long an answer of the store counts. Nobody has to be known to ask for readyz, and nobody can make
+// the server ask the store more often than that.
+const readyFor = 100 * time.Millisecond
+
+// readiness is whether the store answers.
+type readiness struct {
+	mu    sync.Mutex // held while the store is asked, so that all who ask meanwhile have one answer
+	asked time.Time
+	err   error
+}
+
+func (r *readiness) check(ctx context.Context, in door.Locker) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.asked.IsZero() && time.Since(r.asked) < readyFor {
+		return r.err
+	}
+	r.err = in.Call(ctx, "ready", "", func(ctx context.Context, store driver.Store) error {
+		_, err := store.Inspect(ctx, driver.InspectRequest{Keys: []string{readyKey}})
+		return err
+	})
+	r.asked = time.Now()
+	return r.err
 }
 
 // readyKey is the key that readyz looks at. Nobody takes it.

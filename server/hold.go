@@ -48,10 +48,13 @@ type stream struct {
 	rc  *http.ResponseController
 	sse bool
 
+	key          string
 	ttl          time.Duration
 	maxHold      time.Duration // 0: no bound
 	reserve      time.Duration
 	onDisconnect int
+
+	ended chan *problem // gets a value when the rights of the caller end
 
 	begun bool // the head of the answer was written
 }
@@ -94,7 +97,18 @@ func (s *Server) hold(c *call) (*answer, error) {
 	}
 	defer done()
 	defer st.finish()
+	rights := c.watch(func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(st.key) }, func(p *problem) { st.ended <- p })
+	defer rights.stop()
 	lock, err := st.wait(take)
+	if err == nil {
+		rights.confirm()
+		select {
+		case p := <-st.ended:
+			st.giveBack(lock)
+			lock, err = nil, p
+		default:
+		}
+	}
 	if err != nil {
 		return nil, st.failed(err)
 	}
@@ -115,7 +129,7 @@ func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
 		return fail(err)
 	}
 	settings := s.in.Settings()
-	st := &stream{c: c, rc: http.NewResponseController(c.w), sse: sse}
+	st := &stream{c: c, rc: http.NewResponseController(c.w), sse: sse, ended: make(chan *problem, 1)}
 	if st.onDisconnect, err = oneOf("on_disconnect", req.OnDisconnect, []string{"release", "lapse", "park"}); err != nil {
 		return fail(err)
 	}
@@ -136,6 +150,7 @@ func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
 	if err != nil {
 		return fail(err)
 	}
+	st.key = key
 	n, err := number("limit", req.Limit, 0, 1, limit.Max)
 	if err != nil {
 		return fail(err)
@@ -176,6 +191,10 @@ func (st *stream) resumption(req *holdRequest) (taker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := st.c.useJob(req.Job); err != nil {
+		return nil, err
+	}
+	st.key = token.Key()
 	opts := []joblock.ResumeOption{joblock.ForJob(req.Job)}
 	if req.Holder != "" {
 		opts = append(opts, joblock.Holder(req.Holder))
@@ -215,8 +234,6 @@ func (c *call) wantsEvents() (sse bool, err error) {
 func (st *stream) wait(take taker) (*joblock.Lock, error) {
 	ctx, cancel := st.c.s.untilClosing(st.c.r.Context())
 	defer cancel(nil)
-	expired, stop := st.expired()
-	defer stop()
 	type result struct {
 		lock *joblock.Lock
 		err  error
@@ -237,12 +254,12 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 				r.err = closed()
 			}
 			return r.lock, r.err
-		case <-expired:
+		case p := <-st.ended:
 			cancel(errGone)
 			if r := <-got; r.lock != nil {
 				st.giveBack(r.lock)
 			}
-			return nil, rightsEnded()
+			return nil, p
 		case ahead = <-places:
 			if ahead != told {
 				told = ahead
@@ -320,8 +337,6 @@ func (st *stream) serve(lock *joblock.Lock) {
 		defer timer.Stop()
 		over = timer.C
 	}
-	expired, stop := st.expired()
-	defer stop()
 	ctx := st.c.r.Context()
 	for {
 		select {
@@ -334,10 +349,10 @@ func (st *stream) serve(lock *joblock.Lock) {
 		case <-st.c.s.closing.Done():
 			st.drain(lock)
 			return
-		case <-expired:
+		case p := <-st.ended:
 			st.giveBack(lock)
-			st.c.code = codeAuth
-			_ = st.write(&line{Type: "lock-lost", Code: codeAuth, Error: rightsEnded().Detail})
+			st.c.code = p.Code
+			_ = st.write(&line{Type: "lock-lost", Code: p.Code, Error: p.Detail})
 			return
 		case <-over:
 			st.giveBack(lock)
@@ -353,15 +368,6 @@ func (st *stream) serve(lock *joblock.Lock) {
 			}
 		}
 	}
-}
-
-// expired returns a channel that gets a value when the rights of the caller end.
-func (st *stream) expired() (at <-chan time.Time, stop func()) {
-	if st.c.who.Expires.IsZero() {
-		return nil, func() {}
-	}
-	timer := time.NewTimer(time.Until(st.c.who.Expires))
-	return timer.C, func() { timer.Stop() }
 }
 
 // trust returns a line that tells for how long the lock can be relied on.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func newReplica(t *testing.T, store driver.Store, change ...func(*Config)) *repl
 	var err error
 	a.locks, err = joblock.New(a.store, &joblock.Config{Holder: "server", Logger: a.log.JSON()})
 	testkit.WantNil(t, "New", err)
-	cfg := Config{Locks: a.locks, Authorize: Anyone, Logger: a.log.JSON()}
+	cfg := Config{Locks: a.locks, Authorize: Anyone, Hosts: []string{"*"}, Logger: a.log.JSON()}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -154,7 +155,7 @@ func (a *replica) request(ctx context.Context, method, path string, body any, ch
 		sent, err = json.Marshal(b)
 		testkit.WantNil(a, "Marshal", err)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://server"+path, bytes.NewReader(sent))
+	r, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, bytes.NewReader(sent))
 	testkit.WantNil(a, "NewRequest", err)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -166,6 +167,16 @@ func (a *replica) request(ctx context.Context, method, path string, body any, ch
 		f(r)
 	}
 	return r, sent
+}
+
+// serve answers a request, whose body is sent, without a connection.
+func (a *replica) serve(r *http.Request, sent []byte) *reply {
+	a.Helper()
+	w := httptest.NewRecorder()
+	a.s.ServeHTTP(w, r)
+	res := w.Result()
+	checkAnswer(a.T, r, sent, res, w.Body.Bytes())
+	return &reply{a.T, res.StatusCode, res.Header, w.Body.Bytes()}
 }
 
 func checkAnswer(t *testing.T, r *http.Request, sent []byte, res *http.Response, text []byte) {

@@ -24,7 +24,7 @@ type ListenConfig struct {
 	ClientCAFile string
 
 	// Insecure allows an address that is not loopback without TLS or without an Authorizer, as behind a proxy that has
-	// both.
+	// both. With the Authorizer Anyone, set Config.Hosts to the names that the proxy asks for.
 	Insecure bool
 }
 

@@ -41,13 +41,21 @@ type granted struct {
 // grant returns the answer for a lock. The client counts valid_ms from the sending of its request, so both durations
 // are rounded down.
 func (c *call) grant(g ops.Grant) *answer {
+	elapsed, left := c.left(g)
 	return &answer{
 		status: http.StatusOK, header: map[string]string{fenceHeader: strconv.FormatInt(g.Fence, 10)},
 		body: granted{
 			Key: g.Token.Key(), Token: g.Token, Fence: g.Fence, TTL: ops.TTLOf(g.Token).Milliseconds(),
-			Elapsed: c.elapsed().Milliseconds(), Valid: g.Lease.Milliseconds(), ExpiresAt: stamp(time.Now().Add(g.Lease)), Prior: g.Prior,
+			Elapsed: elapsed.Milliseconds(), Valid: left.Milliseconds(), ExpiresAt: stamp(g.Until), Prior: g.Prior,
 		},
 	}
+}
+
+// left returns how long the call has taken, and for how long the client can rely on the lock from then on. The order
+// matters: if the process is stopped between the two, the sum is too small, and not too large.
+func (c *call) left(g ops.Grant) (elapsed, left time.Duration) {
+	elapsed = c.elapsed()
+	return elapsed, max(0, time.Until(g.Until))
 }
 
 func (s *Server) acquire(c *call) (*answer, error) {
@@ -114,8 +122,20 @@ func (s *Server) lease(c *call, ask ops.LeaseRequest) (ops.Grant, error) {
 	defer done()
 	ctx, cancel := s.untilClosing(c.r.Context())
 	defer cancel(nil)
+	rights := c.watch(func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(ask.Key) }, func(p *problem) { cancel(p) })
+	defer rights.stop()
 	lease, err := ops.AcquireLease(ctx, s.cfg.Locks, ask)
-	if err != nil && context.Cause(ctx) == errClosing {
+	if err == nil {
+		rights.confirm()
+	}
+	var ended *problem
+	switch cause := context.Cause(ctx); {
+	case errors.As(cause, &ended):
+		if err == nil {
+			_ = ops.Release(c.lasting(), s.cfg.Locks, lease.Token, "the rights of the caller have ended")
+		}
+		return ops.Grant{}, ended
+	case err != nil && cause == errClosing:
 		err = closed()
 	}
 	return lease, err
@@ -189,6 +209,7 @@ func (s *Server) renew(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	elapsed, left := c.left(lease)
 	return ok(struct {
 		Key       string `json:"key"`
 		Fence     int64  `json:"fence"`
@@ -196,7 +217,7 @@ func (s *Server) renew(c *call) (*answer, error) {
 		Elapsed   int64  `json:"elapsed_ms"`
 		Valid     int64  `json:"valid_ms"`
 		ExpiresAt stamp  `json:"expires_at"`
-	}{token.Key(), lease.Fence, cmp.Or(ttl, ops.TTLOf(token)).Milliseconds(), c.elapsed().Milliseconds(), lease.Lease.Milliseconds(), stamp(time.Now().Add(lease.Lease))}), nil
+	}{token.Key(), lease.Fence, cmp.Or(ttl, ops.TTLOf(token)).Milliseconds(), elapsed.Milliseconds(), left.Milliseconds(), stamp(lease.Until)}), nil
 }
 
 type releaseRequest struct {
@@ -252,6 +273,9 @@ func (s *Server) park(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.useJob(req.Job); err != nil {
+		return nil, err
+	}
 	parked, err := ops.Park(c.lasting(), s.cfg.Locks, token, req.Job, reserve)
 	if err != nil {
 		return nil, err
@@ -288,6 +312,9 @@ func (s *Server) resume(c *call) (*answer, error) {
 	}
 	ttl, err := millis("ttl_ms", req.TTL, 0, driver.MinPeriod, s.in.Settings().MaxTTL)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.useJob(req.Job); err != nil {
 		return nil, err
 	}
 	opts, err := req.options()

@@ -35,6 +35,7 @@ const (
 	codePrecondition = "PRECONDITION_REQUIRED"
 	codeNoCron       = "CRON_NOT_FOUND"
 	codeNotRecorded  = "ACTION_NOT_RECORDED"
+	codeMisdirected  = "HOST_UNKNOWN"
 )
 
 // The codes of package joblock that the server uses itself.
@@ -89,6 +90,7 @@ var titles = map[string]string{
 	codeNoCron:       "There is no such cron job",
 	codePrecondition: "The request must name the holding that it means",
 	codeNotRecorded:  "The action cannot be recorded, and was not begun",
+	codeMisdirected:  "The server is not reached under this name",
 }
 
 // answers has the status and the title for each sentinel of package joblock.

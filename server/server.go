@@ -32,6 +32,12 @@ type Config struct {
 	// Authorize names the caller of each request: an *Accounts, an AuthorizeFunc, or Anyone.
 	Authorize Authorizer
 
+	// Hosts are the names under which the Server is reached, without ports; "*" is every name. A request with another Host
+	// is answered 421, except at /healthz, /readyz and /openapi.json. Default: with the Authorizer Anyone localhost and
+	// the addresses of the loopback interface, so that no page of a web site can take locks through its visitor's
+	// browser; otherwise every name.
+	Hosts []string
+
 	// MaxWait bounds wait_ms, from a second to an hour. Default one minute. A stream may wait longer.
 	MaxWait time.Duration
 
@@ -83,6 +89,10 @@ type Server struct {
 	mux    *http.ServeMux
 	quotas *quotas
 
+	sites    *sites
+	attempts *attempts
+	ready    readiness
+
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 
@@ -132,7 +142,10 @@ func New(cfg Config) (*Server, error) {
 	if !(cfg.Rate >= 0 && cfg.Rate <= 1e6) {
 		return nil, invalid("Config.Rate is %v, must be from 0 to 1000000", cfg.Rate)
 	}
-	s := &Server{cfg: cfg, in: door.Of(cfg.Locks), quotas: newQuotas(cfg)}
+	s := &Server{cfg: cfg, in: door.Of(cfg.Locks), quotas: newQuotas(cfg), attempts: newAttempts()}
+	if s.sites, err = newSites(cfg); err != nil {
+		return nil, err
+	}
 	if s.desk, err = ops.New(cfg.desk()); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}

@@ -20,7 +20,7 @@ import (
 // A body that no route reads has the time of any body: net/http reads the rest of it before the answer.
 func TestBodyThatNobodyReads(t *testing.T) {
 	path, _ := accountsFile(t, `"scopes": ["lock"]`)
-	const rest = " HTTP/1.1\r\nHost: server\r\nContent-Length: 100\r\n"
+	const rest = " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
 	for name, c := range map[string]struct {
 		send   string
 		change func(*Config)
@@ -31,9 +31,9 @@ func TestBodyThatNobodyReads(t *testing.T) {
 		"404":                 {"POST /nothing" + rest + "\r\n{", nil, "404"},
 		"405":                 {"PUT /v1/acquire" + rest + "\r\n{", nil, "405"},
 		"415":                 {"POST /v1/acquire" + rest + "\r\n{", nil, "415"},
-		"413":                 {"POST /v1/acquire HTTP/1.1\r\nHost: server\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{", nil, "413"},
+		"413":                 {"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{", nil, "413"},
 		"a bad path":          {"POST /v1/../x" + rest + "\r\n{", nil, "400"},
-		"chunks":              {"POST /nothing HTTP/1.1\r\nHost: server\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", nil, "404"},
+		"chunks":              {"POST /nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", nil, "404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -55,9 +55,9 @@ func TestBodyThatNobodyReads(t *testing.T) {
 // An answer that the client does not read is given up, however small the answer is.
 func TestAnswerThatNobodyReads(t *testing.T) {
 	for name, request := range map[string]string{
-		"small": "GET /healthz HTTP/1.1\r\nHost: server\r\n\r\n",
-		"large": "GET /openapi.json HTTP/1.1\r\nHost: server\r\n\r\n",
-		"304":   "GET /v1/lock?key=held HTTP/1.1\r\nHost: server\r\nIf-None-Match: *\r\n\r\n",
+		"small": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"large": "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"304":   "GET /v1/lock?key=held HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -148,7 +148,7 @@ func (h *shut) send(path, body string) {
 		method, flags = "POST", http2EndHeaders
 	}
 	var block []byte
-	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":path", path}, {":authority", "server"}, {"content-type", "application/json"}} {
+	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":path", path}, {":authority", "localhost"}, {"content-type", "application/json"}} {
 		block = append(block, 0, byte(len(field[0]))) // a literal with a new name
 		block = append(append(block, field[0]...), byte(len(field[1])))
 		block = append(block, field[1]...)

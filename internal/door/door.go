@@ -320,6 +320,24 @@ func Starter(ctx context.Context) func(key, job string) {
 	return start
 }
 
+type othersKey struct{}
+
+// WithOthers returns a child of ctx for an enqueue by a caller who may not touch every job. The function may is asked
+// about the job that has the key before that job is replaced, or its task is returned. The parameter queue is the asynq
+// queue of the other task. The parameter keys has the keys of all locks that the other task carries; it is nil if the
+// task is only returned. After an error of may the enqueue returns that error, and nothing has changed.
+func WithOthers(ctx context.Context, may func(queue string, keys []string) error) context.Context {
+	return context.WithValue(ctx, othersKey{}, may)
+}
+
+// MayTouch calls the function of WithOthers. In any other context MayTouch returns nil.
+func MayTouch(ctx context.Context, queue string, keys []string) error {
+	if may, _ := ctx.Value(othersKey{}).(func(queue string, keys []string) error); may != nil {
+		return may(queue, keys)
+	}
+	return nil
+}
+
 // JobDone returns the job of WithJobDone. If ctx does not come from WithJobDone, done is false.
 func JobDone(ctx context.Context) (job string, done bool) {
 	job, done = ctx.Value(doneKey{}).(string)

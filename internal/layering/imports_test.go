@@ -66,7 +66,7 @@ var rules = []rule{
 	{"internal/testkit/envelopekit", []string{"internal/envelope", "internal/seal"}},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "joblock/driver", "joblock/jobs", "internal/door", "internal/keyspace", porcup}},
-	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/door", "internal/ops", "internal/sleep", "server/internal/pages", asynq, goredis, "golang.org/x/time"}},
+	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/door", "internal/envelope", "internal/ops", "internal/sleep", "server/internal/pages", asynq, goredis, "golang.org/x/time"}},
 	{"server/internal/pages", []string{"joblock", "joblock/event", "internal/keyspace", "internal/ops"}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }

@@ -33,6 +33,9 @@ type JobsQuery struct {
 	Prefix   string // of the key
 	Suspects bool   // only those with Job.Suspect
 
+	// May, unless nil, says which jobs are shown, by their names.
+	May func(job string) bool
+
 	Share    float64 // as LocksQuery; counts the calls to asynq's Redis too
 	Progress func(done float64)
 }
@@ -44,13 +47,18 @@ const lookups = 8
 // jobs, without a walk over all keys of the store. A job with several locks comes several times. The walk may miss a lock
 // that changes meanwhile, or show such a lock twice. Errors are those of Locks.
 func (d *Desk) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
-	wants := func(l driver.JobLock) bool { return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue) }
-	return d.jobs(ctx, q, wants)
+	return d.jobs(ctx, q, q.wants)
+}
+
+// wants reports whether an entry of the index is of interest.
+func (q *JobsQuery) wants(l driver.JobLock) bool {
+	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue) && (q.May == nil || q.May(l.Job))
 }
 
 // Job reads the locks that are bound to a job, "queue/taskID", and the places of the job. It reads all of the index of
 // jobs. Without locks and places the result is empty, and the task says whether asynq has the job. The error matches
-// joblock.ErrInvalid for a text that names no task; other errors are those of Locks.
+// joblock.ErrInvalid for a text that names no task; other errors are those of Locks. With an error the result has what was
+// found before.
 func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return nil, Task{}, door.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
@@ -59,7 +67,7 @@ func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	task := d.task(ctx, job)
 	for j, err := range d.jobs(ctx, JobsQuery{Share: 1}, func(l driver.JobLock) bool { return l.Job == job }) {
 		if err != nil {
-			return nil, task, err
+			return all, task, err
 		}
 		all = append(all, j)
 	}
@@ -78,9 +86,7 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.JobLock)
 				yield(Job{}, err)
 				return
 			}
-			for _, j := range d.join(ctx, found) {
-				s := story{Lock: j.Lock, task: j.Task, keeper: keeper, known: true, now: j.Lock.Now.Time}
-				j.Suspect = s.suspect(j.Place)
+			for _, j := range d.join(ctx, found, keeper) {
 				if (j.Suspect != "" || !q.Suspects) && !yield(j, nil) {
 					return
 				}
@@ -90,7 +96,7 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.JobLock)
 }
 
 // The method join looks up the tasks of a page.
-func (d *Desk) join(ctx context.Context, found []bound) []Job {
+func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 	var all []Job
 	for _, b := range found {
 		l := lockOf(b.record)
@@ -119,6 +125,11 @@ func (d *Desk) join(ctx context.Context, found []bound) []Job {
 		tasks[i] = &all[i].Task
 	}
 	d.pauses(ctx, tasks...)
+	for i := range all {
+		j := &all[i]
+		s := story{Lock: j.Lock, task: j.Task, keeper: keeper, known: true, now: j.Lock.Now.Time}
+		j.Suspect = s.suspect(j.Place)
+	}
 	return all
 }
 

@@ -120,15 +120,16 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 // the length of the lease is that of the token.
 func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration) (Grant, error) {
 	ttl = cmp.Or(ttl, door.IdentityOf(token).TTL).Truncate(time.Millisecond)
-	left, err := Renew(ctx, locks, token, ttl, 0)
+	until, err := renew(ctx, locks, token, ttl, 0)
 	if err != nil {
 		return Grant{}, err
 	}
-	trusted := left - (ttl - door.Of(locks).Trusted(ttl))
+	until = until.Add(door.Of(locks).Trusted(ttl) - ttl)
+	trusted := until.Sub(door.Of(locks).Now())
 	if trusted <= 0 {
 		return Grant{}, door.Refusal("renew", token.Key(), driver.Reply{Outcome: driver.OutcomeLapsed})
 	}
-	return Grant{Token: token, Fence: FenceOf(token), Lease: trusted}, nil
+	return Grant{Token: token, Fence: FenceOf(token), Lease: trusted, Until: until}, nil
 }
 
 // leaseOf makes a Grant of the Lock that a call has returned. The call was made with door.Option.Detached.

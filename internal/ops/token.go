@@ -23,12 +23,13 @@ type Grant struct {
 	Token joblock.Token // of the new holding
 	Fence int64
 	Lease time.Duration // how long the caller can rely on the lock, from the return of the call
+	Until time.Time     // the same, as a time with a monotonic reading: whatever comes after the call does not prolong it
 	Prior joblock.Ended // how the ownership before this one ended; see joblock.Lock.Prior
 }
 
 func grantOf(lock *joblock.Lock) Grant {
 	token := lock.Token()
-	return Grant{Token: token, Fence: door.IdentityOf(token).Fence, Lease: time.Until(lock.ExpiresAt()), Prior: lock.Prior()}
+	return Grant{Token: token, Fence: door.IdentityOf(token).Fence, Lease: time.Until(lock.ExpiresAt()), Until: lock.ExpiresAt(), Prior: lock.Prior()}
 }
 
 // Acquire takes the lock of token, which joblock.NewToken has made. The options are those of Locker.Acquire, without
@@ -87,7 +88,7 @@ func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token,
 		if err != nil {
 			return Grant{}, false, err
 		}
-		g, found = Grant{Token: own, Fence: permit.Fence, Lease: left}, true
+		g, found = Grant{Token: own, Fence: permit.Fence, Lease: left, Until: door.Of(locks).Now().Add(left)}, true
 	}
 	return g, found, nil
 }
@@ -98,21 +99,30 @@ func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token,
 // Errors: ErrLost when the lease has ended; ErrNotOwner when another holder has come since the token was made;
 // ErrAlreadyReleased, ErrNotFound, ErrUnavailable, ErrInvalid, ErrClosed.
 func Renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (time.Duration, error) {
+	until, err := renew(ctx, locks, token, ttl, reserve)
+	if err != nil {
+		return 0, err
+	}
+	return until.Sub(door.Of(locks).Now()), nil
+}
+
+// renew is Renew, and returns when the lease ends at the earliest.
+func renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (time.Time, error) {
 	const op = "renew"
 	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
 	ttl = cmp.Or(ttl, id.TTL).Truncate(time.Millisecond)
 	if err := check(in, op, key,
 		period{"TTL", ttl, driver.MinPeriod, in.Settings().MaxTTL}, period{"Reserve", reserve, 0, driver.MaxPeriod}); err != nil {
-		return 0, err
+		return time.Time{}, err
 	}
 	began := in.Now()
 	_, err := send(ctx, in, op, key, driver.Store.Renew, driver.RenewRequest{
 		Term: term(key, id), TTL: ttl, Retain: in.Settings().Retain, Reserve: reserve,
 	})
 	if err != nil {
-		return 0, err
+		return time.Time{}, err
 	}
-	return ttl - in.Now().Sub(began), nil
+	return began.Add(ttl), nil
 }
 
 // Park reserves the key for whoever has the token that Park returns, and ends the holding that token names. With a job,

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
@@ -146,7 +148,11 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 		return page, err
 	}
 	defer s.mu.Unlock()
-	text := func(l driver.JobLock) string { return l.Key + "\n" + l.Job }
+	// A cursor travels to callers who may not know every key.
+	text := func(l driver.JobLock) string {
+		sum := sha256.Sum256([]byte(l.Key + "\n" + l.Job))
+		return hex.EncodeToString(sum[:])
+	}
 	var after []driver.JobLock
 	for l := range s.jobs.find {
 		if req.Cursor == "" || text(l) > req.Cursor {

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// What bounds the failed attempts of an address to be let in: so many a second over time, and so many at once.
+const (
+	attemptRate  = 10
+	attemptBurst = 100
+
+	// maxAddresses bounds how many addresses are remembered. Those beyond share one allowance.
+	maxAddresses = 10_000
+)
+
+// The type attempts counts the requests of unknown callers, by address. A caller who is known is never refused for what
+// others at its address do: behind a proxy all have one address.
+type attempts struct {
+	mu     sync.Mutex // guards what follows
+	of     map[netip.Addr]*attempt
+	others *rate.Limiter
+	swept  time.Time
+}
+
+type attempt struct {
+	bucket *rate.Limiter
+	last   time.Time
+}
+
+func newAttempts() *attempts {
+	return &attempts{of: make(map[netip.Addr]*attempt), others: rate.NewLimiter(attemptRate, attemptBurst)}
+}
+
+// failed counts a failed attempt. The result is 0, or how long the address has to wait before its next attempt.
+func (a *attempts) failed(remote string) (after time.Duration) {
+	now := time.Now()
+	a.mu.Lock()
+	bucket := a.bucketLocked(addressOf(remote), now)
+	a.mu.Unlock()
+	r := bucket.ReserveN(now, 1)
+	if after = r.DelayFrom(now); after > 0 {
+		r.CancelAt(now)
+	}
+	return after
+}
+
+func (a *attempts) bucketLocked(address netip.Addr, now time.Time) *rate.Limiter {
+	known := a.of[address]
+	if known == nil {
+		if len(a.of) >= maxAddresses {
+			a.sweepLocked(now)
+		}
+		if len(a.of) >= maxAddresses {
+			return a.others
+		}
+		known = &attempt{bucket: rate.NewLimiter(attemptRate, attemptBurst)}
+		a.of[address] = known
+	}
+	known.last = now
+	return known.bucket
+}
+
+// sweepLocked forgets addresses whose allowance is whole again. A sweep reads the whole table, so there is at most one in
+// a second.
+func (a *attempts) sweepLocked(now time.Time) {
+	const whole = attemptBurst / attemptRate * time.Second
+	if now.Sub(a.swept) < time.Second {
+		return
+	}
+	a.swept = now
+	for address, of := range a.of {
+		if now.Sub(of.last) >= whole {
+			delete(a.of, address)
+		}
+	}
+}
+
+// addressOf returns the address of a Request.RemoteAddr: for IPv6 the network of 64 bits, which one customer has to
+// itself. Whatever has no address, such as a Unix socket, counts as one.
+func addressOf(remote string) netip.Addr {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Addr{}
+	}
+	address = address.Unmap().WithZone("")
+	if address.Is6() {
+		network, err := address.Prefix(64)
+		if err != nil {
+			return netip.Addr{}
+		}
+		return network.Addr()
+	}
+	return address
+}

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// recheckEvery is how often the rights of a caller are looked up again while its stream is open or its request waits.
+	recheckEvery = 10 * time.Second
+
+	// rightsGrace is for how long a caller keeps rights that cannot be looked up again.
+	rightsGrace = time.Minute
+
+	// confirmAfter is the least wait after which the rights are looked up once more before the answer, and confirmTime is
+	// how long that may take.
+	confirmAfter = time.Second
+	confirmTime  = 2 * time.Second
+)
+
+// A watch looks the rights of a caller up again while its call lasts. The Authorizer is asked in a goroutine of its own,
+// so a slow Authorizer makes no ping late.
+type watch struct {
+	c   *call
+	may func(*Principal) bool
+	end func(*problem)
+
+	began time.Time
+
+	mu      sync.Mutex // guards what follows
+	timer   *time.Timer
+	who     Principal // as the Authorizer has told last
+	failing time.Time // since when the Authorizer fails; zero if it does not
+	stopped bool
+}
+
+// watch calls the function end, at most once, when the caller may no longer do what the function may asks for: when its
+// account is gone, changed or expired. The result is nil for callers whose rights do not change. End a watch with stop.
+func (c *call) watch(may func(*Principal) bool, end func(*problem)) *watch {
+	if c.s.cfg.Authorize == Anyone {
+		return nil
+	}
+	w := &watch{c: c, may: may, end: end, began: time.Now(), who: c.who}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(w.next(w.began), w.look)
+	return w
+}
+
+// confirm looks the rights up before a caller who has waited gets its lock.
+func (w *watch) confirm() {
+	if w == nil || time.Since(w.began) < confirmAfter {
+		return
+	}
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		w.look()
+	}()
+	late := time.NewTimer(confirmTime)
+	defer late.Stop()
+	select {
+	case <-looked:
+	case <-late.C: // the answer will count when it comes
+	}
+}
+
+// stop ends the watch: the function end is not called any more.
+func (w *watch) stop() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	w.timer.Stop()
+}
+
+// next returns when to look again: at the end of the rights at the latest.
+func (w *watch) next(now time.Time) time.Duration {
+	if w.who.Expires.IsZero() {
+		return recheckEvery
+	}
+	return min(recheckEvery, max(0, w.who.Expires.Sub(now)))
+}
+
+func (w *watch) look() {
+	who, err := w.ask()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return
+	}
+	now := time.Now()
+	if p := w.judge(who, err, now); p != nil {
+		w.stopped = true
+		w.end(p)
+		return
+	}
+	w.timer.Reset(w.next(now))
+}
+
+// ask calls the Authorizer. A panic must not end the process, which it would here.
+func (w *watch) ask() (who Principal, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the Authorizer panicked: %v", v)
+		}
+	}()
+	return w.c.s.whoIs(w.c.r)
+}
+
+// judge notes what the Authorizer has answered. The result is nil while the caller keeps its rights.
+func (w *watch) judge(who Principal, err error, now time.Time) *problem {
+	switch {
+	case errors.Is(err, ErrUnauthorized):
+		return rightsEnded()
+	case err != nil:
+		if w.failing.IsZero() {
+			w.failing = now
+			w.c.s.cfg.Logger.Warn("server: the rights of a caller cannot be looked up again; it keeps them for a while",
+				"request", w.c.id, "principal", w.who.ID, "for", rightsGrace, "err", err)
+		}
+		if now.Sub(w.failing) >= rightsGrace {
+			return rightsUnknown()
+		}
+	case who.ID != w.who.ID || !w.may(&who):
+		return rightsEnded()
+	default:
+		w.who, w.failing = who, time.Time{}
+	}
+	if w.who.expired(now) {
+		return rightsEnded()
+	}
+	return nil
+}
