@@ -88,7 +88,11 @@ const PerKey = 48
 
 // Links are the connections of one process to one server.
 type Links struct {
-	Calls  float64 `json:"calls"`  // to the Redis of the locks, if that is a single server: for calls
+	// To the Redis of the locks, if that is a single server.
+	Calls   float64 `json:"calls"`   // for calls
+	Enqueue float64 `json:"enqueue"` // for calls, of a process that enqueues jobs
+	Run     float64 `json:"run"`     // for calls, of a process that runs jobs
+
 	Worker float64 `json:"worker"` // to asynq's Redis: of a process that runs jobs
 }
 

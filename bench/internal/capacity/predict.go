@@ -200,13 +200,14 @@ func (p *plan) processes() {
 	web, workers := float64(l.Web), float64(l.Workers)
 	held := float64(l.Held) / p.fleet
 	onWorker := held + p.running/workers
-	toAsynq := 1.0
+	toAsynq, onWeb, onWork := 1.0, c.Links.Calls, c.Links.Calls
 	if l.Jobs > 0 {
+		onWeb, onWork = max(onWeb, c.Links.Enqueue), max(onWork, c.Links.Run)
 		toAsynq = float64(l.Pool) // the enqueues of a stall open as many as they may
 	}
 	p.need.Web = Process{
 		CPU:        (p.web/web + p.any/p.fleet) * l.Machine / 1e6,
-		Locks:      p.masters * c.links(l, held, 0),
+		Locks:      p.masters * c.links(l, onWeb, held, 0),
 		Asynq:      p.asynqs * toAsynq,
 		Goroutines: c.Goroutines.Web, HeldAtATime: held,
 	}
@@ -216,7 +217,7 @@ func (p *plan) processes() {
 	}
 	p.need.Worker = Process{
 		CPU:        (p.worker/workers + p.any/p.fleet) * l.Machine / 1e6,
-		Locks:      p.masters * c.links(l, onWorker+p.working/workers, p.standing/workers),
+		Locks:      p.masters * c.links(l, onWork, onWorker+p.working/workers, p.standing/workers),
 		Asynq:      ofWorker + p.asynqs - 1, // the keeper asks all
 		Goroutines: c.Goroutines.Worker, HeldAtATime: onWorker,
 	}
@@ -232,7 +233,7 @@ func (p *plan) memory() {
 		(l.Jobs*l.Retain.Seconds()+(l.Pairs+l.Handovers)*min(brief, l.Retain).Seconds())*(m.Released+PerKey) +
 		l.Jobs*l.Grace.Seconds()*max(0, m.Parked-m.Held) + float64(l.Cron)*(m.Ledger+PerKey)
 	links := func(n, busy float64) float64 { return n*m.Idle + min(n, busy)*(m.Busy-m.Idle) }
-	p.need.Locks.Memory = m.Base + keys*Largest(l.Masters) + links(p.need.Locks.Connections, p.fleet*p.c.calls(l))
+	p.need.Locks.Memory = m.Base + keys*Largest(l.Masters) + links(p.need.Locks.Connections, p.fleet*toMaster(l, p.c.Links.Calls))
 	busy := p.fleet
 	if l.Jobs > 0 {
 		busy = p.need.Asynq.Connections
@@ -243,12 +244,13 @@ func (p *plan) memory() {
 // workerAtRest is how many connections an asynq server has that has no tasks.
 const workerAtRest = 4
 
-// links returns the connections of a process to one master of the locks: of a process that holds so many locks. standing
-// is the part of such processes whose keepers stand by. A process with waiters has a connection for pushes.
-func (c Costs) links(l Load, held, standing float64) float64 {
+// links returns the connections of a process to one master of the locks: of a process that holds so many locks, and has
+// so many connections for calls. standing is the part of such processes whose keepers stand by. A process with waiters
+// has a connection for pushes.
+func (c Costs) links(l Load, calls, held, standing float64) float64 {
 	n := 1.0
 	if l.Jobs+l.Pairs+l.Handovers > 0 || l.Held+l.Waiting+l.Parked+l.Cron > 0 {
-		n = c.calls(l)
+		n = toMaster(l, calls)
 	}
 	if l.Waiting > 0 {
 		standing = 1
@@ -256,13 +258,13 @@ func (c Costs) links(l Load, held, standing float64) float64 {
 	return n + RenewalLinks(held) + standing
 }
 
-// calls returns the connections of a process to one master of the locks, for calls. Calls to a single server share
-// pipelines when many come together. Calls to a cluster do not.
-func (c Costs) calls(l Load) float64 {
+// toMaster returns the connections of a process to one master of the locks, for calls: toOne if the master is a single
+// server, where single calls share pipelines when many come together. Calls to a cluster do not, and batches nowhere do.
+func toMaster(l Load, toOne float64) float64 {
 	if l.Masters > 1 {
 		return float64(l.Pool)
 	}
-	return c.Links.Calls
+	return toOne
 }
 
 // batched returns the cost of an operation that was measured in batches, in batches of another size: turns is the

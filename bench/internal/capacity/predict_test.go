@@ -23,7 +23,7 @@ func costs() Costs {
 		WorkerOwn:   Cost{Asynq: part(2)},
 		PollsFactor: 1, RenewalsFactor: 1, ChecksFactor: 1, ListMicros: 6, Payload: 100,
 		Memory: Bytes{Base: 1e6, BaseAsynq: 1e6, Held: 252, Parked: 452, Task: 900, Released: 152, Waiter: 300, Ledger: 952, Idle: 1000, Busy: 9000},
-		Links:  Links{Calls: 4, Worker: 10},
+		Links:  Links{Calls: 4, Enqueue: 5, Run: 9, Worker: 10},
 	}
 }
 
@@ -117,7 +117,7 @@ func TestConnectionsOfAProcess(t *testing.T) {
 		{"at rest", Load{}, 1, 1 + 1, 1},
 		{"at rest, one of two keepers stands by", Load{Workers: 2}, 1, 1 + 1 + 0.5, 1},
 		{"pairs", Load{Pairs: 1}, 4, 4 + 1, 1},
-		{"jobs", Load{Jobs: 10}, 4, 4 + 1, 20},
+		{"jobs", Load{Jobs: 10}, 5, 9 + 1, 20},
 		{"held locks", Load{Held: 500}, 4 + 3, 4 + 3, 1},
 		{"waiters", Load{Held: 2, Waiting: 1}, 4 + 1 + 1, 4 + 1 + 1, 1},
 		{"a cluster", Load{Pairs: 1, Masters: 3}, 3 * 20, 3 * (20 + 1), 1},

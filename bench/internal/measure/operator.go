@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -47,7 +48,7 @@ func (b *Bench) operator(ctx context.Context) (s *report.Section, err error) {
 		Title: "The command line among many keys",
 		Note: "joblock only. A client sends PING every millisecond while somebody uses the command line on a server with many other keys. " +
 			"ls lists all locks, and is stopped (SIGSTOP) half of the time. explain is started again and again, half of the time, each time for another lock. " +
-			"The PINGs in the other half are those without a command. The command has the same cores as the client of the PINGs and the server. " +
+			"The PINGs in the other half are those without a command. The server and the client of the PINGs share one core, and ls and explain have another one, as on a machine of their own. " +
 			"First row: from the start of the process to its first line; command: to its end, without the time in which it is stopped. " +
 			fmt.Sprintf("version only starts and ends. Rounds: %d.", b.Scale.Fewest()),
 		Base: noCommand,
@@ -89,6 +90,11 @@ func (b *Bench) operator(ctx context.Context) (s *report.Section, err error) {
 	if err := parkMany(ctx, redisstore.New(rdb, nil), scale.Locks); err != nil {
 		return nil, err
 	}
+	apart, restore, err := server.Apart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
 	commands := []struct {
 		subject string
 		run     func(context.Context) (commandResult, error)
@@ -96,6 +102,7 @@ func (b *Bench) operator(ctx context.Context) (s *report.Section, err error) {
 	for round := range b.Scale.Fewest() {
 		for i := range commands {
 			c := commands[(i+round)%len(commands)]
+			o.before = apart
 			var r commandResult
 			without, with, err := pingDuring(ctx, server, &o.runs, func() (err error) {
 				r, err = c.run(ctx)
@@ -108,6 +115,7 @@ func (b *Bench) operator(ctx context.Context) (s *report.Section, err error) {
 			s.Add(name, noCommand, report.Quantile(without, 0.5), report.Quantile(without, 0.99), 0, 0)
 			s.Add(name, c.subject, report.Quantile(with, 0.5), report.Quantile(with, 0.99), r.first, r.whole)
 		}
+		o.before = nil
 		r, err := o.times(ctx, func(int) []string { return []string{"version"} })
 		if err != nil {
 			return nil, err
@@ -123,6 +131,7 @@ const startCase = "start of the program"
 type operator struct {
 	scale        Walk
 	program, url string
+	before       []string    // the words before the program
 	runs         atomic.Bool // a command is running, and not stopped
 }
 
@@ -131,7 +140,8 @@ type commandResult struct{ first, whole float64 }
 
 // command starts the program, calls began at its first line, and returns when the program has ended.
 func (o *operator) command(ctx context.Context, args []string, began func(*os.Process)) (r commandResult, lines int, err error) {
-	cmd := exec.CommandContext(ctx, o.program, args...)
+	line := slices.Concat(o.before, []string{o.program}, args)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "JOBLOCK_REDIS="+o.url)
 	var said strings.Builder
 	cmd.Stderr = &said

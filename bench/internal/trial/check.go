@@ -24,10 +24,10 @@ func Loads() []Named {
 			Web: 2, Workers: 2, Jobs: 130, Work: 40 * time.Millisecond, Pairs: 180, Held: 1800, Parked: 9000,
 			TTL: 10 * time.Second, Retain: 3 * time.Second, Grace: 3 * time.Second, Every: 8 * time.Second,
 		}}},
-		{"many waiters", Load{Settle: 4 * time.Second, Observe: 10 * time.Second, Load: capacity.Load{
+		{"many waiters", Load{Settle: 4 * time.Second, Observe: 40 * time.Second, Load: capacity.Load{
 			Web: 4, Workers: 1, Held: 2000, Waiting: 4000, Handovers: 80, TTL: 24 * time.Second, Poll: 3 * time.Second,
 		}}},
-		{"short leases and cron entries", Load{Settle: 4 * time.Second, Observe: 15 * time.Second, Load: capacity.Load{
+		{"short leases and cron entries", Load{Settle: 4 * time.Second, Observe: 40 * time.Second, Load: capacity.Load{
 			Web: 3, Workers: 2, Held: 2000, Pairs: 120, Cron: 250, CronEvery: 5 * time.Second,
 			TTL: 3 * time.Second, Retain: 3 * time.Second,
 		}}},

@@ -17,6 +17,7 @@ type Scale struct {
 	Keys    int           // locks that are held, parked or waited for
 	Settle  time.Duration // before each observation
 	Observe time.Duration
+	Rest    time.Duration // instead of Observe for asynq servers at rest, which have something to do every 5 and 8 s
 	TTL     time.Duration // of locks that are waited for; others are renewed twice as often
 	Every   time.Duration // of the keeper whose checks are measured, twice that of cron entries
 	Idle    time.Duration // after which a connection counts as idle; a server looks at its buffers every few seconds
@@ -25,7 +26,7 @@ type Scale struct {
 // Full is for figures to be shown.
 func Full() Scale {
 	return Scale{
-		Rate: 200, Keys: 4000, Settle: 2 * time.Second, Observe: 6 * time.Second,
+		Rate: 200, Keys: 4000, Settle: 2 * time.Second, Observe: 6 * time.Second, Rest: 40 * time.Second,
 		TTL: 12 * time.Second, Every: 4 * time.Second, Idle: 8 * time.Second,
 	}
 }
@@ -33,7 +34,7 @@ func Full() Scale {
 // Quick shows within a minute that everything works. Its figures mean nothing.
 func Quick() Scale {
 	return Scale{
-		Rate: 50, Keys: 100, Settle: 300 * time.Millisecond, Observe: time.Second,
+		Rate: 50, Keys: 100, Settle: 300 * time.Millisecond, Observe: time.Second, Rest: 2 * time.Second,
 		TTL: 3 * time.Second, Every: 2 * time.Second, Idle: 100 * time.Millisecond,
 	}
 }
@@ -174,7 +175,7 @@ func (m *meter) asks(c *capacity.Costs) error {
 // workers observes asynq servers without tasks.
 func (m *meter) workers(c *capacity.Costs) error {
 	const n = 4
-	l := Load{Load: capacity.Load{Web: 1, Workers: n}, Observe: 2 * m.scale.Observe}
+	l := Load{Load: capacity.Load{Web: 1, Workers: n}, Observe: m.scale.Rest}
 	s, err := m.run("workers at rest", l)
 	if err != nil {
 		return err
@@ -193,6 +194,7 @@ func (m *meter) enqueues(c *capacity.Costs) error {
 	if err != nil {
 		return err
 	}
+	c.Links.Enqueue = float64(s.now.locks.Clients) / n
 	c.Enqueue = s.cost(s.Enqueued, m.idle, m.sets)
 	return nil
 }
@@ -215,6 +217,9 @@ func (m *meter) jobs(c *capacity.Costs) error {
 	if err != nil {
 		return err
 	}
+	// Each worker has one connection for renewals, and the worker whose keeper stands by has one for pushes.
+	workers := float64(l.Workers)
+	c.Links.Run = (float64(s.now.locks.Clients)-float64(l.Web)*c.Links.Enqueue-1)/workers - 1
 	c.Job = s.cost(s.Ran, m.idle, append(m.keeping(c, s.load), known{s.Enqueued, c.Enqueue})...)
 	return nil
 }
