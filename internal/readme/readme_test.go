@@ -167,7 +167,7 @@ func TestCommandsExist(t *testing.T) {
 	for _, page := range append(guides(t), "CONTRIBUTING.md") {
 		readme += read(t, page)
 	}
-	for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z]+)").FindAllStringSubmatch(readme, -1) {
+	for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(readme, -1) {
 		if !regexp.MustCompile(`(?m)^` + m[1] + `:`).MatchString(makefile) {
 			t.Errorf("make %s: no such target", m[1])
 		}
