@@ -94,6 +94,9 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 			return page, nil
 		default:
 			page.Locks = append(page.Locks, driver.JobLock{Key: p.key, Job: p.job})
+			if due := s.index[p].due; page.Due.IsZero() || due.Before(page.Due) {
+				page.Due = due
+			}
 		}
 	}
 	return page, nil

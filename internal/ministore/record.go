@@ -15,6 +15,8 @@ type record struct {
 	owner string // stays when the ownership ends, to distinguish OutcomeReleased from OutcomeNotOwner
 
 	lease   time.Time // the lease's end; zero while the lock is parked
+	renewed time.Time // the lease's begin
+	ttl     time.Duration
 	until   time.Time // end of the reservation
 	since   time.Time // when the ownership began
 	changed time.Time
@@ -186,6 +188,15 @@ func (r *record) read(now time.Time, key string, memo bool) driver.Record {
 	}
 	if r.held(now) {
 		out.Lease = r.lease.Sub(now)
+	}
+	if !r.lease.IsZero() {
+		out.Renewed, out.TTL = r.renewed, r.ttl
+	}
+	switch {
+	case r.ended != driver.EndedNone:
+		out.EndedAt = r.changed
+	case !r.live(now):
+		out.EndedAt = r.until
 	}
 	if memo {
 		out.Memo = slices.Clone(r.memo)

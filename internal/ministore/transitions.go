@@ -338,7 +338,7 @@ func (s *Store) term(r *record, now time.Time, nonce string) {
 
 // The method extend is LEASE.
 func (r *record) extend(now time.Time, ttl, reserve, retain time.Duration) {
-	r.lease = after(now, ttl)
+	r.lease, r.renewed, r.ttl = after(now, ttl), now, ttl
 	r.until = later(r.until, r.lease.Add(reserve))
 	r.keep(now, retain)
 }

@@ -147,6 +147,15 @@ func (m *model) compareRecords(*rapid.T) {
 		}
 		if r := m.locks[got.Key]; want.Fence != 0 {
 			want.Since, want.Changed = m.clock(r.since), m.clock(r.changed)
+			if r.lease != 0 {
+				want.Renewed, want.TTL = m.clock(r.renewed), r.lease-r.renewed-rounding
+			}
+			switch r.phase(m.now) {
+			case ended:
+				want.EndedAt = m.clock(r.changed)
+			case ranOut:
+				want.EndedAt = m.clock(r.until)
+			}
 		}
 		want.Now, want.Waiters = got.Now, got.Waiters // other code compares these two fields
 		if bytes.Equal(got.Memo, want.Memo) {

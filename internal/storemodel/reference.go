@@ -15,6 +15,7 @@ type reference struct {
 	last         string // nonce of the call that ended an ownership last
 	fence        int64
 	lease, until time.Duration // ends of the lease, 0 if parked, and of the reservation
+	renewed      time.Duration // begin of the lease
 	holder, job  string
 	prior        driver.Ended // how the previous ownership ended
 	ended        driver.Ended
@@ -363,7 +364,7 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest, le
 
 // The method prolong begins a lease of ttl now, and reserves the key for at least the time hold beyond the lease.
 func (r *reference) prolong(now, ttl, hold, retain time.Duration) {
-	r.lease = deadline(now, ttl)
+	r.lease, r.renewed = deadline(now, ttl), now
 	r.until = max(r.until, r.lease+hold)
 	r.keep(r.until, retain)
 }

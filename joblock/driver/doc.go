@@ -141,7 +141,8 @@
 // TERM begins a term with a new fence and this Nonce. A Resume also replaces Holder. Changed is now.
 //
 // LEASE begins a lease of TTL, and reserves the key for at least Reserve beyond the lease. A reservation that lasts
-// longer stays. LEASE anew first drops the reservation that the Park made. A Renew that takes a Park back sets
+// longer stays. A record shows when its lease began and the TTL, also when the lease has run out: so people see how long
+// ago a holder has renewed last. LEASE anew first drops the reservation that the Park made. A Renew that takes a Park back sets
 // Changed, but keeps the fence.
 //
 // END ends the ownership, its lease and its reservation. Reason is the Reason of the request. Ended is EndedForced

@@ -54,6 +54,10 @@ type EntriesPage struct {
 	Locks []JobLock
 	Next  string
 
+	// Due is when the first of Locks is due, or was, by the store's clock; zero without Locks. So people see how far behind
+	// the readers of the index are.
+	Due time.Time
+
 	// Progress is the share of the part that this page is, from 0 to 1. The sum over all pages of a part is about 1. If the
 	// Store does not know, Progress is 0.
 	Progress float64

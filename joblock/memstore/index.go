@@ -165,6 +165,11 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 		page.Locks = after[:count:count]
 		page.Next = text(page.Locks[count-1])
 	}
+	for _, l := range page.Locks {
+		if due := time.UnixMicro(s.jobs.find[l].Mark); page.Due.IsZero() || due.Before(page.Due) {
+			page.Due = due
+		}
+	}
 	page.Progress = float64(len(page.Locks)) / float64(max(1, len(s.jobs.find)))
 	return page, nil
 }

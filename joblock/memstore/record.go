@@ -27,6 +27,7 @@ type record struct {
 	nonce   string // of the call that began the present term, or that ended it
 	last    string // nonce of the last call that ended an ownership; later grants keep this nonce
 	lease   int64  // when the lease ends; 0 without a lease
+	renewed int64  // when the lease began, if there is one
 	until   int64  // when the reservation ends; 0 if a release ended the ownership in time
 	first   int64  // fence with which the ownership began
 	since   int64  // when the ownership began
@@ -81,8 +82,16 @@ func (r record) read(now instant, key string) driver.Record {
 		Since: time.UnixMilli(r.since), Changed: time.UnixMilli(r.changed), Holder: r.holder, Job: r.job,
 		Ended: r.endedBy(now), Reason: r.reason, Now: now.time(),
 	}
-	if r.live(now) {
+	switch {
+	case r.live(now):
 		out.Reserved = now.left(r.until)
+	case r.ended == driver.EndedNone:
+		out.EndedAt = time.UnixMilli(r.until)
+	default:
+		out.EndedAt = out.Changed
+	}
+	if r.lease != 0 {
+		out.Renewed, out.TTL = time.UnixMilli(r.renewed), time.Duration(r.lease-r.renewed-1)*time.Millisecond // see after
 	}
 	out.Waiters = r.waiters()
 	return out

@@ -311,7 +311,7 @@ func (r *record) term(now instant, nonce string) {
 
 // extend is the step LEASE of the transition table.
 func (r *record) extend(now instant, ttl, reserve, retain time.Duration) {
-	r.lease = now.after(ttl)
+	r.lease, r.renewed = now.after(ttl), now.ms
 	r.until = max(r.until, r.lease+reserve.Milliseconds())
 	r.keep(now, retain)
 }

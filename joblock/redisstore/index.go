@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,11 +164,18 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 		page.Next = strconv.FormatUint(next, 10)
 	}
 	page.Progress = scanProgress(at, next)
+	first := math.Inf(1)
 	for i := 0; i+1 < len(members); i += 2 { // each with its score
 		// As in Due.
 		if job, key, ours := strings.Cut(members[i], "\n"); ours && s.part(key) == req.Part {
 			page.Locks = append(page.Locks, driver.JobLock{Key: key, Job: job})
+			if score, err := strconv.ParseFloat(members[i+1], 64); err == nil {
+				first = min(first, score)
+			}
 		}
+	}
+	if first >= 0 && first <= driver.MaxFence { // else a stranger has written the score
+		page.Due = time.UnixMicro(int64(first))
 	}
 	return page, nil
 }

@@ -73,6 +73,16 @@ func (f *fields) clock() time.Time { return time.UnixMicro(f.digits()) }
 // The method date reads a time as clock does, and drops the fraction of a millisecond.
 func (f *fields) date() time.Time { return time.UnixMilli(f.digits() / 1000) }
 
+// The method moment reads a time as date does. 0 or less is no time.
+func (f *fields) moment() time.Time {
+	us, err := strconv.ParseInt(strings.TrimLeft(f.str(), " "), 10, 64)
+	f.bad = f.bad || err != nil
+	if us <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(us / 1000)
+}
+
 // The method blob reads a string that may be missing.
 func (f *fields) blob() []byte {
 	switch v := f.next().(type) {
@@ -268,6 +278,7 @@ func parseRecord(key string, val any) (driver.Record, bool, error) {
 		rec.State, rec.Owner, rec.Fence, rec.First = f.state(), f.str(), f.digits(), f.digits()
 		rec.Lease, rec.Reserved = f.dur(), f.dur()
 		rec.Since, rec.Changed = f.date(), f.date()
+		rec.Renewed, rec.TTL, rec.EndedAt = f.moment(), f.dur(), f.moment()
 		rec.Holder, rec.Job = f.str(), f.str()
 		rec.Ended, rec.Reason, rec.Memo = f.ended(), f.str(), f.blob()
 		rec.Waiters, rec.Now = int(f.num()), f.clock()

@@ -81,7 +81,7 @@ func TestHostileRepliesAreErrors(t *testing.T) {
 
 func TestHostileRecordsAreErrors(t *testing.T) {
 	good := func() []any {
-		return []any{int64(1), int64(1), "secret owner", "7", "6", int64(10), int64(20), "30000", "40000", "h", "j", "", "", nil, int64(2), "1700000000000000"}
+		return []any{int64(1), int64(1), "secret owner", "7", "6", int64(10), int64(20), "30000", "40000", "40000", int64(30), "0", "h", "j", "", "", nil, int64(2), "1700000000000000"}
 	}
 	if rec, exists, err := parseRecord("k", good()); err != nil || !exists || rec.Fence != 7 || rec.Owner != "secret owner" {
 		t.Fatalf("good record: %+v, %v, %v", rec, exists, err)

@@ -97,4 +97,75 @@ var fenceCases = []testCase{
 			k.Errorf("acquired at %s under fence %d, want %s and %d", r.Since, r.First, acquired, reply.Fence)
 		}
 	}},
+	{"a record tells when its lease began, and how long the lease is", func(k *kit) {
+		var at time.Time
+		look := func(what string, ttl time.Duration, anew bool) driver.Record {
+			k.Helper()
+			r := k.inspect("key")
+			switch {
+			case ttl == 0 && (!r.Renewed.IsZero() || r.TTL != 0):
+				k.Errorf("after %s: renewed %s for %s, want no lease", what, r.Renewed, r.TTL)
+			case ttl == 0:
+			case r.TTL != ttl || r.Renewed.After(r.Now) || anew && !r.Renewed.After(at) || !anew && !r.Renewed.Equal(at):
+				k.Errorf("after %s: renewed %s for %s, want for %s, anew %t, before that %s, now %s", what, r.Renewed, r.TTL, ttl, anew, at, r.Now)
+			case r.State == driver.StateHeld && r.Now.Sub(r.Renewed)+r.Lease > ttl+2*rounding:
+				k.Errorf("after %s: renewed %s ago, %s left, want %s in all", what, r.Now.Sub(r.Renewed), r.Lease, ttl)
+			}
+			if !r.EndedAt.IsZero() {
+				k.Errorf("after %s: ended at %s, want no end", what, r.EndedAt)
+			}
+			at = r.Renewed
+			k.Advance(2 * time.Millisecond)
+			return r
+		}
+		h := k.holdFor("key", "me", long)
+		look("an acquisition", long, true)
+		renew := k.renewReq(byFence("key", "me", h.fence))
+		renew.TTL, renew.Reserve = 2*long, 5*long
+		k.wantGrant("renew", k.renew(renew), 0)
+		look("a renewal", 2*long, true)
+		k.want("a refused acquire", k.acquire(k.acquireReq("key", "you")), driver.OutcomeHeld)
+		look("a refusal", 2*long, false)
+		renew.TTL = long // the reservation stays where it is
+		k.wantGrant("renew", k.renew(renew), 0)
+		look("a shorter renewal", long, true)
+		parked := k.park(k.parkReq(byFence("key", "me", h.fence), "q/job"))
+		k.wantGrant("park", parked, h.fence)
+		look("a park", 0, false)
+		resume := k.resumeReq("key", "me", "q/job")
+		resume.TTL, resume.Reserve = k.Unit, long
+		resumed := k.resume(resume)
+		k.wantGrant("resume", resumed, parked.Fence)
+		began := look("a resumption", k.Unit, true)
+		k.want("reserve", k.reserve(k.reserveReq("key", "q/job")), driver.OutcomeOK)
+		look("a reservation", k.Unit, false)
+		k.lapse()
+		if r := look("the end of the lease", k.Unit, false); r.State != driver.StateOrphaned || r.Renewed != began.Renewed {
+			k.Errorf("%s, renewed %s, want orphaned and %s", r.State, r.Renewed, began.Renewed)
+		}
+		k.want("release", k.release(k.releaseReq(byFence("key", "me", resumed.Fence))), driver.OutcomeOK)
+		if r := k.inspect("key"); !r.Renewed.IsZero() || r.TTL != 0 || r.EndedAt.IsZero() || !r.EndedAt.Equal(r.Changed) {
+			k.Errorf("after the release: %+v, want no lease, and the end when it was changed", r)
+		}
+	}},
+	{"a record tells when its reservation ran out", func(k *kit) {
+		h := k.holdFor("held", "me", k.Unit)
+		k.parkFor("parked", "me", "q/job", k.Unit)
+		held, parked := k.inspect("held"), k.inspect("parked")
+		k.lapse()
+		for _, before := range []driver.Record{held, parked} {
+			r := k.wantState(before.Key, driver.StateFree)
+			end := before.Now.Add(before.Reserved)
+			if d := r.EndedAt.Sub(end); d < -rounding || d > rounding || r.EndedAt.After(r.Now) {
+				k.Errorf("%s: ended at %s, want about %s, and not after %s", r.Key, r.EndedAt, end, r.Now)
+			}
+			if !r.Renewed.Equal(before.Renewed) || r.TTL != before.TTL {
+				k.Errorf("%s: renewed %s for %s, want %s for %s", r.Key, r.Renewed, r.TTL, before.Renewed, before.TTL)
+			}
+		}
+		k.want("late release", k.release(k.releaseReq(byFence("held", "me", h.fence))), driver.OutcomeLapsed)
+		if r := k.inspect("held"); !r.EndedAt.Equal(r.Changed) {
+			k.Errorf("released late: ended at %s, changed at %s", r.EndedAt, r.Changed)
+		}
+	}},
 }

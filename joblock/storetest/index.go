@@ -344,6 +344,49 @@ var indexCases = []testCase{
 		k.wantLocks(k.sorted(k.entries(10)), "q/job claimed", "q/job due", "q/job later", "q/job new", "q/other due")
 		k.wantDue(10, "q/job new")
 	}},
+	{"Entries tells when the first entry is due", func(k *kit) {
+		wants := func(what string, least, most time.Time) {
+			k.Helper()
+			var due time.Time
+			for part := range k.Store.Parts() {
+				req := driver.EntriesRequest{Part: part, Count: 10}
+				for first := true; first || req.Cursor != ""; first = false {
+					page, err := k.Store.Entries(k.ctx, req)
+					if err != nil {
+						k.Fatalf("Entries: %v", err)
+					}
+					if page.Due.IsZero() != (len(page.Locks) == 0) {
+						k.Errorf("%s: %d entries are due from %s", what, len(page.Locks), page.Due)
+					}
+					if due.IsZero() || !page.Due.IsZero() && page.Due.Before(due) {
+						due = page.Due
+					}
+					req.Cursor = page.Next
+				}
+			}
+			if due.Before(least.Add(-rounding)) || due.After(most.Add(rounding)) {
+				k.Errorf("%s: the first entry is due at %s, want from %s to %s", what, due, least, most)
+			}
+		}
+		wants("no entries", time.Time{}, time.Time{})
+		k.hold("clock", "me")
+		now := func() time.Time { return k.inspect("clock").Now }
+		begin := now()
+		req := k.parkReq(driver.Term{}, "q/later")
+		req.Grace = long
+		k.parkAs("later", "me", req)
+		wants("an entry that is not due", begin.Add(long), now().Add(long))
+		before := now()
+		k.parkDue("due", "me", "q/due")
+		after := now()
+		wants("an entry that is due", before, after)
+		k.Advance(5 * time.Millisecond)
+		wants("the same some time later", before, after)
+		seen := k.due(10, 2*long)
+		wants("a claimed entry", begin.Add(long), now().Add(long))
+		k.settle(0, seen...)
+		wants("a settled entry", begin.Add(long), now().Add(long))
+	}},
 	{"Entries shows odd keys and jobs unchanged", func(k *kit) {
 		var want []string
 		for _, key := range hostileKeys {

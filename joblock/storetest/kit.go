@@ -317,6 +317,8 @@ func recordDiff(before, after driver.Record) string {
 		{"First", before.First, after.First},
 		{"Since", before.Since.UnixMilli(), after.Since.UnixMilli()},
 		{"Changed", before.Changed.UnixMilli(), after.Changed.UnixMilli()},
+		{"Renewed", before.Renewed.UnixMilli(), after.Renewed.UnixMilli()},
+		{"TTL", before.TTL, after.TTL},
 		{"Holder", before.Holder, after.Holder},
 		{"Job", before.Job, after.Job},
 		{"Ended", before.Ended, after.Ended},
