@@ -42,7 +42,7 @@
 //	--tls-ca, --tls-cert, --tls-key
 //	--asynq URL            of asynq's database, or the variable JOBLOCK_ASYNQ; default: where the locks are
 //	--prefix               default "joblock:", as in package redisstore
-//	--timeout              how long to wait for an answer of Redis; default 3s
+//	--timeout              after how long without an answer of Redis to give up; default 3s
 //
 // The URL is one of:
 //

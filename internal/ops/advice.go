@@ -90,7 +90,7 @@ func (s *story) toHolder() string {
 }
 
 // The method renewal returns how long a holder may take to notice a forced release: a third of its lease.
-func (s *story) renewal() time.Duration { return max(time.Second, s.Remaining.Duration()/2) }
+func (s *story) renewal() time.Duration { return max(time.Second, s.TTL.Duration()/3) }
 
 // The method danger says what may go wrong after a forced release.
 func (s *story) danger() string {

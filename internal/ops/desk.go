@@ -36,6 +36,9 @@ type Config struct {
 
 	// Audit records actions. Without an Audit every action is refused.
 	Audit Audit
+
+	// ExplainActs makes Explain say what operators have done, by whom and why: for those who may read the Audit anyway.
+	ExplainActs bool
 }
 
 // Database is a database of asynq.

@@ -71,6 +71,8 @@ type checkup struct {
 	keeper   Keeper
 	used     bool           // something of the toolkit is there, or could not be looked at
 	queues   map[string]int // the queues of jobs with locks, as far as they were read; how many entries each
+	overdue  time.Duration  // for how long the first of the entries that were read has been due
+	late     bool           // a Finding says that locks are checked late
 }
 
 func (c *checkup) add(s Severity, subject, node, found, means, fix string) {
@@ -139,12 +141,20 @@ func (c *checkup) keepers(ctx context.Context) error {
 		if slices.ContainsFunc(c.keeper.Places, func(p KeeperPlace) bool { return p.Works && p.DryRun }) {
 			found, fix = "the only keepers that work have DryRun, and jobs have locks", "run one without DryRun"
 		}
+		if c.overdue > defaultEvery {
+			found += fmt.Sprintf("; a check has been due for %s", length(c.overdue))
+		}
 		c.add(Fault, "keeper", "", found, "the lock of a job that is over is free only when its reservation ends, and a job that waits for longer than its reservation loses its lock", fix)
 	}
 	for _, p := range c.keeper.Places {
 		if p.Works {
 			c.place(p)
 		}
+	}
+	// What the index says is true whatever the keepers believe.
+	if works != nil && !c.late && c.overdue > 2*works.every()+2*figures.Period {
+		c.add(Warning, "keeper", "", fmt.Sprintf("the check of a lock has been due for %s, and the keepers do not say that they are behind", length(c.overdue)),
+			"locks of jobs that are over are freed later than every "+length(works.every()), "look at the log of the keepers; they may lack rights for a part of the index, or share a Redis with keepers of another version")
 	}
 	return nil
 }
@@ -159,6 +169,7 @@ func (c *checkup) place(p KeeperPlace) {
 		return
 	}
 	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration() || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*figures.Period
+	c.late = c.late || silent || p.Behind || now.Sub(p.At.Time) > 4*figures.Period
 	switch {
 	case now.Sub(p.At.Time) > 4*figures.Period:
 		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its figures are %s old", length(now.Sub(p.At.Time))), "the keeper may hang: it renews its place, but does not get through to the store otherwise", "look at the log of that process")
@@ -188,15 +199,27 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 }
 
-// The method sample reads a part of the index of jobs, to learn the queues of jobs that have locks.
+// The method sample reads a part of the index of jobs, to learn the queues of jobs that have locks, and how late their
+// checks are.
 func (c *checkup) sample(ctx context.Context) error {
 	c.queues = make(map[string]int)
 	read := 0
+	var first, now time.Time // when the first entry is due, and the store's clock
 	for part := range c.in.Parts() {
 		for req := (driver.EntriesRequest{Part: part, Count: indexPage}); read < sampled; {
-			page, _, err := c.page(ctx, "doctor", req, func(driver.JobLock) bool { return false })
+			looked := !now.IsZero() // one record of a page tells the time
+			page, found, err := c.page(ctx, "doctor", req, func(driver.JobLock) bool {
+				defer func() { looked = true }()
+				return !looked
+			})
 			if err != nil {
 				return err
+			}
+			for _, b := range found {
+				now = b.record.Now
+			}
+			if !page.Due.IsZero() && (first.IsZero() || page.Due.Before(first)) {
+				first = page.Due
 			}
 			for _, l := range page.Locks {
 				if queue, _, ok := envelope.ParseJob(l.Job); ok {
@@ -208,6 +231,9 @@ func (c *checkup) sample(ctx context.Context) error {
 				break
 			}
 		}
+	}
+	if now = cmp.Or(now, c.keeper.Now.Time); !first.IsZero() && !now.IsZero() {
+		c.overdue = max(0, now.Sub(first))
 	}
 	return nil
 }

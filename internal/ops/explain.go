@@ -16,6 +16,9 @@ type Explanation struct {
 	Frees   Frees    `json:"frees"`   // what frees the key if nobody does anything
 	Actions []Action `json:"actions"` // what an operator may do, the mildest first
 	Lock    Lock     `json:"lock"`    // what all of that was made from
+
+	// Acts are what operators have done lately to the key, its permits and its job, the newest first. See Config.ExplainActs.
+	Acts []AuditEntry `json:"acts,omitempty"`
 }
 
 // Frees says what frees a key by itself.
@@ -80,7 +83,12 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 			lock.problem("The keepers could not be read: %s.", err)
 		}
 	}
-	return explain(lock, keeper, err == nil), nil
+	known := err == nil
+	if !d.cfg.ExplainActs {
+		return explain(lock, keeper, known, nil, nil), nil
+	}
+	acts, err := d.actsOn(ctx, lock)
+	return explain(lock, keeper, known, acts, err), nil
 }
 
 // The type story is what an explanation is made from.
@@ -89,12 +97,14 @@ type story struct {
 	task   Task   // State "" if the lock is bound to no job
 	keeper Keeper // the zero value if known is false
 	known  bool
+	acts   []AuditEntry
 	now    time.Time
 }
 
-// The function explain makes an explanation of what was read. The result depends on nothing else.
-func explain(l Lock, keeper Keeper, known bool) Explanation {
-	s := story{Lock: l, keeper: keeper, known: known, now: l.Now.Time}
+// The function explain makes an explanation of what was read. The result depends on nothing else. The parameter unread is
+// the error with which the acts could not be read.
+func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error) Explanation {
+	s := story{Lock: l, keeper: keeper, known: known, acts: acts, now: l.Now.Time}
 	if l.Job != "" && l.Locked() {
 		s.task = Task{State: TaskUnknown, Problem: "No database of asynq is known here."}
 		if l.Task != nil {
@@ -106,13 +116,13 @@ func explain(l Lock, keeper Keeper, known bool) Explanation {
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
-	for _, more := range []string{s.doing(), s.permits(), s.next()} {
+	for _, more := range []string{s.doing(), s.operators(), s.permits(), s.next(), s.telling(unread)} {
 		if more != "" {
 			text = append(text, more)
 		}
 	}
 	text = append(text, l.Problems...)
-	return Explanation{Key: l.Key, Text: text, Frees: frees, Actions: s.actions(frees), Lock: l}
+	return Explanation{Key: l.Key, Text: text, Frees: frees, Actions: s.actions(frees), Lock: l, Acts: acts}
 }
 
 // The method who says what state the key is in, who has it, and since when.
@@ -148,12 +158,12 @@ func (s *story) who() string {
 		b.WriteString("The value at this key in the store is not a lock. No call of the toolkit changes the value, and nobody can take the lock.")
 	case joblock.StateHeld:
 		fmt.Fprintf(&b, "%s has had the lock since %s (%s)%s.%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.forJob(), s.begun())
-		fmt.Fprintf(&b, " A live holder renews its lease all the time; without a renewal the lease ends at %s, %s from now.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
+		b.WriteString(s.pulse())
 	case joblock.StateParked:
 		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s at least.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 		fmt.Fprintf(&b, " Last label: %s.", label)
 	case joblock.StateOrphaned:
-		fmt.Fprintf(&b, "%s got the lock at %s (%s) and did not give it back: its lease has run out, because its process has died, hangs, or is cut off from the store.%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.begun())
+		fmt.Fprintf(&b, "%s got the lock at %s (%s) and did not give it back: its lease has run out, because its process has died, hangs, or is cut off from the store.%s%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.stopped(), s.begun())
 		fmt.Fprintf(&b, " The lock is still kept%s, until %s at least.", s.forWhom(), s.clock(s.ReservedUntil.Time))
 	}
 	return b.String()
@@ -194,12 +204,24 @@ func (s *story) ended() string {
 		how = "released it, because its job was done"
 	case joblock.EndedForced:
 		how = "lost it to a forced release"
+		if by := s.forcedBy(); by != nil {
+			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", cmpText(s.Holder, "Somebody without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))
+		}
 	default:
-		how = "let it lapse: nobody renewed the lease or resumed the lock in time"
+		how = "let it lapse"
 	}
 	text := fmt.Sprintf("The key is free. %s had it last and %s", cmpText(s.Holder, "Somebody without a label"), how)
-	if !s.Changed.IsZero() && s.Ended != joblock.EndedLapsed && s.Ended != joblock.EndedNone {
-		text += fmt.Sprintf(" at %s (%s)", s.clock(s.Changed.Time), s.ago(s.Changed.Time))
+	if !s.EndedAt.IsZero() {
+		text += fmt.Sprintf(" at %s (%s)", s.clock(s.EndedAt.Time), s.ago(s.EndedAt.Time))
+	}
+	switch {
+	case s.Ended != joblock.EndedLapsed:
+	case s.Renewed.IsZero():
+		text += ": nobody resumed the lock in time"
+	case s.hasRenewed():
+		text += fmt.Sprintf(": the lease of %s was renewed last at %s", length(s.TTL.Duration()), s.clock(s.Renewed.Time))
+	default:
+		text += fmt.Sprintf(": the lease of %s, which began at %s, was not renewed once", length(s.TTL.Duration()), s.clock(s.Renewed.Time))
 	}
 	if s.Reason != "" {
 		text += fmt.Sprintf(". Reason: %s", visible(s.Reason))
@@ -220,6 +242,9 @@ func (s *story) doing() string {
 	case TaskNoQueue:
 		return fmt.Sprintf("None of the databases of asynq that are known here has the queue %s: the queue was deleted, or is in another database.", quote(t.Queue))
 	case TaskAbsent:
+		if by := s.deletedBy(); by != nil {
+			return fmt.Sprintf("asynq does not have its task: it was deleted at %s%s.", s.when(by.At.Time), s.byWhom(by))
+		}
 		return "asynq does not have its task: the task was deleted or trimmed, or is only now being enqueued."
 	case "active":
 		fmt.Fprintf(&b, "In asynq its task %s is active, %s.", visible(t.Type), s.attempt())
@@ -308,7 +333,14 @@ func (s *story) permits() string {
 	if len(who) > 0 {
 		text += ": " + strings.Join(who, ", ")
 	}
-	return text + "."
+	text += "."
+	if p.By != "" {
+		text += fmt.Sprintf(" The number %d is what %s said at %s, when it used the limit; every caller counts by its own number.", p.N, visible(p.By), s.when(p.Said.Time))
+	}
+	if doubt := p.Doubt(); doubt != "" {
+		text += fmt.Sprintf(" But %s.", doubt)
+	}
+	return text
 }
 
 // The method next says who gets the key next.

@@ -29,6 +29,7 @@ func lockIn(state joblock.State, job string, age time.Duration) Lock {
 	}
 	if state == joblock.StateHeld {
 		l.Remaining, l.ExpiresAt = Millis(leaseLeft), Time{noon.Add(leaseLeft)}
+		l.TTL, l.Renewed = Millis(leaseLeft+5*time.Second), Time{noon.Add(-5 * time.Second)}
 	}
 	return l
 }
@@ -111,7 +112,7 @@ func TestWhatFreesAKey(t *testing.T) {
 			for keeper, want := range map[*Keeper]freed{{Places: []KeeperPlace{}}: row.sans, ptr(working(KeeperPlace{})): row.with} {
 				l := lockIn(row.state, "q/1", 10*time.Minute)
 				l.Task = &task
-				got := explain(l, *keeper, true)
+				got := explain(l, *keeper, true, nil, nil)
 				within := none
 				if !got.Frees.Latest.IsZero() {
 					within = got.Frees.Latest.Sub(noon)
@@ -163,12 +164,12 @@ func TestYoungLocksAreFreedLater(t *testing.T) {
 	} {
 		l := lockIn(joblock.StateParked, "q/1", 10*time.Second)
 		l.Task = ptr(taskStates[name])
-		got := explain(l, working(KeeperPlace{}), true).Frees
+		got := explain(l, working(KeeperPlace{}), true, nil, nil).Frees
 		if got.By != ByKeeper || got.Within.Duration() != want {
 			t.Errorf("%s: by %s within %s, want by the keeper within %s", name, got.By, got.Within, want)
 		}
 		l.Reserved, l.ReservedUntil = Millis(time.Second), Time{noon.Add(time.Second)}
-		if got := explain(l, working(KeeperPlace{}), true).Frees; got.Within.Duration() != time.Second {
+		if got := explain(l, working(KeeperPlace{}), true, nil, nil).Frees; got.Within.Duration() != time.Second {
 			t.Errorf("%s: within %s, want the end of the reservation", name, got.Within)
 		}
 	}
@@ -178,7 +179,7 @@ func TestLocksWithoutAJob(t *testing.T) {
 	for state, want := range map[joblock.State]FreesBy{
 		joblock.StateHeld: ByHolder, joblock.StateParked: ByReservation, joblock.StateOrphaned: ByReservation,
 	} {
-		got := explain(lockIn(state, "", time.Minute), Keeper{}, true)
+		got := explain(lockIn(state, "", time.Minute), Keeper{}, true, nil, nil)
 		if got.Frees.By != want || got.Frees.Within.Duration() != reservedLeft {
 			t.Errorf("%s: %+v, want by %s within %s", state, got.Frees, want, reservedLeft)
 		}
@@ -186,12 +187,13 @@ func TestLocksWithoutAJob(t *testing.T) {
 	}
 	for _, l := range []Lock{
 		{Key: "k", State: joblock.StateFree},
-		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedForced, Holder: "web:1", Changed: Time{noon.Add(-time.Minute)}, Reason: "stuck (by eva)"},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedForced, Holder: "web:1", Changed: Time{noon.Add(-time.Minute)}, EndedAt: Time{noon.Add(-time.Minute)}, Reason: "stuck (by eva)"},
 		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedLapsed},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedLapsed, EndedAt: Time{noon}, Renewed: Time{noon}, TTL: 1},
 		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Line: []Waiter{{Position: 1, Holder: "w", Since: Time{noon}}}},
 		{Key: "k", State: joblock.StateForeign},
 	} {
-		got := explain(l, Keeper{}, true)
+		got := explain(l, Keeper{}, true, nil, nil)
 		want := ByNobody
 		if l.State == joblock.StateForeign {
 			want = ByNothing
@@ -208,7 +210,7 @@ func TestParagraphs(t *testing.T) {
 	l := lockIn(joblock.StateParked, "q/1", 10*time.Minute)
 	l.Task = ptr(taskStates["retry"])
 	l.Line = []Waiter{{Position: 1, Holder: "web-9:4", Since: Time{noon.Add(-30 * time.Second)}}, {Position: 2, Job: "q/2", Since: Time{noon}}}
-	got := strings.Join(explain(l, working(KeeperPlace{}), true).Text, "\n")
+	got := strings.Join(explain(l, working(KeeperPlace{}), true, nil, nil).Text, "\n")
 	for _, want := range []string{
 		`kept for the job "q/1" since 11:50:00 UTC (10 min ago), and is kept until 13:00:00 UTC at least`, "web-3:88",
 		`waits for its next attempt, at 12:01:00 UTC (in 1 min). Attempt 2 of 4 ended with "no disk"`,
@@ -227,11 +229,11 @@ func TestHolderOfAResumedLock(t *testing.T) {
 		joblock.StateOrphaned: `web-3:88 got the lock at 11:50:00 UTC (10 min ago) and did not give it back`,
 	} {
 		l := lockIn(state, "q/1", 10*time.Minute)
-		if got := explain(l, Keeper{}, true).Text[0]; !strings.HasPrefix(got, want) {
+		if got := explain(l, Keeper{}, true, nil, nil).Text[0]; !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s; want %s", state, got, want)
 		}
 		l.Changed = l.Since
-		if got := explain(l, Keeper{}, true).Text[0]; strings.Contains(got, "acquired") {
+		if got := explain(l, Keeper{}, true, nil, nil).Text[0]; strings.Contains(got, "acquired") {
 			t.Errorf("%s, not resumed: %s", state, got)
 		}
 	}
@@ -245,7 +247,7 @@ func TestCommandsAreSafeToPaste(t *testing.T) {
 	} {
 		l := lockIn(joblock.StateHeld, "", time.Minute)
 		l.Key = key
-		got := explain(l, Keeper{}, true)
+		got := explain(l, Keeper{}, true, nil, nil)
 		last := got.Actions[len(got.Actions)-1]
 		if last.Name != ActForce || last.Command != "joblock force-release --fence 5 --reason TEXT"+want {
 			t.Errorf("%q: %+v, want it to end in %s", key, last, want)
@@ -258,7 +260,7 @@ func TestNothingSteersATerminal(t *testing.T) {
 	l.Holder, l.Key = "web\x1b]0;owned\a", "k\x9b1m"
 	l.Line = []Waiter{{Holder: "\x1b[2J", Job: "\u202e/1"}}
 	l.Task = ptr(Task{State: "retry", Type: "a\x1b[1mb", LastError: "line\nline\x1b[1m", Group: "\x1b"})
-	e := explain(l, Keeper{}, true)
+	e := explain(l, Keeper{}, true, nil, nil)
 	all := strings.Join(e.Text, "") + e.Frees.Text
 	for _, a := range e.Actions {
 		all += a.Command + a.Effect + a.Danger
@@ -286,7 +288,7 @@ func TestLengthsInWords(t *testing.T) {
 // A forced release kills a command under "joblock run", and its operator reads so before. A handler is never killed.
 func TestForceSaysWhomItKills(t *testing.T) {
 	for job, kills := range map[string]bool{"": true, "q/1": false} {
-		got := explain(lockIn(joblock.StateHeld, job, time.Minute), Keeper{}, true)
+		got := explain(lockIn(joblock.StateHeld, job, time.Minute), Keeper{}, true, nil, nil)
 		last := got.Actions[len(got.Actions)-1]
 		if last.Name != ActForce || strings.Contains(last.Effect, "SIGKILL") != kills || !strings.Contains(last.Effect, "not stopped") {
 			t.Errorf("job %q: %+v; kills %t", job, last, kills)
@@ -296,7 +298,7 @@ func TestForceSaysWhomItKills(t *testing.T) {
 
 // A time that counts only for a dead holder is no promise: the condition comes first, and nothing is "at the latest".
 func TestTimesOfDeadHolders(t *testing.T) {
-	got := explain(lockIn(joblock.StateHeld, "", time.Minute), Keeper{}, true)
+	got := explain(lockIn(joblock.StateHeld, "", time.Minute), Keeper{}, true, nil, nil)
 	text := got.Frees.Text + got.Actions[0].Effect
 	if strings.Contains(text, "at the latest") || !strings.Contains(text, "If the holder is dead: others can get the key from 13:00:00 UTC") {
 		t.Error(text)
@@ -310,7 +312,7 @@ func TestATaskThatHangs(t *testing.T) {
 	task := Task{State: "active", Queue: "q", ID: "1", Type: "export", Attempt: 2, Attempts: 26, Timeout: Millis(time.Hour)}
 	effect := func() string {
 		l.Task = &task
-		e := explain(l, working(KeeperPlace{}), true)
+		e := explain(l, working(KeeperPlace{}), true, nil, nil)
 		checkSentences(t, e)
 		if want := "25 attempts are left: 1 d 1 h in all"; task.Attempt == 2 && !strings.Contains(e.Frees.Text, want) {
 			t.Errorf("%s; want %q", e.Frees.Text, want)

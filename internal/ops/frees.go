@@ -61,6 +61,9 @@ func (s *story) soonestPermit() Frees {
 		free := "at least one is free"
 		if p.N > 0 {
 			free = fmt.Sprintf("%d are free", p.N-p.Taken)
+			if p.Kind == KindLimit {
+				free += fmt.Sprintf(" for a caller that uses the limit with %d", p.N)
+			}
 		} else if len(s.Line) > 0 {
 			free = "how many there are is not known"
 		}

@@ -74,8 +74,11 @@ func (k Keeper) Works() *KeeperPlace {
 const defaultEvery = 30 * time.Second
 
 // every returns how often the keeper checks a lock.
-func (k Keeper) every() time.Duration {
-	if p := k.Works(); p != nil && p.Every > 0 {
+func (k Keeper) every() time.Duration { return k.Works().every() }
+
+// every returns how often the keeper checks a lock. The place may be nil.
+func (p *KeeperPlace) every() time.Duration {
+	if p != nil && p.Every > 0 {
 		return p.Every.Duration()
 	}
 	return defaultEvery

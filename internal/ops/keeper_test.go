@@ -108,6 +108,31 @@ func TestDoctor(t *testing.T) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")
 		}, []string{"fault keeper: no keeper works"}},
+		{"jobs and no keeper for long", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			time.Sleep(10*time.Minute + 20*time.Second) // the first check is due after Config.JobGrace
+		}, []string{"fault keeper: no keeper works, and jobs have locks; a check has been due for 10 min"}},
+		{"checks that no keeper knows to be late", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			time.Sleep(3*time.Minute + 20*time.Second)
+			s.keep(keyspace.Keepers, 1, now(good))
+		}, []string{"warning keeper: the check of a lock has been due for 3 min, and the keepers do not say that they are behind"}},
+		{"checks that the keeper knows to be late", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			time.Sleep(3*time.Minute + 20*time.Second)
+			f := now(good)
+			f.Behind, f.Late = true, 180_000
+			s.keep(keyspace.Keepers, 1, f)
+		}, []string{"warning keeper: it is behind"}},
+		{"checks that are a little late", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			time.Sleep(time.Minute + 20*time.Second)
+			s.keep(keyspace.Keepers, 1, now(good))
+		}, nil},
 		{"jobs and a keeper that changes nothing", func(s *stage) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")

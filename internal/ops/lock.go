@@ -22,6 +22,9 @@ type Lock struct {
 
 	Since         Time   `json:"since,omitzero"`          // when the key was acquired
 	Changed       Time   `json:"changed,omitzero"`        // when it was last acquired, parked, resumed or ended
+	Renewed       Time   `json:"renewed,omitzero"`        // when the lease began or was renewed last; see Pulse
+	TTL           Millis `json:"ttl_ms,omitzero"`         // the length of that lease
+	EndedAt       Time   `json:"ended_at,omitzero"`       // when the last holding of a free key ended, also by lapsing
 	Age           Millis `json:"age_ms,omitzero"`         // time since Since; 0 unless somebody has the lock
 	Remaining     Millis `json:"remaining_ms,omitzero"`   // time until the lease ends, if nobody renews it; 0 unless held
 	Reserved      Millis `json:"reserved_ms,omitzero"`    // time until others can get the key by itself; 0 if it is free
@@ -82,7 +85,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 		lock.problem("The permits could not be read: %s.", err)
 	case permits.Kind != "":
 		lock.Permits = &permits
-		lock.Now.Time = latest(lock.Now.Time, permits.now) // the key of a limit has no record of its own
+		lock.Now.Time = latest(lock.Now.Time, permits.Now.Time) // the key of a limit has no record of its own
 		lock.Waiters = max(lock.Waiters, permits.Waiting)
 	}
 	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
@@ -111,7 +114,8 @@ func show(st joblock.Status) Lock {
 	now := st.Now
 	l := Lock{
 		Key: st.Key, State: st.State, Owner: st.Owner, Holder: st.Holder, Job: st.Job, Fence: st.Fence, First: st.First,
-		Since: Time{st.Since}, Changed: Time{st.Changed}, Age: Millis(st.Age), Remaining: Millis(st.Remaining), Reserved: Millis(st.Reserved),
+		Since: Time{st.Since}, Changed: Time{st.Changed}, Renewed: Time{st.Renewed}, TTL: Millis(st.TTL), EndedAt: Time{st.EndedAt},
+		Age: Millis(st.Age), Remaining: Millis(st.Remaining), Reserved: Millis(st.Reserved),
 		Ended: st.Ended, Reason: st.Reason, Waiters: st.Waiters, Now: Time{now},
 	}
 	if st.Remaining > 0 {

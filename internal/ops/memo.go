@@ -10,13 +10,17 @@ import (
 )
 
 // WriteMemo writes the memo of the key of token, at most driver.MaxMemoBytes long, and begins a new lease of ttl in the
-// same step. The errors are those of Renew.
+// same step. An empty memo clears the key's memo; nil leaves it as it is.
+//
+// Errors, with which the memo stays as it was: those of Renew. After ErrUnavailable the memo may be written; the caller can
+// repeat the call.
 func WriteMemo(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration, memo []byte) error {
 	const op = "write memo"
 	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
 	if len(memo) > driver.MaxMemoBytes {
 		return door.Invalid(op, key, "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
 	}
+	ttl = ttl.Truncate(time.Millisecond)
 	if err := check(in, op, key, period{"TTL", ttl, driver.MinPeriod, in.Settings().MaxTTL}); err != nil {
 		return err
 	}

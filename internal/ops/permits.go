@@ -3,8 +3,8 @@ package ops
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
@@ -24,18 +24,43 @@ type Permits struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind,omitempty"` // "" if the key is neither a limit nor a sequence with several slots
 
-	// N is how many may have the key at a time: for a limit, what the last program that has used the limit says; for a
+	// N is how many may have the key at a time: for a limit, what a program that has used the limit said last; for a
 	// sequence, what the task of one of its jobs says. 0 means that nobody has said so lately. AtLeast is the largest
 	// number of a permit or slot that the store remembers.
+	//
+	// The store enforces no N: each program that uses a limit counts by the N of its own. A program that finds a permit
+	// taken says its N, unless the same N was said in the last twelve hours, or another N in the last minute.
 	N       int `json:"n,omitempty"`
 	AtLeast int `json:"at_least,omitempty"`
 
-	Taken   int    `json:"taken"`            // how many are held, parked or orphaned
-	Waiting int    `json:"waiting"`          // how many wait, for a while with waiters that have died
-	Permits []Lock `json:"items"`            // those that are taken, by Number; the first slot has the number 1
-	Since   Time   `json:"n_since,omitzero"` // when N was last said
+	// What the store knows of N, if the key is that of a limit.
+	Said   Time   `json:"n_said,omitzero"`    // when N was said last
+	By     string `json:"n_by,omitempty"`     // label of who said so
+	Since  Time   `json:"n_since,omitzero"`   // from when on nobody has said another number
+	Before int    `json:"n_before,omitempty"` // the number that was said before
 
-	now time.Time // the store's clock when the permits were read; zero without a Kind
+	Taken   int    `json:"taken"`        // how many are held, parked or orphaned
+	Waiting int    `json:"waiting"`      // how many wait, for a while with waiters that have died
+	Permits []Lock `json:"items"`        // those that are taken, by Number; the first slot has the number 1
+	Now     Time   `json:"now,omitzero"` // the store's clock when the permits were read; zero without a Kind
+}
+
+// changedLately is how long after a change of N the number before may still be in use.
+const changedLately = time.Hour
+
+// Doubt says, in a sentence without a full stop, why N may not be what all callers use. It is "" if there is no sign of that.
+func (p *Permits) Doubt() string {
+	switch used := max(p.Taken, p.AtLeast); {
+	case p.N == 0 || p.Kind != KindLimit:
+		return ""
+	case p.Taken > p.N:
+		return fmt.Sprintf("callers disagree, or the limit was larger before: %d are taken", p.Taken)
+	case used > p.N:
+		return fmt.Sprintf("callers disagree, or the limit was larger before: number %d was in use in the last minutes", used)
+	case p.Before > 0 && p.Now.Sub(p.Since.Time) < changedLately:
+		return fmt.Sprintf("callers may disagree: until %s ago the number was %d", length(p.Now.Sub(p.Since.Time)), p.Before)
+	}
+	return ""
 }
 
 // The method soonest returns the permit that others can get first, if nobody renews or prolongs any. One is taken.
@@ -46,7 +71,7 @@ func (p *Permits) soonest() Lock {
 // The method read notes when the records were read.
 func (p *Permits) read(recs []driver.Record) {
 	for _, rec := range recs {
-		p.now = latest(p.now, rec.Now)
+		p.Now.Time = latest(p.Now.Time, rec.Now)
 	}
 }
 
@@ -93,11 +118,10 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits) error {
 		return err
 	}
 	gate, size := lockOf(recs[0]), recs[1]
-	if size.Holder != "" {
-		// No number if another program has written the record.
-		if n, err := strconv.Atoi(size.Holder); err == nil && n >= 1 && n <= limit.Max {
-			p.Kind, p.N, p.Since = KindLimit, n, Time{size.Since}
-		}
+	// Nothing if another program has written the record.
+	if said, ok := keyspace.ParseSaid(size.Holder); ok && said.N <= limit.Max {
+		p.Kind, p.N, p.Before, p.By = KindLimit, said.N, said.Before, said.By
+		p.Said, p.Since = Time{size.Since}, Time{cmp.Or(said.Since, size.Since)}
 	}
 	if gate.State != driver.StateFree || gate.Waiters > 0 {
 		p.Kind, p.Waiting = KindLimit, gate.Waiters

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"strconv"
@@ -22,18 +23,24 @@ const (
 // the record. The parameter was is that record, as read by a call that had to read the permits anyway. So an acquisition
 // that gets a permit at once pays nothing.
 //
-// The record is that of a lock whose lease ends at once, and whose holder label is the number: one call writes it, and it
-// needs no release. If the call fails, a later acquisition writes the number.
+// The record is that of a lock whose lease ends at once, and whose holder label is a keyspace.Said: one call writes it, and
+// it needs no release. If the call fails, a later acquisition writes the number.
 func (p *permits) tellSize(ctx context.Context, was driver.Record) {
-	number := strconv.Itoa(p.n)
+	said, known := keyspace.ParseSaid(was.Holder)
 	age := was.Now.Sub(was.Since)
-	if was.Fence != 0 && (age < sizePause || was.Holder == number && age < sizeKept/2) {
+	if was.Fence != 0 && (age < sizePause || known && said.N == p.n && age < sizeKept/2) {
 		return
 	}
+	if said.N == p.n {
+		said.Since = cmp.Or(said.Since, was.Since)
+	} else {
+		said = keyspace.Said{N: p.n, Before: said.N}
+	}
+	said.By = p.asked.Holder
 	key := keyspace.Size(p.key)
 	err := p.in.Call(ctx, "acquire", key, func(ctx context.Context, store driver.Store) error {
 		_, err := store.Acquire(ctx, driver.AcquireRequest{
-			Key: key, Owner: random(), Nonce: random(), TTL: driver.MinPeriod, Retain: sizeKept, Holder: number,
+			Key: key, Owner: random(), Nonce: random(), TTL: driver.MinPeriod, Retain: sizeKept, Holder: said.String(),
 		})
 		return err
 	})

@@ -1,6 +1,8 @@
 package limit_test
 
 import (
+	"cmp"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,20 +22,24 @@ func TestNumberOfPermitsIsStored(t *testing.T) {
 			t.Helper()
 			sts, err := k.Locks.Status(t.Context(), keyspace.Size("key"))
 			wantNil(t, "Status", err)
-			if sts[0].Holder != number || sts[0].Locked() {
-				t.Errorf("%s: %+v, want the number %q of a lock that nobody has", when, sts[0], number)
+			said, ok := keyspace.ParseSaid(sts[0].Holder)
+			if ok != (number != "") || sts[0].Locked() {
+				t.Errorf("%s: %+v, want %q of a lock that nobody has", when, sts[0], number)
+			}
+			if got := fmt.Sprintf("%d since %s, before %d, by %s", said.N, time.Since(cmp.Or(said.Since, sts[0].Since)).Round(time.Minute), said.Before, said.By); ok && got != number {
+				t.Errorf("%s: %s, want %s", when, got, number)
 			}
 		}
 		refused := func(n int) {
 			t.Helper()
-			_, err := limit.New(k.Locks, n).TryAcquire(t.Context(), "key")
+			_, err := limit.New(k.Locks, n).TryAcquire(t.Context(), "key", joblock.Holder(fmt.Sprint("caller-", n)))
 			wantErr(t, err, joblock.ErrHeld)
 			time.Sleep(2 * time.Millisecond)
 		}
 		k.take(1, "key")
 		want("after a permit that was free", "")
 		refused(1)
-		want("after a refusal", "1")
+		want("after a refusal", "1 since 0s, before 0, by caller-1")
 		before := k.Store.Items(faultstore.Acquire)
 		refused(1)
 		if got := k.Store.Items(faultstore.Acquire) - before; got != 1 {
@@ -42,9 +48,12 @@ func TestNumberOfPermitsIsStored(t *testing.T) {
 		k.take(3, "key")
 		k.take(3, "key")
 		refused(3)
-		want("just after another number", "1")
+		want("just after another number", "1 since 0s, before 0, by caller-1")
 		time.Sleep(2 * time.Minute)
 		refused(3)
-		want("two minutes after another number", "3")
+		want("two minutes after another number", "3 since 0s, before 1, by caller-3")
+		time.Sleep(13 * time.Hour)
+		refused(3)
+		want("13 hours later", "3 since 13h0m0s, before 1, by caller-3")
 	})
 }

@@ -106,11 +106,13 @@ func (o *acquireOptions) run(cmd *cobra.Command) error {
 	if holder == "" {
 		holder = scriptLabel()
 	}
-	locks, err := o.server.open(os.Getenv, joblock.Config{MaxTTL: driver.MaxPeriod, Holder: holder, Observer: o.talk(cmd)})
+	locks, err := o.server.open(os.Getenv, joblock.Config{
+		MaxTTL: driver.MaxPeriod, Holder: holder, Observer: o.talk(cmd), CallTimeout: o.server.callTimeout(),
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { locks.close(o.server.timeout) }()
+	defer func() { locks.close(o.server.cleanUp()) }()
 	if o.file == "" || o.file == standard {
 		return o.once(cmd, locks)
 	}

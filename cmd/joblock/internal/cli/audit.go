@@ -67,9 +67,7 @@ Exit codes:
 				if err := printAll(p, auditColumns(p, now), rows); err != nil {
 					return err
 				}
-				if p.rows == 0 && p.forPeople() {
-					p.say("nothing is on record")
-				}
+				p.none("nothing is on record")
 				return nil
 			})
 		},

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -64,7 +65,7 @@ func (s *server) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate of this client")
 	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
 	f.StringVar(&s.prefix, "prefix", redisstore.DefaultPrefix, "what stands before every key in Redis")
-	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "how long to wait for an answer of Redis, from 1ms to 1h")
+	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "after how long without an answer of Redis to give up, from 1ms to 1h")
 }
 
 // The type address is what a URL says.
@@ -403,7 +404,7 @@ func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session,
 	if err != nil {
 		return nil, err
 	}
-	cfg.CallTimeout, cfg.Logger = s.timeout, slog.New(slog.DiscardHandler)
+	cfg.CallTimeout, cfg.Logger = cmp.Or(cfg.CallTimeout, s.timeout), slog.New(slog.DiscardHandler)
 	store := redisstore.New(rdb, &redisstore.Config{Prefix: s.prefix})
 	locks, err := joblock.New(store, &cfg)
 	if err != nil {
@@ -412,6 +413,15 @@ func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session,
 	}
 	return &session{locks, store, rdb}, nil
 }
+
+// Commands that take or change a lock divide --timeout between the call without an answer, which package joblock ends up
+// to an eighth late, and the clean-up after that call.
+
+// callTimeout bounds a call of such a command.
+func (s *server) callTimeout() time.Duration { return max(s.timeout*2/3, driver.MinPeriod) }
+
+// The method cleanUp bounds the clean-up of such a command.
+func (s *server) cleanUp() time.Duration { return s.timeout / 4 }
 
 // The method close gives what is still under way a moment to end: the clean-up after calls without an answer.
 func (s *session) close(patience time.Duration) {

@@ -99,22 +99,42 @@ func reads(cmd *cobra.Command) bool {
 	return false
 }
 
-// The method told is the function told. If Redis has not answered a command that only reads, the text is one line with the
-// address, and without the name of the call.
+// writers are the calls of package joblock that change something: see joblock.Error.
+var writers = []string{"acquire", "renew", "park", "resume", "release", "force release"}
+
+// The method told is the function told. If Redis has not answered, the text is one line, with the address.
 func (s *server) told(cmd *cobra.Command, err error) string {
-	var call *joblock.Error
-	if !reads(cmd) || denied(err) || codeOf(err) != exitUnavailable || !errors.As(err, &call) {
+	text, op, ok := s.unanswered(err)
+	switch {
+	case !ok && codeOf(err) == exitUnavailable:
+		return strings.ReplaceAll(told(err), "\n", "; ")
+	case !ok:
 		return told(err)
+	case !reads(cmd) && slices.Contains(writers, op):
+		return text + "; whether the call took effect is unknown"
 	}
-	text := "no answer of Redis"
+	return text
+}
+
+// unanswered returns a line that says that Redis has not answered a call of package joblock, and the name of the call. ok
+// is false if err is another error.
+func (s *server) unanswered(err error) (text, op string, ok bool) {
+	var call *joblock.Error
+	if denied(err) || codeOf(err) != exitUnavailable || !errors.As(err, &call) {
+		return "", "", false
+	}
+	text = "no answer of Redis"
 	if a, err := s.address(os.Getenv); err == nil {
 		text += " at " + a.name()
 	}
-	switch {
-	case errors.Is(err, errSilent), call.Err == nil, errors.Is(call.Err, context.DeadlineExceeded):
-		return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout)
+	var own *exitError
+	switch late := errors.Is(err, errSilent); {
+	case !late && errors.As(call.Err, &own): // why a command has ended the context of its calls
+		return own.Error(), "", true
+	case late, call.Err == nil, errors.Is(call.Err, context.DeadlineExceeded):
+		return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout), call.Op, true
 	case call.Detail != "":
 		text += ": " + call.Detail
 	}
-	return text + ": " + strings.ReplaceAll(call.Err.Error(), "\n", "; ")
+	return text + ": " + strings.ReplaceAll(call.Err.Error(), "\n", "; "), call.Op, true
 }

@@ -78,7 +78,19 @@ func detailColumns(p *printer) []column[ops.Lock] {
 		{head: "FENCE", text: func(l ops.Lock) string { return count(l.Fence) }},
 		{head: "FIRST FENCE", wide: true, text: func(l ops.Lock) string { return count(l.First) }},
 		{head: "SINCE", text: func(l ops.Lock) string { return ago(l, l.Since.Time) }},
-		{head: "CHANGED", text: func(l ops.Lock) string { return ago(l, l.Changed.Time) }},
+		{head: "CHANGED", text: func(l ops.Lock) string {
+			if p.format != "wide" && l.Changed.Equal(l.EndedAt.Time) {
+				return "" // ENDED says it
+			}
+			return ago(l, l.Changed.Time)
+		}},
+		{head: "ENDED", text: func(l ops.Lock) string { return ago(l, l.EndedAt.Time) }},
+		{head: "RENEWED", text: func(l ops.Lock) string {
+			if l.TTL == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%s, for %s", renewedText(p, l), span(l.TTL.Duration()))
+		}, role: pulseRole},
 		{head: "LEASE ENDS", text: func(l ops.Lock) string { return ago(l, l.ExpiresAt.Time) }},
 		{head: "RESERVED UNTIL", text: func(l ops.Lock) string { return ago(l, l.ReservedUntil.Time) }},
 		{head: "REASON", text: func(l ops.Lock) string { return l.Reason }},

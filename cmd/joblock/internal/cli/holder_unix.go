@@ -91,6 +91,9 @@ func again(t *turn) bool {
 func (h *holder) tell(t *turn) {
 	if t.err != nil {
 		t.Reason = told(t.err)
+		if text, _, ok := h.o.server.unanswered(t.err); ok {
+			t.Reason = fmt.Sprintf("%s: %s, so the command did not run", h.o.key, text)
+		}
 		h.link.say("%s", t.Reason)
 	} else if t.Reason != "" {
 		h.link.say("%s: %s", h.o.key, t.Reason)
@@ -132,7 +135,7 @@ func (h *holder) turn() (t turn) {
 	t.report = report{V: 1, Key: h.o.key}
 	var busy atomic.Bool
 	locks, err := h.o.server.open(os.Getenv, joblock.Config{
-		TTL: h.o.ttl, Holder: h.label, WatchForced: true, MaxRenew: h.o.maxHold,
+		TTL: h.o.ttl, Holder: h.label, WatchForced: true, MaxRenew: h.o.maxHold, CallTimeout: h.o.server.callTimeout(),
 		Observer: func(e event.Event) {
 			if e.Kind == event.Contended && busy.CompareAndSwap(false, true) && h.o.talks() && !h.o.noWait {
 				h.link.say("%s: waiting; %s", h.o.key, holderText(e))
@@ -142,7 +145,7 @@ func (h *holder) turn() (t turn) {
 	if err != nil {
 		return t.failed(err, codeOf(err))
 	}
-	defer func() { locks.close(h.o.server.timeout) }()
+	defer func() { locks.close(h.o.server.cleanUp()) }()
 	began := time.Now()
 	lock, err := h.acquire(locks)
 	waited := time.Since(began)

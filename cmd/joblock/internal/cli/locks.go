@@ -91,7 +91,7 @@ func lockColumns(p *printer) []column[ops.Lock] {
 		{head: "HOLDER", text: func(l ops.Lock) string { return l.Holder }},
 		{head: "SINCE", text: func(l ops.Lock) string {
 			if !l.Locked() {
-				return p.when(l.Changed.Time, l.Now.Sub(l.Changed.Time))
+				return p.when(l.EndedAt.Time, l.Now.Sub(l.EndedAt.Time))
 			}
 			return p.when(l.Since.Time, l.Age.Duration())
 		}},
@@ -106,6 +106,7 @@ func lockColumns(p *printer) []column[ops.Lock] {
 			}
 			return span(l.Remaining.Duration())
 		}},
+		{head: "RENEWED", wide: true, text: func(l ops.Lock) string { return renewedText(p, l) }, role: pulseRole},
 		{head: "ROLE", wide: true, text: func(l ops.Lock) string { return string(l.Role) }},
 		{head: "REASON", wide: true, text: func(l ops.Lock) string { return l.Reason }},
 	}
@@ -129,6 +130,30 @@ func stateRole(l ops.Lock) role {
 		return bad
 	}
 	return faint
+}
+
+// renewedText returns when the lease began or was renewed last, and what that means for the holder.
+func renewedText(p *printer, l ops.Lock) string {
+	text := p.when(l.Renewed.Time, l.Quiet())
+	switch l.Pulse() {
+	case ops.PulseLate:
+		text += " (late)"
+	case ops.PulseSilent:
+		text += " (probably dead)"
+	case ops.PulseNever:
+		text += " (never since it began)"
+	}
+	return text
+}
+
+func pulseRole(l ops.Lock) role {
+	switch l.Pulse() {
+	case ops.PulseLate, ops.PulseNever:
+		return warning
+	case ops.PulseSilent:
+		return bad
+	}
+	return plain
 }
 
 // leftText returns for how long nobody else can get the lock, if nobody renews or releases the lock.

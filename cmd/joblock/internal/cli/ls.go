@@ -80,7 +80,7 @@ Exit codes:
 			defer d.close()
 			rows := walked(cmd.Context(), d.Desk, q, p)
 			if order != "" {
-				rows = sorted(rows, order)
+				rows = sorted(rows, func(locks []ops.Lock) { sortLocks(locks, order) })
 			}
 			if most > 0 {
 				rows = firstOf(rows, most)
@@ -88,9 +88,7 @@ Exit codes:
 			if err := printAll(p, lockColumns(p), rows); err != nil {
 				return err
 			}
-			if p.rows == 0 && p.forPeople() {
-				p.say("no lock found")
-			}
+			p.none("no lock found")
 			return nil
 		},
 	}
@@ -120,10 +118,10 @@ func walked(ctx context.Context, d *ops.Desk, q ops.LocksQuery, p *printer) iter
 	}
 }
 
-// sorted returns rows in order, after the last of them.
-func sorted(rows iter.Seq2[ops.Lock, error], order string) iter.Seq2[ops.Lock, error] {
-	return func(yield func(ops.Lock, error) bool) {
-		var all []ops.Lock
+// sorted returns rows as the function sort orders them, after the last of them.
+func sorted[T any](rows iter.Seq2[T, error], sort func([]T)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var all []T
 		for l, err := range rows {
 			if err != nil {
 				yield(l, err)
@@ -131,7 +129,7 @@ func sorted(rows iter.Seq2[ops.Lock, error], order string) iter.Seq2[ops.Lock, e
 			}
 			all = append(all, l)
 		}
-		sortLocks(all, order)
+		sort(all)
 		for _, l := range all {
 			if !yield(l, nil) {
 				return

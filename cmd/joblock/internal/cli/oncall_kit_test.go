@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -170,6 +172,20 @@ func (s *scene) finish(st *step, cmd *exec.Cmd) {
 	}
 }
 
+// The method runs waits until a command runs under the lock with this fence, and hears of a forced release at once.
+func (s *scene) runs(fence int64) {
+	s.Helper()
+	mark := fmt.Appendf(nil, "JOBLOCK_FENCE=%d\x00", fence)
+	s.until("the command runs", func() bool {
+		files, _ := filepath.Glob("/proc/[0-9]*/environ")
+		return slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && bytes.Contains(text, mark)
+		})
+	})
+	s.until("joblock hears of forced releases", func() bool { return hears(s.T, s.redis.Addr(), s.prefix) })
+}
+
 // The method bash prepares a command line, in which "joblock" is this program.
 func (s *scene) bash(line string) *exec.Cmd {
 	s.Helper()
@@ -222,6 +238,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b(\d\d:\d\d:\d\d)( UTC)?\b`), "<time>"},
 	{regexp.MustCompile(`\b(\d+d\d\dh|\d+h\d\dm|\d+m\d\ds|\d+(\.\d+)?(s|ms|µs))(\d+(\.\d+)?s)?\b`), "<span>"},
 	{regexp.MustCompile(`\b\d+ (ms|s|min|h)( \d+ (s|min))?\b`), "<span>"},
+	{regexp.MustCompile(`The lease (of <span> began|was renewed) <span> ago`), "<renewal>"},
 	{regexp.MustCompile(`\b1\d{12}-\d+\b`), "<record>"},
 	{regexp.MustCompile(`\b(ops1):\d+`), "$1:<pid>"},
 	{regexp.MustCompile(` {2,}`), " "},

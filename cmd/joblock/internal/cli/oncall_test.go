@@ -114,6 +114,7 @@ func TestOnCall(t *testing.T) {
 			done := s.begin()
 			s.awaitState("nightly", joblock.StateHeld)
 			fence := s.status("nightly").Fence
+			s.runs(fence) // before that, the text is another one
 			s.do("force-release", "nightly", "--fence", strconv.FormatInt(fence, 10), "--reason", "cleaning up", "--yes").wants(0)
 			done()
 			s.next()

@@ -323,6 +323,13 @@ func (p *printer) say(format string, args ...any) {
 	fmt.Fprintln(p.talk, visible(fmt.Sprintf(format, args...)))
 }
 
+// The method none tells people that a list is empty. Programs see that by themselves.
+func (p *printer) none(format string, args ...any) {
+	if p.rows == 0 && p.forPeople() {
+		p.say(format, args...)
+	}
+}
+
 // The method show shows how far the command is, if people look at the standard error.
 func (p *printer) show() {
 	if p.progress == nil || !p.talkTTY {

@@ -20,11 +20,15 @@ func newPermits(s *server) *cobra.Command {
 		Use:   "permits [flags] KEY",
 		Short: "list who has the permits of a limit, or the slots of a sequence",
 		Long: `Permits lists who has a permit of the limit on KEY ("joblock run --limit", package limit, worker.Limit), or a slot of
-the sequence on KEY whose jobs run several at a time. How many permits there are is what the last program that used the
-limit has said, unless Redis has forgotten that: then --limit says so.
+the sequence on KEY whose jobs run several at a time.
+
+Redis enforces no number of permits: each program counts by the number that it was given. Permits shows the number that a
+program has said last, which program that was, and when; a program says its number when it finds a permit taken, at most
+once a minute. If programs use different numbers, the first line says so, as far as Redis shows it. If Redis knows no
+number, --limit says it.
 
 The first line says how many permits are taken, and how many wait. With -o json:
-  {"v":1, "key", "kind", "n", "taken", "waiting", "items": [locks]}
+  {"v":1, "key", "kind", "n", "n_said", "n_by", "n_since", "n_before", "taken", "waiting", "items": [locks], "now"}
 
 Exit codes:
   0   the permits were read, even if none is taken
@@ -59,7 +63,7 @@ Exit codes:
 	return cmd
 }
 
-// permitsText returns how many permits are taken, and how many wait.
+// permitsText returns how many permits are taken, how many wait, and who says how many there are.
 func permitsText(p ops.Permits) string {
 	text := ""
 	switch {
@@ -70,11 +74,14 @@ func permitsText(p ops.Permits) string {
 	default:
 		text = fmt.Sprintf("%d taken", p.Taken)
 	}
-	if p.Taken > p.N && p.N > 0 {
-		text += fmt.Sprintf(" (callers disagree, or the limit was larger before: one has lately said %d)", p.N)
-	}
 	if p.Waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", p.Waiting)
+	}
+	if p.By != "" {
+		text += fmt.Sprintf("; %d is what %s said %s ago", p.N, p.By, span(p.Now.Sub(p.Said.Time)))
+	}
+	if doubt := p.Doubt(); doubt != "" {
+		text += "; " + doubt
 	}
 	return text
 }

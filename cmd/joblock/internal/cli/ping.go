@@ -50,11 +50,13 @@ Exit codes:
 			if format != "text" && format != "json" {
 				return usage("--output is %q, must be text or json", format)
 			}
-			locks, err := s.open(os.Getenv, joblock.Config{TTL: pingTTL, Holder: scriptLabel() + " joblock ping"})
+			locks, err := s.open(os.Getenv, joblock.Config{
+				TTL: pingTTL, Holder: scriptLabel() + " joblock ping", CallTimeout: s.callTimeout(),
+			})
 			if err != nil {
 				return err
 			}
-			defer func() { locks.close(s.timeout) }()
+			defer func() { locks.close(s.cleanUp()) }()
 			ctx, came := interruptible()
 			r, err := ping(ctx, locks, joblock.Key("joblock-ping", hostname(), strconv.Itoa(os.Getpid()), rand.Text()), count, interval)
 			if came() != 0 {

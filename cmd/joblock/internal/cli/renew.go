@@ -80,6 +80,6 @@ func (f *tokenFlags) with(cmd *cobra.Command, do func(*session, *tokenFile) erro
 	if err != nil {
 		return err
 	}
-	defer func() { locks.close(f.server.timeout) }()
+	defer func() { locks.close(f.server.cleanUp()) }()
 	return do(locks, t)
 }

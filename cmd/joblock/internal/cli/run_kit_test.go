@@ -251,6 +251,14 @@ func (s *stage) free(b *process) {
 	b.exits(0)
 }
 
+// hears reports whether a process with this prefix hears of forced releases at once.
+func hears(t *testing.T, addr, prefix string) bool {
+	t.Helper()
+	channel := prefix + "forced"
+	n, err := clientOf(t, addr).PubSubNumSub(context.Background(), channel).Result()
+	return err == nil && n[channel] > 0
+}
+
 func clientOf(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})

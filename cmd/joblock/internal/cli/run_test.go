@@ -300,7 +300,9 @@ func TestRun(t *testing.T) {
 		},
 		"Redis does not answer": func(s *stage) {
 			s.proxy.BlackHole()
-			s.start("a", "tells", "--timeout", "300ms").exits(69)
+			a := s.start("a", "tells", "--timeout", "300ms")
+			a.exits(69)
+			a.says("no answer of Redis at " + s.proxy.Addr() + " within 300ms (--timeout), so the command did not run")
 			s.wantSaw("a", "")
 		},
 		"Redis goes away while waiting, for a short time": func(s *stage) {
@@ -395,10 +397,7 @@ func TestRun(t *testing.T) {
 			proxy := s.proxy
 			a := s.start("a", "tells", long...)
 			s.res.sees("a", "hello")
-			s.until("a subscription", func() bool {
-				n, err := clientOf(s.T, s.redis.Addr()).PubSubNumSub(context.Background()).Result()
-				return err == nil && n != nil
-			})
+			s.until("a subscription", func() bool { return hears(s.T, s.redis.Addr(), s.prefix()) })
 			proxy.Always(redistest.Any, redistest.DelayReply(100*time.Millisecond))
 			s.locksForced()
 			s.res.say("a", "exit 0")

@@ -57,9 +57,7 @@ Exit codes:
 				if err := printAll(p, waiterColumns(p, now), rows); err != nil {
 					return err
 				}
-				if p.rows == 0 && p.forPeople() {
-					p.say("nobody waits for %s", safe(args[0]))
-				}
+				p.none("nobody waits for %s", safe(args[0]))
 				return nil
 			})
 		},

@@ -1,0 +1,54 @@
+package keyspace
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Said is what the record at Size says: how many permits a limit has, as somebody who used the limit has said. The text of
+// a Said is the label of the record's holder, and has at most 256 bytes.
+type Said struct {
+	N      int       // from 1
+	Since  time.Time // from when on everybody who said a number has said N, in whole seconds; zero: since the record began
+	Before int       // the number that was said before Since; 0 if none is known
+	By     string    // the label of who has said N last
+}
+
+// maxSaid bounds the text of a Said, as driver.MaxLabelBytes does.
+const maxSaid = 256
+
+// String returns the text. A label that is too long is cut.
+func (s Said) String() string {
+	since := int64(0)
+	if !s.Since.IsZero() {
+		since = s.Since.Unix()
+	}
+	text := strconv.Itoa(s.N) + " " + strconv.FormatInt(since, 10) + " " + strconv.Itoa(s.Before) + " "
+	by := s.By
+	for cut := maxSaid - len(text); len(by) > cut; {
+		_, size := utf8.DecodeLastRuneInString(by)
+		by = by[:len(by)-size]
+	}
+	return text + by
+}
+
+// ParseSaid reads the text of a Said. ok is false if String has not written the text.
+func ParseSaid(text string) (s Said, ok bool) {
+	fields := strings.SplitN(text, " ", 4)
+	if len(fields) != 4 {
+		return Said{}, false
+	}
+	n, bad1 := strconv.Atoi(fields[0])
+	since, bad2 := strconv.ParseInt(fields[1], 10, 64)
+	before, bad3 := strconv.Atoi(fields[2])
+	if bad1 != nil || bad2 != nil || bad3 != nil || n < 1 || before < 0 || since < 0 || since > 1<<40 {
+		return Said{}, false
+	}
+	s = Said{N: n, Before: before, By: fields[3]}
+	if since > 0 {
+		s.Since = time.Unix(since, 0)
+	}
+	return s, true
+}

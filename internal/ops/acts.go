@@ -1,0 +1,128 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	// actsRead is how many actions Explain looks at, from the newest on.
+	actsRead = 500
+
+	// actsBack is how far back Explain looks, if the present or last holding is not older.
+	actsBack = 24 * time.Hour
+
+	// actsShown is how many actions an explanation has.
+	actsShown = 3
+)
+
+// The names of the actions that a story knows.
+const actForce = "force release"
+
+// The method actsOn returns the latest actions on l and its job that have changed something or may have, the newest
+// first.
+func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error) {
+	now := l.Now.Time
+	if now.IsZero() {
+		now = time.Now() // the store knows nothing of the key
+	}
+	since := now.Add(-actsBack)
+	if begun := l.Since.Add(-time.Minute); !l.Since.IsZero() && begun.Before(since) {
+		since = begun
+	}
+	read := 0
+	for e, err := range d.Actions(ctx, AuditQuery{Since: since}) {
+		if err != nil {
+			return acts, err
+		}
+		if read++; l.concerns(e) && e.Outcome != OutcomeRefused {
+			e.From, e.Before = "", nil
+			acts = append(acts, e)
+		}
+		if len(acts) == actsShown || read == actsRead {
+			break
+		}
+	}
+	return acts, nil
+}
+
+// concerns reports whether e is about l, about one of the permits or slots of l, or about the job of l.
+func (l Lock) concerns(e AuditEntry) bool {
+	_, group, _ := roleOf(e.Key)
+	return e.Scope == "" && e.Key != "" && (e.Key == l.Key || group == l.Key || e.Key == l.Job)
+}
+
+// The method telling says what could not be told of actions because of err. An operator who may not read the record has
+// to know that only where the record could say something.
+func (s *story) telling(err error) string {
+	if err == nil || denied(err) && s.Ended != joblock.EndedForced && s.task.State != TaskAbsent {
+		return ""
+	}
+	return fmt.Sprintf("What operators have done could not be read: %s.", strings.TrimPrefix(err.Error(), "joblock: "))
+}
+
+// forcedBy returns the forced release that has ended the last holding, or nil.
+func (s *story) forcedBy() *AuditEntry {
+	return s.act(func(e AuditEntry) bool {
+		return s.Ended == joblock.EndedForced && e.Action == actForce && e.Key == s.Key && e.Fence == s.Fence
+	})
+}
+
+// deletedBy returns the deletion of the task of the job, or nil.
+func (s *story) deletedBy() *AuditEntry {
+	return s.act(func(e AuditEntry) bool { return s.Job != "" && e.Action == actDelete && e.Key == s.Job })
+}
+
+func (s *story) act(is func(AuditEntry) bool) *AuditEntry {
+	for i := range s.acts {
+		if is(s.acts[i]) {
+			return &s.acts[i]
+		}
+	}
+	return nil
+}
+
+// The method operators says what operators have done that the other sentences do not say.
+func (s *story) operators() string {
+	forced, deleted := s.forcedBy(), s.deletedBy()
+	if s.task.State != TaskAbsent {
+		deleted = nil
+	}
+	var all []string
+	for i := range s.acts {
+		e := &s.acts[i]
+		if e == forced || e == deleted {
+			continue
+		}
+		what := fmt.Sprintf("%s: %s", s.when(e.At.Time), visible(e.Action))
+		if e.Key != s.Key {
+			what += " on " + quote(e.Key)
+		}
+		all = append(all, what+s.byWhom(e))
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "What operators did: " + strings.Join(all, "; ") + "."
+}
+
+// The method byWhom says who has done e, and why.
+func (s *story) byWhom(e *AuditEntry) string {
+	text := fmt.Sprintf(" by %s (%s)", visible(e.By), visible(e.Reason))
+	if e.Outcome == OutcomeUnknown && e != s.forcedBy() { // of that one the key's record tells
+		text += ", and whether it took effect is not known"
+	}
+	return text
+}
+
+// The method when returns a time of day, and how long ago that was.
+func (s *story) when(t time.Time) string {
+	if s.now.IsZero() {
+		return s.clock(t)
+	}
+	return fmt.Sprintf("%s (%s)", s.clock(t), s.ago(t))
+}
