@@ -60,6 +60,11 @@ Exit codes besides those of "joblock help":
 			if err := printAll(p, jobColumns(p, many), all(jobs)); err != nil {
 				return err
 			}
+			if troubled && len(well) > 0 {
+				p.none("none of %s has a trouble", plural(len(well), "job"))
+			} else {
+				p.none("no cron job is on record")
+			}
 			ill := len(jobs) - len(well)
 			if troubled {
 				ill = len(jobs)
@@ -79,24 +84,32 @@ Exit codes besides those of "joblock help":
 func newCronGet(c *cronServer) *cobra.Command {
 	var o output
 	var check bool
+	var runs int
 	cmd := &cobra.Command{
 		Use:     "get NAME",
 		Aliases: []string{"show"},
 		Short:   "show a job: spec in words, next tick, latest run, pauses, trouble",
 		Long: `Get shows one job, as all nodes of its scope see it. With --check, get is a probe for monitoring. The probe looks at the
-latest run, not at failures before it: "joblock cron history --failed" lists these.
+latest run. With --runs it looks at failures before that, too, as far as they are on record.
 
 Exit codes besides those of "joblock help":
   1  there is no such job
-  1  with --check: the job has a trouble. The standard error says which: the latest run failed or was broken off, a tick
-     is overdue, the job is paused, no node has the job, two definitions take turns, or the clock was set back`,
+  1  with --check: the job has a trouble. The standard error says which: the latest run, or one of --runs, failed or was
+     broken off, a tick is overdue, the job is paused, no node has the job, two definitions take turns, or the clock was set back`,
 		Example: `  joblock cron get rollup
-  joblock cron get rollup --check -o name || page-somebody`,
+  joblock cron get rollup --check -o name || page-somebody
+  joblock cron get rollup --check --runs 20 -o name`,
 		Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := o.printer(cmd)
 			if err != nil {
 				return err
+			}
+			switch {
+			case runs < 1:
+				return usage("--runs is %d, must be at least 1", runs)
+			case runs > 1 && !check:
+				return usage("--runs needs --check")
 			}
 			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
 				j, err := cron.CronJob(ctx, cron.scope, args[0])
@@ -109,13 +122,39 @@ Exit codes besides those of "joblock help":
 				if check && len(j.Troubles) > 0 {
 					return &exitError{exitNo, fmt.Errorf("the job %q has a trouble: %s", j.Name, troubleTexts(j))}
 				}
+				if text := badRuns(j, runs); check && text != "" {
+					return &exitError{exitNo, fmt.Errorf("the job %q has a trouble: %s", j.Name, text)}
+				}
 				return nil
 			})
 		},
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if the job has a trouble")
+	cmd.Flags().IntVar(&runs, "runs", 1, "with --check: look at the latest `N` runs that are over")
 	return cmd
+}
+
+// badRuns says which of the latest n runs that are over have failed or were broken off, "" if none.
+func badRuns(j ops.CronJob, n int) string {
+	over := slices.DeleteFunc(j.Runs(), func(r ops.CronRun) bool { return r.State == scheduler.StateRunning })
+	over = over[:min(n, len(over))]
+	var worst []ops.CronRun
+	for _, r := range over {
+		if runRole(r) == bad {
+			worst = append(worst, r)
+		}
+	}
+	if len(worst) == 0 {
+		return ""
+	}
+	last := worst[0]
+	text := fmt.Sprintf("%d of its latest %s failed or were broken off; the last of these that of %s, %s on %s", len(worst), plural(len(over), "run"),
+		last.Tick.UTC().Format("2006-01-02T15:04:05Z"), last.State, last.Node)
+	if last.Error != "" {
+		text += ": " + last.Error
+	}
+	return text
 }
 
 // oneJobColumns are the lines of one job.
@@ -201,7 +240,15 @@ record keeps, and may keep more of those that failed: scheduler.KeepHistory.`,
 				if n > 0 {
 					runs = runs[:min(n, len(runs))]
 				}
-				return printAll(p, runColumns(p, j), all(runs))
+				if err := printAll(p, runColumns(p, j), all(runs)); err != nil {
+					return err
+				}
+				if failed {
+					p.none("no failed run of %q is on record", j.Name)
+				} else {
+					p.none("no run of %q is on record", j.Name)
+				}
+				return nil
 			})
 		},
 	}
@@ -256,13 +303,17 @@ seconds.`,
 			if err != nil {
 				return err
 			}
-			return printAll(p, []column[ops.CronNode]{
+			err = printAll(p, []column[ops.CronNode]{
 				{head: "NODE", text: func(n ops.CronNode) string { return n.Name }},
 				{head: "SCOPE", text: func(n ops.CronNode) string { return n.Scope }},
 				{head: "JOBS", text: func(n ops.CronNode) string { return fmt.Sprint(n.Jobs) }},
 				{head: "STARTED", text: func(n ops.CronNode) string { return when(p, n.Now, n.Started) }},
 				{head: "PROGRAM", text: func(n ops.CronNode) string { return n.Program }},
 			}, all(nodes))
+			if err == nil {
+				p.none("no node is up")
+			}
+			return err
 		},
 	}
 	o.flags(cmd.Flags())
@@ -297,10 +348,14 @@ func newCronScopes(c *cronServer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printAll(p, []column[cronScope]{
+			err = printAll(p, []column[cronScope]{
 				{head: "SCOPE", text: func(s cronScope) string { return s.Scope }},
 				{head: "NODES", text: func(s cronScope) string { return fmt.Sprint(s.Nodes) }},
 			}, all(scopes))
+			if err == nil {
+				p.none("no scheduler has run with this Redis and this --prefix in the last year")
+			}
+			return err
 		},
 	}
 	o.flags(cmd.Flags())

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -71,7 +73,9 @@ func newCronResume(c *cronServer) *cobra.Command {
 		Short: "end a pause",
 		Long: `Resume ends the pause of jobs, from the next tick on. Ticks that came during the pause stay skipped.
 
-With --all, resume ends the pause that "pause --all" has begun. Jobs that were paused one by one stay paused.`,
+With --all, resume ends the pause that "pause --all" has begun. Jobs that were paused one by one stay paused.
+
+Resume says so if nothing is paused, and exits with 0.`,
 		Example: `  joblock cron resume rollup
   joblock cron resume --scope shop --all`,
 		Args: namesOrAll(&everything),
@@ -80,6 +84,13 @@ With --all, resume ends the pause that "pause --all" has begun. Jobs that were p
 				if everything {
 					ctx, cancel := c.bounded(ctx)
 					defer cancel()
+					jobs, err := cron.CronJobs(ctx, cron.scope)
+					if err != nil {
+						return err
+					}
+					if len(jobs) > 0 && !slices.ContainsFunc(jobs[0].Pauses, together) {
+						return tell(cmd, "nothing to resume: the jobs of scope %q are not paused all together%s", cron.scope, alone(jobs))
+					}
 					done, err := cron.CronResume(ctx, cron.scope, "", who.actor())
 					if err != nil {
 						return err
@@ -89,6 +100,16 @@ With --all, resume ends the pause that "pause --all" has begun. Jobs that were p
 				return eachName(names, func(name string) error {
 					bounded, cancel := c.bounded(ctx)
 					defer cancel()
+					j, err := cron.CronJob(bounded, cron.scope, name)
+					if err != nil {
+						return err
+					}
+					switch {
+					case len(j.Pauses) == 0:
+						return tell(cmd, "nothing to resume: %q of scope %q is not paused", name, cron.scope)
+					case !slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }):
+						return tell(cmd, "nothing to resume: %q is paused only with all jobs of scope %q: %s; \"joblock cron resume --all\" ends that", name, cron.scope, j.Pauses[0])
+					}
 					done, err := cron.CronResume(bounded, cron.scope, name, who.actor())
 					if err != nil {
 						return err
@@ -104,6 +125,23 @@ With --all, resume ends the pause that "pause --all" has begun. Jobs that were p
 	who.flags(cmd)
 	cmd.Flags().BoolVar(&everything, "all", false, "end the pause of all jobs of the scope")
 	return cmd
+}
+
+// together reports whether a pause is that of all jobs of a scope.
+func together(p ops.CronPause) bool { return p.All }
+
+// alone says which jobs are paused one by one.
+func alone(jobs []ops.CronJob) string {
+	var names []string
+	for _, j := range jobs {
+		if len(j.Pauses) > 0 {
+			names = append(names, j.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s %s paused one by one: %s", plural(len(names), "job"), map[bool]string{true: "is", false: "are"}[len(names) == 1], quoted(names))
 }
 
 func newCronTrigger(c *cronServer) *cobra.Command {
@@ -227,13 +265,15 @@ Exit codes besides those of "joblock help":
 }
 
 func newCronBackfill(c *cronServer) *cobra.Command {
+	var o output
 	var who actorFlags
 	var from, to string
-	var stop bool
+	var stop, wait bool
+	var within time.Duration
 	var ask confirmation
 	cmd := &cobra.Command{
-		Use:   "backfill NAME --from TIME --to TIME | --stop",
-		Short: "run the ticks of a range of the past",
+		Use:   "backfill NAME --from TIME --to TIME [--wait] | --wait | --stop",
+		Short: "run the ticks of a range of the past; with --wait, follow them to the end",
 		Long: `Backfill makes the nodes run each tick of a range of the past once, one after the other, the oldest first, whether the
 tick was run before or not: at most 10,000 ticks. Ticks that are due go first. A job has one backfill at a time. "cron
 get" shows how far it has come.
@@ -241,16 +281,31 @@ get" shows how far it has come.
 A time is like 2026-11-22, 2026-11-22T14:00 or 2026-11-22T14:00:00Z. A time without a zone is in the zone of the job's
 spec. A day as --to is in the range.
 
+With --wait, backfill waits for the end of the backfill and prints how it went. Without --from and --to, it waits for the
+backfill that the job has.
+
 Exit codes besides those of "joblock help":
-  1   there is no such job, or the name that was typed is another one
-  75  the job has a backfill that has not ended`,
-		Example: `  joblock cron backfill rollup --from 2026-11-20 --to 2026-11-22
+  1    there is no such job, or the name that was typed is another one; with --wait: the job has no backfill, or not all
+       ticks of the range are done
+  75   the job has a backfill that has not ended; with --wait: the backfill has not ended within --within, and goes on
+  130  with --wait: Ctrl-C has ended the wait; the backfill goes on`,
+		Example: `  joblock cron backfill rollup --from 2026-11-20 --to 2026-11-22 --wait
   joblock cron backfill rollup --stop`,
 		Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
-			if stop == (from != "" || to != "") || (from == "") != (to == "") {
-				return usage("backfill needs --from and --to, or --stop")
+			ranged := from != ""
+			switch {
+			case (from == "") != (to == ""), !ranged && !stop && !wait:
+				return usage("backfill needs --from and --to, or --wait, or --stop")
+			case stop && (ranged || wait):
+				return usage("--stop stands alone, without --from, --to and --wait")
+			case within <= 0:
+				return usage("--within is %s, must be positive", within)
+			}
+			p, err := o.printer(cmd)
+			if err != nil {
+				return err
 			}
 			return c.one(cmd, func(ctx context.Context, cron *cronDesk) error {
 				if stop {
@@ -265,6 +320,9 @@ Exit codes besides those of "joblock help":
 				j, err := cron.CronJob(ctx, cron.scope, name)
 				if err != nil {
 					return err
+				}
+				if !ranged {
+					return c.follow(ctx, cron, p, j, within)
 				}
 				zone, err := time.LoadLocation(j.Zone)
 				if err != nil {
@@ -286,16 +344,22 @@ Exit codes besides those of "joblock help":
 					name, cron.scope, plural(n, "tick"), j.Spec, begin.Format(time.RFC3339), end.Format(time.RFC3339)); err != nil {
 					return err
 				}
-				ctx, cancel := c.bounded(ctx)
+				bounded, cancel := c.bounded(ctx)
 				defer cancel()
-				n, done, err := cron.CronBackfill(ctx, cron.scope, name, begin, end, who.actor())
+				n, done, err := cron.CronBackfill(bounded, cron.scope, name, begin, end, who.actor())
 				if err != nil {
 					if errors.Is(err, scheduler.ErrBackfilling) {
 						err = &exitError{exitBusy, err}
 					}
 					return err
 				}
-				return acted(cmd, done, "%s of %q will run; \"joblock cron get\" shows how far the backfill has come", plural(n, "tick"), name)
+				if err := acted(cmd, done, "%s of %q will run; \"joblock cron get\" shows how far the backfill has come", plural(n, "tick"), name); err != nil || !wait {
+					return err
+				}
+				if j, err = cron.CronJob(bounded, cron.scope, name); err != nil {
+					return err
+				}
+				return c.follow(ctx, cron, p, j, within)
 			})
 		},
 	}
@@ -304,8 +368,72 @@ Exit codes besides those of "joblock help":
 	f.StringVar(&to, "to", "", "`TIME` at which the range ends; in the past")
 	who.flags(cmd)
 	f.BoolVar(&stop, "stop", false, "end the job's backfill before its next tick")
+	f.BoolVarP(&wait, "wait", "w", false, "wait for the end of the backfill")
+	f.DurationVar(&within, "within", time.Hour, "how long --wait waits")
+	o.flags(f)
 	ask.flags(cmd)
 	return cmd
+}
+
+// followPause is how often --wait looks at a backfill.
+const followPause = 300 * time.Millisecond
+
+// The method follow waits until the backfill of j has ended, and prints it. A Redis that is away for a while does not end
+// the wait.
+func (c *cronServer) follow(ctx context.Context, cron *cronDesk, p *printer, j ops.CronJob, within time.Duration) error {
+	if j.Backfill == nil {
+		return &exitError{exitNo, fmt.Errorf("the job %q has had no backfill", j.Name)}
+	}
+	number, over := j.Backfill.Number, time.After(within)
+	for silent := false; j.Backfill.Ended.IsZero(); {
+		select {
+		case <-over:
+			return &exitError{exitBusy, fmt.Errorf("the backfill of %q has not ended within %s, and goes on: %s", j.Name, within, backfillText(j.Backfill))}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(followPause):
+		}
+		bounded, cancel := context.WithTimeoutCause(ctx, c.timeout, errSilent)
+		now, err := cron.CronJob(bounded, cron.scope, j.Name)
+		cancel()
+		switch {
+		case errors.Is(err, joblock.ErrUnavailable):
+			if text, _, ok := c.unanswered(err); ok && !silent {
+				p.say("%s; trying again", text)
+			}
+			silent = true
+			continue
+		case err != nil:
+			return err
+		case now.Backfill == nil || now.Backfill.Number != number:
+			return &exitError{exitNo, fmt.Errorf("how the backfill of %q went is not known: the job was forgotten, or has another backfill by now", j.Name)}
+		}
+		j, silent = now, false
+	}
+	b := *j.Backfill
+	if err := printOne(p, backfillColumns(p, j), b); err != nil {
+		return err
+	}
+	if b.Done < b.Ticks {
+		return &exitError{exitNo, fmt.Errorf("the backfill of %q has ended with %d of %s done", j.Name, b.Done, plural(b.Ticks, "tick"))}
+	}
+	return nil
+}
+
+// backfillColumns are the lines of a backfill of j.
+func backfillColumns(p *printer, j ops.CronJob) []column[ops.CronBackfill] {
+	at := func(t ops.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+	return []column[ops.CronBackfill]{
+		{head: "JOB", text: func(ops.CronBackfill) string { return j.Name }},
+		{head: "FROM", text: func(b ops.CronBackfill) string { return at(b.From) }},
+		{head: "TO", text: func(b ops.CronBackfill) string { return at(b.To) }},
+		{head: "TICKS", text: func(b ops.CronBackfill) string { return fmt.Sprint(b.Ticks) }},
+		{head: "DONE", text: func(b ops.CronBackfill) string { return fmt.Sprint(b.Done) }},
+		{head: "FAILED", text: func(b ops.CronBackfill) string { return count(b.Failed) }, role: always[ops.CronBackfill](bad)},
+		{head: "LOST", text: func(b ops.CronBackfill) string { return count(b.Lost) }, role: always[ops.CronBackfill](bad)},
+		{head: "ASKED", text: func(b ops.CronBackfill) string { return when(p, j.Now, b.Asked) }},
+		{head: "ENDED", text: func(b ops.CronBackfill) string { return when(p, j.Now, b.Ended) }},
+	}
 }
 
 // namesOrAll checks that a command has names, or the flag --all.

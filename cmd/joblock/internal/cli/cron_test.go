@@ -53,7 +53,10 @@ func (p *place) jobs() map[string]ops.CronJob {
 func TestCronIsSeen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, redistest.Start(t))
-	p.do("cron", "ls").wants(0).lacks("rollup")
+	p.do("cron", "ls").wants(0, "no cron job is on record").lacks("rollup")
+	p.do("cron", "ls", "-o", "json").wants(0).lacks("on record")
+	p.do("cron", "scopes").wants(0, "no scheduler has run")
+	p.do("cron", "nodes").wants(0, "no node is up")
 	p.do("cron", "get", "rollup").wants(exitNo, "no scheduler has run")
 	stop := p.shop()
 
@@ -80,7 +83,7 @@ func TestCronIsSeen(t *testing.T) {
 	p.do("cron", "nodes", "-o", "json").wants(0).fits("cron-nodes.json")
 	p.do("cron", "scopes", "-o", "json").wants(0).fits("cron-scopes.json")
 	p.do("cron", "history", "broken", "--failed").wants(0, "start", "failed", "no such table")
-	p.do("cron", "history", "rollup", "--failed", "--no-headers").wants(0).lacks("start")
+	p.do("cron", "history", "rollup", "--failed", "--no-headers").wants(0, `no failed run of "rollup" is on record`).lacks("start")
 	var runs []ops.CronRun
 	p.do("cron", "history", "rollup", "-n", "1", "-o", "json").wants(0).items("cron-runs.json", &runs)
 	if len(runs) != 1 || runs[0].State != scheduler.StateDone || runs[0].Node != "n1" {
@@ -148,8 +151,16 @@ func TestCronIsSteered(t *testing.T) {
 	p.do("cron", "get", "rollup", "--check").wants(0)
 	p.do("cron", "pause", "--all", "--yes").wants(0)
 	p.do("cron", "get", "rollup").wants(0, "all jobs are paused since", "no reason given")
-	p.do("cron", "resume", "rollup").wants(0, "is still paused, with all jobs")
-	p.do("cron", "resume", "--all").wants(0)
+	p.do("cron", "resume", "rollup").wants(0, `nothing to resume: "rollup" is paused only with all jobs of scope "shop": all jobs are paused since`, "cron resume --all")
+	p.do("cron", "pause", "broken").wants(0)
+	p.do("cron", "resume", "broken").wants(0, `"broken" is still paused, with all jobs`)
+	p.do("cron", "resume", "--all").wants(0, "resumed all jobs")
+	p.do("cron", "resume", "--all").wants(0, `nothing to resume: the jobs of scope "shop" are not paused all together`).lacks("one by one")
+	p.do("cron", "resume", "rollup").wants(0, `nothing to resume: "rollup" of scope "shop" is not paused`)
+	p.do("cron", "resume", "nothing").wants(exitNo, "no node has seen")
+	p.do("cron", "pause", "broken").wants(0)
+	p.do("cron", "resume", "--all").wants(0, `1 job is paused one by one: "broken"`)
+	p.do("cron", "resume", "broken").wants(0, `resumed "broken"`)
 	p.do("cron", "get", "rollup", "--check").wants(0)
 
 	p.do("cron", "trigger", "rollup", "--wait").wants(0, "trigger", "done")
@@ -165,11 +176,20 @@ func TestCronIsSteered(t *testing.T) {
 		return strings.Contains(p.do("cron", "get", "rollup").out, "3 of 3 ticks done, 0 failed, 0 lost, ended")
 	})
 	p.do("cron", "backfill", "rollup", "--stop").wants(0)
+	p.do("cron", "backfill", "rollup", "--wait", "-o", "json").wants(0, `"done": 3`).fits("cron-backfill.json") // the one that has ended
+	p.do("cron", "backfill", "rollup", "--from", "2026-01-04", "--to", "2026-01-05", "--yes", "--wait").wants(0, "TICKS   2\n", "DONE    2\n").lacks("FAILED")
+	p.do("cron", "backfill", "broken", "--wait").wants(exitNo, "has had no backfill")
+	p.do("cron", "backfill", "broken", "--from", "2026-01-04", "--to", "2026-01-05", "--yes", "-w").
+		wants(exitNo, "FAILED  2", `the backfill of "broken" has ended with 0 of 2 ticks done`)
+	p.do("cron", "trigger", "rollup", "--wait").wants(0)
 	p.do("cron", "backfill", "rollup", "--from", day, "--to", day, "--yes").wants(exitUsage, "must not end in the future")
 	p.do("cron", "backfill", "rollup", "--from", "1990-01-01", "--to", "2026-01-03", "--yes").wants(exitUsage, "more than 10000 ticks")
 
 	p.do("cron", "forget", "rollup", "--yes").wants(exitBusy, `is on "n1"`)
 	stop()
+	p.do("cron", "backfill", "rollup", "--from", "2026-01-04", "--to", "2026-01-05", "--yes", "--wait", "--within", "100ms").
+		wants(exitBusy, "has not ended within 100ms, and goes on", "not begun")
+	p.do("cron", "backfill", "rollup", "--stop").wants(0)
 	p.do("cron", "trigger", "rollup", "--wait", "--within", "100ms").wants(exitBusy, "no node that is up has the job", "has not ended within 100ms; the trigger stays")
 	p.do("cron", "forget", "rollup").wants(exitUsage, `removes the job "rollup" of scope "shop"`, "--yes")
 	p.do("cron", "forget", "rollup", "--yes").wants(0, `forgot "rollup"`)
@@ -179,6 +199,8 @@ func TestCronIsSteered(t *testing.T) {
 		{"pause"}, {"pause", "--all", "x"}, {"pause", "broken", "--reason", strings.Repeat("x", 257)}, {"pause", "broken", "--reason", "\x1b"},
 		{"resume"}, {"resume", "--all", "x"}, {"trigger"}, {"trigger", "a", "b"}, {"trigger", "broken", "--within", "0s"}, {"forget"},
 		{"backfill", "broken"}, {"backfill", "broken", "--from", "2026-01-01"}, {"backfill", "broken", "--stop", "--to", "2026-01-01"},
+		{"backfill", "broken", "--stop", "--wait"}, {"backfill", "broken", "--wait", "--within", "0s"}, {"get", "broken", "--check", "--runs", "0"},
+		{"get", "broken", "--runs", "2"}, {"backfill", "broken", "--wait", "-o", "yaml"},
 		{"backfill", "broken", "--from", "2026-01-02", "--to", "2026-01-01", "--yes"}, {"backfill", "broken", "--from", "x", "--to", "y"},
 		{"history", "broken", "-n", "-1"}, {"ls", "x"}, {"ls", "-o", "yaml"}, {"get"}, {"nonsense"},
 		{"ls", "--scope", strings.Repeat("x", 33)}, {"get", strings.Repeat("x", 1000)}, {"get", "\xff"}, {"get", "--bogus"},

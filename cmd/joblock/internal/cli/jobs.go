@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,6 +39,7 @@ func newJobsLs(s *server) *cobra.Command {
 	var o output
 	var q ops.JobsQuery
 	var check bool
+	var order string
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
@@ -51,7 +54,7 @@ lock that the keeper is about to free is no suspect.
 Exit codes besides those of "joblock help":
   1  with --check: there is a suspect`,
 		Example: `  joblock jobs ls
-  joblock jobs ls --queue exports -o wide
+  joblock jobs ls --queue exports --sort age -o wide
   joblock jobs ls --suspects --check   # for monitoring`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,12 +65,17 @@ Exit codes besides those of "joblock help":
 			if !(q.Share >= 0.001 && q.Share <= 1) {
 				return usage("--share is %v, must be from 0.001 to 1", q.Share)
 			}
+			if order != "" {
+				if err := oneOf("sort", order, jobOrders); err != nil {
+					return err
+				}
+			}
 			return s.with(func(d *desk) error {
 				var done atomic.Int64
 				q.Progress = func(part float64) { done.Store(int64(100 * part)) }
 				p.progress = func() string { return fmt.Sprintf("read %d %% of the index of jobs", done.Load()) }
 				suspects := 0
-				rows := func(yield func(ops.Job, error) bool) {
+				var rows iter.Seq2[ops.Job, error] = func(yield func(ops.Job, error) bool) {
 					for j, err := range d.Jobs(cmd.Context(), q) {
 						if j.Suspect != "" {
 							suspects++
@@ -77,8 +85,16 @@ Exit codes besides those of "joblock help":
 						}
 					}
 				}
+				if order != "" {
+					rows = sorted(rows, func(jobs []ops.Job) { sortJobs(jobs, order) })
+				}
 				if err := printAll(p, jobRowColumns(p), rows); err != nil {
 					return err
+				}
+				if q.Suspects {
+					p.none("no suspect found")
+				} else {
+					p.none("no job has a lock or waits for one")
 				}
 				if check && suspects > 0 {
 					return &exitError{exitNo, fmt.Errorf("found %s", plural(suspects, "suspect"))}
@@ -89,12 +105,39 @@ Exit codes besides those of "joblock help":
 	}
 	o.flags(cmd.Flags())
 	f := cmd.Flags()
+	f.StringVar(&order, "sort", "", "print all jobs at the end, in this `ORDER`: age, next, task, job or key (default: as they are found)")
 	f.StringVar(&q.Queue, "queue", "", "only jobs in this `QUEUE` of asynq")
 	f.StringVar(&q.Prefix, "key", "", "only keys that begin with `TEXT`")
 	f.BoolVar(&q.Suspects, "suspects", false, "only suspects")
 	f.Float64Var(&q.Share, "share", 0.25, "largest part of the time in which Redis works for the list, from 0.001 to 1")
 	f.BoolVar(&check, "check", false, "exit with 1 if there is a suspect")
 	return cmd
+}
+
+// jobOrder are the orders that --sort knows. Each order ends with the job and the key.
+var jobOrder = map[string]func(a, b ops.Job) int{
+	"job":  func(a, b ops.Job) int { return 0 },
+	"key":  func(a, b ops.Job) int { return strings.Compare(a.Key, b.Key) },
+	"age":  func(a, b ops.Job) int { return cmp.Compare(ageOf(b), ageOf(a)) },
+	"task": func(a, b ops.Job) int { return strings.Compare(string(a.Task.State), string(b.Task.State)) },
+	"next": func(a, b ops.Job) int {
+		if none := a.Task.NextAt.IsZero(); none != b.Task.NextAt.IsZero() {
+			if none {
+				return 1
+			}
+			return -1
+		}
+		return a.Task.NextAt.Compare(b.Task.NextAt.Time)
+	},
+}
+
+// jobOrders are the names of the orders.
+var jobOrders = []string{"age", "next", "task", "job", "key"}
+
+func sortJobs(jobs []ops.Job, order string) {
+	slices.SortFunc(jobs, func(a, b ops.Job) int {
+		return cmp.Or(jobOrder[order](a, b), strings.Compare(a.Job, b.Job), strings.Compare(a.Key, b.Key))
+	})
 }
 
 // jobRowColumns are the columns of jobs with their locks.
@@ -130,13 +173,15 @@ func lockText(j ops.Job) string {
 	return j.Lock.State.String()
 }
 
-// ageText is for how long a job has had its lock, or has waited in line.
-func ageText(j ops.Job) string {
+// ageOf returns for how long a job has had its lock, or has waited in line.
+func ageOf(j ops.Job) time.Duration {
 	if j.Place != nil {
-		return span(j.Lock.Now.Sub(j.Place.Since.Time))
+		return j.Lock.Now.Sub(j.Place.Since.Time)
 	}
-	return span(j.Lock.Age.Duration())
+	return j.Lock.Age.Duration()
 }
+
+func ageText(j ops.Job) string { return span(ageOf(j)) }
 
 func attemptText(t ops.Task) string {
 	if t.Attempts == 0 {

@@ -5,14 +5,18 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
 )
 
 // The type queues is a place with a queue of asynq, in the same Redis.
@@ -72,7 +76,8 @@ func (q *queues) status(key string) joblock.Status {
 func TestJobsAreSeenWithTheirTasks(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, redistest.Start(t))
-	q.do("jobs", "ls").wants(0).lacks("exports/")
+	q.do("jobs", "ls").wants(0, "no job has a lock or waits for one").lacks("exports/")
+	q.do("jobs", "ls", "-o", "jsonl").wants(0).lacks("no job")
 	q.export("exports:acct-7", "41")
 	q.export("exports:acct-8", "42")
 	q.sequence("webhooks:acme", "acme-1", "acme-2")
@@ -81,7 +86,15 @@ func TestJobsAreSeenWithTheirTasks(t *testing.T) {
 	q.do("jobs", "ls", "-o", "wide", "--queue", "exports").wants(0, "FENCE", "exports/41").lacks("webhooks/")
 	q.do("jobs", "ls", "--key", "exports:acct-8").wants(0, "exports/42").lacks("exports/41")
 	q.do("jobs", "ls", "-o", "json").wants(0).fits("jobs.json")
-	q.do("jobs", "ls", "--suspects", "--check", "--no-headers").wants(0).lacks("exports")
+	q.do("jobs", "ls", "--suspects", "--check", "--no-headers").wants(0, "no suspect found").lacks("exports")
+	for order, want := range map[string]string{
+		"job": "exports/41 exports/42 webhooks/acme-1 webhooks/acme-2", "key": "exports/41 exports/42 webhooks/acme-1 webhooks/acme-2",
+		"age": "exports/41 exports/42 webhooks/acme-1 webhooks/acme-2", "task": "webhooks/acme-1 exports/41 exports/42 webhooks/acme-2",
+	} {
+		if got := strings.Join(strings.Fields(q.do("jobs", "ls", "--sort", order, "-o", "name").wants(0).out), " "); got != want {
+			t.Errorf("by %s: %s, want %s", order, got, want)
+		}
+	}
 	q.do("jobs", "get", "exports/41", "--check").wants(0, "export, scheduled", "exports:acct-7: parked for")
 	q.do("jobs", "get", "webhooks/acme-2").wants(0, "webhooks:acme: waits for", "its turn")
 	q.do("jobs", "get", "webhooks/acme-2", "-o", "json").wants(0).fits("job.json")
@@ -93,7 +106,7 @@ func TestJobsAreSeenWithTheirTasks(t *testing.T) {
 	q.do("jobs", "get", "exports/41", "--check").wants(exitNo, "is a suspect")
 	q.do("jobs", "get", "\x1b[2J/x\xff").wants(exitNo)
 	q.do("jobs", "get", "exports/43").wants(exitNo, "neither a task exports/43 nor a lock of it")
-	for _, bad := range [][]string{{"get"}, {"get", "41"}, {"get", "/"}, {"ls", "x"}, {"ls", "--share", "0"}, {"ls", "--queue"}, {"nonsense"}, {"ls", "-o", "x"}} {
+	for _, bad := range [][]string{{"get"}, {"get", "41"}, {"get", "/"}, {"ls", "x"}, {"ls", "--share", "0"}, {"ls", "--queue"}, {"ls", "--sort", "colour"}, {"nonsense"}, {"ls", "-o", "x"}} {
 		q.do(append([]string{"jobs"}, bad...)...).wants(exitUsage)
 	}
 }
@@ -137,5 +150,59 @@ func TestJobsAreSteered(t *testing.T) {
 	q.do("jobs", "run", "exports/41").wants(exitNo, "no such task")
 	for _, bad := range [][]string{{"run"}, {"run", "x"}, {"drop", "x/"}, {"cancel", "/"}, {"skip"}, {"skip", ""}, {"skip", "\x1b"}, {"run", "a/b", "--reason", "\x00"}} {
 		q.do(append([]string{"jobs"}, bad...)...).wants(exitUsage)
+	}
+}
+
+// Each order of jobs goes by what it names.
+func TestOrdersOfJobs(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	at := func(in time.Duration) ops.Time { return ops.Time{Time: now.Add(in)} }
+	lock := func(age time.Duration) ops.Lock { return ops.Lock{Age: ops.Millis(age), Now: at(0)} }
+	jobs := []ops.Job{
+		{Job: "q/1", Key: "c", Lock: lock(time.Minute), Task: ops.Task{State: "retry", NextAt: at(time.Hour)}},
+		{Job: "q/2", Key: "b", Lock: lock(0), Place: &ops.Waiter{Since: at(-time.Hour)}, Task: ops.Task{State: "scheduled"}},
+		{Job: "q/3", Key: "a", Lock: lock(time.Second), Task: ops.Task{State: "active", NextAt: at(time.Minute)}},
+		{Job: "q/3", Key: "d", Lock: lock(time.Second), Task: ops.Task{State: "active", NextAt: at(time.Minute)}},
+	}
+	for order, want := range map[string]string{"job": "cbad", "key": "abcd", "age": "bcad", "task": "adcb", "next": "adcb"} {
+		all := slices.Clone(jobs)
+		slices.Reverse(all)
+		sortJobs(all, order)
+		got := ""
+		for _, j := range all {
+			got += j.Key
+		}
+		if got != want || !slices.Contains(jobOrders, order) {
+			t.Errorf("by %s: %s, want %s", order, got, want)
+		}
+	}
+	if len(jobOrders) != len(jobOrder) {
+		t.Errorf("%q, and %d orders", jobOrders, len(jobOrder))
+	}
+}
+
+// A probe that looks at several runs finds a failure before the latest run.
+func TestBadRuns(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) ops.Time { return ops.Time{Time: time.Date(2026, 3, 1, 12, minute, 0, 0, time.UTC)} }
+	run := func(minute int, state scheduler.State, err string) ops.CronRun {
+		return ops.CronRun{Tick: at(minute), Started: at(minute), State: state, Node: "n1", Error: err}
+	}
+	latest := run(5, scheduler.StateRunning, "")
+	j := ops.CronJob{Latest: &latest, Running: []ops.CronRun{latest}, History: []ops.CronRun{
+		run(4, scheduler.StateDone, ""), run(3, scheduler.StateFailed, "no disk"), run(2, scheduler.StateDone, ""), run(1, scheduler.StateLost, ""),
+	}}
+	for n, want := range map[int]string{
+		1: "", 2: "1 of its latest 2 runs failed or were broken off; the last of these that of 2026-03-01T12:03:00Z, failed on n1: no disk",
+		3: "1 of its latest 3 runs failed or were broken off; the last of these that of 2026-03-01T12:03:00Z, failed on n1: no disk",
+		9: "2 of its latest 4 runs failed or were broken off; the last of these that of 2026-03-01T12:03:00Z, failed on n1: no disk",
+	} {
+		if got := badRuns(j, n); got != want {
+			t.Errorf("%d runs: %q, want %q", n, got, want)
+		}
+	}
+	if got := badRuns(ops.CronJob{}, 5); got != "" {
+		t.Errorf("no runs: %q", got)
 	}
 }
