@@ -22,6 +22,8 @@
 //	force-release KEY      frees a key that somebody has, after a look at what will happen
 //	audit [KEY]            lists what operators have done, by whom and why
 //	ping                   measures how long taking and releasing a lock takes
+//	serve                  serves locks over HTTP, for programs in every language
+//	token new              makes a bearer token for callers of "serve"
 //	demo                   runs a Redis with locks, waiters and jobs, to try commands on
 //	cron COMMAND           sees and steers jobs by the clock: ls, get, next, history, nodes, scopes; pause, resume,
 //	                       trigger, forget, backfill

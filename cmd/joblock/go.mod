@@ -1,7 +1,7 @@
 // A module of its own, so that only those who build the command line require what command
 // lines are made of.
 //
-// The replace directive below ties the command to the checkout that it lies in. So the
+// The replace directives below tie the command to the checkout that it lies in. So the
 // command installs from a checkout, with "make install", or with "go install ." in this
 // directory. Programs import nothing from here.
 module github.com/joblock/toolkit/cmd/joblock
@@ -12,6 +12,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/joblock/toolkit v0.1.0
+	github.com/joblock/toolkit/server v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/spf13/cobra v1.10.2
@@ -36,4 +37,7 @@ require (
 	google.golang.org/protobuf v1.36.10 // indirect
 )
 
-replace github.com/joblock/toolkit => ../..
+replace (
+	github.com/joblock/toolkit => ../..
+	github.com/joblock/toolkit/server => ../../server
+)

@@ -62,7 +62,7 @@ Exit codes:
 	})
 	root.AddCommand(newRun(s), newAcquire(s), newRenew(s), newRelease(s), newPark(s), newResume(s),
 		newLs(s), newGet(s), newExplain(s), newWaiters(s), newPermits(s), newWatch(s), newTop(s), newForceRelease(s), newAudit(s),
-		newCron(s), newJobs(s), newDoctor(s), newPing(s), newDemo(s), newVersion())
+		newCron(s), newJobs(s), newDoctor(s), newPing(s), newDemo(s), newServe(s), newToken(), newVersion())
 	root.InitDefaultCompletionCmd()
 	return root
 }

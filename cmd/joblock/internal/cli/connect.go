@@ -30,6 +30,7 @@ const (
 	envPasswordFile = "JOBLOCK_REDIS_PASSWORD_FILE"
 	envSentinelFile = "JOBLOCK_SENTINEL_PASSWORD_FILE"
 	envAsynq        = "JOBLOCK_ASYNQ"
+	envServer       = "JOBLOCK_SERVER"
 )
 
 // The parameters of a redis-sentinel:// URL.
@@ -404,7 +405,10 @@ func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session,
 	if err != nil {
 		return nil, err
 	}
-	cfg.CallTimeout, cfg.Logger = cmp.Or(cfg.CallTimeout, s.timeout), slog.New(slog.DiscardHandler)
+	cfg.CallTimeout = cmp.Or(cfg.CallTimeout, s.timeout)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	store := redisstore.New(rdb, &redisstore.Config{Prefix: s.prefix})
 	locks, err := joblock.New(store, &cfg)
 	if err != nil {

@@ -567,6 +567,7 @@ func TestHelpOfScripts(t *testing.T) {
 		"resume":  {"0", "1", "64", "69", "75", "77"},
 		"ping":    {"0", "64", "69", "77"},
 		"demo":    {"0", "64", "70"},
+		"serve":   {"0", "64", "69", "70", "128+n"},
 	} {
 		var text strings.Builder
 		if code := Main([]string{"joblock", name, "--help"}, strings.NewReader(""), &text, &text); code != 0 {

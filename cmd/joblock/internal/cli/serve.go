@@ -1,0 +1,493 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/joblock/toolkit/cmd/joblock/internal/demo"
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	lockserver "github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/worker"
+)
+
+// defaultListen is where "serve" listens, and where "serve --check" asks.
+const defaultListen = "127.0.0.1:7420"
+
+// The type serveOptions has the flags of "serve".
+type serveOptions struct {
+	server *server
+
+	listen   lockserver.ListenConfig
+	accounts string
+	scopes   []string
+	hosts    []string
+	pages    bool
+	demo     bool
+	keeper   bool
+	check    bool
+
+	ttl, maxTTL               time.Duration
+	maxWait                   time.Duration
+	maxWaiting, maxWaitingOne int
+	rate                      float64
+	burst                     int
+
+	dapr      []string // NAME=PREFIX
+	saasignal bool
+	terraform bool
+
+	drainDelay, drainTimeout time.Duration
+	logFormat, logLevel      string
+
+	stores map[string]string // of --dapr
+}
+
+func newServe(s *server) *cobra.Command {
+	o := serveOptions{server: s}
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "serve locks over HTTP, for programs in every language",
+		Long: `Serve is the lock server: locks over HTTP, with the routes of package server, which docs/server.md describes. Any number
+of servers with the same Redis are replicas of each other.
+
+When serve listens, it writes a line for the shell to the standard output, and from then on log lines to the standard
+error. If Redis is away, serve serves all the same: /readyz says that the server is not ready.
+
+Serve listens on this machine alone, unless it has a certificate (--cert) and accounts (--accounts). Without --accounts
+every caller has every right. "joblock token new" makes accounts. A changed file of accounts is read within a second.
+
+INT and TERM end serve in order: /readyz says no, each lock of a stream is parked for its client, who resumes it at
+another replica, and requests that run end. A second signal ends serve at once. Locks without a stream are not
+concerned: they live in Redis.
+
+With --check, serve asks the server that listens at --listen whether it is ready, and ends: for health checks of
+containers.
+
+Exit codes:
+  0         a signal has ended serve in order; with --check: the server is ready
+  64        wrong usage; a bad file of accounts, a bad certificate
+  69        with --check: the server is not ready, or there is none
+  70        the server cannot listen, or did not end in order within --drain-timeout
+  128+n     a second signal, n, has ended serve at once`,
+		Example: `  joblock serve
+  joblock serve --demo
+  joblock serve --listen :7420 --cert tls.crt --key tls.key --accounts accounts.json --scope shop
+  joblock serve --check --listen :7420 --cert tls.crt --key tls.key`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			if o.check {
+				return o.askReady(cmd.Context())
+			}
+			return o.run(cmd)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.listen.Address, "listen", defaultListen, "`ADDRESS` as host:port; without a host every interface, with port 0 a free port")
+	f.StringVar(&o.listen.CertFile, "cert", "", "`FILE` with the certificate of the server; --tls-cert is that of this client of Redis")
+	f.StringVar(&o.listen.KeyFile, "key", "", "`FILE` with the key of --cert")
+	f.StringVar(&o.listen.ClientCAFile, "client-ca", "", "`FILE` with the authorities of clients' certificates, which accounts may name")
+	f.BoolVar(&o.listen.Insecure, "insecure", false, "listen beyond this machine without TLS or accounts, behind a proxy that has both")
+	f.StringVar(&o.accounts, "accounts", "", "`FILE` with the accounts of the callers (default: anyone has every right)")
+	f.StringArrayVarP(&o.scopes, "scope", "s", nil, "`SCOPE` of cron jobs that callers may see and steer; may be repeated (default $"+envScope+", else none)")
+	f.StringArrayVar(&o.hosts, "host", nil, "`NAME` under which the server is reached, if there are no accounts; may be repeated (default: localhost)")
+	f.BoolVar(&o.pages, "pages", true, "serve the pages for people on call, at /; --pages=false serves the API alone")
+	f.BoolVar(&o.demo, "demo", false, "serve an embedded Redis with locks, waiters and jobs; see \"joblock demo\"")
+	f.BoolVar(&o.keeper, "keeper", false, "also run the keeper of jobs' locks, with the databases of --asynq; see package worker")
+	f.BoolVar(&o.check, "check", false, "ask the server at --listen whether it is ready, and end")
+	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "lease of a lock whose request names none")
+	f.DurationVar(&o.maxTTL, "max-ttl", 24*time.Hour, "longest lease that a request may ask for; Terraform's locks last that long")
+	f.DurationVar(&o.maxWait, "max-wait", time.Minute, "longest wait of a request, from 1s to 1h; a stream may wait longer")
+	f.IntVar(&o.maxWaiting, "max-waiting", 10_000, "how many requests may wait, and how many streams there may be, together")
+	f.IntVar(&o.maxWaitingOne, "max-waiting-each", 1000, "the same for one account")
+	f.Float64Var(&o.rate, "rate", 0, "requests per second of one account over time (default: no bound)")
+	f.IntVar(&o.burst, "burst", 0, "requests of one account at once, with --rate (default: one second's)")
+	f.StringArrayVar(&o.dapr, "dapr", nil, "serve Dapr's lock API for a store, `NAME=PREFIX` of its keys; may be repeated")
+	f.BoolVar(&o.saasignal, "saasignal", false, "serve SaaSignal's locks API, at /infra/locks/")
+	f.BoolVar(&o.terraform, "terraform", false, "serve the locking of Terraform's http backend, at /terraform/")
+	f.DurationVar(&o.drainDelay, "drain-delay", 0, "after a signal, how long to serve on while /readyz says no, at most 10m")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 20*time.Second, "how long the end in order may take, after --drain-delay")
+	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT` of log lines: text or json")
+	f.StringVar(&o.logLevel, "log-level", "info", "least `LEVEL` of log lines: debug, info, warn or error; each request is an info")
+	return cmd
+}
+
+func (o *serveOptions) validate() error {
+	if o.demo && (o.server.url != "" || o.server.prefix != redisstore.DefaultPrefix || len(o.server.asynq) > 0 || o.keeper) {
+		return usage("--demo has a Redis and a keeper of its own, so --redis, --prefix, --asynq and --keeper make no sense with it")
+	}
+	if _, _, err := net.SplitHostPort(o.listen.Address); err != nil {
+		return usage("--listen is %q, must be host:port", o.listen.Address)
+	}
+	if (o.listen.CertFile == "") != (o.listen.KeyFile == "") {
+		return usage("--cert and --key belong together")
+	}
+	if err := oneOf("log-format", o.logFormat, []string{"text", "json"}); err != nil {
+		return err
+	}
+	if new(slog.Level).UnmarshalText([]byte(o.logLevel)) != nil {
+		return usage("--log-level is %q, must be debug, info, warn or error", o.logLevel)
+	}
+	for _, d := range []struct {
+		name           string
+		d, least, most time.Duration
+	}{
+		{"ttl", o.ttl, time.Second, driver.MaxPeriod}, {"max-ttl", o.maxTTL, o.ttl, driver.MaxPeriod},
+		{"max-wait", o.maxWait, time.Second, time.Hour},
+		{"drain-delay", o.drainDelay, 0, 10 * time.Minute}, {"drain-timeout", o.drainTimeout, time.Millisecond, 10 * time.Minute},
+	} {
+		if d.d < d.least || d.d > d.most {
+			return usage("--%s is %s, must be from %s to %s", d.name, d.d, d.least, d.most)
+		}
+	}
+	o.stores = make(map[string]string)
+	for _, text := range o.dapr {
+		name, prefix, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return usage("--dapr is %q, must be NAME=PREFIX", text)
+		}
+		if _, twice := o.stores[name]; twice {
+			return usage("--dapr names the store %q twice", name)
+		}
+		o.stores[name] = prefix
+	}
+	if len(o.scopes) == 0 && os.Getenv(envScope) != "" {
+		o.scopes = []string{os.Getenv(envScope)}
+	}
+	if o.demo && len(o.scopes) == 0 {
+		o.scopes = []string{demo.Scope}
+	}
+	return nil
+}
+
+func (o *serveOptions) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(o.logLevel)) // checked
+	opts := &slog.HandlerOptions{Level: level}
+	if o.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// The method run serves until a signal comes.
+func (o *serveOptions) run(cmd *cobra.Command) error {
+	keepsPipes()
+	ctx, second := stopSignals()
+	if !o.demo {
+		return o.serve(ctx, second, cmd)
+	}
+	world, end := context.WithCancel(context.Background())
+	var err error
+	demoErr := demo.Run(world, 0, func(url string) {
+		defer end()
+		o.server.url = url
+		err = o.serve(ctx, second, cmd)
+	})
+	end()
+	if demoErr != nil && err == nil {
+		err = &exitError{exitFault, fmt.Errorf("demo: %w", demoErr)}
+	}
+	return err
+}
+
+// stopSignals returns a context that ends at the first of INT, TERM and HUP, and a context that ends at the second. The
+// cause of the second is an exitError.
+func stopSignals() (first, second context.Context) {
+	first, end := context.WithCancel(context.Background())
+	second, kill := context.WithCancelCause(context.Background())
+	caught := make(chan os.Signal, 2)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			signal.Notify(caught, s)
+		}
+	}
+	go func() {
+		<-caught
+		end()
+		n, _ := (<-caught).(syscall.Signal)
+		kill(&exitError{code: exitSignal + int(n)})
+	}()
+	return first, second
+}
+
+// The type serving has what ends the things that "serve" has opened, in the order in which they were opened.
+type serving struct {
+	closers []func(context.Context) error
+}
+
+func (s *serving) later(name string, end func(context.Context) error) {
+	s.closers = append(s.closers, func(ctx context.Context) error {
+		if err := end(ctx); err != nil && !errors.Is(err, redis.ErrClosed) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// The method close ends everything, the last first.
+func (s *serving) close(ctx context.Context) error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i](ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// The method serve serves until the context first ends, and then ends in order, or at once when second ends.
+func (o *serveOptions) serve(first, second context.Context, cmd *cobra.Command) (err error) {
+	logger := o.logger(cmd.ErrOrStderr())
+	var all serving
+	ended := false
+	defer func() {
+		if !ended {
+			ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+			defer cancel()
+			_ = all.close(ctx)
+		}
+	}()
+	h, err := o.open(&all, logger)
+	if err != nil {
+		return err
+	}
+	l, err := h.locks.Listen(o.listen)
+	if err != nil {
+		return listenProblem(err)
+	}
+	hs := lockserver.HTTPServer(h)
+	hs.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(l) }()
+	fmt.Fprintf(cmd.OutOrStdout(), "export %s=%s\n", envServer, o.url(l.Addr()))
+	logger.Info("serve: listening", "address", l.Addr().String(), "tls", o.listen.CertFile != "", "accounts", cmp.Or(o.accounts, "anyone"))
+	select {
+	case err := <-served:
+		return &exitError{exitFault, err}
+	case <-first.Done():
+	}
+	logger.Info("serve: ending in order", "delay", o.drainDelay, "timeout", o.drainTimeout)
+	ended = true
+	done := make(chan error, 1)
+	go func() { done <- o.end(h, hs, &all) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return &exitError{exitFault, fmt.Errorf("did not end in order: %w", err)}
+		}
+		logger.Info("serve: ended")
+		return nil
+	case <-second.Done():
+		_ = hs.Close()
+		return context.Cause(second)
+	}
+}
+
+// The method end ends streams and waits, then requests, then everything else.
+func (o *serveOptions) end(h *handler, hs *http.Server, all *serving) error {
+	ctx, cancel := context.WithTimeout(context.Background(), o.drainDelay+o.drainTimeout)
+	defer cancel()
+	err := h.locks.Close(ctx)
+	select {
+	case <-time.After(o.drainDelay):
+	case <-ctx.Done():
+	}
+	err = errors.Join(err, hs.Shutdown(ctx))
+	if ctx.Err() != nil {
+		_ = hs.Close()
+	}
+	return errors.Join(err, all.close(ctx))
+}
+
+// The type handler is the handler of all requests: the Server, with what is mounted beside it.
+type handler struct {
+	http.Handler
+	locks *lockserver.Server
+}
+
+// The method open opens the locks, asynq and the keeper, and returns the handler.
+func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error) {
+	s := o.server
+	redis, databases, err := s.databases(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	session, err := s.open(os.Getenv, joblock.Config{
+		TTL: o.ttl, MaxTTL: o.maxTTL, Holder: hostname() + ":" + strconv.Itoa(os.Getpid()) + " joblock serve", WatchForced: true, Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	all.later("Redis", func(context.Context) error { return session.rdb.Close() })
+	all.later("locks", session.Locker.Close)
+	cfg := lockserver.Config{
+		Locks: session.Locker, Authorize: lockserver.Anyone, MaxWait: o.maxWait, MaxWaiting: o.maxWaiting, MaxWaitingEach: o.maxWaitingOne,
+		Rate: o.rate, Burst: o.burst, Store: session.store, Scopes: o.scopes, Hosts: o.hosts, Redis: session.rdb, Prefix: s.prefix, Logger: logger,
+	}
+	if o.accounts != "" {
+		accounts, err := lockserver.OpenAccounts(o.accounts, logger)
+		if err != nil {
+			return nil, usage("--accounts: %w", err)
+		}
+		cfg.Authorize = accounts
+	}
+	for i, a := range databases {
+		secure, err := s.tlsConfig(a)
+		if err != nil {
+			return nil, err
+		}
+		rdb := s.connect(a, secure, s.timeout)
+		all.later("asynq "+a.name(), func(context.Context) error { return rdb.Close() })
+		inspector := asynq.NewInspectorFromRedisClient(rdb)
+		cfg.Databases = append(cfg.Databases, lockserver.Database{Name: a.name(), Inspector: inspector})
+		if i > 0 {
+			continue // tasks go into the first database
+		}
+		jobs, err := handoff.NewClient(session.Locker, asynq.NewClientFromRedisClient(rdb), inspector, &handoff.Config{Logger: logger})
+		if err != nil {
+			return nil, err
+		}
+		all.later("jobs", jobs.Close)
+		cfg.Jobs = jobs
+	}
+	if o.keeper {
+		if err := startKeeper(all, session.Locker, cfg.Databases, logger); err != nil {
+			return nil, err
+		}
+	}
+	locks, err := lockserver.New(cfg)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	root, err := o.mount(locks)
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("serve: the locks are in Redis", "address", redis.name(), "prefix", s.prefix, "databases of asynq", len(databases), "keeper", o.keeper)
+	return &handler{root, locks}, nil
+}
+
+func startKeeper(all *serving, locks *joblock.Locker, databases []lockserver.Database, logger *slog.Logger) error {
+	cfg := &worker.Config{Logger: logger}
+	for _, db := range databases[1:] {
+		cfg.Inspectors = append(cfg.Inspectors, db.Inspector)
+	}
+	w, err := worker.New(locks, databases[0].Inspector, cfg)
+	if err != nil {
+		return err
+	}
+	all.later("keeper", w.Close)
+	go func() {
+		if err := w.Run(context.Background()); err != nil { // until Close
+			logger.Error("serve: the keeper has ended", "err", err)
+		}
+	}()
+	return nil
+}
+
+// The method mount returns the Server with the handlers beside it that the flags name.
+func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
+	root := http.Handler(s)
+	if o.pages {
+		pages, err := s.Pages(lockserver.PagesConfig{Hosts: o.hosts})
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		root = pages.Root()
+	}
+	mounts := make(map[string]http.Handler)
+	if len(o.stores) > 0 {
+		mounts["/v1.0-alpha1/"] = s.DaprAlpha1(o.stores)
+	}
+	if o.saasignal {
+		mounts["/infra/locks/"] = s.SaaSignal()
+	}
+	if o.terraform {
+		mounts["/terraform/"] = http.StripPrefix("/terraform", s.Terraform())
+	}
+	if len(mounts) == 0 {
+		return root, nil
+	}
+	// An http.ServeMux would redirect paths that are not clean, and a client that follows asks for another key.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for prefix, h := range mounts {
+			if strings.HasPrefix(r.URL.Path, prefix) {
+				h.ServeHTTP(w, r)
+				return
+			}
+		}
+		root.ServeHTTP(w, r)
+	}), nil
+}
+
+// listenProblem returns the error of Listen: a port that is taken is a fault, what the flags ask for is wrong usage.
+func listenProblem(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return &exitError{exitFault, err}
+	}
+	return usage("%w; see --listen, --cert, --key, --accounts and --insecure", err)
+}
+
+// The method url returns the URL of the server that listens at addr, as seen from this machine.
+func (o *serveOptions) url(addr net.Addr) string {
+	host, port, _ := net.SplitHostPort(o.listen.Address)
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		port = strconv.Itoa(tcp.Port)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http://"
+	if o.listen.CertFile != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
+}
+
+// The method askReady asks the server at --listen whether it is ready.
+func (o *serveOptions) askReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, o.server.timeout)
+	defer cancel()
+	at := o.url(nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/readyz", nil)
+	if err != nil {
+		return usage("--listen is %q, must be host:port", o.listen.Address)
+	}
+	transport := &http.Transport{
+		// The certificate names the server as others know it, and not this machine. The check sends no secret, and its
+		// answer is a status.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}
+	defer transport.CloseIdleConnections()
+	res, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return &exitError{exitUnavailable, fmt.Errorf("no answer of the server at %s: %w", at, errors.Unwrap(err))}
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return &exitError{exitUnavailable, fmt.Errorf("the server at %s is not ready: %s", at, res.Status)}
+	}
+	return nil
+}
