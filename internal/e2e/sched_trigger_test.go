@@ -37,7 +37,7 @@ func TestTriggerAndWaitOnThreeProcesses(t *testing.T) {
 	}
 	select {
 	case r := <-results:
-		t.Errorf("returned before the end: %+v", r)
+		t.Fatalf("returned before the end: %+v", r)
 	default:
 	}
 	c.setMode("")
