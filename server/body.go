@@ -201,6 +201,17 @@ func number(name string, field *int64, absent, least, most int64) (int64, error)
 	return *field, nil
 }
 
+// oneOf returns the index of text in the list; "" is the first.
+func oneOf(name, text string, list []string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if i := slices.Index(list, text); i >= 0 {
+		return i, nil
+	}
+	return 0, problemf(http.StatusBadRequest, codeInvalid, "%s is %s, must be one of %s", name, shown(text), strings.Join(list, ", "))
+}
+
 // stamp is a time in answers: RFC 3339 with milliseconds, in UTC.
 type stamp time.Time
 

@@ -21,6 +21,7 @@ import (
 // A call is one request on its way.
 type call struct {
 	s     *Server
+	m     *mount
 	w     *writer
 	r     *http.Request
 	id    string // of the request, for logs
@@ -62,20 +63,8 @@ func (w *writer) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ServeHTTP serves one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := s.newCall(w, r)
-	defer c.log()
-	defer c.caught()
-	if p := c.check(); p != nil {
-		c.refuse(p)
-		return
-	}
-	s.mux.ServeHTTP(c.w, r)
-}
-
-func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
-	c := &call{s: s, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
+func (m *mount) newCall(w http.ResponseWriter, r *http.Request) *call {
+	c := &call{s: m.s, m: m, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
 	c.w = &writer{ResponseWriter: w, c: c}
 	h := c.w.Header()
 	h.Set("Joblock-Request", c.id)
@@ -83,13 +72,10 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 	if r.ContentLength != 0 {
 		// Package net/http reads the rest of a body that no route has read before it sends the answer. Not every
 		// ResponseWriter has deadlines.
-		_ = http.NewResponseController(w).SetReadDeadline(c.began.Add(s.cfg.BodyTimeout))
+		_ = http.NewResponseController(w).SetReadDeadline(c.began.Add(m.s.cfg.BodyTimeout))
 	}
 	return c
 }
-
-// check refuses a request that no route may see.
-func (c *call) check() *problem { return checkPath(c.r.URL.EscapedPath()) }
 
 // caught answers a request whose handler has panicked.
 func (c *call) caught() {
@@ -134,6 +120,14 @@ type answer struct {
 
 func ok(body any) *answer { return &answer{status: http.StatusOK, body: body} }
 
+// okOr is ok for the results of a function.
+func okOr(body any, err error) (*answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return ok(body), nil
+}
+
 // answerTimeout bounds how long a client may take to read an answer.
 const answerTimeout = 10 * time.Second
 
@@ -147,6 +141,21 @@ func (c *call) answer(a *answer) {
 		c.w.Header().Set(name, value)
 	}
 	c.write(a.status, "application/json", text)
+}
+
+// writeJSON writes a value that can be encoded in every case.
+func (c *call) writeJSON(status int, contentType string, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	c.write(status, contentType, text)
+}
+
+// writeEmpty writes an answer without a body.
+func (c *call) writeEmpty(status int) {
+	c.w.Header().Set("Cache-Control", "no-store")
+	c.send(func() { c.w.WriteHeader(status) })
 }
 
 func (c *call) write(status int, contentType string, text []byte) {
@@ -178,6 +187,7 @@ func (c *call) send(write func()) {
 	}
 }
 
+// refuse answers with an error.
 func (c *call) refuse(p *problem) {
 	c.code = p.Code
 	if p.Status == http.StatusUnauthorized {
@@ -186,12 +196,13 @@ func (c *call) refuse(p *problem) {
 	if p.retryAfter > 0 {
 		c.w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(p.retryAfter), 10))
 	}
+	c.m.refuse(c, p)
+}
+
+// asProblem writes an error as an RFC 9457 answer.
+func asProblem(c *call, p *problem) {
 	p.Type, p.Instance = "urn:joblock:problem:"+p.Code, "urn:joblock:request:"+c.id
-	text, err := json.Marshal(p)
-	if err != nil { // a problem has nothing that cannot be encoded
-		panic(err)
-	}
-	c.write(p.Status, "application/problem+json", text)
+	c.writeJSON(p.Status, "application/problem+json", p)
 }
 
 func (c *call) log() {

@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,74 +12,6 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
-
-// A mount serves the routes of another lock API with the operations of the Server. Callers, rights, prefixes, rates, the
-// log and the audit are those of the routes under /v1. No mount is served unless the embedding program mounts it.
-type mount struct {
-	s      *Server
-	mux    *http.ServeMux
-	refuse func(c *call, p *problem) // nil: as an RFC 9457 answer
-}
-
-func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) http.Handler {
-	m := &mount{s: s, mux: http.NewServeMux(), refuse: refuse}
-	methods := make(map[string][]string)
-	for _, r := range routes {
-		methods[r.path] = append(methods[r.path], r.method)
-		m.mux.Handle(r.method+" "+r.path, step(func(c *call) { c.route = r.path; m.serve(c, r) }))
-	}
-	for path, allowed := range methods {
-		slices.Sort(allowed)
-		allow := strings.Join(allowed, ", ")
-		m.mux.Handle(path, step(func(c *call) {
-			c.route = path
-			c.w.Header().Set("Allow", allow)
-			m.fail(c, problemf(http.StatusMethodNotAllowed, codeMethod, "the method is %s, must be %s", shown(c.r.Method), allow))
-		}))
-	}
-	if methods["/"] == nil {
-		m.mux.Handle("/", step(func(c *call) {
-			m.fail(c, problemf(http.StatusNotFound, codeNoRoute, "there is nothing at this path"))
-		}))
-	}
-	return m
-}
-
-// ServeHTTP serves one request.
-func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := m.s.newCall(w, r)
-	defer c.log()
-	defer c.caught()
-	if p := c.check(); p != nil {
-		m.fail(c, p)
-		return
-	}
-	m.mux.ServeHTTP(c.w, r)
-}
-
-// serve is call.serve with the errors of the mount.
-func (m *mount) serve(c *call, r route) {
-	if p := c.authorize(r.scope); p != nil {
-		m.fail(c, p)
-		return
-	}
-	a, err := r.do(c)
-	switch {
-	case err != nil:
-		m.fail(c, c.problemOf(err))
-	case a != nil:
-		c.answer(a)
-	}
-}
-
-func (m *mount) fail(c *call, p *problem) {
-	if m.refuse == nil {
-		c.refuse(p)
-		return
-	}
-	c.code = p.Code
-	m.refuse(c, p)
-}
 
 // compactToken returns the token in a form without the key, for APIs that bound the length of a token. The form has
 // fence and TTL, both in base 36, and the owner, with a dot between.
@@ -160,14 +91,4 @@ func (c *call) releaseOf(rec driver.Record, reason string) error {
 		return err
 	}
 	return ops.Release(c.lasting(), c.s.cfg.Locks, door.TokenAt(token, rec.Fence).(joblock.Token), reason)
-}
-
-// retryHeaders sets the headers that call.refuse sets, for an error of another shape.
-func (c *call) retryHeaders(p *problem) {
-	if p.Status == http.StatusUnauthorized {
-		c.w.Header().Set("WWW-Authenticate", `Bearer realm="joblock"`)
-	}
-	if p.retryAfter > 0 {
-		c.w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(p.retryAfter), 10))
-	}
 }

@@ -32,7 +32,7 @@ func (s *Server) DaprAlpha1(stores map[string]string) http.Handler {
 	return s.mount([]route{
 		{http.MethodPost, "/v1.0-alpha1/lock/{store}", ScopeLock, d.tryLock},
 		{http.MethodPost, "/v1.0-alpha1/unlock/{store}", ScopeLock, d.unlock},
-	}, daprRefuse)
+	}, asDaprError)
 }
 
 type dapr struct {
@@ -40,16 +40,14 @@ type dapr struct {
 	stores map[string]string // prefixes by name
 }
 
-func daprRefuse(c *call, p *problem) {
-	text, err := json.Marshal(struct {
-		Code    string `json:"errorCode"`
-		Message string `json:"message"`
-	}{p.Code, p.Detail})
-	if err != nil {
-		panic(err) // two texts can be encoded
-	}
-	c.retryHeaders(p)
-	c.write(p.Status, "application/json", text)
+// daprError is an error of Dapr's HTTP APIs.
+type daprError struct {
+	Code    string `json:"errorCode"`
+	Message string `json:"message"`
+}
+
+func asDaprError(c *call, p *problem) {
+	c.writeJSON(p.Status, "application/json", daprError{p.Code, p.Detail})
 }
 
 type daprRequest struct {

@@ -31,9 +31,9 @@ func (s *Server) deskRoutes() []route {
 		get("/v1/permits", ScopeRead, s.permits),
 		get("/v1/locks/{key}/permits", ScopeRead, s.permits),
 		get("/v1/locks", ScopeRead, s.list),
-		{http.MethodPost, "/v1/status", ScopeRead, s.statuses},
-		{http.MethodPost, "/v1/force-release", ScopeOperate, s.force},
-		{http.MethodPost, "/v1/locks/{key}/force-release", ScopeOperate, s.force},
+		{http.MethodPost, "/v1/status", ScopeRead, reads(s.statuses)},
+		{http.MethodPost, "/v1/force-release", ScopeOperate, reads(s.force)},
+		{http.MethodPost, "/v1/locks/{key}/force-release", ScopeOperate, reads(s.force)},
 		get("/v1/jobs", ScopeRead, s.jobs),
 		get("/v1/jobs/{queue}/{id}", ScopeRead, s.job),
 		get("/v1/cron", ScopeRead, s.cronJobs),
@@ -150,8 +150,7 @@ func (s *Server) lock(c *call) (*answer, error) {
 	for _, given := range strings.Split(c.r.Header.Get("If-None-Match"), ",") {
 		if given = strings.TrimSpace(given); given == tag || given == "W/"+tag || given == "*" && l.Fence != 0 {
 			c.w.Header().Set("ETag", tag)
-			c.w.Header().Set("Cache-Control", "no-store")
-			c.send(func() { c.w.WriteHeader(http.StatusNotModified) })
+			c.writeEmpty(http.StatusNotModified)
 			return nil, nil
 		}
 	}
@@ -165,11 +164,7 @@ func (s *Server) explain(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.desk.Explain(c.r.Context(), key)
-	if err != nil {
-		return nil, err
-	}
-	return ok(e), nil
+	return okOr(s.desk.Explain(c.r.Context(), key))
 }
 
 func (s *Server) line(c *call) (*answer, error) {
@@ -189,11 +184,7 @@ func (s *Server) permits(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.desk.Permits(c.r.Context(), key, n)
-	if err != nil {
-		return nil, err
-	}
-	return ok(p), nil
+	return okOr(s.desk.Permits(c.r.Context(), key, n))
 }
 
 // walkTime bounds a walk that has no cursor. What it has found by then is the answer, which says that there is more.
@@ -267,13 +258,11 @@ func (c *call) usePrefix(prefix *string) error {
 	return nil
 }
 
-func (s *Server) statuses(c *call) (*answer, error) {
-	var req struct {
-		Keys []string `json:"keys"`
-	}
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+type statusesRequest struct {
+	Keys []string `json:"keys"`
+}
+
+func (s *Server) statuses(c *call, req *statusesRequest) (*answer, error) {
 	const most = 1000
 	if len(req.Keys) < 1 || len(req.Keys) > most {
 		return nil, problemf(http.StatusBadRequest, codeInvalid, "keys has %d keys, must have 1 to %d", len(req.Keys), most)
@@ -296,16 +285,14 @@ func (c *call) actor(reason string) ops.Actor {
 	return ops.Actor{By: c.who.ID, From: c.r.RemoteAddr, Reason: reason}
 }
 
+type forceRequest struct {
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+	IfIdle bool   `json:"if_idle"`
+}
+
 // force frees the key of the holding that the caller has seen: If-Match has its fence.
-func (s *Server) force(c *call) (*answer, error) {
-	var req struct {
-		Key    string `json:"key"`
-		Reason string `json:"reason"`
-		IfIdle bool   `json:"if_idle"`
-	}
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) force(c *call, req *forceRequest) (*answer, error) {
 	key, err := c.keyFrom(req.Key)
 	if err != nil {
 		return nil, err
@@ -521,11 +508,7 @@ func trigger(d *ops.Desk, ctx context.Context, scope, name string, who ops.Actor
 }
 
 func (s *Server) keeper(c *call) (*answer, error) {
-	k, err := s.desk.Keeper(c.r.Context())
-	if err != nil {
-		return nil, err
-	}
-	return ok(k), nil
+	return okOr(s.desk.Keeper(c.r.Context()))
 }
 
 // doctorTime bounds a look at everything.

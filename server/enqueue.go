@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,11 +60,7 @@ type enqueued struct {
 const enqueueTime = 10 * time.Second
 
 // enqueue takes a key for a job, or gives the job a place in the key's line, and enqueues the job's task.
-func (s *Server) enqueue(c *call) (*answer, error) {
-	var req enqueueRequest
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 	if _, err := c.keyFrom(req.Key); err != nil {
 		return nil, err
 	}
@@ -89,7 +84,7 @@ func (s *Server) enqueue(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	enqueue, err := s.enqueuer(&req)
+	enqueue, err := s.enqueuer(req)
 	if err != nil {
 		return nil, err
 	}
@@ -224,15 +219,4 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 	return func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error) {
 		return s.cfg.Jobs.EnqueueInSequence(ctx, seq, task, opts...)
 	}, nil
-}
-
-// oneOf returns the index of text in the list; "" is the first.
-func oneOf(name, text string, list []string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	if i := slices.Index(list, text); i >= 0 {
-		return i, nil
-	}
-	return 0, problemf(http.StatusBadRequest, codeInvalid, "%s is %s, must be one of %s", name, shown(text), strings.Join(list, ", "))
 }

@@ -77,27 +77,28 @@ type line struct {
 }
 
 // hold streams. See Streams in the package comment.
-func (s *Server) hold(c *call) (*answer, error) {
-	var req holdRequest
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
-	st, take, err := s.newStream(c, &req)
+func (s *Server) hold(c *call, req *holdRequest) (*answer, error) {
+	st, take, err := s.newStream(c, req)
 	if err != nil {
 		return nil, err
 	}
-	leave, ok := s.quotas.enter(c.who.ID)
+	return nil, st.run(take)
+}
+
+// run takes the lock and holds it until the stream ends. The error is for an answer that has not begun.
+func (st *stream) run(take taker) error {
+	leave, ok := st.c.s.quotas.enter(st.c.who.ID)
 	if !ok {
-		return nil, c.tooManyWaits()
+		return st.c.tooManyWaits()
 	}
 	defer leave()
-	done, err := s.enter()
+	done, err := st.c.s.enter()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer done()
 	defer st.finish()
-	rights := c.watch(func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(st.key) }, func(p *problem) { st.ended <- p })
+	rights := st.c.watch(func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(st.key) }, func(p *problem) { st.ended <- p })
 	defer rights.stop()
 	lock, err := st.wait(take)
 	if err == nil {
@@ -110,10 +111,10 @@ func (s *Server) hold(c *call) (*answer, error) {
 		}
 	}
 	if err != nil {
-		return nil, st.failed(err)
+		return st.failed(err)
 	}
 	st.serve(lock)
-	return nil, nil
+	return nil
 }
 
 // taker takes the lock of a stream, as Acquire or as Resume does. It calls waits with each new place in line.

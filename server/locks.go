@@ -58,11 +58,7 @@ func (c *call) left(g ops.Grant) (elapsed, left time.Duration) {
 	return elapsed, max(0, time.Until(g.Until))
 }
 
-func (s *Server) acquire(c *call) (*answer, error) {
-	var req acquireRequest
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) acquire(c *call, req *acquireRequest) (*answer, error) {
 	ask, err := c.leaseRequest(req)
 	if err != nil {
 		return nil, err
@@ -74,16 +70,26 @@ func (s *Server) acquire(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ask.Call == nil && c.ended() {
-		// Nobody has the token. Without an answer the lock ends with its lease.
-		_ = ops.Release(c.lasting(), s.cfg.Locks, lease.Token, "the client is gone")
-		return nil, errGone
+	if ask.Call == nil { // otherwise a repeated request finds the lock
+		if err := c.willBeRead(lease.Token); err != nil {
+			return nil, err
+		}
 	}
 	return c.grant(lease), nil
 }
 
+// willBeRead returns nil if the client is there to read the token. Otherwise nobody gets the token: willBeRead releases
+// the lock and returns errGone. If the store does not answer, the lock ends with its lease.
+func (c *call) willBeRead(token joblock.Token) error {
+	if !c.ended() {
+		return nil
+	}
+	_ = ops.Release(c.lasting(), c.s.cfg.Locks, token, "the client is gone")
+	return errGone
+}
+
 // leaseRequest checks the fields of an acquire.
-func (c *call) leaseRequest(req acquireRequest) (ask ops.LeaseRequest, err error) {
+func (c *call) leaseRequest(req *acquireRequest) (ask ops.LeaseRequest, err error) {
 	if ask.Key, err = c.keyFrom(req.Key); err != nil {
 		return ask, err
 	}
@@ -192,11 +198,7 @@ type renewRequest struct {
 	TTL   *int64 `json:"ttl_ms"`
 }
 
-func (s *Server) renew(c *call) (*answer, error) {
-	var req renewRequest
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) renew(c *call, req *renewRequest) (*answer, error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
 		return nil, err
@@ -234,11 +236,7 @@ type released struct {
 	Reason   string        `json:"reason,omitempty"`
 }
 
-func (s *Server) release(c *call) (*answer, error) {
-	var req releaseRequest
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) release(c *call, req *releaseRequest) (*answer, error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
 		return nil, err
@@ -260,11 +258,7 @@ type parkRequest struct {
 	Reserve *int64 `json:"reserve_ms"`
 }
 
-func (s *Server) park(c *call) (*answer, error) {
-	var req parkRequest
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) park(c *call, req *parkRequest) (*answer, error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
 		return nil, err
@@ -301,11 +295,7 @@ type resumeRequest struct {
 	Reserve *int64 `json:"reserve_ms"`
 }
 
-func (s *Server) resume(c *call) (*answer, error) {
-	var req resumeRequest
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
 		return nil, err
@@ -337,7 +327,7 @@ func (s *Server) resume(c *call) (*answer, error) {
 }
 
 // options returns the options of a Resume, but for the TTL.
-func (req resumeRequest) options() (opts []joblock.ResumeOption, err error) {
+func (req *resumeRequest) options() (opts []joblock.ResumeOption, err error) {
 	opts = []joblock.ResumeOption{joblock.ForJob(req.Job)}
 	if req.Holder != "" {
 		opts = append(opts, joblock.Holder(req.Holder))

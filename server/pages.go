@@ -81,7 +81,7 @@ func (p *Pages) Root() http.Handler {
 
 // ServeHTTP serves one request.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := p.s.newCall(w, r)
+	c := p.s.own.newCall(w, r)
 	c.route = "pages"
 	defer c.log()
 	defer c.caught()

@@ -24,12 +24,12 @@ func oneLock(verb string, do func(*call) (*answer, error), scope Scope) []route 
 
 func (s *Server) routes() []route {
 	all := slices.Concat(
-		oneLock("acquire", s.acquire, ScopeLock),
-		oneLock("renew", s.renew, ScopeLock),
-		oneLock("release", s.release, ScopeLock),
-		oneLock("park", s.park, ScopeLock),
-		oneLock("resume", s.resume, ScopeLock),
-		oneLock("hold", s.hold, ScopeLock),
+		oneLock("acquire", reads(s.acquire), ScopeLock),
+		oneLock("renew", reads(s.renew), ScopeLock),
+		oneLock("release", reads(s.release), ScopeLock),
+		oneLock("park", reads(s.park), ScopeLock),
+		oneLock("resume", reads(s.resume), ScopeLock),
+		oneLock("hold", reads(s.hold), ScopeLock),
 		[]route{
 			{http.MethodGet, "/v1/me", ScopeAny, s.me},
 			{http.MethodGet, "/healthz", 0, s.healthz},
@@ -39,18 +39,26 @@ func (s *Server) routes() []route {
 	)
 	all = append(all, s.deskRoutes()...)
 	if s.cfg.Jobs != nil {
-		all = append(all, route{http.MethodPost, "/v1/enqueue", ScopeEnqueue, s.enqueue})
+		all = append(all, route{http.MethodPost, "/v1/enqueue", ScopeEnqueue, reads(s.enqueue)})
 	}
 	return all
 }
 
-// newMux returns a mux for which every path is known: mux answers neither 404 nor 405 itself, because its answers would
-// be plain text.
-func (s *Server) newMux() *http.ServeMux {
-	mux := http.NewServeMux()
+// A mount serves the routes of one API: those of the Server itself, or those of another lock API that a program mounts
+// beside it. All mounts have the callers, rights, prefixes, rates, log and audit of the Server.
+type mount struct {
+	s      *Server
+	mux    *http.ServeMux
+	refuse func(c *call, p *problem) // writes the error as the API has it
+}
+
+// mount returns the handler of some routes. For its mux every path is known: mux answers neither 404 nor 405 itself,
+// because its answers would be plain text.
+func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) *mount {
+	m := &mount{s: s, mux: http.NewServeMux(), refuse: refuse}
 	methods := make(map[string][]string)
-	for _, r := range s.routes() {
-		mux.Handle(r.method+" "+r.path, step(func(c *call) { c.route = r.path; c.serve(r) }))
+	for _, r := range routes {
+		m.mux.Handle(r.method+" "+r.path, step(func(c *call) { c.route = r.path; c.serve(r) }))
 		if methods[r.path] = append(methods[r.path], r.method); r.method == http.MethodGet {
 			methods[r.path] = append(methods[r.path], http.MethodHead)
 		}
@@ -58,16 +66,41 @@ func (s *Server) newMux() *http.ServeMux {
 	for path, allowed := range methods {
 		slices.Sort(allowed)
 		allow := strings.Join(allowed, ", ")
-		mux.Handle(path, step(func(c *call) {
+		m.mux.Handle(path, step(func(c *call) {
 			c.route = path
 			c.w.Header().Set("Allow", allow)
 			c.refuse(problemf(http.StatusMethodNotAllowed, codeMethod, "the method is %s, must be %s", shown(c.r.Method), allow))
 		}))
 	}
-	mux.Handle("/", step(func(c *call) {
-		c.refuse(problemf(http.StatusNotFound, codeNoRoute, "there is nothing at this path; /openapi.json lists the paths"))
-	}))
-	return mux
+	if methods["/"] == nil {
+		m.mux.Handle("/", step(func(c *call) {
+			c.refuse(problemf(http.StatusNotFound, codeNoRoute, "there is nothing at this path"))
+		}))
+	}
+	return m
+}
+
+// ServeHTTP serves one request.
+func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := m.newCall(w, r)
+	defer c.log()
+	defer c.caught()
+	if p := checkPath(r.URL.EscapedPath()); p != nil {
+		c.refuse(p)
+		return
+	}
+	m.mux.ServeHTTP(c.w, r)
+}
+
+// reads returns the route whose body is a T. The body is read before anything else is done.
+func reads[T any](do func(c *call, req *T) (*answer, error)) func(c *call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		req := new(T)
+		if err := c.read(req); err != nil {
+			return nil, err
+		}
+		return do(c, req)
+	}
 }
 
 // step is a handler of the mux. The ResponseWriter is that of a call.

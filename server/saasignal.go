@@ -34,11 +34,11 @@ const (
 func (s *Server) SaaSignal() http.Handler {
 	path := "/infra/locks/{key}"
 	return s.mount([]route{
-		{http.MethodPost, path + "/acquire", ScopeLock, s.saasAcquire},
-		{http.MethodPost, path + "/renew", ScopeLock, s.saasRenew},
-		{http.MethodPost, path + "/release", ScopeLock, s.saasRelease},
+		{http.MethodPost, path + "/acquire", ScopeLock, reads(s.saasAcquire)},
+		{http.MethodPost, path + "/renew", ScopeLock, reads(s.saasRenew)},
+		{http.MethodPost, path + "/release", ScopeLock, reads(s.saasRelease)},
 		{http.MethodGet, path, ScopeRead, s.saasStatus},
-	}, nil)
+	}, asProblem)
 }
 
 // saasKey returns the key of the path.
@@ -60,8 +60,12 @@ func saasTTL(c *call, field *int64) (time.Duration, error) {
 	return millis("ttl_ms", field, 0, time.Millisecond, min(saasMaxTTL, c.s.in.Settings().MaxTTL))
 }
 
-// saasToken returns the token of a body. A token that names no lock of the key is a conflict.
-func saasToken(key, text string) (joblock.Token, error) {
+// saasToken returns the token of a body, for the key of the path. A token that names no lock of the key is a conflict.
+func saasToken(c *call, text string) (joblock.Token, error) {
+	key, err := saasKey(c)
+	if err != nil {
+		return joblock.Token{}, err
+	}
 	if n := utf8.RuneCountInString(text); n < 1 || n > saasMaxChars {
 		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "token has %d characters, must have 1 to %d", n, saasMaxChars)
 	}
@@ -86,19 +90,12 @@ func saasOK(a saasAnswer) (*answer, error) {
 	return ok(a), nil
 }
 
-func expiresIn(d time.Duration) *stamp {
-	t := stamp(time.Now().Add(d))
-	return &t
+type saasAcquireRequest struct {
+	TTL    *int64 `json:"ttl_ms"`
+	Holder string `json:"holder_id"`
 }
 
-func (s *Server) saasAcquire(c *call) (*answer, error) {
-	var req struct {
-		TTL    *int64 `json:"ttl_ms"`
-		Holder string `json:"holder_id"`
-	}
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
+func (s *Server) saasAcquire(c *call, req *saasAcquireRequest) (*answer, error) {
 	key, err := saasKey(c)
 	if err != nil {
 		return nil, err
@@ -108,33 +105,26 @@ func (s *Server) saasAcquire(c *call) (*answer, error) {
 		return nil, err
 	}
 	g, err := ops.AcquireLease(c.lasting(), s.cfg.Locks, ops.LeaseRequest{Key: key, TTL: ttl, Holder: req.Holder})
+	if err == nil {
+		err = c.willBeRead(g.Token)
+	}
 	if err != nil {
 		return nil, c.conflict(err)
 	}
-	if c.ended() {
-		_ = ops.Release(c.lasting(), s.cfg.Locks, g.Token, "the client is gone") // nobody has the token
-		return nil, errGone
-	}
-	return saasOK(saasAnswer{Key: key, Token: compactToken(g.Token), ExpiresAt: expiresIn(g.Lease)})
+	return saasOK(saasAnswer{Key: key, Token: compactToken(g.Token), ExpiresAt: (*stamp)(&g.Until)})
 }
 
-func (s *Server) saasRenew(c *call) (*answer, error) {
-	var req struct {
-		Token string `json:"token"`
-		TTL   *int64 `json:"ttl_ms"`
-	}
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
-	key, err := saasKey(c)
-	if err != nil {
-		return nil, err
-	}
+type saasRenewRequest struct {
+	Token string `json:"token"`
+	TTL   *int64 `json:"ttl_ms"`
+}
+
+func (s *Server) saasRenew(c *call, req *saasRenewRequest) (*answer, error) {
 	ttl, err := saasTTL(c, req.TTL)
 	if err != nil {
 		return nil, err
 	}
-	token, err := saasToken(key, req.Token)
+	token, err := saasToken(c, req.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -142,21 +132,15 @@ func (s *Server) saasRenew(c *call) (*answer, error) {
 	if err != nil {
 		return nil, c.conflict(err)
 	}
-	return saasOK(saasAnswer{ExpiresAt: expiresIn(g.Lease)})
+	return saasOK(saasAnswer{ExpiresAt: (*stamp)(&g.Until)})
 }
 
-func (s *Server) saasRelease(c *call) (*answer, error) {
-	var req struct {
-		Token string `json:"token"`
-	}
-	if err := c.read(&req); err != nil {
-		return nil, err
-	}
-	key, err := saasKey(c)
-	if err != nil {
-		return nil, err
-	}
-	token, err := saasToken(key, req.Token)
+type saasReleaseRequest struct {
+	Token string `json:"token"`
+}
+
+func (s *Server) saasRelease(c *call, req *saasReleaseRequest) (*answer, error) {
+	token, err := saasToken(c, req.Token)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ type Server struct {
 	cfg    Config
 	in     door.Locker
 	desk   *ops.Desk
-	mux    *http.ServeMux
+	own    *mount // the routes of the Server itself
 	quotas *quotas
 
 	sites    *sites
@@ -150,7 +150,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.mux = s.newMux()
+	s.own = s.mount(s.routes(), asProblem)
 	return s, nil
 }
 
@@ -178,6 +178,9 @@ func (cfg *Config) desk() ops.Config {
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("server: %w", door.Invalid("new", "", format, args...))
 }
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.own.ServeHTTP(w, r) }
 
 // errClosing is the cause with which Close ends a wait.
 var errClosing = errors.New("the server is closing")

@@ -39,7 +39,7 @@ func (s *Server) Terraform() http.Handler {
 	m := s.mount([]route{
 		{"LOCK", "/{key}", ScopeLock, s.terraformLock},
 		{"UNLOCK", "/{key}", ScopeLock | ScopeOperate, s.terraformUnlock},
-	}, nil)
+	}, asProblem)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, ok := r.BasicAuth(); ok {
 			r = r.Clone(r.Context())
