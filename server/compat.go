@@ -92,3 +92,15 @@ func (c *call) releaseOf(rec driver.Record, reason string) error {
 	}
 	return ops.Release(c.lasting(), c.s.cfg.Locks, door.TokenAt(token, rec.Fence).(joblock.Token), reason)
 }
+
+// forceOf frees the key of a record that look has read, whoever has it.
+func (c *call) forceOf(rec driver.Record, reason string) error {
+	if !c.who.may(ScopeOperate) {
+		return problemf(http.StatusForbidden, codeForbidden, "another principal has the lock, and the caller lacks the scope operate")
+	}
+	if rec.State == joblock.StateFree {
+		return door.Refusal("force release", rec.Key, driver.Reply{Outcome: driver.OutcomeNotFound})
+	}
+	_, err := c.s.desk.Force(c.lasting(), ops.ForceRequest{Key: rec.Key, Fence: rec.Fence, Actor: c.actor(reason)})
+	return err
+}

@@ -25,10 +25,15 @@ import (
 //	lock_address   = "https://locks.example.com/terraform/network"
 //	unlock_address = "https://locks.example.com/terraform/network"
 //
-// The password of the backend is the bearer token of the Server. The username does not count. The ID in the lock info
-// names the holding. A repeated LOCK with the same ID is answered as the first one. UNLOCK by the principal that sent
-// LOCK releases the lock. UNLOCK by another principal, as of "terraform force-unlock", needs the scope operate, is
-// recorded, and is refused if it cannot be recorded.
+// The password of the backend is the bearer token of the Server. The username does not count, but must be set: without one
+// Terraform sends no password. The ID in the lock info names the holding. A repeated LOCK with the same ID is answered as
+// the first one. UNLOCK by the principal that sent LOCK releases the lock. UNLOCK by another principal needs the scope
+// operate, is recorded, and is refused if it cannot be recorded.
+//
+// "terraform force-unlock" asks for an ID and does not send it: its UNLOCK has no body. Such an UNLOCK needs the scope
+// operate, is recorded as well, and unlocks whichever Terraform has the lock. "joblock force-release" is safer: it names the
+// holding that somebody has seen. When a lock is held, Terraform tells the holder's ID in its message; behind "Lock Info" it
+// shows the lock that it has not got.
 //
 // Terraform does not renew its locks. So the lease lasts as long as joblock.Config.MaxTTL: give the Server a Locker with
 // a MaxTTL above that of your longest run. The lock of a Terraform that has died stays until then, or until UNLOCK.
@@ -70,26 +75,27 @@ type terraformMemo struct {
 // maxLockInfo bounds the info, which the memo has.
 const maxLockInfo = 32 << 10
 
-// terraformRequest returns the key and the lock info of a request.
-func terraformRequest(c *call) (key string, info lockInfo, text []byte, err error) {
-	if text, err = c.body(); err != nil {
-		return "", info, nil, err
-	}
+// terraformRequest returns the key of a request and the lock info that its body has.
+func terraformRequest(c *call, text []byte) (key string, info lockInfo, err error) {
 	if len(text) > maxLockInfo {
-		return "", info, nil, problemf(http.StatusRequestEntityTooLarge, codeTooLarge, "the lock info has more than %d bytes", maxLockInfo)
+		return "", info, problemf(http.StatusRequestEntityTooLarge, codeTooLarge, "the lock info has more than %d bytes", maxLockInfo)
 	}
 	if json.Unmarshal(text, &info) != nil {
-		return "", info, nil, problemf(http.StatusBadRequest, codeRequest, "the body is no lock info of Terraform")
+		return "", info, problemf(http.StatusBadRequest, codeRequest, "the body is no lock info of Terraform")
 	}
 	if info.ID == "" || len(info.ID) > driver.MaxLabelBytes {
-		return "", info, nil, problemf(http.StatusBadRequest, codeInvalid, "ID has %d bytes, must have 1 to %d", len(info.ID), driver.MaxLabelBytes)
+		return "", info, problemf(http.StatusBadRequest, codeInvalid, "ID has %d bytes, must have 1 to %d", len(info.ID), driver.MaxLabelBytes)
 	}
 	key, err = c.keyFrom("")
-	return key, info, text, err
+	return key, info, err
 }
 
 func (s *Server) terraformLock(c *call) (*answer, error) {
-	key, info, text, err := terraformRequest(c)
+	text, err := c.body()
+	if err != nil {
+		return nil, err
+	}
+	key, info, err := terraformRequest(c, text)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +158,14 @@ func (c *call) terraformMemoOf(rec driver.Record) (*terraformMemo, error) {
 }
 
 func (s *Server) terraformUnlock(c *call) (*answer, error) {
-	key, info, _, err := terraformRequest(c)
+	text, err := c.body()
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == 0 {
+		return okOr(struct{}{}, c.terraformUnlockAny())
+	}
+	key, info, err := terraformRequest(c, text)
 	if err != nil {
 		return nil, err
 	}
@@ -178,14 +191,25 @@ func (s *Server) terraformUnlock(c *call) (*answer, error) {
 		return nil, err
 	}
 	if memo != nil && memo.By == c.who.ID && c.who.may(ScopeLock) {
-		err = c.releaseOf(rec, "")
-	} else if !c.who.may(ScopeOperate) {
-		return nil, problemf(http.StatusForbidden, codeForbidden, "another principal has the lock, and the caller lacks the scope operate")
-	} else {
-		_, err = s.desk.Force(c.lasting(), ops.ForceRequest{Key: key, Fence: rec.Fence, Actor: c.actor("terraform force-unlock")})
+		return okOr(struct{}{}, c.releaseOf(rec, ""))
 	}
+	return okOr(struct{}{}, c.forceOf(rec, "terraform force-unlock"))
+}
+
+// terraformUnlockAny is UNLOCK without a body.
+func (c *call) terraformUnlockAny() error {
+	key, err := c.keyFrom("")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return ok(struct{}{}), nil
+	rec, err := c.look("release", key)
+	if err != nil {
+		return err
+	}
+	if memo, err := c.terraformMemoOf(rec); err != nil {
+		return err
+	} else if memo == nil && rec.State != joblock.StateFree {
+		return notTheHolder("the holder is no Terraform")
+	}
+	return c.forceOf(rec, "terraform force-unlock, which named no ID")
 }

@@ -138,7 +138,7 @@ func TestTerraform(t *testing.T) {
 		entries, n := a.s.desk, 0
 		for e, err := range entries.Audit(t.Context(), ops.AuditQuery{Key: "a/b"}) {
 			testkit.WantNil(t, "Audit", err)
-			if n++; e.By != "root" || e.Reason != "terraform force-unlock" {
+			if n++; e.By != "root" || !strings.HasPrefix(e.Reason, "terraform force-unlock") {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -146,11 +146,21 @@ func TestTerraform(t *testing.T) {
 			t.Error("the force-unlock is not in the audit")
 		}
 
+		// As clients send it whose force-unlock names no ID.
+		const third = `{"ID":"third"}`
+		want(one, "UNLOCK", root, "", 404)
+		want(one, "LOCK", ann, third, 200)
+		want(two, "UNLOCK", ann, "", 403)
+		a.wantState("a/b", joblock.StateHeld)
+		want(two, "UNLOCK", root, "", 200)
+		a.wantState("a/b", joblock.StateFree)
+
 		// A holder without a lock info.
 		lock, err := a.locks.Acquire(t.Context(), "a/b", joblock.Holder("a job"))
 		testkit.WantNil(t, "Acquire", err)
 		want(one, "LOCK", ann, `{"ID":"3"}`, 423, `"Who":"a job"`, `"ID":""`)
 		want(one, "UNLOCK", root, other, 409)
+		want(one, "UNLOCK", root, "", 409)
 		testkit.WantNil(t, "Release", lock.Release(t.Context()))
 	})
 }
