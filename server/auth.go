@@ -161,7 +161,7 @@ func (c *call) authorize(scope Scope) *problem {
 		return p
 	}
 	if !who.may(scope) {
-		return problemf(http.StatusForbidden, codeForbidden, "the caller needs the scope %s", strings.Join(scope.Names(), " or "))
+		return needs(scope)
 	}
 	return nil
 }
@@ -175,4 +175,8 @@ func (c *call) unknown(p *problem) *problem {
 	p = problemf(http.StatusTooManyRequests, codeRate, "too many callers who are not known come from the same address")
 	p.Retryable, p.retryAfter = true, after
 	return p
+}
+
+func needs(scope Scope) *problem {
+	return problemf(http.StatusForbidden, codeForbidden, "the caller needs the scope %s", strings.Join(scope.Names(), " or "))
 }

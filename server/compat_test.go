@@ -75,8 +75,8 @@ func (v *visitor) sendIn(ctx context.Context, method, path string, header http.H
 	return w
 }
 
-// secretText matches what is another text in each run: owners, tokens and the names of requests.
-var secretText = regexp.MustCompile(`[0-9a-z]+\.[0-9a-z]+\.[0-9a-f-]{36}|urn:joblock:request:[0-9a-z]+|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}|[A-Za-z0-9_-]{60,}`)
+// secretText matches what is another text in each run: owners, their digests, tokens and the names of requests.
+var secretText = regexp.MustCompile(`[0-9a-z]+\.[0-9a-z]+\.[0-9a-f-]{36}|urn:joblock:request:[0-9a-z]+|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}|[A-Za-z0-9_-]{60,}|#[0-9a-f]{8}`)
 
 // note adds a row: what the document says, and what was sent and answered.
 func (v *visitor) note(section, sent, says string, status int, body string) {
@@ -85,7 +85,7 @@ func (v *visitor) note(section, sent, says string, status int, body string) {
 		return "`" + strings.ReplaceAll(text, "|", "\\|") + "`"
 	}
 	var p problem
-	if json.Unmarshal([]byte(body), &p) == nil && p.Type != "" {
+	if json.Unmarshal([]byte(body), &p) == nil && strings.HasPrefix(p.Type, "urn:joblock:problem:") {
 		body = p.Code
 	}
 	answered := "nothing"

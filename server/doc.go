@@ -44,7 +44,7 @@
 //	GET  /v1/line                        read     who waits for a key, in order
 //	GET  /v1/permits                     read     who has the permits of a limit, or the slots of a sequence
 //	GET  /v1/locks                       read     the locks that somebody has, by pages
-//	POST /v1/status                read     up to 1,000 keys at once
+//	POST /v1/status                      read     up to 1,000 keys at once
 //	POST /v1/force-release               operate  frees a key, whoever has it; see Operators
 //	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
 //	GET  /v1/cron                        read     the cron jobs of a scope; /v1/cron/{name} is one, /next its next ticks
@@ -62,9 +62,8 @@
 //	GET  /openapi.json                   none     the description of all routes, OpenAPI 3.1
 //
 // Acquire, renew, release, park, resume, hold, force-release, explain, line and permits exist as /v1/locks/{key}/acquire
-// and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the
-// key: '/' is %2F and '%' is %25. Some proxies decode or clean paths: behind these, and for the key "/", put the key into
-// the body.
+// and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the key: '/' is %2F and '%' is %25. Some proxies
+// decode or clean paths: behind these, and for the key "/", put the key into the body.
 //
 // # Requests
 //
@@ -84,6 +83,7 @@
 //	401     AUTH_REQUIRED                with WWW-Authenticate
 //	403     FORBIDDEN                    the caller lacks the scope, or may not use the key
 //	404     LOCK_NOT_FOUND               the store does not know the lock
+//	404     CRON_NOT_FOUND               no node has seen a cron job of this name
 //	404     NOT_FOUND                    no such route
 //	405     METHOD_NOT_ALLOWED           with Allow
 //	406     NOT_ACCEPTABLE               hold: neither application/x-ndjson nor text/event-stream is accepted
@@ -95,7 +95,6 @@
 //	409     TASK_EXISTS                  enqueue: a task with this ID exists
 //	410     LOCK_LOST                    the lease had ended
 //	410     LOCK_ALREADY_RELEASED        the lock was released
-//	404     CRON_NOT_FOUND               no node has seen a cron job of this name
 //	412     LOCK_OWNERSHIP_MISMATCH      force-release: the key has another holding than If-Match says
 //	413     BODY_TOO_LARGE               the body has more than 65,536 bytes
 //	415     UNSUPPORTED_MEDIA_TYPE       the body is not application/json
@@ -166,7 +165,7 @@
 //	{"type":"waiting","ahead":3}                       the place in line, when it has changed, with each ping
 //	{"type":"lock-acquired","key","token","fence",…}   as the answer of acquire
 //	{"type":"ping","elapsed_ms","valid_ms",…}          at least every third of the TTL
-//	{"type":"lock-lost","code","detail"}               the end: the lock is lost
+//	{"type":"lock-lost","code","error"}                the end: the lock is lost
 //	{"type":"error","code","error"}                    the end: the lock was not taken
 //	{"type":"released"}                                the end: the hold was as long as max_hold_ms
 //	{"type":"draining","token","resume_within_ms"}     the end: the server closes; see below
@@ -177,11 +176,12 @@
 // A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
 // otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A proxy can end the
 // server's side of a stream before the client's: then only with "lapse", or with "park" and a reserve_ms beyond the TTL,
-// nobody else has the lock while the client relies on its last line. A write that
-// takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So a client that has vanished is
-// noticed within a TTL. An HTTP/1.1 connection is closed at the end of its stream. A client that hangs
-// while its kernel still takes bytes is noticed only when the buffers between are full: bound such a hold with
-// max_hold_ms, or use acquire and renew.
+// nobody else has the lock while the client relies on its last line.
+//
+// A write that takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So a client that has
+// vanished is noticed within a TTL. A client that hangs while its kernel still takes bytes is noticed only when the buffers
+// between are full: bound such a hold with max_hold_ms, or use acquire and renew. An HTTP/1.1 connection is closed at the
+// end of its stream.
 //
 // The rights of the caller are looked up again every ten seconds, for a request that waits too. When the account is
 // gone, has expired, or may not use the key any more, the lock is released, and the last line has the code AUTH_REQUIRED.
@@ -199,6 +199,7 @@
 //	mux.Handle("/infra/locks/", s.SaaSignal())
 //	mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
 //	mux.Handle("/v1.0-alpha1/", s.DaprAlpha1(map[string]string{"redisStore": "shop:"}))
+//	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", alpha2)) // alpha2, err := s.DaprAlpha2(…)
 //
 // # Who may do what
 //

@@ -56,6 +56,10 @@ type stream struct {
 
 	ended chan *problem // gets a value when the rights of the caller end
 
+	// For streams of other lock APIs.
+	shape     func(*line) any // what to send for a line; nil: the line
+	tokenless bool            // the client has no token by which it could resume the lock
+
 	begun bool // the head of the answer was written
 }
 
@@ -98,7 +102,7 @@ func (st *stream) run(take taker) error {
 	}
 	defer done()
 	defer st.finish()
-	rights := st.c.watch(func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(st.key) }, func(p *problem) { st.ended <- p })
+	rights := st.c.watch(mayLock(st.key), func(p *problem) { st.ended <- p })
 	defer rights.stop()
 	lock, err := st.wait(take)
 	if err == nil {
@@ -407,8 +411,15 @@ func (st *stream) giveBack(lock *joblock.Lock) {
 	_ = lock.Release(st.c.lasting(), joblock.Reason("the stream has ended")) // repeated in the background, or lost anyway
 }
 
-// drain hands the lock over to its client, who resumes it at another replica.
+// drain hands the lock over to its client, who resumes it at another replica. Without a token the client cannot: the
+// lock ends with its lease, so that the client has time to stop.
 func (st *stream) drain(lock *joblock.Lock) {
+	st.c.code = codeClosed
+	if st.tokenless {
+		lock.StopRenewing()
+		_ = st.write(&line{Type: "draining"})
+		return
+	}
 	token, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve))
 	if err != nil {
 		lock.StopRenewing()
@@ -416,7 +427,6 @@ func (st *stream) drain(lock *joblock.Lock) {
 		_ = st.failed(err)
 		return
 	}
-	st.c.code = codeClosed
 	if st.write(&line{Type: "draining", Key: lock.Key(), Token: &token, Resume: st.reserve.Milliseconds()}) != nil && st.onDisconnect == onRelease {
 		// The client is gone, and does not know the token.
 		_ = st.c.s.cfg.Locks.Release(st.c.lasting(), token, joblock.IfIdle(), joblock.Reason("the stream has ended"))
@@ -461,7 +471,11 @@ func (st *stream) write(l *line) error {
 		valid := max(0, time.Until(time.Time(*l.Expires)).Milliseconds())
 		l.Valid = &valid
 	}
-	text, err := json.Marshal(l)
+	var shaped any = l
+	if st.shape != nil {
+		shaped = st.shape(l)
+	}
+	text, err := json.Marshal(shaped)
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (s *Server) lease(c *call, ask ops.LeaseRequest) (ops.Grant, error) {
 	defer done()
 	ctx, cancel := s.untilClosing(c.r.Context())
 	defer cancel(nil)
-	rights := c.watch(func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(ask.Key) }, func(p *problem) { cancel(p) })
+	rights := c.watch(mayLock(ask.Key), func(p *problem) { cancel(p) })
 	defer rights.stop()
 	lease, err := ops.AcquireLease(ctx, s.cfg.Locks, ask)
 	if err == nil {

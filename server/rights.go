@@ -49,6 +49,11 @@ func (c *call) watch(may func(*Principal) bool, end func(*problem)) *watch {
 	return w
 }
 
+// mayLock is what a watch asks for while a caller waits for the lock on key, or has the server renew it.
+func mayLock(key string) func(*Principal) bool {
+	return func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(key) }
+}
+
 // confirm looks the rights up before a caller who has waited gets its lock.
 func (w *watch) confirm() {
 	if w == nil || time.Since(w.began) < confirmAfter {

@@ -1,0 +1,427 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// DaprAlpha2 configures the handler of [Server.DaprAlpha2]. The zero value of each field means its default.
+type DaprAlpha2 struct {
+	// Prefix comes before the ID of a resource, and makes the key of its lock. Default none.
+	Prefix string
+
+	// Stream selects option 2 of the proposal: a lock is held by a stream. Default option 1: the server holds a lock
+	// until it is unlocked.
+	Stream bool
+
+	// MaxHold is the longest time for which the server renews a lock of option 1, from a second to 366 days. Then the lock
+	// ends with its lease. So a lock that was forgotten does not live for ever. Default one hour.
+	MaxHold time.Duration
+}
+
+// DaprAlpha2 returns a handler for the lock API that Dapr has proposed as version alpha2, without the version in the path:
+//
+//	                                         option 1               option 2
+//	POST   /lock/{resource}  immediate, ttl  200 {"lockID"}         200, a stream of lines, below
+//	DELETE /lock/{resource}  force, lockID   204                    204; always forced, and reads no body
+//
+// POST needs the scope lock. So does DELETE with the lockID of the lock. A forced DELETE needs the scope operate, is
+// recorded, and is refused if it cannot be recorded. Mount one handler for each store of locks:
+//
+//	locks, err := s.DaprAlpha2(server.DaprAlpha2{Prefix: "shop:"})
+//	...
+//	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", locks))
+//
+// A POST waits for its turn, as long as the client does. With "immediate":true it does not wait. The field ttl is a Go
+// duration, at most joblock.Config.MaxTTL; absent or not above zero it means joblock.Config.TTL. The server renews the lock.
+//
+// Option 1 renews until DELETE, for MaxHold at most. A lockID is a token: whoever has it can unlock, through any replica.
+// A client is not told if its lock is lost, and gets no fence. When the Server closes, the lock stays reserved for the
+// lockID for the rest of MaxHold. When the replica dies, the lock ends with its lease. When the rights of the caller end,
+// so does the renewal. A lock counts as a stream does for Config.MaxWaiting and Config.MaxWaitingEach.
+//
+// Option 2 has these lines, of type application/x-ndjson:
+//
+//	{"type":"ping"}                  at least every third of ttl, also while the client waits
+//	{"type":"lock-acquired"}         once
+//	{"type":"error","error":"…"}     the end: there is no lock, or no longer
+//
+// The lock is released when the client closes the connection. A client that reads no line for ttl has lost its lock. When
+// the Server closes, the stream ends with an error and the lock with its lease.
+//
+// Errors have these statuses. The body is {"errorCode","message"}, and with option 2 a line of type error:
+//
+//	400  ERR_MALFORMED_REQUEST
+//	404  ERR_LOCK_NOT_FOUND     the lockID names no present lock, or nobody has the lock
+//	409  ERR_RESOURCE_LOCKED    immediate, and somebody has the lock
+//	401, 403, 408, 413, 415, 429, 500 and 503 with the codes of the routes under /v1
+//
+// The error is joblock.ErrInvalid for a MaxHold out of bounds.
+func (s *Server) DaprAlpha2(cfg DaprAlpha2) (http.Handler, error) {
+	cfg.MaxHold = cmp.Or(cfg.MaxHold, time.Hour)
+	if cfg.MaxHold < time.Second || cfg.MaxHold > driver.MaxPeriod {
+		return nil, invalid("DaprAlpha2.MaxHold is %s, must be from %s to %s", cfg.MaxHold, time.Second, driver.MaxPeriod)
+	}
+	d := &daprLocks{s: s, cfg: cfg, held: make(map[daprHolding]*daprHeld)}
+	lock, unlock, refuse, scope := d.lock, d.unlock, asDaprError, ScopeLock|ScopeOperate
+	if cfg.Stream {
+		lock, unlock, refuse, scope = d.stream, d.forceUnlock, asDaprLine, ScopeOperate
+	}
+	return s.mount([]route{
+		{http.MethodPost, "/lock/{resource}", ScopeLock, lock},
+		{http.MethodDelete, "/lock/{resource}", scope, unlock},
+	}, refuse), nil
+}
+
+// daprLocks serves one handler of DaprAlpha2.
+type daprLocks struct {
+	s    *Server
+	cfg  DaprAlpha2
+	warn sync.Once // of streams over HTTP/1
+
+	mu   sync.Mutex                // guards held
+	held map[daprHolding]*daprHeld // what this replica renews with option 1
+}
+
+type daprHolding struct {
+	key   string
+	fence int64
+}
+
+type daprHeld struct {
+	lock  *joblock.Lock
+	over  chan struct{} // closed when the lock was released through this replica
+	ended chan struct{} // closed when the rights of the caller have ended
+}
+
+// The errors of the proposal.
+const (
+	daprLocked   = "the resource is already locked"
+	daprNotFound = "the resource is locked with a different lock ID or the lock does not exist"
+)
+
+// failed returns the problem for err, with the codes and messages of the proposal.
+func (d *daprLocks) failed(c *call, err error) *problem {
+	p := c.problemOf(err)
+	switch {
+	case p.Code == codeInvalid, p.Code == codeRequest:
+		p.Code = "ERR_MALFORMED_REQUEST"
+	case p.Status == http.StatusConflict && p.Retryable:
+		p.Code, p.Detail = "ERR_RESOURCE_LOCKED", daprLocked
+	case p.Status == http.StatusConflict, p.Status == http.StatusGone, p.Status == http.StatusNotFound:
+		p.Status, p.Code, p.Detail = http.StatusNotFound, "ERR_LOCK_NOT_FOUND", daprNotFound
+	case p.Detail == "":
+		p.Detail = p.Title
+	}
+	return p
+}
+
+// read reads a body, which may be absent because each field has a default. As Dapr does, it passes over fields that it
+// does not know.
+func (d *daprLocks) read(c *call, req any) error {
+	if c.r.ContentLength == 0 {
+		return nil
+	}
+	text, err := c.body()
+	if err == nil && (json.Unmarshal(text, req) != nil || bytes.Equal(bytes.TrimSpace(text), []byte("null"))) {
+		err = problemf(http.StatusBadRequest, codeRequest, "failed deserializing HTTP body")
+	}
+	return err
+}
+
+func (d *daprLocks) key(c *call) (string, error) {
+	key := d.cfg.Prefix + c.r.PathValue("resource")
+	return key, c.useKey(key)
+}
+
+type daprLockRequest struct {
+	Immediate bool   `json:"immediate"`
+	TTL       string `json:"ttl"`
+}
+
+// asked reads the request for a lock.
+func (d *daprLocks) asked(c *call) (key string, ttl time.Duration, opts []joblock.AcquireOption, err error) {
+	var req daprLockRequest
+	if err = d.read(c, &req); err != nil {
+		return "", 0, nil, err
+	}
+	if key, err = d.key(c); err != nil {
+		return "", 0, nil, err
+	}
+	if req.TTL != "" {
+		if ttl, err = time.ParseDuration(req.TTL); err != nil {
+			return "", 0, nil, problemf(http.StatusBadRequest, codeRequest, "ttl is %s, must be a duration such as 30s", shown(req.TTL))
+		}
+	}
+	settings := d.s.in.Settings()
+	if ttl <= 0 {
+		ttl = settings.TTL
+	}
+	if ttl < driver.MinPeriod || ttl > settings.MaxTTL {
+		return "", 0, nil, problemf(http.StatusBadRequest, codeRequest, "ttl is %s, must be at least %s and at most %s", ttl, driver.MinPeriod, settings.MaxTTL)
+	}
+	opts = []joblock.AcquireOption{joblock.TTL(ttl)}
+	if req.Immediate {
+		opts = append(opts, joblock.MaxWait(0))
+	}
+	return key, ttl, opts, nil
+}
+
+// lock is POST of option 1.
+func (d *daprLocks) lock(c *call) (*answer, error) {
+	key, ttl, opts, err := d.asked(c)
+	if err != nil {
+		return nil, d.failed(c, err)
+	}
+	leave, room := d.s.quotas.enter(c.who.ID)
+	if !room {
+		return nil, d.tooMany()
+	}
+	done, err := d.s.enter()
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	last := time.Now().Add(d.cfg.MaxHold)
+	lock, err := d.acquire(c, key, opts)
+	if err != nil {
+		leave()
+		done()
+		return nil, d.failed(c, err)
+	}
+	if expires := c.who.Expires; !expires.IsZero() && expires.Before(last) {
+		last = expires
+	}
+	token, h := lock.Token(), d.hold(lock)
+	// The Authorizer is asked again after the request has ended, so the context that it gets must not end with the request.
+	after := *c
+	after.r = c.r.WithContext(c.lasting())
+	rights := after.watch(mayLock(key), func(*problem) { close(h.ended) })
+	go func() {
+		defer done()
+		defer leave()
+		defer rights.stop()
+		d.keep(h, last, ttl)
+	}()
+	if c.ended() {
+		_ = d.release(c.lasting(), token) // nobody has the lockID
+		return nil, errGone
+	}
+	return ok(struct {
+		LockID string `json:"lockID"`
+	}{compactToken(token)}), nil
+}
+
+func (d *daprLocks) tooMany() *problem {
+	cfg := d.s.cfg
+	p := problemf(http.StatusTooManyRequests, codeWaits, "at most %d requests may wait or hold locks, of one caller at most %d", cfg.MaxWaiting, cfg.MaxWaitingEach)
+	p.Retryable, p.retryAfter = true, time.Second
+	return p
+}
+
+// acquire takes a lock that this process renews. A wait ends with the request, with Close and with the caller's rights.
+func (d *daprLocks) acquire(c *call, key string, opts []joblock.AcquireOption) (*joblock.Lock, error) {
+	ctx, cancel := d.s.untilClosing(c.r.Context())
+	defer cancel(nil)
+	rights := c.watch(mayLock(key), func(p *problem) { cancel(p) })
+	defer rights.stop()
+	lock, err := d.s.cfg.Locks.Acquire(ctx, key, opts...)
+	if err == nil {
+		rights.confirm()
+	}
+	cause := context.Cause(ctx)
+	var ended *problem
+	if err == nil && errors.As(cause, &ended) {
+		_ = lock.Release(c.lasting(), joblock.Reason("the rights of the caller have ended"))
+		return nil, ended
+	}
+	if err != nil && cause != nil {
+		return nil, cause
+	}
+	return lock, err
+}
+
+// hold notes a lock that this replica renews.
+func (d *daprLocks) hold(lock *joblock.Lock) *daprHeld {
+	h := &daprHeld{lock: lock, over: make(chan struct{}), ended: make(chan struct{})}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held[daprHolding{lock.Key(), lock.Fence()}] = h
+	return h
+}
+
+// taken returns the lock that token names, if this replica renews it, and forgets the lock.
+func (d *daprLocks) taken(token joblock.Token) *daprHeld {
+	at := daprHolding{token.Key(), ops.FenceOf(token)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := d.held[at]
+	if h == nil || subtle.ConstantTimeCompare([]byte(door.IdentityOf(token).Owner), []byte(door.IdentityOf(h.lock).Owner)) == 0 {
+		return nil
+	}
+	delete(d.held, at)
+	return h
+}
+
+// keep returns at the end of a lock that this replica renews. After the time last the lock is not renewed any more. When
+// the Server closes before, the key stays reserved for the lockID until then.
+func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
+	lock := h.lock
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.held, daprHolding{lock.Key(), lock.Fence()})
+	}()
+	stop := time.NewTimer(time.Until(last))
+	defer stop.Stop()
+	ended := h.ended
+	for {
+		select {
+		case <-h.over:
+			return
+		case <-lock.Done():
+			return
+		case <-stop.C:
+			lock.StopRenewing() // and the lease ends
+		case <-ended:
+			lock.StopRenewing()
+			ended, last = nil, time.Now()
+		case <-d.s.closing.Done():
+			// A lease that began at last would end a ttl later.
+			_, err := lock.Park(context.Background(), joblock.Reserve(max(driver.MinPeriod, time.Until(last.Add(ttl)))))
+			if errors.Is(err, joblock.ErrUnavailable) {
+				lock.StopRenewing()
+				d.s.cfg.Logger.Warn("server: a lock could not be parked while the server closes, and ends with its lease", "key", lock.Key(), "err", err)
+			}
+			return
+		}
+	}
+}
+
+// release ends the lock of a lockID, through whichever replica it was taken.
+func (d *daprLocks) release(ctx context.Context, token joblock.Token) error {
+	if h := d.taken(token); h != nil {
+		defer close(h.over)
+		if err := h.lock.Release(ctx); !errors.Is(err, joblock.ErrNotOwner) {
+			return err
+		}
+		// Close has parked the lock meanwhile.
+	}
+	// By the owner, not by the fence: a lock that Close has parked has another fence than its lockID.
+	return d.s.cfg.Locks.Release(ctx, token)
+}
+
+type daprUnlockRequest struct {
+	Force  bool   `json:"force"`
+	LockID string `json:"lockID"`
+}
+
+// unlock is DELETE of option 1. A lockID that names the lock unlocks without force.
+func (d *daprLocks) unlock(c *call) (*answer, error) {
+	var req daprUnlockRequest
+	if err := d.read(c, &req); err != nil {
+		return nil, d.failed(c, err)
+	}
+	key, err := d.key(c)
+	if err == nil && req.LockID == "" && !req.Force {
+		err = problemf(http.StatusBadRequest, codeRequest, "lockID is missing")
+	}
+	if err == nil && !req.Force && !c.who.may(ScopeLock) {
+		err = needs(ScopeLock)
+	}
+	if err != nil {
+		return nil, d.failed(c, err)
+	}
+	err = notTheHolder("the lockID names no lock")
+	if token, known := parseCompactToken(key, req.LockID); known && c.who.may(ScopeLock) {
+		err = d.release(c.lasting(), token)
+	}
+	if err == nil {
+		c.writeEmpty(http.StatusNoContent)
+		return nil, nil
+	}
+	p := d.failed(c, err)
+	if req.Force && p.Status == http.StatusNotFound {
+		return d.forceUnlock(c)
+	}
+	return nil, p
+}
+
+// forceUnlock is a forced DELETE.
+func (d *daprLocks) forceUnlock(c *call) (*answer, error) {
+	key, err := d.key(c)
+	if err != nil {
+		return nil, d.failed(c, err)
+	}
+	rec, err := c.look("force release", key)
+	if err == nil {
+		err = c.forceOf(rec, "dapr force unlock")
+	}
+	if err != nil {
+		return nil, d.failed(c, err)
+	}
+	c.writeEmpty(http.StatusNoContent)
+	return nil, nil
+}
+
+// stream is POST of option 2.
+func (d *daprLocks) stream(c *call) (*answer, error) {
+	key, ttl, opts, err := d.asked(c)
+	if err != nil {
+		return nil, d.failed(c, err)
+	}
+	if c.r.ProtoMajor == 1 {
+		d.warn.Do(func() {
+			d.s.cfg.Logger.Warn("server: a Dapr lock stream over HTTP/1.1 has a connection of its own; clients should use HTTP/2")
+		})
+	}
+	st := &stream{
+		c: c, rc: http.NewResponseController(c.w), key: key, ttl: ttl, ended: make(chan *problem, 1), shape: daprLineOf, tokenless: true,
+	}
+	err = st.run(func(ctx context.Context, waits func(int)) (*joblock.Lock, error) {
+		return d.s.cfg.Locks.Acquire(ctx, key, append(opts, door.Use[joblock.AcquireOption](door.Option{Waits: waits}))...)
+	})
+	if err != nil {
+		return nil, d.failed(c, err)
+	}
+	return nil, nil
+}
+
+// daprLine is a line of option 2.
+type daprLine struct {
+	Type  string `json:"type"`
+	Error string `json:"error,omitempty"`
+}
+
+// daprLineOf returns the proposal's line for a line of POST /v1/hold.
+func daprLineOf(l *line) any {
+	switch l.Type {
+	case "waiting", "ping":
+		return daprLine{Type: "ping"}
+	case "lock-acquired":
+		return daprLine{Type: "lock-acquired"}
+	case "draining":
+		return daprLine{"error", "the server is closing, and the lock ends with its lease"}
+	}
+	if l.Type == "lock-lost" {
+		return daprLine{"error", strings.TrimSuffix("the lock is lost: "+l.Error, ": ")}
+	}
+	return daprLine{"error", l.Error}
+}
+
+func asDaprLine(c *call, p *problem) {
+	c.writeJSON(p.Status, "application/x-ndjson", daprLine{"error", cmp.Or(p.Detail, p.Title)})
+}
