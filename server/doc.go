@@ -200,6 +200,7 @@
 //	mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
 //	mux.Handle("/v1.0-alpha1/", s.DaprAlpha1(map[string]string{"redisStore": "shop:"}))
 //	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", alpha2)) // alpha2, err := s.DaprAlpha2(…)
+//	mux.Handle("/rpc", s.Forrst())
 //
 // # Who may do what
 //

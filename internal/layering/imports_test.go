@@ -66,8 +66,9 @@ var rules = []rule{
 	{"internal/testkit/envelopekit", []string{"internal/envelope", "internal/seal"}},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "joblock/driver", "joblock/jobs", "internal/door", "internal/keyspace", porcup}},
-	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/door", "internal/envelope", "internal/ops", "internal/sleep", "server/internal/pages", asynq, goredis, "golang.org/x/time"}},
+	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/door", "internal/envelope", "internal/ops", "internal/sleep", "server/forrst", "server/internal/pages", asynq, goredis, "golang.org/x/time"}},
 	{"server/internal/pages", []string{"joblock", "joblock/event", "internal/keyspace", "internal/ops"}},
+	{"server/forrst", []string{"joblock", "joblock/driver", "internal/door"}},
 	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 
@@ -98,6 +99,7 @@ var unreachable = map[string][]string{
 	"worker":               {otel},
 	"scheduler":            {goredis, asynq, otel},
 	"scheduler/asynqtick":  {otel},
+	"server/forrst":        {goredis, asynq, otel},
 }
 
 // check returns one sentence for each broken rule.

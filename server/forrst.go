@@ -1,0 +1,115 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server/forrst"
+)
+
+// Forrst returns a handler for the functions of Forrst's atomic-lock extension:
+//
+//	urn:cline:forrst:ext:atomic-lock:fn:release        key, owner  lock
+//	urn:cline:forrst:ext:atomic-lock:fn:force-release  key         operate
+//	urn:cline:forrst:ext:atomic-lock:fn:status         key         read
+//
+// The third column is the scope. A request is a POST with the envelope of the protocol, at whatever path the handler is
+// mounted:
+//
+//	mux.Handle("/rpc", s.Forrst())
+//
+// The locks are those that services take with forrst.AtomicLock. Package forrst has the errors and their statuses. There are
+// also UNAUTHORIZED (401), FORBIDDEN (403), RATE_LIMITED (429), and INVALID_REQUEST for 405, 408, 413 and 415. A
+// force-release is recorded, and is refused if it cannot be recorded. A principal with prefixes needs one that begins with
+// "lock:".
+func (s *Server) Forrst() http.Handler {
+	return s.mount([]route{{http.MethodPost, "/", ScopeLock | ScopeRead | ScopeOperate, s.forrst}}, asForrstError)
+}
+
+func (s *Server) forrst(c *call) (*answer, error) {
+	text, err := c.body()
+	if err != nil {
+		return nil, err
+	}
+	req, res := forrst.ParseRequest(text)
+	if req != nil {
+		res = s.forrstFunctions(c).Call(c.r.Context(), req)
+	}
+	if len(res.Errors) > 0 {
+		c.code = res.Errors[0].Code
+	}
+	return &answer{status: res.Status(), body: res}, nil
+}
+
+// forrstFunctions returns the functions for a caller.
+func (s *Server) forrstFunctions(c *call) forrst.Functions {
+	own := forrst.LocksOf(s.cfg.Locks)
+	// may checks the caller before the function do is called.
+	may := func(scope Scope, key string, do func() error) error {
+		if !c.who.may(scope) {
+			return c.forrstError(needs(scope))
+		}
+		if err := c.useKey(key); err != nil {
+			return c.forrstError(err)
+		}
+		return c.forrstError(do())
+	}
+	return forrst.Functions{
+		Release: func(_ context.Context, key, owner string) error {
+			return may(ScopeLock, key, func() error { return own.Release(c.lasting(), key, owner) })
+		},
+		ForceRelease: func(_ context.Context, key string) error {
+			return may(ScopeOperate, key, func() error {
+				rec, err := c.look("force release", key)
+				if err != nil {
+					return err
+				}
+				return c.forceOf(rec, "forrst force-release")
+			})
+		},
+		Status: func(ctx context.Context, key string) (st joblock.Status, err error) {
+			return st, may(ScopeRead, key, func() error {
+				st, err = own.Status(ctx, key)
+				return err
+			})
+		},
+	}
+}
+
+// forrstCodes has the codes of the protocol for codes of problems. The five codes of the extension are those of joblock.
+var forrstCodes = map[string]string{
+	codeInvalid: "INVALID_ARGUMENTS", codeRequest: "INVALID_REQUEST", codeAuth: "UNAUTHORIZED", codeForbidden: "FORBIDDEN", codeRate: "RATE_LIMITED",
+	codeMethod: "INVALID_REQUEST", codeTooLarge: "INVALID_REQUEST", codeMediaType: "INVALID_REQUEST", codeSlow: "INVALID_REQUEST",
+	codeInternal: "INTERNAL_ERROR",
+}
+
+// forrstError returns err as an error of the protocol, and notes what is for the log. Errors that package forrst has words
+// for stay as they are.
+func (c *call) forrstError(err error) error {
+	if err == nil {
+		return nil
+	}
+	p := c.problemOf(err)
+	if p.Status == http.StatusConflict || p.Status == http.StatusGone || p.Status == http.StatusNotFound {
+		return err
+	}
+	return forrstErrorOf(p)
+}
+
+func forrstErrorOf(p *problem) *forrst.Error {
+	code := forrstCodes[p.Code]
+	if code == "" && p.Status == http.StatusServiceUnavailable {
+		code = "UNAVAILABLE"
+	}
+	if code == "" {
+		code = p.Code
+	}
+	return &forrst.Error{Code: code, Message: cmp.Or(p.Detail, p.Title)}
+}
+
+// asForrstError answers a request of which no envelope was read.
+func asForrstError(c *call, p *problem) {
+	c.writeJSON(p.Status, "application/json", forrst.Refusal(forrstErrorOf(p)))
+}
