@@ -373,7 +373,7 @@ func (h *hold) line() object {
 // until returns the next line of a type.
 func (h *hold) until(kind string) object {
 	h.Helper()
-	for {
+	for range 1000 { // pings come for ever, and in virtual time at once
 		o := h.line()
 		if o == nil {
 			h.Fatalf("the stream has ended without %q: %s", kind, h.read.String())
@@ -382,6 +382,8 @@ func (h *hold) until(kind string) object {
 			return o
 		}
 	}
+	h.Fatalf("the stream goes on without %q", kind)
+	return nil
 }
 
 // ended checks that the stream is over.

@@ -103,7 +103,11 @@ func (p *plan) run() error {
 	defer cancel()
 	err = errors.Join(s.Close(ctx), hs.Shutdown(ctx))
 	<-served
-	return errors.Join(err, locks.Close(ctx), rdb.Close())
+	closing := locks.Close(ctx)
+	if errors.Is(closing, joblock.ErrUnavailable) {
+		closing = nil // Redis was away: what is left ends by itself
+	}
+	return errors.Join(err, closing, rdb.Close())
 }
 
 // listen waits for the port of a former process.

@@ -160,7 +160,7 @@ func openStream(t *testing.T, addr string, body object) *stream1 {
 		_ = conn.Close()
 	}
 	s := &stream1{t: t, conn: conn, r: bufio.NewReaderSize(conn, 512), sent: time.Now(), pinged: make(chan struct{}), over: make(chan struct{})}
-	_, _ = fmt.Fprintf(conn, "POST /v1/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+	_, _ = fmt.Fprintf(conn, "POST /v1/hold HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 	return s
 }
 
