@@ -24,7 +24,8 @@ CACHE := $(CURDIR)/.cache
 BACKENDS := $(CACHE)/backends.tsv
 # ./... ends where another module begins, hence a list of them: what users who want one
 # thing only need not require, and the benchmarks.
-MODULES := $(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod))))
+# But for the one that requires etcd, which takes minutes to load and to build.
+MODULES := $(filter-out bench/etcd,$(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod)))))
 NESTED := $(filter-out .,$(MODULES))
 # What talks to a server, and the servers beside the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
@@ -114,6 +115,10 @@ fuzz: ## run each fuzz target for FUZZTIME (default 1m)
 .PHONY: bench
 bench: setup ## compare with other lock libraries: tables, and files in bench/results; some ten minutes
 	cd bench && go run . -out results
+
+.PHONY: bench-etcd
+bench-etcd: setup ## locks over HTTP beside etcd's lock service; loads and builds etcd, then some four minutes
+	cd bench/etcd && go run -tags etcd .
 
 .PHONY: microbench
 microbench: setup ## run the packages' own Go benchmarks
