@@ -14,18 +14,23 @@ import (
 )
 
 // checkLeaks waits for what dead processes have left to run out, and fails if anything
-// is locked or waited for even then.
+// is locked or waited for even then. Once that has run out, what is done here gives no key
+// to a job, and so writes no entry of the index.
 func checkLeaks(t *testing.T, c *center) {
 	t.Helper()
+	ended := time.Now()
 	awaitSettled(t, c)
-	checked := 0
-	for st, err := range c.locks.List(t.Context(), joblock.ListOptions{Ended: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		checked++
+	all := known(t, c)
+	if len(all) == 0 {
+		t.Error("there is no key to look at")
+	}
+	for _, st := range all {
 		if st.Locked() {
 			t.Errorf("leaked lock: %s is %s by %s, for another %v", st.Key, st.State, st.Holder, max(st.Remaining, st.Reserved))
+			continue
+		}
+		if place, any := firstInLine(t, c, st.Key); any {
+			t.Errorf("leaked place in line: in that of %s is %+v", st.Key, place)
 			continue
 		}
 		// Places of the dead go when the next one comes.
@@ -45,51 +50,95 @@ func checkLeaks(t *testing.T, c *center) {
 			t.Errorf("leaked waiters: %s has the fields %q", st.Key, fields)
 		}
 	}
-	if checked == 0 {
-		t.Error("there is no key to look at")
-	}
-	checkIndex(t, c)
+	checkIndex(t, c, ended)
 }
 
-// awaitSettled returns when nothing is locked any more, or should not be.
+// known returns the keys that the store remembers, once each. A walk over the keys may show one twice.
+func known(t *testing.T, c *center) map[string]joblock.Status {
+	t.Helper()
+	all := make(map[string]joblock.Status)
+	for st, err := range c.locks.List(t.Context(), joblock.ListOptions{Ended: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[st.Key] = st
+	}
+	return all
+}
+
+// awaitSettled returns when nothing is locked and nobody has a place in line any more, or should not be. A job that still
+// had its place would get a key from checkLeaks: without one, a release of another slot gives that slot to the job.
 func awaitSettled(t *testing.T, c *center) {
 	t.Helper()
 	for end := time.Now().Add(c.plan.Pace.settled()); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		locked := 0
-		for _, err := range c.locks.List(t.Context(), joblock.ListOptions{}) {
-			if err != nil {
-				t.Log(err) // and asks again
-			}
-			locked++
-		}
-		if locked == 0 {
+		if settled(t, c) {
 			return
 		}
 	}
 }
 
-// checkIndex fails if the index has locks that never come to a keeper. An entry that was written last of all may be due
-// somewhat later than the others.
-func checkIndex(t *testing.T, c *center) {
+func settled(t *testing.T, c *center) bool {
 	t.Helper()
-	for end := time.Now().Add(c.plan.Pace.settled()); ; time.Sleep(100 * time.Millisecond) {
-		settleIndex(t, c)
-		var left []string
-		for part := range jobs.Parts(c.locks) {
-			entries, err := c.rdb.ZRange(t.Context(), c.place(part), 0, -1).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			left = append(left, entries...)
+	for st, err := range c.locks.List(t.Context(), joblock.ListOptions{Ended: true}) {
+		if err != nil {
+			t.Log(err) // and asks again
+			return false
 		}
-		switch {
-		case len(left) == 0:
-			return
-		case time.Now().After(end):
-			t.Errorf("leaked entries of the index: %q", left)
-			return
+		if st.Locked() {
+			return false
+		}
+		if _, any := firstInLine(t, c, st.Key); any {
+			return false
 		}
 	}
+	return true
+}
+
+// firstInLine returns the first place in the line of a key that has not ended.
+func firstInLine(t *testing.T, c *center, key string) (first jobs.Place, any bool) {
+	t.Helper()
+	for place, err := range jobs.Line(t.Context(), c.locks, key) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return place, true
+	}
+	return first, false
+}
+
+// checkIndex fails if the index has entries that never come to a keeper, or that come later than anybody has asked for.
+// The processes, which have ended at that time, have asked for grace and for later, which is longer.
+func checkIndex(t *testing.T, c *center, ended time.Time) {
+	t.Helper()
+	last := ended
+	for entry, due := range entries(t, c) {
+		if due.After(ended.Add(later)) {
+			t.Errorf("a late entry of the index, due %v after all processes have ended: %q", due.Sub(ended), entry)
+		} else if due.After(last) {
+			last = due
+		}
+	}
+	time.Sleep(time.Until(last.Add(time.Millisecond)))
+	settleIndex(t, c)
+	if left := entries(t, c); len(left) > 0 {
+		t.Errorf("leaked entries of the index, and when they are due: %v", left)
+	}
+}
+
+// entries returns the entries of the index, and when they are due.
+func entries(t *testing.T, c *center) map[string]time.Time {
+	t.Helper()
+	all := make(map[string]time.Time)
+	for part := range jobs.Parts(c.locks) {
+		found, err := c.rdb.ZRangeWithScores(t.Context(), c.place(part), 0, -1).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, z := range found {
+			all[z.Member.(string)] = time.UnixMicro(int64(z.Score))
+		}
+	}
+	return all
 }
 
 // settleIndex does what a keeper does with the entries that are due.
