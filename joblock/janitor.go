@@ -104,7 +104,9 @@ func (j *janitor) stop(ctx context.Context) error {
 	j.stopped = true
 	running := j.running
 	j.answered = j.l.now()
+	j.pause, j.retryAt = newRetryPause(), j.answered // a pause may be longer than CallTimeout: ask at once
 	j.mu.Unlock()
+	signal(j.wake)
 	defer j.cancel()
 	if running == nil {
 		return nil

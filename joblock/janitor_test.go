@@ -253,6 +253,28 @@ func TestCloseFinishesTheCleanUp(t *testing.T) {
 	})
 }
 
+// The pauses of the clean-up grow during an outage. Close does not wait for the end of one, and does not take it for the
+// silence of the store.
+func TestCloseAsksAStoreThatIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, &joblock.Config{TTL: time.Hour, MaxTTL: time.Hour, CallTimeout: 100 * time.Millisecond})
+		lock := k.acquire("key")
+		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release)
+		wantErr(t, lock.Release(t.Context()), joblock.ErrUnavailable)
+		time.Sleep(time.Minute)
+		for calls := k.store.Calls(faultstore.Release); k.store.Calls(faultstore.Release) == calls; {
+			time.Sleep(time.Millisecond) // until a pause of half a second at least begins
+		}
+		k.store.Clear()
+		start := time.Now()
+		wantNil(t, "Close", k.locks.Close(t.Context()))
+		if d := time.Since(start); d > 0 {
+			t.Errorf("Close took %s", d)
+		}
+		k.wantState("key", joblock.StateFree)
+	})
+}
+
 func TestCloseIsBoundedByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
