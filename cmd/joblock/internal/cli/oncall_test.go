@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -113,6 +114,8 @@ func TestOnCall(t *testing.T) {
 		"A lock was lost": func(s *scene) {
 			done := s.begin()
 			s.awaitState("nightly", joblock.StateHeld)
+			s.awaitCommand("sleep", "600")
+			s.awaitWatch()
 			fence := s.status("nightly").Fence
 			s.runs(fence) // before that, the text is another one
 			s.do("force-release", "nightly", "--fence", strconv.FormatInt(fence, 10), "--reason", "cleaning up", "--yes").wants(0)
@@ -216,6 +219,42 @@ func (s *scene) status(key string) joblock.Status {
 func (s *scene) awaitState(key string, state joblock.State) {
 	s.Helper()
 	s.until(key+" is "+state.String(), func() bool { return s.status(key).State == state })
+}
+
+// The method awaitCommand waits until a process of the scene runs the command argv. A lock is held a moment before its
+// command is started.
+func (s *scene) awaitCommand(argv ...string) {
+	s.Helper()
+	line, env := strings.Join(argv, "\x00")+"\x00", envRedis+"=redis://"+s.redis.Addr()+"\x00"
+	s.until(strings.Join(argv, " ")+" runs", func() bool {
+		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, file := range files { // of which some are gone when they are read
+			if text, err := os.ReadFile(file); err != nil || string(text) != line {
+				continue
+			}
+			if text, err := os.ReadFile(filepath.Dir(file) + "/environ"); err == nil && strings.Contains(string(text), env) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// The method awaitWatch waits until a holder hears of forced releases at once. Before that it finds them when it renews,
+// which it says in other words.
+func (s *scene) awaitWatch() {
+	s.Helper()
+	rdb := s.redis.Client(s.T)
+	s.until("somebody listens for forced releases", func() bool {
+		n, err := rdb.PubSubNumSub(context.Background(), s.prefix+"forced").Result()
+		if err != nil {
+			s.Fatal(err)
+		}
+		return n[s.prefix+"forced"] > 0
+	})
 }
 
 func (s *scene) awaitWaiters(key string, n int) {
