@@ -122,6 +122,9 @@ func (j *janitor) stop(ctx context.Context) error {
 		}
 		j.mu.Lock()
 		patience = j.l.cfg.CallTimeout - j.l.now().Sub(j.answered)
+		if j.flying == 0 && !j.retrying && len(j.silent) == 0 && len(j.fresh) == 0 {
+			patience = j.l.cfg.CallTimeout // nobody has asked: what is left is only doubted, and its time has not come
+		}
 		j.mu.Unlock()
 		if patience <= 0 {
 			return &Error{Code: codeUnavailable, Op: "close", Detail: "clean-up had no answer; the remaining leases and reservations end by themselves"}
