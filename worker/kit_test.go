@@ -273,6 +273,19 @@ func (r *rig) task(id string) (string, *asynq.TaskInfo) {
 	return info.State.String(), info
 }
 
+// state is the first result of task, at the cost of a command: task costs a script. It is for those who wait.
+func (r *rig) state(id string) string {
+	r.t.Helper()
+	state, err := r.rdb.HGet(context.Background(), "asynq:{"+queue+"}:t:"+id, "state").Result()
+	if errors.Is(err, redis.Nil) {
+		return "gone"
+	}
+	if err != nil {
+		r.t.Fatalf("read the state of %s: %v", id, err)
+	}
+	return state
+}
+
 func (r *rig) status(key string) joblock.Status {
 	r.t.Helper()
 	st, err := testkit.One(r.locks.Status(context.Background(), key))
@@ -298,10 +311,7 @@ func (r *rig) until(what string, cond func() bool) {
 // untilTask waits for a task to be in one of states.
 func (r *rig) untilTask(id string, states ...string) {
 	r.t.Helper()
-	r.until(id+" "+strings.Join(states, " or "), func() bool {
-		state, _ := r.task(id)
-		return slices.Contains(states, state)
-	})
+	r.until(id+" "+strings.Join(states, " or "), func() bool { return slices.Contains(states, r.state(id)) })
 }
 
 // untilRetry waits for a task to be waiting for its next attempt, and checks the
@@ -310,6 +320,9 @@ func (r *rig) untilRetry(id string, retried int) {
 	r.t.Helper()
 	got := -1
 	r.until(id+" retry", func() bool {
+		if r.state(id) != "retry" {
+			return false
+		}
 		state, info := r.task(id)
 		got = info.Retried
 		return state == "retry"

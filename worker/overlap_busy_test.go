@@ -80,7 +80,7 @@ func TestBusyKeyCostsATaskNothing(t *testing.T) {
 					r.occupy("k")
 				}
 				time.Sleep(2 * time.Minute)
-				r.until(tt.state, func() bool { state, _ := r.task("k-0"); return state == tt.state })
+				r.until(tt.state, func() bool { return r.state("k-0") == tt.state })
 				r.wantTask("k-0", tt.state, tt.used)
 				r.wantRuns(&p, tt.used)
 

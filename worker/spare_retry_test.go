@@ -99,7 +99,7 @@ func TestLastAttemptIsArchivedWithoutAnotherDelivery(t *testing.T) {
 					}
 					return end(ctx, n)
 				}))
-				r.until("archived", func() bool { state, _ := r.task("a"); return state == "archived" })
+				r.until("archived", func() bool { return r.state("a") == "archived" })
 				time.Sleep(time.Second)
 				r.wantEnded("key-a", "job failed")
 				r.wantRuns(&p, 1)

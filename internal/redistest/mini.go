@@ -26,6 +26,18 @@ const RealOnlyEnv = "JOBLOCK_REAL_ONLY"
 // If [RealOnlyEnv] is set, Mini skips the test.
 func Mini(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
+	m := newMini(t)
+	conn, err := m.Dial() // starts it
+	if err != nil {
+		t.Fatalf("start miniredis: %v", err)
+	}
+	_ = conn.Close()
+	m.Server().SetPreHook(answerIdle(m.Server()))
+	return m
+}
+
+func newMini(t testing.TB) *miniredis.Miniredis {
+	t.Helper()
 	if os.Getenv(RealOnlyEnv) != "" {
 		t.Skip("the test is on miniredis, and " + RealOnlyEnv + " asks for those on real servers only")
 	}
@@ -39,10 +51,11 @@ func Mini(t testing.TB) *miniredis.Miniredis {
 // work inside a testing/synctest bubble.
 func MiniServer(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
-	m := Mini(t)
+	m := newMini(t)
 	if err := m.Start(); err != nil {
 		t.Fatalf("start miniredis: %v", err)
 	}
+	m.Server().SetPreHook(answerIdle(m.Server()))
 	return m
 }
 
