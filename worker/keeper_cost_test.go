@@ -42,7 +42,7 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // second for what is due. Those that somebody holds, and those that are over, cost asynq
 // nothing. The lock of a deleted task is freed within a period all the same.
 func TestCostOfAPeriod(t *testing.T) {
-	const waiting, running = 10_000, 100
+	const waiting, running = 2000, 100 // four batches of the store, two pages of asynq's lists
 	virtual(t, func(r *rig) {
 		w, _ := r.keep(r.locks, worker.Config{Every: every, Reserve: time.Hour})
 		for i := range waiting {
@@ -77,8 +77,8 @@ func TestCostOfAPeriod(t *testing.T) {
 		t.Logf("per period: %.0f commands to asynq's Redis, %.1f due, %.1f inspect, %.1f reserve, %.1f settle",
 			asynqs, per(faultstore.Due), per(faultstore.Inspect), per(faultstore.Reserve), per(faultstore.Settle))
 		// An interval between checks is up to a tenth shorter than a period.
-		if asynqs > waiting/250 {
-			t.Errorf("%.0f commands to asynq's Redis for %d locks in a period, want at most %d", asynqs, waiting, waiting/250)
+		if asynqs > waiting/250+8 {
+			t.Errorf("%.0f commands to asynq's Redis for %d locks in a period, want at most %d", asynqs, waiting, waiting/250+8)
 		}
 		const batches = (waiting + running) / 500 * 12 / 10
 		for call, most := range map[string]float64{
@@ -100,22 +100,22 @@ func TestCostOfAPeriod(t *testing.T) {
 		if n.Asked.Before(time.Now().Add(-time.Second)) || n.Behind {
 			t.Errorf("last asked at %s, behind %t; it is %s", n.Asked, n.Behind, time.Now())
 		}
-		if err := r.inspector.DeleteTask(queue, "w4711"); err != nil {
+		if err := r.inspector.DeleteTask(queue, "w1711"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(every + time.Millisecond)
-		r.wantFreed("key-w4711", absent)
+		r.wantFreed("key-w1711", absent)
 		if n := w.KeeperStats().Freed; len(n) != 1 || n[absent] != 1 {
 			t.Errorf("freed %v, want the one", n)
 		}
 	})
 }
 
-// What ten thousand locks of tasks that are scheduled for next week cost both Redis: a tenth,
+// What the locks of tasks that are scheduled for next week cost both Redis: a tenth,
 // at most, of the three commands per lock and period that a keeper takes that reads each lock
 // and looks up each task.
 func TestCommandsAtRest(t *testing.T) {
-	const locks, periods = 10_000, 10
+	const locks, periods = 2000, 10
 	virtual(t, func(r *rig) {
 		count := new(counting)
 		r.rdb.AddHook(count)

@@ -133,7 +133,7 @@ func TestQueueThatWasDeletedBeforeTheKeeperWorked(t *testing.T) {
 // A keeper that takes over need not read the locks that the dead keeper has just found to be reserved for long. After a
 // longer time without any keeper, each lock is read.
 func TestLocksThatTheDeadKeeperHasRead(t *testing.T) {
-	const n = 4000 // some batches; the first is read before the lists are
+	const n = 3000 // some batches; the first are read before the lists are
 	for _, pause := range []time.Duration{0, 5 * time.Minute} {
 		t.Run(pause.String(), func(t *testing.T) {
 			virtual(t, func(r *rig) {
