@@ -15,6 +15,10 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv("JOBLOCK_E2E_ROLE"); role != "" {
 		os.Exit(playRole(role))
 	}
+	// With the race detector every other process would sleep for a second before it ends.
+	if err := os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
 	// go-redis probes a dead server for up to a second after its client was closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
