@@ -38,21 +38,24 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: setup lint ## install what is missing, lint, run all tests of all modules, then what talks to a server on newer ones
+test: setup lint ## install what is missing, lint, run all tests, and what talks to a server on newer ones, too
 	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
 	JOBLOCK_BACKENDS=$(BACKENDS) CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) -p 3 $(LONGEST) ./...
-	JOBLOCK_BACKENDS=$(BACKENDS) TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
+	@JOBLOCK_BACKENDS=$(BACKENDS) .ci/together.sh "$(MAKE) matrix" "$(MAKE) nested"
 	@.ci/backends.sh $(BACKENDS)
-	@# Those of bench start many processes, each of which the race detector would have
-	@# sleep for a second before it ends.
-	@for module in $(NESTED); do \
-		echo "== tests of the module in $$module"; \
-		(cd $$module && GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...); \
-	done
 
 .PHONY: matrix
 matrix: setup ## run what talks to a server on SERVERS only (default those of make test; valkey-8.1 is to be had too)
 	TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
+
+# The tests of bench start many processes, each of which the race detector would have
+# sleep for a second before it ends.
+.PHONY: nested
+nested: setup ## the tests of the nested modules only
+	@for module in $(NESTED); do \
+		echo "== tests of the module in $$module"; \
+		(cd $$module && JOBLOCK_BACKENDS= GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) ./...); \
+	done
 
 .PHONY: lint
 lint: ## formatting, go vet, staticcheck, tidy go.mod, in all modules
