@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need besides Go, if it is missing: redis-server, and a C
-# compiler for the race detector. Asks nothing; without root it goes through sudo.
+# Installs what the tests need besides Go, if it is missing: redis-server, a C compiler
+# for the race detector, and a browser for the pages of the lock server. Asks nothing; without root it goes through sudo.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -22,10 +22,13 @@ as_root() {
 	fi
 }
 
-# with_apt redis|cc, and so on: one function for each package manager. Tried in turn.
+have_browser() { have chromium || have chromium-browser || have google-chrome || [ -n "${JOBLOCK_CHROMIUM:-}" ]; }
+
+# with_apt redis|cc|browser, and so on: one function for each package manager. Tried in turn.
 with_apt() {
 	local packages=(redis-server)
 	[ "$1" = cc ] && packages=(gcc libc6-dev)
+	[ "$1" = browser ] && packages=(chromium)
 	# Lists that are a little old may do, so a failed update is not the end.
 	as_root apt-get -o DPkg::Lock::Timeout=120 update -q || true
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 \
@@ -35,6 +38,7 @@ with_apt() {
 with_dnf() {
 	case $1 in
 	cc) as_root dnf install -y gcc ;;
+	browser) as_root dnf install -y chromium ;;
 	# Newer Fedora ships Valkey, which has redis-server in a package for compatibility.
 	redis) as_root dnf install -y redis || as_root dnf install -y valkey valkey-compat-redis ;;
 	esac
@@ -43,12 +47,14 @@ with_dnf() {
 with_apk() {
 	local packages=(redis)
 	[ "$1" = cc ] && packages=(gcc musl-dev)
+	[ "$1" = browser ] && packages=(chromium)
 	as_root apk add --no-cache "${packages[@]}"
 }
 
 with_brew() {
 	local package=redis
 	[ "$1" = cc ] && package=gcc
+	[ "$1" = browser ] && package=chromium
 	brew install "$package" # brew refuses to run as root
 }
 
@@ -80,3 +86,9 @@ have go || {
 }
 ensure redis redis-server have redis-server
 ensure cc "a C compiler" have_cc
+# Without a browser only the tests in it are left out, and say so. CI has one.
+if [ "${CI:-}" = true ]; then
+	ensure browser "a browser" have_browser
+else
+	(ensure browser "a browser" have_browser) || echo "setup: the pages of the lock server are not tried in a browser" >&2
+fi

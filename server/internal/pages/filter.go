@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -84,7 +85,7 @@ func (f *Filter) Any() bool {
 
 func (f *Filter) wants(r Row, who *Caller, now time.Time) bool {
 	switch {
-	case !r.Locked(), r.Inner() && !f.Own:
+	case !r.Locked(), r.Inner() && !f.Own && !(r.Role == ops.RoleGate && f.waiters > 0):
 	case !strings.HasPrefix(r.Key, f.Prefix), !who.MayUse(r.Key):
 	case len(f.States) > 0 && !f.States[r.State.String()]:
 	case f.Holder != "" && !strings.Contains(r.Holder, f.Holder):

@@ -93,11 +93,7 @@ func limitsOf(rows []Row) []LimitRow {
 		case ops.RoleSlot:
 			at(r.Group, ops.KindSequence).take(r, r.Number)
 		case ops.RoleGate:
-			if l := at(r.Group, ops.KindLimit); r.Locked() {
-				l.Waiting = r.Waiters + 1 // who has the gate is the first in line
-			} else {
-				l.Waiting = r.Waiters
-			}
+			at(r.Group, ops.KindLimit).Waiting = r.Waiters
 		}
 	}
 	for _, r := range rows {

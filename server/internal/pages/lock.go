@@ -78,6 +78,9 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 	}
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
 	for _, a := range e.Actions {
+		if (a.Name == ops.ActForce || a.Name == ops.ActFreeIdle) && !e.Lock.Locked() {
+			continue // each permit of a limit has a page of its own
+		}
 		b.Actions = append(b.Actions, v.offer(a, e.Lock))
 	}
 	if p := e.Lock.Permits; p != nil && p.Kind != "" {

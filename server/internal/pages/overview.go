@@ -68,7 +68,7 @@ func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	v.stale(w.at, w.err)
 	ahead := v.ahead()
 	b.Walk = infoOf(w, ahead)
-	wants := func(r Row) bool { return !r.Inner() && v.Who.MayUse(r.Key) }
+	wants := func(r Row) bool { return (!r.Inner() || r.Role == ops.RoleGate) && v.Who.MayUse(r.Key) }
 	b.Counts = countsOf(w.rows, wants)
 	b.series(h, v, ahead)
 	b.worst(w, wants)
@@ -138,8 +138,14 @@ func (b *OverviewBody) worst(w *walk[Row], wants func(Row) bool) {
 		if !wants(r) {
 			continue
 		}
+		if r.Role == ops.RoleGate {
+			r.Key, r.Holder = r.Group, "" // the line of a limit
+		}
 		if r.Waiters > 0 {
 			lines = append(lines, r)
+		}
+		if r.Role == ops.RoleGate {
+			continue
 		}
 		switch r.State {
 		case joblock.StateHeld:

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -27,6 +28,10 @@ func countsOf(rows []Row, wants func(Row) bool) Counts {
 		if !wants(r) {
 			continue
 		}
+		c.Waiting += r.Waiters
+		if r.Inner() {
+			continue // the line of a limit
+		}
 		switch r.State {
 		case joblock.StateHeld:
 			c.Held++
@@ -35,7 +40,6 @@ func countsOf(rows []Row, wants func(Row) bool) Counts {
 		case joblock.StateOrphaned:
 			c.Orphaned++
 		}
-		c.Waiting += r.Waiters
 	}
 	return c
 }
@@ -52,7 +56,7 @@ func (r *ring) add(w *walk[Row]) {
 	if n := len(r.points); n > 0 && w.at.Sub(r.points[n-1].At) < ringEvery {
 		return
 	}
-	c := countsOf(w.rows, func(row Row) bool { return !row.Inner() })
+	c := countsOf(w.rows, func(row Row) bool { return !row.Inner() || row.Role == ops.RoleGate })
 	c.At = w.at
 	if r.points = append(r.points, c); len(r.points) > ringPoints {
 		r.points = r.points[1:]

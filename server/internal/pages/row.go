@@ -33,6 +33,14 @@ func rowOf(l ops.Lock) Row {
 	if l.State == joblock.StateHeld {
 		r.Ends = l.ExpiresAt.Time
 	}
+	switch l.Role {
+	case ops.RolePermit:
+		r.Waiters = 0 // who waits for a limit waits for each of its permits, and is counted in the line of the limit
+	case ops.RoleGate:
+		if r.Locked() {
+			r.Waiters++ // who has the gate is the first in line
+		}
+	}
 	if l.State == joblock.StateFree {
 		r.Since, r.Ends, r.How = l.Changed.Time, time.Time{}, l.Ended.String()
 	}

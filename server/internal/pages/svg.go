@@ -34,19 +34,22 @@ func stateTip(s joblock.State) string { return tips[s.String()] }
 func stateDiagram(now joblock.State) template.HTML {
 	var b strings.Builder
 	at := now.String()
-	fmt.Fprintf(&b, `<svg class="diagram" viewBox="0 0 660 176" role="img" aria-label="The states of a key. Now: %s, %s."><title>Now %s: %s</title>`, at, tips[at], at, tips[at])
+	fmt.Fprintf(&b, `<svg class="diagram" viewBox="0 0 654 200" role="img" aria-label="The states of a key. Now: %s, %s."><title>Now %s: %s</title>`, at, tips[at], at, tips[at])
 	b.WriteString(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" class="tip"/></marker></defs>`)
 	arrow := func(d, words string, x, y int, anchor string) {
-		fmt.Fprintf(&b, `<path class="arrow" d="%s" marker-end="url(#tip)"/><text class="edge" x="%d" y="%d" text-anchor="%s">%s</text>`, d, x, y, anchor, words)
+		fmt.Fprintf(&b, `<path class="arrow" d="%s" marker-end="url(#tip)"/>`, d)
+		if words != "" {
+			fmt.Fprintf(&b, `<text class="edge" x="%d" y="%d" text-anchor="%s">%s</text>`, x, y, anchor, words)
+		}
 	}
-	arrow("M122 30H258", "acquire", 190, 23, "middle")
-	arrow("M258 50H122", "release", 190, 66, "middle")
-	arrow("M382 30H526", "park", 454, 23, "middle")
-	arrow("M526 50H382", "resume", 454, 66, "middle")
+	arrow("M126 30H256", "acquire", 191, 23, "middle")
+	arrow("M258 50H128", "release", 191, 66, "middle")
+	arrow("M382 30H524", "park", 454, 23, "middle")
+	arrow("M526 50H384", "resume", 454, 66, "middle")
 	arrow("M304 66V120", "lease ends", 298, 98, "end")
 	arrow("M336 120V66", "resume by the next attempt", 344, 98, "start")
-	arrow("M258 140H60V68", "reservation ends, or freed", 66, 160, "start")
-	arrow("M590 66V156H392", "", 0, 0, "start")
+	arrow("M258 146H76V68", "", 0, 0, "start")
+	arrow("M588 66V190H48V68", "reservation ends, or freed", 84, 180, "start")
 	box := func(name string, x, y int) {
 		class := "box"
 		if name == at {
@@ -60,7 +63,7 @@ func stateDiagram(now joblock.State) template.HTML {
 		}
 		b.WriteString(`</g>`)
 	}
-	box("free", -2+0, 14)
+	box("free", 2, 14)
 	box("held", 258, 14)
 	box("parked", 526, 14)
 	box("orphaned", 258, 120)
@@ -113,9 +116,9 @@ func runStrip(j ops.CronJob) template.HTML {
 	if failed > 0 {
 		words += fmt.Sprintf(", %d of them failed or lost", failed)
 	}
-	fmt.Fprintf(&b, `<svg class="strip" viewBox="0 0 %d 20" width="%d" height="20" role="img" aria-label="%s"><title>%s</title>`, stripRuns*9, stripRuns*9, words, words)
+	fmt.Fprintf(&b, `<svg class="strip" viewBox="0 0 %d 20" width="%d" height="20" role="img" aria-label="%s"><title>%s</title>`, len(runs)*9, len(runs)*9, words, words)
 	for i, r := range runs {
-		x := (stripRuns - 1 - i) * 9
+		x := (len(runs) - 1 - i) * 9
 		height := 6
 		if most > 0 {
 			height += int(12 * float64(r.Took.Duration()) / float64(most))
@@ -126,7 +129,8 @@ func runStrip(j ops.CronJob) template.HTML {
 		case "running":
 			fmt.Fprintf(&b, `<rect class="running" x="%d.5" y="2.5" width="5" height="17"/>`, x)
 		case "failed", "lost":
-			fmt.Fprintf(&b, `<rect class="failed" x="%d" y="%d" width="6" height="%d"/><path class="cross" d="M%d 0l6 4m0 -4l-6 4"/>`, x, 20-max(6, height-5), max(6, height-5), x)
+			tall := max(4, height-6)
+			fmt.Fprintf(&b, `<rect class="failed" x="%d" y="%d" width="6" height="%d"/><path class="cross" d="M%d.5 %dl5 4m0 -4l-5 4"/>`, x, 20-tall, tall, x, 20-tall-6)
 		default:
 			fmt.Fprintf(&b, `<rect class="other" x="%d.5" y="%d.5" width="5" height="%d"/>`, x, 20-height, height-1)
 		}

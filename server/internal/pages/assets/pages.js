@@ -40,8 +40,34 @@ addEventListener('mouseover', e => {
   if (t && !t.dataset.z) t.dataset.z = t.title += '\n' + new Date(t.dateTime).toLocaleString(undefined, { timeZoneName: 'short' })
 })
 
-// Parts of the page are replaced by their ids. Rows stay where they are.
-const plain = html => html.replace(/>[^<]*<\/time>/g, '<').replace(/ (data-z|class)="[^"]*"/g, '')
+// Parts of the page are changed by their ids. Only what is different is touched: rows stay where they are, and so do the
+// focus and what somebody has selected. The result says whether anything but a time has changed.
+function morph(old, fresh) {
+  if (old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
+    old.replaceWith(fresh)
+    return true
+  }
+  if (old.nodeType === Node.TEXT_NODE) {
+    const same = old.data === fresh.data
+    if (!same) old.data = fresh.data
+    return !same
+  }
+  let changed = false
+  const isTime = old.nodeName === 'TIME'
+  for (const { name, value } of fresh.attributes || []) {
+    if (old.getAttribute(name) === value) continue
+    changed ||= !isTime && name !== 'class'
+    old.setAttribute(name, value)
+  }
+  for (const { name } of [...old.attributes || []]) if (!fresh.hasAttribute(name)) old.removeAttribute(name)
+  const was = [...old.childNodes], now = [...fresh.childNodes]
+  now.forEach((node, i) => {
+    if (was[i]) changed = (morph(was[i], node) && !isTime) || changed
+    else { old.append(node); changed = true }
+  })
+  for (const node of was.slice(now.length)) { node.remove(); changed = true }
+  return changed
+}
 let quiet = true // the first message brings what is there already
 function put(id, html) {
   const old = document.getElementById(id)
@@ -49,13 +75,16 @@ function put(id, html) {
   const box = document.createElement('template')
   box.innerHTML = html
   const fresh = box.content.firstElementChild
-  if (!fresh || plain(old.outerHTML) === plain(fresh.outerHTML) && old.className === fresh.className) return
-  const had = old.contains(document.activeElement) ? all('a,button,input,select', old).indexOf(document.activeElement) : -1
-  old.replaceWith(fresh)
-  if (had >= 0) all('a,button,input,select', fresh)[had]?.focus({ preventScroll: true })
-  if (quiet) return
-  if (fresh.matches('tr')) fresh.classList.add('changed')
-  if (id === 'k-now' || id === 'cj-now') say(fresh.querySelector('.lead')?.textContent)
+  const lead = old.querySelector('.lead .state')?.textContent
+  if (!fresh || !morph(old, fresh) || quiet) return
+  const now = document.getElementById(id)
+  if (now.matches('tr')) {
+    now.classList.remove('changed')
+    void now.offsetWidth // begins the animation anew
+    now.classList.add('changed')
+  }
+  const state = now.querySelector('.lead .state')?.textContent
+  if (state !== lead) say(state)
 }
 const say = text => { one('#say').textContent = text || '' }
 
