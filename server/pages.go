@@ -16,11 +16,6 @@ type PagesConfig struct {
 	// ReadOnly refuses every action, whatever the rights of the caller are.
 	ReadOnly bool
 
-	// Hosts are the names under which browsers reach the pages, without ports. With the Authorizer Anyone, a request for
-	// another name is refused: a page of another site could have its own name resolve to this machine. Default localhost
-	// and the addresses of the loopback interface. Other Authorizers need no Hosts.
-	Hosts []string
-
 	// Share is the largest part of the store's time that each kind of read takes while somebody looks, from 0.001 to 1.
 	// Default 0.01. The first walk over all keys may take a quarter of the time, for three seconds.
 	Share float64
@@ -29,9 +24,7 @@ type PagesConfig struct {
 // Pages are the pages for people. Make them with Server.Pages.
 type Pages struct {
 	s     *Server
-	cfg   PagesConfig
 	pages *pages.Handler
-	cross *http.CrossOriginProtection
 }
 
 // Pages returns the pages for people: locks, lines, jobs, limits, cron jobs and what operators have done, live, with
@@ -52,7 +45,7 @@ func (s *Server) Pages(cfg PagesConfig) (*Pages, error) {
 	if err != nil {
 		return nil, invalid("pages: %s", err)
 	}
-	p := &Pages{s: s, cfg: cfg, pages: h, cross: http.NewCrossOriginProtection()}
+	p := &Pages{s: s, pages: h}
 	done, err := s.enter() // so that Close of the Server waits for the streams
 	if err != nil {
 		h.Close()
@@ -105,12 +98,13 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(http.StatusServiceUnavailable, "The server is closing", "Another replica serves the same page.")
 		return
 	}
-	if !p.ours(r) {
-		say(http.StatusMisdirectedRequest, "Not under this name", "Everybody may act here, so these pages are only served under names that are known. See server.PagesConfig.Hosts.")
-		return
-	}
-	if err := p.cross.Check(r); err != nil {
-		say(http.StatusForbidden, "Not from another site", "The form was sent by a page of another site. Nothing was changed.")
+	if bad := p.s.sites.check(r); bad != nil {
+		c.code = bad.Code
+		if bad.Status == http.StatusMisdirectedRequest {
+			say(bad.Status, "Not under this name", "These pages are only served under names that are known. See server.Config.Hosts.")
+		} else {
+			say(bad.Status, "Not from another site", "The form was sent by a page of another site. Nothing was changed.")
+		}
 		return
 	}
 	switch req.Name {
@@ -177,27 +171,9 @@ func (b bounded) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// ours reports whether the request is for a name of the pages. Only with Anyone does the name matter: every other
-// caller shows something that a page of another site does not have.
-func (p *Pages) ours(r *http.Request) bool {
-	if p.s.cfg.Authorize != Anyone {
-		return true
-	}
-	host := (&url.URL{Host: r.Host}).Hostname()
-	if loopback(host) {
-		return true
-	}
-	for _, name := range p.cfg.Hosts {
-		if strings.EqualFold(name, host) {
-			return true
-		}
-	}
-	return false
-}
-
 // identify names the caller: by the Authorizer or, if that does not know the caller, by the session.
 func (p *Pages) identify(c *call) (who Principal, session bool, err error) {
-	who, err = p.s.cfg.Authorize.Authorize(c.r)
+	who, err = p.s.whoIs(c.r)
 	if errors.Is(err, ErrUnauthorized) {
 		session = true
 		who, err = p.s.session(c.r)
@@ -205,9 +181,7 @@ func (p *Pages) identify(c *call) (who Principal, session bool, err error) {
 	switch {
 	case err != nil:
 		return Principal{}, false, err
-	case who.ID == "":
-		return Principal{}, false, errors.New("the Authorizer returned a Principal without an ID")
-	case !who.Expires.IsZero() && !time.Now().Before(who.Expires):
+	case who.expired(time.Now()):
 		return Principal{}, false, ErrUnauthorized
 	}
 	return who, session, nil
@@ -237,6 +211,14 @@ func (p *Pages) login(c *call) {
 	who, cookie, err := p.s.newSession(c.r, token)
 	switch {
 	case errors.Is(err, ErrUnauthorized):
+		c.code = codeAuth
+		if p.s.attempts.failed(c.r.RemoteAddr) > 0 {
+			c.w.Header().Set("Retry-After", "1")
+			c.send(func() {
+				p.pages.Login(c.w, c.r, http.StatusTooManyRequests, next, "There were too many attempts. Wait for a moment.")
+			})
+			return
+		}
 		c.send(func() {
 			p.pages.Login(c.w, c.r, http.StatusUnauthorized, next, "Nobody has this token, or its time is up.")
 		})

@@ -61,11 +61,11 @@ func (s *Server) newSession(r *http.Request, token string) (Principal, *http.Coo
 	ask.Header.Set("Authorization", "Bearer "+token)
 	ask.Header.Del("Cookie")
 	ask.Body = http.NoBody
-	who, err := s.cfg.Authorize.Authorize(ask)
+	who, err := s.whoIs(ask)
 	switch {
 	case err != nil:
 		return Principal{}, nil, err
-	case who.ID == "" || !who.Expires.IsZero() && !time.Now().Before(who.Expires):
+	case who.expired(time.Now()):
 		return Principal{}, nil, ErrUnauthorized
 	}
 	t := ticket{ID: who.ID, Ends: time.Now().Add(sessionTime).UTC().Truncate(time.Second)}

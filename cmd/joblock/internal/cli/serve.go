@@ -410,7 +410,7 @@ func startKeeper(all *serving, locks *joblock.Locker, databases []lockserver.Dat
 func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 	root := http.Handler(s)
 	if o.pages {
-		pages, err := s.Pages(lockserver.PagesConfig{Hosts: o.hosts})
+		pages, err := s.Pages(lockserver.PagesConfig{})
 		if err != nil {
 			return nil, usage("%w", err)
 		}
