@@ -172,12 +172,6 @@ func (b *tab) shows(text string) {
 	b.until(fmt.Sprintf(`document.body.innerText.includes(%q)`, text))
 }
 
-// click clicks and waits for the next page.
-func (b *tab) click(selector string) {
-	b.Helper()
-	b.do(chromedp.Click(selector))
-}
-
 // quiet fails the test if a page has written an error to the console: a violation of the policy is one.
 func (b *tab) quiet(what string) {
 	b.Helper()
