@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -64,7 +66,21 @@ Exit codes:
 		newLs(s), newGet(s), newExplain(s), newWaiters(s), newPermits(s), newWatch(s), newTop(s), newForceRelease(s), newAudit(s),
 		newCron(s), newJobs(s), newDoctor(s), newPing(s), newDemo(s), newServe(s), newToken(), newVersion())
 	root.InitDefaultCompletionCmd()
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, cmd := range root.Commands() {
+			if slices.Contains(strings.Fields(g.commands), cmd.Name()) {
+				cmd.GroupID = g.title
+			}
+		}
+	}
 	return root
+}
+
+// groups are the groups of commands, as the help lists them. The other commands come last.
+var groups = []struct{ title, commands string }{
+	{`For people on call; begin with "explain KEY", "ls" or "doctor"`, "explain ls get waiters permits watch top jobs cron doctor audit force-release"},
+	{"For scripts", "run acquire renew release park resume"},
 }
 
 // exactly returns a check of the number of arguments. The names of the arguments are for the error.

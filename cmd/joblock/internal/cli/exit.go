@@ -106,6 +106,8 @@ var writers = []string{"acquire", "renew", "park", "resume", "release", "force r
 func (s *server) told(cmd *cobra.Command, err error) string {
 	text, op, ok := s.unanswered(err)
 	switch {
+	case errors.Is(err, ops.ErrNotRecorded) && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("%s within %s (--timeout); nothing was changed, because it could not be recorded", s.noAnswer(), s.timeout)
 	case !ok && codeOf(err) == exitUnavailable:
 		return strings.ReplaceAll(told(err), "\n", "; ")
 	case !ok:
@@ -116,6 +118,14 @@ func (s *server) told(cmd *cobra.Command, err error) string {
 	return text
 }
 
+// noAnswer returns the beginning of a line that says that Redis has not answered.
+func (s *server) noAnswer() string {
+	if a, err := s.address(os.Getenv); err == nil {
+		return "no answer of Redis at " + a.name()
+	}
+	return "no answer of Redis"
+}
+
 // unanswered returns a line that says that Redis has not answered a call of package joblock, and the name of the call. ok
 // is false if err is another error.
 func (s *server) unanswered(err error) (text, op string, ok bool) {
@@ -123,10 +133,7 @@ func (s *server) unanswered(err error) (text, op string, ok bool) {
 	if denied(err) || codeOf(err) != exitUnavailable || !errors.As(err, &call) {
 		return "", "", false
 	}
-	text = "no answer of Redis"
-	if a, err := s.address(os.Getenv); err == nil {
-		text += " at " + a.name()
-	}
+	text = s.noAnswer()
 	var own *exitError
 	switch late := errors.Is(err, errSilent); {
 	case !late && errors.As(call.Err, &own): // why a command has ended the context of its calls

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
 )
 
 func newExplain(s *server) *cobra.Command {
@@ -53,12 +54,27 @@ Exit codes:
 						p.out.WriteString(wrap(line, min(p.width, 100)) + "\n")
 					}
 				}
-				return p.out.Flush()
+				err = p.out.Flush()
+				if err == nil && len(e.Acts) == 0 {
+					hint(p, e.Lock)
+				}
+				return err
 			})
 		},
 	}
 	out.flags(cmd.Flags())
 	return cmd
+}
+
+// The function hint helps people who have mistyped a key, or who have a job and not a key.
+func hint(p *printer, l ops.Lock) {
+	if !p.forPeople() || l.Fence != 0 || l.State != joblock.StateFree || l.Permits != nil || len(l.Line) > 0 {
+		return
+	}
+	p.say("Redis knows nothing of the key %s; \"joblock ls\" lists the locks", safe(l.Key))
+	if _, _, err := parseJob(l.Key); err == nil {
+		p.say("if that is a job, \"joblock jobs get %s\" shows its task and its locks", safe(l.Key))
+	}
 }
 
 // explanationText returns the paragraphs of an explanation. A line feed begins a line within a paragraph.

@@ -44,6 +44,7 @@ Exit codes:
 				if err := printOne(p, detailColumns(p), l); err != nil {
 					return err
 				}
+				hint(p, l)
 				if locked && !l.Locked() && (l.Permits == nil || l.Permits.Taken == 0) {
 					return &exitError{code: exitNo}
 				}

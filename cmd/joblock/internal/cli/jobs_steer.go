@@ -98,8 +98,8 @@ func newJobsDrop(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop QUEUE/ID",
 		Short: "delete a task that does not run; its lock or its place goes to the next",
-		Long: `Drop deletes a task that does not run, with its payload. A task that runs needs "joblock jobs cancel" first. The keeper then gives its lock, or its place in line, to the
-next one, within a minute or so.
+		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the next
+one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
 
 ` + jobCodes,
 		Example: `  joblock jobs drop webhooks/acme-7 --reason "sent by hand"`,

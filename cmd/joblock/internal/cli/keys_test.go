@@ -162,6 +162,7 @@ func TestWordsAboutASilentRedis(t *testing.T) {
 		{"ls", &joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "list", Err: errors.New("connection refused\nagain")}, at + ": connection refused; again"},
 		{"release", silent("release", late), "not done within 6s"},
 		{"release", joblock.ErrNotFound, "no such lock"},
+		{"force-release", fmt.Errorf("%w: %w", ops.ErrNotRecorded, context.DeadlineExceeded), at + " within 3s (--timeout); nothing was changed, because it could not be recorded"},
 		{"cron pause", &exitError{exitUnavailable, errors.New("a\nb")}, "a; b"},
 	} {
 		cmd, _, err := newRoot(&server{}).Find(strings.Fields(c.cmd))
@@ -589,5 +590,48 @@ func TestPermitsOfTwoLimits(t *testing.T) {
 		if got := permitsText(p); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
+	}
+}
+
+// Whoever has mistyped a key, or has the name of a job, is told where to look.
+func TestHints(t *testing.T) {
+	o := newOffice(t)
+	const nothing = `Redis knows nothing of the key %s; "joblock ls" lists the locks` + "\n"
+	for _, command := range []string{"get", "explain"} {
+		if r := o.call(command, "nosuch"); r.code != exitOK || r.stderr != fmt.Sprintf(nothing, "nosuch") {
+			t.Errorf("%s of a key that nobody knows: %+v", command, r)
+		}
+		if r := o.call(command, "exports/41"); !strings.Contains(r.stderr, `"joblock jobs get exports/41" shows`) {
+			t.Errorf("%s of a job: %+v", command, r)
+		}
+		if r := o.call(command, "nosuch", "-o", "json"); r.stderr != "" {
+			t.Errorf("%s for programs: %+v", command, r)
+		}
+	}
+	testkit.WantNil(t, "Release", o.acquire("ended").Release(t.Context(), joblock.Reason("x")))
+	_, err := limit.New(o.locks, 1).TryAcquire(t.Context(), "geo")
+	testkit.WantNil(t, "TryAcquire", err)
+	for _, key := range []string{"ended", "geo"} {
+		if r := o.call("get", key); r.stderr != "" {
+			t.Errorf("get %s: %+v", key, r)
+		}
+	}
+}
+
+// The help begins with the commands for people on call. Every command of a group exists.
+func TestGroupsOfCommands(t *testing.T) {
+	out := call("help").stdout
+	at := -1
+	for _, g := range groups {
+		i := strings.Index(out, "\n"+g.title+":\n")
+		if i <= at {
+			t.Errorf("%q is at %d, after %d, in:\n%s", g.title, i, at, out)
+		}
+		for _, name := range strings.Fields(g.commands) {
+			if j := strings.Index(out, "\n  "+name+" "); j < i {
+				t.Errorf("%s is not below %q", name, g.title)
+			}
+		}
+		at = i
 	}
 }
