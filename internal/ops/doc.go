@@ -22,7 +22,8 @@
 //
 // # What reading costs
 //
-// Lock, Statuses, Waiters, Permits, Explain and Job read the keys that they are asked for, and nothing else. Jobs, and Locks with
+// Lock, Statuses, Waiters, Permits, Explain and Job read the keys that they are asked for, and nothing else; Explain with
+// Config.ExplainActs also reads the latest 500 actions of the record, of a day or so. Jobs, and Locks with
 // LocksQuery.Jobs, read the index of jobs, whatever else the store has. Reading the index claims no entries: keepers do
 // not notice. All other calls of Locks walk over all keys of the store; LocksQuery.Share bounds what the walk takes from
 // other clients.

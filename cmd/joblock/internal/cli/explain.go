@@ -17,13 +17,14 @@ func newExplain(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] KEY",
 		Short: "say in sentences who has a key, why, what frees it, and what you may do",
-		Long: `Explain says who has the lock on KEY and since when, what its job is doing in asynq, and who is next; what frees KEY by
-itself, and when if the holder is dead; and what an operator may do, the mildest first, each with its command.
+		Long: `Explain says who has the lock on KEY and since when, and whether the holder still renews its lease; what its job is doing
+in asynq, what operators have done about KEY, and who is next; what frees KEY by itself, and when if the holder is dead;
+and what an operator may do, the mildest first, each with its command.
 
 Explain changes nothing. If asynq is in another Redis than the locks, --asynq says where.
 
 With -o json: {"v":1, "key", "text": [sentences], "frees": {"by", "text", "latest", "within_ms", "if"},
-"actions": [{"name", "command", "effect", "danger"}], "lock"}. The sentences are for people, and change.
+"actions": [{"name", "command", "effect", "danger"}], "lock", "acts"}. The sentences are for people, and change.
 
 Exit codes:
   0   the key was read

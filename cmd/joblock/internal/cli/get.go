@@ -20,8 +20,11 @@ func newGet(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get [flags] KEY",
 		Short: "show everything about one key",
-		Long: `Get shows the lock on KEY: its state, who has it and since when, its fence, the state of its job in asynq, how many
-wait and who is next. "joblock explain" says the same in sentences, and what an operator can do.
+		Long: `Get shows the lock on KEY: its state, who has it and since when, when its lease was renewed last, its fence, the state of
+its job in asynq, how many wait and who is next. "joblock explain" says the same in sentences, and what an operator can do.
+
+A holder that lives renews its lease every third of the lease's length, unless it is a script that renews by itself.
+RENEWED says "late" or "probably dead" if that is overdue.
 
 A key that nobody has is no error: its state is free, and Redis remembers for a while how the last lock ended.
 
