@@ -245,7 +245,9 @@ func (l lease) take(s step) (lease, bool) {
 	case Passed:
 		return l.passedTo(s, s.since), vacant
 	case Resumed:
-		if s.inLine && vacant && !(l.phase == parked && l.chain == s.Chain) {
+		// A chain may have handed the key on to another job, and then have got it for its own job again.
+		mine := l.phase == parked && l.chain == s.Chain && (l.job == "" || l.job == s.Job)
+		if s.inLine && vacant && !mine {
 			l = l.passedTo(s, 0)
 			l.reserved = 0
 		}
