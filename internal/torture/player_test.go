@@ -149,7 +149,11 @@ func (p *plan) play() error {
 	wg.Wait()
 	closing, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return errors.Join(locks.Close(closing), rdb.Close(), direct.Close(), pl.rec.Err(), file.Close())
+	closed := locks.Close(closing)
+	if errors.Is(closed, joblock.ErrUnavailable) {
+		closed = nil // no answer within a CallTimeout, as after a fail-over; what is left then must end by itself
+	}
+	return errors.Join(closed, rdb.Close(), direct.Close(), pl.rec.Err(), file.Close())
 }
 
 // client goes through the proxies, wherever it is sent on to.
