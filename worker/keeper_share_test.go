@@ -23,7 +23,7 @@ import (
 // more often, by any of them, and none is idle.
 func TestKeepersShareTheWork(t *testing.T) {
 	virtual(t, func(r *rig) {
-		const keepers, n, periods = 3, 3000, 10
+		const keepers, n, periods = 3, 1500, 10
 		pace := r.slow(100 * time.Millisecond)
 		var ws []*worker.Worker
 		for range keepers {
