@@ -41,11 +41,13 @@ func TestConformanceOnCluster(t *testing.T) {
 }
 
 func TestConformanceOnMiniredis(t *testing.T) {
+	t.Parallel()
 	redistest.Ran(t, redistest.MiniBackend())
 	storetest.Run(t, miniHarness)
 }
 
 func TestModelOnMiniredis(t *testing.T) {
+	t.Parallel()
 	redistest.Ran(t, redistest.MiniBackend())
 	storemodel.Run(t, miniHarness(t))
 }

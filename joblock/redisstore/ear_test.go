@@ -140,6 +140,7 @@ func (c *mortalConn) Read(p []byte) (int, error) {
 // The host of a subscription is gone, and another one has its address soon after. The
 // attempt to reach the old one ends long before the client's own time-out.
 func TestSubscriptionGivesUpADialInTime(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	redistest.Ran(t, srv.Backend())
 	m := new(mortal)
@@ -182,6 +183,7 @@ func mortalLine(t *testing.T) (*line, *mortal, *redistest.Cluster) {
 // All subscriptions of a process in a cluster, to shard channels and to the others, come
 // back after their connections have died without a word.
 func TestSilentConnectionsInAClusterAreReplaced(t *testing.T) {
+	t.Parallel()
 	l, m, cluster := mortalLine(t)
 	l.quietly(cluster, "a", "b", "c")
 	if n := m.subscriptionsDie(); n < 2 {
@@ -211,6 +213,7 @@ func TestSilentConnectionsInAClusterAreReplaced(t *testing.T) {
 // The parts at a host that is gone are tried one after the other. The parts at the other
 // hosts do not wait for them.
 func TestDeadHostHoldsUpNoOtherSubscriptions(t *testing.T) {
+	t.Parallel()
 	l, m, cluster := mortalLine(t)
 	for part := range l.Parts() { // from now on the clients know all nodes
 		if _, err := l.Due(t.Context(), driver.DueRequest{Part: part, Limit: 1, Claim: long}); err != nil {
