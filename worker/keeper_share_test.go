@@ -371,7 +371,7 @@ func TestLocksAreFreedPageByPage(t *testing.T) {
 		pace := r.slow(50 * time.Millisecond) // so all pages take 10 s, at a tenth of the time
 		keepers := r.keepMany(2, worker.Config{})
 		r.inspector = own
-		time.Sleep(5 * time.Minute)
+		time.Sleep(3 * time.Minute)
 		deleted := make(map[string]time.Time)
 		gone := make(map[string]bool)
 		watch := func(d time.Duration) (longest time.Duration) {
