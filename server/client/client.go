@@ -1,0 +1,255 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config configures a Client. URLs is required.
+type Config struct {
+	// URLs are the base URLs of the replicas, such as https://locks.internal:7420. A URL may have a path.
+	URLs []string
+
+	// Token returns the bearer token for a request; see FromFile. Default none: the server knows the caller by its
+	// certificate, or lets everybody in.
+	Token func(context.Context) (string, error)
+
+	// Timeout bounds a call, besides the time for which the call may wait for a lock. It must leave time to ask several
+	// replicas. Default 10 s.
+	Timeout time.Duration
+
+	// HTTP sends the requests; its Timeout must be 0, and it must not follow redirections. Default a client of its own
+	// with the settings of http.DefaultTransport.
+	HTTP *http.Client
+
+	// Insecure lets a Token travel in the clear, to a URL that begins with http:// and is not of this machine.
+	Insecure bool
+}
+
+// Client is a client of one or several replicas of a server. A Client is safe for concurrent use. Make it with New.
+type Client struct {
+	cfg  Config
+	urls []string
+	http *http.Client
+	at   atomic.Int64 // the index of the replica that has answered last
+}
+
+// New returns a Client, and sends nothing. The error names the field that is bad.
+func New(cfg Config) (*Client, error) {
+	if len(cfg.URLs) == 0 {
+		return nil, errors.New("client: Config.URLs is empty")
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("client: Config.Timeout is %s, must be positive", cfg.Timeout)
+	}
+	c := &Client{cfg: cfg, http: cfg.HTTP}
+	for _, text := range cfg.URLs {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return nil, errors.New("client: a URL is bad, must be like https://host:port, without a user or a query")
+		}
+		if u.Scheme == "http" && cfg.Token != nil && !cfg.Insecure && !loopback(u.Hostname()) {
+			return nil, fmt.Errorf("client: the token would travel in the clear to %s: use https, or set Config.Insecure", u.Host)
+		}
+		c.urls = append(c.urls, strings.TrimSuffix(u.String(), "/"))
+	}
+	if c.http == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.MaxIdleConnsPerHost = 32
+		c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return c, nil
+}
+
+// Close closes connections that no call uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// FromFile returns a Config.Token that reads a file with a token and nothing else. A changed file is read again.
+func FromFile(path string) func(context.Context) (string, error) {
+	var (
+		mu    sync.Mutex
+		seen  time.Time
+		size  int64
+		token string
+	)
+	return func(context.Context) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", fmt.Errorf("client: the token: %w", err)
+		}
+		if token != "" && info.ModTime().Equal(seen) && info.Size() == size {
+			return token, nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("client: the token: %w", err)
+		}
+		if token = strings.TrimSpace(string(text)); token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			token = ""
+			return "", fmt.Errorf("client: the file %s has no token", path)
+		}
+		seen, size = info.ModTime(), info.Size()
+		return token, nil
+	}
+}
+
+// A call is one request, which may go to several replicas.
+type call struct {
+	op     string // for errors
+	key    string // for errors
+	method string
+	path   string
+	query  url.Values
+	header http.Header
+	body   any           // nil: none
+	into   any           // the answer is decoded into it
+	again  bool          // a repetition is harmless
+	wait   time.Duration // how long the server may wait for a lock
+}
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 64 << 20
+
+// The method do sends a call until a replica answers. It returns when the request was sent that was answered.
+func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
+	var text []byte
+	if op.body != nil {
+		if text, err = json.Marshal(op.body); err != nil {
+			return sent, err
+		}
+	}
+	attempts := max(2, len(c.urls))
+	until := time.Now().Add(c.cfg.Timeout + op.wait)
+	whole, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	start := c.at.Load()
+	for n := range attempts {
+		if n >= len(c.urls) && !pause(whole, time.Duration(n)*50*time.Millisecond) {
+			break
+		}
+		i := (start + int64(n)) % int64(len(c.urls))
+		// Each replica that is left gets its share of the time, and the last one the rest.
+		share := time.Until(until)/time.Duration(attempts-n) + op.wait/time.Duration(attempts-n)*time.Duration(attempts-n-1)
+		one, stop := context.WithTimeout(whole, share)
+		sent = time.Now()
+		err = c.once(one, c.urls[i], op, text)
+		stop()
+		if err == nil {
+			c.at.Store(i)
+			return sent, nil
+		}
+		if ctx.Err() != nil {
+			return sent, context.Cause(ctx)
+		}
+		if !next(err, op.again) {
+			return sent, err
+		}
+	}
+	return sent, err
+}
+
+// next reports whether another replica is to be asked after err.
+func next(err error, again bool) bool {
+	var p *Problem
+	if !errors.As(err, &p) {
+		return false
+	}
+	switch {
+	case p.Code == codeClosed, p.unsent:
+		return true
+	case p.Status == 0, p.Status == http.StatusBadGateway, p.Status == http.StatusServiceUnavailable, p.Status == http.StatusGatewayTimeout:
+		return again
+	}
+	return false
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// The method once sends a call to one replica.
+func (c *Client) once(ctx context.Context, base string, op call, text []byte) error {
+	res, err := c.send(ctx, base, op, text)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	return op.read(res)
+}
+
+// The method send sends a request, and returns the answer as it came.
+func (c *Client) send(ctx context.Context, base string, op call, text []byte) (*http.Response, error) {
+	at := base + op.path
+	if len(op.query) > 0 {
+		at += "?" + op.query.Encode()
+	}
+	var body io.Reader
+	if text != nil {
+		body = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, op.method, at, body)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range op.header {
+		r.Header[name] = values
+	}
+	if text != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.cfg.Token != nil {
+		token, err := c.cfg.Token(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := c.http.Do(r)
+	if err != nil {
+		return nil, unanswered(op, base, err)
+	}
+	return res, nil
+}
+
+// The method read reads an answer into op.into, or returns its problem.
+func (op *call) read(res *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusCreated {
+		return problemOf(op, res, text)
+	}
+	if err == nil && op.into != nil {
+		err = json.Unmarshal(text, op.into)
+	}
+	if err != nil {
+		return unanswered(*op, res.Request.URL.Scheme+"://"+res.Request.URL.Host, err)
+	}
+	return nil
+}

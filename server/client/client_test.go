@@ -1,0 +1,382 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server/client"
+)
+
+// wantIs fails the test unless err matches the sentinel.
+func wantIs(t *testing.T, what string, err, sentinel error) {
+	t.Helper()
+	var p *client.Problem
+	if !errors.Is(err, sentinel) || !errors.As(err, &p) {
+		t.Errorf("%s: %v, want a Problem that matches %v", what, err, sentinel)
+	}
+}
+
+// A lock by token, through its life, and the error of each call that does not fit.
+func TestByToken(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		ctx := t.Context()
+		g, err := c.Acquire(ctx, client.AcquireRequest{Key: key, TTL: 10 * time.Second, Holder: "me"})
+		testkit.WantNil(t, "Acquire", err)
+		if st := n.status(); st.State != joblock.StateHeld || st.Fence != g.Fence || st.Holder != "me" || g.TTL != 10*time.Second || g.Key != key {
+			t.Errorf("%+v, %+v", g, st)
+		}
+		_, err = c.Acquire(ctx, client.AcquireRequest{Key: key})
+		wantIs(t, "a second Acquire", err, joblock.ErrHeld)
+		var p *client.Problem
+		if errors.As(err, &p); p.Status != 409 || p.Holder != "me" || p.Remaining <= 0 || p.RetryAfter <= 0 || !p.Retryable || p.Request == "" {
+			t.Errorf("%+v", p)
+		}
+		_, err = c.Acquire(ctx, client.AcquireRequest{Key: key, Wait: 2 * time.Second})
+		wantIs(t, "a wait", err, joblock.ErrTimeout)
+		_, err = c.Acquire(ctx, client.AcquireRequest{Key: ""})
+		wantIs(t, "no key", err, joblock.ErrInvalid)
+
+		time.Sleep(time.Second)
+		renewed, err := c.Renew(ctx, g.Token, 0)
+		testkit.WantNil(t, "Renew", err)
+		if !renewed.Until.After(g.Until) || renewed.Fence != g.Fence {
+			t.Errorf("%+v after %+v", renewed, g)
+		}
+		parked, err := c.Park(ctx, client.ParkRequest{Token: g.Token, Reserve: time.Minute})
+		testkit.WantNil(t, "Park", err)
+		_, err = c.Renew(ctx, g.Token, 0)
+		wantIs(t, "Renew with the old token", err, joblock.ErrNotOwner)
+		back, err := c.Resume(ctx, client.ResumeRequest{Token: parked, TTL: 5 * time.Second})
+		testkit.WantNil(t, "Resume", err)
+		if back.Fence <= g.Fence {
+			t.Errorf("%+v after %+v", back, g)
+		}
+		_, err = c.Resume(ctx, client.ResumeRequest{Token: parked})
+		wantIs(t, "Resume of a lock that runs", err, joblock.ErrBusy)
+		testkit.WantNil(t, "Release", c.Release(ctx, back.Token, "done"))
+		testkit.WantNil(t, "Release again", c.Release(ctx, back.Token, "done"))
+		_, err = c.Renew(ctx, back.Token, 0)
+		wantIs(t, "Renew after Release", err, joblock.ErrAlreadyReleased)
+
+		short, err := c.Acquire(ctx, client.AcquireRequest{Key: key, TTL: time.Second})
+		testkit.WantNil(t, "Acquire", err)
+		time.Sleep(2 * time.Second)
+		_, err = c.Renew(ctx, short.Token, 0)
+		wantIs(t, "Renew too late", err, joblock.ErrLost)
+		wantIs(t, "Release too late", c.Release(ctx, short.Token, ""), joblock.ErrLost)
+	})
+}
+
+// An answer that is late grants no time: what the caller relies on has ended before the lease has.
+func TestUntilIsBeforeTheEndOfTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		for _, late := range []time.Duration{0, time.Second, 3 * time.Second} {
+			n.answers(func(*http.Request, *http.Response) error { time.Sleep(late); return nil })
+			began := time.Now()
+			g, err := c.Acquire(t.Context(), client.AcquireRequest{Key: fmt.Sprint(late), TTL: 10 * time.Second})
+			testkit.WantNil(t, "Acquire", err)
+			if d := g.Until.Sub(began); d > 10*time.Second || d < 9*time.Second {
+				t.Errorf("an answer that comes after %s: the lock is trusted for %s from the sending on", late, d)
+			}
+		}
+		// A wait is time too: the lease begins at its end.
+		n.answers(nil)
+		_, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, TTL: 5 * time.Second})
+		testkit.WantNil(t, "Acquire", err)
+		g, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, TTL: 10 * time.Second, Wait: 30 * time.Second})
+		testkit.WantNil(t, "Acquire", err)
+		if st := n.status(); g.Until.After(time.Now().Add(st.Remaining)) || time.Until(g.Until) < 9*time.Second {
+			t.Errorf("trusted for %s, the lease lasts %s", time.Until(g.Until), st.Remaining)
+		}
+	})
+}
+
+var errCut = errors.New("the connection is cut")
+
+// A lost answer is asked for again, and what took effect took effect once. What must not happen twice is not repeated.
+func TestLostAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		ctx := t.Context()
+		once := func() {
+			lost := false
+			n.answers(func(*http.Request, *http.Response) error {
+				if !lost {
+					lost = true
+					return errCut
+				}
+				return nil
+			})
+		}
+		names := func(want int) []string {
+			t.Helper()
+			sent := n.requests()
+			if len(sent) != want {
+				t.Fatalf("%d requests, want %d: %q", len(sent), want, sent)
+			}
+			return sent
+		}
+		once()
+		g, err := c.Acquire(ctx, client.AcquireRequest{Key: key})
+		testkit.WantNil(t, "Acquire", err)
+		if two := names(2); strings.TrimPrefix(two[0], "a ") != strings.TrimPrefix(two[1], "b ") || n.status().Fence != g.Fence {
+			t.Errorf("%q; %+v, %+v", two, g, n.status())
+		}
+		once()
+		_, err = c.Renew(ctx, g.Token, 0)
+		testkit.WantNil(t, "Renew", err)
+		names(2)
+		once()
+		parked, err := c.Park(ctx, client.ParkRequest{Token: g.Token})
+		testkit.WantNil(t, "Park", err)
+		once()
+		g, err = c.Resume(ctx, client.ResumeRequest{Token: parked})
+		testkit.WantNil(t, "Resume", err)
+		names(2)
+		once()
+		_, err = c.Lock(ctx, key)
+		testkit.WantNil(t, "Lock", err)
+		once()
+		_, err = c.Force(ctx, client.ForceRequest{Key: key, Fence: g.Fence, Reason: "test"})
+		wantIs(t, "Force", err, joblock.ErrUnavailable)
+		names(1)
+		once()
+		_, err = c.Acquire(ctx, client.AcquireRequest{Key: "limited", Limit: 2})
+		wantIs(t, "Acquire with a Limit", err, joblock.ErrUnavailable)
+		names(1)
+		once()
+		testkit.WantNil(t, "Release", c.Release(ctx, g.Token, ""))
+		names(2)
+		if st := n.status(); st.State != joblock.StateFree {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// A replica that is down, closing, or cut off from the store is passed over, and the next call goes to the one that
+// answered.
+func TestOtherReplica(t *testing.T) {
+	for name, fail := range map[string]func(n *network){
+		"down":    func(n *network) { n.down("a") },
+		"closing": func(n *network) { testkit.WantNil(n, "Close", n.replicas["a"].s.Close(n.Context())) },
+		"no store": func(n *network) {
+			n.replicas["a"].store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire)
+		},
+		"silent": func(n *network) {
+			n.answers(func(r *http.Request, _ *http.Response) error {
+				if r.Host == "a" {
+					<-r.Context().Done()
+					return r.Context().Err()
+				}
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *network, c *client.Client) {
+				n.answers(nil)
+				fail(n)
+				_, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, Wait: 3 * time.Second})
+				testkit.WantNil(t, "Acquire", err)
+				_, err = c.Acquire(t.Context(), client.AcquireRequest{Key: "second"})
+				testkit.WantNil(t, "Acquire", err)
+				if sent := n.requests(); len(sent) != 3 || !strings.HasPrefix(sent[2], "b ") {
+					t.Errorf("%q", sent)
+				}
+			})
+		})
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		n.down("a")
+		n.down("b")
+		_, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key})
+		wantIs(t, "Acquire", err, joblock.ErrUnavailable)
+		_, err = c.Hold(t.Context(), client.HoldRequest{Key: key})
+		wantIs(t, "Hold", err, joblock.ErrUnavailable)
+		why := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(why)
+		if _, err = c.Acquire(ctx, client.AcquireRequest{Key: key}); !errors.Is(err, why) {
+			t.Error(err)
+		}
+	})
+}
+
+// What the Client returns is all that the server has sent: encoded again, it is the same.
+func TestObjectsLoseNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		ctx := t.Context()
+		g, err := c.Acquire(ctx, client.AcquireRequest{Key: key, TTL: time.Minute})
+		testkit.WantNil(t, "Acquire", err)
+		_, err = c.Acquire(ctx, client.AcquireRequest{Key: "geocoder", Limit: 2})
+		testkit.WantNil(t, "Acquire", err)
+		_, err = c.Park(ctx, client.ParkRequest{Token: g.Token, Job: "default/1"})
+		testkit.WantNil(t, "Park", err)
+		waits, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = c.Hold(waits, client.HoldRequest{Key: key})
+		}()
+		time.Sleep(time.Second)
+		var text []byte
+		n.answers(func(_ *http.Request, res *http.Response) error {
+			var err error
+			text, err = io.ReadAll(res.Body)
+			res.Body = io.NopCloser(strings.NewReader(string(text)))
+			return err
+		})
+		same := func(what string, got any, err error) {
+			t.Helper()
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+				return
+			}
+			again, err := json.Marshal(got)
+			testkit.WantNil(t, what, err)
+			var a, b any
+			_ = json.Unmarshal(text, &a)
+			if o, ok := a.(map[string]any); ok && o["items"] != nil && o["key"] == nil {
+				a = o["items"]
+			}
+			_ = json.Unmarshal(again, &b)
+			if fmt.Sprint(a) != fmt.Sprint(b) || len(again) < 3 && what != "Findings" {
+				t.Errorf("%s: sent %s, got %s", what, text, again)
+			}
+		}
+		lock, err := c.Lock(ctx, key)
+		same("Lock", lock, err)
+		explanation, err := c.Explain(ctx, key)
+		same("Explain", explanation, err)
+		permits, err := c.Permits(ctx, "geocoder", 2)
+		same("Permits", permits, err)
+		statuses, err := c.Statuses(ctx, key, "other")
+		same("Statuses", statuses, err)
+		var locks []client.Lock
+		for l, err := range c.Locks(ctx, client.LocksQuery{States: []joblock.State{joblock.StateParked}}) {
+			testkit.WantNil(t, "Locks", err)
+			locks = append(locks, l)
+		}
+		same("Locks", locks, nil)
+		var line []client.Waiter
+		for w, err := range c.Waiters(ctx, key) {
+			testkit.WantNil(t, "Waiters", err)
+			line = append(line, w)
+		}
+		same("Waiters", line, nil)
+		var jobs []client.Job
+		for j, err := range c.Jobs(ctx, client.JobsQuery{}) {
+			testkit.WantNil(t, "Jobs", err)
+			jobs = append(jobs, j)
+		}
+		same("Jobs", jobs, nil)
+		keeper, err := c.Keeper(ctx)
+		same("Keeper", keeper, err)
+		plan, err := c.CronPreview(ctx, "30 2 * * *", "Europe/Berlin", 3)
+		same("CronPreview", plan, err)
+		findings, err := c.Doctor(ctx)
+		same("Findings", findings, err)
+		me, err := c.Me(ctx)
+		if err != nil || me.ID != "anyone" || len(me.Scopes) != 6 {
+			t.Errorf("%+v, %v", me, err)
+		}
+		of, task, err := c.Job(ctx, "default", "1")
+		if err != nil || len(of) != 1 || of[0].Key != key || task.State != "unknown" {
+			t.Errorf("%+v, %+v, %v", of, task, err)
+		}
+		for _, err := range c.Audit(ctx, client.AuditQuery{Key: key, Since: time.Now()}) {
+			t.Error(err)
+		}
+		_, err = c.Force(ctx, client.ForceRequest{Key: key, Fence: lock.Fence, Reason: "test"})
+		wantIs(t, "an action without an audit", err, client.ErrNotRecorded)
+		if _, err = c.CronJobs(ctx, "none"); err == nil {
+			t.Error("a scope that the server does not have")
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestConfig(t *testing.T) {
+	token := func(context.Context) (string, error) { return "x", nil }
+	for says, cfg := range map[string]client.Config{
+		"URLs is empty":  {},
+		"a URL is bad":   {URLs: []string{"localhost:7420"}},
+		"without a user": {URLs: []string{"https://u:secret@h"}},
+		"in the clear":   {URLs: []string{"http://locks.internal"}, Token: token},
+		"Timeout":        {URLs: []string{"https://h"}, Timeout: -1},
+	} {
+		if _, err := client.New(cfg); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v: %v, want %q", cfg.URLs, err, says)
+		}
+	}
+	for _, cfg := range []client.Config{
+		{URLs: []string{"http://127.0.0.1:1", "http://[::1]:2"}, Token: token}, {URLs: []string{"http://h"}, Token: token, Insecure: true},
+	} {
+		if _, err := client.New(cfg); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The token is that of the file, also after the file has changed, and goes nowhere else.
+func TestTokenFromFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	from := client.FromFile(file)
+	if _, err := from(t.Context()); err == nil {
+		t.Error("no file, and no error")
+	}
+	for i, text := range []string{"jl_a_first\n", "jl_a_second-one\r\n"} {
+		testkit.WantNil(t, "WriteFile", os.WriteFile(file, []byte(text), 0o600))
+		testkit.WantNil(t, "Chtimes", os.Chtimes(file, time.Unix(int64(i), 0), time.Unix(int64(i), 0)))
+		if got, err := from(t.Context()); err != nil || got != strings.TrimSpace(text) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	testkit.WantNil(t, "WriteFile", os.WriteFile(file, []byte("two words"), 0o600))
+	if got, err := from(t.Context()); err == nil || strings.Contains(err.Error(), "words") {
+		t.Errorf("%q, %v", got, err)
+	}
+	bubble(t, func(t *testing.T, n *network, _ *client.Client) {
+		n.answers(nil)
+		c := n.client(func(cfg *client.Config) {
+			cfg.Insecure = true
+			cfg.Token = func(context.Context) (string, error) { return "t", nil }
+		})
+		_, err := c.Me(t.Context())
+		testkit.WantNil(t, "Me", err)
+		if sent := n.requests(); sent[0] != "a GET /v1/me Bearer t" {
+			t.Errorf("%q", sent)
+		}
+	})
+}
+
+// What is no lock server is told apart from one.
+func TestOtherAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		n.answers(func(_ *http.Request, res *http.Response) error {
+			res.StatusCode, res.Status = 404, "404 Not Found"
+			res.Body = io.NopCloser(strings.NewReader("<html>"))
+			return nil
+		})
+		_, err := c.Lock(t.Context(), key)
+		var p *client.Problem
+		if !errors.As(err, &p) || p.Status != 404 || p.Code != "" || errors.Is(err, joblock.ErrNotFound) || !strings.Contains(err.Error(), "none of a lock server") {
+			t.Errorf("%v", err)
+		}
+	})
+}

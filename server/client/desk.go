@@ -1,0 +1,322 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The objects of the API, as the server makes them.
+type (
+	Lock        = ops.Lock
+	Waiter      = ops.Waiter
+	Permits     = ops.Permits
+	Explanation = ops.Explanation
+	Frees       = ops.Frees
+	Action      = ops.Action
+	Job         = ops.Job
+	Task        = ops.Task
+	Keeper      = ops.Keeper
+	KeeperPlace = ops.KeeperPlace
+	Finding     = ops.Finding
+	AuditEntry  = ops.AuditEntry
+	Forced      = ops.Forced
+	Acted       = ops.Acted
+	CronJob     = ops.CronJob
+	CronRun     = ops.CronRun
+	CronTick    = ops.CronTick
+	CronNode    = ops.CronNode
+	CronPlan    = ops.CronPlan
+	Time        = ops.Time
+	Millis      = ops.Millis
+)
+
+// get sends a read.
+func (c *Client) get(ctx context.Context, op, key, path string, query url.Values, into any) error {
+	_, err := c.do(ctx, call{op: op, key: key, method: http.MethodGet, path: path, query: query, again: true, into: into})
+	return err
+}
+
+func values(pairs ...string) url.Values {
+	v := make(url.Values)
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return v
+}
+
+func number[N int | int64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+func flag(set bool) string {
+	if set {
+		return "1"
+	}
+	return ""
+}
+
+type items[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next"`
+	More  bool   `json:"more"`
+}
+
+// Lock returns one key, with its line, its permits and its job. A key that nobody has is no error.
+func (c *Client) Lock(ctx context.Context, key string) (l Lock, err error) {
+	err = c.get(ctx, "lock", key, "/v1/lock", values("key", key), &l)
+	return l, err
+}
+
+// Statuses returns the records of up to 1,000 keys, in the order of keys.
+func (c *Client) Statuses(ctx context.Context, keys ...string) ([]Lock, error) {
+	var got items[Lock]
+	_, err := c.do(ctx, call{op: "status", method: http.MethodPost, path: "/v1/status", again: true, into: &got, body: map[string]any{"keys": keys}})
+	if err == nil && len(got.Items) != len(keys) {
+		err = fmt.Errorf("client: status: %d locks, want %d", len(got.Items), len(keys))
+	}
+	return got.Items, err
+}
+
+// Explain says in sentences what happens to a key.
+func (c *Client) Explain(ctx context.Context, key string) (e Explanation, err error) {
+	err = c.get(ctx, "explain", key, "/v1/explain", values("key", key), &e)
+	return e, err
+}
+
+// LocksQuery says which locks Locks shows. A lock is shown if all fields that are set allow it.
+type LocksQuery struct {
+	Prefix    string
+	States    []joblock.State // none means held, parked and orphaned
+	OlderThan time.Duration
+	Waiters   int
+	Ended     bool // also keys that are free and that the store still remembers
+	Own       bool // also keys that only the toolkit itself uses
+}
+
+// Locks walks over locks, page by page. An error ends the walk.
+func (c *Client) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
+	var states []string
+	for _, s := range q.States {
+		states = append(states, s.String())
+	}
+	query := values("prefix", q.Prefix, "state", strings.Join(states, ","), "older_ms", number(ms(q.OlderThan)), "waiters", number(q.Waiters),
+		"ended", flag(q.Ended), "own", flag(q.Own))
+	return pages[Lock](ctx, c, "list", "/v1/locks", query)
+}
+
+// pages walks over a list with a cursor.
+func pages[T any](ctx context.Context, c *Client, op, path string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		query.Set("limit", "1000")
+		for {
+			var page items[T]
+			if err := c.get(ctx, op, "", path, query, &page); err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			query.Set("cursor", page.Next)
+		}
+	}
+}
+
+// ErrMore says that a list was longer than what a server returns at once.
+var ErrMore = fmt.Errorf("client: the list is longer than what the server returns")
+
+// list walks over a list without a cursor. If it is longer than what the server returns, the walk ends with ErrMore.
+func list[T any](ctx context.Context, c *Client, op, key, path string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		query.Set("limit", "1000")
+		var got items[T]
+		var none T
+		if err := c.get(ctx, op, key, path, query, &got); err != nil {
+			yield(none, err)
+			return
+		}
+		for _, item := range got.Items {
+			if !yield(item, nil) {
+				return
+			}
+		}
+		if got.More {
+			yield(none, fmt.Errorf("%s: %w", op, ErrMore))
+		}
+	}
+}
+
+// Waiters walks over the line of key, in the order in which it will be served: 1,000 at most, and then ErrMore.
+func (c *Client) Waiters(ctx context.Context, key string) iter.Seq2[Waiter, error] {
+	return list[Waiter](ctx, c, "line", key, "/v1/line", values("key", key))
+}
+
+// Permits returns who has the permits of a limit, or the slots of a sequence. The parameter n is how many there are, 0 if
+// the caller does not know.
+func (c *Client) Permits(ctx context.Context, key string, n int) (p Permits, err error) {
+	err = c.get(ctx, "permits", key, "/v1/permits", values("key", key, "n", number(n)), &p)
+	return p, err
+}
+
+// JobsQuery says which jobs Jobs shows.
+type JobsQuery struct {
+	Queue    string // of asynq
+	Prefix   string // of the key
+	Suspects bool   // only those whose lock probably helps nobody
+}
+
+// Jobs walks over the jobs that have locks or wait for locks, page by page.
+func (c *Client) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
+	return pages[Job](ctx, c, "jobs", "/v1/jobs", values("queue", q.Queue, "prefix", q.Prefix, "suspects", flag(q.Suspects)))
+}
+
+// Job returns the task of a job, and its locks and places in line.
+func (c *Client) Job(ctx context.Context, queue, id string) ([]Job, Task, error) {
+	var got struct {
+		Items []Job `json:"items"`
+		Task  Task  `json:"task"`
+		More  bool  `json:"more"`
+	}
+	err := c.get(ctx, "job", "", "/v1/jobs/"+url.PathEscape(queue)+"/"+url.PathEscape(id), nil, &got)
+	if err == nil && got.More {
+		err = fmt.Errorf("job: %w", ErrMore)
+	}
+	return got.Items, got.Task, err
+}
+
+// Keeper returns what the keepers of jobs' locks tell of themselves.
+func (c *Client) Keeper(ctx context.Context) (k Keeper, err error) {
+	err = c.get(ctx, "keeper", "", "/v1/keeper", nil, &k)
+	return k, err
+}
+
+// Doctor returns what endangers locks, jobs and cron jobs, the worst first. After ErrMore not everything was looked at.
+func (c *Client) Doctor(ctx context.Context) ([]Finding, error) {
+	var got items[Finding]
+	err := c.get(ctx, "doctor", "", "/v1/doctor", nil, &got)
+	if err == nil && got.More {
+		err = fmt.Errorf("doctor: %w", ErrMore)
+	}
+	return got.Items, err
+}
+
+// AuditQuery says which records Audit returns.
+type AuditQuery struct {
+	Key   string
+	Since time.Time
+}
+
+// Audit walks over what operators have done, the newest first: 1,000 records at most, and then ErrMore. An action has two
+// records; see AuditEntry.
+func (c *Client) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+	since := ""
+	if !q.Since.IsZero() {
+		since = q.Since.UTC().Format(time.RFC3339Nano)
+	}
+	return list[AuditEntry](ctx, c, "audit", q.Key, "/v1/audit", values("key", q.Key, "since", since))
+}
+
+// ForceRequest says which holding Force ends.
+type ForceRequest struct {
+	Key    string
+	Fence  int64  // of the holding that was seen: Lock.Fence
+	IfIdle bool   // only while nobody runs under the lock
+	Reason string // for others, from 1 to 256 bytes
+}
+
+// Force frees a key, whoever has it, unless the key has another fence by now. Errors match joblock.ErrNotOwner then,
+// joblock.ErrNotFound, joblock.ErrBusy with IfIdle, ErrNotRecorded, and joblock.ErrUnavailable, after which the key may be
+// free.
+func (c *Client) Force(ctx context.Context, req ForceRequest) (done Forced, err error) {
+	_, err = c.do(ctx, call{op: "force release", key: req.Key, method: http.MethodPost, path: "/v1/force-release", into: &done,
+		header: http.Header{"If-Match": {`"` + strconv.FormatInt(req.Fence, 10) + `"`}}, body: struct {
+			Key    string `json:"key"`
+			Reason string `json:"reason"`
+			IfIdle bool   `json:"if_idle,omitempty"`
+		}{req.Key, req.Reason, req.IfIdle}})
+	return done, err
+}
+
+// CronJobs returns the cron jobs of a scope. With the scope "" these and all following calls are about the only scope
+// that the server has.
+func (c *Client) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
+	var got items[CronJob]
+	err := c.get(ctx, "cron", "", "/v1/cron", values("scope", scope), &got)
+	return got.Items, err
+}
+
+// CronJob returns one cron job.
+func (c *Client) CronJob(ctx context.Context, scope, name string) (j CronJob, err error) {
+	err = c.get(ctx, "cron", "", "/v1/cron/"+url.PathEscape(name), values("scope", scope), &j)
+	return j, err
+}
+
+// CronNext returns the next n ticks of a cron job.
+func (c *Client) CronNext(ctx context.Context, scope, name string, n int) ([]CronTick, error) {
+	var got items[CronTick]
+	err := c.get(ctx, "cron next", "", "/v1/cron/"+url.PathEscape(name)+"/next", values("scope", scope, "n", strconv.Itoa(n)), &got)
+	return got.Items, err
+}
+
+// CronNodes returns the nodes of a scope that are up.
+func (c *Client) CronNodes(ctx context.Context, scope string) ([]CronNode, error) {
+	var got items[CronNode]
+	err := c.get(ctx, "cron nodes", "", "/v1/cron-nodes", values("scope", scope), &got)
+	return got.Items, err
+}
+
+// CronPreview returns the next n ticks of a spec that no cron job has.
+func (c *Client) CronPreview(ctx context.Context, spec, zone string, n int) (p CronPlan, err error) {
+	err = c.get(ctx, "cron preview", "", "/v1/cron-preview", values("spec", spec, "zone", zone, "n", strconv.Itoa(n)), &p)
+	return p, err
+}
+
+// CronPause skips the ticks of a cron job or, with the name "", of all cron jobs of the scope.
+func (c *Client) CronPause(ctx context.Context, scope, name, reason string) (Acted, error) {
+	return c.cron(ctx, "pause", scope, name, reason)
+}
+
+// CronResume ends the pause of a cron job or, with the name "", the pause of all.
+func (c *Client) CronResume(ctx context.Context, scope, name, reason string) (Acted, error) {
+	return c.cron(ctx, "resume", scope, name, reason)
+}
+
+// CronTrigger executes a cron job once, soon.
+func (c *Client) CronTrigger(ctx context.Context, scope, name, reason string) (Acted, error) {
+	return c.cron(ctx, "trigger", scope, name, reason)
+}
+
+// CronForget removes the record of a cron job that no node has.
+func (c *Client) CronForget(ctx context.Context, scope, name, reason string) (Acted, error) {
+	return c.cron(ctx, "forget", scope, name, reason)
+}
+
+func (c *Client) cron(ctx context.Context, verb, scope, name, reason string) (done Acted, err error) {
+	path := "/v1/cron-" + verb
+	if name != "" {
+		path = "/v1/cron/" + url.PathEscape(name) + "/" + verb
+	}
+	_, err = c.do(ctx, call{op: "cron " + verb, method: http.MethodPost, path: path, query: values("scope", scope), into: &done,
+		body: map[string]string{"reason": reason}})
+	return done, err
+}

@@ -1,0 +1,481 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// HoldRequest says which lock Hold takes. Key or Token is required.
+type HoldRequest struct {
+	Key   string
+	Token joblock.Token // in place of Key: of a lock that is parked
+	Job   string        // with Token: the job that the lock is parked for, if it is for a job
+
+	TTL    time.Duration // how long the lock outlives this process; 0 means the server's default
+	Wait   time.Duration // how long to wait for the lock; 0 means without bound
+	NoWait bool          // do not wait
+	Holder string        // a label for people; "" means the server's
+	Limit  int           // 0, or the number of permits of Key; see package limit
+
+	// Tell is called with what happens, by one goroutine at a time. It must not block.
+	Tell func(HoldEvent)
+}
+
+// HoldEvent is something that happens to a Hold.
+type HoldEvent struct {
+	Kind  string // HoldWaits, HoldDrains, HoldMoved or HoldLost
+	Ahead int    // HoldWaits: how many come before; -1 if not known
+	Fence int64  // HoldMoved: the fence from now on
+	Err   error  // HoldDrains: why the stream has ended, nil if the server is closing; HoldLost: Hold.Err
+}
+
+// The kinds of a HoldEvent.
+const (
+	HoldWaits  = "waits"  // the place in line is another one
+	HoldDrains = "drains" // the stream has ended, and the Hold looks for another replica
+	HoldMoved  = "moved"  // it goes on there
+	HoldLost   = "lost"
+)
+
+// Hold is a lock that a server renews for this process, as long as the stream between the two lives. If the stream ends,
+// because the server is closing, has died or cannot be reached, the Hold goes on by itself: it renews the lock at any
+// replica. A server that closes parks the lock, and the Hold first resumes it, under a new fence. Nobody else has the lock
+// meanwhile. If no replica answers before Until, the lock is lost. Make a Hold with Client.Hold, and Release it.
+//
+// With a stream, a loss is known at once. Without one it is known within a third of the TTL.
+//
+// A process that dies leaves its lock to the end of the lease: it is free one TTL later.
+type Hold struct {
+	c     *Client
+	req   HoldRequest
+	key   string
+	lost  chan struct{}
+	stop  context.CancelFunc // ends the stream
+	ended chan struct{}      // closed when live has returned
+
+	mu    sync.Mutex
+	token joblock.Token
+	fence int64
+	until time.Time
+	err   error
+
+	ttl time.Duration // set before live begins
+}
+
+// line is a line of a stream.
+type line struct {
+	granted
+	Type      string `json:"type"`
+	Ahead     *int   `json:"ahead"`
+	Code      string `json:"code"`
+	Detail    string `json:"error"`
+	Retryable bool   `json:"retryable"`
+
+	err error // the stream has ended without a last line
+}
+
+type holdBody struct {
+	Key          string         `json:"key,omitempty"`
+	Token        *joblock.Token `json:"token,omitempty"`
+	Job          string         `json:"job,omitempty"`
+	TTL          int64          `json:"ttl_ms,omitempty"`
+	Wait         *int64         `json:"wait_ms,omitempty"`
+	Holder       string         `json:"holder,omitempty"`
+	Limit        int            `json:"limit,omitempty"`
+	OnDisconnect string         `json:"on_disconnect"`
+	Reserve      int64          `json:"reserve_ms"`
+}
+
+// silence is how long a stream may have no line, unless its TTL is longer. A server writes a line every quarter of a TTL.
+const silence = 30 * time.Second
+
+// Hold takes a lock, and waits for it as the request says. The end of ctx ends the wait, but not the Hold. Errors are
+// those of Acquire and, for a Token, of Resume.
+func (c *Client) Hold(ctx context.Context, req HoldRequest) (*Hold, error) {
+	h := &Hold{c: c, req: req, key: req.Key, lost: make(chan struct{}), ended: make(chan struct{})}
+	body := holdBody{Key: req.Key, Job: req.Job, TTL: ms(req.TTL), Holder: req.Holder, Limit: req.Limit, OnDisconnect: "lapse", Reserve: ms(max(time.Minute, 2*req.TTL))}
+	if !req.Token.IsZero() {
+		body.Token, h.key = &req.Token, req.Token.Key()
+	}
+	if req.Wait > 0 || req.NoWait {
+		wait := ms(req.Wait)
+		if req.NoWait {
+			wait = 0
+		}
+		body.Wait = &wait
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	h.stop = stop
+	s, err := h.begin(ctx, life, body)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	go h.live(life, s)
+	return h, nil
+}
+
+// Key returns the key of the lock; of a permit, if the request had a Limit.
+func (h *Hold) Key() string { return h.Token().Key() }
+
+// Token returns the token of the lock, which changes when the Hold resumes the lock.
+func (h *Hold) Token() joblock.Token {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.token
+}
+
+// Fence returns the fence of the lock. It grows when the Hold resumes the lock; earlier fences stay good as long
+// as nobody else has had the lock.
+func (h *Hold) Fence() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fence
+}
+
+// Until returns until when the lock can be relied on, if no line of the server comes.
+func (h *Hold) Until() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.until
+}
+
+// Lost returns a channel that is closed when the lock is lost.
+func (h *Hold) Lost() <-chan struct{} { return h.lost }
+
+// Err returns why the lock is lost, nil as long as it is not. The error matches joblock.ErrLost, or is that of a server.
+func (h *Hold) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+// Context returns a child of ctx that ends when the lock is lost. Its cause is then Err.
+func (h *Hold) Context(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-h.lost:
+			cancel(h.Err())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx
+}
+
+// Release gives the lock back. The reason may be "". Contexts of the Hold end. Errors are those of Client.Release, or Err.
+func (h *Hold) Release(ctx context.Context, reason string) error {
+	token, err := h.giveUp()
+	if err != nil {
+		return err
+	}
+	return h.c.Release(ctx, token, reason)
+}
+
+// Park ends the Hold, and reserves the key for whoever has the token that Park returns; see Client.Park.
+func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (joblock.Token, error) {
+	token, err := h.giveUp()
+	if err != nil {
+		return joblock.Token{}, err
+	}
+	return h.c.Park(ctx, ParkRequest{Token: token, Job: job, Reserve: reserve})
+}
+
+// errGivenUp is the Err of a Hold that was released or parked.
+var errGivenUp = &Problem{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), op: "hold", Detail: "the Hold was released or parked"}
+
+// giveUp ends the stream, and returns the token of the lock, unless the lock was lost before.
+func (h *Hold) giveUp() (joblock.Token, error) {
+	h.stop()
+	<-h.ended
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return joblock.Token{}, h.err
+	}
+	h.err = errGivenUp
+	close(h.lost)
+	return h.token, nil
+}
+
+func (h *Hold) tell(e HoldEvent) {
+	if h.req.Tell != nil {
+		h.req.Tell(e)
+	}
+}
+
+// lose ends the Hold.
+func (h *Hold) lose(err error) {
+	h.mu.Lock()
+	h.err = err
+	close(h.lost)
+	h.mu.Unlock()
+	h.stop()
+	h.tell(HoldEvent{Kind: HoldLost, Err: err})
+}
+
+// lostError is the error for a lock that can no longer be relied on.
+func (h *Hold) lostError(detail string, cause error) error {
+	return &Problem{Code: joblock.CodeOf(joblock.ErrLost), Key: h.key, op: "hold", Detail: detail, err: cause}
+}
+
+// live follows the stream, and after its end renews the lock, until the lock is lost or given up.
+func (h *Hold) live(life context.Context, s *stream) {
+	defer close(h.ended)
+	defer func() { s.close() }()
+	for {
+		over := time.NewTimer(time.Until(h.Until()))
+		var l line
+		select {
+		case <-life.Done():
+			over.Stop()
+			return
+		case <-over.C:
+			h.lose(h.lostError("the server was not heard of in time", nil))
+			return
+		case l = <-s.lines:
+			over.Stop()
+		}
+		switch l.Type {
+		case "ping":
+			h.trust(l.granted.until(s.sent))
+			continue
+		case "lock-lost":
+			h.lose(&Problem{Status: http.StatusOK, Code: l.Code, Detail: l.Detail, Key: h.key, op: "hold"})
+			return
+		case "draining", "":
+			s.close()
+			h.tell(HoldEvent{Kind: HoldDrains, Err: l.err})
+			if err := h.goOn(life, &l); life.Err() == nil {
+				h.lose(err)
+			}
+			return
+		default: // "released", and what later versions may say
+			h.lose(h.lostError("the server has ended the stream: "+l.Type, nil))
+			return
+		}
+	}
+}
+
+// goOn has the lock without a stream: it resumes a lock that the server has parked, and renews by token from then on,
+// through any replica. It returns why the lock is lost. Meanwhile the lock can be relied on as long as was known before:
+// nobody ends the lease, the reservation is longer, and a Resume with an Idempotency-Key leaves its lease to the same call.
+func (h *Hold) goOn(life context.Context, l *line) error {
+	moved := false
+	if l.Token != nil {
+		name := rand.Text()
+		err := h.patiently(life, func(ctx context.Context) error {
+			g, err := h.c.Resume(ctx, ResumeRequest{Token: *l.Token, TTL: h.req.TTL, Holder: h.req.Holder, IdempotencyKey: name})
+			if err == nil {
+				h.mu.Lock()
+				h.token, h.fence, h.until = g.Token, g.Fence, g.Until
+				h.mu.Unlock()
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		moved = true
+		h.tell(HoldEvent{Kind: HoldMoved, Fence: h.Fence()})
+		pause(life, h.ttl/3)
+	}
+	for life.Err() == nil {
+		err := h.patiently(life, func(ctx context.Context) error {
+			g, err := h.c.Renew(ctx, h.Token(), 0)
+			if err == nil {
+				h.trust(g.Until)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !moved {
+			moved = true
+			h.tell(HoldEvent{Kind: HoldMoved, Fence: h.Fence()})
+		}
+		pause(life, h.ttl/3)
+	}
+	return life.Err()
+}
+
+// patiently repeats a call until it has an answer, or until the lock can no longer be relied on.
+func (h *Hold) patiently(life context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithDeadline(life, h.Until())
+	defer cancel()
+	for n := 1; ; n++ {
+		err := do(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return h.lostError("no server was heard of in time", err)
+		case !next(err, true) && !rateLimited(err):
+			return err
+		}
+		pause(ctx, min(time.Duration(n)*50*time.Millisecond, h.ttl/10))
+	}
+}
+
+func rateLimited(err error) bool {
+	var p *Problem
+	return errors.As(err, &p) && p.Status == http.StatusTooManyRequests
+}
+
+// begin opens a stream at a replica, and follows it until the lock is taken. While a replica answers, begin waits.
+func (h *Hold) begin(ctx, life context.Context, body holdBody) (*stream, error) {
+	heard, began := time.Now(), time.Now()
+	for n := int64(0); ; n++ {
+		i := (h.c.at.Load()) % int64(len(h.c.urls))
+		if body.Wait != nil {
+			left := max(0, ms(h.req.Wait-time.Since(began)))
+			body.Wait = &left
+		}
+		s, err := h.open(ctx, life, h.c.urls[i], body)
+		if err == nil {
+			if err = h.queue(ctx, s, &heard); err == nil {
+				return s, nil
+			}
+			s.close()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case !next(err, true), time.Since(heard) > h.c.cfg.Timeout:
+			return nil, err
+		}
+		h.c.at.CompareAndSwap(i, i+1)
+		if n%int64(len(h.c.urls)) == int64(len(h.c.urls))-1 {
+			pause(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+// queue follows a stream until the lock is taken.
+func (h *Hold) queue(ctx context.Context, s *stream, heard *time.Time) error {
+	for {
+		quiet := time.NewTimer(max(silence, h.req.TTL))
+		select {
+		case <-ctx.Done():
+			quiet.Stop()
+			return context.Cause(ctx)
+		case <-quiet.C:
+			return unanswered(s.op, s.base, errors.New("the stream is silent"))
+		case l := <-s.lines:
+			quiet.Stop()
+			switch l.Type {
+			case "waiting":
+				*heard = time.Now()
+				ahead := -1
+				if l.Ahead != nil {
+					ahead = *l.Ahead
+				}
+				h.tell(HoldEvent{Kind: HoldWaits, Ahead: ahead})
+			case "lock-acquired":
+				if l.Token == nil {
+					return h.lostError("the line lock-acquired has no token", nil)
+				}
+				h.mu.Lock()
+				h.token, h.fence, h.until, h.ttl = *l.Token, l.Fence, l.granted.until(s.sent), l.TTL.Duration()
+				h.mu.Unlock()
+				return nil
+			case "error", "lock-lost":
+				return &Problem{Status: http.StatusOK, Code: l.Code, Detail: l.Detail, Retryable: l.Retryable, Key: h.key, op: "hold"}
+			default:
+				return unanswered(s.op, s.base, l.err)
+			}
+		}
+	}
+}
+
+// trust notes until when the lock can be relied on. The end of a lease never goes back.
+func (h *Hold) trust(until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if until.After(h.until) {
+		h.until = until
+	}
+}
+
+// A stream is the answer to a hold.
+type stream struct {
+	op    call
+	base  string
+	sent  time.Time
+	lines chan line
+	close func()
+}
+
+// open sends a hold to a replica. The stream ends with life, and while nobody has the lock with ctx.
+func (h *Hold) open(ctx, life context.Context, base string, body holdBody) (*stream, error) {
+	op := call{op: "hold", key: h.key, method: http.MethodPost, path: "/v1/hold", header: http.Header{"Accept": {"application/x-ndjson"}}}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	own, cancel := context.WithCancel(life)
+	stop := context.AfterFunc(ctx, cancel)
+	quiet := time.AfterFunc(max(silence, h.req.TTL), cancel)
+	s := &stream{op: op, base: base, sent: time.Now(), lines: make(chan line)}
+	res, err := h.c.send(own, base, op, text)
+	quiet.Stop()
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = op.read(res)
+		_ = res.Body.Close()
+	}
+	if err == nil && !stop() {
+		_ = res.Body.Close()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		stop()
+		cancel()
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.pump(own, res.Body)
+	}()
+	s.close = func() {
+		cancel()
+		_ = res.Body.Close()
+		<-ended
+	}
+	return s, nil
+}
+
+// pump reads lines until the stream or ctx ends.
+func (s *stream) pump(ctx context.Context, from io.Reader) {
+	lines := bufio.NewReader(from)
+	for {
+		text, err := lines.ReadBytes('\n')
+		var l line
+		if err == nil {
+			if err = json.Unmarshal(text, &l); err == nil && l.Type == "" {
+				err = errors.New("a line has no type")
+			}
+		}
+		if err != nil {
+			l = line{err: err}
+		}
+		select {
+		case s.lines <- l:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// AcquireRequest says which lock Acquire takes. Key is required.
+type AcquireRequest struct {
+	Key    string
+	TTL    time.Duration // of the lease; 0 means the server's default
+	Wait   time.Duration // how long to wait for the lock; 0 means not at all. The server bounds it: see "serve --max-wait"
+	Holder string        // a label for people; "" means the server's
+	Limit  int           // 0, or the number of permits of Key; see package limit
+
+	// IdempotencyKey names this call. A call with the same name, the same key and the same parameters finds the lock that
+	// an earlier one has taken, also if this process has died meanwhile. Keep it secret. Default a random one, so that the
+	// Client can ask again when an answer is lost. A call with a Limit is never repeated.
+	IdempotencyKey string
+}
+
+// Grant is a lock that a call has taken or renewed.
+type Grant struct {
+	Key   string
+	Token joblock.Token // a secret; zero after Renew, which leaves the token as it is
+	Fence int64         // send it along to what the lock protects
+	TTL   time.Duration
+	Until time.Time     // the lock can be relied on until then, by the monotonic clock; see the package comment
+	Prior joblock.Ended // how the ownership before this one ended
+}
+
+// granted is the answer of acquire, renew and resume, and a line of a stream.
+type granted struct {
+	Key     string         `json:"key"`
+	Token   *joblock.Token `json:"token"`
+	Fence   int64          `json:"fence"`
+	TTL     ops.Millis     `json:"ttl_ms"`
+	Elapsed ops.Millis     `json:"elapsed_ms"`
+	Valid   ops.Millis     `json:"valid_ms"`
+	Prior   joblock.Ended  `json:"prior"`
+}
+
+func (g *granted) grant(sent time.Time) Grant {
+	out := Grant{Key: g.Key, Fence: g.Fence, TTL: g.TTL.Duration(), Until: g.until(sent), Prior: g.Prior}
+	if g.Token != nil {
+		out.Token = *g.Token
+	}
+	return out
+}
+
+// until is the rule of package server, "Trust".
+func (g *granted) until(sent time.Time) time.Time {
+	return sent.Add(g.Elapsed.Duration() - g.Elapsed.Duration()/10_000 + g.Valid.Duration())
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+func named(name string) http.Header { return http.Header{"Idempotency-Key": {name}} }
+
+// Acquire takes a lock, and waits for it for AcquireRequest.Wait at most. Nobody renews the lock but Renew.
+//
+// Errors match joblock.ErrHeld, joblock.ErrTimeout after a wait, joblock.ErrUnavailable, and joblock.ErrInvalid. With an
+// IdempotencyKey of the caller there are joblock.ErrBusy and joblock.ErrAlreadyReleased, for a lock that an earlier call
+// of the same name has taken and that was parked or released.
+func (c *Client) Acquire(ctx context.Context, req AcquireRequest) (Grant, error) {
+	op := call{op: "acquire", key: req.Key, method: http.MethodPost, path: "/v1/acquire", wait: req.Wait, body: struct {
+		Key    string `json:"key"`
+		TTL    int64  `json:"ttl_ms,omitempty"`
+		Wait   int64  `json:"wait_ms,omitempty"`
+		Holder string `json:"holder,omitempty"`
+		Limit  int    `json:"limit,omitempty"`
+	}{req.Key, ms(req.TTL), ms(req.Wait), req.Holder, req.Limit}}
+	if req.Limit == 0 {
+		op.again, op.header = true, named(cmp.Or(req.IdempotencyKey, rand.Text()))
+	}
+	return c.grant(ctx, op)
+}
+
+func (c *Client) grant(ctx context.Context, op call) (Grant, error) {
+	var got granted
+	op.into = &got
+	sent, err := c.do(ctx, op)
+	if err != nil {
+		return Grant{}, err
+	}
+	return got.grant(sent), nil
+}
+
+// Renew begins a new lease of the lock of token. With a ttl of 0 the lease is as long as that of the token.
+//
+// Errors match joblock.ErrLost, joblock.ErrNotOwner, joblock.ErrAlreadyReleased, joblock.ErrNotFound and
+// joblock.ErrUnavailable. After the last of these the lock lasts as long as was known before.
+func (c *Client) Renew(ctx context.Context, token joblock.Token, ttl time.Duration) (Grant, error) {
+	return c.grant(ctx, call{op: "renew", key: token.Key(), method: http.MethodPost, path: "/v1/renew", again: true, body: struct {
+		Token joblock.Token `json:"token"`
+		TTL   int64         `json:"ttl_ms,omitempty"`
+	}{token, ms(ttl)}})
+}
+
+// Release gives the lock of token back. The reason may be "". A repeated Release succeeds.
+//
+// Errors match those of Renew. With joblock.ErrLost the lease had ended before, and somebody else may have had the lock.
+func (c *Client) Release(ctx context.Context, token joblock.Token, reason string) error {
+	var got struct {
+		Already bool          `json:"already"`
+		Ended   joblock.Ended `json:"ended"`
+		Reason  string        `json:"reason"`
+	}
+	_, err := c.do(ctx, call{op: "release", key: token.Key(), method: http.MethodPost, path: "/v1/release", again: true, into: &got, body: struct {
+		Token  joblock.Token `json:"token"`
+		Reason string        `json:"reason,omitempty"`
+	}{token, reason}})
+	if err == nil && got.Already {
+		return &Problem{Status: http.StatusOK, Code: joblock.CodeOf(joblock.ErrAlreadyReleased), Key: token.Key(), Ended: got.Ended, Reason: got.Reason, op: "release"}
+	}
+	return err
+}
+
+// ParkRequest says what Park reserves.
+type ParkRequest struct {
+	Token   joblock.Token
+	Job     string        // "queue/taskID": only this job can resume the lock; "": whoever has the new token
+	Reserve time.Duration // how long the key stays reserved; 0 means the server's default
+}
+
+// Park ends the lease, and reserves the key for whoever has the token that Park returns. Errors match those of Renew.
+func (c *Client) Park(ctx context.Context, req ParkRequest) (joblock.Token, error) {
+	var got granted
+	_, err := c.do(ctx, call{op: "park", key: req.Token.Key(), method: http.MethodPost, path: "/v1/park", again: true, into: &got, body: struct {
+		Token   joblock.Token `json:"token"`
+		Job     string        `json:"job,omitempty"`
+		Reserve int64         `json:"reserve_ms,omitempty"`
+	}{req.Token, req.Job, ms(req.Reserve)}})
+	if err != nil {
+		return joblock.Token{}, err
+	}
+	if got.Token == nil {
+		return joblock.Token{}, errors.New("client: the answer of park has no token")
+	}
+	return *got.Token, nil
+}
+
+// ResumeRequest says which lock Resume takes over.
+type ResumeRequest struct {
+	Token   joblock.Token
+	Job     string        // the job that the lock is parked for, if it is for a job
+	TTL     time.Duration // 0 means that of the token
+	Holder  string
+	Reserve time.Duration // how long the key stays reserved after the lease; 0 means as it was parked
+
+	IdempotencyKey string // as of AcquireRequest
+}
+
+// Resume takes the lock of a token over, under a new fence and with a new token. Errors match those of Renew, and
+// joblock.ErrBusy while another holder of the token runs.
+func (c *Client) Resume(ctx context.Context, req ResumeRequest) (Grant, error) {
+	return c.grant(ctx, call{op: "resume", key: req.Token.Key(), method: http.MethodPost, path: "/v1/resume", again: true,
+		header: named(cmp.Or(req.IdempotencyKey, rand.Text())), body: struct {
+			Token   joblock.Token `json:"token"`
+			Job     string        `json:"job,omitempty"`
+			TTL     int64         `json:"ttl_ms,omitempty"`
+			Holder  string        `json:"holder,omitempty"`
+			Reserve int64         `json:"reserve_ms,omitempty"`
+		}{req.Token, req.Job, ms(req.TTL), req.Holder, ms(req.Reserve)}})
+}
+
+// EnqueueRequest is a task of asynq, and the key whose lock it carries. Key and Type are required. The zero value of each
+// other field means the server's default; /openapi.json explains them.
+type EnqueueRequest struct {
+	Key       string          `json:"key"`
+	Type      string          `json:"type"`
+	Payload   json.RawMessage `json:"payload,omitempty"`        // JSON; or
+	Bytes     []byte          `json:"payload_base64,omitempty"` // any bytes
+	Queue     string          `json:"queue,omitempty"`
+	TaskID    string          `json:"task_id,omitempty"`
+	MaxRetry  *int            `json:"max_retry,omitempty"`
+	Timeout   ops.Millis      `json:"timeout_ms,omitzero"`
+	Delay     ops.Millis      `json:"delay_ms,omitzero"`
+	Retention ops.Millis      `json:"retention_ms,omitzero"`
+
+	// One job per key: until "done" or "started", and on a conflict "reject", "skip", "replace" or "keep_last".
+	Until      string `json:"until,omitempty"`
+	OnConflict string `json:"on_conflict,omitempty"`
+
+	// Or a line of jobs, of which Limit run at a time and Most wait; on a failure "go_on" or "halt".
+	Sequence  bool   `json:"sequence,omitempty"`
+	Limit     int    `json:"limit,omitempty"`
+	Most      int    `json:"most,omitempty"`
+	OnFailure string `json:"on_failure,omitempty"`
+
+	IdempotencyKey string `json:"-"` // as of AcquireRequest; the ID of the task is derived from it
+}
+
+// Enqueued is a task that carries a lock.
+type Enqueued struct {
+	Key       string `json:"key"`
+	Queue     string `json:"queue"`
+	TaskID    string `json:"task_id"`
+	State     string `json:"state"`
+	Repeated  bool   `json:"repeated"`  // an earlier call of the same name has enqueued it
+	Duplicate bool   `json:"duplicate"` // it is the task that had the key before
+	Replaced  string `json:"replaced_task_id"`
+	Waits     bool   `json:"waits"` // in the line of the key
+	Ahead     int    `json:"ahead"`
+}
+
+// Enqueue takes a lock and enqueues a task that carries it, in one step. Errors match joblock.ErrHeld and
+// joblock.ErrUnavailable; the Code is TASK_EXISTS if there is another task with the TaskID.
+func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, error) {
+	var got Enqueued
+	_, err := c.do(ctx, call{op: "enqueue", key: req.Key, method: http.MethodPost, path: "/v1/enqueue", body: req, into: &got,
+		again: true, header: named(cmp.Or(req.IdempotencyKey, rand.Text()))})
+	return got, err
+}
+
+// Me is who the caller is to the server.
+type Me struct {
+	ID       string    `json:"id"`
+	Scopes   []string  `json:"scopes"`
+	Prefixes []string  `json:"prefixes"`
+	Queues   []string  `json:"queues"`
+	Expires  time.Time `json:"expires"`
+}
+
+// Me returns the rights of the caller.
+func (c *Client) Me(ctx context.Context) (Me, error) {
+	var me Me
+	_, err := c.do(ctx, call{op: "me", method: http.MethodGet, path: "/v1/me", again: true, into: &me})
+	return me, err
+}

@@ -1,0 +1,123 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
+var ErrNotRecorded = ops.ErrNotRecorded
+
+var (
+	codeClosed      = joblock.CodeOf(joblock.ErrClosed)
+	codeUnavailable = joblock.CodeOf(joblock.ErrUnavailable)
+)
+
+// Problem is the error of a server, or the lack of an answer. It matches the sentinel of package joblock with its Code.
+type Problem struct {
+	Status    int    // of HTTP; 0 if there was no answer
+	Code      string // see package server; "" if the answer is not that of a lock server
+	Title     string
+	Detail    string
+	Retryable bool // the same request may succeed later
+
+	// RetryAfter is how long to wait until then; 0 if the server does not say.
+	RetryAfter time.Duration
+
+	// About the lock, where the Code is about a lock.
+	Key       string
+	Holder    string
+	Job       string
+	Remaining time.Duration
+	Ended     joblock.Ended
+	Reason    string
+
+	Request string // the server's name for the request, as in its log
+
+	op     string
+	err    error // of the connection
+	unsent bool  // the request has reached no server
+}
+
+// Error returns one line.
+func (p *Problem) Error() string {
+	if inner := p.lock(); inner != nil {
+		return inner.Error()
+	}
+	text := strings.TrimSuffix(cmp.Or(p.Detail, p.Title), ".")
+	if p.Code == "" {
+		return fmt.Sprintf("%s: %s", p.op, text)
+	}
+	return fmt.Sprintf("%s: %s (%s)", p.op, text, p.Code)
+}
+
+// Is reports whether target is ErrNotRecorded and the problem says so.
+func (p *Problem) Is(target error) bool {
+	return target == ErrNotRecorded && p.Code == "ACTION_NOT_RECORDED"
+}
+
+// Unwrap returns the *joblock.Error with the code of the problem, or what has failed.
+func (p *Problem) Unwrap() error {
+	if inner := p.lock(); inner != nil {
+		return inner
+	}
+	return p.err
+}
+
+// The method lock returns the error of package joblock that the problem stands for, nil if there is none.
+func (p *Problem) lock() *joblock.Error {
+	if !strings.HasPrefix(p.Code, "LOCK_") {
+		return nil
+	}
+	return &joblock.Error{
+		Code: p.Code, Op: p.op, Key: p.Key, Holder: p.Holder, Job: p.Job, Remaining: p.Remaining, Ended: p.Ended, Reason: p.Reason,
+		Detail: p.Detail, Err: p.err,
+	}
+}
+
+// unanswered returns the problem of a call without an answer.
+func unanswered(op call, base string, err error) *Problem {
+	var at *url.Error
+	if errors.As(err, &at) {
+		err = at.Err // the URL may have the key
+	}
+	host := strings.TrimPrefix(strings.TrimPrefix(base, "https://"), "http://")
+	p := &Problem{Code: codeUnavailable, Retryable: true, Key: op.key, op: op.op, err: fmt.Errorf("no answer of %s: %w", host, err)}
+	var dial *net.OpError
+	p.unsent = errors.As(err, &dial) && dial.Op == "dial"
+	return p
+}
+
+// problemOf returns the problem of an answer that is none of success.
+func problemOf(op *call, res *http.Response, text []byte) *Problem {
+	var body struct {
+		Title, Detail, Code, Key, Holder, Job, Reason string
+
+		Retryable bool          `json:"retryable"`
+		Remaining ops.Millis    `json:"remaining_ms"`
+		Ended     joblock.Ended `json:"ended"`
+	}
+	p := &Problem{Status: res.StatusCode, op: op.op, Request: res.Header.Get("Joblock-Request")}
+	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		p.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	if err := json.Unmarshal(text, &body); err != nil || body.Code == "" {
+		p.Title = fmt.Sprintf("the answer is %s, and none of a lock server", res.Status)
+		return p
+	}
+	p.Code, p.Title, p.Detail, p.Retryable = body.Code, body.Title, body.Detail, body.Retryable
+	p.Key, p.Holder, p.Job, p.Remaining = body.Key, body.Holder, body.Job, body.Remaining.Duration()
+	p.Ended, p.Reason = body.Ended, body.Reason
+	return p
+}
