@@ -179,7 +179,9 @@ func (f *fleet) torment(ctx context.Context, i int, dice *rand.Rand) {
 			proxy.Cut()
 		case 6:
 			name = "refused by Redis"
-			proxy.Refuse()
+			// Not Proxy.Refuse: another process may take the port meanwhile.
+			proxy.Always(redistest.Any, redistest.DropRequest())
+			proxy.Cut()
 			pause(ctx, between(faultTTL/4, 3*faultTTL/2))
 			proxy.Heal()
 		case 7:
