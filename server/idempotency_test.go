@@ -53,6 +53,23 @@ func TestRepeatedAcquireFindsItsLock(t *testing.T) {
 	})
 }
 
+// A repeated acquire whose lease ends while it is on its way is refused because of the present holder, and not because of
+// other parameters, which the client would have to look for in vain.
+func TestRepeatedAcquireThatComesTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		one := store()
+		a, b := newReplica(t, shared{one}), newReplica(t, shared{one})
+		again := with("Idempotency-Key", "req-1")
+		a.post("/v1/acquire", object{"key": key, "ttl_ms": 1000}, again).ok()
+		late := func() { // the lease ends behind the look at the key, and somebody else comes
+			time.Sleep(2 * time.Second)
+			b.post("/v1/acquire", object{"key": key, "ttl_ms": 60_000}).ok()
+		}
+		a.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: late}, faultstore.Acquire)
+		a.post("/v1/acquire", object{"key": key, "ttl_ms": 1000}, again).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED")
+	})
+}
+
 // The Idempotency-Key of one caller is nothing to another one.
 func TestIdempotencyKeysOfTwoCallers(t *testing.T) {
 	bubble(t, func(t *testing.T) {

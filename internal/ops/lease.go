@@ -106,10 +106,18 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 	switch st.State {
 	case joblock.StateHeld:
 		lease, err := leaseOf(locks.Acquire(ctx, req.Key, append(opts, joblock.MaxWait(0))...))
-		if errors.Is(err, joblock.ErrHeld) {
-			err = ErrOtherBody
+		if !errors.Is(err, joblock.ErrHeld) {
+			return lease, err
 		}
-		return lease, err
+		// The call was made with another body, or its lease has ended meanwhile.
+		now, serr := locks.Status(ctx, req.Key)
+		switch {
+		case serr != nil:
+			return Grant{}, serr
+		case now[0].Owner == st.Owner && now[0].Fence == st.Fence && now[0].State == joblock.StateHeld:
+			return Grant{}, ErrOtherBody
+		}
+		return leaseOf(locks.Acquire(ctx, req.Key, opts...))
 	case joblock.StateFree:
 		return Grant{}, door.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeReleased, Ended: st.Ended, Reason: st.Reason})
 	}
