@@ -217,7 +217,7 @@ func (d *daprLocks) lock(c *call) (*answer, error) {
 		d.keep(h, last, ttl)
 	}()
 	if c.ended() {
-		_ = d.release(c.lasting(), token) // nobody has the lockID
+		_ = d.release(c.lasting(), token, "the client is gone") // nobody has the lockID
 		return nil, errGone
 	}
 	return ok(struct {
@@ -312,16 +312,16 @@ func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 }
 
 // release ends the lock of a lockID, through whichever replica it was taken.
-func (d *daprLocks) release(ctx context.Context, token joblock.Token) error {
+func (d *daprLocks) release(ctx context.Context, token joblock.Token, reason string) error {
 	if h := d.taken(token); h != nil {
 		defer close(h.over)
-		if err := h.lock.Release(ctx); !errors.Is(err, joblock.ErrNotOwner) {
+		if err := h.lock.Release(ctx, joblock.Reason(reason)); !errors.Is(err, joblock.ErrNotOwner) {
 			return err
 		}
 		// Close has parked the lock meanwhile.
 	}
 	// By the owner, not by the fence: a lock that Close has parked has another fence than its lockID.
-	return d.s.cfg.Locks.Release(ctx, token)
+	return d.s.cfg.Locks.Release(ctx, token, joblock.Reason(reason))
 }
 
 type daprUnlockRequest struct {
@@ -347,7 +347,7 @@ func (d *daprLocks) unlock(c *call) (*answer, error) {
 	}
 	err = notTheHolder("the lockID names no lock")
 	if token, known := parseCompactToken(key, req.LockID); known && c.who.may(ScopeLock) {
-		err = d.release(c.lasting(), token)
+		err = d.release(c.lasting(), token, "")
 	}
 	if err == nil {
 		c.writeEmpty(http.StatusNoContent)

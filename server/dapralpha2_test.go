@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // daprRoute reads a route of the proposal: "**POST /lock/<resource-id>**", and the names of the fields of its body.
@@ -349,7 +350,9 @@ func TestDaprAlpha2Bounds(t *testing.T) {
 		}
 		want := func(who, path, body string, status int) *httptest.ResponseRecorder {
 			t.Helper()
-			w := v.send("POST", "/lock/"+path, as(who), body)
+			ctx, end := context.WithCancel(t.Context()) // as net/http ends it with the request
+			defer end()
+			w := v.sendIn(ctx, "POST", "/lock/"+path, as(who), body)
 			if w.Code != status {
 				t.Errorf("%s %s %s: %d %s, want %d", who, path, body, w.Code, w.Body, status)
 			}
@@ -413,12 +416,23 @@ func TestDaprAlpha2ClientThatIsGone(t *testing.T) {
 		if st := a.wantState("r", joblock.StateFree); st.Waiters != 0 {
 			t.Errorf("%+v", st)
 		}
-		gone, cancel := context.WithCancel(t.Context())
-		a.store.Set(faultstore.Fault{Mode: faultstore.Pass, Before: cancel}, faultstore.Acquire)
+		// The client is gone just when it has got the lock.
+		gone, leave := context.WithCancel(t.Context())
+		locks, err := joblock.New(shared{a.store}, &joblock.Config{Logger: a.log.JSON(), Observer: func(e event.Event) {
+			if e.Kind == event.Acquired {
+				leave()
+			}
+		}})
+		testkit.WantNil(t, "New", err)
+		other, err := New(Config{Locks: locks, Authorize: Anyone, Hosts: []string{"*"}, Logger: a.log.JSON()})
+		testkit.WantNil(t, "New", err)
+		v.h = daprLocksOf(t, other, DaprAlpha2{})
 		v.sendIn(gone, "POST", "/lock/r", nil, "")
-		a.store.Clear()
-		time.Sleep(time.Second)
-		a.wantState("r", joblock.StateFree)
+		if st := a.wantState("r", joblock.StateFree); st.Reason != "the client is gone" {
+			t.Errorf("%+v", st)
+		}
+		testkit.WantNil(t, "Close", other.Close(t.Context()))
+		testkit.WantNil(t, "Close", locks.Close(t.Context()))
 	})
 }
 
