@@ -4,13 +4,10 @@
 package browser
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"image"
-	_ "image/png"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +21,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/joblock/toolkit/joblock"
@@ -223,7 +221,7 @@ func TestEveryPage(t *testing.T) {
 	s.fill()
 	b := open(t, s.url)
 	pictures := os.Getenv("JOBLOCK_PICTURES")
-	paths := s.pages()
+	paths := s.sights()
 	for _, look := range []struct {
 		name, scheme string
 		width        int64
@@ -251,7 +249,7 @@ func TestEveryPage(t *testing.T) {
 			}
 			b.quiet(what)
 			if pictures != "" {
-				b.picture(filepath.Join(pictures, p.name+"-"+look.name+".png"))
+				b.picture(filepath.Join(pictures, p.name+"-"+look.name+".webp"))
 			}
 		}
 	}
@@ -259,14 +257,13 @@ func TestEveryPage(t *testing.T) {
 
 func (b *tab) picture(path string) {
 	b.Helper()
-	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, _, err := image.DecodeConfig(bytes.NewReader(png)); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.WriteFile(path, png, 0o644); err != nil {
+	size := call(b, page.GetLayoutMetrics, cdp.Empty{}).CSSContentSize
+	whole := true
+	shot := call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{
+		Format: page.CaptureScreenshotFormatWebp, CaptureBeyondViewport: &whole,
+		Clip: &page.Viewport{Width: size.Width, Height: size.Height, Scale: 1},
+	})
+	if err := os.WriteFile(path, shot.Data, 0o644); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -243,16 +243,16 @@ func (s *stage) await(f func() bool) {
 	}
 }
 
-// A page is a page to look at.
-type page struct {
+// A sight is a page to look at.
+type sight struct {
 	name, path string
 	has        string
 	live       bool
 }
 
-func (s *stage) pages() []page {
+func (s *stage) sights() []sight {
 	q := url.QueryEscape
-	return []page{
+	return []sight{
 		{"overview", "", "Held for longest", true},
 		{"locks", "locks", "exports:acct-7", true},
 		{"lock", "lock?key=" + q("exports:acct-7"), "What frees it.", true},

@@ -17,7 +17,8 @@
 // # What looking costs
 //
 //	what                      how it is read                                      how often
-//	many locks, many jobs     one walk for all viewers, with Config.Share         again when the last one has ended
+//	many locks, many jobs     one walk for all viewers, with Config.Share; the    again when the last one has ended
+//	                          first one with a quarter, for three seconds
 //	the rows on the screen    their records, one call                             every tick, one for all viewers
 //	one key                   its record; all of it when the record has changed   every tick; all of it every 5 s
 //	cron jobs, keepers        as package ops does                                 at most with Config.Share

@@ -183,7 +183,7 @@ func (w *walker[T]) once() error {
 		share = max(share, fastShare)
 	}
 	now := &walk[T]{began: time.Now()}
-	told := time.Now()
+	told := now.began.Add(firstLook - tellEvery) // the first part soon: a page waits for it
 	err := w.run(ctx, share, func(row T) {
 		if len(now.rows) < mostRows {
 			now.rows = append(now.rows, row)

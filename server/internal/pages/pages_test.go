@@ -1,0 +1,363 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fake is a Desk with as many locks, jobs and cron jobs as a test wants.
+type fake struct {
+	Desk
+	locks []ops.Lock
+	jobs  []ops.Job
+	cron  []ops.CronJob
+	slow  time.Duration // of each page of 250 locks
+	reads int
+	walks int
+	err   error
+}
+
+func (f *fake) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error] {
+	return func(yield func(ops.Lock, error) bool) {
+		f.walks++
+		for i, l := range f.locks {
+			if i%250 == 0 {
+				if f.slow > 0 { // the walk rests by itself, as q.Share says
+					time.Sleep(time.Duration(float64(f.slow) / q.Share))
+				}
+				q.Progress(float64(i) / float64(len(f.locks)))
+			}
+			if ctx.Err() != nil || f.err != nil {
+				yield(ops.Lock{}, errors.Join(ctx.Err(), f.err))
+				return
+			}
+			if !yield(l, nil) {
+				return
+			}
+		}
+		q.Progress(1)
+	}
+}
+
+func (f *fake) Statuses(_ context.Context, keys ...string) ([]ops.Lock, error) {
+	f.reads++
+	return nil, f.err
+}
+
+func (f *fake) Jobs(context.Context, ops.JobsQuery) iter.Seq2[ops.Job, error] {
+	return func(yield func(ops.Job, error) bool) {
+		for _, j := range f.jobs {
+			if !yield(j, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f *fake) Keeper(context.Context) (ops.Keeper, error)              { return ops.Keeper{}, f.err }
+func (f *fake) Doctor(context.Context) ([]ops.Finding, error)           { return nil, f.err }
+func (f *fake) CronJobs(context.Context, string) ([]ops.CronJob, error) { return f.cron, f.err }
+
+var someone = &Caller{ID: "x", Operate: true, Cron: true, Admin: true}
+
+func newHandler(t testing.TB, f *fake) *Handler {
+	t.Helper()
+	h, err := New(Config{Desk: f, Scopes: []string{"shop"}, Recorded: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *Handler) get(path string, who *Caller) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil)
+	w := httptest.NewRecorder()
+	req, _ := h.Parse(r)
+	h.Serve(w, r, req.Name, who)
+	return w
+}
+
+// many returns locks of which some have the same age, so that the order needs the keys too.
+func many(n int) []ops.Lock {
+	now := time.Now()
+	all := make([]ops.Lock, n)
+	for i := range all {
+		all[i] = ops.Lock{
+			Key: fmt.Sprintf("k:%05d", (i*7919)%n), State: []joblock.State{joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}[i%3], Fence: int64(i + 1),
+			Holder: fmt.Sprint("web", i%5), Since: ops.Time{Time: now.Add(-time.Duration(i%50) * time.Minute)}, ReservedUntil: ops.Time{Time: now.Add(time.Hour)}, Waiters: i % 4, Now: ops.Time{Time: now},
+		}
+	}
+	return all
+}
+
+// The pages of a list have every row once, in order, however it is sorted, also if rows come and go between two pages.
+func TestPagesOfAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{locks: many(950)}
+		h := newHandler(t, f)
+		for _, sort := range sorts {
+			for _, dir := range []string{"", "down"} {
+				seen := make(map[string]int)
+				var last *mark
+				after := ""
+				for pages := 0; pages == 0 || after != ""; pages++ {
+					q := url.Values{"sort": {sort}, "dir": {dir}, "after": {after}, "state": {"held", "parked"}}
+					filter, err := parseFilter(q)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w, err := h.locks.look(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					rows, all, next := filter.page(w, someone, time.Now())
+					if all < 633 {
+						t.Fatalf("%d rows in all", all)
+					}
+					for _, r := range rows {
+						seen[r.Key]++
+						m := mark{filter.value(r), r.Key}
+						if last != nil && filter.compare(*last, m) >= 0 {
+							t.Fatalf("%s %s: %v comes after %v", sort, dir, m, *last)
+						}
+						last = &m
+					}
+					after = next
+					// The row at the end of the page goes, and another one comes at the very beginning.
+					if pages == 1 && sort == "key" && dir == "" {
+						f.locks = slices.DeleteFunc(many(950), func(l ops.Lock) bool { return l.Key == last.Key })
+						f.locks = append(f.locks, ops.Lock{Key: "a", State: joblock.StateHeld, Since: ops.Time{Time: time.Now()}})
+						h.locks.refresh()
+						time.Sleep(3 * time.Second)
+					}
+				}
+				if len(seen) < 633 {
+					t.Errorf("%s %s: %d rows", sort, dir, len(seen))
+				}
+				for key, n := range seen {
+					if n != 1 {
+						t.Errorf("%s %s: %s comes %d times", sort, dir, key, n)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestBadFilters(t *testing.T) {
+	for _, q := range []string{"state=free", "older=x", "older=-1s", "older=400d", "waiters=-1", "waiters=x", "after=!", "after=bnVsbA"} {
+		values, err := url.ParseQuery(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseFilter(values); err == nil {
+			t.Errorf("%s is no error", q)
+		}
+	}
+}
+
+// A walk goes on while somebody looks, takes its share of the time, and ends when nobody looks.
+func TestWalksWhileSomebodyLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{locks: many(10_000), slow: time.Millisecond}
+		h := newHandler(t, f)
+		page := h.get("locks", someone).Body.String()
+		if !strings.Contains(page, "The first walk over the keys is under way") {
+			t.Error("the page does not say that the walk is not over")
+		}
+		time.Sleep(time.Second) // at a quarter of the time: 40 pages take 160 ms
+		if page = h.get("locks", someone).Body.String(); !strings.Contains(page, "All keys were walked over") || !strings.Contains(page, "10\u202f000 locks") {
+			t.Error("the walk is not over")
+		}
+		for range 60 { // 40 ms of work at one hundredth of the time: 4 s, and a second of pause
+			if _, err := h.locks.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if f.walks < 50 || f.walks > 70 {
+			t.Errorf("%d walks in five minutes, want one in five seconds", f.walks)
+		}
+		time.Sleep(time.Minute)
+		walks := f.walks
+		time.Sleep(time.Hour)
+		if f.walks != walks {
+			t.Errorf("%d walks while nobody looked", f.walks-walks)
+		}
+	})
+}
+
+// A huge first walk does not take a quarter of the store's time for long.
+func TestFirstWalkOverManyKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{locks: many(100_000), slow: 10 * time.Millisecond}
+		h := newHandler(t, f)
+		look := func() (done float64, rows int) {
+			w, err := h.locks.look(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w.done, len(w.rows)
+		}
+		for range 10 {
+			look()
+			time.Sleep(time.Second)
+		}
+		done, rows := look()
+		if done > 0.5 || rows < 10_000 {
+			t.Errorf("after 10 s: %v, %d rows", done, rows)
+		}
+		for range 450 { // 400 pages, one a second
+			look()
+			time.Sleep(time.Second)
+		}
+		if done, rows := look(); done != 1 || rows != 100_000 {
+			t.Errorf("in the end: %v, %d rows", done, rows)
+		}
+	})
+}
+
+// Viewers share reads, and a read that fails leaves the last value.
+func TestReadsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, &fake{})
+		loads := 0
+		var fail error
+		look := func() (read[int], error) {
+			return get(t.Context(), h.cache, "x", time.Second, func(context.Context) (int, error) {
+				time.Sleep(5 * time.Millisecond)
+				loads++
+				return loads, fail
+			})
+		}
+		done := make(chan int)
+		for range 50 {
+			go func() {
+				r, err := look()
+				if err != nil {
+					t.Error(err)
+				}
+				done <- r.val
+			}()
+		}
+		for range 50 {
+			if n := <-done; n != 1 {
+				t.Errorf("the value %d", n)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		fail = errors.New("away")
+		r, err := look()
+		if err != nil || r.val != 1 || r.err == nil || loads != 2 {
+			t.Errorf("%+v, %v, %d loads", r, err, loads)
+		}
+		look()
+		if loads != 2 {
+			t.Error("a read begins at once after one that has failed")
+		}
+		fail = nil
+		time.Sleep(2 * time.Second)
+		if r, err := look(); err != nil || r.val != 3 || r.err != nil {
+			t.Errorf("%+v, %v", r, err)
+		}
+		h.cache.forget("x")
+		if r, _ := look(); r.val != 4 {
+			t.Errorf("%+v after forget", r)
+		}
+	})
+}
+
+func TestWords(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 s", 0: "0 s", 59 * time.Second: "59 s", 60 * time.Second: "1 min", 61 * time.Second: "1 min 1 s", time.Hour: "1 h", 90 * time.Minute: "1 h 30 min", 49*time.Hour + time.Minute: "2 d 1 h",
+	} {
+		if got := length(d); got != want {
+			t.Errorf("%s is %q, want %q", d, got, want)
+		}
+	}
+	for text, want := range map[string]time.Duration{"90": 90 * time.Second, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1 h": time.Hour} {
+		if got, err := parseLength(text); err != nil || got != want {
+			t.Errorf("%q is %s, %v", text, got, err)
+		}
+	}
+	if got := count(-1234567); got != "-1\u202f234\u202f567" {
+		t.Errorf("%q", got)
+	}
+}
+
+// The script has no dependency and is small, and nothing in the files needs an exception of the policy.
+func TestFiles(t *testing.T) {
+	script, err := os.ReadFile("assets/pages.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(script) > 10<<10 {
+		t.Errorf("the script has %d bytes, want 10 KB at most", len(script))
+	}
+	if strings.Contains(string(script), "import ") || strings.Contains(string(script), "eval(") {
+		t.Error("the script imports or evaluates something")
+	}
+	h := newHandler(t, &fake{})
+	for name, wire := range h.assets.names {
+		w := httptest.NewRecorder()
+		h.ServeAsset(w, httptest.NewRequest(http.MethodGet, "/"+wire, nil), wire)
+		if w.Code != http.StatusOK || w.Body.Len() == 0 || !strings.Contains(w.Header().Get("Cache-Control"), "immutable") || w.Header().Get("Content-Type") == "" {
+			t.Errorf("%s: %d %v", name, w.Code, w.Header())
+		}
+	}
+}
+
+// crowd is what the pages are measured with: 10,000 locks, 1,000 jobs, 500 cron jobs.
+func crowd() *fake {
+	f := &fake{locks: many(10_000)}
+	for i := range 1000 {
+		f.jobs = append(f.jobs, ops.Job{Job: fmt.Sprint("default/", i), Key: fmt.Sprint("k:", i), Lock: f.locks[i], Task: ops.Task{Queue: "default", State: "retry", Type: "export", Attempts: 4, LastError: "no disk"}})
+	}
+	for i := range 500 {
+		j := ops.CronJob{Scope: "shop", Name: fmt.Sprintf("job-%03d", i), State: ops.CronIdle, Spec: "0 3 * * *", Words: "at 03:00 every day, UTC", Nodes: []string{"a"}, Next: ops.Time{Time: time.Now().Add(time.Hour)}}
+		for n := range 10 {
+			run := ops.CronRun{ID: fmt.Sprint(n), State: scheduler.StateDone, Started: ops.Time{Time: time.Now().Add(-time.Duration(n) * time.Hour)}, Took: ops.Millis(time.Second)}
+			j.History = append(j.History, run)
+			j.Latest = &j.History[0]
+		}
+		f.cron = append(f.cron, j)
+	}
+	return f
+}
+
+// BenchmarkPage tells how long a page takes that is warm, and that is 100 rows long.
+func BenchmarkPage(b *testing.B) {
+	h := newHandler(b, crowd())
+	for _, path := range []string{"", "locks", "locks?sort=waiters&holder=web1", "jobs", "limits", "cron", "help"} {
+		b.Run("/"+path, func(b *testing.B) {
+			for range 3 {
+				h.get(path, someone)
+			}
+			for b.Loop() {
+				if w := h.get(path, someone); w.Code != http.StatusOK {
+					b.Fatal(w.Code)
+				}
+			}
+		})
+	}
+}
