@@ -226,12 +226,17 @@ func TestCronJobs(t *testing.T) {
 		if ticks := a.get(name + "/next?n=3").ok().items(); len(ticks) != 3 {
 			t.Errorf("%v", ticks)
 		}
-		a.get("/v1/cron-nodes").ok()
+		if nodes := a.get("/v1/cron-nodes").ok().items(); len(nodes) != 1 || nodes[0].text("name") != "node" {
+			t.Errorf("%v", nodes)
+		}
 		a.post(name+"/pause", object{"reason": "maintenance"}).ok()
 		if j := a.get(name).ok(); !j.flag("paused") {
 			t.Errorf("%v", j)
 		}
 		a.post(name+"/resume", object{"reason": "over"}).ok()
+		if j := a.get(name).ok(); j.flag("paused") {
+			t.Errorf("resumed: %v", j)
+		}
 		a.post(name+"/trigger", object{"reason": "now"}).ok()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -239,7 +244,13 @@ func TestCronJobs(t *testing.T) {
 			t.Errorf("ran %d times", ran)
 		}
 		a.post("/v1/cron-pause", object{"reason": "all"}).ok()
+		if j := a.get(name).ok(); !j.flag("paused") {
+			t.Errorf("all paused: %v", j)
+		}
 		a.post("/v1/cron-resume", object{"reason": "all"}).ok()
+		if j := a.get(name).ok(); j.flag("paused") {
+			t.Errorf("all resumed: %v", j)
+		}
 		a.post(name+"/pause", object{"reason": ""}).refused(http.StatusBadRequest, "LOCK_INVALID")
 		a.get("/v1/cron/nobody").refused(http.StatusNotFound, "CRON_NOT_FOUND")
 		a.get("/v1/cron?scope=other").refused(http.StatusBadRequest, "LOCK_INVALID")
@@ -276,7 +287,9 @@ func TestJobs(t *testing.T) {
 	if none := a.get("/v1/jobs/default/nobody").ok(); len(none.items()) != 0 || none["task"].(map[string]any)["state"] != "absent" {
 		t.Errorf("%v", none)
 	}
-	a.get("/v1/jobs?queue=other").ok()
+	if none := a.get("/v1/jobs?queue=other").ok().items(); len(none) != 0 {
+		t.Errorf("jobs of another queue: %v", none)
+	}
 	a.get("/v1/doctor").ok()
 }
 
