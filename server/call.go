@@ -205,6 +205,10 @@ func asProblem(c *call, p *problem) {
 	c.writeJSON(p.Status, "application/problem+json", p)
 }
 
+func (c *call) count() {
+	c.s.cfg.Meter.Request(c.route, c.r.Method, c.w.status, c.code, c.elapsed())
+}
+
 func (c *call) log() {
 	level := slog.LevelInfo
 	if c.w.status >= http.StatusInternalServerError {

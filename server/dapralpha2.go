@@ -190,7 +190,7 @@ func (d *daprLocks) lock(c *call) (*answer, error) {
 	if !room {
 		return nil, d.tooMany()
 	}
-	done, err := d.s.enter()
+	done, err := d.s.begin(false)
 	if err != nil {
 		leave()
 		return nil, err

@@ -50,6 +50,9 @@ func (s *Server) deskRoutes() []route {
 		get("/v1/keeper", ScopeRead, s.keeper),
 		get("/v1/doctor", ScopeRead, s.doctor),
 		get("/v1/audit", ScopeAdmin, s.audit),
+		get("/v1/events", ScopeRead, s.events),
+		get("/v1/history", ScopeRead, s.history),
+		get("/v1/locks/{key}/history", ScopeRead, s.history),
 	}
 }
 

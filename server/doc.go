@@ -56,13 +56,16 @@
 //	GET  /v1/keeper                      read     what the keepers tell of themselves
 //	GET  /v1/doctor                      read     what endangers locks, jobs and cron jobs
 //	GET  /v1/audit                       admin    what operators have done
+//	GET  /v1/events                      read     what has happened to locks and cron jobs; see Events
+//	GET  /v1/history                     read     what is known of the past of one key
 //	GET  /v1/me                          any      the rights of the caller
 //	GET  /healthz                        none     200 while the process serves; asks no store
 //	GET  /readyz                         none     200 if the store answers and the server is not closing
+//	GET  /metrics                        read     the metrics for Prometheus, if there are some: see Config.Metrics
 //	GET  /openapi.json                   none     the description of all routes, OpenAPI 3.1
 //
-// Acquire, renew, release, park, resume, hold, force-release, explain, line and permits exist as /v1/locks/{key}/acquire
-// and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the key: '/' is %2F and '%' is %25. Some proxies
+// Acquire, renew, release, park, resume, hold, force-release, explain, line, permits and history exist as
+// /v1/locks/{key}/acquire and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the key: '/' is %2F and '%' is %25. Some proxies
 // decode or clean paths: behind these, and for the key "/", put the key into the body.
 //
 // # Requests
@@ -84,6 +87,7 @@
 //	403     FORBIDDEN                    the caller lacks the scope, or may not use the key
 //	404     LOCK_NOT_FOUND               the store does not know the lock
 //	404     CRON_NOT_FOUND               no node has seen a cron job of this name
+//	404     JOURNAL_NOT_FOUND            the server reads no journal: see Events
 //	404     NOT_FOUND                    no such route
 //	405     METHOD_NOT_ALLOWED           with Allow
 //	406     NOT_ACCEPTABLE               hold: neither application/x-ndjson nor text/event-stream is accepted
@@ -156,6 +160,15 @@
 //	...
 //	mux.Handle("/locks/", p)            // the pages alone
 //	http.Serve(l, p.Root())             // or the API at its paths, and the pages everywhere else
+//
+// # Events
+//
+// GET /v1/events shows the journal that programs keep with package joblock/journal: without one, the list is empty. By
+// default the answer is a page of the latest events. A client that accepts text/event-stream gets what happens from now
+// on, or from the time "since", or after the event "after". The ID of each event is a place in the journal: an
+// EventSource that comes back sends the last one as Last-Event-ID and gets what it has missed, from any replica. If Redis
+// has forgotten some of that, an event of the type "gap" comes first. A line comes at least every 15 seconds. Such a
+// stream counts as a wait (Config.MaxWaiting). A caller with prefixes sees events of its own keys only.
 //
 // # Streams
 //

@@ -88,7 +88,7 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.enter()
+	done, err := s.begin(false)
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,16 @@ func (r *readiness) check(ctx context.Context, in door.Locker) error {
 // readyKey is the key that readyz looks at. Nobody takes it.
 const readyKey = "joblock:ready"
 
+// metrics serves Config.Metrics. The metrics are about all keys, so a caller with prefixes may not see them.
+func (s *Server) metrics(c *call) (*answer, error) {
+	if len(c.who.Prefixes) > 0 {
+		return nil, problemf(http.StatusForbidden, codeForbidden, "the metrics are about all keys, and the caller may use only some")
+	}
+	c.w.Header().Set("Cache-Control", "no-store")
+	c.send(func() { s.cfg.Metrics.ServeHTTP(c.w, c.r) })
+	return nil, nil
+}
+
 // me tells the caller its rights.
 func (s *Server) me(c *call) (*answer, error) {
 	who := c.who

@@ -96,7 +96,7 @@ func (st *stream) run(take taker) error {
 		return st.c.tooManyWaits()
 	}
 	defer leave()
-	done, err := st.c.s.enter()
+	done, err := st.c.s.begin(true)
 	if err != nil {
 		return err
 	}
@@ -451,11 +451,11 @@ const closingWriteTimeout = time.Second
 
 // hurry shortens the deadline of a write when Close begins, until the call of stop. After stop the deadline is not
 // touched: the handler may return, and package net/http then panics.
-func (st *stream) hurry() (stop func()) {
+func (c *call) hurry(rc *http.ResponseController, within time.Duration) (stop func()) {
 	done := make(chan struct{})
-	cancel := context.AfterFunc(st.c.s.closing, func() {
+	cancel := context.AfterFunc(c.s.closing, func() {
 		defer close(done)
-		_ = st.rc.SetWriteDeadline(time.Now().Add(min(st.writeTimeout(), closingWriteTimeout)))
+		_ = rc.SetWriteDeadline(time.Now().Add(within))
 	})
 	return func() {
 		if !cancel() {
@@ -503,7 +503,7 @@ func (st *stream) write(l *line) error {
 		out.WriteByte('\n')
 	}
 	_ = st.rc.SetWriteDeadline(time.Now().Add(st.writeTimeout())) // not every ResponseWriter has deadlines
-	defer st.hurry()()
+	defer st.c.hurry(st.rc, min(st.writeTimeout(), closingWriteTimeout))()
 	if _, err := st.c.w.Write(out.Bytes()); err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func (s *Server) lease(c *call, ask ops.LeaseRequest) (ops.Grant, error) {
 		return lease, err
 	}
 	defer leave()
-	done, err := s.enter()
+	done, err := s.begin(false)
 	if err != nil {
 		return ops.Grant{}, err
 	}

@@ -77,6 +77,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := p.s.own.newCall(w, r)
 	c.route = "pages"
 	defer c.log()
+	defer c.count()
 	defer c.caught()
 	pages.Headers(c.w.Header())
 	req, ok := p.pages.Parse(r)

@@ -38,6 +38,9 @@ func (s *Server) routes() []route {
 		},
 	)
 	all = append(all, s.deskRoutes()...)
+	if s.cfg.Metrics != nil {
+		all = append(all, route{http.MethodGet, "/metrics", ScopeRead, s.metrics})
+	}
 	if s.cfg.Jobs != nil {
 		all = append(all, route{http.MethodPost, "/v1/enqueue", ScopeEnqueue, reads(s.enqueue)})
 	}
@@ -84,6 +87,7 @@ func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) *mount 
 func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := m.newCall(w, r)
 	defer c.log()
+	defer c.count()
 	defer c.caught()
 	if p := checkPath(r.URL.EscapedPath()); p != nil {
 		c.refuse(p)

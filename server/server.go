@@ -66,9 +66,14 @@ type Config struct {
 	Scopes []string
 
 	// Redis, unless nil, records the actions of operators, in a stream at Prefix. Without Redis every action is refused.
-	// The default of Prefix is redisstore.DefaultPrefix.
+	// The journal of package joblock/journal is read there, too. The default of Prefix is redisstore.DefaultPrefix.
 	Redis  redis.UniversalClient
 	Prefix string
+
+	// Meter, unless nil, counts what the Server does, and Metrics, unless nil, serves GET /metrics. Package server/metrics has
+	// both.
+	Meter   Meter
+	Metrics http.Handler
 
 	// Logger gets a line for each request, and the faults behind a 500 and a 503. No line has a token. Default
 	// slog.Default().
@@ -120,6 +125,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
 	for _, d := range []struct {
 		name           string
 		d, least, most time.Duration
@@ -154,11 +162,11 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// auditTimeout bounds a call that records an action.
+// auditTimeout bounds a call that records an action, or reads the journal.
 const auditTimeout = 3 * time.Second
 
 func (cfg *Config) desk() ops.Config {
-	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.Scopes}
+	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.Scopes, Acted: cfg.Meter.Action}
 	if cfg.Store != nil {
 		d.Check = cfg.Store.Check
 	}
@@ -171,6 +179,7 @@ func (cfg *Config) desk() ops.Config {
 	}
 	if cfg.Redis != nil {
 		d.Audit = ops.NewAudit(cfg.Redis, cmp.Or(cfg.Prefix, redisstore.DefaultPrefix), auditTimeout)
+		d.Journal = ops.NewJournal(cfg.Redis, cmp.Or(cfg.Prefix, redisstore.DefaultPrefix), auditTimeout)
 	}
 	return d
 }
@@ -193,6 +202,19 @@ func (s *Server) Close(ctx context.Context) error {
 	s.close()
 	s.mu.Unlock()
 	return sleep.While(ctx, s.busy.Wait)
+}
+
+// begin is enter, and tells the Meter of the wait or the stream.
+func (s *Server) begin(stream bool) (done func(), err error) {
+	left, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Meter.Waiting(stream, 1)
+	return func() {
+		s.cfg.Meter.Waiting(stream, -1)
+		left()
+	}, nil
 }
 
 // enter counts a wait or a stream, until the call of done. After Close the error is a LOCK_CLOSED.

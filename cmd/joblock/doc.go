@@ -13,6 +13,8 @@
 //	waiters KEY            lists who waits for a key, in order
 //	permits KEY            lists who has the permits of a limit
 //	watch [KEY...]         shows what happens to locks, as it happens
+//	events [KEY]           lists what has happened, from the journal that programs keep, or follows it
+//	history KEY            lists what is known of the past of a key
 //	top [PREFIX]           shows the locks that need attention, live
 //	acquire KEY            takes a lock, and writes its token
 //	renew                  makes the lock of a token last for another lease

@@ -59,6 +59,9 @@ const (
 	OutcomeDone    = "done"
 	OutcomeRefused = "refused" // nothing was changed
 	OutcomeUnknown = "unknown" // the store did not answer
+
+	// outcomeNotRecorded is for Config.Acted alone.
+	outcomeNotRecorded = "not recorded"
 )
 
 // AuditQuery says which entries Audit.Read returns.
@@ -201,10 +204,16 @@ func (d *Desk) Actions(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, 
 // If the second entry cannot be written, unrecorded says so in a sentence.
 func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, do func(context.Context) error) (id, unrecorded string, err error) {
 	e.By, e.From, e.Reason = who.By, who.From, who.Reason
+	acted := d.cfg.Acted
+	if acted == nil {
+		acted = func(string, string) {}
+	}
 	if d.cfg.Audit == nil {
+		acted(e.Action, outcomeNotRecorded)
 		return "", "", fmt.Errorf("%w: there is no place for records", ErrNotRecorded)
 	}
 	if id, err = d.cfg.Audit.Write(ctx, e); err != nil {
+		acted(e.Action, outcomeNotRecorded)
 		return "", "", fmt.Errorf("%w: %w", ErrNotRecorded, err)
 	}
 	err = do(ctx)
@@ -215,6 +224,7 @@ func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, do func(context
 	case err != nil:
 		e.Outcome, e.Error = OutcomeRefused, err.Error()
 	}
+	acted(e.Action, e.Outcome)
 	if _, werr := d.cfg.Audit.Write(context.WithoutCancel(ctx), e); werr != nil {
 		unrecorded = fmt.Sprintf("The outcome of the action could not be recorded: %s.", werr)
 	}

@@ -39,6 +39,12 @@ type Config struct {
 
 	// ExplainActs makes Explain say what operators have done, by whom and why: for those who may read the Audit anyway.
 	ExplainActs bool
+
+	// Acted, if set, is told what has become of each action: its outcome is one of those of AuditEntry, or "not recorded".
+	Acted func(action, outcome string)
+
+	// Journal reads what has happened to locks and cron jobs. Without a Journal nothing is known of the past.
+	Journal *Journal
 }
 
 // Database is a database of asynq.

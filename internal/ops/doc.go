@@ -15,6 +15,8 @@
 //	Doctor    what is wrong with the servers, the keepers, the clocks, the databases and the cron nodes
 //	Cron…     the cron jobs of a scope; see package scheduler
 //	Audit     what operators have done
+//	Events    what has happened to locks and cron jobs, as package joblock/journal has written it; Follow as it happens
+//	History   what is known of the past of one key: its events, and the actions on it
 //
 // The types that a Desk returns are the objects of the JSON output. In JSON a duration is a whole number of
 // milliseconds, and the field's name ends in _ms. A time is RFC 3339 with milliseconds, by the store's clock. A fence is

@@ -19,8 +19,11 @@ import (
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
 // noLock reports whether name is a Redis key under the prefix at which the toolkit keeps something else than locks: the
-// seal keys, or the record of what operators have done, which package internal/ops writes.
-func (s *Store) noLock(name string) bool { return name == s.sealKeys() || name == s.prefix+"%audit" }
+// seal keys, the record of what operators have done, which package internal/ops writes, or the journal, which package
+// joblock/journal writes.
+func (s *Store) noLock(name string) bool {
+	return name == s.sealKeys() || name == s.prefix+"%audit" || name == s.prefix+"%events"
+}
 
 // String says where the locks are, as far as the client tells. The text helps to find two programs that look at
 // different places by mistake.

@@ -63,7 +63,7 @@ Exit codes:
 		return usage("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
 	root.AddCommand(newRun(s), newAcquire(s), newRenew(s), newRelease(s), newPark(s), newResume(s),
-		newLs(s), newGet(s), newExplain(s), newWaiters(s), newPermits(s), newWatch(s), newTop(s), newForceRelease(s), newAudit(s),
+		newLs(s), newGet(s), newExplain(s), newWaiters(s), newPermits(s), newWatch(s), newTop(s), newEvents(s), newHistory(s), newForceRelease(s), newAudit(s),
 		newCron(s), newJobs(s), newDoctor(s), newPing(s), newDemo(s), newServe(s), newToken(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, g := range groups {

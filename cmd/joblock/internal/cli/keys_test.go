@@ -29,7 +29,7 @@ import (
 // lookers are the commands that look at locks, each with the arguments of a call that asks Redis.
 var lookers = map[string][]string{
 	"ls": nil, "get": {key1}, "waiters": {key1}, "permits": {key1}, "explain": {key1}, "watch": {"--for", "1h", key1}, "top": nil,
-	"audit": nil,
+	"audit": nil, "events": nil, "history": {key1},
 }
 
 const key1 = "export:acct-7"
@@ -538,7 +538,7 @@ func TestSchemasHaveTheFieldsOfTheObjects(t *testing.T) {
 		"lock.json": {v: ops.Lock{}}, "get.json": {v: ops.Lock{}, extra: []string{"v"}}, "waiter.json": {v: ops.Waiter{}}, "task.json": {v: ops.Task{}},
 		"permits.json": {v: ops.Permits{}, extra: []string{"v"}}, "explain.json": {v: ops.Explanation{}, extra: []string{"v"}},
 		"change.json": {v: keyChange{}}, "top.json": {v: topLook{}, extra: []string{"v"}},
-		"audit-entry.json": {v: ops.AuditEntry{}, less: "of"},
+		"audit-entry.json": {v: ops.AuditEntry{}, less: "of"}, "event.json": {v: ops.Event{}}, "happening.json": {v: ops.Happening{}},
 	} {
 		text, err := os.ReadFile(filepath.Join(schemaDir, name))
 		if err != nil {

@@ -1,0 +1,149 @@
+package ops
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// The method sentence says what has happened, without a full stop. Text of applications is made visible.
+func (e *Event) sentence() string {
+	if kind, ok := strings.CutPrefix(e.Kind, eventlog.CronKind("")); ok {
+		return e.cronSentence(kind)
+	}
+	if e.Kind == EventDropped {
+		return fmt.Sprintf("%s has dropped %d events here, because Redis did not take them in time", visible(e.Source), e.Dropped)
+	}
+	who, text := e.who(), ""
+	switch e.Kind {
+	case event.Acquired.String():
+		text = who + " got the lock"
+		if e.Waited > 0 {
+			text += " after a wait of " + length(e.Waited.Duration())
+		}
+		if e.Prior == "lapsed" {
+			text += "; the holder before has died, or was cut off, so that its lease ran out"
+		}
+	case event.Contended.String():
+		text = "the key was found busy: " + who + " has it"
+		if e.Remaining > 0 {
+			text += ", for " + length(e.Remaining.Duration()) + " at least"
+		}
+	case event.GaveUp.String():
+		text = fmt.Sprintf("%s gave up after a wait of %s: %s has the key", visible(e.Source), length(e.Waited.Duration()), who)
+	case event.Resumed.String():
+		text = who + " has gone on under the lock"
+		if e.Recovered {
+			text += ", although its reservation had run out"
+		}
+	case event.Reclaimed.String():
+		text = who + " has taken the lock back"
+	case event.Parked.String():
+		text = fmt.Sprintf("%s has handed the lock over, after %s", who, length(e.Held.Duration()))
+	case event.Released.String():
+		text = fmt.Sprintf("%s has released the lock, after %s", who, length(e.Held.Duration()))
+		if e.Error != "" {
+			text += "; Redis has not answered yet"
+		}
+	case event.Lost.String():
+		text = fmt.Sprintf("%s has lost the lock, after %s", who, length(e.Held.Duration()))
+	case event.RenewedLate.String():
+		text = fmt.Sprintf("%s has renewed the lock %s late", who, length(e.Late.Duration()))
+	case event.RenewalUnanswered.String():
+		text = fmt.Sprintf("%d renewals of %s got no answer", e.Locks, visible(e.Source))
+	case event.ReleasedByToken.String():
+		text = "the lock was released by token"
+	case event.Freed.String():
+		text = "the key was freed, because its job does not run again"
+	case event.Forced.String():
+		text = "the key was freed by force"
+	case event.CleanupFailed.String():
+		text = visible(e.Source) + " could not clean up after a call without an answer, so a lock may be left behind until its lease ends"
+	case event.FellBack.String():
+		text = visible(e.Source) + " runs under a lock of its own process, because the store does not answer"
+	case event.Overran.String():
+		text = fmt.Sprintf("a function under a lock of the process %s still runs after %s", visible(e.Source), length(e.Held.Duration()))
+	default:
+		text = visible(e.Kind)
+	}
+	if e.Reason != "" {
+		text += ": " + visible(e.Reason)
+	}
+	return text + e.because()
+}
+
+func (e *Event) because() string {
+	if e.Error == "" {
+		return ""
+	}
+	return " (" + visible(e.Error) + ")"
+}
+
+// The method who names the holder, for the begin of a sentence.
+func (e *Event) who() string {
+	switch {
+	case e.Holder != "" && e.Job != "":
+		return visible(e.Holder) + " for the job " + visible(e.Job)
+	case e.Holder != "":
+		return visible(e.Holder)
+	case e.Job != "":
+		return "the job " + visible(e.Job)
+	}
+	return "a holder without a label"
+}
+
+func (e *Event) cronSentence(kind string) string {
+	tick := "the tick of " + e.Tick.UTC().Format(time.RFC3339)
+	if e.Tick.IsZero() {
+		tick = "the job"
+	}
+	on := ""
+	if e.Node != "" {
+		on = " on " + visible(e.Node)
+	}
+	took := func() string { return " after " + length(e.Took.Duration()) }
+	text := ""
+	switch kind {
+	case "started":
+		text = tick + " has begun" + on
+	case "taken over":
+		text = tick + " has begun again" + on + ", because the execution before was broken off"
+	case "done":
+		text = tick + " is done" + on + took()
+	case "failed":
+		text = tick + " has failed" + on + took()
+	case "interrupted":
+		text = tick + " was broken off" + on + took() + ", because the node stops"
+	case "cancelled":
+		text = tick + " was cancelled" + on + took() + ", because the next one has come"
+	case "broken":
+		text = tick + " was broken off" + on + took() + ", because its lock was lost"
+	case "lost":
+		text = tick + " is lost: it was broken off, and no node executes it again"
+	case "missed":
+		text = fmt.Sprintf("%d ticks were missed, the newest of them %s", e.Count, tick)
+	case "overlapped":
+		text = fmt.Sprintf("%d ticks were skipped, because an execution was under way; the newest is %s", e.Count, tick)
+	case "paused":
+		text = fmt.Sprintf("%d ticks were skipped, because the job is paused; the newest is %s", e.Count, tick)
+	case "backfilled":
+		text = fmt.Sprintf("a backfill has ended, with %d executions that are done", e.Count)
+	case "redefined":
+		text = "the spec or the options of the job have changed"
+	case "spec":
+		text = "another spec is in force"
+	case "contested":
+		text = "two definitions of the job take turns"
+	case "clock":
+		text = "the clock of the store was set back"
+	default:
+		text = visible(kind)
+	}
+	if e.Late > 0 {
+		text += ", " + length(e.Late.Duration()) + " late"
+	}
+	return text + e.because()
+}

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// events shows what has happened, by pages, the newest first. A client that accepts server-sent events gets what happens
+// from now on.
+func (s *Server) events(c *call) (*answer, error) {
+	q := c.query("key", "prefix", "kind", "scope", "name", "since", "cursor", "limit", "after")
+	ask := ops.EventsQuery{Prefix: q.text("prefix"), Scope: q.text("scope"), Name: q.text("name"), Since: q.time("since"), Before: q.text("cursor")}
+	most := q.number("limit", 100, 1, 1000)
+	for kind := range strings.SplitSeq(q.text("kind"), ",") {
+		if kind != "" {
+			ask.Kinds = append(ask.Kinds, kind)
+		}
+	}
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	if ask.Key = q.text("key"); ask.Key != "" {
+		if err := c.useKey(ask.Key); err != nil {
+			return nil, err
+		}
+	} else if err := c.usePrefix(&ask.Prefix); err != nil {
+		return nil, err
+	}
+	if c.wantsStream() {
+		after := q.text("after")
+		if last := c.r.Header.Get("Last-Event-ID"); last != "" {
+			after = last
+		}
+		if after == "" && !ask.Since.IsZero() {
+			after = fmt.Sprintf("%d-%d", max(1, ask.Since.UnixMilli())-1, math.MaxInt64) // just before
+		}
+		return nil, s.follow(c, ask, after)
+	}
+	if !s.desk.HasJournal() {
+		return nil, noJournal()
+	}
+	page := list[ops.Event]{Items: []ops.Event{}}
+	for e, err := range s.desk.Events(c.r.Context(), ask) {
+		if err != nil {
+			return nil, err
+		}
+		if len(page.Items) == most {
+			page.Next = page.Items[most-1].ID
+			break
+		}
+		page.Items = append(page.Items, e)
+	}
+	return ok(page), nil
+}
+
+func noJournal() *problem {
+	return problemf(http.StatusNotFound, codeNoJournal, "this server reads no journal: server.Config.Redis is not set")
+}
+
+// history shows what is known of the past of a key. The actions of operators are for callers with the scope admin.
+func (s *Server) history(c *call) (*answer, error) {
+	q := c.query("key", "since", "limit")
+	ask := ops.HistoryQuery{Since: q.time("since"), Most: q.number("limit", 50, 1, 1000), Actions: c.who.may(ScopeAdmin)}
+	var err error
+	if ask.Key, err = q.keyed(); err != nil {
+		return nil, err
+	}
+	if !s.desk.HasJournal() {
+		return nil, noJournal()
+	}
+	h, err := s.desk.History(c.r.Context(), ask)
+	if err != nil {
+		return nil, err
+	}
+	return ok(h), nil
+}
+
+// time returns a parameter that is a time; the zero time if it is absent.
+func (q *query) time(name string) time.Time {
+	text := q.text(name)
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		q.fail(codeInvalid, "%s is %s, must be a time such as 2026-01-02T15:04:05Z", name, shown(text))
+	}
+	return t
+}
+
+// wantsStream reports whether the client accepts server-sent events, by name.
+func (c *call) wantsStream() bool {
+	return slices.ContainsFunc(strings.Split(strings.Join(c.r.Header.Values("Accept"), ","), ","), func(part string) bool {
+		kind, _, err := mime.ParseMediaType(part)
+		return err == nil && kind == "text/event-stream"
+	})
+}
+
+const (
+	// feedBeat is how often a stream of events has a line at least, so that proxies keep it and a client that is gone is
+	// noticed. The line also tells the place, so that a client that comes back begins there.
+	feedBeat = 15 * time.Second
+
+	// feedPause is how long a stream waits after the journal has not answered.
+	feedPause = time.Second
+)
+
+// follow answers with a stream of events. The ID of each is the place at which a client goes on, by Last-Event-ID.
+func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
+	if ask.Before != "" {
+		return problemf(http.StatusBadRequest, codeInvalid, "cursor is not for a stream; after says where a stream begins")
+	}
+	if !s.desk.HasJournal() {
+		return noJournal()
+	}
+	feed, err := s.desk.Follow(ask, after)
+	if err != nil {
+		return err
+	}
+	leave, free := s.quotas.enter(c.who.ID)
+	if !free {
+		return c.tooManyWaits()
+	}
+	defer leave()
+	done, err := s.begin(true)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := s.untilClosing(c.r.Context())
+	defer cancel(nil)
+	keys := cmp.Or(ask.Key, ask.Prefix)
+	rights := c.watch(func(p *Principal) bool { return p.may(ScopeRead) && p.mayUse(keys) }, func(p *problem) { cancel(p) })
+	defer rights.stop()
+	events, err := feed.Next(ctx, 0)
+	if err != nil {
+		return err
+	}
+	out := &eventStream{c: c, rc: http.NewResponseController(c.w)}
+	out.begin()
+	for {
+		if err := out.write(events, feed.Position()); err != nil {
+			return nil // the client is gone
+		}
+		events, err = feed.Next(ctx, feedBeat)
+		for err != nil {
+			if ctx.Err() != nil || !errors.Is(err, joblock.ErrUnavailable) {
+				return nil // the client comes back, and goes on where it was
+			}
+			if out.send([]byte(": the journal does not answer\n\n")) != nil || sleep.For(ctx, feedPause) != nil {
+				return nil
+			}
+			events, err = feed.Next(ctx, feedBeat)
+		}
+	}
+}
+
+// An eventStream is an answer of server-sent events.
+type eventStream struct {
+	c  *call
+	rc *http.ResponseController
+}
+
+func (o *eventStream) begin() {
+	h := o.c.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	if o.c.r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // the write deadline stays
+	}
+	o.c.w.WriteHeader(http.StatusOK)
+}
+
+// write writes events, and the place after them.
+func (o *eventStream) write(events []ops.Event, at string) error {
+	var out bytes.Buffer
+	for _, e := range events {
+		text, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		if e.Kind == ops.EventGap {
+			out.WriteString("event: gap\n")
+		}
+		out.WriteString("id: " + e.ID + "\ndata: ")
+		out.Write(text)
+		out.WriteString("\n\n")
+	}
+	if len(events) == 0 || events[len(events)-1].ID != at {
+		out.WriteString("id: " + at + "\n\n")
+	}
+	return o.send(out.Bytes())
+}
+
+func (o *eventStream) send(text []byte) error {
+	_ = o.rc.SetWriteDeadline(time.Now().Add(answerTimeout)) // not every ResponseWriter has deadlines
+	defer o.c.hurry(o.rc, closingWriteTimeout)()
+	if _, err := o.c.w.Write(text); err != nil {
+		return err
+	}
+	return o.rc.Flush()
+}
