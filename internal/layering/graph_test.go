@@ -15,7 +15,7 @@ import (
 const module = "github.com/joblock/toolkit"
 
 // nested are the directories of the modules below the root that users import from.
-var nested = []string{"joblock/otelobserver", "server"}
+var nested = []string{"joblock/otelobserver", "joblock/promobserver", "server"}
 
 // unpublished are those of the modules that are only built in a checkout.
 var unpublished = []string{"bench", "bench/etcd", "cmd/joblock", "examples/routers", "server/browser"}

@@ -16,6 +16,8 @@ const (
 	mini    = "github.com/alicebob/miniredis/v2"
 	porcup  = "github.com/anishathalye/porcupine"
 	otel    = "go.opentelemetry.io"
+
+	prometheus = "github.com/prometheus/client_golang"
 )
 
 // rule says what the packages at and below a path may import besides the standard
@@ -43,7 +45,8 @@ var rules = []rule{
 	{"joblock/joblocktest", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/faultstore"}},
 	{"joblock/slogobserver", []string{"joblock/event"}},
 	{"joblock/journal", []string{"joblock", "joblock/driver", "joblock/event", "joblock/redisstore", "scheduler", "internal/eventlog", "internal/keyspace", goredis, uuid}},
-	{"joblock/otelobserver", []string{"joblock", "joblock/event", otel + "/otel/attribute", otel + "/otel/metric"}},
+	{"joblock/promobserver", []string{"joblock", "joblock/event", "internal/metric", prometheus}},
+	{"joblock/otelobserver", []string{"joblock", "joblock/event", "internal/metric", otel + "/otel/attribute", otel + "/otel/metric"}},
 	{"handoff", []string{"joblock", "joblock/driver", "joblock/jobs", "handoff/...", "internal/...", asynq, uuid}},
 	{"handoff/process", []string{"joblock", "joblock/driver", "joblock/redisstore", "handoff", "worker", asynq, goredis}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
@@ -56,6 +59,7 @@ var rules = []rule{
 	{"scheduler/internal/roster", []string{"scheduler/internal/record"}},
 	{"internal", []string{"joblock", "joblock/...", "internal/...", asynq, goredis, uuid}},
 	{"internal/ops", []string{"joblock", "joblock/...", "scheduler", "scheduler/spec", "internal/...", asynq, goredis}},
+	{"internal/metric", []string{"joblock/event"}},
 	{"internal/crew", nil},
 	{"internal/dice", nil},
 	{"internal/seal", []string{"internal/sleep", "joblock/driver"}},
@@ -88,20 +92,21 @@ var neverMeet = []string{"handoff", "worker", "scheduler"}
 
 // unreachable lists what the core must not reach even indirectly.
 var unreachable = map[string][]string{
-	"joblock":              {goredis, asynq, otel},
-	"joblock/memstore":     {goredis, asynq, otel},
-	"joblock/storetest":    {goredis, asynq, otel},
-	"joblock/redisstore":   {asynq, otel},
-	"joblock/slogobserver": {goredis, asynq, otel},
+	"joblock":              {goredis, asynq, otel, prometheus},
+	"joblock/memstore":     {goredis, asynq, otel, prometheus},
+	"joblock/storetest":    {goredis, asynq, otel, prometheus},
+	"joblock/redisstore":   {asynq, otel, prometheus},
+	"joblock/slogobserver": {goredis, asynq, otel, prometheus},
 	"joblock/otelobserver": {goredis, asynq},
-	"joblock/journal":      {asynq, otel},
-	"joblock/joblocktest":  {goredis, asynq, otel},
-	"handoff":              {otel},
-	"handoff/process":      {otel},
-	"worker":               {otel},
-	"scheduler":            {goredis, asynq, otel},
-	"scheduler/asynqtick":  {otel},
-	"server/forrst":        {goredis, asynq, otel},
+	"joblock/promobserver": {goredis, asynq, otel},
+	"joblock/journal":      {asynq, otel, prometheus},
+	"joblock/joblocktest":  {goredis, asynq, otel, prometheus},
+	"handoff":              {otel, prometheus},
+	"handoff/process":      {otel, prometheus},
+	"worker":               {otel, prometheus},
+	"scheduler":            {goredis, asynq, otel, prometheus},
+	"scheduler/asynqtick":  {otel, prometheus},
+	"server/forrst":        {goredis, asynq, otel, prometheus},
 }
 
 // check returns one sentence for each broken rule.

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	names "github.com/joblock/toolkit/internal/metric"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -22,6 +23,10 @@ type Config struct {
 	// few different values, because each value is a set of time series. If keys begin with their purpose, FirstPart
 	// is such a function. Several goroutines may call KeyGroup at a time. Default: no attribute.
 	KeyGroup func(key string) string
+
+	// JournalDropped, if set, is the method Dropped of a journal.Journal, which becomes joblock.journal.dropped. It is called
+	// with each collection.
+	JournalDropped func() int64
 }
 
 // FirstPart returns the first of the parts from which joblock.Key made key: "export" for "export:acct-7". For a key
@@ -42,50 +47,94 @@ func New(provider metric.MeterProvider, cfg *Config) (event.Observer, error) {
 		r.cfg = *cfg
 	}
 	meter := provider.Meter(scope)
-	var errs [3]error
-	r.events, errs[0] = meter.Int64Counter("joblock.events",
-		metric.WithUnit("{event}"), metric.WithDescription("What has happened to locks."))
-	r.wait, errs[1] = meter.Float64Histogram("joblock.wait.duration",
-		metric.WithUnit("s"), metric.WithDescription("How long acquires had waited when they got the lock or gave up."),
-		metric.WithExplicitBucketBoundaries(0, 0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800))
-	r.hold, errs[2] = meter.Float64Histogram("joblock.hold.duration",
-		metric.WithUnit("s"), metric.WithDescription("How long locks were held in this process."),
-		metric.WithExplicitBucketBoundaries(0.001, 0.01, 0.1, 1, 5, 10, 30, 60, 300, 900, 3600, 4*3600, 24*3600))
+	var errs [6]error
+	histogram := func(m names.Metric) (metric.Float64Histogram, error) {
+		return meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help), metric.WithExplicitBucketBoundaries(m.Buckets...))
+	}
+	r.events, errs[0] = meter.Int64Counter(names.Events.Name, metric.WithUnit(names.Events.Unit), metric.WithDescription(names.Events.Help))
+	r.wait, errs[1] = histogram(names.WaitDuration)
+	r.hold, errs[2] = histogram(names.HoldDuration)
+	r.late, errs[3] = histogram(names.RenewalLate)
+	r.held, errs[4] = meter.Int64UpDownCounter(names.Held.Name, metric.WithUnit(names.Held.Unit), metric.WithDescription(names.Held.Help))
+	if dropped := r.cfg.JournalDropped; dropped != nil {
+		m := names.JournalDropped
+		_, errs[5] = meter.Int64ObservableCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				o.Observe(dropped())
+				return nil
+			}))
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("otelobserver: %w", err)
 	}
+	r.events.Add(context.Background(), 0, metric.WithAttributes(
+		attribute.String(names.Event, event.RenewalUnanswered.String()), attribute.String(names.Error, "LOCK_UNAVAILABLE"))) // has no key
+	r.meet("", nil)
 	return r.observe, nil
 }
 
+// meet makes the counters of a group of keys that alerts are concerned with.
+func (r *recorder) meet(name string, group []attribute.KeyValue) {
+	if !r.groups.First(name) {
+		return
+	}
+	for _, rare := range names.Rare {
+		kvs := []attribute.KeyValue{attribute.String(names.Event, rare.Kind.String())}
+		if rare.Error != "" {
+			kvs = append(kvs, attribute.String(names.Error, rare.Error))
+		}
+		r.events.Add(context.Background(), 0, metric.WithAttributes(append(kvs, group...)...))
+	}
+}
+
 type recorder struct {
-	cfg        Config
-	events     metric.Int64Counter
-	wait, hold metric.Float64Histogram
+	cfg              Config
+	events           metric.Int64Counter
+	wait, hold, late metric.Float64Histogram
+	held             metric.Int64UpDownCounter
+	holdings         names.Holdings
+	groups           names.Groups
 }
 
 func (r *recorder) observe(e event.Event) {
 	ctx := context.Background()
-	attrs := metric.WithAttributeSet(r.attrs(e))
+	group := r.group(e)
+	attrs := metric.WithAttributeSet(attribute.NewSet(append(kind(e), group...)...))
+	if len(group) > 0 {
+		r.meet(group[0].Value.AsString(), group)
+	}
 	r.events.Add(ctx, 1, attrs)
 	switch e.Kind {
 	case event.Acquired, event.GaveUp:
 		r.wait.Record(ctx, e.Waited.Seconds(), attrs)
 	case event.Parked, event.Released, event.Lost:
 		r.hold.Record(ctx, e.Held.Seconds(), attrs)
+	case event.RenewedLate:
+		r.late.Record(ctx, e.Late.Seconds(), metric.WithAttributes(group...))
+	}
+	if by := r.holdings.Observe(e); by != 0 {
+		r.held.Add(ctx, int64(by), metric.WithAttributes(group...))
 	}
 }
 
-func (r *recorder) attrs(e event.Event) attribute.Set {
+// kind returns the attributes that say what has happened.
+func kind(e event.Event) []attribute.KeyValue {
 	kvs := make([]attribute.KeyValue, 0, 3)
-	kvs = append(kvs, attribute.String("joblock.event", e.Kind.String()))
+	kvs = append(kvs, attribute.String(names.Event, e.Kind.String()))
 	if e.Err != nil {
 		// The text of an error would name keys.
-		kvs = append(kvs, attribute.String("error.type", cmp.Or(joblock.CodeOf(e.Err), "_OTHER")))
+		kvs = append(kvs, attribute.String(names.Error, cmp.Or(joblock.CodeOf(e.Err), names.Other)))
 	}
-	if r.cfg.KeyGroup != nil && e.Key != "" {
-		if group := r.cfg.KeyGroup(e.Key); group != "" {
-			kvs = append(kvs, attribute.String("joblock.key.group", group))
-		}
+	return kvs
+}
+
+// group returns the attribute of the key, if there is one.
+func (r *recorder) group(e event.Event) []attribute.KeyValue {
+	if r.cfg.KeyGroup == nil || e.Key == "" {
+		return nil
 	}
-	return attribute.NewSet(kvs...)
+	if group := r.cfg.KeyGroup(e.Key); group != "" {
+		return []attribute.KeyValue{attribute.String(names.Group, group)}
+	}
+	return nil
 }

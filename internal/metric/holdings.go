@@ -1,0 +1,56 @@
+package metric
+
+import (
+	"sync"
+
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// Holdings counts the locks that a process holds, by the events of its Lockers.
+type Holdings struct {
+	mu    sync.Mutex
+	alive map[holding]struct{}
+}
+
+// The type holding is a key, and the digest of the owner token that holds it.
+type holding struct{ key, owner string }
+
+// Observe returns by how much e changes the number of holdings: 1, 0 or -1. A Park that gets its answer after its lock
+// was given up ends a holding that has ended already: that is 0.
+func (h *Holdings) Observe(e event.Event) int {
+	of := holding{e.Key, e.Owner}
+	switch e.Kind {
+	case event.Acquired, event.Resumed, event.Reclaimed:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if _, known := h.alive[of]; known {
+			return 0
+		}
+		if h.alive == nil {
+			h.alive = make(map[holding]struct{})
+		}
+		h.alive[of] = struct{}{}
+		return 1
+	case event.Parked, event.Released, event.Lost:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if _, known := h.alive[of]; !known {
+			return 0
+		}
+		delete(h.alive, of)
+		return -1
+	}
+	return 0
+}
+
+// Groups are the groups of keys that were heard of.
+type Groups struct{ known sync.Map }
+
+// First reports whether group comes for the first time.
+func (g *Groups) First(group string) bool {
+	if _, known := g.known.Load(group); known {
+		return false
+	}
+	_, known := g.known.LoadOrStore(group, nil)
+	return !known
+}

@@ -1,0 +1,223 @@
+// Package metric has the names of all metrics, for OpenTelemetry and for Prometheus, so that one dashboard serves both.
+// The names for Prometheus are those that OpenTelemetry's translation makes of the others.
+package metric
+
+import (
+	"strings"
+
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// Type is the type of a Metric.
+type Type string
+
+// The types.
+const (
+	Counter   Type = "counter"
+	Gauge     Type = "gauge"
+	Histogram Type = "histogram"
+)
+
+// Metric is a metric.
+type Metric struct {
+	Name    string // for OpenTelemetry, such as joblock.wait.duration
+	Type    Type
+	Unit    string    // of UCUM: s, or {lock} and the like; "" for none
+	Labels  []string  // for OpenTelemetry, such as joblock.event
+	Help    string    // what it means, in a sentence
+	Buckets []float64 // of a Histogram
+}
+
+// Prometheus returns the name for Prometheus, such as joblock_wait_duration_seconds.
+func (m Metric) Prometheus() string {
+	name := Label(m.Name)
+	if m.Unit == "s" {
+		name += "_seconds"
+	}
+	if m.Type == Counter {
+		name += "_total"
+	}
+	return name
+}
+
+// PrometheusLabels returns the names of the labels for Prometheus.
+func (m Metric) PrometheusLabels() []string {
+	names := make([]string, len(m.Labels))
+	for i, l := range m.Labels {
+		names[i] = Label(l)
+	}
+	return names
+}
+
+// Label returns the name of a label for Prometheus.
+func Label(name string) string { return strings.ReplaceAll(name, ".", "_") }
+
+// The labels of metrics about locks. A label without a value is left out.
+const (
+	Event = "joblock.event"     // event.Kind.String
+	Error = "error.type"        // joblock.CodeOf; Other for an error without a code
+	Group = "joblock.key.group" // the result of KeyGroup
+)
+
+// Other is the value of Error for an error without a code, and of Group for the groups beyond what is bounded.
+const Other = "_OTHER"
+
+// What a process tells of its own locks: joblock/otelobserver and joblock/promobserver.
+var (
+	Events = Metric{
+		"joblock.events", Counter, "{event}", []string{Event, Error, Group}, "What has happened to locks.", nil,
+	}
+	WaitDuration = Metric{
+		"joblock.wait.duration", Histogram, "s", []string{Event, Error, Group}, "How long acquires had waited when they got the lock or gave up.",
+		[]float64{0, 0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800},
+	}
+	HoldDuration = Metric{
+		"joblock.hold.duration", Histogram, "s", []string{Event, Error, Group}, "How long locks were held in this process.",
+		[]float64{0.001, 0.01, 0.1, 1, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
+	}
+	RenewalLate = Metric{
+		"joblock.renewal.late", Histogram, "s", []string{Group}, "How late renewals were that were answered after two thirds of the lease.",
+		[]float64{0.1, 0.5, 1, 2.5, 5, 10, 20, 30, 60},
+	}
+	Held = Metric{
+		"joblock.held", Gauge, "{lock}", []string{Group}, "How many locks this process holds.", nil,
+	}
+	JournalDropped = Metric{
+		"joblock.journal.dropped", Counter, "{event}", nil, "How many events this process could not write into the journal.", nil,
+	}
+)
+
+// Rare are the events with which alerts are concerned. Their counters begin with 0 when a group of keys is first heard of,
+// for a counter that begins with 1 has no increase.
+var Rare = []struct {
+	Kind  event.Kind
+	Error string
+}{
+	{event.Lost, "LOCK_LOST"}, {event.RenewedLate, ""}, {event.GaveUp, "LOCK_TIMEOUT"}, {event.GaveUp, "LOCK_UNAVAILABLE"},
+	{event.Forced, ""}, {event.CleanupFailed, "LOCK_UNAVAILABLE"}, {event.FellBack, "LOCK_UNAVAILABLE"},
+}
+
+// Process are the metrics of a process.
+var Process = []Metric{Events, WaitDuration, HoldDuration, RenewalLate, Held, JournalDropped}
+
+// What one look at the store tells of all processes: server/metrics.
+var (
+	Locks = Metric{
+		"joblock.locks", Gauge, "{lock}", []string{"state", Group}, "How many keys are in a state: held, parked or orphaned.", nil,
+	}
+	JobLocks = Metric{
+		"joblock.job.locks", Gauge, "{lock}", []string{"state", Group}, "How many of these locks are bound to a job.", nil,
+	}
+	Waiters = Metric{
+		"joblock.waiters", Gauge, "{place}", []string{Group}, "How many places the lines of all keys have, for a while with those of waiters that have died.", nil,
+	}
+	LongestLine = Metric{
+		"joblock.longest.line", Gauge, "{place}", []string{Group}, "How many places the longest line of a key has.", nil,
+	}
+	OldestAcquired = Metric{
+		"joblock.oldest.acquired.timestamp", Gauge, "s", []string{"state", Group}, "When the lock was acquired that has been in this state for longest, as Unix time.", nil,
+	}
+	Snapshot = Metric{
+		"joblock.snapshot.timestamp", Gauge, "s", nil, "When the walk over all locks had ended, as Unix time. The metrics of the walk are absent if it has failed.", nil,
+	}
+	SnapshotDuration = Metric{
+		"joblock.snapshot.duration", Gauge, "s", nil, "How long the walk over all locks took, with its rests.", nil,
+	}
+	Unread = Metric{
+		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many looks at the store have failed: locks, keeper, cron or check.", nil,
+	}
+	KeeperWorking = Metric{
+		"joblock.keeper.working", Gauge, "{keeper}", nil, "How many keepers work that free locks.", nil,
+	}
+	KeeperStandBy = Metric{
+		"joblock.keeper.standby", Gauge, "{keeper}", nil, "How many keepers stand by.", nil,
+	}
+	KeeperAsked = Metric{
+		"joblock.keeper.asked.timestamp", Gauge, "s", []string{"holder"}, "When the keeper last knew which locks are due, as Unix time.", nil,
+	}
+	KeeperBehind = Metric{
+		"joblock.keeper.behind", Gauge, "", []string{"holder"}, "1 if the keeper does not keep up, so that locks are freed late.", nil,
+	}
+	KeeperLate = Metric{
+		"joblock.keeper.late", Gauge, "s", []string{"holder"}, "How late the latest check of the index of jobs was: the lag of the index.", nil,
+	}
+	KeeperChecks = Metric{
+		"joblock.keeper.checks", Counter, "{check}", []string{"holder", "result"}, "Checks of the locks of jobs: held, kept, over, foreign, unanswered or freed.", nil,
+	}
+	KeeperFreed = Metric{
+		"joblock.keeper.freed", Counter, "{lock}", []string{"holder", "reason"}, "Locks that the keeper has freed.", nil,
+	}
+	CronRuns = Metric{
+		"joblock.cron.runs", Counter, "{tick}", []string{"scope", "job", "result"}, "Ticks by what became of them: done, failed, cancelled, lost, taken_over, missed, overlapped or paused. From the ledger, so it outlasts restarts.", nil,
+	}
+	CronLastSuccess = Metric{
+		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the newest run on record ended that is done, as Unix time.", nil,
+	}
+	CronLastDuration = Metric{
+		"joblock.cron.last.run.duration", Gauge, "s", []string{"scope", "job"}, "How long the newest run took that has ended.", nil,
+	}
+	CronNext = Metric{
+		"joblock.cron.next.timestamp", Gauge, "s", []string{"scope", "job"}, "When the next tick is, as Unix time.", nil,
+	}
+	CronInterval = Metric{
+		"joblock.cron.interval", Gauge, "s", []string{"scope", "job"}, "The longest time between two of the next ten ticks.", nil,
+	}
+	CronOverdue = Metric{
+		"joblock.cron.overdue.timestamp", Gauge, "s", []string{"scope", "job"}, "The tick that no node has claimed, as Unix time; absent if there is none.", nil,
+	}
+	CronPaused = Metric{
+		"joblock.cron.paused", Gauge, "", []string{"scope", "job"}, "1 if the job is paused.", nil,
+	}
+	CronPausedSince = Metric{
+		"joblock.cron.paused.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job is paused, as Unix time; absent if it is not.", nil,
+	}
+	CronWaiting = Metric{
+		"joblock.cron.waiting", Gauge, "{tick}", []string{"scope", "job"}, "Ticks that wait for the end of an execution.", nil,
+	}
+	CronNodes = Metric{
+		"joblock.cron.nodes", Gauge, "{node}", []string{"scope"}, "Nodes that are up.", nil,
+	}
+	CheckFindings = Metric{
+		"joblock.check.findings", Gauge, "{finding}", []string{"severity", "subject"}, "What the doctor finds: faults, warnings and notes.", nil,
+	}
+	CheckTime = Metric{
+		"joblock.check.timestamp", Gauge, "s", nil, "When the doctor last looked, as Unix time.", nil,
+	}
+	BuildInfo = Metric{
+		"joblock.build.info", Gauge, "", []string{"version", "go_version"}, "1; the labels say which build of the toolkit collects.", nil,
+	}
+)
+
+// Cluster are the metrics of all processes together.
+var Cluster = []Metric{
+	Locks, JobLocks, Waiters, LongestLine, OldestAcquired, Snapshot, SnapshotDuration, Unread,
+	KeeperWorking, KeeperStandBy, KeeperAsked, KeeperBehind, KeeperLate, KeeperChecks, KeeperFreed,
+	CronRuns, CronLastSuccess, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronWaiting, CronNodes,
+	CheckFindings, CheckTime, BuildInfo,
+}
+
+// What a lock server tells of itself: server/metrics.
+var (
+	HTTPRequests = Metric{
+		"joblock.http.requests", Counter, "{request}", []string{"route", "method", "code"}, "Requests that were answered, by the status of the answer.", nil,
+	}
+	HTTPDuration = Metric{
+		"joblock.http.request.duration", Histogram, "s", []string{"route"}, "How long requests took. Those that wait for a lock, and streams, take as long as they wait.",
+		[]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60},
+	}
+	HTTPStreams = Metric{
+		"joblock.http.streams", Gauge, "{stream}", nil, "Streams that are open: of holds and of events.", nil,
+	}
+	HTTPWaits = Metric{
+		"joblock.http.waits", Gauge, "{request}", nil, "Requests that wait for a lock.", nil,
+	}
+	HTTPAuthFailures = Metric{
+		"joblock.http.auth.failures", Counter, "{request}", []string{"code"}, "Requests that were refused because of who sent them: AUTH_REQUIRED, FORBIDDEN or AUTH_UNAVAILABLE.", nil,
+	}
+	Actions = Metric{
+		"joblock.actions", Counter, "{action}", []string{"action", "outcome"}, "Actions of operators: done, refused, unknown, or not_recorded and therefore refused.", nil,
+	}
+)
+
+// Server are the metrics of a lock server.
+var Server = []Metric{HTTPRequests, HTTPDuration, HTTPStreams, HTTPWaits, HTTPAuthFailures, Actions}

@@ -1,0 +1,71 @@
+package metric
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+func TestNames(t *testing.T) {
+	for m, want := range map[*Metric]string{
+		&Events: "joblock_events_total", &WaitDuration: "joblock_wait_duration_seconds", &Held: "joblock_held",
+		&OldestAcquired: "joblock_oldest_acquired_timestamp_seconds", &BuildInfo: "joblock_build_info",
+	} {
+		if got := m.Prometheus(); got != want {
+			t.Errorf("%s is %s, want %s", m.Name, got, want)
+		}
+	}
+	seen := map[string]bool{}
+	name := regexp.MustCompile(`^joblock(\.[a-z]+)+$`)
+	for _, m := range slices.Concat(Process, Cluster, Server) {
+		if !name.MatchString(m.Name) || seen[m.Prometheus()] || !strings.HasSuffix(m.Help, ".") {
+			t.Errorf("%+v", m)
+		}
+		seen[m.Prometheus()] = true
+		if (m.Type == Histogram) != (len(m.Buckets) > 0) || !slices.IsSorted(m.Buckets) {
+			t.Errorf("%s has the buckets %v", m.Name, m.Buckets)
+		}
+		for _, suffix := range []string{"_seconds_seconds", "_total_total"} {
+			if strings.Contains(m.Prometheus(), suffix) {
+				t.Errorf("%s", m.Prometheus())
+			}
+		}
+	}
+	if got := Events.PrometheusLabels(); !slices.Equal(got, []string{"joblock_event", "error_type", "joblock_key_group"}) {
+		t.Errorf("the labels are %q", got)
+	}
+}
+
+func TestHoldings(t *testing.T) {
+	var h Holdings
+	n := 0
+	for i, step := range []struct {
+		kind  event.Kind
+		owner string
+		want  int
+	}{
+		{event.Acquired, "a", 1},
+		{event.Contended, "b", 1},
+		{event.Parked, "a", 0},
+		{event.Reclaimed, "a", 1},
+		{event.RenewedLate, "a", 1},
+		{event.Lost, "a", 0},
+		{event.Parked, "a", 0}, // answered after the loss
+		{event.Resumed, "a", 1},
+		{event.Acquired, "b", 2}, // forced meanwhile; a does not know yet
+		{event.Forced, "", 2},
+		{event.Lost, "a", 1},
+		{event.Released, "b", 0},
+		{event.Released, "b", 0},
+	} {
+		if n += h.Observe(event.Event{Kind: step.kind, Key: "k", Owner: step.owner}); n != step.want {
+			t.Errorf("step %d: %s of %s: %d are held, want %d", i, step.kind, step.owner, n, step.want)
+		}
+	}
+	if len(h.alive) != 0 {
+		t.Errorf("left: %v", h.alive)
+	}
+}
