@@ -54,10 +54,11 @@ type Client struct {
 	senders *crew.Crew
 	closing context.Context // ends with Close
 	stop    context.CancelFunc
-	running sync.WaitGroup // the watches
+	running sync.WaitGroup // the watches, and lookAfter
 
-	mu      sync.Mutex // guards watches; Close and watch take mu, so that no watch begins after Close
+	mu      sync.Mutex // guards the fields below; Close, watch and remember take mu, so that nothing begins after Close
 	watches int
+	unkept  unkept
 }
 
 // NewClient returns a Client that enqueues with client. When an enqueue fails, the Client looks the task up with

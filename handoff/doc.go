@@ -68,9 +68,21 @@
 // # Roll-out and shutdown
 //
 // Deploy the workers first. Deploy the enqueuing side when every worker has package worker's middleware. A worker
-// without the middleware, such as an old build during a rolling deploy, runs the task without its lock. The key then
-// stays reserved until the job's reservation ends (Config.Reserve after the job is due), and every request for the
-// key is answered 429. To remove the middleware, first remove the enqueuing side. Remove the workers' side when no
+// without the middleware, such as an old build during a rolling deploy, runs the task without its lock. So does a worker
+// that keeps its locks in another place. The key then stays reserved, and every request for the key is answered 429,
+// until the key is freed:
+//
+//	a keeper works in the place of the locks   by the keeper, within half a minute after the end of the job; for a job
+//	                                           that ends within a minute of its enqueue, a minute later
+//	none works there                           by the Client that has enqueued the job, as soon as a keeper would, with
+//	                                           an ERROR in its log
+//	… and that Client is closed                when the reservation ends: Config.Reserve after the job is due
+//
+// A Client asks once in half a minute, while it enqueues, whether a keeper works. If none does, the log says so, and the
+// Client looks up the latest 10,000 jobs that it has enqueued itself: it frees the locks of those that asynq has no longer,
+// or has as archived or completed. It prolongs no reservations, and leaves sequences that halt alone.
+//
+// To remove the middleware, first remove the enqueuing side. Remove the workers' side when no
 // queue has a task that carries locks.
 //
 // On shutdown close the HTTP server, then the Client, then the Locker.

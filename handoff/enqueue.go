@@ -131,6 +131,9 @@ func (h *handover) finish(ctx context.Context, err error) (done Enqueued, _ erro
 	default:
 		done.TaskInfo, err = h.enqueue(ctx, err)
 	}
+	if err == nil && !done.Duplicate {
+		h.c.remember(h)
+	}
 	done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
 	return done, err
 }

@@ -12,6 +12,7 @@ const (
 	reasonRequestOver = "request over"
 	reasonNotEnqueued = "its job was not enqueued"
 	reasonOver        = "its job was over"
+	reasonLeftBehind  = "its job was over, and no keeper worked"
 	reasonReplaced    = "its job was replaced"
 	reasonSkipped     = "its job was skipped"
 )

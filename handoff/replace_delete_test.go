@@ -118,6 +118,7 @@ func TestReplacementWhenTheDeletionIsUnknown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)
 				w.warm(t)
+				w.keeper(t, 1) // or the Client would see to the lock by itself
 				first := w.first(t, replaceK)
 				w.faults.onDelete(func(_ context.Context, apply func() error) error {
 					w.faults.onDelete(nil)

@@ -209,6 +209,7 @@ func TestReplacementThatCannotBeParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		w.warm(t)
+		w.keeper(t, 1) // or the Client would see to the lock by itself
 		first := w.first(t, replaceK)
 		w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Park)
 		if _, err := w.second(t.Context(), replaceK); !errors.Is(err, joblock.ErrUnavailable) || !strings.Contains(err.Error(), "in place of") {

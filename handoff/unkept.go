@@ -1,0 +1,228 @@
+package handoff
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
+)
+
+// A keeper frees the lock of a job that ended without releasing the lock. But the keepers of workers that keep their
+// locks in another Redis, database or prefix do not see the locks of this process. Their workers run the jobs without
+// locks, and the keys would stay reserved for an hour. So while no keeper works where a Client keeps its locks, the
+// Client looks after the locks of the jobs that it has enqueued itself. It knows in which asynq these jobs are.
+const (
+	// unkeptEvery is how often a Client that has enqueued jobs asks whether a keeper works. If none does, the Client
+	// looks its own jobs up.
+	unkeptEvery = 30 * time.Second
+
+	// maxUnkept bounds the jobs that a Client remembers, with some 200 bytes each. Others are left to their reservations.
+	maxUnkept = 10_000
+
+	// maxKeepers is the largest worker.Config.Keepers.
+	maxKeepers = 256
+
+	// maxLookups bounds the lookups in asynq of one look.
+	maxLookups = 250
+
+	// tellUnkeptEvery is how often the log says that no keeper works.
+	tellUnkeptEvery = 10 * time.Minute
+)
+
+// unkept has the jobs whose locks no keeper may look after. Client.mu guards all fields.
+type unkept struct {
+	jobs      []unkeptJob
+	looking   bool      // lookAfter runs
+	keptUntil time.Time // a keeper has worked shortly before: jobs need not be remembered before this time
+	told      time.Time // when the log last said that no keeper works
+}
+
+// unkeptJob is a job that this Client has enqueued.
+type unkeptJob struct {
+	queue, id, job string
+	fences         map[string]int64 // by key: the fence of the hand-over; 0 if it is not known
+	until          time.Time        // when the reservations have ended
+}
+
+// remember notes the job of h, which asynq has. A job that waits in line or halts its sequence is left to the keeper.
+func (c *Client) remember(h *handover) {
+	if h.waits != nil || h.sequence != nil && h.sequence.OnFailure == Halt {
+		return
+	}
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := &c.unkept
+	if c.closing.Err() != nil || now.Before(u.keptUntil) || len(u.jobs) >= maxUnkept {
+		return
+	}
+	j := unkeptJob{queue: h.queue, id: h.id, job: h.job, fences: make(map[string]int64), until: now.Add(h.reserve())}
+	if h.locks == nil && h.sequence == nil { // the tokens of a replacement are not in h
+		j.fences[h.unique.Key], j.fences[h.unique.slot()] = 0, 0
+	}
+	for _, token := range h.tokens {
+		j.fences[token.Key()] = door.IdentityOf(token).Fence
+	}
+	u.jobs = append(u.jobs, j)
+	if !u.looking {
+		u.looking = true
+		c.running.Go(c.lookAfter)
+	}
+}
+
+// lookAfter looks after the remembered jobs until a keeper works, all are over, or the Client is closed.
+func (c *Client) lookAfter() {
+	for sleep.For(c.closing, unkeptEvery) == nil {
+		ctx, cancel := context.WithTimeout(c.closing, unkeptEvery)
+		more := c.look(ctx)
+		cancel()
+		if !more {
+			return
+		}
+	}
+}
+
+// look is one look. The result is false if there is nothing left to look after.
+func (c *Client) look(ctx context.Context) bool {
+	works, err := c.keeperWorks(ctx)
+	if err != nil {
+		return true
+	}
+	c.mu.Lock()
+	u := &c.unkept
+	if works {
+		u.jobs, u.keptUntil, u.looking = nil, time.Now().Add(unkeptEvery), false
+		c.mu.Unlock()
+		return false
+	}
+	all := u.jobs
+	u.jobs = nil
+	c.mu.Unlock()
+
+	c.tellUnkept(ctx, len(all))
+	left := c.freeLeftovers(ctx, all)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u.jobs = append(left, u.jobs...)
+	u.looking = len(u.jobs) > 0
+	return u.looking
+}
+
+// keeperWorks reports whether a keeper works in the place of this Client's locks.
+func (c *Client) keeperWorks(ctx context.Context) (bool, error) {
+	// As a rule there is one, and it has the first permit.
+	for _, numbers := range [][2]int{{1, 1}, {2, maxKeepers}} {
+		var keys []string
+		for n := numbers[0]; n <= numbers[1]; n++ {
+			keys = append(keys, keyspace.Permit(keyspace.Keepers, n))
+		}
+		sts, err := c.locks.Status(ctx, keys...)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(sts, func(st joblock.Status) bool { return st.State == joblock.StateHeld }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (c *Client) tellUnkept(ctx context.Context, n int) {
+	now := time.Now()
+	c.mu.Lock()
+	tell := now.Sub(c.unkept.told) >= tellUnkeptEvery
+	if tell {
+		c.unkept.told = now
+	}
+	c.mu.Unlock()
+	if tell {
+		c.logger.WarnContext(ctx, "handoff: jobs have locks, and no keeper works where this process keeps its locks. Either no process "+
+			"runs worker.Worker.Run, or the workers keep their locks in another Redis, database or prefix. Until a keeper works, this "+
+			"process frees the locks of those of its jobs that are over, and nobody prolongs reservations",
+			"locks_here", c.ring.Where(), "jobs", n)
+	}
+}
+
+// freeLeftovers frees the keys of those of all jobs that are over, and returns the jobs that are to be looked at again.
+func (c *Client) freeLeftovers(ctx context.Context, all []unkeptJob) (left []unkeptJob) {
+	now := time.Now()
+	all = slices.DeleteFunc(all, func(j unkeptJob) bool { return now.After(j.until) })
+	var keys []string
+	for _, j := range all {
+		keys = slices.AppendSeq(keys, maps.Keys(j.fences))
+	}
+	sts, err := c.locks.Status(ctx, keys...)
+	if err != nil {
+		return all
+	}
+	var later []unkeptJob // looked up already: others come first the next time
+	lookups := 0
+	for _, j := range all {
+		own := sts[:len(j.fences)]
+		sts = sts[len(j.fences):]
+		own = slices.DeleteFunc(slices.Clone(own), func(st joblock.Status) bool { return !st.Locked() || st.Job != j.job })
+		idle := slices.DeleteFunc(slices.Clone(own), func(st joblock.Status) bool {
+			// In the first minute the lock may be on its way from a job that is being replaced to the new one.
+			return st.State == joblock.StateHeld || st.Now.Sub(st.Changed) < envelope.EnqueueGrace
+		})
+		switch {
+		case len(own) == 0: // the job has released its locks, as it should
+		case len(idle) == 0 || lookups == maxLookups:
+			left = append(left, j)
+		default:
+			lookups++
+			if over, err := c.isOver(ctx, j); err != nil || !over || !c.freeAll(ctx, j, idle) {
+				later = append(later, j)
+			}
+		}
+	}
+	return append(left, later...)
+}
+
+// isOver reports whether the job, which existed, will not run again.
+func (c *Client) isOver(ctx context.Context, j unkeptJob) (bool, error) {
+	task, err := c.taskInfo(ctx, j.queue, j.id)
+	switch {
+	case isGone(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	archived := task.State == asynq.TaskStateArchived && !nextjob.InArchive(task)
+	return archived || task.State == asynq.TaskStateCompleted, nil
+}
+
+// freeAll frees the locks of a job that is over, as they were read before the job was looked up. The result is false if
+// the store has not answered for one.
+func (c *Client) freeAll(ctx context.Context, j unkeptJob, idle []joblock.Status) bool {
+	releases := make([]jobs.Release, len(idle))
+	for i, st := range idle {
+		releases[i] = jobs.Release{Key: st.Key, Job: j.job, Fence: st.Fence, Reason: reasonLeftBehind}
+	}
+	done := true
+	for i, err := range jobs.Free(c.next.In(ctx), c.locks, releases...) {
+		switch {
+		case err == nil && idle[i].Fence == j.fences[idle[i].Key]:
+			c.logger.ErrorContext(ctx, "handoff: a job is over and has never taken its lock, which is free now. The job was deleted "+
+				"before it ran, or it ran without its lock: on a worker that keeps its locks in another Redis, database or prefix, "+
+				"or that has no worker.Middleware", "key", idle[i].Key, "job", j.job, "locks_here", c.ring.Where())
+		case err == nil:
+			c.logger.WarnContext(ctx, "handoff: a job is over and has left its lock behind, which is free now",
+				"key", idle[i].Key, "job", j.job)
+		case joblock.Retryable(err):
+			done = false
+		}
+	}
+	return done
+}

@@ -1,0 +1,45 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/worker"
+)
+
+// The web keeps its locks in one place, and the workers keep theirs in another. Jobs run without their locks, loudly. The
+// keys in the web's place are free soon after the jobs, although no keeper sees them.
+func TestWorkerInAnotherPlaceLeavesNoKeyTaken(t *testing.T) {
+	for name, run := range map[string]error{"succeeds": nil, "fails for good": asynq.SkipRetry} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				web, account := r.line().jobs, handoff.Unique{Key: "account"}
+				if _, err := web.EnqueueUnique(context.Background(), account, asynq.NewTask(taskType, nil, asynq.TaskID("a"))); err != nil {
+					t.Fatal(err)
+				}
+				there := r.newLockerOn(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+				r.keep(there, worker.Config{})
+				r.serve(service{locks: there}, p.handler(func(ctx context.Context, _ int) error {
+					if _, ok := joblock.FromContext(ctx); ok {
+						t.Error("the job has a lock")
+					}
+					time.Sleep(5 * time.Minute)
+					return run
+				}))
+				time.Sleep(4 * time.Minute)
+				r.wantState("account", joblock.StateParked, "a") // the job runs
+				time.Sleep(time.Minute + 2*defaultEvery)
+				r.wantRuns(&p, 1)
+				r.wantState("account", joblock.StateFree, "a")
+				r.wantTrustErrors("not known here", "never taken its lock")
+			})
+		})
+	}
+}
