@@ -7,6 +7,11 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+MISSPELL := github.com/golangci/misspell/cmd/misspell@v0.8.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+GORELEASER := github.com/goreleaser/goreleaser/v2@v2.16.0
+APIDIFF := v0.0.0-20261014143641-f0251eb4aa3e
+HELM := v3.22.0
 FUZZTIME ?= 1m
 TORTURE ?= 10m
 JOBTORTURE ?= 2m
@@ -60,12 +65,47 @@ nested: setup ## the tests of the nested modules only
 	done
 
 .PHONY: lint
-lint: ## formatting, go vet, staticcheck, tidy go.mod, in all modules
+lint: docs ## formatting, go vet, staticcheck, tidy go.mod, in all modules; then docs
 	@.ci/gofmt.sh
 	@for module in $(MODULES); do \
 		echo "== go vet, staticcheck, go mod tidy in $$module"; \
 		(cd $$module && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff); \
 	done
+
+.PHONY: docs
+docs: ## check links, anchors, spelling and code of all pages
+	go test -count=1 ./internal/readme
+	@MISSPELL=$(MISSPELL) .ci/spelling.sh
+
+.PHONY: api
+api: ## what has changed for those who import the modules since the last tag, or TAG
+	@APIDIFF=$(APIDIFF) .ci/apidiff.sh $(TAG)
+
+.PHONY: licences
+licences: ## the licences of all that comes into a program with the published modules and the command
+	@.ci/licences.sh . joblock/otelobserver server cmd/joblock
+
+.PHONY: vuln
+vuln: ## known vulnerabilities that the published modules and the command reach; needs a network
+	@for module in . joblock/otelobserver server cmd/joblock; do \
+		echo "== govulncheck in $$module"; \
+		(cd $$module && go run $(GOVULNCHECK) ./...); \
+	done
+
+.PHONY: release-check
+release-check: ## is .goreleaser.yaml right?
+	go run $(GORELEASER) check
+
+.PHONY: chart
+chart: ## check the Helm chart: lint, what it makes, and the schema of its values
+	@HELM=$(HELM) .ci/chart.sh
+
+.PHONY: image
+image: ## make an image of the command joblock and nothing else; needs docker
+	rm -rf $(CACHE)/image && mkdir -p $(CACHE)/image
+	CGO_ENABLED=0 go -C cmd/joblock build -trimpath -tags timetzdata -ldflags '-s -w' -o $(CACHE)/image/joblock .
+	cp /etc/ssl/certs/ca-certificates.crt $(CACHE)/image/
+	docker build -f deploy/Dockerfile -t joblock $(CACHE)/image
 
 .PHONY: torture
 torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed
@@ -131,9 +171,12 @@ microbench: setup ## run the packages' own Go benchmarks
 		go test -run '^$$' -bench . -benchtime 100ms -benchmem $$packages
 
 .PHONY: picture
-picture: ## draw docs/architecture.svg anew from its text; needs dot, of Graphviz
-	dot -Tsvg docs/architecture.dot -o docs/architecture.svg
-	echo "<!-- drawn from a text with SHA-256 $$(sha256sum docs/architecture.dot | cut -d' ' -f1) -->" >> docs/architecture.svg
+picture: ## draw the pictures in docs anew from their texts; needs dot, of Graphviz
+	@for text in docs/*.dot; do \
+		svg=$${text%.dot}.svg; \
+		dot -Tsvg $$text -o $$svg; \
+		echo "<!-- drawn from a text with SHA-256 $$(sha256sum $$text | cut -d' ' -f1) -->" >> $$svg; \
+	done
 
 .PHONY: quickstart
 quickstart: ## run the smallest example; it needs no Redis

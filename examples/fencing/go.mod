@@ -1,0 +1,20 @@
+module github.com/joblock/toolkit/examples/fencing
+
+go 1.25.0
+
+require (
+	github.com/joblock/toolkit v0.0.0
+	github.com/lib/pq v1.12.3
+	github.com/ncruces/go-sqlite3 v0.30.0
+)
+
+require (
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/ncruces/julianday v1.0.0 // indirect
+	github.com/tetratelabs/wazero v1.9.0 // indirect
+	github.com/vmihailenco/msgpack/v5 v5.4.1 // indirect
+	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+)
+
+replace github.com/joblock/toolkit => ../..

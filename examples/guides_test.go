@@ -1,0 +1,404 @@
+package examples_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/handoff/process"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/joblock/singleflight"
+	"github.com/joblock/toolkit/worker"
+)
+
+// The guides in docs quote the parts between the brackets.
+
+// onMiniredis opens a Process on a Redis in memory, and returns the function that closes both.
+func onMiniredis() (*process.Process, func()) {
+	embedded := must(miniredis.Run())
+	p := must(process.Open(context.Background(), asynq.RedisClientOpt{Addr: embedded.Addr()}, nil))
+	return p, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		check(p.Close(ctx))
+		embedded.Close()
+	}
+}
+
+// impatient is the configuration of a server that nobody has to wait for.
+var impatient = asynq.Config{
+	Concurrency: 10, LogLevel: asynq.FatalLevel, TaskCheckInterval: 5 * time.Millisecond,
+	DelayedTaskCheckInterval: 100 * time.Millisecond,
+	RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
+}
+
+func post(routes http.Handler, path string) int {
+	w := httptest.NewRecorder()
+	routes.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}")))
+	return w.Code
+}
+
+// docs/request-to-job.md
+func Example_requestToJob() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	routes := http.NewServeMux()
+	transfer := asynq.NewTask("transfer", nil)
+
+	// [several
+	both := handoff.Middleware(p.Locks, func(r *http.Request) (handoff.Claim, error) {
+		return handoff.Claim{
+			Key:     joblock.Key("wallet", r.PathValue("from")),
+			Keys:    []string{joblock.Key("wallet", r.PathValue("to"))},
+			MaxWait: 2 * time.Second, // wait in line for a moment, instead of a 429 at once
+		}, nil
+	})
+	routes.Handle("POST /transfers/{from}/{to}", both(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := p.Jobs.EnqueueAll(r.Context(), joblock.LocksFromContext(r.Context()), transfer); err != nil {
+			handoff.Refuse(w, r, err)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})))
+	// several]
+
+	// [status
+	routes.HandleFunc("GET /wallets/{wallet}", func(w http.ResponseWriter, r *http.Request) {
+		found, err := p.Locks.Status(r.Context(), joblock.Key("wallet", r.PathValue("wallet")))
+		if err != nil {
+			handoff.Refuse(w, r, err)
+			return
+		}
+		fmt.Fprintln(w, "busy:", found[0].Locked())
+	})
+	// status]
+
+	fmt.Println(post(routes, "/transfers/a/b"))
+	w := httptest.NewRecorder()
+	routes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/wallets/b", nil))
+	fmt.Print(w.Body)
+	// Output:
+	// 202
+	// busy: true
+}
+
+// docs/unique-jobs.md
+func Example_uniqueJobs() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx, account := context.Background(), "acct-7"
+	task := asynq.NewTask("any", []byte("payload"))
+
+	// [policies
+	invoice := handoff.Unique{Key: joblock.Key("invoice", account)}                                // refuse the second
+	refresh := handoff.Unique{Key: joblock.Key("refresh", account), OnConflict: handoff.Skip}      // the first will do
+	settings := handoff.Unique{Key: joblock.Key("settings", account), OnConflict: handoff.Replace} // the latest wins
+	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}      // one runs, the latest waits
+	// policies]
+	for _, u := range []handoff.Unique{invoice, refresh, settings, index} {
+		must(p.Jobs.EnqueueUnique(ctx, u, task))
+		second, err := p.Jobs.EnqueueUnique(ctx, u, task)
+		fmt.Println(errors.Is(err, joblock.ErrHeld), second.Duplicate, second.Replaced != nil)
+	}
+
+	first := must(enqueueOnce(ctx, p.Jobs, task))
+	again := must(enqueueOnce(ctx, p.Jobs, task))
+	fmt.Println("the same task:", first.ID == again.ID)
+
+	// [who
+	_, err := p.Jobs.EnqueueUnique(ctx, invoice, task)
+	if queue, id, ok := handoff.JobOf(err); ok {
+		info, err := p.Inspector.GetTaskInfo(queue, id)
+		check(err)
+		fmt.Println("the invoice is", info.State)
+	}
+	// who]
+	// Output:
+	// true false false
+	// false true false
+	// false false true
+	// false false true
+	// the same task: true
+	// the invoice is pending
+}
+
+// [helper
+
+// enqueueOnce enqueues a task unless one of the same type and payload waits or runs: what asynq.Unique is used for.
+func enqueueOnce(ctx context.Context, jobs *handoff.Client, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	u := handoff.Unique{Key: handoff.TaskKey(task), OnConflict: handoff.Skip}
+	done, err := jobs.EnqueueUnique(ctx, u, task, opts...)
+	return done.TaskInfo, err
+}
+
+// helper]
+
+// docs/limits.md
+func Example_limits() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx := context.Background()
+	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
+	server := must(p.NewServer(impatient, nil))
+
+	// [tenant
+	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
+		return joblock.Key("tenant", task.Headers()["tenant"])
+	}, worker.Limit(2)))
+	// tenant]
+
+	// [plans
+	for plan, n := range map[string]int{"free": 1, "pro": 5} {
+		tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
+			if task.Headers()["plan"] != plan {
+				return "" // another plan: another of these limits, or none
+			}
+			return joblock.Key("plan", plan, task.Headers()["tenant"])
+		}, worker.Limit(n)))
+	}
+	// plans]
+
+	var running, most atomic.Int64
+	var done sync.WaitGroup
+	tasks.HandleFunc("report", func(context.Context, *asynq.Task) error {
+		defer done.Done()
+		defer running.Add(-1)
+		n := running.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		time.Sleep(20 * time.Millisecond)
+		return nil
+	})
+	for range 6 {
+		done.Add(1)
+		// [headers
+		task := asynq.NewTaskWithHeaders("report", nil, map[string]string{"tenant": "acme", "plan": "pro"})
+		_, err := p.Client.EnqueueContext(ctx, task)
+		// headers]
+		check(err)
+	}
+	check(server.Start(tasks))
+	done.Wait()
+	fmt.Println("at a time, at most two:", most.Load() <= 2)
+
+	// [carried
+	exports := limit.New(p.Locks, 2)
+	routes.HandleFunc("POST /exports/{account}", func(w http.ResponseWriter, r *http.Request) {
+		permit, err := exports.TryAcquire(r.Context(), joblock.Key("exports", r.PathValue("account")))
+		if err != nil {
+			handoff.Refuse(w, r, err)
+			return
+		}
+		if _, err := p.Jobs.Enqueue(r.Context(), permit, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour))); err != nil {
+			handoff.Refuse(w, r, errors.Join(err, permit.Release(context.WithoutCancel(r.Context()))))
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})
+	// carried]
+	fmt.Println(post(routes, "/exports/acct-7"), post(routes, "/exports/acct-7"), post(routes, "/exports/acct-7"))
+
+	geocode := func(context.Context) error { return nil }
+	// [calls
+	err := limit.New(p.Locks, 3).Do(ctx, "geocoder", geocode, joblock.MaxWait(time.Minute))
+	// calls]
+	check(err)
+	// Output:
+	// at a time, at most two: true
+	// 202 202 429
+}
+
+// docs/webhooks.md
+func Example_webhooks() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
+	signed := func(*http.Request, []byte) bool { return true }
+
+	// [receive
+	routes.HandleFunc("POST /hooks/{customer}", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		customer, event := r.PathValue("customer"), r.Header.Get("Event-Id")
+		if err != nil || event == "" || !signed(r, body) { // before anything else
+			http.Error(w, "not from the sender", http.StatusUnauthorized)
+			return
+		}
+		line := handoff.Sequence{Key: joblock.Key("webhooks", customer), Most: 10_000}
+		task := asynq.NewTask("webhook", body, asynq.TaskID(joblock.Key(customer, event)), asynq.Retention(72*time.Hour))
+		_, err = p.Jobs.EnqueueInSequence(r.Context(), line, task)
+		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict: the event is there already
+			handoff.Refuse(w, r, err)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})
+	// receive]
+
+	handled := make(chan string, 3)
+	tasks.HandleFunc("webhook", func(_ context.Context, task *asynq.Task) error {
+		handled <- string(task.Payload())
+		return nil
+	})
+	for _, event := range []string{"1", "2", "1", "2"} { // the sender repeats itself
+		r := httptest.NewRequest(http.MethodPost, "/hooks/acme", strings.NewReader("event "+event))
+		r.Header.Set("Event-Id", event)
+		w := httptest.NewRecorder()
+		routes.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	server := must(p.NewServer(impatient, nil))
+	check(server.Start(tasks))
+	fmt.Println(<-handled)
+	fmt.Println(<-handled)
+	// Output:
+	// 202
+	// 202
+	// 202
+	// 202
+	// event 1
+	// event 2
+}
+
+// docs/long-jobs.md
+func Example_longJobs() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx := context.Background()
+	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
+	pages, failed, finished := 4, false, make(chan bool)
+	importPage := func(_ context.Context, page int, _ int64) error {
+		if page == 2 && !failed {
+			failed = true
+			return errors.New("the connection broke")
+		}
+		fmt.Println("page", page)
+		return nil
+	}
+
+	// [import
+	importAll := func(ctx context.Context, task *asynq.Task) error {
+		lock, ok := joblock.FromContext(ctx)
+		if !ok {
+			return errNoLock
+		}
+		id, _ := asynq.GetTaskID(ctx)
+		left, err := memo.Read(ctx, p.Locks, lock.Key()) // by an earlier attempt, or by an earlier job
+		if err != nil {
+			return err
+		}
+		page := 0
+		_, _ = fmt.Sscanf(string(left[0].Memo), id+" %d", &page) // of this job, or none
+		for ; page < pages; page++ {
+			if err := importPage(ctx, page, lock.Fence()); err != nil { // give up when ctx ends
+				return err
+			}
+			if err := memo.Write(ctx, lock, fmt.Appendf(nil, "%s %d", id, page+1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// import]
+	tasks.HandleFunc("import", func(ctx context.Context, task *asynq.Task) error {
+		err := importAll(ctx, task)
+		if err == nil {
+			close(finished)
+		}
+		return err
+	})
+
+	// [progress
+	routes.HandleFunc("GET /imports/{account}", func(w http.ResponseWriter, r *http.Request) {
+		views, err := memo.Read(r.Context(), p.Locks, joblock.Key("import", r.PathValue("account")))
+		if err != nil {
+			handoff.Refuse(w, r, err)
+			return
+		}
+		_, page, _ := strings.Cut(string(views[0].Memo), " ")
+		fmt.Fprintf(w, "running: %v, pages done: %s\n", views[0].Locked(), page)
+	})
+	// progress]
+
+	lock := must(p.Locks.TryAcquire(ctx, joblock.Key("import", "acct-7")))
+	// [timeout
+	task := asynq.NewTask("import", nil, asynq.Timeout(6*time.Hour), asynq.MaxRetry(10))
+	_, err := p.Jobs.Enqueue(ctx, lock, task)
+	// timeout]
+	check(err)
+	server := must(p.NewServer(impatient, nil))
+	check(server.Start(tasks))
+	<-finished
+	w := httptest.NewRecorder()
+	for p.Locks != nil {
+		if found := must(p.Locks.Status(ctx, lock.Key())); !found[0].Locked() {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	routes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/imports/acct-7", nil))
+	fmt.Print(w.Body)
+	// Output:
+	// page 0
+	// page 1
+	// page 2
+	// page 3
+	// running: false, pages done: 4
+}
+
+// docs/choose.md
+func Example_choose() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx := context.Background()
+	migrate := func(context.Context) error { fmt.Println("migrated"); return nil }
+	fetchRates := func(context.Context) (map[string]float64, error) {
+		fmt.Println("fetched")
+		return map[string]float64{"usd": 1.1}, nil
+	}
+
+	// [do
+	err := p.Locks.Do(ctx, "migrate", migrate) // waits for the lock, runs migrate under it, releases it
+	// do]
+	check(err)
+
+	for range 2 {
+		// [flight
+		rates, err := singleflight.Do(ctx, p.Locks, "rates", time.Minute, fetchRates)
+		// flight]
+		check(err)
+		fmt.Println(rates["usd"])
+	}
+
+	listened := make(chan bool)
+	listen := func(ctx context.Context) error { close(listened); <-ctx.Done(); return nil }
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() {
+		// [singleton
+		err := p.Locks.Singleton(ctx, "listener", listen) // on one node of the cluster at a time
+		// singleton]
+		ended <- err
+	}()
+	<-listened
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// migrated
+	// fetched
+	// 1.1
+	// 1.1
+	// <nil>
+}
