@@ -14,6 +14,9 @@ old=$(mktemp -d)
 trap 'rm -rf "$old"' EXIT
 git archive "$tag" | tar -x -C "$old"
 
+# apidiff names each internal package that it leaves out.
+quiet() { grep -v '^Ignoring internal package' >&2 || true; }
+
 broken=0
 for module in . joblock/otelobserver server; do
 	if [ ! -f "$old/$module/go.mod" ]; then
@@ -21,8 +24,8 @@ for module in . joblock/otelobserver server; do
 		continue
 	fi
 	path=$(go -C "$module" list -m)
-	(cd "$old/$module" && $apidiff -m -w "$old/export" "$path")
-	changes=$(cd "$module" && $apidiff -m "$old/export" "$path")
+	(cd "$old/$module" && $apidiff -m -w "$old/export" "$path") 2> >(quiet)
+	changes=$(cd "$module" && $apidiff -m "$old/export" "$path" 2> >(quiet))
 	[ -n "$changes" ] || { echo "api: $path is as at $tag"; continue; }
 	printf 'api: %s since %s\n%s\n' "$path" "$tag" "$changes"
 	! grep -q '^Incompatible changes:' <<<"$changes" || broken=1
