@@ -391,7 +391,11 @@ func TestForceIsRecorded(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		lock := s.acquire("export:7")
 		seen := s.lock("export:7")
-		s.wait("export:7", "web:2", s.locks.Acquire)
+		s.wait("export:7", "web:2", func(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error) {
+			lock, err := s.locks.Acquire(ctx, key, opts...)
+			<-ctx.Done() // has the lock until the test ends
+			return lock, err
+		})
 		done, err := s.Force(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Actor: eva})
 		testkit.WantNil(t, "Force", err)
 		if done.Before.Fence != seen.Fence || done.After.Holder != "web:2" || done.Audit != "1" || len(done.Problems) > 0 {
