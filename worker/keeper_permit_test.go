@@ -141,7 +141,7 @@ func TestLocksThatTheDeadKeeperHasRead(t *testing.T) {
 					r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
 				}
 				_, stop := r.keep(r.newLocker(), worker.Config{Reserve: 2 * time.Hour})
-				time.Sleep(10 * time.Minute)
+				time.Sleep(4 * time.Minute)
 				stop()
 				time.Sleep(pause)
 				before := r.faults.Items(faultstore.Inspect)
