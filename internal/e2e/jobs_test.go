@@ -39,6 +39,7 @@ func (g *gauge) enter() (leave func()) {
 // asynq starts the next attempt while one that has overrun its timeout still
 // runs: four copies at once. With a lock there is never more than one.
 func TestDeafHandlerNeverRunsTwice(t *testing.T) {
+	t.Parallel()
 	var g gauge
 	var runs atomic.Int32
 	var mu sync.Mutex
