@@ -40,6 +40,7 @@ func (s *Server) deskRoutes() []route {
 		get("/v1/cron/{name}", ScopeRead, s.cronJob),
 		get("/v1/cron/{name}/next", ScopeRead, s.cronNext),
 		get("/v1/cron-nodes", ScopeRead, s.cronNodes),
+		get("/v1/cron-scopes", ScopeRead, s.cronScopes),
 		get("/v1/cron-preview", ScopeRead, s.cronPreview),
 		{http.MethodPost, "/v1/cron/{name}/pause", ScopeCron, s.cronAction((*ops.Desk).CronPause)},
 		{http.MethodPost, "/v1/cron/{name}/resume", ScopeCron, s.cronAction((*ops.Desk).CronResume)},
@@ -446,6 +447,14 @@ func (s *Server) cronNodes(c *call) (*answer, error) {
 		return nil, cronProblem(err)
 	}
 	return ok(list[ops.CronNode]{Items: nodes}), nil
+}
+
+// cronScopes lists the scopes that callers may see, which is no secret: every route about cron jobs names them.
+func (s *Server) cronScopes(c *call) (*answer, error) {
+	if err := c.query().err(); err != nil {
+		return nil, err
+	}
+	return ok(list[string]{Items: append([]string{}, s.cfg.Scopes...)}), nil
 }
 
 func (s *Server) cronPreview(c *call) (*answer, error) {

@@ -49,6 +49,7 @@
 //	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
 //	GET  /v1/cron                        read     the cron jobs of a scope; /v1/cron/{name} is one, /next its next ticks
 //	GET  /v1/cron-nodes                  read     the nodes of a scope that are up
+//	GET  /v1/cron-scopes                 read     the scopes of cron jobs: Config.Scopes
 //	GET  /v1/cron-preview                read     the ticks of a spec, without a cron job
 //	POST /v1/cron/{name}/pause           cron     pauses a cron job; also …/resume, …/trigger, …/forget
 //	POST /v1/cron-pause                  cron     pauses all cron jobs of a scope

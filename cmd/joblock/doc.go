@@ -45,6 +45,7 @@
 //	--sentinel-user, --sentinel-password-file, or the variable JOBLOCK_SENTINEL_PASSWORD_FILE
 //	--tls-ca, --tls-cert, --tls-key
 //	--asynq URL            of asynq's database, or the variable JOBLOCK_ASYNQ; default: where the locks are
+//	--server               a lock server in place of Redis, or the variable JOBLOCK_SERVER; see below
 //	--prefix               default "joblock:", as in package redisstore
 //	--timeout              after how long without an answer of Redis to give up; default 3s
 //
@@ -61,6 +62,21 @@
 // A flag is visible to everybody on the machine. So a password in the flag --redis is refused. The variable
 // JOBLOCK_REDIS may have passwords in its URL. A command under "joblock run" gets JOBLOCK_REDIS without the passwords.
 // Each file may be a pipe, such as the shell's <(command): joblock reads each file once.
+//
+// # A lock server in place of Redis
+//
+// With --server URL the commands ask a lock server ("joblock serve") and no Redis. Several URLs with commas between them
+// are replicas. The bearer token comes from the file in --server-token-file, or in JOBLOCK_SERVER_TOKEN_FILE. --tls-ca,
+// --tls-cert and --tls-key are then for the server. --redis and --asynq are not asked, and --prefix is that of the server.
+//
+//	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
+//	                force-release, audit, doctor; jobs ls and get; cron ls, get, next, history, nodes, scopes, pause, resume,
+//	                trigger, forget
+//	with Redis only ls --job; jobs run, cancel, drop and skip; events, history; cron backfill, cron trigger --wait;
+//	                renew --reserve
+//	differs         the audit names the account of the caller; --max-ttl of the server bounds --ttl; an acquire that waits
+//	                for longer than a minute, or of a permit, is not found again when its answer is lost: such a lock ends
+//	                with its lease
 //
 // # Tokens
 //

@@ -176,9 +176,14 @@ func (d *Desk) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, er
 // Actions is Audit with one entry for each action: the entry from before the action began, with the Outcome and the Error
 // of the action. If no Outcome was recorded, the Outcome is OutcomeUnknown.
 func (d *Desk) Actions(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+	return ActionsOf(d.Audit(ctx, q))
+}
+
+// ActionsOf is Actions for the entries of a walk, the newest first.
+func ActionsOf(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		outcomes := make(map[string]AuditEntry) // by AuditEntry.Of: the outcome of an action comes before the action
-		for e, err := range d.Audit(ctx, q) {
+		for e, err := range entries {
 			switch {
 			case err != nil:
 				yield(AuditEntry{}, err)

@@ -257,6 +257,13 @@ func (c *Client) Force(ctx context.Context, req ForceRequest) (done Forced, err 
 	return done, err
 }
 
+// CronScopes returns the scopes of cron jobs that the server shows.
+func (c *Client) CronScopes(ctx context.Context) ([]string, error) {
+	var got items[string]
+	err := c.get(ctx, "cron scopes", "", "/v1/cron-scopes", nil, &got)
+	return got.Items, err
+}
+
 // CronJobs returns the cron jobs of a scope. With the scope "" these and all following calls are about the only scope
 // that the server has.
 func (c *Client) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {

@@ -190,8 +190,17 @@ func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (job
 	return h.c.Park(ctx, ParkRequest{Token: token, Job: job, Reserve: reserve})
 }
 
-// errGivenUp is the Err of a Hold that was released or parked.
-var errGivenUp = &Problem{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), op: "hold", Detail: "the Hold was released or parked"}
+// Detach ends the Hold, and leaves the lock to the rest of its lease. Nobody renews it but Client.Renew.
+func (h *Hold) Detach() (Grant, error) {
+	token, err := h.giveUp()
+	if err != nil {
+		return Grant{}, err
+	}
+	return Grant{Key: token.Key(), Token: token, Fence: h.Fence(), TTL: h.ttl, Until: h.Until()}, nil
+}
+
+// errGivenUp is the Err of a Hold that was released, parked or detached.
+var errGivenUp = &Problem{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), op: "hold", Detail: "the Hold was given up"}
 
 // giveUp ends the stream, and returns the token of the lock, unless the lock was lost before.
 func (h *Hold) giveUp() (joblock.Token, error) {

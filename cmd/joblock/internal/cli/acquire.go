@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
@@ -106,7 +105,7 @@ func (o *acquireOptions) run(cmd *cobra.Command) error {
 	if holder == "" {
 		holder = scriptLabel()
 	}
-	locks, err := o.server.open(os.Getenv, joblock.Config{
+	locks, err := o.server.locks(joblock.Config{
 		MaxTTL: driver.MaxPeriod, Holder: holder, Observer: o.talk(cmd), CallTimeout: o.server.callTimeout(),
 	})
 	if err != nil {
@@ -130,15 +129,9 @@ func (o *acquireOptions) talk(cmd *cobra.Command) event.Observer {
 	}
 }
 
-// The method bound returns the option for the wait.
-func (o *acquireOptions) bound() []joblock.AcquireOption {
-	switch {
-	case o.noWait:
-		return []joblock.AcquireOption{joblock.MaxWait(0)}
-	case o.wait.set:
-		return []joblock.AcquireOption{joblock.MaxWait(o.wait.d)}
-	}
-	return nil
+// The method want returns the lock that the flags ask for.
+func (o *acquireOptions) want() want {
+	return want{key: o.key, ttl: o.ttl, limit: o.limit, wait: waitOf(o.noWait, o.wait)}
 }
 
 // The method refused returns the error for a lock that was not taken.
@@ -154,14 +147,10 @@ func (o *acquireOptions) refused(err error, signal int) error {
 
 // The method once takes the lock, and writes the token to the standard output. A lock whose token nobody gets is
 // released.
-func (o *acquireOptions) once(cmd *cobra.Command, locks *session) error {
+func (o *acquireOptions) once(cmd *cobra.Command, locks face) error {
 	ctx, came := interruptible()
 	began := time.Now()
-	take := locks.Acquire
-	if o.limit > 0 {
-		take = limit.New(locks.Locker, o.limit).Acquire
-	}
-	lock, err := take(ctx, o.key, append(o.bound(), joblock.TTL(o.ttl), joblock.NoRenew())...)
+	lock, err := locks.acquire(ctx, o.want())
 	if err != nil {
 		return o.refused(err, came())
 	}
@@ -180,7 +169,7 @@ func (o *acquireOptions) tell(cmd *cobra.Command, t *tokenFile, g ops.Grant, beg
 }
 
 // The method withFile takes the lock of the token that the file has, or of a new token that the file gets before.
-func (o *acquireOptions) withFile(cmd *cobra.Command, locks *session) error {
+func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 	t, err := openTokenFile(o.file, true)
 	if err != nil {
 		return err
@@ -252,30 +241,20 @@ func (o *acquireOptions) same(t *tokenFile) error {
 	return nil
 }
 
-func (o *acquireOptions) take(ctx context.Context, locks *session, token joblock.Token, again bool) (ops.Grant, error) {
-	if o.limit == 0 {
-		return ops.Acquire(ctx, locks.Locker, token, o.bound()...)
-	}
-	if again {
-		if g, found, err := ops.FindPermit(ctx, locks.Locker, token, o.limit); found || err != nil {
+func (o *acquireOptions) take(ctx context.Context, locks face, token joblock.Token, again bool) (ops.Grant, error) {
+	if again && o.limit > 0 {
+		if g, found, err := locks.findPermit(ctx, token, o.limit); found || err != nil {
 			return g, err
 		}
 	}
-	return ops.AcquirePermit(ctx, locks.Locker, token, o.limit, o.bound()...)
+	return locks.take(ctx, token, o.want())
 }
 
-// giveUp releases what the owner of token has, of an acquire whose answer nobody has got. An error means that Redis has
-// not answered.
-func giveUp(locks *session, token joblock.Token, permits int) error {
-	ctx := context.Background()
-	if permits > 0 {
-		g, found, err := ops.FindPermit(ctx, locks.Locker, token, permits)
-		if !found {
-			return err
-		}
-		token = g.Token
-	}
-	if err := ops.Release(ctx, locks.Locker, token, "the acquire was given up"); errors.Is(err, joblock.ErrUnavailable) {
+// giveUp releases what the owner of token has, of an acquire whose answer nobody has got. An error means that nobody has
+// answered.
+func giveUp(locks face, token joblock.Token, permits int) error {
+	lost := want{key: token.Key(), ttl: door.IdentityOf(token).TTL, limit: permits}
+	if err := locks.giveUp(context.Background(), token, lost); errors.Is(err, joblock.ErrUnavailable) {
 		return err
 	}
 	return nil

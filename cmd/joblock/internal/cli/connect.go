@@ -31,6 +31,7 @@ const (
 	envSentinelFile = "JOBLOCK_SENTINEL_PASSWORD_FILE"
 	envAsynq        = "JOBLOCK_ASYNQ"
 	envServer       = "JOBLOCK_SERVER"
+	envServerToken  = "JOBLOCK_SERVER_TOKEN_FILE"
 )
 
 // The parameters of a redis-sentinel:// URL.
@@ -50,6 +51,7 @@ type server struct {
 	sentinelUser, sentinelFile string
 	asynq                      []string // the URLs of asynq's databases
 	ca, cert, key              string
+	apiURL, apiToken           string // of a lock server
 	prefix                     string
 	timeout                    time.Duration
 
@@ -65,6 +67,8 @@ func (s *server) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.ca, "tls-ca", "", "`FILE` with the certificates that the servers' certificates are checked against (default: those of the system)")
 	f.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate of this client")
 	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
+	f.StringVar(&s.apiURL, "server", "", "`URL` of a lock server (\"joblock serve\"), in place of --redis; several with commas are replicas (default $"+envServer+")")
+	f.StringVar(&s.apiToken, "server-token-file", "", "`FILE` with the bearer token for --server (default $"+envServerToken+")")
 	f.StringVar(&s.prefix, "prefix", redisstore.DefaultPrefix, "what stands before every key in Redis")
 	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "after how long without an answer of Redis to give up, from 1ms to 1h")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -16,10 +17,48 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type desk is an ops.Desk, with what has to be closed after it.
+// The type deskFace is what the commands for operators ask and do: an *ops.Desk with Redis, or an *api at a lock server.
+type deskFace interface {
+	Lock(ctx context.Context, key string) (ops.Lock, error)
+	Statuses(ctx context.Context, keys ...string) ([]ops.Lock, error)
+	Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error]
+	Waiters(ctx context.Context, key string) iter.Seq2[ops.Waiter, error]
+	Permits(ctx context.Context, key string, n int) (ops.Permits, error)
+	Explain(ctx context.Context, key string) (ops.Explanation, error)
+	Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error]
+	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
+	Keeper(ctx context.Context) (ops.Keeper, error)
+	Doctor(ctx context.Context) ([]ops.Finding, error)
+	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
+
+	Events(ctx context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error]
+	Follow(q ops.EventsQuery, after string) (*ops.Feed, error)
+	History(ctx context.Context, q ops.HistoryQuery) (ops.History, error)
+
+	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
+	RunTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	DeleteTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	CancelTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)
+
+	CronScopes(ctx context.Context) ([]string, error)
+	CronJobs(ctx context.Context, scope string) ([]ops.CronJob, error)
+	CronJob(ctx context.Context, scope, name string) (ops.CronJob, error)
+	CronNext(ctx context.Context, scope, name string, n int) ([]ops.CronTick, error)
+	CronNodes(ctx context.Context, scope string) ([]ops.CronNode, error)
+	CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
+	CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
+	CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error)
+	CronForget(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
+	CronCount(ctx context.Context, scope, name string, from, to time.Time) (int, error)
+	CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who ops.Actor) (int, ops.Acted, error)
+	CronStopBackfill(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
+}
+
+// The type desk is a deskFace, with what has to be closed after it.
 type desk struct {
-	*ops.Desk
-	name    string // of the locks' Redis, for people
+	deskFace
+	name    string // of the locks' Redis, or of the lock server, for people
 	session *session
 	closers []io.Closer
 }
@@ -38,6 +77,13 @@ func (s *server) desk() (*desk, error) {
 }
 
 func (d *desk) open(s *server) (err error) {
+	if a, err := s.api(os.Getenv); a != nil || err != nil {
+		if err == nil {
+			d.deskFace, d.name = a, a.name
+			d.closers = append(d.closers, closeFunc(a.Client.Close))
+		}
+		return err
+	}
 	if d.session, err = s.open(os.Getenv, joblock.Config{}); err != nil {
 		return err
 	}
@@ -59,9 +105,14 @@ func (d *desk) open(s *server) (err error) {
 		d.closers = append(d.closers, rdb)
 		cfg.Databases = append(cfg.Databases, ops.Database{Name: a.name(), Asynq: asynq.NewInspectorFromRedisClient(rdb)})
 	}
-	d.Desk, err = ops.New(cfg)
+	d.deskFace, err = ops.New(cfg)
 	return err
 }
+
+// The type closeFunc is an io.Closer.
+type closeFunc func()
+
+func (f closeFunc) Close() error { f(); return nil }
 
 func (d *desk) close() {
 	if d.session != nil {

@@ -69,7 +69,7 @@ Exit codes:
 			defer d.close()
 			if follow {
 				return untilSignal(cmd.Context(), func(ctx context.Context) error {
-					rows, err := followed(ctx, d.Desk, q, p.say)
+					rows, err := followed(ctx, d, q, p.say)
 					if err != nil {
 						return err
 					}
@@ -111,7 +111,7 @@ const followPatience = time.Minute
 const feedPause = time.Second
 
 // The function followed returns what happens, until ctx ends. It begins at q.Since, or now.
-func followed(ctx context.Context, desk *ops.Desk, q ops.EventsQuery, talk func(string, ...any)) (iter.Seq2[ops.Event, error], error) {
+func followed(ctx context.Context, desk deskFace, q ops.EventsQuery, talk func(string, ...any)) (iter.Seq2[ops.Event, error], error) {
 	from := ops.FromNow
 	if !q.Since.IsZero() {
 		from = ops.FromStart

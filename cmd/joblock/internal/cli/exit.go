@@ -57,6 +57,8 @@ func codeOf(err error) int {
 		return exitOK
 	case errors.As(err, &e):
 		return e.code
+	case codeOfAnswer(err) != 0:
+		return codeOfAnswer(err)
 	case errors.Is(err, ops.ErrNotRecorded) && denied(err):
 		return exitDenied
 	case errors.Is(err, ops.ErrNotRecorded):
@@ -120,6 +122,9 @@ func (s *server) told(cmd *cobra.Command, err error) string {
 
 // noAnswer returns the beginning of a line that says that Redis has not answered.
 func (s *server) noAnswer() string {
+	if a, err := s.api(os.Getenv); a != nil && err == nil {
+		return "no answer of the lock server at " + a.name
+	}
 	if a, err := s.address(os.Getenv); err == nil {
 		return "no answer of Redis at " + a.name()
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
-	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // The type holder is the process that has the lock. See link_unix.go.
@@ -134,7 +133,7 @@ func (h *holder) stopBy(n int) {
 func (h *holder) turn() (t turn) {
 	t.report = report{V: 1, Key: h.o.key}
 	var busy atomic.Bool
-	locks, err := h.o.server.open(os.Getenv, joblock.Config{
+	locks, err := h.o.server.locks(joblock.Config{
 		TTL: h.o.ttl, Holder: h.label, WatchForced: true, MaxRenew: h.o.maxHold, CallTimeout: h.o.server.callTimeout(),
 		Observer: func(e event.Event) {
 			if e.Kind == event.Contended && busy.CompareAndSwap(false, true) && h.o.talks() && !h.o.noWait {
@@ -196,27 +195,17 @@ func holderText(e event.Event) string {
 }
 
 // The method acquire waits for the lock. The end of the front ends the wait, and so does a signal of the function ends.
-func (h *holder) acquire(locks *session) (*joblock.Lock, error) {
+func (h *holder) acquire(locks face) (held, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	take := locks.Acquire
-	if h.o.limit > 0 {
-		take = limit.New(locks.Locker, h.o.limit).Acquire
-	}
-	var opts []joblock.AcquireOption
-	switch {
-	case h.o.noWait:
-		opts = append(opts, joblock.MaxWait(0))
-	case h.o.wait.set:
-		opts = append(opts, joblock.MaxWait(h.o.wait.d))
-	}
+	want := want{key: h.o.key, ttl: h.o.ttl, limit: h.o.limit, wait: waitOf(h.o.noWait, h.o.wait), renews: true}
 	type result struct {
-		lock *joblock.Lock
+		lock held
 		err  error
 	}
 	got := make(chan result, 1)
 	go func() {
-		lock, err := take(ctx, h.o.key, opts...)
+		lock, err := locks.acquire(ctx, want)
 		got <- result{lock, err}
 	}()
 	gets := h.link.gets
@@ -239,7 +228,7 @@ func (h *holder) acquire(locks *session) (*joblock.Lock, error) {
 }
 
 // The method release releases the lock after the command has ended, and completes t.
-func (h *holder) release(lock *joblock.Lock, t *turn) {
+func (h *holder) release(lock held, t *turn) {
 	err := lock.Release(context.Background())
 	switch {
 	case err == nil:
@@ -261,7 +250,7 @@ type change struct {
 type supervision struct {
 	*holder
 	t       *turn
-	lock    *joblock.Lock
+	lock    held
 	pid     int
 	changes chan change // closed when the command and all its descendants have ended
 
@@ -274,7 +263,7 @@ type supervision struct {
 }
 
 // The method command runs the command, and returns when the command and all its descendants have ended.
-func (h *holder) command(lock *joblock.Lock, t *turn) {
+func (h *holder) command(lock held, t *turn) {
 	path, err := lookPath(h.o.argv[0])
 	if err != nil {
 		t.failed(err, codeOf(err))

@@ -78,7 +78,7 @@ Exit codes:
 				return err
 			}
 			defer d.close()
-			rows := walked(cmd.Context(), d.Desk, q, p)
+			rows := walked(cmd.Context(), d, q, p)
 			if order != "" {
 				rows = sorted(rows, func(locks []ops.Lock) { sortLocks(locks, order) })
 			}
@@ -102,7 +102,7 @@ Exit codes:
 }
 
 // walked returns the locks that q names. The printer tells people how far the walk is.
-func walked(ctx context.Context, d *ops.Desk, q ops.LocksQuery, p *printer) iter.Seq2[ops.Lock, error] {
+func walked(ctx context.Context, d deskFace, q ops.LocksQuery, p *printer) iter.Seq2[ops.Lock, error] {
 	var done, found atomic.Int64
 	q.Progress = func(part float64) { done.Store(int64(part * 100)) }
 	p.progress = func() string {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/ops"
 )
 
 func newPark(s *server) *cobra.Command {
@@ -48,12 +47,12 @@ Exit codes:
 			if err := checkPeriod("reserve", o.reserve, time.Second); err != nil {
 				return err
 			}
-			return o.with(cmd, func(locks *session, t *tokenFile) error {
+			return o.with(cmd, func(locks face, t *tokenFile) error {
 				if err := t.settled(); err != nil {
 					return err
 				}
 				keepsPipes()
-				token, err := ops.Park(context.Background(), locks.Locker, t.token, o.job, o.reserve)
+				token, err := locks.park(context.Background(), t.token, o.job, o.reserve)
 				if err != nil {
 					return err
 				}

@@ -50,7 +50,7 @@ Exit codes:
 			if format != "text" && format != "json" {
 				return usage("--output is %q, must be text or json", format)
 			}
-			locks, err := s.open(os.Getenv, joblock.Config{
+			locks, err := s.locks(joblock.Config{
 				TTL: pingTTL, Holder: scriptLabel() + " joblock ping", CallTimeout: s.callTimeout(),
 			})
 			if err != nil {
@@ -93,7 +93,7 @@ type pingTime struct {
 }
 
 // ping takes and releases key. An error ends the pings, but not what was measured before.
-func ping(ctx context.Context, locks *session, key string, count int, interval time.Duration) (pingReport, error) {
+func ping(ctx context.Context, locks face, key string, count int, interval time.Duration) (pingReport, error) {
 	r := pingReport{V: 1, Key: key, Count: count}
 	var acquires, releases []time.Duration
 	var failed error
@@ -108,7 +108,7 @@ func ping(ctx context.Context, locks *session, key string, count int, interval t
 			break
 		}
 		began := time.Now()
-		lock, err := locks.TryAcquire(ctx, key, joblock.NoRenew())
+		lock, err := locks.acquire(ctx, want{key: key, ttl: pingTTL, wait: new(time.Duration)})
 		taken := time.Now()
 		if err == nil {
 			err = lock.Release(ctx)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -39,7 +38,7 @@ Exit codes:
 			if err := o.check(false); err != nil {
 				return err
 			}
-			return o.with(cmd, func(locks *session, t *tokenFile) error {
+			return o.with(cmd, func(locks face, t *tokenFile) error {
 				err := release(locks, t, o.reason)
 				if err != nil && codeOf(err) != exitNo && codeOf(err) != exitLost {
 					return err
@@ -60,12 +59,12 @@ Exit codes:
 
 // The function release releases the lock of t. If the lock was never answered for, release releases what its acquire
 // may have taken.
-func release(locks *session, t *tokenFile, reason string) error {
+func release(locks face, t *tokenFile, reason string) error {
 	if len(t.pending) == 0 || t.pending[0] != "acquire" {
 		if err := t.settled(); err != nil {
 			return err
 		}
-		return ops.Release(context.Background(), locks.Locker, t.token, reason)
+		return locks.release(context.Background(), t.token, reason)
 	}
 	permits := 0
 	if len(t.pending) > 1 {

@@ -45,11 +45,11 @@ Exit codes:
 			if err := checkPeriod("reserve", o.reserve, time.Millisecond); err != nil {
 				return err
 			}
-			return o.with(cmd, func(locks *session, t *tokenFile) error {
+			return o.with(cmd, func(locks face, t *tokenFile) error {
 				if err := t.settled(); err != nil {
 					return err
 				}
-				left, err := ops.Renew(context.Background(), locks.Locker, t.token, o.ttl, o.reserve)
+				left, err := locks.renew(context.Background(), t.token, o.ttl, o.reserve)
 				if err != nil {
 					return err
 				}
@@ -70,7 +70,7 @@ Exit codes:
 }
 
 // The method with calls the function do with the locks and with the token, and then closes both.
-func (f *tokenFlags) with(cmd *cobra.Command, do func(*session, *tokenFile) error) error {
+func (f *tokenFlags) with(cmd *cobra.Command, do func(face, *tokenFile) error) error {
 	t, err := f.read(cmd)
 	if err != nil {
 		return err

@@ -6,9 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/joblock"
 )
 
 func newResume(s *server) *cobra.Command {
@@ -52,21 +49,17 @@ Exit codes:
 			if err := checkPeriod("reserve", o.reserve, time.Second); err != nil {
 				return err
 			}
-			return o.with(cmd, func(locks *session, t *tokenFile) error {
+			return o.with(cmd, func(locks face, t *tokenFile) error {
 				holder := o.holder
 				if holder == "" {
 					holder = scriptLabel()
-				}
-				opts := []joblock.ResumeOption{joblock.Holder(holder), joblock.ForJob(o.job), joblock.Reserve(o.reserve)}
-				if o.ttl != 0 {
-					opts = append(opts, joblock.TTL(o.ttl))
 				}
 				name, err := resumption(t)
 				if err != nil {
 					return err
 				}
 				keepsPipes()
-				g, err := ops.Resume(context.Background(), locks.Locker, t.token, name, opts...)
+				g, err := locks.resume(context.Background(), t.token, name, takeover{o.job, holder, o.ttl, o.reserve})
 				if err != nil {
 					if t.path != "" && codeOf(err) != exitUnavailable {
 						_ = t.write(t.token) // the token is as good as it was

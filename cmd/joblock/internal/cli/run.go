@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -176,8 +175,12 @@ func (o *runOptions) check() error {
 	case o.shell && len(o.argv) > 1:
 		return usage("--command takes one argument, not %d", len(o.argv))
 	}
-	if _, _, err := o.server.target(os.Getenv); err != nil {
+	if a, err := o.server.api(os.Getenv); err != nil {
 		return err
+	} else if a == nil {
+		if _, _, err := o.server.target(os.Getenv); err != nil {
+			return err
+		}
 	}
 	if o.shell {
 		o.argv = []string{"/bin/sh", "-c", o.argv[0]}
@@ -218,7 +221,7 @@ func (o *runOptions) label(pid int) string {
 
 // The method environ returns the environment of COMMAND: that of joblock without secrets, and what COMMAND may know of
 // the lock.
-func (o *runOptions) environ(env []string, lock *joblock.Lock, holder string) []string {
+func (o *runOptions) environ(env []string, lock held, holder string) []string {
 	out := make([]string, 0, len(env)+4)
 	for _, pair := range env {
 		name, value, _ := strings.Cut(pair, "=")

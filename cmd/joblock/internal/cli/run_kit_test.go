@@ -35,6 +35,7 @@ type stage struct {
 	proxy *redistest.Proxy
 	res   *resource
 	locks *joblock.Locker
+	api   string // the URL of a lock server, if the commands use one in place of the Redis
 }
 
 func newStage(t *testing.T, redis *redistest.Server) *stage {
@@ -46,6 +47,13 @@ func newStage(t *testing.T, redis *redistest.Server) *stage {
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
 	s.locks = locks
+	return s
+}
+
+// remotely makes the commands of the stage use a lock server in place of the Redis.
+func (s *stage) remotely(flags ...string) *stage {
+	s.Helper()
+	s.api = s.serve(append(flags, "--pages=false", "--max-ttl", "8784h")...).url
 	return s
 }
 
@@ -103,6 +111,9 @@ func (s *stage) joblockAt(url string, args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = "joblock"
 	cmd.Env = append(os.Environ(), envAs+"=1", envRedis+"="+url, "GORACE=atexit_sleep_ms=0", envHolder+"=")
+	if s.api != "" && len(args) > 0 && args[0] != "serve" {
+		cmd.Env = append(cmd.Env, envServer+"="+s.api)
+	}
 	return cmd
 }
 

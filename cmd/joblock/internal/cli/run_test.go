@@ -547,6 +547,13 @@ func TestRun(t *testing.T) {
 			t.Parallel()
 			row(newStage(t, redis))
 		})
+		if !remoteRows[name] {
+			continue
+		}
+		t.Run("remote/"+name, func(t *testing.T) {
+			t.Parallel()
+			row(newStage(t, redis).remotely())
+		})
 	}
 }
 

@@ -347,8 +347,8 @@ func interruptible() (ctx context.Context, came func() int) {
 }
 
 // sessionFor opens the locks for a command by token.
-func (s *server) sessionFor(holder string) (*session, error) {
-	return s.open(os.Getenv, joblock.Config{MaxTTL: driver.MaxPeriod, Holder: holder, CallTimeout: s.callTimeout()})
+func (s *server) sessionFor(holder string) (face, error) {
+	return s.locks(joblock.Config{MaxTTL: driver.MaxPeriod, Holder: holder, CallTimeout: s.callTimeout()})
 }
 
 // scriptLabel returns what people see as the holder by default: the machine, and the process that has started joblock.

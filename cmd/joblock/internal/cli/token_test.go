@@ -549,6 +549,13 @@ func TestTokens(t *testing.T) {
 			t.Parallel()
 			row(newStage(t, redis))
 		})
+		if !remoteRows[name] {
+			continue
+		}
+		t.Run("remote/"+name, func(t *testing.T) {
+			t.Parallel()
+			row(newStage(t, redis).remotely())
+		})
 	}
 }
 

@@ -85,12 +85,12 @@ Exit codes:
 					}
 					if ok {
 						defer screen.close()
-						t := &top{desk: d.Desk, query: q, interval: interval, timeout: s.timeout, screen: screen}
+						t := &top{desk: d, query: q, interval: interval, timeout: s.timeout, screen: screen}
 						t.page = newTopPage(d.name, order, p.colours)
 						return t.run(ctx)
 					}
 				}
-				return topOnce(ctx, d.Desk, q, order, most, p)
+				return topOnce(ctx, d, q, order, most, p)
 			})
 		},
 	}
@@ -151,7 +151,7 @@ func (t *topLook) add(l ops.Lock) {
 }
 
 // topOnce looks once, and prints what there is.
-func topOnce(ctx context.Context, d *ops.Desk, q ops.LocksQuery, order string, most int, p *printer) error {
+func topOnce(ctx context.Context, d deskFace, q ops.LocksQuery, order string, most int, p *printer) error {
 	look := topLook{Items: []ops.Lock{}}
 	for l, err := range d.Locks(ctx, q) {
 		if err != nil {
@@ -172,7 +172,7 @@ func topOnce(ctx context.Context, d *ops.Desk, q ops.LocksQuery, order string, m
 
 // The type top is one run of "top" on a terminal.
 type top struct {
-	desk     *ops.Desk
+	desk     deskFace
 	query    ops.LocksQuery
 	interval time.Duration
 	timeout  time.Duration // for the explanation of a lock

@@ -90,7 +90,7 @@ Exit codes:
 			defer d.close()
 			o.query = q
 			return untilSignal(cmd.Context(), func(ctx context.Context) error {
-				w := &watch{watchOptions: o, desk: d.Desk, talk: p.say}
+				w := &watch{watchOptions: o, desk: d, talk: p.say}
 				if err := printAll(p, changeColumns(p), w.changes(ctx)); err != nil {
 					return err
 				}
@@ -149,7 +149,7 @@ func (o *watchOptions) check(cmd *cobra.Command) error {
 // The type watch is one run of "watch".
 type watch struct {
 	watchOptions
-	desk *ops.Desk
+	desk deskFace
 	talk func(format string, args ...any)
 
 	known  map[string]ops.Lock // what was seen at the look before

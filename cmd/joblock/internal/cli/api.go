@@ -1,0 +1,368 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/server/client"
+)
+
+// The type api is a lock server as the commands use it: a face, and a deskFace.
+type api struct {
+	*client.Client
+	name     string // for people
+	holder   string // a label
+	observer event.Observer
+	maxRenew time.Duration // 0: no bound
+}
+
+// The method api returns the lock server that the flags or the environment name, nil if the locks are in Redis.
+func (s *server) api(getenv func(string) string) (*api, error) {
+	switch {
+	case s.apiURL != "" && s.url != "":
+		return nil, usage("--server and --redis exclude each other")
+	case s.url != "":
+		return nil, nil
+	}
+	urls := cmp.Or(s.apiURL, getenv(envServer))
+	if urls == "" {
+		return nil, nil
+	}
+	if s.timeout < time.Millisecond || s.timeout > maxTimeout {
+		return nil, usage("--timeout is %s, must be from 1ms to %s", s.timeout, maxTimeout)
+	}
+	cfg := client.Config{URLs: strings.Split(urls, ","), Timeout: s.callTimeout()}
+	var hosts []string
+	for _, text := range cfg.URLs {
+		u, err := url.Parse(text)
+		if err != nil || u.User != nil {
+			return nil, usage("the URL of the lock server is bad, must be like https://host:port, without a user")
+		}
+		hosts = append(hosts, u.Host)
+	}
+	if file := cmp.Or(s.apiToken, getenv(envServerToken)); file != "" {
+		text, err := s.readFile("--server-token-file", file)
+		if err != nil {
+			return nil, err
+		}
+		token := strings.TrimSpace(string(text))
+		if token == "" {
+			return nil, usage("--server-token-file: the file %s is empty", file)
+		}
+		cfg.Token = func(context.Context) (string, error) { return token, nil }
+	}
+	secure, err := s.tlsConfig(address{tls: true})
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig, transport.MaxIdleConnsPerHost = secure, 4
+	cfg.HTTP = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c, err := client.New(cfg)
+	if err != nil {
+		return nil, usage("--server: %s", strings.TrimPrefix(err.Error(), "client: "))
+	}
+	return &api{Client: c, name: strings.Join(hosts, ",")}, nil
+}
+
+func (a *api) with(cfg joblock.Config) *api {
+	if a != nil {
+		a.holder, a.observer, a.maxRenew = cfg.Holder, cfg.Observer, cfg.MaxRenew
+	}
+	return a
+}
+
+func (a *api) close(time.Duration) { a.Client.Close() }
+
+// longWait is from when on a wait is a stream: a server bounds the wait of a request, by default by this.
+const longWait = time.Minute
+
+// The method stream takes a lock by a stream, which the server renews.
+func (a *api) stream(ctx context.Context, want want) (*client.Hold, error) {
+	told := false
+	req := client.HoldRequest{Key: want.key, TTL: want.ttl, Holder: a.holder, Limit: want.limit, Tell: func(e client.HoldEvent) {
+		if e.Kind == client.HoldWaits && a.observer != nil && !told {
+			told = true
+			a.observer(event.Event{Kind: event.Contended, Key: want.key})
+		}
+	}}
+	if want.wait != nil {
+		req.Wait, req.NoWait = *want.wait, *want.wait == 0
+	}
+	return a.Hold(ctx, req)
+}
+
+func (a *api) acquire(ctx context.Context, want want) (held, error) {
+	if want.renews {
+		h, err := a.stream(ctx, want)
+		if err != nil {
+			return nil, err
+		}
+		s := streamed{Hold: h}
+		if a.maxRenew > 0 {
+			s.most = time.Now().Add(a.maxRenew)
+		}
+		return s, nil
+	}
+	g, err := a.grant(ctx, want, rand.Text())
+	if err != nil {
+		return nil, err
+	}
+	return &granted{a, g}, nil
+}
+
+// The method grant takes a lock that nobody renews. The name makes the call repeatable, unless it waits for long.
+func (a *api) grant(ctx context.Context, want want, name string) (client.Grant, error) {
+	if want.wait == nil || *want.wait > longWait {
+		h, err := a.stream(ctx, want)
+		if err != nil {
+			return client.Grant{}, err
+		}
+		return h.Detach()
+	}
+	return a.Acquire(ctx, client.AcquireRequest{
+		Key: want.key, TTL: want.ttl, Wait: *want.wait, Holder: a.holder, Limit: want.limit, IdempotencyKey: name,
+	})
+}
+
+// callName returns the Idempotency-Key of the acquire with a token that this program has made. It is a secret, as the
+// token is.
+func callName(token joblock.Token) string {
+	sum := sha256.Sum256([]byte("joblock acquire " + door.IdentityOf(token).Owner))
+	return hex.EncodeToString(sum[:])
+}
+
+func grantOf(g client.Grant) ops.Grant {
+	return ops.Grant{Token: g.Token, Fence: g.Fence, Lease: time.Until(g.Until), Until: g.Until, Prior: g.Prior}
+}
+
+func (a *api) take(ctx context.Context, token joblock.Token, want want) (ops.Grant, error) {
+	g, err := a.grant(ctx, want, callName(token))
+	if errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrBusy) {
+		return ops.Grant{}, &exitError{exitNo, err} // an operator has freed it meanwhile
+	}
+	return grantOf(g), err
+}
+
+// The method findPermit finds nothing: a server repeats no acquire of a permit, so the permit ends with its lease.
+func (a *api) findPermit(context.Context, joblock.Token, int) (g ops.Grant, found bool, err error) {
+	return ops.Grant{}, false, nil
+}
+
+func (a *api) giveUp(ctx context.Context, token joblock.Token, want want) error {
+	if want.limit > 0 {
+		return nil
+	}
+	want.wait = new(time.Duration)
+	g, err := a.grant(ctx, want, callName(token))
+	if err != nil {
+		return err
+	}
+	return a.Release(ctx, g.Token, givenUp)
+}
+
+func (a *api) renew(ctx context.Context, token joblock.Token, ttl, reserve time.Duration) (time.Duration, error) {
+	if reserve != 0 {
+		return 0, needsRedis("--reserve")
+	}
+	g, err := a.Renew(ctx, token, ttl)
+	return time.Until(g.Until), err
+}
+
+func (a *api) park(ctx context.Context, token joblock.Token, job string, reserve time.Duration) (joblock.Token, error) {
+	return a.Park(ctx, client.ParkRequest{Token: token, Job: job, Reserve: reserve})
+}
+
+func (a *api) resume(ctx context.Context, token joblock.Token, name string, want takeover) (ops.Grant, error) {
+	g, err := a.Resume(ctx, client.ResumeRequest{
+		Token: token, Job: want.job, TTL: want.ttl, Reserve: want.reserve, Holder: want.holder, IdempotencyKey: name,
+	})
+	if err != nil {
+		return ops.Grant{}, err
+	}
+	return grantOf(g), nil
+}
+
+func (a *api) release(ctx context.Context, token joblock.Token, reason string) error {
+	return a.Release(ctx, token, reason)
+}
+
+// The type streamed is a lock that a server renews.
+type streamed struct {
+	*client.Hold
+	most time.Time // the command does not have the lock for longer; zero: no bound
+}
+
+func (s streamed) ExpiresAt() time.Time {
+	if until := s.Until(); s.most.IsZero() || until.Before(s.most) {
+		return until
+	}
+	return s.most
+}
+
+func (s streamed) Done() <-chan struct{} { return s.Lost() }
+func (s streamed) Prior() joblock.Ended  { return joblock.EndedNone }
+
+func (s streamed) Release(ctx context.Context, _ ...joblock.ReasonOption) error {
+	return s.Hold.Release(ctx, "")
+}
+
+// The type granted is a lock that nobody renews.
+type granted struct {
+	a *api
+	g client.Grant
+}
+
+func (g *granted) Token() joblock.Token  { return g.g.Token }
+func (g *granted) Fence() int64          { return g.g.Fence }
+func (g *granted) Prior() joblock.Ended  { return g.g.Prior }
+func (g *granted) ExpiresAt() time.Time  { return g.g.Until }
+func (g *granted) Done() <-chan struct{} { return nil }
+func (g *granted) Err() error            { return nil }
+
+func (g *granted) Release(ctx context.Context, _ ...joblock.ReasonOption) error {
+	return g.a.Release(ctx, g.g.Token, "")
+}
+
+// codeOfAnswer returns the exit code for an answer of a lock server that is about no lock; 0 for other errors.
+func codeOfAnswer(err error) int {
+	var p *client.Problem
+	if !errors.As(err, &p) || strings.HasPrefix(p.Code, "LOCK_") && p.Code != joblock.CodeOf(joblock.ErrClosed) {
+		return 0
+	}
+	switch p.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
+		return exitDenied
+	case http.StatusNotFound:
+		if p.Code == "CRON_NOT_FOUND" {
+			return exitNo
+		}
+		return exitUsage // no lock server, or a part of it that is not there
+	case http.StatusTooManyRequests:
+		return exitBusy
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return exitUsage
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return exitUnavailable
+	}
+	return exitFault
+}
+
+// needsRedis returns the error for what no lock server does.
+func needsRedis(what string) error {
+	return usage("%s is not to be had from a lock server; it needs --redis", what)
+}
+
+// The methods below make an api a deskFace.
+
+func (a *api) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error] {
+	if q.Jobs || q.Queue != "" {
+		return failing[ops.Lock](needsRedis("--job"))
+	}
+	return a.Client.Locks(ctx, client.LocksQuery{
+		Prefix: q.Prefix, States: q.States, OlderThan: q.OlderThan, Waiters: q.Waiters, Ended: q.Ended, Own: q.Own,
+	})
+}
+
+func failing[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, err)
+	}
+}
+
+func (a *api) Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error] {
+	return a.Client.Jobs(ctx, client.JobsQuery{Queue: q.Queue, Prefix: q.Prefix, Suspects: q.Suspects})
+}
+
+func (a *api) Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error) {
+	queue, id, ok := envelope.ParseJob(job)
+	if !ok {
+		return nil, ops.Task{}, usage("%q names no task; a job is QUEUE/ID", job)
+	}
+	return a.Client.Job(ctx, queue, id)
+}
+
+func (a *api) Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
+	return ops.ActionsOf(a.Audit(ctx, client.AuditQuery{Key: q.Key, Since: q.Since}))
+}
+
+func (a *api) Events(context.Context, ops.EventsQuery) iter.Seq2[ops.Event, error] {
+	return failing[ops.Event](needsRedis("the journal"))
+}
+
+func (a *api) Follow(ops.EventsQuery, string) (*ops.Feed, error) {
+	return nil, needsRedis("the journal")
+}
+
+func (a *api) History(context.Context, ops.HistoryQuery) (ops.History, error) {
+	return ops.History{}, needsRedis("the journal")
+}
+
+// Force is recorded with the account of the caller, and not with the user of this machine.
+func (a *api) Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error) {
+	return a.Client.Force(ctx, client.ForceRequest{Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Reason: req.Reason})
+}
+
+func (a *api) CronScopes(ctx context.Context) ([]string, error) { return a.Client.CronScopes(ctx) }
+
+func (a *api) CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
+	return a.Client.CronPause(ctx, scope, name, who.Reason)
+}
+
+func (a *api) CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
+	return a.Client.CronResume(ctx, scope, name, who.Reason)
+}
+
+func (a *api) CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error) {
+	if wait {
+		return ops.Acted{}, needsRedis("--wait")
+	}
+	return a.Client.CronTrigger(ctx, scope, name, who.Reason)
+}
+
+func (a *api) CronForget(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
+	return a.Client.CronForget(ctx, scope, name, who.Reason)
+}
+
+func (a *api) CronBackfill(context.Context, string, string, time.Time, time.Time, ops.Actor) (int, ops.Acted, error) {
+	return 0, ops.Acted{}, needsRedis("a backfill")
+}
+
+func (a *api) CronStopBackfill(context.Context, string, string, ops.Actor) (ops.Acted, error) {
+	return ops.Acted{}, needsRedis("a backfill")
+}
+
+func (a *api) CronCount(context.Context, string, string, time.Time, time.Time) (int, error) {
+	return 0, needsRedis("a backfill")
+}
+
+func (a *api) RunTask(context.Context, ops.Actor, string, string) (ops.Acted, error) {
+	return ops.Acted{}, needsRedis("an action on a task")
+}
+
+func (a *api) DeleteTask(context.Context, ops.Actor, string, string) (ops.Acted, error) {
+	return ops.Acted{}, needsRedis("an action on a task")
+}
+
+func (a *api) CancelTask(context.Context, ops.Actor, string, string) (ops.Acted, error) {
+	return ops.Acted{}, needsRedis("an action on a task")
+}
+
+func (a *api) SkipJob(context.Context, ops.Actor, string, int64) (ops.Acted, error) {
+	return ops.Acted{}, needsRedis("an action on a sequence")
+}
