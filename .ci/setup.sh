@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, if it is missing: redis-server, a C compiler
-# for the race detector, and a browser for the pages of the lock server. Asks nothing; without root it goes through sudo.
+# for the race detector, promtool for the alerts, and a browser for the pages of the lock server. Asks nothing;
+# without root it goes through sudo.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -29,9 +30,11 @@ with_apt() {
 	local packages=(redis-server)
 	[ "$1" = cc ] && packages=(gcc libc6-dev)
 	[ "$1" = browser ] && packages=(chromium)
+	[ "$1" = prom ] && packages=(prometheus)
 	# Lists that are a little old may do, so a failed update is not the end.
 	as_root apt-get -o DPkg::Lock::Timeout=120 update -q || true
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 \
+	# RUNLEVEL=1 starts no service.
+	as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 \
 		install -q -y --no-install-recommends "${packages[@]}"
 }
 
@@ -39,6 +42,7 @@ with_dnf() {
 	case $1 in
 	cc) as_root dnf install -y gcc ;;
 	browser) as_root dnf install -y chromium ;;
+	prom) as_root dnf install -y golang-github-prometheus ;;
 	# Newer Fedora ships Valkey, which has redis-server in a package for compatibility.
 	redis) as_root dnf install -y redis || as_root dnf install -y valkey valkey-compat-redis ;;
 	esac
@@ -48,6 +52,7 @@ with_apk() {
 	local packages=(redis)
 	[ "$1" = cc ] && packages=(gcc musl-dev)
 	[ "$1" = browser ] && packages=(chromium)
+	[ "$1" = prom ] && packages=(prometheus)
 	as_root apk add --no-cache "${packages[@]}"
 }
 
@@ -55,6 +60,7 @@ with_brew() {
 	local package=redis
 	[ "$1" = cc ] && package=gcc
 	[ "$1" = browser ] && package=chromium
+	[ "$1" = prom ] && package=prometheus
 	brew install "$package" # brew refuses to run as root
 }
 
@@ -86,7 +92,12 @@ have go || {
 }
 ensure redis redis-server have redis-server
 ensure cc "a C compiler" have_cc
-# Without a browser only the tests in it are left out, and say so. CI has one.
+# Without promtool or a browser only their tests are left out, and say so. CI has both.
+if [ "${CI:-}" = true ]; then
+	ensure prom promtool have promtool
+else
+	(ensure prom promtool have promtool) || echo "setup: the alerts are not tried with promtool" >&2
+fi
 if [ "${CI:-}" = true ]; then
 	ensure browser "a browser" have_browser
 else

@@ -32,6 +32,7 @@
 //	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and steers them: ls, get; run,
 //	                       cancel, drop, skip
 //	doctor                 says what is wrong with servers, keepers, clocks, databases and cron nodes, and what to do
+//	export FILE            prints the Grafana dashboard, or the alerts for Prometheus
 //	version                prints the version
 //	completion SHELL       prints a completion script for bash, zsh, fish or PowerShell
 //

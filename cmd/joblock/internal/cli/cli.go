@@ -64,7 +64,7 @@ Exit codes:
 	})
 	root.AddCommand(newRun(s), newAcquire(s), newRenew(s), newRelease(s), newPark(s), newResume(s),
 		newLs(s), newGet(s), newExplain(s), newWaiters(s), newPermits(s), newWatch(s), newTop(s), newEvents(s), newHistory(s), newForceRelease(s), newAudit(s),
-		newCron(s), newJobs(s), newDoctor(s), newPing(s), newDemo(s), newServe(s), newToken(), newVersion())
+		newCron(s), newJobs(s), newDoctor(s), newPing(s), newDemo(s), newServe(s), newToken(), newExport(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})

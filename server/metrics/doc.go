@@ -1,0 +1,25 @@
+// Package metrics tells Prometheus what happens to locks, jobs and cron jobs in the whole cluster, and what a lock server
+// does.
+//
+//	m, err := metrics.New(metrics.Config{Locks: locks, Store: store, KeyGroup: promobserver.FirstPart})
+//	s, err := server.New(server.Config{Locks: locks, Meter: m, Metrics: m.Handler(), …})
+//	...
+//	err = s.Close(ctx)
+//	err = m.Close(ctx) // before the Locker
+//
+// The server then serves GET /metrics to callers with the scope read and without prefixes. Or serve m.Handler() at an
+// address of its own, behind no authorization: the metrics have names of key groups, of cron jobs and of processes, and
+// no keys.
+//
+// docs/monitoring.md in the repository describes every metric, and has a Grafana dashboard and alerts.
+//
+// # What a scrape costs
+//
+// A scrape reads what the latest look at the store has found. A look that is older than Config.Every begins anew with the
+// scrape; without scrapes there are no looks. The walk over all locks rests as Config.Share says, so for millions of
+// keys it takes minutes, and scrapes get the walk before. All scrapes of a Metrics share its looks. If a look fails, its
+// metrics are absent until the next one succeeds, and joblock_collect_errors_total counts: a missing value is told as
+// missing.
+//
+// Every server of a store tells the same numbers of the cluster. So scrape one of them, or take max by (…), never sum.
+package metrics

@@ -1,0 +1,97 @@
+package metrics
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/joblock/toolkit/internal/metric"
+)
+
+// The type meter counts what a server does.
+type meter struct {
+	requests, failures, actions *prometheus.CounterVec
+	duration                    *prometheus.HistogramVec
+	waits, streams              prometheus.Gauge
+}
+
+func newMeter() *meter {
+	counter := func(m metric.Metric) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Prometheus(), Help: m.Help}, m.PrometheusLabels())
+	}
+	gauge := func(m metric.Metric) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: m.Prometheus(), Help: m.Help})
+	}
+	d := metric.HTTPDuration
+	m := &meter{
+		requests: counter(metric.HTTPRequests), failures: counter(metric.HTTPAuthFailures), actions: counter(metric.Actions),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.Prometheus(), Help: d.Help, Buckets: d.Buckets}, d.PrometheusLabels()),
+		waits:    gauge(metric.HTTPWaits), streams: gauge(metric.HTTPStreams),
+	}
+	// A counter that begins with 1 has no increase, so those that alerts watch begin with 0.
+	for _, code := range refusals {
+		m.failures.WithLabelValues(code)
+	}
+	for _, action := range []string{"force release", "cron pause", "cron resume", "cron trigger", "cron forget"} {
+		for _, outcome := range []string{"done", "refused", "unknown", "not_recorded"} {
+			m.actions.WithLabelValues(action, outcome)
+		}
+	}
+	return m
+}
+
+// refusals are the codes of requests that are refused because of who sends them.
+var refusals = []string{"AUTH_REQUIRED", "AUTH_UNAVAILABLE", "FORBIDDEN"}
+
+func (m *meter) all() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.failures, m.actions, m.duration, m.waits, m.streams}
+}
+
+// Describe implements prometheus.Collector.
+func (m *meter) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *meter) Collect(to chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(to)
+	}
+}
+
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, "LOCK", "UNLOCK"}
+
+// Request implements server.Meter.
+func (m *meter) Request(route, method string, status int, code string, took time.Duration) {
+	if route == "" {
+		route = "other"
+	}
+	if !slices.Contains(methods, method) {
+		method = "other"
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+	m.duration.WithLabelValues(route).Observe(took.Seconds())
+	if slices.Contains(refusals, code) {
+		m.failures.WithLabelValues(code).Inc()
+	}
+}
+
+// Waiting implements server.Meter.
+func (m *meter) Waiting(stream bool, by int) {
+	if stream {
+		m.streams.Add(float64(by))
+	} else {
+		m.waits.Add(float64(by))
+	}
+}
+
+// Action implements server.Meter.
+func (m *meter) Action(action, outcome string) {
+	m.actions.WithLabelValues(action, strings.ReplaceAll(outcome, " ", "_")).Inc()
+}

@@ -1,0 +1,132 @@
+package metrics
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/server"
+)
+
+// Config configures New. Locks is required. The zero value of each other field means its default.
+type Config struct {
+	// Locks reads the locks. Close the Metrics before Locks.
+	Locks *joblock.Locker
+
+	// Store, unless nil, is the store of Locks. The doctor then looks at its servers, too.
+	Store *redisstore.Store
+
+	// Databases are the databases of asynq whose tasks have locks: the doctor compares their queues with those of jobs that
+	// have locks.
+	Databases []server.Database
+
+	// Scopes are the scopes of cron jobs: scheduler.Config.Scope. Default all that any scheduler has had.
+	Scopes []string
+
+	// KeyGroup returns the label joblock_key_group for a key, as in promobserver.Config. The first 200 groups of a walk have
+	// a label of their own, and all others "_OTHER". Default: the label is empty.
+	KeyGroup func(key string) string
+
+	// Every is how old a look may be that a scrape reads, from one second to an hour. Default 30 s.
+	Every time.Duration
+
+	// CheckEvery is Every for the doctor. Default 2 min.
+	CheckEvery time.Duration
+
+	// Share is the part of the time for which a walk over all locks has a call to one server under way, from 0.001 to 1.
+	// Default 0.05. See joblock.ListOptions.
+	Share float64
+
+	// Registry gets all metrics. Default one of its own, which also has those of the Go runtime and the process.
+	Registry *prometheus.Registry
+
+	// Logger gets a line when looks begin to fail. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// patience is how long a scrape waits for a look that is under way. Prometheus waits for 10 s by default.
+const patience = 3 * time.Second
+
+// Metrics collects metrics. Make a Metrics with New. A Metrics is a server.Meter.
+type Metrics struct {
+	registry *prometheus.Registry
+	*meter
+	cluster *cluster
+}
+
+// New returns a Metrics, and sends nothing. Errors: joblock.ErrInvalid for a field that is missing or out of bounds, and a
+// prometheus.AlreadyRegisteredError if Config.Registry has such a Metrics already.
+func New(cfg Config) (*Metrics, error) {
+	cfg.Every, cfg.CheckEvery = cmp.Or(cfg.Every, 30*time.Second), cmp.Or(cfg.CheckEvery, 2*time.Minute)
+	cfg.Share = cmp.Or(cfg.Share, 0.05)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"Every", cfg.Every}, {"CheckEvery", cfg.CheckEvery}} {
+		if d.d < time.Second || d.d > time.Hour {
+			return nil, fmt.Errorf("metrics: Config.%s is %s, must be from 1s to 1h: %w", d.name, d.d, joblock.ErrInvalid)
+		}
+	}
+	if !(cfg.Share >= 0.001 && cfg.Share <= 1) {
+		return nil, fmt.Errorf("metrics: Config.Share is %v, must be from 0.001 to 1: %w", cfg.Share, joblock.ErrInvalid)
+	}
+	desk, err := cfg.desk()
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	m := &Metrics{registry: cfg.Registry, meter: newMeter(), cluster: newCluster(cfg, desk)}
+	all := []prometheus.Collector{m.meter, m.cluster}
+	if m.registry == nil {
+		m.registry = prometheus.NewRegistry()
+		all = append(all, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	for i, c := range all {
+		if err := m.registry.Register(c); err != nil {
+			for _, done := range all[:i] {
+				m.registry.Unregister(done)
+			}
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (cfg *Config) desk() (*ops.Desk, error) {
+	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.Scopes}
+	if cfg.Store != nil {
+		d.Check = cfg.Store.Check
+	}
+	for _, db := range cfg.Databases {
+		of := ops.Database{Name: db.Name}
+		if db.Inspector != nil {
+			of.Asynq = db.Inspector
+		}
+		d.Databases = append(d.Databases, of)
+	}
+	return ops.New(d)
+}
+
+// Registry is where the metrics are. A program can register its own metrics there.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// Handler serves the metrics of the Registry, in the formats of Prometheus. It serves at most four scrapes at a time.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// Close ends the looks that are under way, and returns when they have ended, or the cause of ctx if ctx ends first. After
+// Close, a scrape has no metrics of the cluster.
+func (m *Metrics) Close(ctx context.Context) error { return m.cluster.close(ctx) }
