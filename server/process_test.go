@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,10 +169,11 @@ func (b *buffered) Write(p []byte) (int, error) { return b.text.Write(p) }
 
 // A process is a server in a process of its own.
 type process struct {
-	t    testing.TB
-	plan plan
+	t  testing.TB
+	at atomic.Value // the address, a string, from the first process on
 
-	mu   sync.Mutex // guards cmd and in
+	mu   sync.Mutex // guards what follows
+	plan plan
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
@@ -190,18 +192,18 @@ func startProcess(t testing.TB, p plan) *process {
 	return s
 }
 
-func (s *process) addr() string { return s.plan.Listen }
-func (s *process) url() string  { return "http://" + s.plan.Listen }
+func (s *process) addr() string { return s.at.Load().(string) }
+func (s *process) url() string  { return "http://" + s.addr() }
 
 // start starts a process at the address of the former one.
 func (s *process) start() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	text, err := json.Marshal(s.plan)
 	if err != nil {
 		s.t.Error(err)
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.errs.Reset()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), planEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
@@ -221,6 +223,7 @@ func (s *process) start() bool {
 		return false
 	}
 	s.plan.Listen = strings.TrimSpace(line)
+	s.at.Store(s.plan.Listen)
 	return true
 }
 
