@@ -24,6 +24,8 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/journal"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -263,7 +265,7 @@ func TestPagesUnderAnyPath(t *testing.T) {
 				pages := s.crawl()
 				for path, words := range map[string][]string{
 					"./": {"Nobody waits", "held 2", "parked 1", "Cron"}, "locks": {heldKey, jobKey, "web1:71", "permit "}, s.lockPage(heldKey): {"web1:71 has had the lock", "web2:72", "Force release"},
-					"jobs": {s.job, "retry", jobKey}, "limits": {"geo", "1 of"}, "cron": {cronName, "at 02:30"}, "events": {"no journal"}, "nodes": {"No keeper works", "node-1"},
+					"jobs": {s.job, "retry", jobKey}, "limits": {"geo", "1 of"}, "cron": {cronName, "at 02:30"}, "events": {"Nothing has happened"}, "nodes": {"No keeper works", "node-1"},
 					"doctor": {"keeper"}, "audit": {"No action is on record"}, "help": {"orphaned", "Fence"},
 				} {
 					page := pages[path]
@@ -892,5 +894,19 @@ func TestBadPagesConfig(t *testing.T) {
 			_, err := a.s.Pages(PagesConfig{Share: share})
 			testkit.WantErr(t, err, joblock.ErrInvalid)
 		}
+	})
+}
+
+// What the journal has is on the page of events, and in the history of its key.
+func TestEventsOnThePages(t *testing.T) {
+	staged(t, PagesConfig{}, nil, func(s *stage) {
+		j, err := journal.New(s.s.cfg.Redis, nil)
+		testkit.WantNil(t, "journal.New", err)
+		j.Observe(event.Event{Kind: event.Lost, Key: heldKey, Holder: "web1:71", Fence: 7, Err: joblock.ErrLost})
+		j.Observe(event.Event{Kind: event.GaveUp, Key: jobKey, Holder: "web3:73", Err: joblock.ErrTimeout})
+		testkit.WantNil(t, "Close", j.Close(s.Context()))
+		s.open("events").has(http.StatusOK, "2 events", "lost", heldKey, "gave up", jobKey)
+		s.open("events?kind=lost").has(http.StatusOK, "1 event", heldKey).lacks(`class="key" href="lock?key=` + url.QueryEscape(jobKey))
+		s.open(s.lockPage(heldKey)).has(http.StatusOK, "History", "web1:71", "lost")
 	})
 }

@@ -87,7 +87,7 @@ func open(t *testing.T, base string) *tab {
 	t.Helper()
 	// Each tab has its own cookies.
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
-	ctx, stop := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
 	b := &tab{T: t, ctx: ctx, base: base}
 	b.do(chromedp.EmulateViewport(1280, 900))
 	listening, quiet := context.WithCancel(ctx)

@@ -3,7 +3,6 @@ package pages
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
 )
@@ -22,6 +21,9 @@ type Desk interface {
 	Audit(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
 	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
 
+	HasJournal() bool
+	Events(ctx context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error]
+
 	CronJobs(ctx context.Context, scope string) ([]ops.CronJob, error)
 	CronJob(ctx context.Context, scope, name string) (ops.CronJob, error)
 	CronNext(ctx context.Context, scope, name string, n int) ([]ops.CronTick, error)
@@ -36,34 +38,4 @@ type Desk interface {
 	CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
 	CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error)
 	CronForget(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
-}
-
-// Events is the journal of what has happened to locks.
-type Events interface {
-	// Events returns the events that q names, the newest first.
-	Events(ctx context.Context, q EventsQuery) ([]Event, error)
-}
-
-// EventsQuery says which events are wanted. The zero value of a field allows all.
-type EventsQuery struct {
-	Key    string
-	Prefix string
-	Kind   string
-	Most   int
-}
-
-// Event is an entry of the journal.
-type Event struct {
-	ID     string
-	At     time.Time
-	Kind   string
-	Key    string
-	Holder string
-	Job    string
-	Fence  int64
-	Reason string
-	Error  string
-	Waited time.Duration
-	Held   time.Duration
-	Node   string // the process that tells the event
 }

@@ -2,87 +2,99 @@ package pages
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock/event"
+)
+
+const (
+	// mostEvents is how many of the latest events the pages look through.
+	mostEvents = 2000
+
+	// eventSlack is how much older than its place in the journal an event may be.
+	eventSlack = time.Minute
 )
 
 // EventsBody is what the list of events shows.
 type EventsBody struct {
 	Journal bool
-	Rows    []Event
+	Rows    []ops.Event
+	All     int
+	Full    bool // there are older events than those that the page looks through
 	Key     string
 	Prefix  string
 	Kind    string
 	Kinds   []string
+	Next    string
 }
 
 func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
-	b := &EventsBody{Journal: h.cfg.Events != nil, Key: one(v.Query, "key"), Prefix: one(v.Query, "prefix"), Kind: one(v.Query, "kind")}
-	for k := event.Acquired; k.String() != "unknown"; k++ {
-		b.Kinds = append(b.Kinds, k.String())
+	b := &EventsBody{
+		Journal: h.cfg.Desk.HasJournal(), Key: one(v.Query, "key"), Prefix: one(v.Query, "prefix"), Kind: one(v.Query, "kind"), Kinds: ops.EventKinds(),
 	}
 	if !b.Journal {
 		return b, nil
 	}
-	if !v.Who.MayUse(b.Key) && b.Key != "" {
-		return nil, &shown{403, "Not allowed", "You may not see this key."}
-	}
-	rows, err := h.eventsOf(ctx, v, EventsQuery{Key: b.Key, Prefix: b.Prefix, Kind: b.Kind, Most: pageRows})
+	all, err := h.journal(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	b.Rows = rows
+	b.Full = len(all) == mostEvents
+	after, past := one(v.Query, "after"), false
+	for _, e := range all {
+		if !v.Who.MayUse(e.Key) || b.Key != "" && e.Key != b.Key || !strings.HasPrefix(e.Key, b.Prefix) || b.Kind != "" && e.Kind != b.Kind {
+			continue
+		}
+		if b.All++; after != "" && !past {
+			past = e.ID == after
+			continue
+		}
+		if len(b.Rows) < pageRows {
+			b.Rows = append(b.Rows, e)
+		} else if b.Next == "" {
+			b.Next = b.Rows[len(b.Rows)-1].ID
+		}
+	}
 	return b, nil
 }
 
-// eventsOf reads the journal. A caller sees only events of keys that the caller may use.
-func (h *Handler) eventsOf(ctx context.Context, v *View, q EventsQuery) ([]Event, error) {
-	r, err := get(ctx, h.cache, fmt.Sprintf("events %q %q %q %d", q.Key, q.Prefix, q.Kind, q.Most), tick, func(ctx context.Context) ([]Event, error) {
-		return h.cfg.Events.Events(ctx, q)
-	})
-	all, err := take(v, r, err)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]Event, 0, len(all))
-	for _, e := range all {
-		if v.Who.MayUse(e.Key) {
-			rows = append(rows, e)
+// journal reads the latest events, the newest first. All pages share the read, and only what is new is read again.
+func (h *Handler) journal(ctx context.Context, v *View) ([]ops.Event, error) {
+	r, err := get(ctx, h.cache, "events", tick, func(ctx context.Context) ([]ops.Event, error) {
+		h.mu.Lock()
+		known := h.events
+		h.mu.Unlock()
+		q := ops.EventsQuery{}
+		if len(known) > 0 {
+			q.Since = known[0].At.Add(-eventSlack)
 		}
-	}
-	return rows, nil
+		all := []ops.Event{}
+		for e, err := range h.cfg.Desk.Events(ctx, q) {
+			if err != nil {
+				return nil, err
+			}
+			if len(known) > 0 && e.ID == known[0].ID || len(all) == mostEvents {
+				break
+			}
+			all = append(all, e)
+		}
+		all = append(all, known[:min(len(known), mostEvents-len(all))]...)
+		h.mu.Lock()
+		h.events = all
+		h.mu.Unlock()
+		return all, nil
+	})
+	return take(v, r, err)
 }
 
-// text says what else there is to an event.
-func (e Event) text() string {
-	var parts []string
-	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if e.Waited > 0 {
-		add("waited %s", exact(e.Waited.Round(time.Millisecond)))
-	}
-	if e.Held > 0 {
-		add("held for %s", exact(e.Held.Round(time.Millisecond)))
-	}
-	if e.Reason != "" {
-		add("reason: %s", visible(e.Reason))
-	}
-	if e.Error != "" {
-		add("%s", visible(e.Error))
-	}
-	return strings.Join(parts, "; ")
+var grave = []string{
+	event.Lost.String(), event.CleanupFailed.String(), event.RenewalUnanswered.String(), event.RenewedLate.String(), event.FellBack.String(), event.Overran.String(),
 }
-
-// Text is for templates.
-func (e Event) Text() string { return e.text() }
 
 // Grave reports whether a person should look at the event.
-func (e Event) Grave() bool {
-	switch e.Kind {
-	case event.Lost.String(), event.CleanupFailed.String(), event.RenewalUnanswered.String(), event.RenewedLate.String(), event.FellBack.String(), event.Overran.String():
-		return true
-	}
-	return false
+func (b *EventsBody) Grave(e ops.Event) bool {
+	return slices.Contains(grave, e.Kind) || strings.HasSuffix(e.Kind, " failed") || strings.HasSuffix(e.Kind, " missed")
 }

@@ -72,7 +72,7 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &LockBody{Key: key, E: e, Row: rowOf(e.Lock), Journal: h.cfg.Events != nil}
+	b := &LockBody{Key: key, E: e, Row: rowOf(e.Lock), Journal: h.cfg.Desk.HasJournal()}
 	if fresh, ok := h.statuses(ctx, v, "one "+key, []string{key})[key]; ok && fresh.Fence == b.Row.Fence {
 		b.Row = fresh
 	}
@@ -176,15 +176,17 @@ func (h *Handler) history(ctx context.Context, v *View, key string) []HistoryIte
 			}
 		}
 	}
-	if h.cfg.Events != nil {
-		events, err := h.eventsOf(ctx, v, EventsQuery{Key: key, Most: historyRows})
+	if h.cfg.Desk.HasJournal() {
+		events, err := h.journal(ctx, v)
 		if err != nil {
 			v.notice("The journal could not be read: %s.", plain(err))
 		}
 		for _, e := range events {
-			items = append(items, HistoryItem{
-				ID: e.ID, At: e.At, What: e.Kind, Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.text(), Fence: e.Fence, Key: e.Key,
-			})
+			if e.Key == key {
+				items = append(items, HistoryItem{
+					ID: e.ID, At: e.At.Time, What: e.Kind, Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key,
+				})
+			}
 		}
 	}
 	slices.SortStableFunc(items, func(a, b HistoryItem) int { return b.At.Compare(a.At) })

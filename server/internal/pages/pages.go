@@ -22,9 +22,7 @@ import (
 
 // Config configures a Handler. Desk is required.
 type Config struct {
-	Desk   Desk
-	Events Events // nil: there is no journal
-
+	Desk     Desk
 	Scopes   []string // of cron jobs
 	ReadOnly bool     // nobody may act
 	Recorded bool     // actions can be recorded; without a record there are no actions
@@ -45,14 +43,16 @@ type Handler struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	mu     sync.Mutex // so that nothing is added to busy after ctx has ended
+	mu     sync.Mutex // so that nothing is added to busy after ctx has ended; see events, too
 	busy   sync.WaitGroup
 
 	cache *cache
 	locks *walker[Row]
 	jobs  *walker[ops.Job]
 	ring  ring
-	ahead atomic.Int64 // the store's clock less this one, in nanoseconds
+	// events are the latest ones, the newest first. The field mu guards them.
+	events []ops.Event
+	ahead  atomic.Int64 // the store's clock less this one, in nanoseconds
 
 	streams streams
 }

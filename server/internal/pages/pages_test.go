@@ -75,6 +75,7 @@ func (f *fake) Jobs(context.Context, ops.JobsQuery) iter.Seq2[ops.Job, error] {
 
 func (f *fake) Keeper(context.Context) (ops.Keeper, error)              { return ops.Keeper{}, f.err }
 func (f *fake) Doctor(context.Context) ([]ops.Finding, error)           { return nil, f.err }
+func (f *fake) HasJournal() bool                                        { return false }
 func (f *fake) CronJobs(context.Context, string) ([]ops.CronJob, error) { return f.cron, f.err }
 
 var someone = &Caller{ID: "x", Operate: true, Cron: true, Admin: true}
