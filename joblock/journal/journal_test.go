@@ -78,6 +78,20 @@ func (p *paper) lines() []string {
 	return lines
 }
 
+// The method told returns what was written, and in how many calls.
+func (p *paper) told() (entries []eventlog.Entry, writes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.entries), p.writes
+}
+
+// The method fails makes the next calls fail. Of the entries of each, the first ones are written.
+func (p *paper) fails(calls, keep int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail, p.keep = calls, keep
+}
+
 // writing runs f in virtual time with a Journal that writes on a paper.
 func writing(t *testing.T, cfg Config, f func(t *testing.T, j *Journal, p *paper, log *testkit.Log)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -163,10 +177,11 @@ func TestFieldsOfAnEvent(t *testing.T) {
 			Took: 2 * time.Second, Attempts: 3, Count: 4, Err: errAway,
 		})
 		time.Sleep(time.Second)
-		if len(p.entries) != 3 {
-			t.Fatalf("%+v", p.entries)
+		entries, _ := p.told()
+		if len(entries) != 3 {
+			t.Fatalf("%+v", entries)
 		}
-		a, b, c := p.entries[0], p.entries[1], p.entries[2]
+		a, b, c := entries[0], entries[1], entries[2]
 		if a.Nonce == "" || a.Nonce == b.Nonce || b.Nonce == c.Nonce {
 			t.Errorf("the nonces are %s, %s, %s", a.Nonce, b.Nonce, c.Nonce)
 		}
@@ -241,7 +256,7 @@ func TestNobodyWaitsForAStoreThatHangs(t *testing.T) {
 // Events that are dropped are told in their place, while others still wait.
 func TestDroppedIsToldInItsPlace(t *testing.T) {
 	writing(t, Config{Buffer: 16}, func(t *testing.T, j *Journal, p *paper, _ *testkit.Log) {
-		p.fail, p.keep = 1, 10
+		p.fails(1, 10)
 		for i := range 18 {
 			j.Observe(lost(i))
 		}
@@ -271,13 +286,13 @@ func TestDroppedIsToldAtTheEndOfABurst(t *testing.T) {
 // tells.
 func TestWritesAreRepeated(t *testing.T) {
 	writing(t, Config{}, func(t *testing.T, j *Journal, p *paper, log *testkit.Log) {
-		p.fail, p.keep = 5, 1
+		p.fails(5, 1)
 		for i := range 10 {
 			j.Observe(lost(i))
 		}
 		time.Sleep(gather + 14*time.Second) // 1+2+4+8 s of pauses are not over yet
-		if p.writes != 4 {
-			t.Errorf("%d writes, want 4", p.writes)
+		if _, writes := p.told(); writes != 4 {
+			t.Errorf("%d writes, want 4", writes)
 		}
 		time.Sleep(time.Minute)
 		var want []string
@@ -288,7 +303,7 @@ func TestWritesAreRepeated(t *testing.T) {
 		if n := strings.Count(log.String(), "could not be written"); n != 1 {
 			t.Errorf("%d warnings:\n%s", n, log)
 		}
-		p.fail = 1
+		p.fails(1, 0)
 		j.Observe(lost(10))
 		time.Sleep(time.Minute)
 		if n := strings.Count(log.String(), "could not be written"); n != 2 {
@@ -304,8 +319,8 @@ func TestEventsGoTogether(t *testing.T) {
 			j.Observe(lost(i))
 		}
 		time.Sleep(time.Second)
-		if len(p.entries) != 2*mostAtOnce+1 || p.writes != 3 {
-			t.Errorf("%d entries in %d writes", len(p.entries), p.writes)
+		if entries, writes := p.told(); len(entries) != 2*mostAtOnce+1 || writes != 3 {
+			t.Errorf("%d entries in %d writes", len(entries), writes)
 		}
 	})
 }
@@ -314,7 +329,7 @@ func TestCloseWritesWhatIsLeft(t *testing.T) {
 	writing(t, Config{}, func(t *testing.T, j *Journal, p *paper, _ *testkit.Log) {
 		began := time.Now()
 		j.Observe(lost(1))
-		p.fail = 2
+		p.fails(2, 0)
 		testkit.WantNil(t, "Close", j.Close(t.Context()))
 		wantLines(t, p, "lost k1")
 		if took := time.Since(began); took > time.Second {
