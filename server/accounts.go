@@ -172,11 +172,10 @@ func (k *accounts) byChain(chains [][]*x509.Certificate) (Principal, error) {
 	return Principal{}, ErrUnauthorized
 }
 
-// refresh reads the file again if it has changed.
+// refresh reads the file again if it has changed. A request waits while another one reads the file: with the accounts
+// from before, it would be let in after its account is gone.
 func (a *Accounts) refresh() {
-	if !a.mu.TryLock() {
-		return // another request does it
-	}
+	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.checked) < checkFile {
 		return
