@@ -198,7 +198,8 @@
 // end of its stream.
 //
 // The rights of the caller are looked up again every ten seconds, for a request that waits too. When the account is
-// gone, has expired, or may not use the key any more, the lock is released, and the last line has the code AUTH_REQUIRED.
+// gone, has expired, or may not use the key any more, the last line has the code AUTH_REQUIRED. The lock is not renewed
+// any more, and is free when its lease ends: until then the client may rely on the lock.
 // If the rights cannot be looked up for a minute, the code is AUTH_UNAVAILABLE.
 //
 // Close parks the locks of all streams and tells their tokens. The client sends the token to POST /v1/hold or

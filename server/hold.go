@@ -55,6 +55,7 @@ type stream struct {
 	onDisconnect int
 
 	ended chan *problem // gets a value when the rights of the caller end
+	until time.Time     // when the stream gives the lock back; zero: never
 
 	// For streams of other lock APIs.
 	shape     func(*line) any // what to send for a line; nil: the line
@@ -327,6 +328,13 @@ func (st *stream) failed(err error) error {
 
 // serve tells the client that it has the lock, and holds the lock until the stream ends.
 func (st *stream) serve(lock *joblock.Lock) {
+	var over <-chan time.Time
+	if st.maxHold > 0 {
+		st.until = time.Now().Add(st.maxHold)
+		timer := time.NewTimer(st.maxHold)
+		defer timer.Stop()
+		over = timer.C
+	}
 	token := lock.Token()
 	acquired := st.trust("lock-acquired", lock)
 	acquired.Key, acquired.Token, acquired.TTL = lock.Key(), &token, st.ttl.Milliseconds()
@@ -336,12 +344,6 @@ func (st *stream) serve(lock *joblock.Lock) {
 	}
 	ping := time.NewTicker(st.pingEvery())
 	defer ping.Stop()
-	var over <-chan time.Time
-	if st.maxHold > 0 {
-		timer := time.NewTimer(st.maxHold)
-		defer timer.Stop()
-		over = timer.C
-	}
 	ctx := st.c.r.Context()
 	for {
 		select {
@@ -355,7 +357,7 @@ func (st *stream) serve(lock *joblock.Lock) {
 			st.drain(lock)
 			return
 		case p := <-st.ended:
-			st.giveBack(lock)
+			lock.StopRenewing() // the client may rely on the lease until it has read the line
 			st.c.code = p.Code
 			_ = st.write(&line{Type: "lock-lost", Code: p.Code, Error: p.Detail})
 			return
@@ -378,6 +380,9 @@ func (st *stream) serve(lock *joblock.Lock) {
 // trust returns a line that tells for how long the lock can be relied on.
 func (st *stream) trust(kind string, lock *joblock.Lock) *line {
 	deadline := lock.ExpiresAt()
+	if !st.until.IsZero() && st.until.Before(deadline) {
+		deadline = st.until
+	}
 	valid := max(0, time.Until(deadline).Milliseconds())
 	expires := stamp(deadline)
 	return &line{Type: kind, Fence: lock.Fence(), Valid: &valid, Expires: &expires}
