@@ -280,7 +280,8 @@ func (f *fleet) report() {
 	}
 }
 
-// checkLeaks wants every key to be free once leases and reservations are over.
+// checkLeaks wants every key to be free for the next caller once leases, reservations and places in line are over. The
+// places of a server that was killed count as waiters of a free key until somebody asks for the key.
 func (f *fleet) checkLeaks() {
 	for i := range f.proxies {
 		f.proxies[i].Heal()
@@ -293,14 +294,20 @@ func (f *fleet) checkLeaks() {
 	for i := range faultKeys {
 		keys = append(keys, fleetKey(i))
 	}
-	var sts []joblock.Status
 	for end := time.Now().Add(hang); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		sts, err = locks.Status(context.Background(), keys...)
-		testkit.WantNil(f.t, "Status", err)
-		if !slices.ContainsFunc(sts, func(st joblock.Status) bool { return st.Locked() || st.Waiters > 0 }) {
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			lock, err := locks.TryAcquire(context.Background(), key)
+			if err == nil {
+				err = lock.Release(context.Background())
+			}
+			return err == nil
+		})
+		if len(keys) == 0 {
 			return
 		}
 	}
+	sts, err := locks.Status(context.Background(), keys...)
+	testkit.WantNil(f.t, "Status", err)
 	f.t.Errorf("left behind: %+v", sts)
 }
 
