@@ -93,7 +93,7 @@ func TestFailedLookIsAbsent(t *testing.T) {
 		if n := l.failures(); n != 1 {
 			t.Errorf("%v failures, want 1", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantScrape(t, l, c, 0, 0)
 		if n := strings.Count(log.String(), "away"); n != 1 || l.failures() != 2 {
 			t.Errorf("%d warnings of %v failures:\n%s", n, l.failures(), log)
