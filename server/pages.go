@@ -17,7 +17,7 @@ type PagesConfig struct {
 	ReadOnly bool
 
 	// Share is the largest part of the store's time that each kind of read takes while somebody looks, from 0.001 to 1.
-	// Default 0.01. The first walk over all keys may take a quarter of the time, for three seconds.
+	// Default 0.007. The first walk over all keys may take a quarter of the time, for three seconds.
 	Share float64
 }
 

@@ -191,7 +191,7 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	case !e.Lock.Locked():
 		b.Nothing = "Nobody has the key by now, so there is nothing to free."
 	case b.Do == "idle" && held:
-		b.Nothing = "Somebody runs under the lock, so it is not freed as long as it is idle only."
+		b.Nothing = "Somebody runs under the lock, so this would do nothing."
 	case b.Do == "skip" && b.Effect == "":
 		b.Nothing = "No job halts a sequence here, so there is none to skip."
 	case b.Do == "force" && !held:

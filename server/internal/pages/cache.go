@@ -11,6 +11,12 @@ const (
 	// patience is how long a page waits for what it has in an older state. A store that answers does so in less.
 	patience = 150 * time.Millisecond
 
+	// patienceOld is how long a page waits if what it has is from a time when somebody looked before.
+	patienceOld = 2 * time.Second
+
+	// late is how much older than it should be a value has to be to count as old.
+	late = 2 * time.Second
+
 	// patienceNew is how long a page waits for what it does not have at all.
 	patienceNew = 5 * time.Second
 
@@ -81,13 +87,16 @@ func getWithin[T any](ctx context.Context, c *cache, key string, least, newer, a
 		e.busy, e.dirty = make(chan struct{}), false
 		go c.load(e, boxed(load))
 	}
-	busy, has := e.busy, !e.at.IsZero()
+	busy, has, old := e.busy, !e.at.IsZero(), now.Sub(e.at) > age+late
 	c.mu.Unlock()
 
 	if !fresh && busy != nil {
 		wait := newer
-		if !has {
+		switch {
+		case !has:
 			wait = any
+		case old:
+			wait = max(newer, min(any, patienceOld))
 		}
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
@@ -107,7 +116,7 @@ func getWithin[T any](ctx context.Context, c *cache, key string, least, newer, a
 		return read[T]{}, e.err
 	}
 	r := read[T]{val: e.val.(T), at: e.at, err: e.err}
-	if r.err == nil && !fresh && e.busy != nil && time.Since(e.at) > age+2*time.Second {
+	if r.err == nil && !fresh && e.busy != nil && time.Since(e.at) > age+late {
 		r.err = errSlow // a read is under way that takes unusually long
 	}
 	return r, nil

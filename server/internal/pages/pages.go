@@ -27,7 +27,7 @@ type Config struct {
 	ReadOnly bool     // nobody may act
 	Recorded bool     // actions can be recorded; without a record there are no actions
 
-	// Share is the largest part of the store's time that reads for one kind of page take, after the first. Default 0.01.
+	// Share is the largest part of the store's time that reads for one kind of page take, after the first. Default 0.007.
 	Share float64
 
 	Logger *slog.Logger // default slog.Default()
@@ -81,7 +81,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Desk == nil {
 		return nil, errors.New("Config.Desk is nil")
 	}
-	if cfg.Share = cmp.Or(cfg.Share, 0.01); !(cfg.Share >= 0.001 && cfg.Share <= 1) {
+	if cfg.Share = cmp.Or(cfg.Share, 0.007); !(cfg.Share >= 0.001 && cfg.Share <= 1) {
 		return nil, fmt.Errorf("Config.Share is %v, must be from 0.001 to 1", cfg.Share)
 	}
 	if cfg.Logger == nil {

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"html/template"
@@ -234,12 +235,14 @@ func (v *View) stale(at time.Time, err error) {
 	if err == nil {
 		return
 	}
-	text := "The store does not answer. This page shows what was read"
-	if at.IsZero() {
+	switch {
+	case at.IsZero():
 		v.notice("The store does not answer: %s.", plain(err))
-		return
+	case errors.Is(err, errSlow):
+		v.notice("The store is slow. A part of this page was read %s ago.", length(time.Since(at)))
+	default:
+		v.notice("The store does not answer. This page shows what was read %s ago: %s.", length(time.Since(at)), plain(err))
 	}
-	v.notice("%s %s ago: %s.", text, length(time.Since(at)), plain(err))
 }
 
 func (v *View) notice(format string, args ...any) {
