@@ -808,6 +808,26 @@ func TestStreamOfAPage(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		}
+		for i, pause := range []time.Duration{100, 950, 300} { // wherever between two looks the change comes
+			time.Sleep(pause * time.Millisecond)
+			drain(one)
+			began := time.Now()
+			if i%2 == 0 {
+				_, err := s.locks.TryAcquire(s.Context(), jobKey)
+				testkit.WantNil(t, "TryAcquire", err)
+			} else {
+				testkit.WantNil(t, "Force", ops.Force(s.Context(), s.locks, s.status(jobKey), false, "away"))
+			}
+			want := map[bool]string{true: "held", false: "free"}[i%2 == 0]
+			for m := range one {
+				if strings.Contains(m.part("k-now"), `class="state `+want) {
+					break
+				}
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s was told after %s", want, took)
+			}
+		}
 		// A new lock is counted, and no row moves.
 		_, err := s.locks.TryAcquire(s.Context(), "aaa")
 		testkit.WantNil(t, "TryAcquire", err)

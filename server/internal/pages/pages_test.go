@@ -265,6 +265,9 @@ func TestReadsAreShared(t *testing.T) {
 				t.Errorf("the value %d", n)
 			}
 		}
+		if look(); loads != 1 {
+			t.Errorf("%d reads of a value that is fresh", loads)
+		}
 		time.Sleep(2 * time.Second)
 		fail = errors.New("away")
 		r, err := look()
