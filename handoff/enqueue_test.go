@@ -251,6 +251,7 @@ func TestReservationCoversTheDelayAndHold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { _ = jobs.Close(context.Background()) })
 			lock := acquire(t, w.locks, "k")
 			if _, err := jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, tc.opt)); err != nil {
 				t.Fatal(err)
