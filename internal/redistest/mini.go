@@ -36,11 +36,16 @@ func Mini(t testing.TB) *miniredis.Miniredis {
 	return m
 }
 
-func newMini(t testing.TB) *miniredis.Miniredis {
+func skipIfRealOnly(t testing.TB) {
 	t.Helper()
 	if os.Getenv(RealOnlyEnv) != "" {
 		t.Skip("the test is on miniredis, and " + RealOnlyEnv + " asks for those on real servers only")
 	}
+}
+
+func newMini(t testing.TB) *miniredis.Miniredis {
+	t.Helper()
+	skipIfRealOnly(t)
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	t.Cleanup(m.Close)
