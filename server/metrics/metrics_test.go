@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,10 +191,10 @@ func TestMetricsOfCronJobs(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		sched, err := scheduler.New(s.locks, &scheduler.Config{Scope: "shop", Node: "n1", Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "scheduler.New", err)
-		fail := false
+		var fail atomic.Bool
 		testkit.WantNil(t, "Func", sched.Func("report", "*/5 * * * *", func(ctx context.Context) error {
 			time.Sleep(3 * time.Second)
-			if fail {
+			if fail.Load() {
 				return errors.New("bad")
 			}
 			return nil
@@ -213,7 +214,7 @@ func TestMetricsOfCronJobs(t *testing.T) {
 			`joblock_cron_runs_total{job="report",result="done",scope="shop"} 1`, "joblock_cron_last_run_duration_seconds"+job+" 3",
 			"~joblock_cron_last_success_timestamp_seconds"+job+" 9.46685103", "joblock_cron_next_timestamp_seconds"+job+" 9.466854e+08",
 		)
-		fail = true
+		fail.Store(true)
 		time.Sleep(5 * time.Minute)
 		testkit.WantNil(t, "Pause", sched.Pause(t.Context(), "report", "x"))
 		since := time.Now().Unix()
