@@ -214,6 +214,7 @@ func TestAuthorizerThatFailsMeanwhile(t *testing.T) {
 					t.Errorf("%v after %s", o, time.Since(began))
 				}
 				h.ended()
+				time.Sleep(4 * time.Second) // the lease runs out
 				a.wantState(key, joblock.StateFree)
 				if !strings.Contains(a.log.String(), "cannot be looked up again") {
 					t.Error("the log does not tell")
