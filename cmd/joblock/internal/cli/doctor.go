@@ -48,10 +48,7 @@ Exit codes besides those of "joblock help":
 					d.introduce(ctx, p, s, keeper, err)
 				}
 				findings, err := d.Doctor(ctx)
-				if perr := printFindings(p, findings); err == nil {
-					err = perr
-				}
-				if err != nil {
+				if err := tellFindings(p, findings, err); err != nil {
 					return err
 				}
 				return verdict(findings, strict)
@@ -102,6 +99,18 @@ func keeperText(k ops.Keeper, unread error) string {
 		return "none works"
 	}
 	return fmt.Sprintf("%s; %d stand by", strings.Join(works, "; "), k.StandBy)
+}
+
+// tellFindings prints findings. If err cut the look short, only people get what was found until then: to a program it
+// would look like the whole, and nothing would look like health.
+func tellFindings(p *printer, findings []ops.Finding, err error) error {
+	if err != nil && p.format != "table" {
+		return err
+	}
+	if perr := printFindings(p, findings); err == nil {
+		err = perr
+	}
+	return err
 }
 
 // printFindings prints findings: in sentences, unless the user has asked for another format.

@@ -16,6 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
 )
 
 // hostile are texts that a terminal would obey, or that would break a line, a column or a document.
@@ -334,5 +337,23 @@ func TestCutAndWrap(t *testing.T) {
 	}
 	if got := wrap("one two", 0); got != "one two" {
 		t.Errorf("wrap without bound: %q", got)
+	}
+}
+
+// What doctor has found before its look was cut short is for people only.
+func TestFindingsOfALookThatWasCutShort(t *testing.T) {
+	found := []ops.Finding{{Severity: ops.Warning, Subject: "appendonly", Found: "no"}}
+	for format, want := range map[string]string{"table": "warning: appendonly", "json": "", "jsonl": ""} {
+		p, out := testPrinter(format)
+		if err := tellFindings(p, found, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) {
+			t.Errorf("%s: %v", format, err)
+		}
+		if got := out.String(); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s: printed %q, want %q", format, got, want)
+		}
+		p, out = testPrinter(format)
+		if err := tellFindings(p, found, nil); err != nil || !strings.Contains(out.String(), "appendonly") {
+			t.Errorf("%s: %v, printed %q", format, err, out)
+		}
 	}
 }
