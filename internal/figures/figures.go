@@ -11,6 +11,9 @@ import (
 // Period is how often a keeper that works writes its figures.
 const Period = 10 * time.Second
 
+// Reason begins the reason with which a keeper frees a lock, as the record of the lock shows it.
+const Reason = "keeper: "
+
 // MostQueues is the largest number of names in Keeper.Strangers.
 const MostQueues = 20
 

@@ -55,7 +55,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		s.acquire("brief")
 		force("brief")
 		time.Sleep(10 * time.Minute) // the store forgets the record
-		wants("brief", "The store remembers nobody", "force release by eva@laptop (hangs since noon).")
+		wants("brief", "the store remembers nobody", "force release by eva@laptop (hangs since noon).")
 
 		s.park("job", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateArchived})

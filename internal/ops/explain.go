@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -194,7 +195,7 @@ func (s *story) forWhom() string {
 // The method ended says how the last holding of a free key has ended.
 func (s *story) ended() string {
 	if s.Fence == 0 {
-		return "The key is free. The store remembers nobody who had it."
+		return "The store knows nothing of this key: nobody has it, and the store remembers nobody who had it. Check how the key is spelt."
 	}
 	var how string
 	switch s.Ended {
@@ -203,7 +204,10 @@ func (s *story) ended() string {
 	case joblock.EndedDone:
 		how = "released it, because its job was done"
 	case joblock.EndedForced:
-		how = "lost it to a forced release"
+		if how = "lost it to a forced release"; strings.HasPrefix(s.Reason, figures.Reason) {
+			how = "left it behind, and a keeper freed it" // no action of a person, so the audit does not have it
+			break
+		}
 		if by := s.forcedBy(); by != nil {
 			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", cmpText(s.Holder, "Somebody without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))
 		}

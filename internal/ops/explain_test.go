@@ -8,8 +8,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -333,4 +335,23 @@ func TestATaskThatHangs(t *testing.T) {
 	task.State = "retry"
 	testkit.WantErr(t, task.CheckCancel(), joblock.ErrBusy)
 	testkit.WantNil(t, "CheckDelete", task.CheckDelete())
+}
+
+// A keeper that frees what a job has left behind is no operator who forces.
+func TestExplainOfAKeyThatAKeeperFreed(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		s.park("left", "default/1")
+		release := jobs.Release{Key: "left", Job: "default/1", Fence: s.lock("left").Fence, Reason: figures.Reason + "the task does not exist"}
+		testkit.WantNil(t, "Free", errors.Join(jobs.Free(t.Context(), s.locks, release)...))
+		for key, want := range map[string]string{
+			"left":  "left it behind, and a keeper freed it at ",
+			"leftt": "The store knows nothing of this key: nobody has it",
+		} {
+			e, err := s.Explain(t.Context(), key)
+			testkit.WantNil(t, "Explain", err)
+			if text := strings.Join(e.Text, "\n"); !strings.Contains(text, want) || strings.Contains(text, "forced") {
+				t.Errorf("%s: no %q in:\n%s", key, want, text)
+			}
+		}
+	})
 }
