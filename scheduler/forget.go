@@ -78,9 +78,13 @@ func (s *Scheduler) Forget(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	s.listing.Lock()
-	delete(s.listed, name)
-	s.listing.Unlock()
+	select {
+	case s.enlisting <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s.enlisting }()
+	s.doubt(name)
 	err = s.rewrite(ctx, keyspace.CronNames(s.scope, roster.Page(name)), func(text []byte) ([]byte, error) {
 		on, err := roster.DecodeNames(text)
 		if _, ok := on.Jobs[name]; !ok || err != nil {

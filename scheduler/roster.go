@@ -168,9 +168,7 @@ func (s *Scheduler) keepRoster(ctx context.Context) {
 
 // relist makes this node look at all its jobs: whether their names are on their pages, and whether their ledgers are there.
 func (s *Scheduler) relist() {
-	s.listing.Lock()
-	clear(s.listed)
-	s.listing.Unlock()
+	s.doubt()
 	s.recheckAll()
 	s.wake()
 }
@@ -234,26 +232,50 @@ func (s *Scheduler) showNode(ctx context.Context, own *joblock.Lock, start time.
 
 // enlist puts names of jobs onto their pages, unless the pages have these names or this node has put them there lately.
 func (s *Scheduler) enlist(ctx context.Context, names []string) error {
-	s.listing.Lock()
-	defer s.listing.Unlock()
+	select {
+	case s.enlisting <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s.enlisting }()
 	day := dayOf(s.clock.now())
 	byPage := make(map[int][]string)
+	s.listing.Lock()
+	doubts := s.doubts
 	for _, name := range names {
 		if last, ok := s.listed[name]; !ok || day >= last+roster.Fresh {
 			byPage[roster.Page(name)] = append(byPage[roster.Page(name)], name)
 		}
 	}
+	s.listing.Unlock()
 	var errs []error
 	for page, names := range byPage {
 		if err := s.enlistOn(ctx, keyspace.CronNames(s.scope, page), names, day); err != nil {
 			errs = append(errs, err)
 			continue
 		}
+		s.listing.Lock()
 		for _, name := range names {
-			s.listed[name] = day
+			if s.doubts == doubts { // else the next call looks again
+				s.listed[name] = day
+			}
 		}
+		s.listing.Unlock()
 	}
 	return errors.Join(errs...)
+}
+
+// doubt makes keepRoster look again whether the names are on their pages: all names if none is given.
+func (s *Scheduler) doubt(names ...string) {
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	s.doubts++
+	if len(names) == 0 {
+		clear(s.listed)
+	}
+	for _, name := range names {
+		delete(s.listed, name)
+	}
 }
 
 // enlistNew puts the name of a job onto its page, before the job gets its ledger. The caller has the job's lock. After a
@@ -262,9 +284,7 @@ func (s *Scheduler) enlistNew(ctx context.Context, j *job) {
 	day := dayOf(s.clock.now())
 	if err := s.enlistOn(ctx, keyspace.CronNames(s.scope, roster.Page(j.name)), []string{j.name}, day); err != nil {
 		s.cfg.Logger.Warn("scheduler: a new job is not in the list of jobs yet", "job", j.name, "err", err)
-		s.listing.Lock()
-		delete(s.listed, j.name)
-		s.listing.Unlock()
+		s.doubt(j.name)
 		s.jobsChanged()
 	}
 }

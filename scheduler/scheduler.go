@@ -28,8 +28,13 @@ type Scheduler struct {
 	standbys  chan struct{}   // has an element for each job for whose lock this node waits
 	started   *sync.WaitGroup // the goroutines of this Run; only Run uses it
 
-	listing sync.Mutex       // guards listed, and is locked while pages of names are written
+	// enlisting has an element while keepRoster writes pages of names, which may take as long as the store takes: so it is
+	// no mutex. Forget waits for keepRoster. An execution does not.
+	enlisting chan struct{}
+
+	listing sync.Mutex       // guards the two fields below
 	listed  map[string]int64 // the day on which this node last saw to it that the job's name is on its page
+	doubts  int              // how often something was taken out of listed
 
 	mu         sync.Mutex // guards the fields below
 	jobs       map[string]*job
@@ -68,6 +73,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 		program:   program(),
 		woken:     make(chan struct{}, 1),
 		changed:   make(chan struct{}, 1),
+		enlisting: make(chan struct{}, 1),
 		slots:     make(chan struct{}, full.Concurrency),
 		standbys:  make(chan struct{}, full.Concurrency),
 		listed:    make(map[string]int64),
