@@ -146,13 +146,13 @@ func js[T any](b *tab, expression string) T {
 	return v
 }
 
-// until waits until an expression is true in the page.
+// until waits until an expression is true in a page that is loaded: keys that are pressed before its script runs are lost.
 func (b *tab) until(expression string) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 	defer cancel()
 	for {
-		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && !!(`+expression+")"))
 		if err == nil && ok {
 			return
 		}
