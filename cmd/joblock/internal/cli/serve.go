@@ -46,6 +46,10 @@ type serveOptions struct {
 	keeper   bool
 	check    bool
 
+	metricsListen string
+	metricsGroups string
+	journal       bool
+
 	ttl, maxTTL               time.Duration
 	maxWait                   time.Duration
 	maxWaiting, maxWaitingOne int
@@ -75,6 +79,10 @@ error. If Redis is away, serve serves all the same: /readyz says that the server
 
 Serve listens on this machine alone, unless it has a certificate (--cert) and accounts (--accounts). Without --accounts
 every caller has every right. "joblock token new" makes accounts. A changed file of accounts is read within a second.
+
+Metrics for Prometheus are at /metrics, for callers with the scope read and without prefixes. With --metrics-listen they
+are also at an address of their own, without TLS and for whoever asks: so on this machine alone, unless --insecure says that
+others cannot reach it.
 
 INT and TERM end serve in order: /readyz says no, each lock of a stream is parked for its client, who resumes it at
 another replica, and requests that run end. A second signal ends serve at once. Locks without a stream are not
@@ -116,6 +124,9 @@ Exit codes:
 	f.BoolVar(&o.pages, "pages", true, "serve the pages for people on call, at /; --pages=false serves the API alone")
 	f.BoolVar(&o.demo, "demo", false, "serve an embedded Redis with locks, waiters and jobs; see \"joblock demo\"")
 	f.BoolVar(&o.keeper, "keeper", false, "also run the keeper of jobs' locks, with the databases of --asynq; see package worker")
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "`ADDRESS` as host:port that has /metrics alone, without TLS and tokens (default: none)")
+	f.StringVar(&o.metricsGroups, "metrics-groups", "none", "`GROUPS` of keys in the metrics: none, or first-part, which is what is before the first colon")
+	f.BoolVar(&o.journal, "journal", true, "write what happens to the locks of this server's clients into the journal in Redis; see \"joblock events\"")
 	f.BoolVar(&o.check, "check", false, "ask the server at --listen whether it is ready, and end")
 	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "lease of a lock whose request names none")
 	f.DurationVar(&o.maxTTL, "max-ttl", 24*time.Hour, "longest lease that a request may ask for; Terraform's locks last that long")
@@ -141,8 +152,16 @@ func (o *serveOptions) validate() error {
 	if _, _, err := net.SplitHostPort(o.listen.Address); err != nil {
 		return usage("--listen is %q, must be host:port", o.listen.Address)
 	}
+	if o.metricsListen != "" {
+		if _, _, err := net.SplitHostPort(o.metricsListen); err != nil {
+			return usage("--metrics-listen is %q, must be host:port", o.metricsListen)
+		}
+	}
 	if (o.listen.CertFile == "") != (o.listen.KeyFile == "") {
 		return usage("--cert and --key belong together")
+	}
+	if err := oneOf("metrics-groups", o.metricsGroups, []string{"none", "first-part"}); err != nil {
+		return err
 	}
 	if err := oneOf("log-format", o.logFormat, []string{"text", "json"}); err != nil {
 		return err
@@ -333,8 +352,13 @@ func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error)
 	if err != nil {
 		return nil, err
 	}
+	tells, err := o.tell(all, redis, logger)
+	if err != nil {
+		return nil, err
+	}
 	session, err := s.open(os.Getenv, joblock.Config{
 		TTL: o.ttl, MaxTTL: o.maxTTL, Holder: hostname() + ":" + strconv.Itoa(os.Getpid()) + " joblock serve", WatchForced: true, Logger: logger,
+		Observer: tells.observer,
 	})
 	if err != nil {
 		return nil, err
@@ -376,12 +400,18 @@ func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error)
 			return nil, err
 		}
 	}
+	if err := o.measure(all, tells, &cfg); err != nil {
+		return nil, err
+	}
 	locks, err := lockserver.New(cfg)
 	if err != nil {
 		return nil, usage("%w", err)
 	}
 	root, err := o.mount(locks)
 	if err != nil {
+		return nil, err
+	}
+	if err := o.listenMetrics(all, cfg.Metrics, logger); err != nil {
 		return nil, err
 	}
 	logger.Info("serve: the locks are in Redis", "address", redis.name(), "prefix", s.prefix, "databases of asynq", len(databases), "keeper", o.keeper)
