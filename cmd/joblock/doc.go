@@ -29,8 +29,8 @@
 //	demo                   runs a Redis with locks, waiters and jobs, to try commands on
 //	cron COMMAND           sees and steers jobs by the clock: ls, get, next, history, nodes, scopes; pause, resume,
 //	                       trigger, forget, backfill
-//	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and steers them: ls, get; run,
-//	                       cancel, drop, skip
+//	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and steers them: ls, get,
+//	                       sequences; run, cancel, drop, skip
 //	doctor                 says what is wrong with servers, keepers, clocks, databases and cron nodes, and what to do
 //	export FILE            prints the Grafana dashboard, or the alerts for Prometheus
 //	version                prints the version
@@ -73,7 +73,7 @@
 //	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
 //	                force-release, audit, doctor; jobs ls and get; cron ls, get, next, history, nodes, scopes, pause, resume,
 //	                trigger, forget
-//	with Redis only ls --job; jobs run, cancel, drop and skip; events, history; cron backfill, cron trigger --wait;
+//	with Redis only ls --job; jobs sequences, run, cancel, drop and skip; events, history; cron backfill, cron trigger --wait;
 //	                renew --reserve
 //	differs         the audit names the account of the caller; --max-ttl of the server bounds --ttl; an acquire that waits
 //	                for longer than a minute, or of a permit, is not found again when its answer is lost: such a lock ends

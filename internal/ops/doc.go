@@ -11,6 +11,7 @@
 //	Permits   the permits of a limit, or the slots of a sequence, with their number
 //	Explain   one key in sentences: who has it and why, what frees it by itself and when, what an operator may do
 //	Job, Jobs jobs of asynq and the locks that are bound to them; a suspect has a lock that its job no longer needs
+//	Sequences the lines of jobs: which have halted and why, what the job in front does, how many wait
 //	Keeper    the keepers that work, and what they have found
 //	Doctor    what is wrong with the servers, the keepers, the clocks, the databases and the cron nodes
 //	Cron…     the cron jobs of a scope; see package scheduler
@@ -25,8 +26,8 @@
 // # What reading costs
 //
 // Lock, Statuses, Waiters, Permits, Explain and Job read the keys that they are asked for, and nothing else; Explain with
-// Config.ExplainActs also reads the latest 500 actions of the record, of a day or so. Jobs, and Locks with
-// LocksQuery.Jobs, read the index of jobs, whatever else the store has. Reading the index claims no entries: keepers do
+// Config.ExplainActs also reads the latest 500 actions of the record, of a day or so. Jobs, Sequences,
+// and Locks with LocksQuery.Jobs, read the index of jobs, whatever else the store has. Reading the index claims no entries: keepers do
 // not notice. All other calls of Locks walk over all keys of the store; LocksQuery.Share bounds what the walk takes from
 // other clients.
 //

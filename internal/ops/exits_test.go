@@ -172,6 +172,92 @@ func TestNoTimeIsNamedForAJobThatLives(t *testing.T) {
 	})
 }
 
+// Sequences shows each line of jobs once, with what its first job does, and in CompareSequences those that have halted
+// come first.
+func TestSequencesAreListed(t *testing.T) {
+	planted(t, func(t *testing.T, p *plant) {
+		ctx := t.Context()
+		client, err := handoff.NewClient(p.locks, p.client, p.inspector, nil)
+		testkit.WantNil(t, "NewClient", err)
+		enqueue := func(s handoff.Sequence, ids ...string) {
+			t.Helper()
+			for _, id := range ids {
+				_, err := client.EnqueueInSequence(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(id)))
+				testkit.WantNil(t, "EnqueueInSequence", err)
+				time.Sleep(time.Second)
+			}
+		}
+		list := func(q SequencesQuery) (all []Sequence, text string) {
+			t.Helper()
+			for s, err := range p.Sequences(ctx, q) {
+				testkit.WantNil(t, "Sequences", err)
+				all = append(all, s)
+			}
+			slices.SortFunc(all, CompareSequences)
+			var lines []string
+			for _, s := range all {
+				lines = append(lines, fmt.Sprintf("%s %s %s %d/%d+%d", s.Key, s.State, s.Job, s.Running, s.Limit, s.Waiting))
+			}
+			return all, strings.Join(lines, ", ")
+		}
+		want := func(q SequencesQuery, want string) []Sequence {
+			t.Helper()
+			all, got := list(q)
+			if got != want {
+				t.Fatalf("%+v\n got %s\nwant %s", q, got, want)
+			}
+			return all
+		}
+		want(SequencesQuery{}, "")
+		p.enqueue() // no sequence
+		enqueue(handoff.Sequence{Key: "imports", Limit: 3}, "m1", "m2", "m3", "m4", "m5")
+		enqueue(handoff.Sequence{Key: "alone", OnFailure: handoff.Halt}, "x1")
+		enqueue(handoff.Sequence{Key: "ledger", OnFailure: handoff.Halt}, "l1", "l2")
+		enqueue(handoff.Sequence{Key: "wallet", OnFailure: handoff.Halt}, "w1", "w2", "w3")
+		want(SequencesQuery{}, "imports waiting default/m1 3/3+2, wallet waiting default/w1 1/1+2, ledger waiting default/l1 1/1+1, alone waiting default/x1 1/1+0")
+		held, err := p.locks.TryAcquire(ctx, "desk", joblock.Holder("web:1"))
+		testkit.WantNil(t, "TryAcquire", err)
+		enqueue(handoff.Sequence{Key: "desk"}, "d1")
+
+		testkit.WantNil(t, "ArchiveTask", p.inspector.ArchiveTask("default", "w1"))
+		time.Sleep(time.Hour)
+		testkit.WantNil(t, "ArchiveTask", p.inspector.ArchiveTask("default", "l1"))
+		testkit.WantNil(t, "PauseQueue", p.inspector.PauseQueue("default"))
+		all := want(SequencesQuery{}, "ledger halted default/l1 1/1+1, wallet halted default/w1 1/1+2, "+
+			"imports stuck default/m1 3/3+2, alone stuck default/x1 1/1+0, desk running  1/0+1")
+		if c := all[0].Command; c != "joblock jobs run -- default/l1" || !strings.Contains(all[0].Why, "its sequence halts") {
+			t.Errorf("a halted sequence: %q, %q", c, all[0].Why)
+		}
+		if !strings.Contains(all[2].Why, "is paused") || !strings.Contains(all[4].Why, "web:1 has the key, and no job") || all[4].Command != "joblock explain -- desk" {
+			t.Errorf("%q, %q, %q", all[2].Why, all[4].Why, all[4].Command)
+		}
+		if i := slices.IndexFunc(all[0].Actions, func(a Action) bool { return a.Name == ActSkipJob }); i < 0 || !strings.Contains(all[0].Actions[i].Effect, "The next in line") {
+			t.Errorf("%+v", all[0].Actions)
+		}
+		want(SequencesQuery{Halted: true}, "ledger halted default/l1 1/1+1, wallet halted default/w1 1/1+2")
+		want(SequencesQuery{Prefix: "led"}, "ledger halted default/l1 1/1+1")
+		testkit.WantNil(t, "UnpauseQueue", p.inspector.UnpauseQueue("default"))
+
+		p.retire()
+		testkit.WantNil(t, "DeleteTask", p.inspector.DeleteTask("default", "l1"))
+		testkit.WantNil(t, "Release", held.Release(ctx))
+		time.Sleep(10 * time.Minute)
+		all, got := list(SequencesQuery{})
+		if len(all) < 4 || all[1].Since.After(all[2].Since.Time) {
+			t.Errorf("without a keeper: %s", got)
+		}
+		for _, s := range all {
+			if lost := s.Key == "ledger" || s.Key == "desk"; lost != (s.State == SequenceStuck) || lost && !strings.Contains(s.Why, "no keeper works") {
+				t.Errorf("without a keeper %s is %s: %q; %s", s.Key, s.State, s.Why, got)
+			}
+		}
+		var failed error
+		for _, failed = range p.Sequences(ctx, SequencesQuery{Share: 2}) {
+		}
+		testkit.WantErr(t, failed, joblock.ErrInvalid)
+	})
+}
+
 // The jobs of a sequence have slots, and wait in one line. A job that has failed for good may halt its sequence.
 func TestSequencesAreExplained(t *testing.T) {
 	planted(t, func(t *testing.T, p *plant) {

@@ -110,27 +110,32 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 		}
 		all = append(all, j)
 	}
-	var group sync.WaitGroup
-	turn := make(chan struct{}, lookups)
+	jobs, tasks := make([]string, len(all)), make([]*Task, len(all))
 	for i := range all {
-		turn <- struct{}{}
-		group.Go(func() {
-			all[i].Task = d.lookUp(ctx, all[i].Job)
-			<-turn
-		})
+		jobs[i], tasks[i] = all[i].Job, &all[i].Task
 	}
-	group.Wait()
-	tasks := make([]*Task, len(all))
-	for i := range all {
-		tasks[i] = &all[i].Task
-	}
-	d.pauses(ctx, tasks...)
+	d.lookUpAll(ctx, jobs, tasks)
 	for i := range all {
 		j := &all[i]
 		s := story{Lock: j.Lock, task: j.Task, keeper: keeper, known: true, now: j.Lock.Now.Time}
 		j.Suspect = s.suspect(j.Place)
 	}
 	return all
+}
+
+// The method lookUpAll looks up the tasks of jobs, a few at a time.
+func (d *Desk) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
+	var group sync.WaitGroup
+	turn := make(chan struct{}, lookups)
+	for i := range jobs {
+		turn <- struct{}{}
+		group.Go(func() {
+			*tasks[i] = d.lookUp(ctx, jobs[i])
+			<-turn
+		})
+	}
+	group.Wait()
+	d.pauses(ctx, tasks...)
 }
 
 // The method suspect says why a lock, or a place in line, probably helps nobody. Times that a keeper may take are allowed

@@ -297,6 +297,10 @@ func (a *api) Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error) 
 	return a.Client.Job(ctx, queue, id)
 }
 
+func (a *api) Sequences(context.Context, ops.SequencesQuery) iter.Seq2[ops.Sequence, error] {
+	return failing[ops.Sequence](needsRedis("the list of sequences"))
+}
+
 func (a *api) Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
 	return ops.ActionsOf(a.Audit(ctx, client.AuditQuery{Key: q.Key, Since: q.Since}))
 }

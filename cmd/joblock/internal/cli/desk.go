@@ -27,6 +27,7 @@ type deskFace interface {
 	Explain(ctx context.Context, key string) (ops.Explanation, error)
 	Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error]
 	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
+	Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error]
 	Keeper(ctx context.Context) (ops.Keeper, error)
 	Doctor(ctx context.Context) ([]ops.Finding, error)
 	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]

@@ -94,7 +94,7 @@ func told(err error) string { return strings.TrimPrefix(err.Error(), "joblock: "
 // reads reports whether a command only reads: then a call without an answer has no outcome that could be unknown.
 func reads(cmd *cobra.Command) bool {
 	switch _, name, _ := strings.Cut(cmd.CommandPath(), " "); name {
-	case "ls", "get", "explain", "waiters", "permits", "watch", "top", "events", "history", "audit", "doctor", "jobs ls", "jobs get",
+	case "ls", "get", "explain", "waiters", "permits", "watch", "top", "events", "history", "audit", "doctor", "jobs ls", "jobs get", "jobs sequences",
 		"cron ls", "cron get", "cron next", "cron history", "cron nodes", "cron scopes":
 		return true
 	}

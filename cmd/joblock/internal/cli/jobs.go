@@ -31,7 +31,7 @@ The databases of asynq are that of --redis, or those of --asynq.`,
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(newJobsLs(s), newJobsGet(s), newJobsRun(s), newJobsCancel(s), newJobsDrop(s), newJobsSkip(s))
+	cmd.AddCommand(newJobsLs(s), newJobsGet(s), newJobsSequences(s), newJobsRun(s), newJobsCancel(s), newJobsDrop(s), newJobsSkip(s))
 	return cmd
 }
 

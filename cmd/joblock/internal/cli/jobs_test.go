@@ -153,6 +153,34 @@ func TestJobsAreSteered(t *testing.T) {
 	}
 }
 
+// The sequence that has halted comes first, with its error and the command that gets it going. That command does so.
+func TestSequencesAreListed(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t, redistest.Start(t))
+	q.do("jobs", "sequences", "--check").wants(0, "no job is in a sequence, or waits in a line")
+	q.do("jobs", "sequences", "--halted").wants(0, "no sequence has halted")
+	q.export("exports:acct-7", "41")
+	q.sequence("webhooks:acme", "acme-1", "acme-2", "acme-3")
+	q.sequence("webhooks:aaa", "aaa-1", "aaa-2", "aaa-3", "aaa-4")
+	q.do("jobs", "sequences").wants(0, "waiting", "webhooks/acme-1", "joblock explain -- webhooks:acme").lacks("exports:acct-7", "halted", "WHY")
+	if err := q.asynq.ArchiveTask("webhooks", "acme-1"); err != nil {
+		t.Fatal(err)
+	}
+	var all []ops.Sequence
+	q.do("jobs", "seq", "-o", "json").wants(0).items("sequences.json", &all)
+	if len(all) != 2 || all[0].Key != "webhooks:acme" || all[0].State != ops.SequenceHalted || all[0].Waiting != 2 || all[1].Waiting != 3 {
+		t.Fatalf("sequences %+v", all)
+	}
+	q.do("jobs", "sequences", "-o", "wide", "--check").wants(exitNo, "WHY", "its sequence halts", "1 of 1", "found 1 sequence that halted")
+	q.do("jobs", "sequences", "--halted", "--no-headers").wants(0, all[0].Command).lacks("webhooks:aaa")
+	q.do("jobs", "sequences", "webhooks:aa", "-o", "name").wants(0, "webhooks:aaa").lacks("acme")
+	q.do(strings.Fields(all[0].Command)[1:]...).wants(0, "asynq runs the task webhooks/acme-1 now")
+	q.do("jobs", "sequences", "--check").wants(0, "waiting").lacks("halted")
+	for _, bad := range [][]string{{"a", "b"}, {"--share", "2"}, {"-o", "x"}} {
+		q.do(append([]string{"jobs", "sequences"}, bad...)...).wants(exitUsage)
+	}
+}
+
 // Each order of jobs goes by what it names.
 func TestOrdersOfJobs(t *testing.T) {
 	t.Parallel()

@@ -81,6 +81,7 @@ func TestOnCall(t *testing.T) {
 			s.webhook("acme-3", "good")
 			s.next()
 			s.next()
+			s.next()
 			before := s.info("webhooks", "acme-1").LastFailedAt
 			time.Sleep(time.Second) // asynq's clock of failures has whole seconds
 			s.next()

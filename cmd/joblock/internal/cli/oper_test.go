@@ -150,7 +150,7 @@ func TestSchemasOfTheSteerers(t *testing.T) {
 		{ops.CronNode{}, "cron.json", []string{"$defs", "node"}}, {ops.CronTick{}, "cron.json", []string{"$defs", "tick"}},
 		{cronScope{}, "cron.json", []string{"$defs", "scope"}}, {ops.CronBackfill{}, "cron.json", []string{"$defs", "job", "properties", "backfill"}},
 		{ops.Job{}, "jobs.json", []string{"properties", "items", "items"}}, {ops.Finding{}, "doctor.json", []string{"properties", "items", "items"}},
-		{jobReport{}, "job.json", nil},
+		{jobReport{}, "job.json", nil}, {ops.Sequence{}, "sequences.json", []string{"properties", "items", "items"}},
 	} {
 		var got []string
 		for name := range read(tc.file, append(tc.path, "properties")...) {

@@ -1,0 +1,279 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Sequence is the line of jobs behind one key: a key whose job was enqueued in a sequence, or for which jobs wait.
+type Sequence struct {
+	Key   string        `json:"key"`
+	State SequenceState `json:"state"`
+	Why   string        `json:"why"`            // in sentences: what the job in front does, or why it does not go on
+	Since Time          `json:"since,omitzero"` // from when on Why has been so; of a halted sequence: when its job failed
+
+	Job     string `json:"job,omitempty"`   // in front, as "queue/taskID"; empty if a process has the key, or nobody
+	Error   string `json:"error,omitempty"` // the last error of that job
+	Task    *Task  `json:"task,omitempty"`  // of that job
+	Lock    Lock   `json:"lock"`            // of the key, or of the slot that was taken first; without Line, Permits and Task
+	Running int    `json:"running"`         // how many jobs and processes have the key or one of its slots
+	Limit   int    `json:"limit,omitempty"` // how many jobs may run at a time; 0 if that is not known
+	Waiting int    `json:"waiting"`         // how many wait, for a while with waiters that have died
+
+	// Command is what to do next, for a shell. Actions are all that an operator may do, the mildest first.
+	Command string   `json:"command"`
+	Actions []Action `json:"actions"`
+}
+
+// SequenceState says whether the jobs of a Sequence go on.
+type SequenceState string
+
+// The states, the worst first.
+const (
+	SequenceHalted  SequenceState = "halted"  // the job in front has failed for good, and the others wait until somebody decides
+	SequenceStuck   SequenceState = "stuck"   // nothing starts the next job by itself, or nothing in time
+	SequenceWaiting SequenceState = "waiting" // the job in front waits for a worker, for its time or for its next attempt
+	SequenceRunning SequenceState = "running" // an attempt runs
+)
+
+var sequenceStates = []SequenceState{SequenceHalted, SequenceStuck, SequenceWaiting, SequenceRunning}
+
+// SequencesQuery says which sequences Desk.Sequences shows. The zero value shows all.
+type SequencesQuery struct {
+	Prefix string // of the key
+	Halted bool   // only those that have halted; then the tasks of jobs that run are not looked up
+
+	Share    float64 // as JobsQuery
+	Progress func(done float64)
+}
+
+// CompareSequences orders sequences: those that have halted first, then those that are stuck, the oldest trouble first; then
+// the others, the longest line first.
+func CompareSequences(a, b Sequence) int {
+	rank := func(s Sequence) int { return min(slices.Index(sequenceStates, s.State), 2) }
+	if n := cmp.Compare(rank(a), rank(b)); n != 0 {
+		return n
+	}
+	if rank(a) < 2 {
+		return cmp.Or(a.Since.Compare(b.Since.Time), strings.Compare(a.Key, b.Key))
+	}
+	return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Key, b.Key))
+}
+
+// Sequences walks over the sequences, in no particular order: see CompareSequences. They are found in the index of jobs,
+// which is read as a whole before the first of them comes. Then the records of the keys are read, and the tasks of the
+// jobs in front. So a line that is long costs little more than a short one. A sequence of one job that nobody waits for
+// comes too. Errors are those of Jobs.
+func (d *Desk) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error] {
+	return func(yield func(Sequence, error) bool) {
+		keeper, err := d.Keeper(ctx)
+		if err != nil {
+			yield(Sequence{}, err)
+			return
+		}
+		lines, err := d.linesOfJobs(ctx, q)
+		if err != nil {
+			yield(Sequence{}, err)
+			return
+		}
+		keys, read := slices.Sorted(maps.Keys(lines)), 0
+		for some := range slices.Chunk(keys, lookedUp) {
+			began := time.Now()
+			found, err := d.sequencesOf(ctx, some, lines, keeper, q.Halted)
+			if err != nil {
+				yield(Sequence{}, err)
+				return
+			}
+			took := time.Since(began)
+			if read += len(some); q.Progress != nil {
+				q.Progress(0.5 + 0.5*float64(read)/float64(len(keys)))
+			}
+			for _, s := range found {
+				if (s.State == SequenceHalted || !q.Halted) && !yield(s, nil) {
+					return
+				}
+			}
+			if err := sleep.For(ctx, time.Duration(float64(took)*(1/cmp.Or(q.Share, defaultShare)-1))); err != nil {
+				yield(Sequence{}, err)
+				return
+			}
+		}
+	}
+}
+
+// The type jobLine is what the index of jobs says of the line of a key.
+type jobLine struct {
+	entries int                 // jobs that have the key or a slot, and jobs that wait
+	slots   map[string]struct{} // the keys of the slots that jobs have or had
+}
+
+// The method linesOfJobs reads the index of jobs, by the keys of the lines. No record is read.
+func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (map[string]*jobLine, error) {
+	lines := make(map[string]*jobLine)
+	note := func(l driver.JobLock) bool {
+		line, slot := driver.LineOf(l.Key)
+		if role, _, _ := roleOf(line); role != RoleLock || !strings.HasPrefix(line, q.Prefix) {
+			return false
+		}
+		at := lines[line]
+		if at == nil {
+			at = new(jobLine)
+			lines[line] = at
+		}
+		at.entries++
+		if slot {
+			if at.slots == nil {
+				at.slots = make(map[string]struct{})
+			}
+			at.slots[l.Key] = struct{}{}
+		}
+		return false
+	}
+	progress := func(done float64) {
+		if q.Progress != nil {
+			q.Progress(done / 2)
+		}
+	}
+	for _, err := range d.pages(ctx, q.Share, progress, note) {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return lines, nil
+}
+
+// The method sequencesOf reads the keys of some lines, and the tasks of the jobs in front.
+func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines map[string]*jobLine, keeper Keeper, halted bool) ([]Sequence, error) {
+	var all []string
+	for _, key := range keys {
+		all = append(append(all, key), slices.Sorted(maps.Keys(lines[key].slots))...)
+	}
+	recs, err := d.inspect(ctx, "list sequences", "", all)
+	if err != nil {
+		return nil, err
+	}
+	type line struct {
+		Sequence
+		jobsWait bool
+	}
+	var found []*line
+	var jobs []string
+	var tasks []*Task
+	for _, key := range keys {
+		own := recs[:1+len(lines[key].slots)]
+		recs = recs[len(own):]
+		s := &line{Sequence: Sequence{Key: key, Lock: lockOf(own[0]), Waiting: own[0].Waiters}}
+		held := 0 // by jobs
+		for i, rec := range own {
+			l := lockOf(rec)
+			if !l.Locked() {
+				continue
+			}
+			if s.Running++; l.Job != "" {
+				held++
+			}
+			if i > 0 && (!s.Lock.Locked() || l.Since.Before(s.Lock.Since.Time)) {
+				s.Lock = l
+			}
+		}
+		s.jobsWait = s.Waiting > 0 && lines[key].entries > held
+		switch l := s.Lock; {
+		case halted && (l.Job == "" || l.State != joblock.StateParked && l.State != joblock.StateOrphaned):
+			continue
+		case l.Job != "" && l.Locked():
+			s.Job, s.Task = l.Job, new(Task)
+			jobs, tasks = append(jobs, s.Job), append(tasks, s.Task)
+		case !s.jobsWait:
+			continue // entries of locks that have ended
+		}
+		found = append(found, s)
+	}
+	d.lookUpAll(ctx, jobs, tasks)
+	var sequences []Sequence
+	for _, s := range found {
+		if s.Task != nil {
+			s.Limit = s.Task.Limit
+		}
+		if s.Limit == 0 && !s.jobsWait {
+			continue // the lock of a job of no sequence
+		}
+		s.judge(keeper)
+		sequences = append(sequences, s.Sequence)
+	}
+	return sequences, nil
+}
+
+// The method judge sets what follows from the lock and the task.
+func (s *Sequence) judge(keeper Keeper) {
+	st := story{Lock: s.Lock, keeper: keeper, known: true, now: s.Lock.Now.Time}
+	if s.Waiting > 0 {
+		st.Line = []Waiter{{}} // the sentences ask only whether somebody waits
+	}
+	s.Since, s.State = s.Lock.Changed, SequenceRunning
+	if s.Job == "" {
+		s.ofNoJob(&st)
+	} else {
+		st.task = *s.Task
+		s.Error = s.Task.LastError
+		s.ofJob(&st)
+	}
+	s.Actions = st.actions(st.frees())
+	s.Command = "joblock explain -- " + shell(s.Key)
+	if s.State == SequenceHalted {
+		if i := slices.IndexFunc(s.Actions, func(a Action) bool { return a.Name == ActRunTask }); i >= 0 {
+			s.Command = s.Actions[i].Command
+		}
+	}
+}
+
+// The method ofNoJob judges a sequence whose key a process has, or nobody.
+func (s *Sequence) ofNoJob(st *story) {
+	switch l := s.Lock; {
+	case l.State == joblock.StateHeld:
+		s.Why = fmt.Sprintf("%s has the key, and no job.", cmpText(l.Holder, "A process without a label"))
+	case l.Locked():
+		s.State, s.Why = SequenceWaiting, "The key is kept for whoever has its token, and not for a job."
+	case !st.keeps():
+		s.State, s.Since, s.Why = SequenceStuck, l.EndedAt, "The key is free, jobs wait, and no keeper works that would start the first of them."
+	default:
+		s.State, s.Since = SequenceWaiting, l.EndedAt
+		s.Why = fmt.Sprintf("The key is free, and a keeper gives it to the first job within %s.", length(st.keeper.every()))
+	}
+}
+
+// The method ofJob judges a sequence whose key a job has.
+func (s *Sequence) ofJob(st *story) {
+	s.Why = st.doing()
+	t := &st.task
+	switch suspect := st.suspect(nil); {
+	case st.halted():
+		s.State = SequenceHalted
+		if !t.LastFailedAt.IsZero() {
+			s.Since = t.LastFailedAt
+		}
+	case suspect != "":
+		s.State = SequenceStuck
+		s.Why += " " + suspect
+	case s.Lock.State == joblock.StateHeld:
+	case t.Paused && !t.Ended():
+		s.State = SequenceStuck
+	case t.Waits && !st.keeps():
+		s.State = SequenceStuck
+		s.Why = "The job has its turn, but its task does not start: no keeper works that would start it."
+	case t.Waits:
+		s.State = SequenceWaiting
+		s.Why = fmt.Sprintf("The job has its turn, and a keeper starts its task within %s, if nobody else does.", length(st.keeper.every()))
+	default:
+		s.State = SequenceWaiting
+	}
+}
