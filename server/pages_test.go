@@ -410,8 +410,12 @@ func TestCronFromThePages(t *testing.T) {
 		form := []string{"scope", "shop", "name", cronName, "reason", "maintenance"}
 		to := s.submit("act", append(form, "do", "pause")...).has(http.StatusSeeOther).location()
 		s.open(to).has(http.StatusOK, "cron pause : done", "paused", "maintenance", "Resume")
+		s.open("act?do=pause&"+at[len("cronjob?"):]).has(http.StatusOK, "The job is paused since", "maintenance", "A new reason replaces that reason")
+		s.submit("act", append(form, "do", "pause")...).has(http.StatusConflict, "There was nothing to do", "Nothing was changed or recorded")
 		s.submit("act", append(form, "do", "resume")...).has(http.StatusSeeOther)
-		s.submit("act", append(form, "do", "trigger")...).has(http.StatusSeeOther)
+		s.submit("act", append(form, "do", "resume")...).has(http.StatusConflict, "There was nothing to do")
+		to = s.submit("act", append(form, "do", "trigger")...).has(http.StatusSeeOther).location()
+		s.open(to).has(http.StatusOK, "cron trigger : asked")
 		time.Sleep(time.Minute)
 		s.open(at).has(http.StatusOK, "failed", "no disk", "trigger")
 		s.open("cron?trouble=1").has(http.StatusOK, cronName, "1 in trouble")

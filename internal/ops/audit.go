@@ -50,13 +50,15 @@ type AuditEntry struct {
 	Reason  string `json:"reason"`
 	Before  *Lock  `json:"before,omitempty"`  // the lock before the action
 	Of      string `json:"of,omitempty"`      // with an Outcome: the ID of the entry from before
-	Outcome string `json:"outcome,omitempty"` // OutcomeDone, OutcomeRefused or OutcomeUnknown
-	Error   string `json:"error,omitempty"`   // with the latter two
+	Outcome string `json:"outcome,omitempty"` // OutcomeDone or another one
+	Error   string `json:"error,omitempty"`   // with OutcomeFailed, OutcomeRefused and OutcomeUnknown
 }
 
 // The outcomes of actions.
 const (
 	OutcomeDone    = "done"
+	OutcomeAsked   = "asked"   // somebody else was told to do it, and nobody has waited for the end
+	OutcomeFailed  = "failed"  // it was begun, and has ended badly
 	OutcomeRefused = "refused" // nothing was changed
 	OutcomeUnknown = "unknown" // the store did not answer
 
@@ -223,7 +225,10 @@ func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, do func(context
 	}
 	err = do(ctx)
 	e.Of, e.Before, e.Outcome = id, nil, OutcomeDone
+	var is *outcome
 	switch {
+	case errors.As(err, &is):
+		e.Outcome, e.Error, err = is.outcome, is.text, nil
 	case errors.Is(err, joblock.ErrUnavailable), err != nil && ctx.Err() != nil:
 		e.Outcome, e.Error = OutcomeUnknown, err.Error()
 	case err != nil:
@@ -235,3 +240,8 @@ func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, do func(context
 	}
 	return id, unrecorded, err
 }
+
+// The type outcome is what an action returns that is neither done nor refused. The caller of the action gets no error.
+type outcome struct{ outcome, text string }
+
+func (o *outcome) Error() string { return o.outcome + ": " + o.text }

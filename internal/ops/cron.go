@@ -39,9 +39,17 @@ type CronJob struct {
 	Contested bool        `json:"contested,omitempty"`
 	Problem   string      `json:"problem,omitempty"`
 
-	Waiting int              `json:"waiting"`
-	InLine  int              `json:"in_line"`
-	Latest  *CronRun         `json:"latest,omitempty"` // nil: there was none
+	Waiting int      `json:"waiting"`
+	InLine  int      `json:"in_line"`
+	Latest  *CronRun `json:"latest,omitempty"` // nil: there was none
+
+	// LastFailure is the latest run on record that has failed or was lost, also if runs after it went well. Failures is how
+	// many such runs are on record, and FailingSince is when the first of the latest ones began: of those after which none
+	// went well. FailingSince is zero if the latest result is a good one.
+	LastFailure  *CronRun `json:"last_failure,omitempty"`
+	Failures     int      `json:"failures,omitempty"`
+	FailingSince Time     `json:"failing_since,omitzero"`
+
 	Running []CronRun        `json:"running,omitempty"`
 	History []CronRun        `json:"history,omitempty"`
 	Counts  scheduler.Counts `json:"counts"`
@@ -98,6 +106,9 @@ type CronBackfill struct {
 type CronTick struct {
 	At   time.Time `json:"at"`
 	Note string    `json:"note,omitempty"` // what a clock change does to the tick
+
+	// Paused says that the job is paused: the tick is skipped, unless somebody resumes the job before.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // CronNode is a node of a scope that is up.
@@ -111,10 +122,18 @@ type CronNode struct {
 	Jobs    int    `json:"jobs"` // how many cron jobs the node has
 }
 
-// Acted is the result of an action on a cron job.
+// Acted is the result of an action on a cron job or on a task.
 type Acted struct {
-	Audit    string   `json:"audit"`         // the AuditEntry.ID
-	Run      *CronRun `json:"run,omitempty"` // of CronTrigger that waits: the execution
+	Audit string   `json:"audit"`         // the AuditEntry.ID; "" if Unchanged
+	Run   *CronRun `json:"run,omitempty"` // of CronTrigger that waits: the execution
+
+	// Unchanged says that there was nothing to do, so nothing was changed and nothing was recorded.
+	Unchanged bool `json:"unchanged,omitempty"`
+
+	// Was is the pause that went on before CronPause or CronResume: of the job alone, or of all jobs for all. After a
+	// CronPause that is not Unchanged, the pause goes on with the new reason.
+	Was *CronPause `json:"was,omitempty"`
+
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -162,14 +181,26 @@ func (d *Desk) CronJob(ctx context.Context, scope, name string) (CronJob, error)
 	return cronJob(scope, now, e), nil
 }
 
-// CronNext returns the next n ticks of a cron job, paused or not. Errors are those of scheduler.Scheduler.NextTicks.
+// CronNext returns the next n ticks of a cron job, paused or not: see CronTick.Paused. Errors are those of
+// scheduler.Scheduler.NextTicks.
 func (d *Desk) CronNext(ctx context.Context, scope, name string, n int) ([]CronTick, error) {
 	s, err := d.scheduler(scope, "")
 	if err != nil {
 		return nil, err
 	}
-	ticks, err := s.NextTicks(ctx, name, n)
-	return cronTicks(ticks), err
+	list, err := s.NextTicks(ctx, name, n)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.Entry(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ticks := cronTicks(list)
+	for i := range ticks {
+		ticks[i].Paused = e.Paused
+	}
+	return ticks, nil
 }
 
 // CronPlan is what a spec means.
@@ -214,40 +245,100 @@ func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) 
 	return all, err
 }
 
+// NoReason is the Actor.Reason of somebody who gave none.
+const NoReason = "no reason given"
+
 // CronPause pauses a cron job. With the name "" CronPause pauses all cron jobs of the scope. The reason is the note of
-// the pause. The errors are those of scheduler.Scheduler.Pause, and ErrNotRecorded.
+// the pause. If the pause goes on already, a new reason replaces the reason of the pause; with the same reason, or with
+// NoReason, the result is Unchanged. The errors are those of scheduler.Scheduler.Pause, and ErrNotRecorded.
 func (d *Desk) CronPause(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	return d.cron(ctx, "cron pause", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
+	const action = "cron pause"
+	was, err := d.pauseOf(ctx, action, scope, name, who)
+	if err != nil {
+		return Acted{}, err
+	}
+	if was != nil && (who.Reason == NoReason || who.Reason == was.Reason) {
+		return Acted{Unchanged: true, Was: was}, nil
+	}
+	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
 		if name == "" {
 			return s.PauseAll(ctx, who.Reason)
 		}
 		return s.Pause(ctx, name, who.Reason)
 	})
+	done.Was = was
+	return done, err
 }
 
-// CronResume ends the pause of a cron job, or with the name "" the pause of all. Errors are those of CronPause.
+// CronResume ends the pause of a cron job, or with the name "" the pause of all. Without such a pause the result is
+// Unchanged. Errors are those of CronPause.
 func (d *Desk) CronResume(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	return d.cron(ctx, "cron resume", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
+	const action = "cron resume"
+	was, err := d.pauseOf(ctx, action, scope, name, who)
+	if err != nil {
+		return Acted{}, err
+	}
+	if was == nil {
+		return Acted{Unchanged: true}, nil
+	}
+	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
 		if name == "" {
 			return s.ResumeAll(ctx, who.Reason)
 		}
 		return s.Resume(ctx, name, who.Reason)
 	})
+	done.Was = was
+	return done, err
 }
 
-// CronTrigger executes a cron job once. If the parameter wait is true, CronTrigger waits for the end of the execution, which
-// is Acted.Run, whatever its State. Errors are those of scheduler.Scheduler.Trigger and TriggerAndWait, and
-// ErrNotRecorded.
+// The method pauseOf returns the pause of the job alone or, with the name "", the pause of all jobs; nil if none goes on.
+func (d *Desk) pauseOf(ctx context.Context, action, scope, name string, who Actor) (*CronPause, error) {
+	if err := who.check(action, name); err != nil {
+		return nil, err
+	}
+	var pauses []CronPause
+	if name == "" {
+		jobs, err := d.CronJobs(ctx, scope)
+		if err != nil {
+			return nil, err
+		}
+		if len(jobs) > 0 { // a scope without jobs does not tell
+			pauses = jobs[0].Pauses
+		}
+	} else {
+		j, err := d.CronJob(ctx, scope, name)
+		if err != nil {
+			return nil, err
+		}
+		pauses = j.Pauses
+	}
+	for i := range pauses {
+		if pauses[i].All == (name == "") {
+			return &pauses[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// CronTrigger asks for one execution of a cron job. If the parameter wait is true, CronTrigger waits for the end of the
+// execution, which is Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution that was waited for
+// has ended. Errors are those of scheduler.Scheduler.Trigger and TriggerAndWait, and ErrNotRecorded.
 func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, who Actor) (Acted, error) {
 	return d.cron(ctx, "cron trigger", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, acted *Acted) error {
 		if !wait {
-			return s.Trigger(ctx, name)
+			if err := s.Trigger(ctx, name); err != nil {
+				return err
+			}
+			return &outcome{OutcomeAsked, ""}
 		}
 		x, err := s.TriggerAndWait(ctx, name)
-		if err == nil {
-			acted.Run = cronRun(x)
+		if err != nil {
+			return err
 		}
-		return err
+		if acted.Run = cronRun(x); x.State != scheduler.StateDone {
+			return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
+		}
+		return nil
 	})
 }
 
@@ -303,6 +394,17 @@ func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 	for _, x := range e.History {
 		j.History = append(j.History, *cronRun(x))
 	}
+	n, first := failedInARow(e)
+	for x := range results(e) {
+		if x.State == scheduler.StateFailed || x.State == scheduler.StateLost {
+			if j.Failures++; j.LastFailure == nil {
+				j.LastFailure = cronRun(x)
+			}
+		}
+	}
+	if n > 0 {
+		j.FailingSince = Time{first.Started}
+	}
 	if b := e.Backfill; b != nil {
 		j.Backfill = &CronBackfill{
 			Number: b.Number, From: Time{b.From}, To: Time{b.To}, Ticks: b.Ticks, Done: b.Done, Failed: b.Failed, Lost: b.Lost,
@@ -322,7 +424,7 @@ func cronRun(x scheduler.Execution) *CronRun {
 func cronTicks(list []spec.Forecast) []CronTick {
 	ticks := make([]CronTick, len(list))
 	for i, f := range list {
-		ticks[i] = CronTick(f)
+		ticks[i] = CronTick{At: f.At, Note: f.Note}
 	}
 	return ticks
 }

@@ -116,7 +116,7 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	case scheduler.StateFailed:
 		text := fmt.Sprintf("the run of %s failed on %s: %s", at(last.Tick.At), last.Node, last.Error)
 		if n, first := failedInARow(e); n > 1 {
-			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, at(first.Tick.At))
+			text += fmt.Sprintf("; failing since %s: the last %d runs on record failed, the first of them that of %s", at(first.Started), n, at(first.Tick.At))
 		}
 		add(troubleFailed, "%s", text)
 	case scheduler.StateLost:

@@ -99,6 +99,8 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		stop := s.schedule()
+		_, err := s.CronPause(t.Context(), "shop", "rollup", Actor{By: "eva", Reason: "before"})
+		testkit.WantNil(t, "CronPause", err)
 		s.audit.err = errors.New("full")
 		for name, act := range map[string]func() (Acted, error){
 			"pause":   func() (Acted, error) { return s.CronPause(t.Context(), "shop", "rollup", eva) },
@@ -111,7 +113,7 @@ func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
 			}
 		}
 		job, err := s.CronJob(t.Context(), "shop", "rollup")
-		if err != nil || job.Paused || job.Latest != nil {
+		if err != nil || len(job.Pauses) != 1 || job.Pauses[0].Reason != "before" || job.Latest != nil {
 			t.Errorf("%+v, %v", job, err)
 		}
 		_, err = s.CronPause(t.Context(), "shop", "rollup", Actor{By: "eva"})
@@ -119,6 +121,101 @@ func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
 		_, err = s.CronJobs(t.Context(), "")
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 		stop()
+	})
+}
+
+// To pause what is paused, and to resume what is not, is nothing: no record says that it was done. A new reason replaces the
+// reason of a pause, and is an action.
+func TestPauseOfThePaused(t *testing.T) {
+	for name, what := range map[string]string{"one job": "rollup", "all jobs": ""} {
+		t.Run(name, func(t *testing.T) {
+			staged(t, func(t *testing.T, s *stage) {
+				defer s.schedule()()
+				pause := func() CronPause {
+					t.Helper()
+					j, err := s.CronJob(t.Context(), "shop", "rollup")
+					testkit.WantNil(t, "CronJob", err)
+					if len(j.Pauses) != 1 {
+						t.Fatalf("%+v", j.Pauses)
+					}
+					return j.Pauses[0]
+				}
+				because := func(by, reason string) Actor { return Actor{By: by, Reason: reason} }
+				want := func(what string, got Acted, err error, unchanged bool, was string, records int) {
+					t.Helper()
+					if err != nil || got.Unchanged != unchanged || (got.Audit == "") != unchanged || (got.Was == nil) != (was == "") || got.Was != nil && got.Was.Reason != was {
+						t.Errorf("%s: %+v, was %+v, %v", what, got, got.Was, err)
+					}
+					if n := len(s.audit.entries); n != 2*records {
+						t.Errorf("%s: %d records, want %d", what, n, 2*records)
+					}
+				}
+				done, err := s.CronResume(t.Context(), "shop", what, because("eva", "x"))
+				want("resume of the running", done, err, true, "", 0)
+				done, err = s.CronPause(t.Context(), "shop", what, because("eva", "migration"))
+				want("pause", done, err, false, "", 1)
+				began := pause()
+				time.Sleep(time.Hour)
+				for _, reason := range []string{"migration", NoReason} {
+					done, err = s.CronPause(t.Context(), "shop", what, because("bob", reason))
+					want("the same pause", done, err, true, "migration", 1)
+				}
+				if now := pause(); now != began {
+					t.Errorf("%+v, want %+v", now, began)
+				}
+				done, err = s.CronPause(t.Context(), "shop", what, because("bob", "it takes longer"))
+				want("a new reason", done, err, false, "migration", 2)
+				if now := pause(); now.By != "bob" || now.Reason != "it takes longer" || now.Since != began.Since {
+					t.Errorf("%+v, want the beginning of %+v", now, began)
+				}
+				done, err = s.CronResume(t.Context(), "shop", what, because("eva", "x"))
+				want("resume", done, err, false, "it takes longer", 3)
+				_, err = s.CronPause(t.Context(), "shop", what, Actor{By: "eva"})
+				testkit.WantErr(t, err, joblock.ErrInvalid)
+			})
+		})
+	}
+}
+
+// The record of a trigger says that a run was asked for or, if somebody has waited for it, how the run has ended.
+func TestRecordOfATrigger(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		defer s.schedule()()
+		last := func() AuditEntry { return s.audit.entries[len(s.audit.entries)-1] }
+		_, err := s.CronTrigger(t.Context(), "shop", "rollup", false, eva)
+		testkit.WantNil(t, "CronTrigger", err)
+		if e := last(); e.Outcome != OutcomeAsked || e.Error != "" {
+			t.Errorf("without a wait: %+v", e)
+		}
+		_, err = s.CronTrigger(t.Context(), "shop", "rollup", true, eva)
+		testkit.WantNil(t, "CronTrigger", err)
+		if e := last(); e.Outcome != OutcomeFailed || e.Error != "the run has ended as failed: no disk" {
+			t.Errorf("with a wait: %+v", e)
+		}
+		_, err = s.CronTrigger(t.Context(), "shop", "none", false, eva)
+		testkit.WantErr(t, err, joblock.ErrNotFound)
+		if e := last(); e.Outcome != OutcomeRefused {
+			t.Errorf("no such job: %+v", e)
+		}
+	})
+}
+
+// The ticks of a paused job are marked.
+func TestNextTicksInAPause(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		defer s.schedule()()
+		for _, paused := range []bool{false, true} {
+			if paused {
+				_, err := s.CronPause(t.Context(), "shop", "", eva)
+				testkit.WantNil(t, "CronPause", err)
+			}
+			ticks, err := s.CronNext(t.Context(), "shop", "rollup", 2)
+			if err != nil || len(ticks) != 2 || ticks[0].Paused != paused || ticks[1].Paused != paused {
+				t.Errorf("paused %t: %+v, %v", paused, ticks, err)
+			}
+		}
+		_, err := s.CronNext(t.Context(), "shop", "none", 2)
+		testkit.WantErr(t, err, joblock.ErrNotFound)
 	})
 }
 

@@ -68,7 +68,12 @@ func (d *Desk) DeleteTask(ctx context.Context, who Actor, queue, id string) (Act
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task does not run,
 // ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent.
 func (d *Desk) CancelTask(ctx context.Context, who Actor, queue, id string) (Acted, error) {
-	return d.steer(ctx, who, actCancel, queue, id, cancellable, func(s Steerer) error { return s.CancelProcessing(id) })
+	return d.steer(ctx, who, actCancel, queue, id, cancellable, func(s Steerer) error {
+		if err := s.CancelProcessing(id); err != nil {
+			return err
+		}
+		return &outcome{OutcomeAsked, ""}
+	})
 }
 
 // The method steer changes a task that is in one of the given states.
@@ -94,9 +99,10 @@ func (d *Desk) steer(ctx context.Context, who Actor, action, queue, id string, s
 				return refusal(action, job, joblock.ErrInvalid, fmt.Sprintf("the tasks of the database %q cannot be changed", db.Name))
 			}
 			_, err := call(ctx, func() (struct{}, error) { return struct{}{}, do(s) })
+			var is *outcome
 			switch {
-			case err == nil:
-				return nil
+			case err == nil, errors.As(err, &is):
+				return err
 			case errors.Is(err, asynq.ErrTaskNotFound):
 				return refusal(action, job, joblock.ErrNotFound, "there is no such task any more")
 			}

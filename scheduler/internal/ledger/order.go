@@ -73,10 +73,15 @@ func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	})
 }
 
-// Pause skips the ticks after now. Pause returns false if the job is paused already.
+// Pause skips the ticks after now. If the job is paused already, Pause changes nothing but By and Note, and returns false
+// if there is no new note.
 func (o *Order) Pause(l *Ledger, now time.Time, by, note string) bool {
 	if o.Alone() {
-		return false
+		if note == "" || note == o.Note {
+			return false
+		}
+		o.By, o.Note = by, note
+		return true
 	}
 	o.By, o.Note = by, note
 	// If no node has updated the ledger since the previous pause ended, the new pause continues the previous one.

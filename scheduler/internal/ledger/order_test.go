@@ -25,6 +25,7 @@ func TestPauseAndResume(t *testing.T) {
 		"resume without a pause": {steps: []step{{"resume", 15 * sec, 0, false}}},
 		"pause":                  {steps: []step{{"pause", 15 * sec, 0, true}}, paused: true, skips: []int{20, 30, 40, 50, 60}},
 		"pause twice":            {steps: []step{{"pause", 15 * sec, 0, true}, {"pause", 35 * sec, 0, false}}, paused: true, skips: []int{20, 30, 40, 50, 60}},
+		"a new note":             {steps: []step{{"pause", 15 * sec, 0, true}, {"note", 35 * sec, 0, true}, {"note", 45 * sec, 0, false}, {"no note", 55 * sec, 0, false}}, paused: true, skips: []int{20, 30, 40, 50, 60}},
 		"at the instant":         {steps: []step{{"pause", 20 * sec, 0, true}, {"resume", 40 * sec, 0, true}}, skips: []int{30, 40}},
 		"resume twice":           {steps: []step{{"pause", 15 * sec, 0, true}, {"resume", 35 * sec, 0, true}, {"resume", 55 * sec, 0, false}}, skips: []int{20, 30}},
 		// No node has come by, so what the first pause skipped must not count as missed.
@@ -38,6 +39,13 @@ func TestPauseAndResume(t *testing.T) {
 				switch now := start.Add(s.at); s.what {
 				case "pause":
 					took = o.Pause(&Ledger{Last: at(s.seen)}, now, "me", "why")
+				case "note":
+					took = o.Pause(&Ledger{Last: at(s.seen)}, now, "her", "another")
+					if o.By != "her" || o.Note != "another" {
+						t.Errorf("after a new note: %+v", o)
+					}
+				case "no note":
+					took = o.Pause(&Ledger{Last: at(s.seen)}, now, "him", "")
 				case "resume":
 					took = o.Resume(now, "you", "well")
 				}

@@ -76,10 +76,17 @@ func (o Orders) For(name string) Order {
 	return order
 }
 
-// PauseAll pauses all jobs. The parameter fence is that of the write. PauseAll returns false if all jobs are paused.
+// PauseAll pauses all jobs. The parameter fence is that of the write. If all jobs are paused already, PauseAll changes
+// nothing but By and Note, and returns false if there is no new note.
 func (o *Orders) PauseAll(fence int64, now time.Time, by, note string) bool {
 	if len(o.All) > 0 && o.All[0].Until == 0 {
-		return false
+		if note == "" || note == o.All[0].Note {
+			return false
+		}
+		o.All = slices.Clone(o.All)
+		o.All[0].By, o.All[0].Note = by, note
+		o.AllTold = fence
+		return true
 	}
 	o.All = prepend(Span{From: now.UnixMilli(), By: by, Note: note}, slices.Clone(o.All), keptSpans)
 	o.AllTold = fence

@@ -352,8 +352,14 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 			b.Back = "cron?" + url.Values{"scope": {b.Scope}}.Encode()
 		}
 	}
+	if err == nil && acted.Unchanged {
+		err = errUnchanged
+	}
 	return acted.Audit, err
 }
+
+// errUnchanged is for an action that had nothing to do.
+var errUnchanged = errors.New("there was nothing to do: somebody has done the same before")
 
 // refusal says why an action was not done, or that nobody knows.
 func (b *ActBody) refusal(err error) (text string, status int) {
@@ -362,6 +368,8 @@ func (b *ActBody) refusal(err error) (text string, status int) {
 		return "The action could not be recorded, so it was not begun. Nothing was changed. Try again when Redis answers.", http.StatusServiceUnavailable
 	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return "The store did not answer, so nobody knows whether the action took effect. Look at the present state before you try again.", http.StatusServiceUnavailable
+	case errors.Is(err, errUnchanged):
+		return sentence(err) + " Nothing was changed or recorded.", http.StatusConflict
 	case errors.Is(err, joblock.ErrNotOwner):
 		return "Somebody else has the key by now. Nothing was changed.", http.StatusConflict
 	case errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrHeld):

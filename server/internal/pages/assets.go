@@ -108,8 +108,10 @@ var functions = template.FuncMap{
 	"stateTip": stateTip,
 	"stateOf":  stateOf,
 	"add":      func(a, b int) int { return a + b },
-	"outcomes": func() []string { return []string{ops.OutcomeDone, ops.OutcomeRefused, ops.OutcomeUnknown} },
-	"col":      column,
+	"outcomes": func() []string {
+		return []string{ops.OutcomeDone, ops.OutcomeAsked, ops.OutcomeFailed, ops.OutcomeRefused, ops.OutcomeUnknown}
+	},
+	"col": column,
 }
 
 // Column is the head of a column that a list can be sorted by.

@@ -221,8 +221,16 @@ func cronEffect(do string, j ops.CronJob) string {
 	}
 	switch do {
 	case "pause":
+		for _, p := range j.Pauses {
+			if !p.All {
+				return "The job is " + visible(p.String()) + ". A new reason replaces that reason, and nothing else changes."
+			}
+		}
 		return "From the next tick on, ticks are skipped until somebody resumes the job. A run that has begun goes on." + running
 	case "resume":
+		if !slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }) {
+			return "The job is not paused by itself, so nothing would change."
+		}
 		return "The next tick runs again. Ticks that came during the pause stay skipped."
 	case "trigger":
 		text := "The job runs once, now, on a node that has it"

@@ -10,9 +10,6 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// noReason stands for the reason that somebody has not given.
-const noReason = "no reason given"
-
 // The type actorFlags has the flag of a command that changes something. The change is recorded with who makes it.
 type actorFlags struct{ reason string }
 
@@ -22,7 +19,7 @@ func (a *actorFlags) flags(cmd *cobra.Command) {
 
 // The method actor returns who acts, and why.
 func (a *actorFlags) actor() ops.Actor {
-	return ops.Actor{By: operator(), From: hostname(), Reason: cmp.Or(a.reason, noReason)}
+	return ops.Actor{By: operator(), From: hostname(), Reason: cmp.Or(a.reason, ops.NoReason)}
 }
 
 // operator returns who acts, as others see that person: "user@host".

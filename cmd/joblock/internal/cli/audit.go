@@ -29,6 +29,8 @@ time without a zone is in UTC. A length of time is counted back from the clock o
 The column OUTCOME is one of:
   done     the action took effect
   refused  nothing was changed: -o wide says why
+  asked    somebody else was told to do it, and nobody has waited for the end
+  failed   it was begun, and has ended badly
   unknown  Redis did not answer, or the outcome is not recorded, or not recorded yet
 
 Exit codes:
@@ -115,8 +117,10 @@ func auditColumns(p *printer, now time.Time) []column[ops.AuditEntry] {
 			switch e.Outcome {
 			case ops.OutcomeDone:
 				return good
-			case ops.OutcomeRefused:
+			case ops.OutcomeRefused, ops.OutcomeAsked:
 				return plain
+			case ops.OutcomeFailed:
+				return bad
 			}
 			return warning
 		}},

@@ -156,7 +156,13 @@ func jobColumns(p *printer, manyScopes bool) []column[ops.CronJob] {
 		{head: "NODES", text: func(j ops.CronJob) string { return fmt.Sprint(len(j.Nodes)) }},
 		{head: "SPEC", text: func(j ops.CronJob) string { return j.Spec }},
 		{head: "TROUBLE", text: troubleCodes, role: func(ops.CronJob) role { return warning }},
-		{head: "WORDS", wide: true, text: func(j ops.CronJob) string { return j.Words }},
+		{head: "LAST FAILURE", text: func(j ops.CronJob) string {
+			if j.LastFailure == nil {
+				return ""
+			}
+			return when(p, j.Now, j.LastFailure.Started)
+		}, role: always[ops.CronJob](warning)},
+		{head: "RUNS", wide: true, text: func(j ops.CronJob) string { return j.Words }},
 		{head: "DONE", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Done) }},
 		{head: "FAILED", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Failed) }},
 		{head: "MISSED", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Missed) }},

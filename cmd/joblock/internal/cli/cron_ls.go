@@ -29,6 +29,7 @@ The column STATE is the first that fits of:
   ended     the spec has no more ticks
   idle      the job waits for its next tick
 
+The column LAST FAILURE is when the latest run on record began that has failed or was lost, also if later ones went well.
 The column TROUBLE has what a person should look at: failed, lost or died (the latest run), overdue, paused, deserted,
 contested (two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
 
@@ -164,7 +165,7 @@ func oneJobColumns(p *printer) []column[ops.CronJob] {
 		{head: "SCOPE", text: func(j ops.CronJob) string { return j.Scope }},
 		{head: "STATE", text: cronStateText, role: cronStateRole},
 		{head: "SPEC", text: func(j ops.CronJob) string { return j.Spec }},
-		{head: "WORDS", text: func(j ops.CronJob) string { return j.Words }},
+		{head: "RUNS", text: func(j ops.CronJob) string { return j.Words }},
 		{head: "SINCE", wide: true, text: func(j ops.CronJob) string { return when(p, j.Now, j.Since) }},
 		{head: "FORMER", text: func(j ops.CronJob) string {
 			if len(j.Former) == 0 {
@@ -182,6 +183,8 @@ func oneJobColumns(p *printer) []column[ops.CronJob] {
 			})
 		}},
 		{head: "ERROR", text: func(j ops.CronJob) string { return latest(j, func(r ops.CronRun) string { return r.Error }) }, role: always[ops.CronJob](bad)},
+		{head: "LAST FAILURE", text: func(j ops.CronJob) string { return lastFailureText(p, j) }, role: always[ops.CronJob](warning)},
+		{head: "FAILING SINCE", text: func(j ops.CronJob) string { return when(p, j.Now, j.FailingSince) }, role: always[ops.CronJob](bad)},
 		{head: "RUNNING", text: func(j ops.CronJob) string {
 			if len(j.Running) < 2 {
 				return ""
@@ -407,6 +410,22 @@ func backfillText(b *ops.CronBackfill) string {
 	}
 	if b.Stopping {
 		text += ", about to stop"
+	}
+	return text
+}
+
+// lastFailureText says when and how a job failed last, unless the latest run is that failure.
+func lastFailureText(p *printer, j ops.CronJob) string {
+	f := j.LastFailure
+	if f == nil || j.Latest != nil && f.ID == j.Latest.ID && f.Started == j.Latest.Started {
+		return ""
+	}
+	text := fmt.Sprintf("%s on %s, begun %s", f.State, f.Node, when(p, j.Now, f.Started))
+	if f.Error != "" {
+		text += ": " + f.Error
+	}
+	if j.Failures > 1 {
+		text += fmt.Sprintf("; %d are on record", j.Failures)
 	}
 	return text
 }

@@ -19,8 +19,9 @@ func newCronNext(c *cronServer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "next NAME|SPEC",
 		Short: "list the next ticks of a job, or of a spec that no job has yet",
-		Long: `Next lists the next ticks of a job, by the spec in force, whether or not the job is paused. Or next lists the ticks of
-a spec that is not deployed yet; then next asks no Redis. The column NOTE says what a clock change does to a tick.
+		Long: `Next lists the next ticks of a job, by the spec in force. If the job is paused, next says so, by whom and why: its ticks
+are skipped, unless somebody resumes the job before. Or next lists the ticks of a spec that is not deployed yet; then
+next asks no Redis. The column NOTE says what a pause or a clock change does to a tick.
 
 The argument is a spec if it begins with "@", "CRON_TZ=" or "TZ=", or if it has five words or more. With --name it is
 the name of a job in any case.
@@ -47,6 +48,9 @@ Times are those of the spec's zone. The syntax of specs is in the documentation 
 					ticks, err := cron.CronNext(ctx, cron.scope, args[0], n)
 					if err != nil {
 						return err
+					}
+					for _, pause := range j.Pauses {
+						p.say("%s; \"joblock cron resume\" ends that", pause)
 					}
 					return printTicks(p, j.Words, ticks, j.Now.Time)
 				})
@@ -102,7 +106,15 @@ func printTicks(p *printer, words string, ticks []ops.CronTick, now time.Time) e
 		{head: "TICK", text: func(t ops.CronTick) string { return t.At.Format("Mon 2006-01-02 15:04:05 MST") }},
 		{head: "UTC", text: func(t ops.CronTick) string { return t.At.UTC().Format("2006-01-02T15:04:05Z") }},
 		{head: "WHEN", text: func(t ops.CronTick) string { return p.when(t.At, now.Sub(t.At)) }},
-		{head: "NOTE", text: func(t ops.CronTick) string { return t.Note }, role: always[ops.CronTick](warning)},
+		{head: "NOTE", text: func(t ops.CronTick) string {
+			switch {
+			case t.Paused && t.Note != "":
+				return "skipped while the job is paused; " + t.Note
+			case t.Paused:
+				return "skipped while the job is paused"
+			}
+			return t.Note
+		}, role: always[ops.CronTick](warning)},
 	}, all(ticks))
 }
 

@@ -24,7 +24,11 @@ func newCronPause(c *cronServer) *cobra.Command {
 		Long: `Pause skips the ticks of jobs, from the next tick on. Runs that go on are not stopped. Ticks that come during the
 pause stay skipped. "cron get" shows the reason and who has paused the job.
 
-With --all, pause skips the ticks of all jobs of the scope, also of jobs that are deployed later.`,
+A job that is paused already stays so, since then: a new --reason replaces the reason of the pause. Without a new reason
+nothing is changed or recorded, and pause exits with 0.
+
+With --all, pause skips the ticks of all jobs of the scope, also of jobs that are deployed later. Only --all asks before
+it acts: you type the scope, or give --yes.`,
 		Example: `  joblock cron pause rollup --reason "migration of the ledger, until 14:00 UTC"
   joblock cron pause --scope shop --all --reason "database is read-only"`,
 		Args: namesOrAll(&everything),
@@ -38,15 +42,20 @@ With --all, pause skips the ticks of all jobs of the scope, also of jobs that ar
 						if err != nil {
 							return err
 						}
-						return acted(cmd, done, "paused %q of scope %q; \"joblock cron resume\" ends the pause", name, cron.scope)
+						return toldOfPause(cmd, done, fmt.Sprintf("%q of scope %q", name, cron.scope), "joblock cron resume")
 					})
 				}
 				jobs, err := cron.CronJobs(ctx, cron.scope)
 				if err != nil {
 					return err
 				}
-				if err := ask.confirm(cmd, cron.scope, "This skips the ticks of all jobs of scope %q until \"joblock cron resume --all\": %s now.",
-					cron.scope, plural(len(jobs), "job")); err != nil {
+				text := fmt.Sprintf("This skips the ticks of all jobs of scope %q until \"joblock cron resume --all\": %s now.", cron.scope, plural(len(jobs), "job"))
+				if len(jobs) > 0 {
+					if i := slices.IndexFunc(jobs[0].Pauses, together); i >= 0 {
+						text = fmt.Sprintf("In scope %q %s. A new --reason replaces the reason, and nothing else changes.", cron.scope, jobs[0].Pauses[i])
+					}
+				}
+				if err := ask.confirm(cmd, cron.scope, "%s", text); err != nil {
 					return err
 				}
 				ctx, cancel := c.bounded(ctx)
@@ -55,14 +64,26 @@ With --all, pause skips the ticks of all jobs of the scope, also of jobs that ar
 				if err != nil {
 					return err
 				}
-				return acted(cmd, done, "paused all jobs of scope %q; \"joblock cron resume --all\" ends the pause", cron.scope)
+				return toldOfPause(cmd, done, fmt.Sprintf("all jobs of scope %q", cron.scope), "joblock cron resume --all")
 			})
 		},
 	}
 	who.flags(cmd)
 	cmd.Flags().BoolVar(&everything, "all", false, "pause all jobs of the scope, also later ones")
 	ask.flags(cmd)
+	cmd.Flags().Lookup("yes").Usage = "with --all: do not ask; without a terminal --all does nothing without --yes"
 	return cmd
+}
+
+// toldOfPause tells people what has become of a pause of what they have named, and how the pause ends.
+func toldOfPause(cmd *cobra.Command, done ops.Acted, what, end string) error {
+	switch {
+	case done.Unchanged:
+		return tell(cmd, "nothing was changed: %s: %s; \"%s\" ends the pause, and a new --reason replaces the reason", what, done.Was, end)
+	case done.Was != nil:
+		return acted(cmd, done, "%s: the pause goes on, and its reason is new; it was: %s; \"%s\" ends the pause", what, done.Was, end)
+	}
+	return acted(cmd, done, "paused %s; \"%s\" ends the pause", what, end)
 }
 
 func newCronResume(c *cronServer) *cobra.Command {
@@ -75,7 +96,7 @@ func newCronResume(c *cronServer) *cobra.Command {
 
 With --all, resume ends the pause that "pause --all" has begun. Jobs that were paused one by one stay paused.
 
-Resume says so if nothing is paused, and exits with 0.`,
+If nothing is paused, resume says so, changes and records nothing, and exits with 0.`,
 		Example: `  joblock cron resume rollup
   joblock cron resume --scope shop --all`,
 		Args: namesOrAll(&everything),
@@ -95,6 +116,9 @@ Resume says so if nothing is paused, and exits with 0.`,
 					if err != nil {
 						return err
 					}
+					if done.Unchanged {
+						return tell(cmd, "nothing to resume: the jobs of scope %q are not paused all together any more%s", cron.scope, alone(jobs))
+					}
 					return acted(cmd, done, "resumed all jobs of scope %q, but for those that were paused one by one", cron.scope)
 				}
 				return eachName(names, func(name string) error {
@@ -113,6 +137,9 @@ Resume says so if nothing is paused, and exits with 0.`,
 					done, err := cron.CronResume(bounded, cron.scope, name, who.actor())
 					if err != nil {
 						return err
+					}
+					if done.Unchanged {
+						return tell(cmd, "nothing to resume: %q of scope %q is not paused any more", name, cron.scope)
 					}
 					if j, err := cron.CronJob(bounded, cron.scope, name); err == nil && len(j.Pauses) > 0 {
 						return acted(cmd, done, "%q is still paused, with all jobs of scope %q: %s", name, cron.scope, j.Pauses[0])
@@ -156,7 +183,8 @@ func newCronTrigger(c *cronServer) *cobra.Command {
 is paused. The ticks of the job do not change. If the job is running, the new run follows the running one. Triggers
 that wait at the same time lead to one run.
 
-With --wait, trigger waits for the end of the run and prints the run.
+Without --wait, trigger only asks: the run has not begun when trigger returns. With --wait, trigger waits for the end of
+the run and prints the run. "joblock audit" says "asked", or how the run has ended: "done" or "failed".
 
 Exit codes besides those of "joblock help":
   1    there is no such job; with --wait: the run has ended, and its state is not "done"
@@ -189,7 +217,8 @@ Exit codes besides those of "joblock help":
 					if err != nil {
 						return err
 					}
-					return acted(cmd, done, "triggered %q of scope %q", name, cron.scope)
+					return acted(cmd, done, "asked for a run of %q of scope %q; it has not begun yet: %s; \"joblock cron get %s\" shows it",
+						name, cron.scope, soon(j), name)
 				}
 				late := fmt.Errorf("the run of %q has not ended within %s; the trigger stays", name, within)
 				ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{exitBusy, late})
@@ -218,6 +247,17 @@ Exit codes besides those of "joblock help":
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the end of the run")
 	cmd.Flags().DurationVar(&within, "within", time.Hour, "how long --wait waits")
 	return cmd
+}
+
+// soon says when a run begins that was asked for.
+func soon(j ops.CronJob) string {
+	switch {
+	case len(j.Nodes) == 0:
+		return "it begins when a node is up that has the job"
+	case j.State == ops.CronRunning:
+		return "it follows the run that goes on"
+	}
+	return "it begins within some 10 s (scheduler.Config.Sync)"
 }
 
 func newCronForget(c *cronServer) *cobra.Command {

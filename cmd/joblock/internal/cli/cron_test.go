@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -61,7 +62,7 @@ func TestCronIsSeen(t *testing.T) {
 	stop := p.shop()
 
 	list := p.do("cron", "ls").wants(0, "NAME", "TROUBLE", "broken", "failed", "rollup", "idle", "done in", "Europe/Berlin")
-	list.lacks("SCOPE", "WORDS")
+	list.lacks("SCOPE", "RUNS")
 	p.do("cron", "ls", "-o", "wide").wants(0, "shop", "at 02:30 every day, Europe/Berlin")
 	if names := p.do("cron", "ls", "-o", "name").wants(0); names.out != "broken\nrollup\n" {
 		t.Errorf("names %q", names.out)
@@ -142,14 +143,20 @@ func TestCronIsSteered(t *testing.T) {
 
 	p.do("cron", "pause", "rollup", "--reason", "ledger moves, until 14:00").wants(0, `paused "rollup" of scope "shop"`)
 	p.do("cron", "get", "rollup", "--check").wants(exitNo, "by "+operator(), "ledger moves, until 14:00", "paused")
-	p.do("cron", "pause", "rollup", "nothing", "broken").wants(exitNo, `paused "rollup"`, "no node has seen", `paused "broken"`)
+	p.do("cron", "next", "rollup", "-n", "1").wants(0, "by "+operator()+": ledger moves, until 14:00", "skipped while the job is paused")
+	p.do("cron", "next", "rollup", "-o", "json").wants(0, `"paused":true`).fits("cron-ticks.json")
+	p.do("cron", "next", "broken").wants(0).lacks("skipped", "paused")
+	p.do("cron", "pause", "rollup", "nothing", "broken").wants(exitNo, `nothing was changed: "rollup"`, "ledger moves, until 14:00", "no node has seen", `paused "broken"`)
+	p.do("cron", "pause", "rollup", "--reason", "until 15:00").wants(0, `"rollup" of scope "shop": the pause goes on, and its reason is new; it was: paused since`, "ledger moves, until 14:00")
+	p.do("cron", "get", "rollup").wants(0, "until 15:00").lacks("until 14:00")
 	p.do("cron", "resume", "broken", "rollup", "--reason", "moved").wants(0, `resumed "rollup"`)
 	p.do("cron", "get", "rollup").wants(0, "RESUMED", "by "+operator()+": moved")
 	p.do("cron", "get", "rollup", "--check").wants(0)
 
 	p.do("cron", "pause", "--all", "--reason", "x").wants(exitUsage, `skips the ticks of all jobs of scope "shop"`, "2 jobs", "--yes")
 	p.do("cron", "get", "rollup", "--check").wants(0)
-	p.do("cron", "pause", "--all", "--yes").wants(0)
+	p.do("cron", "pause", "--all", "--yes").wants(0, `paused all jobs of scope "shop"`)
+	p.do("cron", "pause", "--all", "--yes").wants(0, `In scope "shop" all jobs are paused since`, "nothing was changed")
 	p.do("cron", "get", "rollup").wants(0, "all jobs are paused since", "no reason given")
 	p.do("cron", "resume", "rollup").wants(0, `nothing to resume: "rollup" is paused only with all jobs of scope "shop": all jobs are paused since`, "cron resume --all")
 	p.do("cron", "pause", "broken").wants(0)
@@ -166,7 +173,10 @@ func TestCronIsSteered(t *testing.T) {
 	p.do("cron", "trigger", "rollup", "--wait").wants(0, "trigger", "done")
 	p.do("cron", "trigger", "rollup", "--wait", "-o", "json").wants(0, `"cause": "trigger"`).fits("cron-run.json")
 	p.do("cron", "trigger", "broken", "--wait").wants(exitNo, "has ended as failed: no such table")
-	p.do("cron", "trigger", "rollup").wants(0, `triggered "rollup"`)
+	p.do("audit", "broken", "--limit", "1").wants(0, "cron trigger", "failed").lacks("done")
+	p.do("cron", "trigger", "rollup").wants(0, `asked for a run of "rollup" of scope "shop"; it has not begun yet: it begins within`).lacks("done", "triggered")
+	p.do("audit", "rollup", "--limit", "1").wants(0, "cron trigger", "asked").lacks("done")
+	p.do("cron", "pause", "--help").wants(0, "--yes").lacks("nothing is done without --yes")
 	p.do("cron", "trigger", "nothing").wants(exitNo)
 
 	day := time.Now().UTC().Format("2006-01-02")
@@ -241,5 +251,32 @@ func TestForgetAtATerminal(t *testing.T) {
 		if _, left := p.jobs()["rollup"]; left == (code == 0) {
 			t.Errorf("after %q: rollup is on record: %t", typed, left)
 		}
+	}
+}
+
+// A job that fails now and then shows its last failure also after a run that went well.
+func TestLastFailureOfACronJob(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, redistest.Start(t))
+	n := 0
+	p.node("shop", "n1", func(s *scheduler.Scheduler) {
+		_ = s.Func("rates", "@daily", func(context.Context) error {
+			if n++; n < 3 {
+				return fmt.Errorf("the exchange answers %d", 502+n)
+			}
+			return nil
+		}, scheduler.RunAtStart("1"))
+	})
+	p.until("the job has run", func() bool { return p.jobs()["rates"].Counts.Failed == 1 })
+	p.do("cron", "get", "rates").wants(0, "FAILING SINCE", "the exchange answers 503").lacks("LAST FAILURE")
+	p.do("cron", "trigger", "rates", "--wait").wants(exitNo)
+	first := p.jobs()["rates"].FailingSince
+	p.do("cron", "get", "rates").wants(0, "failing since "+first.Format(time.RFC3339)+": the last 2 runs on record failed").lacks("LAST FAILURE")
+	p.do("cron", "trigger", "rates", "--wait").wants(0)
+	p.do("cron", "get", "rates").wants(0, "LAST FAILURE", "failed on n1, begun", "the exchange answers 504; 2 are on record", "RUNS").lacks("FAILING SINCE", "TROUBLE")
+	p.do("cron", "ls").wants(0, "LAST FAILURE")
+	j := p.jobs()["rates"]
+	if j.LastFailure == nil || j.LastFailure.Error != "the exchange answers 504" || j.Failures != 2 || !j.FailingSince.IsZero() {
+		t.Errorf("%+v", j)
 	}
 }
