@@ -43,7 +43,7 @@ func (o *overlap) lineUp(a *attempt, key string) (*joblock.Lock, error) {
 	}})[0]
 	switch {
 	case taken.Err == nil && taken.Waits != nil:
-		return nil, a.waitForTurn(key, taken.Waits.Ahead)
+		return nil, a.waitForTurn(key)
 	case taken.Err != nil && (taken.Full || !errors.Is(taken.Err, joblock.ErrHeld)):
 		return nil, taken.Err
 	}

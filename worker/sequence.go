@@ -34,6 +34,10 @@ func (a *attempt) inSequence(token joblock.Token) bool {
 // lineUp is for a job in a sequence that does not have its key. If the job waits, its place is kept, and the error
 // snoozes the task for long: whoever gives the key to the job runs the task. If the job has lost its place, the job
 // gets the key if the key is free, and otherwise a new place.
+//
+// The job lines up only if it has neither the key, nor a place, nor a slot. lineUp asks in this order, because a job
+// without a place gets no slot. The answer of a Take does not tell: the Take may have been sent before, and then finds
+// the place that it has made itself.
 func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
 	if slot, found, err := a.findSlot(ctx, a.sequence.Limit); found || err != nil {
 		return a.resumeSlot(ctx, slot, err)
@@ -42,30 +46,41 @@ func (a *attempt) lineUp(ctx context.Context, token joblock.Token) (*joblock.Loc
 		token = door.TokenOfSlot(token, key)
 		a.moveTo(token)
 	}
+	switch err := a.keepPlace(ctx, token); {
+	case err == nil: // the job's turn has come meanwhile
+		return a.resumeSlot(ctx, token, nil)
+	case errors.Is(err, joblock.ErrHeld):
+		return nil, a.waitForTurn(token.Key())
+	case !isGone(err):
+		return nil, err
+	}
+	// The job may have got another slot after findSlot had looked, or a slot beyond the Limit of its own enqueue: a later
+	// enqueue had a larger Limit.
+	switch got, err := a.slots(ctx, 2, driver.MaxSlots); {
+	case err != nil:
+		return nil, err
+	case len(got) > 0:
+		return a.resumeSlot(ctx, door.TokenOfSlot(token, got[0].Key), nil)
+	}
+	a.log().Warn("worker: a job of a sequence has neither the key nor a place in its line, and lines up again; "+
+		"jobs that were enqueued after it may run before it", "key", token.Key())
 	taken := door.Of(a.w.locks).Take(ctx, "line up", []door.Take{{
 		Key: token.Key(), Job: a.job, Reserve: a.w.reservation(0), Patience: envelope.Patience, Token: token,
 	}})[0]
-	at := taken.Waits
 	if taken.Err != nil {
 		return nil, taken.Err
 	}
-	if at != nil && !at.New {
-		return nil, a.waitForTurn(token.Key(), at.Ahead)
-	}
-	// The old place is gone. The job may have got another slot after findSlot had looked, or a slot beyond the Limit of
-	// its own enqueue: a later enqueue had a larger Limit.
-	switch got, err := a.slots(ctx, 2, driver.MaxSlots); {
-	case err != nil:
-		return nil, err // the next delivery finds the slot, or what the Take gave
-	case len(got) > 0:
-		a.giveUp(ctx, token, reasonStarted, got[0].Key)
-		return a.resumeSlot(ctx, door.TokenOfSlot(token, got[0].Key), nil)
-	}
-	a.lostPlace(token)
-	if at == nil {
+	if taken.Waits == nil {
 		return a.resumeSlot(ctx, token, nil)
 	}
-	return nil, a.waitForTurn(token.Key(), at.Ahead)
+	return nil, a.waitForTurn(token.Key())
+}
+
+// keepPlace prolongs the place of the job in the line of token's key. The error is nil if the job has the key,
+// joblock.ErrHeld if the job waits, and one for which isGone is true if the job has neither.
+func (a *attempt) keepPlace(ctx context.Context, token joblock.Token) error {
+	ctx = a.w.next.In(ctx) // a key that is free goes to the first in line
+	return jobs.Reserve(ctx, a.w.locks, jobs.Reservation{Key: token.Key(), Job: a.job, For: envelope.Patience})[0]
 }
 
 // findSlot looks among the first limit slots of the sequence for one that is the job's, and returns the token of that
@@ -85,25 +100,6 @@ func (a *attempt) findSlot(ctx context.Context, limit int) (slot joblock.Token, 
 func (a *attempt) slots(ctx context.Context, first, last int) ([]joblock.Status, error) {
 	key, _ := driver.LineOf(a.sequence.Token.Key())
 	return slots.Of(ctx, a.w.locks, a.sequence.Token, a.job, slots.Keys(key, first, last))
-}
-
-// giveUp leaves the job one slot, with the key kept. giveUp gives up the key of token, or the place in the line of that
-// key. If somebody has just given a slot to that place, giveUp frees the slot. What giveUp leaves behind after an error,
-// the keeper frees when the job has ended.
-func (a *attempt) giveUp(ctx context.Context, token joblock.Token, reason, kept string) {
-	if a.leaveLine(ctx, token, reason) {
-		return
-	}
-	got, err := a.slots(ctx, 2, driver.MaxSlots)
-	if err != nil {
-		a.log().Warn("worker: could not look for a second slot of a job", "key", token.Key(), "err", err)
-		return
-	}
-	for _, st := range got {
-		if st.Key != kept {
-			a.leaveLine(ctx, door.TokenOfSlot(token, st.Key), reason)
-		}
-	}
 }
 
 // The method moveTo makes token the token of the sequence, in place of that of another slot.
@@ -133,18 +129,13 @@ func (a *attempt) resumeSlot(ctx context.Context, token joblock.Token, err error
 	return locks[0], errs[0]
 }
 
-func (a *attempt) lostPlace(token joblock.Token) {
-	a.log().Warn("worker: a job of a sequence had neither the key nor a place in its line, and has lined up again; its order is not kept",
-		"key", token.Key())
-}
-
 // waitForTurn returns the error that snoozes a task whose turn has not come.
-func (a *attempt) waitForTurn(key string, ahead int) *snoozeError {
+func (a *attempt) waitForTurn(key string) *snoozeError {
 	delay := jittered(envelope.Wait)
 	if !a.canSnooze() {
 		delay = a.w.cfg.Snooze // the task waits in place, or in the archive
 	}
-	return &snoozeError{fmt.Errorf("%s in the line of key %q, behind %d at most", nextjob.WaitText, key, ahead), delay}
+	return &snoozeError{fmt.Errorf("%s in the line of key %q", nextjob.WaitText, key), delay}
 }
 
 // earlyText is in the last error of a task that had its turn before its time.

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/hibiken/asynq"
 
@@ -108,6 +109,23 @@ func (l *line) run(id string) {
 	l.t.Helper()
 	if err := l.inspector.RunTask(queue, id); err != nil {
 		l.t.Fatalf("run %s: %v", id, err)
+	}
+}
+
+// lostPlace is what the log says of a job that has lost its place.
+const lostPlace = "lines up again; jobs that were enqueued after it may run before it"
+
+// wantLostPlace checks that one warning tells of a lost place.
+func (r *rig) wantLostPlace() {
+	r.t.Helper()
+	told := 0
+	for line := range strings.Lines(r.log.String()) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, lostPlace) {
+			told++
+		}
+	}
+	if told != 1 {
+		r.t.Errorf("%d warnings of a lost place, want 1:\n%s", told, r.log)
 	}
 }
 

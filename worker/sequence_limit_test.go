@@ -184,7 +184,7 @@ func TestJobFindsASlotBeyondItsLimit(t *testing.T) {
 		if !slices.Equal(c.started, []string{"a", "b", "c", "d"}) || len(c.wrong) > 0 {
 			t.Errorf("started %q, %q", c.started, c.wrong)
 		}
-		if strings.Contains(l.log.String(), "order is not kept") {
+		if strings.Contains(l.log.String(), lostPlace) {
 			t.Errorf("a job has lost its place:\n%s", l.log)
 		}
 		time.Sleep(time.Minute)
@@ -240,66 +240,57 @@ func TestJobWithASlotFindsTheKeyFree(t *testing.T) {
 		r.untilTask("a", "gone")
 		time.Sleep(time.Second) // no keeper runs
 		l.wantFreeSlots(3)
-		if strings.Contains(l.log.String(), "order is not kept") {
+		if strings.Contains(l.log.String(), lostPlace) {
 			t.Errorf("a job has lost its place:\n%s", l.log)
 		}
 	})
 }
 
-// atRelease is a store that calls before each release of a job's place.
-type atRelease struct {
-	driver.Store
-	before func(driver.Store, driver.ReleaseRequest)
-}
-
-func (s *atRelease) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	for _, req := range reqs {
-		if req.Kind == driver.ReleaseForJob && req.Grant != "" {
-			s.before(s.Store, req)
+// A job that has a slot, or is about to get one, lines up: the job runs under the one slot, and leaves no place behind.
+// The answers of the calls do not matter. A Take may find a place that an earlier Take of the same job has just taken.
+func TestJobWithASlotLinesUp(t *testing.T) {
+	second, third := driver.SlotKey(seqKey, 2), driver.SlotKey(seqKey, 3)
+	lost := func(calls ...string) func(*rig, func()) {
+		return func(r *rig, grant func()) {
+			grant()
+			r.faults.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, calls...)
 		}
 	}
-	return s.Store.Release(ctx, reqs)
-}
-
-// A job that has a slot lines up, and gets a second slot just before the job gives up its new place: the job keeps one
-// slot, and the other goes to the next job at once.
-func TestJobGetsASecondSlot(t *testing.T) {
-	second, third := driver.SlotKey(seqKey, 2), driver.SlotKey(seqKey, 3)
-	store := &atRelease{Store: lockStores["fences by the clock"]()}
-	virtualOn(t, func() driver.Store { return store }, func(r *rig) {
-		l := r.line()
-		l.hold()
-		l.add(handoff.Sequence{}, "a") // without a Limit
-		if err := door.Of(r.locks).PassOn(r.next(), "test", []string{second}); err != nil {
-			t.Fatal(err)
-		}
-		r.untilTask("a", "pending")
-		passed := ""
-		store.before = func(store driver.Store, req driver.ReleaseRequest) {
-			if passed != "" || req.Key != seqKey {
-				return
-			}
-			got, err := store.Release(context.Background(), []driver.ReleaseRequest{{
-				Term: driver.Term{Key: third}, Nonce: "test", Kind: driver.ReleaseForJob, Job: "%none", Retain: ttl, Grace: ttl, Starts: true,
-			}})
-			if err != nil {
-				t.Error(err)
-			}
-			passed = got[0].Next
-		}
-		over := make(chan struct{})
-		var p probe
-		r.serve(service{}, p.handler(func(context.Context, int) error { <-over; return nil }))
-		r.until("a runs", func() bool { return p.running() == 1 })
-		if passed != envelope.Job(queue, "a") {
-			t.Fatalf("the third slot went to %q before a gave up its place, want a", passed)
-		}
-		r.wantState(second, joblock.StateHeld, "a")
-		if st := r.status(third); st.Locked() {
-			t.Errorf("the third slot is %s for %q, want it free", st.State, st.Job)
-		}
-		l.wantLine()
-		close(over)
-		r.untilTask("a", "gone")
-	})
+	for name, prepare := range map[string]func(r *rig, grant func()){
+		"all answers come":                   func(_ *rig, grant func()) { grant() },
+		"the answer about the place is lost": lost(faultstore.Reserve),
+		"the answer to the Take is lost":     lost(faultstore.Take),
+		"both are lost":                      lost(faultstore.Reserve, faultstore.Take),
+		"the slot comes before the Worker asks for the place": func(r *rig, grant func()) {
+			r.faults.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: sync.OnceFunc(grant)}, faultstore.Reserve, faultstore.Take)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				l := r.line()
+				l.hold()
+				l.add(handoff.Sequence{}, "a", "b") // without a Limit
+				prepare(r, func() {
+					if err := door.Of(r.locks).PassOn(context.Background(), "test", []string{second}); err != nil {
+						t.Error(err)
+					}
+				})
+				over := make(chan struct{})
+				var p probe
+				r.serve(service{}, p.handler(only("a", func(context.Context, int) error { <-over; return nil })))
+				l.run("a")
+				r.until("a runs", func() bool { return p.running() == 1 })
+				r.wantState(second, joblock.StateHeld, "a")
+				l.wantLine("b")
+				if st := r.status(third); st.Locked() {
+					t.Errorf("the third slot is %s for %q, want it free", st.State, st.Job)
+				}
+				close(over)
+				r.untilTask("a", "gone")
+				if strings.Contains(l.log.String(), lostPlace) {
+					t.Errorf("a job has lost its place:\n%s", l.log)
+				}
+			})
+		})
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/asynqbatch"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
@@ -261,32 +262,90 @@ func TestTimeWithinASecond(t *testing.T) {
 	})
 }
 
-// A job whose place was lost lines up again, and somebody hears of it.
+// A job whose place was lost lines up again, and somebody hears of it, whichever answers are lost.
 func TestJobThatHasLostItsPlace(t *testing.T) {
+	for name, lost := range map[string][]string{
+		"all answers come":                   nil,
+		"the answer about the place is lost": {faultstore.Reserve},
+		"the answer to the Take is lost":     {faultstore.Take},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				l := r.line()
+				var p probe
+				over := make(chan struct{})
+				l.add(handoff.Sequence{}, "a", "b", "c")
+				free := jobs.Free(context.Background(), r.locks, jobs.Release{Key: seqKey, Job: envelope.Job(queue, "b")})
+				if free[0] != nil {
+					r.t.Fatal(free[0])
+				}
+				r.serve(service{}, p.handler(only("a", func(context.Context, int) error { <-over; return nil })))
+				r.until("a runs", func() bool { return p.running() == 1 })
+				r.faults.Set(faultstore.Fault{Mode: faultstore.Drop, Times: 1}, lost...)
+				l.run("b")
+				r.until("b is in line", func() bool { return slices.Equal(l.inLine(), []string{"c", "b"}) })
+				r.untilTask("b", "retry")
+				close(over)
+				r.untilTask("b", "gone")
+				l.wantOrder(&p, "a", "c", "b")
+				r.wantLostPlace()
+			})
+		})
+	}
+}
+
+// The turn of a job comes while an attempt asks for the job's place: nobody is told of a lost place.
+func TestTurnThatComesWhileAJobLinesUp(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
+		first := l.hold()
+		l.add(handoff.Sequence{}, "a", "b")
+		release := sync.OnceFunc(func() {
+			if err := first.Release(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		r.faults.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: release}, faultstore.Reserve, faultstore.Take)
 		var p probe
-		over := make(chan struct{})
-		l.add(handoff.Sequence{}, "a", "b", "c")
-		free := jobs.Free(context.Background(), r.locks, jobs.Release{Key: seqKey, Job: envelope.Job(queue, "b")})
-		if free[0] != nil {
-			r.t.Fatal(free[0])
-		}
-		r.serve(service{}, p.handler(only("a", func(context.Context, int) error { <-over; return nil })))
-		r.until("a runs", func() bool { return p.running() == 1 })
-		l.run("b")
-		r.untilTask("b", "retry")
-		l.wantLine("c", "b")
-		close(over)
+		r.serve(service{}, p.handler(succeed))
+		l.run("a")
+		r.untilTask("a", "gone")
 		r.untilTask("b", "gone")
-		l.wantOrder(&p, "a", "c", "b")
-		told := func(line string) bool {
-			return strings.Contains(line, "level=WARN") && strings.Contains(line, "its order is not kept")
-		}
-		if !slices.ContainsFunc(strings.Split(r.log.String(), "\n"), told) {
-			t.Errorf("nobody is told of the lost place:\n%s", r.log)
+		l.wantOrder(&p, "a", "b")
+		if log := r.log.String(); strings.Contains(log, lostPlace) || strings.Contains(log, "level=WARN") {
+			t.Errorf("somebody is told of a lost place:\n%s", log)
 		}
 	})
+}
+
+// An attempt asks for the place of its job and finds the key free: the job that is first in line gets the key and is
+// started, be it the attempt's own or another.
+func TestKeyThatIsFreeWhileAJobLinesUp(t *testing.T) {
+	for name, steps := range map[string][]string{"first in line": {"a", "b"}, "second in line": {"b", "a"}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				l := r.line()
+				token, err := l.hold().Park(context.Background(), joblock.Reserve(time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.add(handoff.Sequence{}, steps...)
+				time.Sleep(2 * time.Minute) // the reservation ends, and nobody looks
+				if st := r.status(token.Key()); st.Locked() {
+					t.Fatalf("the key is %s", st.State)
+				}
+				var p probe
+				r.serve(service{}, p.handler(func(context.Context, int) error { time.Sleep(time.Minute); return nil }))
+				l.run("a")
+				r.untilTask("a", "gone")
+				r.untilTask("b", "gone")
+				l.wantOrder(&p, steps...)
+				if log := r.log.String(); strings.Contains(log, "level=WARN") {
+					t.Errorf("warnings:\n%s", log)
+				}
+			})
+		})
+	}
 }
 
 // The turn of a job may come before its task exists: who gives it the key looks for the task for about a second.

@@ -203,7 +203,6 @@ type Taken struct {
 type Place struct {
 	Ahead int       // at most so many others come before the job
 	Since time.Time // when the place was taken, by the store's clock
-	New   bool      // the last command of this Take has taken the place; false also if an earlier command of this Take has
 }
 
 // PlaceOf returns the Nonce of the calls with which job waits. The Nonce depends on job alone, so that a keeper can
