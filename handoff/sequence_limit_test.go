@@ -195,40 +195,59 @@ func TestRefusedEnqueueWithASlot(t *testing.T) {
 	})
 }
 
-// A slot is free although jobs wait, and the enqueue that looks finds its place in line already taken: an earlier sending of
-// the same request has taken it. The slot goes to the first job in line all the same.
+// A slot is free although jobs wait, and the enqueue that looks for it finds its place in line already taken: before, the
+// same enqueue has dropped as many dead places as one call may, and has asked again. The slot goes to the job all the same.
 func TestFreeSlotBehindManyDeadPlaces(t *testing.T) {
-	for _, dead := range []int{50, 99, 100, 120} {
+	const steps = 100 // dead places that a call drops
+	for _, dead := range []int{steps / 2, steps - 1, steps, steps + 20} {
 		t.Run(fmt.Sprint(dead), func(t *testing.T) {
-			rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
-			t.Cleanup(func() { _ = rdb.Close() })
-			store := redisstore.New(rdb, nil)
-			locks := newLocker(t, store)
-			jobs, err := handoff.NewClient(locks, asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = jobs.Close(context.Background()) })
-			take := func(name string, reserve, patience time.Duration) {
-				t.Helper()
-				_, err := store.Take(t.Context(), []driver.TakeRequest{{
-					Key: "k", Owner: "owner-of-" + name, Nonce: "place-" + name, Job: "other/" + name,
-					Reserve: reserve, Retain: time.Hour, Grace: time.Second, Patience: patience,
-				}})
-				if err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				rdb := redistest.MiniClient(t, redistest.Mini(t))
+				rdb.AddHook(millisecond{})
+				store := redisstore.New(rdb, nil)
+				w := &web{rdb: rdb, faults: &faults{}, locks: newLocker(t, store)}
+				w.connect(t, nil)
+				take := func(name string, patience time.Duration) {
+					t.Helper()
+					_, err := store.Take(t.Context(), []driver.TakeRequest{{
+						Key: "k", Owner: "owner-of-" + name, Nonce: "place-" + name, Job: "other/" + name,
+						Reserve: time.Minute, Retain: time.Hour, Grace: time.Second, Patience: patience,
+					}})
+					if err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			take("first", 1500*time.Millisecond, 0)
-			for n := range dead {
-				take(fmt.Sprint("dead", n), time.Minute, time.Millisecond)
-			}
-			take("live", time.Minute, time.Hour)
-			time.Sleep(3 * time.Second) // the server's clock: the key lapses, and the dead places with it
-			got, err := jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k", Limit: 2}, asynq.NewTask("x", nil), asynq.TaskID("new"))
-			if err != nil || got.Waits {
-				t.Errorf("%d dead places: %+v, %v; want the job to have the free slot", dead, got, err)
-			}
+				take("first", 0)
+				for n := range dead {
+					take(fmt.Sprint("dead", n), 10*time.Second)
+				}
+				take("live", time.Hour)
+				time.Sleep(2 * time.Minute) // the key lapses, and the dead places with it
+				got := w.mustLine(t, handoff.Sequence{Key: "k", Limit: 2}, "new")
+				if got.Waits {
+					t.Errorf("%d dead places: %+v, want the job to have the free slot", dead, got)
+				}
+			})
 		})
+	}
+}
+
+// millisecond is a hook that makes each command take a millisecond, so that the server's clock shows which of two commands
+// came first.
+type millisecond struct{}
+
+func (millisecond) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (millisecond) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Millisecond)
+		return next(ctx, cmd)
+	}
+}
+
+func (millisecond) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		time.Sleep(time.Millisecond)
+		return next(ctx, cmds)
 	}
 }

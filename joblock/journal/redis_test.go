@@ -155,13 +155,15 @@ func TestServerAwayAndBack(t *testing.T) {
 	j, err = journal.New(rdb, &journal.Config{Prefix: "y:", Logger: log.Text()})
 	testkit.WantNil(t, "New", err)
 	j.Observe(event.Event{Kind: event.Forced})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	for until := time.Now().Add(time.Minute); !strings.Contains(log.String(), "WRONGTYPE"); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("no warning says why:\n%s", log)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := j.Close(ctx); !errors.Is(err, joblock.ErrUnavailable) || !strings.Contains(err.Error(), "1 events") {
 		t.Errorf("Close: %v", err)
-	}
-	if !strings.Contains(log.String(), "WRONGTYPE") {
-		t.Errorf("no warning says why:\n%s", log)
 	}
 }
 
