@@ -243,7 +243,8 @@
 //
 // A page of a web site can have its visitor's browser send requests to the visitor's own machine. With the Authorizer
 // Anyone only requests for localhost and for loopback addresses are served, so that a name which resolves to 127.0.0.1
-// gets nothing. Without a token, changing requests that come from another site's page are refused.
+// gets nothing. Without a bearer token, changing requests that come from another site's page are refused: a password of
+// Basic the browser sends by itself. docs/security-pages.md in the repository has what was tried, with its answers.
 //
 // An embedding program that does not use [HTTPServer] sets ReadHeaderTimeout and MaxHeaderBytes itself.
 package server

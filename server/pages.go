@@ -67,6 +67,11 @@ func (p *Pages) Root() http.Handler {
 		case strings.HasPrefix(path, "/v1/"), path == "/v1", path == "/healthz", path == "/readyz", path == "/metrics", path == "/openapi.json":
 			p.s.ServeHTTP(w, r)
 		default:
+			if r.Pattern == "" { // nobody has mounted the handler below another path
+				at := *r
+				at.Pattern = "/"
+				r = &at
+			}
 			p.ServeHTTP(w, r)
 		}
 	})
@@ -106,6 +111,11 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else {
 			say(bad.Status, "Not from another site", "The form was sent by a page of another site. Nothing was changed.")
 		}
+		return
+	}
+	if within(r) {
+		c.code = codeForbidden
+		say(http.StatusForbidden, "Not within another site", "A page of another site has asked for this page as a part of itself.")
 		return
 	}
 	switch req.Name {

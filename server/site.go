@@ -45,11 +45,50 @@ func (s *sites) check(r *http.Request) *problem {
 	if host := hostName(r.Host); !s.any && r.Host != "" && !(s.own && loopback(host)) && !slices.Contains(s.names, host) {
 		return problemf(http.StatusMisdirectedRequest, codeMisdirected, "the host is %s, which is none of Config.Hosts", shown(r.Host))
 	}
-	// A token is sent by whoever knows it. A certificate, and the rights of Anyone, the browser adds by itself.
-	if r.Header.Get("Authorization") == "" && s.cross.Check(r) != nil {
+	// A token is sent by whoever knows it. A certificate, the rights of Anyone, and the password of Basic and its like the
+	// browser adds by itself.
+	if bearer(r) {
+		return nil
+	}
+	if s.cross.Check(r) != nil {
 		return problemf(http.StatusForbidden, codeForbidden, "a page of another web site has sent the request")
 	}
+	if safe(r.Method) {
+		return nil
+	}
+	// A browser sends each of them once. What stands between may add another one, and look at another one than is looked at
+	// here.
+	for _, name := range []string{"Sec-Fetch-Site", "Origin"} {
+		if len(r.Header.Values(name)) > 1 {
+			return problemf(http.StatusForbidden, codeForbidden, "the header %s comes twice, so nobody knows which site has sent the request", name)
+		}
+	}
 	return nil
+}
+
+func bearer(r *http.Request) bool {
+	scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer")
+}
+
+// safe reports whether nothing changes by a method.
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// within reports whether a page of another site wants the answer as a part of itself: as a frame, a picture, a script. A
+// link that somebody follows is none.
+func within(r *http.Request) bool {
+	if !safe(r.Method) || bearer(r) {
+		return false
+	}
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if site == "cross-site" || site == "same-site" {
+			mode, dest := r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")
+			return mode != "" && mode != "navigate" || dest != "" && dest != "document"
+		}
+	}
+	return false
 }
 
 // hostName returns the name in a header Host: in lower case, without the port and the brackets of an IPv6 address.

@@ -468,7 +468,7 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 		c.add(Fault, "cron", where, j.Problem, "what this program shows of the job is not complete; nodes with the same problem do not execute the job", "see the problem")
 	}
 	if !j.Overdue.IsZero() {
-		c.add(Fault, "cron", where, fmt.Sprintf("the tick of %s was not executed", j.Overdue.UTC().Format(time.RFC3339)), "no node that is up has the job, or all of them are busy", "start a node that has the job, or joblock cron forget the job if it was removed")
+		c.add(Fault, "cron", where, fmt.Sprintf("the tick of %s was not executed", moment(j.Overdue.Time)), "no node that is up has the job, or all of them are busy", "start a node that has the job, or joblock cron forget the job if it was removed")
 	} else if len(j.Nodes) == 0 {
 		c.add(Note, "cron", where, "no node that is up has the job", "nobody will execute the next tick", "joblock cron forget the job if it was removed")
 	}

@@ -41,14 +41,13 @@ func (d *Desk) CronCount(ctx context.Context, scope, name string, from, to time.
 	refuse := func(format string, args ...any) error {
 		return door.Invalid("backfill", name, format, args...)
 	}
-	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	switch {
 	case from.Unix() < 0:
-		return 0, refuse("the range begins at %s, must not begin before 1970", at(from))
+		return 0, refuse("the range begins at %s, must not begin before 1970", moment(from))
 	case to.Before(from):
-		return 0, refuse("the range ends at %s, before its begin at %s", at(to), at(from))
+		return 0, refuse("the range ends at %s, before its begin at %s", moment(to), moment(from))
 	case to.After(j.Now.Time):
-		return 0, refuse("the range ends at %s, must not end in the future; the store's clock shows %s", at(to), at(j.Now.Time))
+		return 0, refuse("the range ends at %s, must not end in the future; the store's clock shows %s", moment(to), moment(j.Now.Time))
 	}
 	parsed, err := spec.Parse(j.Spec, nil)
 	if err != nil {
@@ -57,11 +56,11 @@ func (d *Desk) CronCount(ctx context.Context, scope, name string, from, to time.
 	n := 0
 	for range parsed.Ticks(from.Add(-1), to) {
 		if n++; n > maxBackfill {
-			return 0, refuse("%q has more than %d ticks from %s to %s; divide the range", j.Spec, maxBackfill, at(from), at(to))
+			return 0, refuse("%q has more than %d ticks from %s to %s; divide the range", j.Spec, maxBackfill, moment(from), moment(to))
 		}
 	}
 	if n == 0 {
-		return 0, refuse("%q has no ticks from %s to %s", j.Spec, at(from), at(to))
+		return 0, refuse("%q has no ticks from %s to %s", j.Spec, moment(from), moment(to))
 	}
 	return n, nil
 }

@@ -45,7 +45,7 @@ func (p CronPause) String() string {
 	if p.All {
 		text = "all jobs are paused"
 	}
-	text += " since " + p.Since.UTC().Format(time.RFC3339)
+	text += " since " + moment(p.Since.Time)
 	if p.By != "" {
 		text += " by " + p.By
 	}
@@ -104,25 +104,24 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	add := func(code, format string, args ...any) {
 		all = append(all, CronTrouble{code, fmt.Sprintf(format, args...)})
 	}
-	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	if e.Problem != "" {
 		add("problem", "the job cannot be shown: %s", e.Problem)
 	}
 	if !e.Overdue.IsZero() {
-		add("overdue", "the tick of %s was claimed by no node", at(e.Overdue))
+		add("overdue", "the tick of %s was claimed by no node", moment(e.Overdue))
 	}
 	last := latestResult(e)
 	switch last.State {
 	case scheduler.StateFailed:
-		text := fmt.Sprintf("the run of %s failed on %s: %s", at(last.Tick.At), last.Node, last.Error)
+		text := fmt.Sprintf("the run of %s failed on %s: %s", moment(last.Tick.At), last.Node, last.Error)
 		if n, first := failedInARow(e); n > 1 {
-			text += fmt.Sprintf("; failing since %s: the last %d runs on record failed, the first of them that of %s", at(first.Started), n, at(first.Tick.At))
+			text += fmt.Sprintf("; failing since %s: the last %d runs on record failed, the first of them that of %s", moment(first.Started), n, moment(first.Tick.At))
 		}
 		add(troubleFailed, "%s", text)
 	case scheduler.StateLost:
-		add(troubleLost, "the run of %s was broken off, and no node executes the tick again", at(last.Tick.At))
+		add(troubleLost, "the run of %s was broken off, and no node executes the tick again", moment(last.Tick.At))
 	case scheduler.StateDied, scheduler.StateInterrupted:
-		add(troubleDied, "the run of %s was broken off on %s, and no node has taken the tick over yet", at(last.Tick.At), last.Node)
+		add(troubleDied, "the run of %s was broken off on %s, and no node has taken the tick over yet", moment(last.Tick.At), last.Node)
 	}
 	for _, p := range e.Pauses {
 		add("paused", "%s", CronPause{Time{p.Since}, p.By, p.Note, p.All})
@@ -134,7 +133,7 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 		add("contested", "two definitions of the job take turns: probably two applications share the scope")
 	}
 	if e.Behind > 0 {
-		add("clock", "the store's clock is %s behind the job's latest tick: ticks wait until %s", e.Behind.Round(time.Second), at(e.Next))
+		add("clock", "the store's clock is %s behind the job's latest tick: ticks wait until %s", e.Behind.Round(time.Second), moment(e.Next))
 	}
 	return all
 }

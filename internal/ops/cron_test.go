@@ -78,7 +78,7 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 		testkit.WantNil(t, "CronTrigger", err)
 		_, err = s.CronPause(ctx, "shop", "", eva)
 		testkit.WantNil(t, "CronPause of all", err)
-		if found, err := s.Doctor(ctx); err != nil || len(found) != 2 || !strings.Contains(found[0].Found, "the last 2 runs on record failed, the first of them that of "+acted.Run.Tick.Format(time.RFC3339)) ||
+		if found, err := s.Doctor(ctx); err != nil || len(found) != 2 || !strings.Contains(found[0].Found, "the last 2 runs on record failed, the first of them that of "+moment(acted.Run.Tick.Time)) ||
 			found[1].Severity != Note || found[1].Node != "shop" || !strings.Contains(found[1].Found, "all jobs are paused since") {
 			t.Errorf("doctor after two failures and in a pause: %+v, %v", found, err)
 		}

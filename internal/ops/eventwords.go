@@ -3,7 +3,6 @@ package ops
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/joblock/event"
@@ -96,7 +95,7 @@ func (e *Event) who() string {
 }
 
 func (e *Event) cronSentence(kind string) string {
-	tick := "the tick of " + e.Tick.UTC().Format(time.RFC3339)
+	tick := "the tick of " + moment(e.Tick.Time)
 	if e.Tick.IsZero() {
 		tick = "the job"
 	}

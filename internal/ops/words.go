@@ -60,6 +60,9 @@ func shorten(text string, most int) string {
 	return text[:most] + "…"
 }
 
+// The function moment returns a time for a sentence that may be read on another day.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
 // The function length returns d in words, with two units at most: "21 s", "4 min 10 s", "3 d 2 h".
 func length(d time.Duration) string {
 	if d = max(0, d); d < time.Second {

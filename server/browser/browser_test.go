@@ -323,9 +323,9 @@ func TestLiveUpdates(t *testing.T) {
 	t.Logf("a new waiter was on the screen after %s", took)
 	// The pause lasts over pages.
 	b.do(chromedp.Click(`#pause`))
-	b.until(`document.querySelector("#liveness").textContent === "paused"`)
+	b.until(`document.querySelector("#liveness").textContent === "stopped"`)
 	b.visit("locks")
-	b.until(`document.querySelector("#liveness").textContent === "paused"`)
+	b.until(`document.querySelector("#liveness").textContent === "stopped"`)
 	b.do(chromedp.Click(`#pause`))
 	b.until(`document.querySelector("#liveness").textContent === "live"`)
 }

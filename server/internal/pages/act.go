@@ -143,11 +143,10 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 		}
 		return nil
 	}
-	queue, _, ok := strings.Cut(b.Job, "/")
-	if !ok {
+	if !strings.Contains(b.Job, "/") {
 		return bad("The job is %q, must be QUEUE/ID.", shorten(visible(b.Job), 60))
 	}
-	if !v.Who.maySteer(queue) {
+	if !v.Who.mayJob(b.Job) {
 		return deny("You may not steer tasks of this queue.")
 	}
 	if len(v.Who.Prefixes) > 0 {
@@ -185,6 +184,9 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 		if a.Name == want {
 			b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
 		}
+	}
+	if b.Do == "skip" && e.Lock.Job != "" && !v.Who.mayJob(e.Lock.Job) {
+		return &shown{http.StatusForbidden, "Not allowed", "You may not steer jobs of this queue. Nothing was changed."}
 	}
 	held := e.Lock.State == joblock.StateHeld
 	switch {

@@ -79,8 +79,10 @@ func (h *Handler) parse() (err error) {
 }
 
 var functions = template.FuncMap{
-	"visible": func(text any) string { return visible(fmt.Sprint(text)) },
-	"short":   func(most int, text any) string { return shorten(visible(fmt.Sprint(text)), most) },
+	"visible":     func(text any) string { return visible(fmt.Sprint(text)) },
+	"breaks":      func(text any) template.HTML { return breaks(visible(fmt.Sprint(text))) },
+	"shortBreaks": func(most int, text any) template.HTML { return breaks(shorten(visible(fmt.Sprint(text)), most)) },
+	"short":       func(most int, text any) string { return shorten(visible(fmt.Sprint(text)), most) },
 	"count": func(n any) string {
 		switch n := n.(type) {
 		case int:

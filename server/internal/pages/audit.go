@@ -24,7 +24,7 @@ func (h *Handler) auditPage(ctx context.Context, v *View) (any, error) {
 		Key: one(v.Query, "key"), By: strings.TrimSpace(one(v.Query, "by")), Action: one(v.Query, "action"), Outcome: one(v.Query, "outcome"), Off: !h.cfg.Recorded,
 	}
 	r, err := h.tail(ctx)
-	all, err := take(v, r, err)
+	all, err := take(v, "the actions", r, err)
 	if err != nil {
 		return nil, err
 	}

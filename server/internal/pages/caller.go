@@ -26,7 +26,9 @@ func (c *Caller) MayUse(key string) bool {
 	return len(c.Prefixes) == 0 || slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
-func (c *Caller) maySteer(queue string) bool {
+// mayJob reports whether the caller may see and steer the job, as far as its queue says.
+func (c *Caller) mayJob(job string) bool {
+	queue, _, _ := strings.Cut(job, "/")
 	return len(c.Queues) == 0 || slices.Contains(c.Queues, queue)
 }
 

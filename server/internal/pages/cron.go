@@ -92,7 +92,7 @@ func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
 	after := one(v.Query, "after")
 	for _, scope := range h.cfg.Scopes {
 		r, err := h.cronJobs(ctx, scope)
-		jobs, err := take(v, r, err)
+		jobs, err := take(v, "the cron jobs of "+visible(scope), r, err)
 		if err != nil {
 			if len(h.cfg.Scopes) == 1 {
 				return nil, err
@@ -121,7 +121,9 @@ func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
 			}
 		}
 	}
-	b.Done = h.doneAction(ctx, v)
+	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool {
+		return slices.Contains(h.cfg.Scopes, e.Scope) && (b.Scope == "" || e.Scope == b.Scope) && (e.Key == "" || e.Action == actionForget)
+	})
 	return b, nil
 }
 
@@ -163,7 +165,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 		c.nodes, err = h.cfg.Desk.CronNodes(ctx, scope)
 		return c, err
 	})
-	got, err := take(v, r, err)
+	got, err := take(v, "the cron job", r, err)
 	if err != nil {
 		return nil, err
 	}
@@ -189,10 +191,13 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 			}
 		}
 	}
-	b.Done = h.doneAction(ctx, v)
+	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool { return e.Scope == scope && e.Key == name })
 	v.Title = shorten(visible(name), 60)
 	return b, nil
 }
+
+// actionForget is what the record calls the action that leaves no page of the job to go to.
+const actionForget = "cron forget"
 
 func cronOffers(j ops.CronJob) []string {
 	var all []string

@@ -31,7 +31,7 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 	if errors.Is(err, errSlow) {
 		return &DoctorBody{Pending: true}, nil
 	}
-	found, err := take(v, r, err)
+	found, err := take(v, "what the doctor has found", r, err)
 	if err != nil {
 		return nil, err
 	}
@@ -39,13 +39,17 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 }
 
 // doctorSum returns what the doctor has found last, and does not wait for the doctor.
-func (h *Handler) doctorSum(ahead time.Duration) *DoctorSum {
+func (h *Handler) doctorSum(v *View) *DoctorSum {
 	r, err := h.findings(h.ctx, doctorEvery, time.Millisecond)
 	if err != nil {
+		if !errors.Is(err, errSlow) {
+			v.stale("what the doctor finds", time.Time{}, err)
+		}
 		return nil
 	}
+	v.stale("what the doctor has found", r.at, r.err)
 	s := sumFindings(r.val)
-	s.At = r.at.Add(ahead)
+	s.At = r.at.Add(v.ahead())
 	return &s
 }
 

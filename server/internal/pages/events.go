@@ -87,7 +87,7 @@ func (h *Handler) journal(ctx context.Context, v *View) ([]ops.Event, error) {
 		h.mu.Unlock()
 		return all, nil
 	})
-	return take(v, r, err)
+	return take(v, "the journal", r, err)
 }
 
 var grave = []string{

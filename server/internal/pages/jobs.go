@@ -37,7 +37,7 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.stale(w.at, w.err)
+	v.stale("the jobs and their tasks", w.at, w.err)
 	b := &JobsBody{
 		Only: one(v.Query, "suspects") == "1", Queue: one(v.Query, "queue"), Prefix: one(v.Query, "prefix"), State: one(v.Query, "task"),
 		Walk: infoOf(w, v.ahead()),
@@ -54,7 +54,7 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 	var keys []string
 	queues, states := map[string]bool{}, map[string]bool{}
 	for _, j := range sorted {
-		if !v.Who.MayUse(j.Key) {
+		if !v.Who.MayUse(j.Key) || !v.Who.mayJob(j.Job) {
 			continue
 		}
 		queues[j.Task.Queue], states[string(j.Task.State)] = true, true
@@ -89,7 +89,7 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 	slices.Sort(b.TaskIn)
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	fresh := h.statuses(ctx, v, "rows "+strings.Join(keys, "\x00"), keys)
+	fresh := h.statuses(ctx, v, "the locks of the rows", "rows "+strings.Join(keys, "\x00"), keys)
 	for i := range b.Rows {
 		j := &b.Rows[i]
 		if now, ok := fresh[j.Key]; ok && j.Place == nil {
@@ -123,11 +123,14 @@ func (h *Handler) jobRead(ctx context.Context, v *View, job string) (jobRead, er
 		locks, task, err := h.cfg.Desk.Job(ctx, job)
 		return jobRead{locks, task}, err
 	})
-	return take(v, r, err)
+	return take(v, "the job", r, err)
 }
 
 func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	job := one(v.Query, "job")
+	if !v.Who.mayJob(job) {
+		return nil, &shown{403, "Not allowed", "You may not see jobs of this queue."}
+	}
 	got, err := h.jobRead(ctx, v, job)
 	if err != nil {
 		return nil, err
@@ -143,14 +146,14 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 		b.Task = ops.Task{State: ops.TaskUnknown, Problem: "The job has no lock that you may see."}
 	}
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
-	if v.MayOperate() && !b.Hidden && v.Who.maySteer(b.Task.Queue) {
+	if v.MayOperate() && !b.Hidden {
 		for _, do := range []string{"run", "cancel", "delete"} {
 			if steers(do, b.Task) {
 				b.Actions = append(b.Actions, Offer{Title: steerTitles[do], Href: actURL("do", do, "job", job), Action: ops.Action{Effect: steerEffects[do]}})
 			}
 		}
 	}
-	b.Done = h.doneAction(ctx, v)
+	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool { return e.Scope == "" && e.Key == job })
 	v.Title = shorten(visible(job), 60)
 	return b, nil
 }

@@ -45,7 +45,7 @@ func (h *Handler) limitsPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.stale(w.at, w.err)
+	v.stale("the permits", w.at, w.err)
 	all := of(w, "limits", func() []LimitRow { return limitsOf(w.rows) })
 	b := &LimitsBody{Prefix: one(v.Query, "prefix"), Walk: infoOf(w, v.ahead())}
 	after := one(v.Query, "after")
@@ -66,7 +66,7 @@ func (h *Handler) limitsPage(ctx context.Context, v *View) (any, error) {
 			b.Next = b.Rows[len(b.Rows)-1].Key
 		}
 	}
-	known := h.statuses(ctx, v, "rows "+strings.Join(sizes, "\x00"), sizes)
+	known := h.statuses(ctx, v, "how many permits there are", "rows "+strings.Join(sizes, "\x00"), sizes)
 	for i := range b.Rows {
 		if size, ok := known[keyspace.Size(b.Rows[i].Key)]; ok {
 			if n, err := strconv.Atoi(size.Holder); err == nil && n > 0 {

@@ -113,7 +113,7 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, who *Caller) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if who.ended(time.Now()) || s.look(h, r, p, who, q, kept) != nil {
+		if who.ended(time.Now()) || s.look(h, r, p, who, q, kept, every) != nil {
 			return
 		}
 		select {
@@ -137,9 +137,12 @@ type stream struct {
 }
 
 // look makes the page once, and sends what has changed.
-func (s *stream) look(h *Handler, r *http.Request, p *page, who *Caller, q url.Values, kept *sticky) error {
+func (s *stream) look(h *Handler, r *http.Request, p *page, who *Caller, q url.Values, kept *sticky, every time.Duration) error {
 	v := h.view(p.name, q, who)
-	v.Live, v.sticky = true, kept
+	v.Live, v.sticky, v.Every = true, kept, "every second"
+	if every > tick {
+		v.Every = "every " + length(every)
+	}
 	var out bytes.Buffer
 	it, err := p.make(r.Context(), v)
 	if err == nil {

@@ -51,6 +51,7 @@ type HistoryItem struct {
 	Outcome string // of an action
 	Fence   int64
 	Key     string
+	Of      string // what an action was done to, for people
 	Action  bool
 }
 
@@ -73,7 +74,7 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 		return nil, err
 	}
 	b := &LockBody{Key: key, E: e, Row: rowOf(e.Lock), Journal: h.cfg.Desk.HasJournal()}
-	if fresh, ok := h.statuses(ctx, v, "one "+key, []string{key})[key]; ok && fresh.Fence == b.Row.Fence {
+	if fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]; ok && fresh.Fence == b.Row.Fence {
 		b.Row = fresh
 	}
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
@@ -86,7 +87,10 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 	if p := e.Lock.Permits; p != nil && p.Kind != "" {
 		b.Limit = p
 	}
-	b.Done = h.doneAction(ctx, v)
+	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool {
+		// What was done to the job of a lock leads back to the lock.
+		return e.Scope == "" && (e.Key == key || e.Key == b.E.Lock.Job)
+	})
 	b.History = h.history(ctx, v, key)
 	v.Title = shorten(visible(key), 60)
 	return b, nil
@@ -106,7 +110,7 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 	if err != nil {
 		return ops.Explanation{}, err
 	}
-	fresh, ok := h.statuses(ctx, v, "one "+key, []string{key})[key]
+	fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]
 	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Waiters != fresh.Waiters) {
 		// The key of a limit has no waiters of its own: what Explain says of them is about the line of the permits.
 		if was.Fence != fresh.Fence || was.State != fresh.State || r.val.Lock.Permits == nil {
@@ -116,7 +120,7 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 			}
 		}
 	}
-	v.stale(r.at, r.err)
+	v.stale("the explanation", r.at, r.err)
 	return r.val, nil
 }
 
@@ -127,7 +131,7 @@ func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 		return o
 	}
 	task := ""
-	if l.Task != nil && v.Who.maySteer(l.Task.Queue) {
+	if l.Task != nil && v.Who.mayJob(l.Task.Job()) {
 		task = l.Job
 	}
 	switch a.Name {
@@ -136,7 +140,9 @@ func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 			o.Href = actURL("do", map[bool]string{true: "force", false: "idle"}[a.Name == ops.ActForce], "key", l.Key)
 		}
 	case ops.ActSkipJob:
-		o.Href = actURL("do", "skip", "key", l.Key)
+		if v.Who.mayJob(l.Job) {
+			o.Href = actURL("do", "skip", "key", l.Key)
+		}
 	case ops.ActRunTask, ops.ActCancelTask, ops.ActDeleteTask:
 		do := map[ops.ActionName]string{ops.ActRunTask: "run", ops.ActCancelTask: "cancel", ops.ActDeleteTask: "delete"}[a.Name]
 		if task != "" {
@@ -198,6 +204,12 @@ func itemOf(e ops.AuditEntry) HistoryItem {
 	if e.IfIdle {
 		item.What = "free if idle"
 	}
+	switch {
+	case e.Key != "":
+		item.Of = visible(e.Key)
+	case e.Scope != "":
+		item.Of = "all of " + visible(e.Scope)
+	}
 	if e.Error != "" {
 		item.Outcome += ": " + e.Error
 	}
@@ -205,8 +217,8 @@ func itemOf(e ops.AuditEntry) HistoryItem {
 }
 
 // doneAction returns the action that has led to this page: the record of it, so that no address can tell of an action
-// that nobody has made.
-func (h *Handler) doneAction(ctx context.Context, v *View) *HistoryItem {
+// that nobody has made, or of one on something else than the page is about.
+func (h *Handler) doneAction(ctx context.Context, v *View, about func(ops.AuditEntry) bool) *HistoryItem {
 	id := one(v.Query, "done")
 	if id == "" {
 		return nil
@@ -216,13 +228,19 @@ func (h *Handler) doneAction(ctx context.Context, v *View) *HistoryItem {
 		return nil
 	}
 	for _, e := range r.val {
-		if e.ID == id && (e.By == v.Who.ID || v.Who.Admin) {
+		if e.ID == id && (e.By == v.Who.ID || v.Who.Admin) && about(e) {
 			item := itemOf(e)
 			return &item
 		}
 	}
 	return nil
 }
+
+// OfLimit reports whether the key is that of a limit: nobody ever has the key itself, so it is neither free nor held.
+func (b *LockBody) OfLimit() bool { return b.Limit != nil && b.Limit.Kind == ops.KindLimit }
+
+// Full reports whether all permits of the limit are taken.
+func (b *LockBody) Full() bool { return b.OfLimit() && b.Limit.N > 0 && b.Limit.Taken >= b.Limit.N }
 
 // Live reports whether somebody runs under the lock, as far as the store knows.
 func (b *LockBody) Live() bool { return b.Row.State == joblock.StateHeld }

@@ -12,6 +12,7 @@ type WalkInfo struct {
 	Done float64
 	Took time.Duration
 	More int
+	Rows bool // the rows on the screen are read besides
 }
 
 func infoOf[T any](w *walk[T], ahead time.Duration) WalkInfo {
@@ -48,8 +49,9 @@ func (h *Handler) locksPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.stale(w.at, w.err)
+	v.stale("the list of keys", w.at, w.err)
 	body := &LocksBody{Filter: f, Walk: infoOf(w, v.ahead()), States: []string{"held", "parked", "orphaned"}}
+	body.Walk.Rows = true
 	body.Rows, body.All, body.Next = f.page(w, v.Who, v.Now)
 	if v.sticky != nil {
 		h.stick(v, w, body)
@@ -58,7 +60,7 @@ func (h *Handler) locksPage(ctx context.Context, v *View) (any, error) {
 	for i, r := range body.Rows {
 		keys[i] = r.Key
 	}
-	fresh := h.statuses(ctx, v, "rows "+strings.Join(keys, "\x00"), keys)
+	fresh := h.statuses(ctx, v, "the rows", "rows "+strings.Join(keys, "\x00"), keys)
 	for i, r := range body.Rows {
 		if now, ok := fresh[r.Key]; ok {
 			body.Rows[i] = now

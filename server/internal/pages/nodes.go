@@ -34,7 +34,7 @@ type NodesOfScope struct {
 
 func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
 	r, err := h.keeper(ctx)
-	keeper, err := take(v, r, err)
+	keeper, err := take(v, "the keepers", r, err)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
 		r, err := get(ctx, h.cache, "nodes "+scope, 2*time.Second, func(ctx context.Context) ([]ops.CronNode, error) {
 			return h.cfg.Desk.CronNodes(ctx, scope)
 		})
-		nodes, err := take(v, r, err)
+		nodes, err := take(v, "the nodes of "+visible(scope), r, err)
 		if err != nil {
 			b.Problem = append(b.Problem, "The nodes of the scope "+scope+" could not be read: "+plain(err)+".")
 			continue

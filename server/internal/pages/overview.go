@@ -65,7 +65,7 @@ func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.stale(w.at, w.err)
+	v.stale("the locks", w.at, w.err)
 	ahead := v.ahead()
 	b.Walk = infoOf(w, ahead)
 	wants := func(r Row) bool { return (!r.Inner() || r.Role == ops.RoleGate) && v.Who.MayUse(r.Key) }
@@ -75,10 +75,10 @@ func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	if jobs, err := h.jobs.look(ctx); err != nil {
 		b.problem("The jobs could not be read: %s.", err)
 	} else {
-		v.stale(jobs.at, jobs.err)
+		v.stale("the jobs", jobs.at, jobs.err)
 		b.JobsWalk = infoOf(jobs, ahead)
 		for _, j := range jobs.rows {
-			if !v.Who.MayUse(j.Key) {
+			if !v.Who.MayUse(j.Key) || !v.Who.mayJob(j.Job) {
 				continue
 			}
 			if b.Jobs++; j.Suspect != "" {
@@ -88,7 +88,7 @@ func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	}
 	for _, scope := range h.cfg.Scopes {
 		r, err := h.cronJobs(ctx, scope)
-		jobs, err := take(v, r, err)
+		jobs, err := take(v, "the cron jobs of "+visible(scope), r, err)
 		if err != nil {
 			b.problem("The cron jobs of the scope "+scope+" could not be read: %s.", err)
 			continue
@@ -98,10 +98,10 @@ func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	if r, err := h.keeper(ctx); err != nil {
 		b.problem("The keepers could not be read: %s.", err)
 	} else {
-		v.stale(r.at, r.err)
+		v.stale("the keepers", r.at, r.err)
 		b.Keeper = &r.val
 	}
-	b.Doctor = h.doctorSum(ahead)
+	b.Doctor = h.doctorSum(v)
 	return b, nil
 }
 

@@ -84,7 +84,7 @@ func (h *Handler) walkJobs(ctx context.Context, share float64, add func(ops.Job)
 }
 
 // statuses reads the records of keys that are on a screen. Viewers of the same keys share the read.
-func (h *Handler) statuses(ctx context.Context, v *View, name string, keys []string) map[string]Row {
+func (h *Handler) statuses(ctx context.Context, v *View, what, name string, keys []string) map[string]Row {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -101,9 +101,9 @@ func (h *Handler) statuses(ctx context.Context, v *View, name string, keys []str
 		return rows, nil
 	})
 	if err != nil {
-		v.stale(time.Time{}, err)
+		v.stale(what, time.Time{}, err)
 		return nil
 	}
-	v.stale(r.at, r.err)
+	v.stale(what, r.at, r.err)
 	return r.val
 }

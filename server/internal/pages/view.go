@@ -24,8 +24,10 @@ type View struct {
 	Query url.Values
 	Now   time.Time // the store's clock, as far as it is known
 	Live  bool      // the page is made for the stream
+	Every string    // how often the stream reads the page, in words
 
-	Notices []string // what is not as fresh as it should be, and why
+	Notices []string // what could not be read, and why
+	Olds    []Old    // what is older than it should be
 	Pauses  []Pause  // scopes of which all cron jobs are paused
 
 	sticky *sticky // of a stream
@@ -36,6 +38,13 @@ type View struct {
 type Pause struct {
 	Scope string
 	ops.CronPause
+}
+
+// Old is something on a page that is older than it should be.
+type Old struct {
+	What string    // such as "the jobs"
+	At   time.Time // when it was read, by the store's clock
+	Why  string    // "" if the store is slow
 }
 
 // A part is a piece of a page that can change while somebody looks.
@@ -230,19 +239,38 @@ func (v *View) At(at any) template.HTML {
 	return stamp("at", t, words)
 }
 
-// stale notes that something of the page is older than it should be.
-func (v *View) stale(at time.Time, err error) {
+// stale notes that something of the page is older than it should be. The time is that of this machine.
+func (v *View) stale(what string, at time.Time, err error) {
 	if err == nil {
 		return
 	}
-	switch {
-	case at.IsZero():
-		v.notice("The store does not answer: %s.", plain(err))
-	case errors.Is(err, errSlow):
-		v.notice("The store is slow. A part of this page was read %s ago.", length(time.Since(at)))
-	default:
-		v.notice("The store does not answer. This page shows what was read %s ago: %s.", length(time.Since(at)), plain(err))
+	if at.IsZero() {
+		v.notice("The store does not answer, so %s could not be read: %s.", what, plain(err))
+		return
 	}
+	old := Old{What: what, At: at.Add(v.ahead())}
+	if !errors.Is(err, errSlow) {
+		old.Why = plain(err)
+	}
+	for i, has := range v.Olds {
+		if has.What == what {
+			if old.At.Before(has.At) {
+				v.Olds[i] = old
+			}
+			return
+		}
+	}
+	v.Olds = append(v.Olds, old)
+}
+
+// OldWhy returns why something is old: the first reason that the store gave, or "" if it is slow.
+func (v *View) OldWhy() string {
+	for _, o := range v.Olds {
+		if o.Why != "" {
+			return o.Why
+		}
+	}
+	return ""
 }
 
 func (v *View) notice(format string, args ...any) {
@@ -260,13 +288,13 @@ func plain(err error) string {
 	return strings.TrimRight(shorten(visible(strings.TrimPrefix(err.Error(), "joblock: ")), 200), ".")
 }
 
-// took renders a part of a view from a read, and notes its age.
-func take[T any](v *View, r read[T], err error) (T, error) {
+// take returns what was read, and notes on the page what it is if it is older than it should be.
+func take[T any](v *View, what string, r read[T], err error) (T, error) {
 	if err != nil {
 		var none T
 		return none, err
 	}
-	v.stale(r.at, r.err)
+	v.stale(what, r.at, r.err)
 	return r.val, nil
 }
 

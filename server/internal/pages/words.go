@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"html/template"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,34 @@ func visible(text string) string {
 	}
 	quoted := strconv.Quote(text)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// mostWord is how long a part of a name may be that is not broken, in characters.
+const mostWord = 22
+
+// breaks renders a name so that lines end between its parts: after a colon, a slash and the like. Only a part that is too
+// long is broken elsewhere.
+func breaks(name string) template.HTML {
+	var b strings.Builder
+	word := func(text string) {
+		if n := utf8.RuneCountInString(text); n > mostWord || n < 2 {
+			b.WriteString(template.HTMLEscapeString(text))
+			return
+		}
+		b.WriteString(`<span class="w">`)
+		b.WriteString(template.HTMLEscapeString(text))
+		b.WriteString(`</span>`)
+	}
+	for {
+		i := strings.IndexAny(name, ":/._-@ ")
+		if i < 0 || i+1 == len(name) {
+			word(name)
+			return template.HTML(b.String())
+		}
+		word(name[:i+1])
+		b.WriteString("<wbr>")
+		name = name[i+1:]
+	}
 }
 
 // shorten cuts text to some characters.

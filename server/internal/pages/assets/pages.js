@@ -104,7 +104,7 @@ function stop() {
 }
 function start() {
   stop()
-  if (paused() || document.hidden) return told('paused', true)
+  if (paused() || document.hidden) return told('stopped', true)
   quiet = true
   source = new EventSource(url + '&every=' + every.value)
   source.onopen = () => { failed = since = 0; told('live', true) }
