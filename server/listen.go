@@ -5,10 +5,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/joblock/toolkit/internal/certs"
 )
 
 // ListenConfig says where a Server listens.
@@ -16,7 +19,9 @@ type ListenConfig struct {
 	// Address is host:port. An empty host is every interface, which is not loopback.
 	Address string
 
-	// CertFile and KeyFile have the certificate and the key of the server, in PEM form. Both or none.
+	// CertFile and KeyFile have the certificate and the key of the server, in PEM form. Both or none. Connections that come
+	// a second after the files have changed get the new certificate. While the files are bad, as when only one of the two is
+	// new, they get the one from before, and the log says so once.
 	CertFile, KeyFile string
 
 	// ClientCAFile has the authorities whose client certificates are accepted, in PEM form. A client may still come
@@ -35,7 +40,7 @@ func (s *Server) Listen(cfg ListenConfig) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: the address is %q, must be host:port: %w", cfg.Address, err)
 	}
-	secure, err := cfg.tls()
+	secure, err := cfg.tls(s.cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +62,7 @@ func (s *Server) Listen(cfg ListenConfig) (net.Listener, error) {
 	return l, nil
 }
 
-func (cfg *ListenConfig) tls() (*tls.Config, error) {
+func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
 		return nil, errors.New("server: CertFile and KeyFile belong together")
 	}
@@ -67,11 +72,17 @@ func (cfg *ListenConfig) tls() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+	pair, err := certs.Open(cfg.CertFile, cfg.KeyFile, func(err error) {
+		if err != nil {
+			logger.Error("server: the certificate has changed and is bad; the one from before stays", "err", err)
+			return
+		}
+		logger.Info("server: read the changed certificate", "path", cfg.CertFile)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("server: the certificate: %w", err)
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.ForServer, NextProtos: []string{"h2", "http/1.1"}}
 	if cfg.ClientCAFile == "" {
 		return c, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -105,6 +106,53 @@ func TestServeOverTLS(t *testing.T) {
 			t.Errorf("%s: %s %s", name, res.Proto, res.Status)
 		}
 		transport.CloseIdleConnections()
+	}
+}
+
+// A connection that comes after the files of the certificate have changed gets the new one. Half a change does no harm.
+func TestCertificateThatChanges(t *testing.T) {
+	dir := t.TempDir()
+	ca, caKey := issue(t, dir, "ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
+	own := func() *x509.Certificate { return &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}} }
+	first, _ := issue(t, dir, "server", own(), ca, caKey)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	a := newReplica(t, store())
+	l, err := a.s.Listen(ListenConfig{Address: "127.0.0.1:0", CertFile: file("server.pem"), KeyFile: file("server.key")})
+	testkit.WantNil(t, "Listen", err)
+	hs := HTTPServer(a.s)
+	hs.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = hs.Serve(l)
+	}()
+	defer func() {
+		_ = hs.Close()
+		<-served
+	}()
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	shown := func() *x509.Certificate {
+		t.Helper()
+		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: roots})
+		testkit.WantNil(t, "Dial", err)
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0]
+	}
+	if !shown().Equal(first) {
+		t.Error("another certificate than that of the files")
+	}
+	second, _ := issue(t, dir, "server", own(), ca, caKey)
+	for began := time.Now(); !shown().Equal(second); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > hang {
+			t.Fatal("the certificate stays that from before")
+		}
+	}
+	testkit.WantNil(t, "WriteFile", os.WriteFile(file("server.key"), []byte("half"), 0o600))
+	for began := time.Now(); !strings.Contains(a.log.String(), "has changed and is bad"); time.Sleep(20 * time.Millisecond) {
+		if !shown().Equal(second) || time.Since(began) > hang {
+			t.Fatal("half a change counts, or nobody tells of it")
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +14,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/joblock/toolkit/internal/certs"
 )
 
 // Config configures a Client. URLs is required.
@@ -31,8 +36,16 @@ type Config struct {
 	// replicas. Default 10 s.
 	Timeout time.Duration
 
-	// HTTP sends the requests; its Timeout must be 0, and it must not follow redirections. Default a client of its own
-	// with the settings of http.DefaultTransport.
+	// CertFile and KeyFile have the certificate by which the servers know this caller, in PEM form. Both or none. New
+	// connections use the certificate that is in the files by then. While the files are bad, as when only one of the two is
+	// new, they use the one from before, as long as it is valid.
+	CertFile, KeyFile string
+
+	// CAFile has the authorities of the servers' certificates, in PEM form. Default those of the system.
+	CAFile string
+
+	// HTTP sends the requests; its Timeout must be 0, and it must not follow redirections. With HTTP, the files above must
+	// not be set. Default a client of its own with the settings of http.DefaultTransport.
 	HTTP *http.Client
 
 	// Insecure lets a Token travel in the clear, to a URL that begins with http:// and is not of this machine.
@@ -67,10 +80,47 @@ func New(cfg Config) (*Client, error) {
 		}
 		c.urls = append(c.urls, strings.TrimSuffix(u.String(), "/"))
 	}
+	secure, err := cfg.tls()
+	if err != nil {
+		return nil, err
+	}
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConnsPerHost = 32
+		transport.TLSClientConfig = secure
 		c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return c, nil
+}
+
+// The method tls returns what the files say, nil without files.
+func (cfg *Config) tls() (*tls.Config, error) {
+	switch {
+	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
+		return nil, errors.New("client: Config.CertFile and Config.KeyFile belong together")
+	case cfg.CertFile == "" && cfg.CAFile == "":
+		return nil, nil
+	case cfg.HTTP != nil:
+		return nil, errors.New("client: Config.HTTP has a TLS configuration of its own, so Config.CertFile and Config.CAFile make no sense with it")
+	case !slices.ContainsFunc(cfg.URLs, func(text string) bool { return strings.HasPrefix(strings.ToLower(text), "https:") }):
+		return nil, errors.New("client: Config.CertFile and Config.CAFile need a URL that begins with https")
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.CertFile != "" {
+		pair, err := certs.Open(cfg.CertFile, cfg.KeyFile, nil)
+		if err != nil {
+			return nil, fmt.Errorf("client: the certificate: %w", err)
+		}
+		c.GetClientCertificate = pair.ForClient
+	}
+	if cfg.CAFile != "" {
+		pem, err := os.ReadFile(cfg.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("client: the authorities of servers: %w", err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("client: %s has no certificate in PEM form", cfg.CAFile)
+		}
 	}
 	return c, nil
 }

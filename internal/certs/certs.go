@@ -1,0 +1,144 @@
+// Package certs has a certificate in files, which is read again when the files change.
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// checkEvery is how often the files are looked at, at most.
+	checkEvery = time.Second
+
+	// settled is how old a change must be before a file counts as unchanged while its time stays the same: the clocks of
+	// file systems are coarse.
+	settled = 2 * time.Second
+)
+
+// Pair is a certificate and its key in two files, in PEM form. Make a Pair with Open. A Pair is safe for concurrent use.
+//
+// The files are read again at most a second after they have changed, when somebody asks for the certificate. While the
+// two do not fit each other, or cannot be read, the certificate from before counts, as long as it is valid. A file that
+// is not regular, such as a pipe, is read once.
+type Pair struct {
+	certFile, keyFile string
+	tell              func(error)
+
+	mu      sync.Mutex // guards what follows
+	pair    *tls.Certificate
+	checked time.Time
+	seen    [2]state
+	err     error // why the changed files are not read; nil if they are
+}
+
+// A state is a file as it was read.
+type state struct {
+	info fs.FileInfo
+	read time.Time
+}
+
+// Open reads the two files. The function tell, unless nil, is called with nil when changed files were read, and with the
+// reason when they cannot be read, once for each reason.
+func Open(certFile, keyFile string, tell func(error)) (*Pair, error) {
+	if tell == nil {
+		tell = func(error) {}
+	}
+	p := &Pair{certFile: certFile, keyFile: keyFile, tell: tell, checked: time.Now()}
+	if err := p.read(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Get returns the certificate. The error says why the changed files cannot be read, if the certificate from before has
+// expired.
+func (p *Pair) Get() (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.checked) >= checkEvery {
+		p.checked = now
+		if !p.stands() {
+			p.again()
+		}
+	}
+	if p.err != nil && now.After(p.pair.Leaf.NotAfter) {
+		return nil, p.err
+	}
+	return p.pair, nil
+}
+
+// again reads the files, and tells of it.
+func (p *Pair) again() {
+	before := p.pair
+	err := p.read()
+	switch {
+	case err == nil && (p.err != nil || !before.Leaf.Equal(p.pair.Leaf)):
+		p.tell(nil)
+	case err != nil && (p.err == nil || p.err.Error() != err.Error()):
+		p.tell(err)
+	}
+	p.err = err
+}
+
+// stands reports whether the files are certainly those that were read.
+func (p *Pair) stands() bool {
+	for i, name := range []string{p.certFile, p.keyFile} {
+		was := p.seen[i]
+		if was.info == nil {
+			return false
+		}
+		if !was.info.Mode().IsRegular() {
+			return true
+		}
+		is, err := os.Stat(name)
+		if err != nil || !os.SameFile(was.info, is) || was.info.Size() != is.Size() || !was.info.ModTime().Equal(is.ModTime()) ||
+			was.read.Sub(is.ModTime()) < settled {
+			return false
+		}
+	}
+	return true
+}
+
+// read reads the files. After an error the certificate from before stays.
+func (p *Pair) read() error {
+	p.seen = [2]state{}
+	var texts [2][]byte
+	var seen [2]state
+	for i, name := range []string{p.certFile, p.keyFile} {
+		var err error
+		if texts[i], seen[i], err = readFile(name); err != nil {
+			return err
+		}
+	}
+	pair, err := tls.X509KeyPair(texts[0], texts[1])
+	if err == nil && pair.Leaf == nil {
+		pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0])
+	}
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", p.certFile, p.keyFile, err)
+	}
+	p.pair, p.seen = &pair, seen
+	return nil
+}
+
+// readFile reads a file. The state is that of the file before it was read: a later change is seen.
+func readFile(name string) (text []byte, s state, err error) {
+	s.read = time.Now()
+	if s.info, err = os.Stat(name); err != nil {
+		return nil, s, err
+	}
+	text, err = os.ReadFile(name)
+	return text, s, err
+}
+
+// ForServer is for tls.Config.GetCertificate.
+func (p *Pair) ForServer(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.Get() }
+
+// ForClient is for tls.Config.GetClientCertificate.
+func (p *Pair) ForClient(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return p.Get() }
