@@ -46,6 +46,9 @@ func (s *Server) deskRoutes() []route {
 		{http.MethodPost, "/v1/cron/{name}/resume", ScopeCron, s.cronAction((*ops.Desk).CronResume)},
 		{http.MethodPost, "/v1/cron/{name}/trigger", ScopeCron, s.cronAction(trigger)},
 		{http.MethodPost, "/v1/cron/{name}/forget", ScopeCron, s.cronAction((*ops.Desk).CronForget)},
+		get("/v1/cron/{name}/backfill", ScopeRead, s.cronCount),
+		{http.MethodPost, "/v1/cron/{name}/backfill", ScopeCron, s.cronBackfill},
+		{http.MethodPost, "/v1/cron/{name}/stop-backfill", ScopeCron, s.cronAction((*ops.Desk).CronStopBackfill)},
 		{http.MethodPost, "/v1/cron-pause", ScopeCron, s.cronAction((*ops.Desk).CronPause)},
 		{http.MethodPost, "/v1/cron-resume", ScopeCron, s.cronAction((*ops.Desk).CronResume)},
 		get("/v1/keeper", ScopeRead, s.keeper),
@@ -218,10 +221,11 @@ func cut[T any](c *call, most int, walk func(context.Context) iter.Seq2[T, error
 
 // list shows the locks whose keys begin with a prefix. A caller with prefixes of its own names one of them.
 func (s *Server) list(c *call) (*answer, error) {
-	q := c.query("prefix", "state", "older_ms", "waiters", "ended", "own", "cursor", "limit")
+	q := c.query("prefix", "state", "older_ms", "waiters", "ended", "own", "job", "queue", "cursor", "limit")
 	ask := ops.LocksQuery{
 		Prefix: q.text("prefix"), OlderThan: time.Duration(q.number("older_ms", 0, 0, int(driver.MaxPeriod.Milliseconds()))) * time.Millisecond,
 		Waiters: q.number("waiters", 0, 0, 1_000_000), Ended: q.flag("ended"), Own: q.flag("own"),
+		Jobs: q.flag("job"), Queue: q.text("queue"),
 	}
 	most := q.number("limit", 100, 1, 1000)
 	for name := range strings.SplitSeq(q.text("state"), ",") {
@@ -240,6 +244,9 @@ func (s *Server) list(c *call) (*answer, error) {
 	}
 	if err := c.usePrefix(&ask.Prefix); err != nil {
 		return nil, err
+	}
+	if ask.Queue != "" && !c.who.mayEnqueueIn(ask.Queue) {
+		return nil, foreignQueue()
 	}
 	page, err := s.desk.LocksPage(c.r.Context(), ask, q.text("cursor"), most)
 	if err != nil {
@@ -503,12 +510,83 @@ func (s *Server) cronAction(do func(*ops.Desk, context.Context, string, string, 
 	}
 }
 
+// cronCount tells how many ticks a backfill of a range would execute.
+func (s *Server) cronCount(c *call) (*answer, error) {
+	q := c.query("scope", "from", "to")
+	scope, from, to := q.scoped(), q.needed("from"), q.needed("to")
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	n, err := s.desk.CronCount(c.r.Context(), scope, c.r.PathValue("name"), from, to)
+	if err != nil {
+		return nil, cronProblem(err)
+	}
+	return ok(struct {
+		Ticks int `json:"ticks"`
+	}{n}), nil
+}
+
+// needed returns a parameter that is a time, and must be there.
+func (q *query) needed(name string) time.Time {
+	if q.text(name) == "" {
+		q.fail(codeInvalid, "%s is missing; a time is like 2026-01-02T15:04:05Z", name)
+	}
+	return q.time(name)
+}
+
+// cronBackfill executes the ticks of a range of the past.
+func (s *Server) cronBackfill(c *call) (*answer, error) {
+	var req struct {
+		From   string `json:"from"`
+		To     string `json:"to"`
+		Reason string `json:"reason"`
+	}
+	q := c.query("scope")
+	scope := q.scoped()
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	if err := c.read(&req); err != nil {
+		return nil, err
+	}
+	from, err := instant("from", req.From)
+	if err != nil {
+		return nil, err
+	}
+	to, err := instant("to", req.To)
+	if err != nil {
+		return nil, err
+	}
+	n, acted, err := s.desk.CronBackfill(c.lasting(), scope, c.r.PathValue("name"), from, to, c.actor(req.Reason))
+	if err != nil {
+		return nil, cronProblem(err)
+	}
+	return ok(struct {
+		Ticks int `json:"ticks"`
+		ops.Acted
+	}{n, acted}), nil
+}
+
+// instant reads a field that is a time.
+func instant(name, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, problemf(http.StatusBadRequest, codeInvalid, "%s is missing; a time is like 2026-01-02T15:04:05Z", name)
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, problemf(http.StatusBadRequest, codeInvalid, "%s is %s, must be a time such as 2026-01-02T15:04:05Z", name, shown(text))
+	}
+	return t, nil
+}
+
 // cronProblem returns the problem for an error of package scheduler, whose text names the cron job.
 func cronProblem(err error) error {
 	text := strings.TrimPrefix(err.Error(), "scheduler: ")
 	switch {
 	case errors.Is(err, joblock.ErrNotFound):
 		return problemf(http.StatusNotFound, codeNoCron, "%s", text)
+	case errors.Is(err, ops.ErrBackfilling):
+		return problemf(http.StatusConflict, codeBackfilling, "%s", text)
 	case errors.Is(err, joblock.ErrInvalid):
 		return problemf(http.StatusBadRequest, codeInvalid, "%s", strings.TrimPrefix(text, "joblock: "))
 	}

@@ -243,6 +243,36 @@ func TestCronJobs(t *testing.T) {
 		if ran != 1 {
 			t.Errorf("ran %d times", ran)
 		}
+		now := time.Now().UTC()
+		day := func(n int) string { return now.AddDate(0, 0, n).Format(time.RFC3339) }
+		between := "?" + url.Values{"from": {day(-3)}, "to": {day(0)}}.Encode()
+		if n := a.get(name + "/backfill" + between).ok().number("ticks"); n != 3 {
+			t.Errorf("%d ticks", n)
+		}
+		if o := a.post(name+"/backfill", object{"from": day(-3), "to": day(0), "reason": "lost"}).ok(); o.number("ticks") != 3 || o.text("audit") == "" {
+			t.Errorf("%v", o)
+		}
+		a.post(name+"/backfill", object{"from": day(-3), "to": day(0), "reason": "lost"}).refused(http.StatusConflict, "CRON_BACKFILLING")
+		time.Sleep(time.Minute)
+		if b, _ := a.get(name).ok()["backfill"].(map[string]any); ran != 4 || object(b).number("done") != 3 {
+			t.Errorf("ran %d times; %v", ran, b)
+		}
+		a.post(name+"/stop-backfill", object{"reason": "enough"}).ok()
+		if entries := a.get("/v1/audit?limit=4").ok().items(); entries[3].text("action") != "cron backfill" || entries[1].text("action") != "cron stop backfill" {
+			t.Errorf("%v", entries)
+		}
+		for _, o := range []object{
+			{"from": day(0), "to": day(-3)}, {"from": day(-3), "to": day(3)}, {"to": day(0)}, {"from": day(0)}, {"from": "soon", "to": day(0)},
+			{"from": day(0), "to": day(0)}, {"from": "1960-01-01T00:00:00Z", "to": day(0)},
+		} {
+			o["reason"] = "x"
+			a.post(name+"/backfill", o).refused(http.StatusBadRequest, "LOCK_INVALID")
+		}
+		a.post(name+"/backfill", object{"from": day(-3), "to": day(0), "reason": ""}).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.get(name+"/backfill?from="+url.QueryEscape(day(0))).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.get(name+"/backfill?"+url.Values{"from": {day(-1)}, "to": {day(3)}}.Encode()).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.get("/v1/cron/nobody/backfill"+between).refused(http.StatusNotFound, "CRON_NOT_FOUND")
+		a.post("/v1/cron/nobody/backfill", object{"from": day(-3), "to": day(0), "reason": "x"}).refused(http.StatusNotFound, "CRON_NOT_FOUND")
 		a.post("/v1/cron-pause", object{"reason": "all"}).ok()
 		if j := a.get(name).ok(); !j.flag("paused") {
 			t.Errorf("all paused: %v", j)
@@ -335,6 +365,45 @@ func TestJobsByPages(t *testing.T) {
 				r.refused(http.StatusBadRequest, "LOCK_INVALID")
 			}
 		}
+	})
+}
+
+// The locks of jobs are listed from their own index, by pages, and a queue that is not the caller's shows none.
+func TestListLocksOfJobs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store(), func(cfg *Config) {
+			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+				return Principal{ID: "x", Scopes: ScopeAny, Queues: strings.Fields(r.Header.Get("Queues"))}, nil
+			})
+		})
+		const all = 600
+		for i := range all {
+			token := a.post("/v1/acquire", object{"key": fmt.Sprint("job:", i)}).ok().text("token")
+			a.post("/v1/park", object{"token": token, "job": fmt.Sprint([]string{"default", "low"}[i%2], "/", i), "reserve_ms": 3_600_000}).ok()
+		}
+		a.post("/v1/acquire", object{"key": "job:none", "ttl_ms": 3_600_000}).ok()
+		for query, want := range map[string]int{"job=1": all, "queue=low": all / 2, "queue=other": 0, "job=1&prefix=job:1": 111, "job=1&state=held": 0} {
+			seen := make(map[string]bool)
+			for next, pages := "", 0; pages == 0 || next != ""; pages++ {
+				page := a.get("/v1/locks?limit=70&" + query + "&cursor=" + next).ok()
+				if len(page.items()) > 70 {
+					t.Fatalf("%s: %d items", query, len(page.items()))
+				}
+				for _, l := range page.items() {
+					if seen[l.text("key")] || l.text("job") == "" {
+						t.Errorf("%s: %v", query, l)
+					}
+					seen[l.text("key")] = true
+				}
+				next = page.text("next")
+			}
+			if len(seen) != want {
+				t.Errorf("%s: %d locks, want %d", query, len(seen), want)
+			}
+		}
+		a.get("/v1/locks?queue=low", with("Queues", "default")).refused(http.StatusForbidden, "FORBIDDEN")
+		a.get("/v1/locks?queue=low", with("Queues", "default low")).ok()
+		a.get("/v1/locks?job=1&cursor=W10").refused(http.StatusBadRequest, "LOCK_INVALID")
 	})
 }
 

@@ -52,6 +52,8 @@
 //	GET  /v1/cron-scopes                 read     the scopes of cron jobs: Config.Scopes
 //	GET  /v1/cron-preview                read     the ticks of a spec, without a cron job
 //	POST /v1/cron/{name}/pause           cron     pauses a cron job; also …/resume, …/trigger, …/forget
+//	POST /v1/cron/{name}/backfill        cron     executes the ticks of a range of the past; …/stop-backfill ends that
+//	GET  /v1/cron/{name}/backfill        read     how many ticks a backfill would execute
 //	POST /v1/cron-pause                  cron     pauses all cron jobs of a scope
 //	POST /v1/cron-resume                 cron     ends that pause
 //	GET  /v1/keeper                      read     what the keepers tell of themselves
@@ -97,6 +99,7 @@
 //	409     LOCK_TIMEOUT                 the same, after a wait
 //	409     LOCK_BUSY                    another holder of the token has the lock
 //	409     LOCK_OWNERSHIP_MISMATCH      the token does not name the present holding
+//	409     CRON_BACKFILLING             the cron job has a backfill that has not ended
 //	409     TASK_EXISTS                  enqueue: a task with this ID exists
 //	410     LOCK_LOST                    the lease had ended
 //	410     LOCK_ALREADY_RELEASED        the lock was released

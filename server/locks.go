@@ -194,8 +194,9 @@ func (c *call) repeatable(verb, key, parameters string) (*ops.Call, error) {
 }
 
 type renewRequest struct {
-	Token string `json:"token"`
-	TTL   *int64 `json:"ttl_ms"`
+	Token   string `json:"token"`
+	TTL     *int64 `json:"ttl_ms"`
+	Reserve *int64 `json:"reserve_ms"`
 }
 
 func (s *Server) renew(c *call, req *renewRequest) (*answer, error) {
@@ -207,7 +208,11 @@ func (s *Server) renew(c *call, req *renewRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	lease, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl)
+	reserve, err := millis("reserve_ms", req.Reserve, 0, driver.MinPeriod, driver.MaxPeriod)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl, reserve)
 	if err != nil {
 		return nil, err
 	}

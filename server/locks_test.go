@@ -42,6 +42,10 @@ func life(a, b *replica) {
 		a.Errorf("%v after %v", resumed, lock)
 	}
 	b.post("/v1/resume", object{"token": parked.text("token"), "job": "default/1"}).refused(http.StatusConflict, "LOCK_BUSY")
+	b.post("/v1/renew", object{"token": resumed.text("token"), "reserve_ms": 3_600_000}).ok()
+	if st := a.wantState(key, joblock.StateHeld); st.Reserved < 59*time.Minute {
+		a.Errorf("%+v, want the key to be reserved for an hour", st)
+	}
 	released := b.post("/v1/release", object{"token": resumed.text("token"), "reason": "done"}).ok()
 	if released.flag("already") {
 		a.Errorf("%v", released)
@@ -224,6 +228,7 @@ func TestBadRequests(t *testing.T) {
 			{"renew", object{"token": "x"}, 400, "LOCK_INVALID", "token"},
 			{"renew", object{"token": strings.Repeat("A", 4000)}, 400, "LOCK_INVALID", "2048"},
 			{"renew", object{"token": token, "ttl_ms": 0}, 400, "LOCK_INVALID", "ttl_ms is 0"},
+			{"renew", object{"token": token, "reserve_ms": 0}, 400, "LOCK_INVALID", "reserve_ms is 0, must be from 1 to"},
 			{"release", object{"token": token, "reason": strings.Repeat("r", 257)}, 400, "LOCK_INVALID", "reason has 257 bytes"},
 			{"park", object{"token": token, "reserve_ms": 0}, 400, "LOCK_INVALID", "reserve_ms is 0, must be from 1 to"},
 			{"park", object{"token": token, "job": "a\nb"}, 400, "LOCK_INVALID", "job has a control character"},

@@ -34,6 +34,7 @@ const (
 	codeInternal     = "INTERNAL"
 	codePrecondition = "PRECONDITION_REQUIRED"
 	codeNoCron       = "CRON_NOT_FOUND"
+	codeBackfilling  = "CRON_BACKFILLING"
 	codeNoJournal    = "JOURNAL_NOT_FOUND"
 	codeNotRecorded  = "ACTION_NOT_RECORDED"
 	codeMisdirected  = "HOST_UNKNOWN"
@@ -89,6 +90,7 @@ var titles = map[string]string{
 	codeWaits:        "Too many requests wait for locks",
 	codeInternal:     "The server has a fault",
 	codeNoCron:       "There is no such cron job",
+	codeBackfilling:  "The cron job has a backfill that has not ended",
 	codeNoJournal:    "There is no journal",
 	codePrecondition: "The request must name the holding that it means",
 	codeNotRecorded:  "The action cannot be recorded, and was not begun",

@@ -128,7 +128,7 @@ func (s *Server) saasRenew(c *call, req *saasRenewRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl)
+	g, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl, 0)
 	if err != nil {
 		return nil, c.conflict(err)
 	}

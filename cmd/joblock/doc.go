@@ -68,14 +68,15 @@
 //
 // With --server URL the commands ask a lock server ("joblock serve") and no Redis. Several URLs with commas between them
 // are replicas. The bearer token comes from the file in --server-token-file, or in JOBLOCK_SERVER_TOKEN_FILE. --tls-ca,
-// --tls-cert and --tls-key are then for the server. --redis and --asynq are not asked, and --prefix is that of the server.
+// --tls-cert and --tls-key are then for the server. Flags about Redis, such as --prefix and --asynq, are refused: the prefix
+// is that of the server.
 //
 //	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
-//	                force-release, audit, doctor; jobs ls and get; cron ls, get, next, history, nodes, scopes, pause, resume,
-//	                trigger, forget
-//	with Redis only ls --job; jobs sequences, run, cancel, drop and skip; events, history; cron backfill, cron trigger --wait;
-//	                renew --reserve
-//	differs         the audit names the account of the caller; --max-ttl of the server bounds --ttl; an acquire that waits
+//	                events, history, force-release, audit, doctor; jobs ls and get; cron ls, get, next, history, nodes, scopes,
+//	                pause, resume, trigger, backfill, forget
+//	with Redis only jobs sequences, run, cancel, drop and skip; a --share other than 0.25
+//	differs         the audit names the account of the caller, and says "asked" of each cron trigger; history has the actions of
+//	                operators for callers with the scope admin; --max-ttl of the server bounds --ttl; an acquire that waits
 //	                for longer than a minute, or of a permit, is not found again when its answer is lost: such a lock ends
 //	                with its lease
 //

@@ -9,6 +9,9 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
+// ErrBackfilling is that of package scheduler.
+var ErrBackfilling = scheduler.ErrBackfilling
+
 // CronBackfill executes the ticks of a range of the past, and returns their number. Errors are those of
 // scheduler.Scheduler.Backfill, and ErrNotRecorded.
 func (d *Desk) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who Actor) (n int, acted Acted, err error) {

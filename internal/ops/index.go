@@ -105,21 +105,27 @@ func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, w
 // boundLocks walks over the locks that are bound to a job, of the queue and the prefix of q.
 func (d *Desk) boundLocks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
-		wants := func(l driver.JobLock) bool { return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue) }
-		for found, err := range d.pages(ctx, q.Share, q.Progress, wants) {
+		for found, err := range d.pages(ctx, q.Share, q.Progress, q.wantsEntry) {
 			if err != nil {
 				yield(Lock{}, err)
 				return
 			}
 			for _, b := range found {
-				l := lockOf(b.record)
-				ours := l.Job == b.Job && (l.Locked() || q.free() && l.State == joblock.StateFree)
-				if ours && !yield(l, nil) {
+				if l := lockOf(b.record); q.binds(b, l) && !yield(l, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+func (q *LocksQuery) wantsEntry(l driver.JobLock) bool {
+	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue)
+}
+
+// binds reports whether l is still the lock of the job that the index names.
+func (q *LocksQuery) binds(b bound, l Lock) bool {
+	return l.Job == b.Job && (l.Locked() || q.free() && l.State == joblock.StateFree)
 }
 
 // isIn reports whether job is a job of the asynq queue; every job is in the queue "".

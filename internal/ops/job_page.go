@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -42,36 +43,77 @@ func (d *Desk) JobsPage(ctx context.Context, q JobsQuery, from string, most int)
 	if err := d.in.Check(op); err != nil {
 		return JobsPage{}, err
 	}
-	share := q.Share
-	if share == 0 {
-		share = defaultShare
-	}
-	if !(share >= 0.001 && share <= 1) {
-		return JobsPage{}, door.Invalid(op, "", "the share is %v, must be from 0.001 to 1", share)
-	}
-	at, ok := parseJobStep(from)
-	if !ok || at.Part >= d.in.Parts() {
-		return JobsPage{}, door.Invalid(op, "", "cursor is none that an earlier page had")
+	if _, err := d.indexPlace(op, from); err != nil {
+		return JobsPage{}, err
 	}
 	until := time.Now().Add(pageTime)
 	keeper, err := d.Keeper(ctx)
 	if err != nil {
 		return JobsPage{}, err
 	}
-	page := JobsPage{Items: []Job{}}
+	page := JobsPage{}
+	page.Items, page.Next, err = pageOf(ctx, d, indexWalk{op: op, share: q.Share, wants: q.wants, until: until}, from, most, func(some []bound) []Job {
+		return d.joinUntil(ctx, until, some, q, keeper)
+	})
+	return page, err
+}
+
+// boundPage is LocksPage for the locks that are bound to a job.
+func (d *Desk) boundPage(ctx context.Context, q LocksQuery, from string, most int) (page Page, err error) {
+	walk := indexWalk{op: "list", share: q.Share, until: time.Now().Add(pageTime), wants: q.wantsEntry}
+	page.Items, page.Next, err = pageOf(ctx, d, walk, from, most, func(some []bound) (locks []Lock) {
+		for _, b := range some {
+			if l := lockOf(b.record); q.binds(b, l) && q.wants(l) {
+				locks = append(locks, l)
+			}
+		}
+		return locks
+	})
+	return page, err
+}
+
+// indexWalk says how pageOf walks over the index of jobs.
+type indexWalk struct {
+	op    string
+	share float64 // 0 means the default
+	wants func(driver.JobLock) bool
+	until time.Time // the page ends soon after
+}
+
+// indexPlace returns the place in the index at which a page begins.
+func (d *Desk) indexPlace(op, from string) (jobStep, error) {
+	at, ok := parseJobStep(from)
+	if !ok || at.Part >= d.in.Parts() {
+		return at, door.Invalid(op, "", "cursor is none that an earlier page had")
+	}
+	return at, nil
+}
+
+// pageOf walks over the index of jobs from a place on. The page has what the function join makes of some entries, at most one
+// item of each. The result next continues the walk; "" at its end.
+func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, most int, join func([]bound) []T) (items []T, next string, err error) {
+	share := cmp.Or(walk.share, defaultShare)
+	if !(share >= 0.001 && share <= 1) {
+		return nil, "", door.Invalid(walk.op, "", "the share is %v, must be from 0.001 to 1", share)
+	}
+	at, err := d.indexPlace(walk.op, from)
+	if err != nil {
+		return nil, "", err
+	}
+	items = []T{}
 	for at.Part < d.in.Parts() {
 		began := time.Now()
-		index, found, err := d.page(ctx, op, driver.EntriesRequest{Part: at.Part, Cursor: at.Cursor, Count: indexPage}, q.wants)
+		index, found, err := d.page(ctx, walk.op, driver.EntriesRequest{Part: at.Part, Cursor: at.Cursor, Count: indexPage}, walk.wants)
 		if err != nil {
-			return JobsPage{}, err
+			return nil, "", err
 		}
-		// If the entry of the mark is gone, the page begins anew: a job may come twice, but none is left out.
+		// If the entry of the mark is gone, the page begins anew: an item may come twice, but none is left out.
 		found = found[1+slices.IndexFunc(found, func(b bound) bool { return mark(b.JobLock) == at.After }):]
-		for len(found) > 0 && len(page.Items) < most {
-			some := found[:min(len(found), lookedUp, most-len(page.Items))]
-			page.Items = append(page.Items, d.joinUntil(ctx, until, some, q, keeper)...)
+		for len(found) > 0 && len(items) < most {
+			some := found[:min(len(found), lookedUp, most-len(items))]
+			items = append(items, join(some)...)
 			at.After = mark(some[len(some)-1].JobLock)
-			if found = found[len(some):]; !time.Now().Before(until) {
+			if found = found[len(some):]; !time.Now().Before(walk.until) {
 				break
 			}
 		}
@@ -82,21 +124,21 @@ func (d *Desk) JobsPage(ctx context.Context, q JobsQuery, from string, most int)
 		if at.Cursor == "" {
 			at.Part++
 		}
-		if len(page.Items) == most || !time.Now().Before(until) {
+		if len(items) == most || !time.Now().Before(walk.until) {
 			break
 		}
 		if err := sleep.For(ctx, time.Duration(float64(time.Since(began))*(1/share-1))); err != nil {
-			return JobsPage{}, err
+			return nil, "", err
 		}
 	}
 	if at.Part < d.in.Parts() {
 		text, err := json.Marshal(at)
 		if err != nil {
-			return JobsPage{}, err
+			return nil, "", err
 		}
-		page.Next = base64.RawURLEncoding.EncodeToString(text)
+		next = base64.RawURLEncoding.EncodeToString(text)
 	}
-	return page, nil
+	return items, next, nil
 }
 
 // joinUntil returns the jobs of interest among found. It waits for asynq until so long, and a moment at least.

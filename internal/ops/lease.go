@@ -126,9 +126,9 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 
 // RenewLease is Renew, but the Grant says for how long the lock can be trusted; see joblock.Config.Margin. With a ttl of 0
 // the length of the lease is that of the token.
-func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration) (Grant, error) {
+func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (Grant, error) {
 	ttl = cmp.Or(ttl, door.IdentityOf(token).TTL).Truncate(time.Millisecond)
-	until, err := renew(ctx, locks, token, ttl, 0)
+	until, err := renew(ctx, locks, token, ttl, reserve)
 	if err != nil {
 		return Grant{}, err
 	}

@@ -80,13 +80,13 @@ func TestLeaseIsOfWhoeverHasTheToken(t *testing.T) {
 			t.Errorf("%+v", lease)
 		}
 		time.Sleep(9 * time.Second)
-		renewed, err := RenewLease(ctx, b, lease.Token, 0)
+		renewed, err := RenewLease(ctx, b, lease.Token, 0, 0)
 		testkit.WantNil(t, "RenewLease", err)
 		if renewed.Fence != lease.Fence || renewed.Lease > 9500*time.Millisecond || renewed.Lease < 9*time.Second {
 			t.Errorf("%+v", renewed)
 		}
 		time.Sleep(11 * time.Second)
-		_, err = RenewLease(ctx, b, lease.Token, 0)
+		_, err = RenewLease(ctx, b, lease.Token, 0, 0)
 		testkit.WantErr(t, err, joblock.ErrLost)
 		next, err := AcquireLease(ctx, b, LeaseRequest{Key: key})
 		testkit.WantNil(t, "AcquireLease", err)
@@ -195,7 +195,7 @@ func TestFirstCopyOfAWaitingCallGivesUp(t *testing.T) {
 		if st := status(t, b); st.Fence != lease.Fence || st.State != joblock.StateHeld {
 			t.Errorf("%+v, want fence %d", st, lease.Fence)
 		}
-		_, err = RenewLease(ctx, b, lease.Token, 0)
+		_, err = RenewLease(ctx, b, lease.Token, 0, 0)
 		testkit.WantNil(t, "RenewLease", err)
 		testkit.WantNil(t, "Release", Release(ctx, b, lease.Token, ""))
 	})
@@ -234,7 +234,7 @@ func TestLeaseOfALimit(t *testing.T) {
 			got <- err
 		}()
 		synctest.Wait()
-		renewed, err := RenewLease(ctx, b, leases[0].Token, 0)
+		renewed, err := RenewLease(ctx, b, leases[0].Token, 0, 0)
 		testkit.WantNil(t, "RenewLease", err)
 		testkit.WantNil(t, "Release", Release(ctx, a, renewed.Token, ""))
 		testkit.WantNil(t, "the third", <-got)
@@ -255,7 +255,7 @@ func TestBadLeasesAreRefused(t *testing.T) {
 			"limit":         second(AcquireLease(ctx, locks, LeaseRequest{Key: key, Limit: 257})),
 			"holder":        second(AcquireLease(ctx, locks, LeaseRequest{Key: key, Holder: "a\nb"})),
 			"call of nil":   second(NewCall(ctx, nil, "x", "")),
-			"renew nothing": second(RenewLease(ctx, locks, joblock.Token{}, 0)),
+			"renew nothing": second(RenewLease(ctx, locks, joblock.Token{}, 0, 0)),
 			"release":       Release(ctx, locks, joblock.Token{}, ""),
 			"release nil":   Release(ctx, nil, newToken(t, "x"), ""),
 			"reason":        Release(ctx, locks, newToken(t, "x"), strings.Repeat("x", 257)),

@@ -53,8 +53,8 @@ const (
 )
 
 // LocksPage is Locks in parts, for callers that keep no walk open. The parameter from is "" or the Page.Next of the same
-// query. A Page has at least most locks, unless the walk ends or has taken two seconds. Jobs, Queue and Progress of the
-// query must not be set. Errors are those of Locks; a bad from is joblock.ErrInvalid.
+// query. A Page has at least most locks, unless the walk ends or has taken two seconds; with Jobs or Queue, it has at most
+// so many. Progress of the query must not be set. Errors are those of Locks; a bad from is joblock.ErrInvalid.
 func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most int) (Page, error) {
 	const op = "list"
 	if err := d.in.Check(op); err != nil {
@@ -62,6 +62,9 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 	}
 	if err := door.CheckText(op, "", "prefix", q.Prefix, 0, driver.MaxKeyBytes); err != nil {
 		return Page{}, err
+	}
+	if q.Jobs || q.Queue != "" {
+		return d.boundPage(ctx, q, from, most)
 	}
 	steps, ok := parseSteps(from)
 	if !ok {

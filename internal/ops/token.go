@@ -169,7 +169,7 @@ func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, nam
 		return g, nil
 	}
 	// The grant may be that of an earlier call, and a part of its lease over.
-	return RenewLease(ctx, locks, g.Token, 0)
+	return RenewLease(ctx, locks, g.Token, 0, 0)
 }
 
 // Release ends the holding, or the reservation, that token names. Unlike Locker.Release, Release leaves every later

@@ -49,14 +49,14 @@ func TestByToken(t *testing.T) {
 		wantIs(t, "no key", err, joblock.ErrInvalid)
 
 		time.Sleep(time.Second)
-		renewed, err := c.Renew(ctx, g.Token, 0)
+		renewed, err := c.Renew(ctx, client.RenewRequest{Token: g.Token})
 		testkit.WantNil(t, "Renew", err)
 		if !renewed.Until.After(g.Until) || renewed.Fence != g.Fence {
 			t.Errorf("%+v after %+v", renewed, g)
 		}
 		parked, err := c.Park(ctx, client.ParkRequest{Token: g.Token, Reserve: time.Minute})
 		testkit.WantNil(t, "Park", err)
-		_, err = c.Renew(ctx, g.Token, 0)
+		_, err = c.Renew(ctx, client.RenewRequest{Token: g.Token})
 		wantIs(t, "Renew with the old token", err, joblock.ErrNotOwner)
 		back, err := c.Resume(ctx, client.ResumeRequest{Token: parked, TTL: 5 * time.Second})
 		testkit.WantNil(t, "Resume", err)
@@ -67,13 +67,13 @@ func TestByToken(t *testing.T) {
 		wantIs(t, "Resume of a lock that runs", err, joblock.ErrBusy)
 		testkit.WantNil(t, "Release", c.Release(ctx, back.Token, "done"))
 		testkit.WantNil(t, "Release again", c.Release(ctx, back.Token, "done"))
-		_, err = c.Renew(ctx, back.Token, 0)
+		_, err = c.Renew(ctx, client.RenewRequest{Token: back.Token})
 		wantIs(t, "Renew after Release", err, joblock.ErrAlreadyReleased)
 
 		short, err := c.Acquire(ctx, client.AcquireRequest{Key: key, TTL: time.Second})
 		testkit.WantNil(t, "Acquire", err)
 		time.Sleep(2 * time.Second)
-		_, err = c.Renew(ctx, short.Token, 0)
+		_, err = c.Renew(ctx, client.RenewRequest{Token: short.Token})
 		wantIs(t, "Renew too late", err, joblock.ErrLost)
 		wantIs(t, "Release too late", c.Release(ctx, short.Token, ""), joblock.ErrLost)
 	})
@@ -134,7 +134,7 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("%q; %+v, %+v", two, g, n.status())
 		}
 		once()
-		_, err = c.Renew(ctx, g.Token, 0)
+		_, err = c.Renew(ctx, client.RenewRequest{Token: g.Token})
 		testkit.WantNil(t, "Renew", err)
 		names(2)
 		once()

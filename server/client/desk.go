@@ -35,6 +35,9 @@ type (
 	CronTick    = ops.CronTick
 	CronNode    = ops.CronNode
 	CronPlan    = ops.CronPlan
+	Event       = ops.Event
+	History     = ops.History
+	Happening   = ops.Happening
 	Time        = ops.Time
 	Millis      = ops.Millis
 )
@@ -103,8 +106,10 @@ type LocksQuery struct {
 	States    []joblock.State // none means held, parked and orphaned
 	OlderThan time.Duration
 	Waiters   int
-	Ended     bool // also keys that are free and that the store still remembers
-	Own       bool // also keys that only the toolkit itself uses
+	Jobs      bool   // only locks that are bound to a job; they are found without a walk over all keys
+	Queue     string // of asynq: only locks of its jobs
+	Ended     bool   // also keys that are free and that the store still remembers
+	Own       bool   // also keys that only the toolkit itself uses
 }
 
 // Locks walks over locks, page by page. An error ends the walk.
@@ -114,7 +119,7 @@ func (c *Client) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error]
 		states = append(states, s.String())
 	}
 	query := values("prefix", q.Prefix, "state", strings.Join(states, ","), "older_ms", number(ms(q.OlderThan)), "waiters", number(q.Waiters),
-		"ended", flag(q.Ended), "own", flag(q.Own))
+		"job", flag(q.Jobs), "queue", q.Queue, "ended", flag(q.Ended), "own", flag(q.Own))
 	return pages[Lock](ctx, c, "list", "/v1/locks", query)
 }
 
@@ -229,11 +234,7 @@ type AuditQuery struct {
 // Audit walks over what operators have done, the newest first: 1,000 records at most, and then ErrMore. An action has two
 // records; see AuditEntry.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
-	since := ""
-	if !q.Since.IsZero() {
-		since = q.Since.UTC().Format(time.RFC3339Nano)
-	}
-	return list[AuditEntry](ctx, c, "audit", q.Key, "/v1/audit", values("key", q.Key, "since", since))
+	return list[AuditEntry](ctx, c, "audit", q.Key, "/v1/audit", values("key", q.Key, "since", stamp(q.Since)))
 }
 
 // ForceRequest says which holding Force ends.
@@ -311,6 +312,79 @@ func (c *Client) CronResume(ctx context.Context, scope, name, reason string) (Ac
 // CronTrigger executes a cron job once, soon.
 func (c *Client) CronTrigger(ctx context.Context, scope, name, reason string) (Acted, error) {
 	return c.cron(ctx, "trigger", scope, name, reason)
+}
+
+// CronTriggerAndWait is CronTrigger, and then waits until the run has ended. Acted.Run is the run, whatever its State. The
+// wait is as long as no node executes the job, so give ctx a deadline. If ctx ends, the error is the cause of ctx, and the
+// trigger stays. A server that does not answer for a while does not end the wait.
+func (c *Client) CronTriggerAndWait(ctx context.Context, scope, name, reason string) (Acted, error) {
+	before, err := c.CronJob(ctx, scope, name)
+	if err != nil {
+		return Acted{}, err
+	}
+	done, err := c.CronTrigger(ctx, scope, name, reason)
+	if err != nil {
+		return done, err
+	}
+	for wait := firstLook; pause(ctx, wait); wait = min(2*wait, lastLook) {
+		j, err := c.CronJob(ctx, scope, name)
+		if err != nil && ctx.Err() == nil && !next(err, true) && !rateLimited(err) {
+			return done, err
+		}
+		if run := triggered(j, before.Now); err == nil && run != nil {
+			done.Run = run
+			return done, nil
+		}
+	}
+	return done, context.Cause(ctx)
+}
+
+// The first and the longest pause of CronTriggerAndWait between two looks.
+const firstLook, lastLook = 50 * time.Millisecond, time.Second
+
+// triggered returns the first run by a trigger that was asked for at since or later, nil if there is none that has ended.
+func triggered(j CronJob, since Time) (first *CronRun) {
+	for _, r := range j.Runs() {
+		if r.Cause == "trigger" && !r.Tick.Before(since.Time) && (first == nil || r.Tick.Before(first.Tick.Time)) {
+			first = &r
+		}
+	}
+	if first == nil || first.Ended.IsZero() {
+		return nil
+	}
+	return first
+}
+
+// CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
+func (c *Client) CronCount(ctx context.Context, scope, name string, from, to time.Time) (int, error) {
+	var got backfilled
+	err := c.get(ctx, "cron backfill", "", "/v1/cron/"+url.PathEscape(name)+"/backfill",
+		values("scope", scope, "from", from.Format(time.RFC3339Nano), "to", to.Format(time.RFC3339Nano)), &got)
+	return got.Ticks, err
+}
+
+type backfilled struct {
+	Ticks int `json:"ticks"`
+	Acted
+}
+
+// CronBackfill executes the ticks of a range of the past once each, one after the other, and returns their number. CronJob
+// shows how far the backfill has come. Errors match joblock.ErrInvalid for a bad range; the Code is CRON_BACKFILLING while
+// the cron job has a backfill that has not ended.
+func (c *Client) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, reason string) (int, Acted, error) {
+	var got backfilled
+	_, err := c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + url.PathEscape(name) + "/backfill",
+		query: values("scope", scope), into: &got, body: struct {
+			From   time.Time `json:"from"`
+			To     time.Time `json:"to"`
+			Reason string    `json:"reason"`
+		}{from, to, reason}})
+	return got.Ticks, got.Acted, err
+}
+
+// CronStopBackfill ends the backfill of a cron job before its next tick.
+func (c *Client) CronStopBackfill(ctx context.Context, scope, name, reason string) (Acted, error) {
+	return c.cron(ctx, "stop-backfill", scope, name, reason)
 }
 
 // CronForget removes the record of a cron job that no node has.

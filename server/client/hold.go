@@ -300,7 +300,7 @@ func (h *Hold) goOn(life context.Context, l *line) error {
 	}
 	for life.Err() == nil {
 		err := h.patiently(life, func(ctx context.Context) error {
-			g, err := h.c.Renew(ctx, h.Token(), 0)
+			g, err := h.c.Renew(ctx, RenewRequest{Token: h.Token()})
 			if err == nil {
 				h.trust(g.Until)
 			}

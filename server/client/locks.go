@@ -94,15 +94,23 @@ func (c *Client) grant(ctx context.Context, op call) (Grant, error) {
 	return got.grant(sent), nil
 }
 
-// Renew begins a new lease of the lock of token. With a ttl of 0 the lease is as long as that of the token.
+// RenewRequest says which lease Renew begins.
+type RenewRequest struct {
+	Token   joblock.Token
+	TTL     time.Duration // 0 means that of the token
+	Reserve time.Duration // how long the key of a job's lock stays reserved after the lease; 0 means as it is
+}
+
+// Renew begins a new lease of the lock of a token.
 //
 // Errors match joblock.ErrLost, joblock.ErrNotOwner, joblock.ErrAlreadyReleased, joblock.ErrNotFound and
 // joblock.ErrUnavailable. After the last of these the lock lasts as long as was known before.
-func (c *Client) Renew(ctx context.Context, token joblock.Token, ttl time.Duration) (Grant, error) {
-	return c.grant(ctx, call{op: "renew", key: token.Key(), method: http.MethodPost, path: "/v1/renew", again: true, body: struct {
-		Token joblock.Token `json:"token"`
-		TTL   int64         `json:"ttl_ms,omitempty"`
-	}{token, ms(ttl)}})
+func (c *Client) Renew(ctx context.Context, req RenewRequest) (Grant, error) {
+	return c.grant(ctx, call{op: "renew", key: req.Token.Key(), method: http.MethodPost, path: "/v1/renew", again: true, body: struct {
+		Token   joblock.Token `json:"token"`
+		TTL     int64         `json:"ttl_ms,omitempty"`
+		Reserve int64         `json:"reserve_ms,omitempty"`
+	}{req.Token, ms(req.TTL), ms(req.Reserve)}})
 }
 
 // Release gives the lock of token back. The reason may be "". A repeated Release succeeds.

@@ -10,6 +10,8 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,12 +37,20 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 	switch {
 	case s.apiURL != "" && s.url != "":
 		return nil, usage("--server and --redis exclude each other")
+	case s.url != "" && s.apiToken != "":
+		return nil, usage("--server-token-file is for --server, and makes no sense with --redis")
 	case s.url != "":
 		return nil, nil
 	}
 	urls := cmp.Or(s.apiURL, getenv(envServer))
-	if urls == "" {
+	switch name := s.given(ofRedis...); {
+	case urls == "" && s.apiToken != "":
+		return nil, usage("--server-token-file needs --server, or $%s", envServer)
+	case urls == "":
 		return nil, nil
+	case name != "":
+		return nil, usage("%s is about Redis, which only the lock server at %s asks: start \"joblock serve\" with %s, or use --redis in place of --server and $%s",
+			name, cmp.Or(s.given("server"), "$"+envServer), name, envServer)
 	}
 	if s.timeout < time.Millisecond || s.timeout > maxTimeout {
 		return nil, usage("--timeout is %s, must be from 1ms to %s", s.timeout, maxTimeout)
@@ -65,6 +75,9 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 		}
 		cfg.Token = func(context.Context) (string, error) { return token, nil }
 	}
+	if name := s.given("tls-ca", "tls-cert", "tls-key"); name != "" && !slices.ContainsFunc(cfg.URLs, func(text string) bool { return strings.HasPrefix(strings.ToLower(text), "https:") }) {
+		return nil, usage("%s needs a URL of the lock server that begins with https", name)
+	}
 	secure, err := s.tlsConfig(address{tls: true})
 	if err != nil {
 		return nil, err
@@ -78,6 +91,10 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 	}
 	return &api{Client: c, name: strings.Join(hosts, ",")}, nil
 }
+
+// ofRedis are the flags that have no meaning for a lock server. The variables of the environment that stand for some of
+// them may be there for other commands.
+var ofRedis = []string{"prefix", "asynq", "redis-password-file", "sentinel-user", "sentinel-password-file"}
 
 func (a *api) with(cfg joblock.Config) *api {
 	if a != nil {
@@ -176,10 +193,7 @@ func (a *api) giveUp(ctx context.Context, token joblock.Token, want want) error 
 }
 
 func (a *api) renew(ctx context.Context, token joblock.Token, ttl, reserve time.Duration) (time.Duration, error) {
-	if reserve != 0 {
-		return 0, needsRedis("--reserve")
-	}
-	g, err := a.Renew(ctx, token, ttl)
+	g, err := a.Renew(ctx, client.RenewRequest{Token: token, TTL: ttl, Reserve: reserve})
 	return time.Until(g.Until), err
 }
 
@@ -252,7 +266,7 @@ func codeOfAnswer(err error) int {
 			return exitNo
 		}
 		return exitUsage // no lock server, or a part of it that is not there
-	case http.StatusTooManyRequests:
+	case http.StatusTooManyRequests, http.StatusConflict:
 		return exitBusy
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return exitUsage
@@ -270,12 +284,20 @@ func needsRedis(what string) error {
 // The methods below make an api a deskFace.
 
 func (a *api) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error] {
-	if q.Jobs || q.Queue != "" {
-		return failing[ops.Lock](needsRedis("--job"))
+	if err := checkShare(q.Share); err != nil {
+		return failing[ops.Lock](err)
 	}
 	return a.Client.Locks(ctx, client.LocksQuery{
-		Prefix: q.Prefix, States: q.States, OlderThan: q.OlderThan, Waiters: q.Waiters, Ended: q.Ended, Own: q.Own,
+		Prefix: q.Prefix, States: q.States, OlderThan: q.OlderThan, Waiters: q.Waiters, Jobs: q.Jobs, Queue: q.Queue, Ended: q.Ended, Own: q.Own,
 	})
+}
+
+// checkShare refuses a share of Redis' time other than that of every lock server.
+func checkShare(share float64) error {
+	if share != 0 && share != defaultShare {
+		return needsRedis("a --share other than " + strconv.FormatFloat(defaultShare, 'g', -1, 64))
+	}
+	return nil
 }
 
 func failing[T any](err error) iter.Seq2[T, error] {
@@ -286,6 +308,9 @@ func failing[T any](err error) iter.Seq2[T, error] {
 }
 
 func (a *api) Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error] {
+	if err := checkShare(q.Share); err != nil {
+		return failing[ops.Job](err)
+	}
 	return a.Client.Jobs(ctx, client.JobsQuery{Queue: q.Queue, Prefix: q.Prefix, Suspects: q.Suspects})
 }
 
@@ -305,16 +330,21 @@ func (a *api) Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.Audit
 	return ops.ActionsOf(a.Audit(ctx, client.AuditQuery{Key: q.Key, Since: q.Since}))
 }
 
-func (a *api) Events(context.Context, ops.EventsQuery) iter.Seq2[ops.Event, error] {
-	return failing[ops.Event](needsRedis("the journal"))
+func (a *api) Events(ctx context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error] {
+	return a.Client.Events(ctx, eventsOf(q))
 }
 
-func (a *api) Follow(ops.EventsQuery, string) (*ops.Feed, error) {
-	return nil, needsRedis("the journal")
+func (a *api) Follow(q ops.EventsQuery, after string) (feed, error) {
+	return a.Client.Follow(eventsOf(q), after), nil
 }
 
-func (a *api) History(context.Context, ops.HistoryQuery) (ops.History, error) {
-	return ops.History{}, needsRedis("the journal")
+func eventsOf(q ops.EventsQuery) client.EventsQuery {
+	return client.EventsQuery{Key: q.Key, Prefix: q.Prefix, Kinds: q.Kinds, Scope: q.Scope, Name: q.Name, Since: q.Since}
+}
+
+// History has the actions of operators if the caller has the scope admin.
+func (a *api) History(ctx context.Context, q ops.HistoryQuery) (ops.History, error) {
+	return a.Client.History(ctx, q.Key, q.Since, q.Most)
 }
 
 // Force is recorded with the account of the caller, and not with the user of this machine.
@@ -334,7 +364,7 @@ func (a *api) CronResume(ctx context.Context, scope, name string, who ops.Actor)
 
 func (a *api) CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error) {
 	if wait {
-		return ops.Acted{}, needsRedis("--wait")
+		return a.CronTriggerAndWait(ctx, scope, name, who.Reason)
 	}
 	return a.Client.CronTrigger(ctx, scope, name, who.Reason)
 }
@@ -343,16 +373,12 @@ func (a *api) CronForget(ctx context.Context, scope, name string, who ops.Actor)
 	return a.Client.CronForget(ctx, scope, name, who.Reason)
 }
 
-func (a *api) CronBackfill(context.Context, string, string, time.Time, time.Time, ops.Actor) (int, ops.Acted, error) {
-	return 0, ops.Acted{}, needsRedis("a backfill")
+func (a *api) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who ops.Actor) (int, ops.Acted, error) {
+	return a.Client.CronBackfill(ctx, scope, name, from, to, who.Reason)
 }
 
-func (a *api) CronStopBackfill(context.Context, string, string, ops.Actor) (ops.Acted, error) {
-	return ops.Acted{}, needsRedis("a backfill")
-}
-
-func (a *api) CronCount(context.Context, string, string, time.Time, time.Time) (int, error) {
-	return 0, needsRedis("a backfill")
+func (a *api) CronStopBackfill(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
+	return a.Client.CronStopBackfill(ctx, scope, name, who.Reason)
 }
 
 func (a *api) RunTask(context.Context, ops.Actor, string, string) (ops.Acted, error) {

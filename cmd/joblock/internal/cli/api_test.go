@@ -141,7 +141,7 @@ func TestRemote(t *testing.T) {
 			for _, args := range [][]string{
 				{"get", key, "--server", "http://localhost:1", "--redis", "redis://localhost"}, {"get", key, "--server", "localhost:1"},
 				{"get", key, "--server", "https://u:secret@h"}, {"get", key, "--server", "http://h", "--server-token-file", os.Args[0] + "x"},
-				{"ls", "--job"}, {"jobs", "drop", "q/1", "--yes"}, {"cron", "backfill", "x", "-s", "s", "--stop"},
+				{"ls", "--share", "0.5"}, {"jobs", "drop", "q/1", "--yes"},
 			} {
 				s.api = "http://127.0.0.1:1"
 				c := s.launch("joblock", s.joblock(args...))

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
+	"github.com/joblock/toolkit/internal/certs"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -55,10 +56,12 @@ type server struct {
 	prefix                     string
 	timeout                    time.Duration
 
+	set   *pflag.FlagSet    // the flags, of which given tells
 	files map[string][]byte // what was read, by file: a pipe can be read once
 }
 
 func (s *server) flags(f *pflag.FlagSet) {
+	s.set = f
 	f.StringVarP(&s.url, "redis", "r", "", "`URL` of the Redis: redis://, rediss://, redis-sentinel://, redis-cluster:// or unix:// (default $"+envRedis+", else "+defaultURL+")")
 	f.StringVar(&s.passwordFile, "redis-password-file", "", "`FILE` with the password of the Redis user (default $"+envPasswordFile+")")
 	f.StringVar(&s.sentinelUser, "sentinel-user", "", "`NAME` of the user at the Sentinels, if they ask for a user")
@@ -71,6 +74,16 @@ func (s *server) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.apiToken, "server-token-file", "", "`FILE` with the bearer token for --server (default $"+envServerToken+")")
 	f.StringVar(&s.prefix, "prefix", redisstore.DefaultPrefix, "what stands before every key in Redis")
 	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "after how long without an answer of Redis to give up, from 1ms to 1h")
+}
+
+// given returns the first of the flags that the caller has set, with its dashes; "" if none was set.
+func (s *server) given(names ...string) string {
+	for _, name := range names {
+		if s.set != nil && s.set.Changed(name) {
+			return "--" + name
+		}
+	}
+	return ""
 }
 
 // The type address is what a URL says.
@@ -341,9 +354,21 @@ func (s *server) tlsConfig(a address) (*tls.Config, error) {
 		if err != nil {
 			return nil, usage("--tls-cert, --tls-key: %w", err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		if c.Certificates = []tls.Certificate{pair}; regular(s.cert) && regular(s.key) { // a command may outlive its certificate
+			files, err := certs.Open(s.cert, s.key, nil)
+			if err != nil {
+				return nil, usage("--tls-cert, --tls-key: %w", err)
+			}
+			c.Certificates, c.GetClientCertificate = nil, files.ForClient
+		}
 	}
 	return c, nil
+}
+
+// regular reports whether name is that of a file that can be read again, unlike a pipe.
+func regular(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // The method target returns where the Redis is, with the password, and how to encrypt. The method reads every file that

@@ -33,7 +33,7 @@ type deskFace interface {
 	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
 
 	Events(ctx context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error]
-	Follow(q ops.EventsQuery, after string) (*ops.Feed, error)
+	Follow(q ops.EventsQuery, after string) (feed, error)
 	History(ctx context.Context, q ops.HistoryQuery) (ops.History, error)
 
 	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
@@ -106,9 +106,39 @@ func (d *desk) open(s *server) (err error) {
 		d.closers = append(d.closers, rdb)
 		cfg.Databases = append(cfg.Databases, ops.Database{Name: a.name(), Asynq: asynq.NewInspectorFromRedisClient(rdb)})
 	}
-	d.deskFace, err = ops.New(cfg)
+	inner, err := ops.New(cfg)
+	d.deskFace = redisDesk{inner}
 	return err
 }
+
+// source returns who answers, for people.
+func source(d deskFace) string {
+	if outer, ok := d.(*desk); ok {
+		d = outer.deskFace
+	}
+	if _, ok := d.(*api); ok {
+		return "the lock server"
+	}
+	return "Redis"
+}
+
+// The type feed follows the journal: an *ops.Feed, or a *client.Feed at a lock server.
+type feed interface {
+	Next(ctx context.Context, atMost time.Duration) ([]ops.Event, error)
+	Close()
+}
+
+// The type redisDesk is an *ops.Desk as a deskFace.
+type redisDesk struct{ *ops.Desk }
+
+func (d redisDesk) Follow(q ops.EventsQuery, after string) (feed, error) {
+	f, err := d.Desk.Follow(q, after)
+	return redisFeed{f}, err
+}
+
+type redisFeed struct{ *ops.Feed }
+
+func (redisFeed) Close() {}
 
 // The type closeFunc is an io.Closer.
 type closeFunc func()

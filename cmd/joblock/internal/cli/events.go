@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -121,6 +122,7 @@ func followed(ctx context.Context, desk deskFace, q ops.EventsQuery, talk func(s
 		return nil, err
 	}
 	return func(yield func(ops.Event, error) bool) {
+		defer feed.Close()
 		silent := false
 		for first := true; ctx.Err() == nil; first = false {
 			patience := followPatience
@@ -136,10 +138,10 @@ func followed(ctx context.Context, desk deskFace, q ops.EventsQuery, talk func(s
 				return
 			case err != nil && !silent:
 				silent = true
-				talk("%s; trying again", told(err))
+				talk("%s; trying again", strings.ReplaceAll(told(err), "\n", "; "))
 			case err == nil && silent:
 				silent = false
-				talk("Redis answers again")
+				talk("%s answers again", source(desk))
 			}
 			if err != nil {
 				sleep(ctx, feedPause)

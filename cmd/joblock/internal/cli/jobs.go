@@ -109,7 +109,7 @@ Exit codes besides those of "joblock help":
 	f.StringVar(&q.Queue, "queue", "", "only jobs in this `QUEUE` of asynq")
 	f.StringVar(&q.Prefix, "key", "", "only keys that begin with `TEXT`")
 	f.BoolVar(&q.Suspects, "suspects", false, "only suspects")
-	f.Float64Var(&q.Share, "share", 0.25, "largest part of the time in which Redis works for the list, from 0.001 to 1")
+	f.Float64Var(&q.Share, "share", defaultShare, "largest part of the time in which Redis works for the list, from 0.001 to 1")
 	f.BoolVar(&check, "check", false, "exit with 1 if there is a suspect")
 	return cmd
 }

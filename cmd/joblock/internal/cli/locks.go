@@ -24,6 +24,9 @@ type lockFilter struct {
 	share   float64
 }
 
+// defaultShare is the --share that is not set, and that of every lock server.
+const defaultShare = 0.25
+
 // lockStates are the states that --state knows.
 var lockStates = map[string]joblock.State{
 	"held": joblock.StateHeld, "parked": joblock.StateParked, "orphaned": joblock.StateOrphaned, "free": joblock.StateFree,
@@ -36,7 +39,7 @@ func (f *lockFilter) flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.older, "older", 0, "only locks that somebody has had for at least `DURATION`, such as 90m")
 	fs.IntVar(&f.waiters, "waiters", 0, "only locks for which at least `N` wait")
 	fs.BoolVar(&f.own, "own", false, "also the keys that only the toolkit itself uses")
-	fs.Float64Var(&f.share, "share", 0.25, "largest part of the time in which Redis works for the walk, from 0.001 to 1")
+	fs.Float64Var(&f.share, "share", defaultShare, "largest part of the time in which Redis works for the walk, from 0.001 to 1")
 }
 
 // The method query returns the query for the locks under prefix.

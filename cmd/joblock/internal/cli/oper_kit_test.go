@@ -22,6 +22,7 @@ type place struct {
 	redis  *redistest.Server
 	prefix string
 	locks  *joblock.Locker
+	api    string // of a lock server, which the commands ask in place of the Redis
 }
 
 // newPlace returns a place in the Redis for this test alone.
@@ -55,6 +56,9 @@ type answer struct {
 // The method do calls joblock in this process.
 func (p *place) do(args ...string) answer {
 	p.Helper()
+	if p.api != "" {
+		return ask(p.T, append([]string{"--server", p.api}, args...)...)
+	}
 	return ask(p.T, append([]string{"--redis", "redis://" + p.redis.Addr(), "--prefix", p.prefix}, args...)...)
 }
 

@@ -117,10 +117,18 @@ func (s *stage) joblockAt(url string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// The method where returns the flag of this test's prefix, which a lock server has itself.
+func (s *stage) where() []string {
+	if s.api != "" {
+		return nil
+	}
+	return []string{"--prefix", s.prefix()}
+}
+
 // The method start starts "joblock run" with flags. The command is called name too.
 func (s *stage) start(name, mode string, flags ...string) *process {
 	s.Helper()
-	args := append([]string{"run", "--prefix", s.prefix()}, flags...)
+	args := append(append([]string{"run"}, s.where()...), flags...)
 	return s.launch(name, s.joblock(append(append(args, key), s.own(name, mode)...)...))
 }
 

@@ -31,7 +31,7 @@ func (s *stage) tool(stdin string, args ...string) (code int, stdout, stderr str
 
 func (s *stage) launchWith(stdin string, args ...string) *process {
 	s.Helper()
-	cmd := s.joblock(append([]string{args[0], "--prefix", s.prefix()}, args[1:]...)...)
+	cmd := s.joblock(append(append([]string{args[0]}, s.where()...), args[1:]...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return s.launch(args[0], cmd)
 }

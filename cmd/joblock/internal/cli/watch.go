@@ -183,7 +183,7 @@ func (w *watch) changes(ctx context.Context) iter.Seq2[keyChange, error] {
 				w.talk("%s; trying again", told(err))
 			case err == nil && w.silent:
 				w.silent = false
-				w.talk("Redis answers again")
+				w.talk("%s answers again", source(w.desk))
 			case err == nil && first && len(w.keys) == 0:
 				w.talk("watching; there are %d keys now", len(w.known))
 			}

@@ -1,0 +1,284 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// EventsQuery says which events Events and Follow show. An event is shown if all fields that are set allow it.
+type EventsQuery struct {
+	Key    string    // of this key, its permits and its slots
+	Prefix string    // of keys that begin with Prefix
+	Kinds  []string  // of one of these kinds
+	Scope  string    // of cron jobs of this scope
+	Name   string    // of the cron job of this name
+	Since  time.Time // from then on
+}
+
+func (q *EventsQuery) values() url.Values {
+	return values("key", q.Key, "prefix", q.Prefix, "kind", strings.Join(q.Kinds, ","), "scope", q.Scope, "name", q.Name, "since", stamp(q.Since))
+}
+
+// stamp returns the text of a time, "" for the zero time.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// Events walks over what has happened, the newest first, page by page. An error ends the walk.
+func (c *Client) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error] {
+	return pages[Event](ctx, c, "events", "/v1/events", q.values())
+}
+
+// History returns what is known of the past of a key: events and, for callers with the scope admin, actions of operators.
+// The zero time as since means all; most is from 1 to 1,000, 0 means the server's default.
+func (c *Client) History(ctx context.Context, key string, since time.Time, most int) (h History, err error) {
+	err = c.get(ctx, "history", key, "/v1/history", values("key", key, "since", stamp(since), "limit", number(most)), &h)
+	return h, err
+}
+
+// Feed follows the journal that a server reads. Make a Feed with Client.Follow, and Close it. A Feed is for one goroutine.
+type Feed struct {
+	c    *Client
+	op   call
+	at   string      // the place after the last event; "" before a server has told one
+	s    *feedStream // nil if there is none
+	away bool        // the server has said that its journal does not answer
+}
+
+// feedSilence is after how long without a line a stream counts as dead. A server writes a line every 15 seconds.
+const feedSilence = 40 * time.Second
+
+// Follow returns a Feed of the events after a place: "" is now, or EventsQuery.Since if that is set; "0" is before the
+// oldest event; else it is the Event.ID or the Feed.Position of an earlier one. Follow sends nothing.
+func (c *Client) Follow(q EventsQuery, after string) *Feed {
+	f := &Feed{c: c, op: call{op: "follow events", key: q.Key, method: http.MethodGet, path: "/v1/events", query: q.values()}}
+	if after != "" {
+		f.op.query.Set("after", after)
+	}
+	return f
+}
+
+// Position is the place after the events that Next has returned, "" as long as no server has told one.
+func (f *Feed) Position() string { return f.at }
+
+// Close ends the Feed.
+func (f *Feed) Close() {
+	if f.s != nil {
+		f.s.close()
+	}
+	f.s, f.away = nil, false
+}
+
+// Next returns the next events, the oldest first, as soon as there are some. If there are none for the given time, Next
+// returns none. If events between were lost, an Event of the kind "gap" comes in their place. When a stream ends, Next goes
+// on at the same place, if need be at another replica.
+//
+// After an error that matches joblock.ErrUnavailable, or the cause of ctx, Next can be called again.
+func (f *Feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
+	over := time.NewTimer(atMost)
+	defer over.Stop()
+	for {
+		if f.s == nil {
+			if err := f.open(ctx); err != nil {
+				return nil, err
+			}
+		}
+		s := f.s
+		select {
+		case b := <-s.blocks:
+			if b.err != nil {
+				f.Close()
+				if !s.lived {
+					return nil, unanswered(f.op, s.base, b.err)
+				}
+				continue // a server that closes, or a proxy: another stream goes on
+			}
+			s.lived, f.away = true, b.away
+			if b.id != "" {
+				f.at = b.id
+			}
+			switch {
+			case b.away:
+				return nil, f.noJournal()
+			case b.event != nil:
+				return f.also(*b.event), nil
+			}
+		case <-over.C:
+			if f.away {
+				return nil, f.noJournal()
+			}
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// also returns an event, and those that have come with it.
+func (f *Feed) also(e Event) []Event {
+	events := []Event{e}
+	for {
+		select {
+		case b := <-f.s.blocks:
+			if b.err != nil {
+				f.Close()
+				return events
+			}
+			if f.away = b.away; b.id != "" {
+				f.at = b.id
+			}
+			if b.event != nil {
+				events = append(events, *b.event)
+			}
+		default:
+			return events
+		}
+	}
+}
+
+func (f *Feed) noJournal() error {
+	return unanswered(f.op, f.s.base, errors.New("its journal does not answer"))
+}
+
+// open opens a stream at the replica that has answered last, or at one after it.
+func (f *Feed) open(ctx context.Context) (err error) {
+	op := f.op
+	op.header = http.Header{"Accept": {"text/event-stream"}}
+	if f.at != "" {
+		op.header.Set("Last-Event-ID", f.at)
+	}
+	n := int64(len(f.c.urls))
+	start := f.c.at.Load()
+	for i := range n {
+		at := (start + i) % n
+		if f.s, err = openFeed(ctx, f.c, f.c.urls[at], op); err == nil {
+			f.c.at.Store(at)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !next(err, true) {
+			return err
+		}
+	}
+	return err
+}
+
+// A feedStream is an answer with server-sent events.
+type feedStream struct {
+	base   string
+	blocks chan block
+	close  func()
+	lived  bool // a block has come
+}
+
+// A block is what stands between two empty lines.
+type block struct {
+	id    string
+	event *Event
+	away  bool  // the journal does not answer
+	err   error // the end of the stream
+}
+
+// openFeed asks a replica for a stream. The stream outlives ctx.
+func openFeed(ctx context.Context, c *Client, base string, op call) (*feedStream, error) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	asked, hangUp := context.WithCancel(own)
+	stop := context.AfterFunc(ctx, cancel)
+	late := time.AfterFunc(c.cfg.Timeout/time.Duration(len(c.urls)), cancel)
+	res, err := c.send(asked, base, op, nil)
+	late.Stop()
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = op.read(res)
+	} else if err == nil && !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		err = unanswered(op, base, errors.New("the answer is no stream of events"))
+	}
+	if err == nil && !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		if res != nil {
+			_ = res.Body.Close()
+		}
+		stop()
+		hangUp()
+		cancel()
+		return nil, err
+	}
+	s := &feedStream{base: base, blocks: make(chan block)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.pump(own, hangUp, res.Body)
+	}()
+	s.close = func() {
+		hangUp()
+		cancel()
+		_ = res.Body.Close()
+		<-ended
+	}
+	return s, nil
+}
+
+// pump reads blocks until the stream or ctx ends. It hangs up when none comes for long.
+func (s *feedStream) pump(ctx context.Context, hangUp func(), from io.Reader) {
+	silent := time.AfterFunc(feedSilence, hangUp)
+	defer silent.Stop()
+	lines := bufio.NewReader(from)
+	for {
+		silent.Reset(feedSilence)
+		b := readBlock(lines)
+		silent.Stop() // the reader may take its time
+		select {
+		case s.blocks <- b:
+		case <-ctx.Done():
+			return
+		}
+		if b.err != nil {
+			return
+		}
+	}
+}
+
+// readBlock reads lines up to an empty one. A block without its empty line does not count.
+func readBlock(lines *bufio.Reader) (b block) {
+	var data []byte
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			return block{err: err}
+		}
+		text = bytes.TrimRight(text, "\r\n")
+		name, value, _ := bytes.Cut(text, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch {
+		case len(text) == 0 && len(data) > 0:
+			b.event = new(Event)
+			if err := json.Unmarshal(data, b.event); err != nil {
+				return block{err: err}
+			}
+			return b
+		case len(text) == 0:
+			return b
+		case len(name) == 0:
+			b.away = bytes.Contains(value, []byte("does not answer"))
+		case string(name) == "id":
+			b.id = string(value)
+		case string(name) == "data":
+			data = append(append(data, value...), '\n')
+		}
+	}
+}
