@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/joblock/toolkit/cmd/joblock/internal/demo"
 	"github.com/joblock/toolkit/handoff"
@@ -36,6 +38,7 @@ const defaultListen = "127.0.0.1:7420"
 // The type serveOptions has the flags of "serve".
 type serveOptions struct {
 	server *server
+	set    *pflag.FlagSet
 
 	listen   lockserver.ListenConfig
 	accounts string
@@ -56,14 +59,25 @@ type serveOptions struct {
 	rate                      float64
 	burst                     int
 
-	dapr      []string // NAME=PREFIX
-	saasignal bool
-	terraform bool
+	dapr        []string // NAME=PREFIX
+	daprAlpha2  []string // PATH=PREFIX
+	daprStream  []string // PATH=PREFIX
+	daprMaxHold time.Duration
+	forrst      []string // PATH
+	saasignal   bool
+	terraform   bool
 
 	drainDelay, drainTimeout time.Duration
 	logFormat, logLevel      string
 
 	stores map[string]string // of --dapr
+	below  []daprStore       // of --dapr-alpha2 and --dapr-alpha2-stream
+}
+
+// The type daprStore is a store of Dapr's proposal: its path, and the prefix of its keys.
+type daprStore struct {
+	path, prefix string
+	stream       bool
 }
 
 func newServe(s *server) *cobra.Command {
@@ -113,6 +127,7 @@ Exit codes:
 		},
 	}
 	f := cmd.Flags()
+	o.set = f
 	f.StringVar(&o.listen.Address, "listen", defaultListen, "`ADDRESS` as host:port; without a host every interface, with port 0 a free port")
 	f.StringVar(&o.listen.CertFile, "cert", "", "`FILE` with the certificate of the server; --tls-cert is that of this client of Redis")
 	f.StringVar(&o.listen.KeyFile, "key", "", "`FILE` with the key of --cert")
@@ -136,6 +151,10 @@ Exit codes:
 	f.Float64Var(&o.rate, "rate", 0, "requests per second of one account over time (default: no bound)")
 	f.IntVar(&o.burst, "burst", 0, "requests of one account at once, with --rate (default: one second's)")
 	f.StringArrayVar(&o.dapr, "dapr", nil, "serve Dapr's lock API for a store, `NAME=PREFIX` of its keys; may be repeated")
+	f.StringArrayVar(&o.daprAlpha2, "dapr-alpha2", nil, "serve option 1 of Dapr's proposed lock API below a path, `PATH=PREFIX` of its keys, such as /v1.0-alpha2=shop:; may be repeated")
+	f.StringArrayVar(&o.daprStream, "dapr-alpha2-stream", nil, "serve option 2, with streams, below a path, `PATH=PREFIX`; may be repeated")
+	f.DurationVar(&o.daprMaxHold, "dapr-max-hold", time.Hour, "with --dapr-alpha2: how long a lock is renewed that nobody unlocks, from 1s to 8784h")
+	f.StringArrayVar(&o.forrst, "forrst", nil, "serve the functions of Forrst's atomic locks at `PATH`, such as /rpc; may be repeated")
 	f.BoolVar(&o.saasignal, "saasignal", false, "serve SaaSignal's locks API, at /infra/locks/")
 	f.BoolVar(&o.terraform, "terraform", false, "serve the locking of Terraform's http backend, at /terraform/")
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "after a signal, how long to serve on while /readyz says no, at most 10m")
@@ -148,6 +167,9 @@ Exit codes:
 func (o *serveOptions) validate() error {
 	if o.demo && (o.server.url != "" || o.server.prefix != redisstore.DefaultPrefix || len(o.server.asynq) > 0 || o.keeper) {
 		return usage("--demo has a Redis and a keeper of its own, so --redis, --prefix, --asynq and --keeper make no sense with it")
+	}
+	if name := o.server.given("server", "server-token-file"); name != "" {
+		return usage("%s makes no sense with serve, which is a lock server itself and asks Redis", name)
 	}
 	if _, _, err := net.SplitHostPort(o.listen.Address); err != nil {
 		return usage("--listen is %q, must be host:port", o.listen.Address)
@@ -174,7 +196,7 @@ func (o *serveOptions) validate() error {
 		d, least, most time.Duration
 	}{
 		{"ttl", o.ttl, time.Second, driver.MaxPeriod}, {"max-ttl", o.maxTTL, o.ttl, driver.MaxPeriod},
-		{"max-wait", o.maxWait, time.Second, time.Hour},
+		{"max-wait", o.maxWait, time.Second, time.Hour}, {"dapr-max-hold", o.daprMaxHold, time.Second, driver.MaxPeriod},
 		{"drain-delay", o.drainDelay, 0, 10 * time.Minute}, {"drain-timeout", o.drainTimeout, time.Millisecond, 10 * time.Minute},
 	} {
 		if d.d < d.least || d.d > d.most {
@@ -192,11 +214,58 @@ func (o *serveOptions) validate() error {
 		}
 		o.stores[name] = prefix
 	}
+	if err := o.paths(); err != nil {
+		return err
+	}
 	if len(o.scopes) == 0 && os.Getenv(envScope) != "" {
 		o.scopes = []string{os.Getenv(envScope)}
 	}
 	if o.demo && len(o.scopes) == 0 {
 		o.scopes = []string{demo.Scope}
+	}
+	return nil
+}
+
+// The method paths reads the flags with paths, and refuses a path that something else has.
+func (o *serveOptions) paths() error {
+	taken := []string{"/v1", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1.0-alpha1", "/infra/locks", "/terraform"}
+	take := func(flag, at string) error {
+		if at == "/" || !strings.HasPrefix(at, "/") || path.Clean(at) != at || strings.ContainsFunc(at, func(r rune) bool {
+			return r <= ' ' || r > '~' || strings.ContainsRune("%?#{}\\", r)
+		}) {
+			return usage("--%s has the path %q, must be like /locks, without a slash at the end", flag, at)
+		}
+		for _, other := range taken {
+			if at == other || strings.HasPrefix(at, other+"/") || strings.HasPrefix(other, at+"/") {
+				return usage("--%s has the path %q, where there is %q already", flag, at, other)
+			}
+		}
+		taken = append(taken, at)
+		return nil
+	}
+	o.below = nil
+	for _, f := range []struct {
+		flag   string
+		values []string
+	}{{"dapr-alpha2", o.daprAlpha2}, {"dapr-alpha2-stream", o.daprStream}} {
+		for _, text := range f.values {
+			at, prefix, ok := strings.Cut(text, "=")
+			if !ok {
+				return usage("--%s is %q, must be PATH=PREFIX", f.flag, text)
+			}
+			if err := take(f.flag, at); err != nil {
+				return err
+			}
+			o.below = append(o.below, daprStore{at, prefix, f.flag == "dapr-alpha2-stream"})
+		}
+	}
+	for _, at := range o.forrst {
+		if err := take("forrst", at); err != nil {
+			return err
+		}
+	}
+	if o.set.Changed("dapr-max-hold") && len(o.daprAlpha2) == 0 {
+		return usage("--dapr-max-hold needs --dapr-alpha2")
 	}
 	return nil
 }
@@ -446,9 +515,19 @@ func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 		}
 		root = pages.Root()
 	}
-	mounts := make(map[string]http.Handler)
+	mounts := make(map[string]http.Handler) // at a path, or below one that ends with a slash
 	if len(o.stores) > 0 {
 		mounts["/v1.0-alpha1/"] = s.DaprAlpha1(o.stores)
+	}
+	for _, at := range o.below {
+		locks, err := s.DaprAlpha2(lockserver.DaprAlpha2{Prefix: at.prefix, Stream: at.stream, MaxHold: o.daprMaxHold})
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		mounts[at.path+"/"] = http.StripPrefix(at.path, locks)
+	}
+	for _, at := range o.forrst {
+		mounts[at] = s.Forrst()
 	}
 	if o.saasignal {
 		mounts["/infra/locks/"] = s.SaaSignal()
@@ -461,8 +540,8 @@ func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 	}
 	// An http.ServeMux would redirect paths that are not clean, and a client that follows asks for another key.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for prefix, h := range mounts {
-			if strings.HasPrefix(r.URL.Path, prefix) {
+		for at, h := range mounts {
+			if r.URL.Path == at || strings.HasSuffix(at, "/") && strings.HasPrefix(r.URL.Path, at) {
 				h.ServeHTTP(w, r)
 				return
 			}

@@ -117,7 +117,12 @@ func (p *serverProcess) wants(status int, method, path string, body any) object 
 // The method streams begins a hold, and returns the lines of the stream.
 func (p *serverProcess) streams(body object) (next func(kind string) object) {
 	p.Helper()
-	res, err := p.send(http.MethodPost, "/v1/hold", body)
+	return p.streamsAt("/v1/hold", body)
+}
+
+func (p *serverProcess) streamsAt(path string, body object) (next func(kind string) object) {
+	p.Helper()
+	res, err := p.send(http.MethodPost, path, body)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -303,7 +308,35 @@ func TestServe(t *testing.T) {
 			s.launch("check", s.joblock("serve", "--check", "--listen", listen, "--cert", cert, "--key", certKey)).exits(0)
 		},
 		"other lock APIs": func(s *stage) {
-			p := s.serve("--dapr", "redis=dapr:", "--saasignal", "--terraform")
+			p := s.serve("--dapr", "redis=dapr:", "--saasignal", "--terraform", "--dapr-alpha2", "/v1.0-alpha2=shop:", "--dapr-alpha2", "/v1.0-alpha2-b=b:",
+				"--dapr-alpha2-stream", "/streams/dapr=stream:", "--dapr-max-hold", "2s", "--forrst", "/rpc")
+			held := func(key string) joblock.Status {
+				st, err := s.locks.Status(s.Context(), key)
+				if err != nil {
+					s.Fatal(err)
+				}
+				return st[0]
+			}
+			first := p.wants(200, "POST", "/v1.0-alpha2/lock/r", object{"ttl": "1s"})
+			p.wants(409, "POST", "/v1.0-alpha2/lock/r", object{"ttl": "1s", "immediate": true})
+			p.wants(200, "POST", "/v1.0-alpha2-b/lock/r", object{"ttl": "1m"})
+			if st := held("shop:r"); st.State != joblock.StateHeld {
+				s.Errorf("%+v", st)
+			}
+			p.wants(404, "DELETE", "/v1.0-alpha2/lock/r", object{"lockID": "1.1.x"})
+			s.until("a lock that nobody unlocks has ended", func() bool { return held("shop:r").State == joblock.StateFree })
+			p.wants(404, "DELETE", "/v1.0-alpha2/lock/r", object{"lockID": first["lockID"]})
+			p.streamsAt("/streams/dapr/lock/r", object{"ttl": "10s"})("lock-acquired")
+			if st := held("stream:r"); st.State != joblock.StateHeld {
+				s.Errorf("%+v", st)
+			}
+			call := object{"protocol": object{"name": "forrst", "version": "0.1.0"}, "id": "1", "call": object{
+				"function": "urn:cline:forrst:ext:atomic-lock:fn:status", "version": "1.0.0", "arguments": object{"key": "lock:a"},
+			}}
+			if o := p.wants(200, "POST", "/rpc", call); fmt.Sprint(o["result"].(object)["locked"]) != "false" {
+				s.Errorf("%v", o)
+			}
+			p.wants(404, "POST", "/rpc/x", call)
 			if o := p.wants(200, "POST", "/v1.0-alpha1/lock/redis", object{"resourceId": "r", "lockOwner": "me", "expiryInSeconds": 60}); o["success"] != true {
 				s.Errorf("%v", o)
 			}
@@ -312,7 +345,7 @@ func TestServe(t *testing.T) {
 			p.wants(400, "GET", "/terraform/../v1/me", nil)
 			p.wants(200, "POST", "/v1/acquire", object{"key": key})
 			plain := s.serve("--pages=false")
-			for _, path := range []string{"/v1.0-alpha1/lock/redis", "/infra/locks/a/acquire"} {
+			for _, path := range []string{"/v1.0-alpha1/lock/redis", "/infra/locks/a/acquire", "/v1.0-alpha2/lock/r", "/rpc"} {
 				plain.wants(404, "POST", path, object{})
 			}
 		},
@@ -393,6 +426,17 @@ func TestServeOfBadUsage(t *testing.T) {
 		{64, "Config.MaxWaiting ", []string{"--max-waiting", "-1"}},
 		{64, "NAME=PREFIX", []string{"--dapr", "x"}},
 		{64, "twice", []string{"--dapr", "x=a", "--dapr", "x=b"}},
+		{64, "PATH=PREFIX", []string{"--dapr-alpha2", "/x"}},
+		{64, "must be like /locks", []string{"--dapr-alpha2", "x="}},
+		{64, "must be like /locks", []string{"--dapr-alpha2-stream", "/x/=y"}},
+		{64, "must be like /locks", []string{"--forrst", "/a/../v1"}},
+		{64, "must be like /locks", []string{"--forrst", "/"}},
+		{64, "\"/v1\" already", []string{"--forrst", "/v1/locks"}},
+		{64, "\"/a\" already", []string{"--dapr-alpha2", "/a=x", "--dapr-alpha2-stream", "/a/b=y"}},
+		{64, "--dapr-max-hold is 1ms", []string{"--dapr-alpha2", "/a=x", "--dapr-max-hold", "1ms"}},
+		{64, "needs --dapr-alpha2", []string{"--dapr-max-hold", "1m"}},
+		{64, "--server makes no sense", []string{"--server", "http://localhost:7420"}},
+		{64, "--server-token-file makes no sense", []string{"--server-token-file", "x"}},
 		{64, "--log-format", []string{"--log-format", "x"}},
 		{64, "--log-level", []string{"--log-level", "x"}},
 		{64, "--demo", []string{"--demo", "--keeper"}},
