@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Enqueue hands lock over to a job. Enqueue parks the lock, enqueues task with the lock's token in a header, and
@@ -110,8 +111,10 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 }
 
 // run makes the tokens of h and enqueues the task with them.
-func (h *handover) run(ctx context.Context) (Enqueued, error) {
-	err := h.c.ring.Ready(ctx)
+func (h *handover) run(ctx context.Context) (done Enqueued, err error) {
+	ctx, span := h.c.traced(ctx, h)
+	defer func() { span.End("", err) }()
+	err = h.c.ring.Ready(ctx)
 	if err == nil {
 		err = context.Cause(ctx)
 	}
@@ -119,6 +122,28 @@ func (h *handover) run(ctx context.Context) (Enqueued, error) {
 		return Enqueued{}, h.wrap(err)
 	}
 	return h.finish(ctx, h.c.prepare(ctx, h)[0])
+}
+
+// The method traced begins the span of the enqueue of hs. The tasks that are sealed in the returned context name that
+// span.
+func (c *Client) traced(ctx context.Context, hs ...*handover) (context.Context, event.Span) {
+	call := event.Call{Op: event.Enqueue}
+	for _, h := range hs {
+		switch {
+		case h.locks != nil:
+			for _, lock := range h.locks {
+				call.Keys = append(call.Keys, lock.Key())
+			}
+		case h.sequence != nil:
+			call.Keys = append(call.Keys, h.sequence.Key)
+		default:
+			call.Keys = append(call.Keys, h.unique.Key)
+		}
+	}
+	if len(hs) == 1 {
+		call.Job, call.Task = hs[0].job, hs[0].task.Type()
+	}
+	return door.Of(c.locks).Trace(ctx, call)
 }
 
 // finish enqueues the task of h. The parameter err is the result of Client.prepare.

@@ -85,7 +85,12 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 	}
 	results := make([]Result, len(items))
 	m := many{c: c, lines: c.readItems(items, results)}
+	ctx, span := c.traced(ctx, m.all()...)
 	m.run(ctx)
+	for _, r := range results {
+		err = cmp.Or(err, r.Err)
+	}
+	span.End("", err)
 	return results, nil
 }
 
@@ -94,6 +99,16 @@ type many struct {
 	c     *Client
 	lines [][]*manyItem
 	next  atomic.Int64 // index of the first line that nobody has begun
+}
+
+// The method all returns what is to be enqueued.
+func (m *many) all() (all []*handover) {
+	for _, line := range m.lines {
+		for _, it := range line {
+			all = append(all, it.handover)
+		}
+	}
+	return all
 }
 
 // manyItem is an item that can be enqueued.

@@ -21,7 +21,8 @@ type dispatch struct {
 	sequence *Sequence   // nil but for EnqueueInSequence
 	waits    *door.Place // the job's place in line; nil if the job has its locks
 	tokens   []joblock.Token
-	header   string // distinguishes this task from another one with its TaskID
+	header   string            // distinguishes this task from another one with its TaskID
+	trace    map[string]string // further headers: they name the span of the enqueue
 
 	// sent is closed when asynq has returned from the enqueue, perhaps after Client.Close; nil before send.
 	sent    chan struct{}
@@ -37,13 +38,14 @@ func (d *dispatch) seal(ctx context.Context) error {
 	if err == nil {
 		d.header, err = env.Seal(ctx, d.c.ring, d.job, d.task.Type())
 	}
+	d.trace = door.Of(d.c.locks).TraceHeaders(ctx)
 	return d.wrap(err)
 }
 
 // send enqueues the task with its header, and waits for asynq's answer or the end of ctx. send returns nil if asynq has
 // reported an error or has not answered.
 func (d *dispatch) send(ctx context.Context) *asynq.TaskInfo {
-	task, opts := d.sealed(d.header)
+	task, opts := d.sealed(d.header, d.trace)
 	switch {
 	case d.waits != nil:
 		opts = append(opts, asynq.ProcessAt(time.Now().Add(envelope.Wait)))

@@ -175,10 +175,12 @@ func (s *taskSpec) wrap(err error) error {
 	return fmt.Errorf("handoff: enqueue %s: %w", s.job, err)
 }
 
-// sealed returns a copy of the task with header as its envelope, and the options for the enqueue of the copy.
-func (s *taskSpec) sealed(header string) (*asynq.Task, []asynq.Option) {
-	all := make(map[string]string, len(s.task.Headers())+1)
+// sealed returns a copy of the task with header as its envelope and with the headers trace, and the options for the enqueue
+// of the copy. A task that a handler enqueues again names the span of the new enqueue, not of the old one.
+func (s *taskSpec) sealed(header string, trace map[string]string) (*asynq.Task, []asynq.Option) {
+	all := make(map[string]string, len(s.task.Headers())+len(trace)+1)
 	maps.Copy(all, s.task.Headers())
+	maps.Copy(all, trace)
 	all[envelope.Header] = header
 	opts := append(slices.Clip(s.opts), asynq.TaskID(s.id), asynq.MaxRetry(s.retries+1))
 	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts

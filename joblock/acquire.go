@@ -48,7 +48,10 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 	}
 	defer a.abandon()
 	a.o.maxWait, a.o.hasWait = 0, true // so wait asks once
-	return a.wait(ctx)
+	ctx = a.traced(ctx)
+	lock, err := a.wait(ctx)
+	a.span.End("", err)
+	return lock, err
 }
 
 // Acquire takes the lock on key. While another holds the key, Acquire waits until ctx ends or MaxWait has passed.
@@ -77,11 +80,23 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	}
 	defer l.waiters.Done()
 	defer a.abandon()
+	ctx = a.traced(ctx)
 	lock, err := a.wait(ctx)
 	if err != nil {
 		a.tellGaveUp(err)
 	}
+	a.span.End("", err)
 	return lock, err
+}
+
+// The method traced begins the span of the call, and returns a context with the span. A part of a larger acquisition has
+// no span of its own.
+func (a *acquisition) traced(ctx context.Context) context.Context {
+	a.caller = ctx
+	if a.l.cfg.Tracer != nil && !a.o.door.Part && !a.o.door.Silent {
+		ctx, a.span = a.l.trace(ctx, event.Call{Op: event.Acquire, Keys: []string{a.req.Key}})
+	}
+	return ctx
 }
 
 // The type acquisition is one call of TryAcquire or Acquire.
@@ -91,6 +106,9 @@ type acquisition struct {
 	req  driver.AcquireRequest
 	last driver.Reply // the latest refusal
 	sent time.Time    // when the request that last answers was sent
+
+	caller context.Context // of the call, in whose trace the lock is held
+	span   *span           // of the call; nil if nobody traces it
 
 	busySince time.Time // when the request was sent that got the first refusal
 
@@ -183,6 +201,9 @@ func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	if lock.h.expired(now) {
 		err = lateGrant("acquire", a.req.Key)
 	} else {
+		if !a.o.door.Detached {
+			lock.traceHold(a.caller)
+		}
 		a.tellAcquired(lock)
 		if !a.o.door.Detached {
 			err = a.l.engine.add(lock)
@@ -383,7 +404,8 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 func (a *acquisition) tellAcquired(lock *Lock) {
 	e := lock.eventLocked(event.Acquired)
 	e.Waited = a.waited()
-	a.l.tell(e)
+	a.span.Tell(e)
+	lock.tell(lock.span, e)
 }
 
 // tellContended tells, once per acquisition, that another holds the lock, and sets busySince.
@@ -393,18 +415,20 @@ func (a *acquisition) tellContended() {
 	}
 	a.busySince = a.sent
 	if !a.o.door.Part {
-		a.l.tellContended(a.req.Key, a.req.Owner, a.last)
+		a.l.tellContended(a.span, a.req.Key, a.req.Owner, a.last)
 	}
 }
 
 func (a *acquisition) tellGaveUp(err error) {
-	if a.l.cfg.Observer == nil || a.busySince.IsZero() || a.o.door.Part || CodeOf(err) == codeHeld {
+	if a.l.cfg.Observer == nil && a.span == nil || a.busySince.IsZero() || a.o.door.Part || CodeOf(err) == codeHeld {
 		return // there was no wait, or the call that this acquisition is a part of tells
 	}
-	a.l.tell(event.Event{
+	e := event.Event{
 		Kind: event.GaveUp, Key: a.req.Key, Owner: digest(a.req.Owner),
 		Holder: a.last.Holder, Job: a.last.Job, Waited: a.waited(), Err: err,
-	})
+	}
+	a.span.Tell(e)
+	a.l.tell(e)
 }
 
 func (a *acquisition) waited() time.Duration {

@@ -88,6 +88,10 @@ type Config struct {
 
 	// Observer receives every Event. Default: none. JSON leaves the Observer out, because JSON has no functions.
 	Observer event.Observer `json:"-"`
+
+	// Tracer makes spans of calls whose context is in a trace, here and in packages handoff, worker and limit. Set it in
+	// the processes that enqueue and in those that work. Default: none. JSON leaves the Tracer out, as the Observer.
+	Tracer event.Tracer `json:"-"`
 }
 
 // withDefaults returns a copy of c in which every zero field has its default. c may be nil.

@@ -121,7 +121,7 @@
 //
 // [Locker.Status] and [Locker.List] show who has which key, by the store's clock and for all processes.
 // [Config].Observer receives the events of this process, whose kinds are in package event. Packages slogobserver and
-// otelobserver make log lines and metrics of events.
+// otelobserver make log lines and metrics of events. With [Config].Tracer a request and its job are one trace.
 //
 // # What is not promised (P9)
 //

@@ -164,6 +164,25 @@ func (in inside) Now() time.Time { return in.l.now() }
 
 func (in inside) Tell(e event.Event) { in.l.tell(e) }
 
+func (in inside) Trace(ctx context.Context, c event.Call) (context.Context, event.Span) {
+	ctx, s := in.l.trace(ctx, c)
+	return ctx, s // a nil *span does nothing
+}
+
+func (in inside) TraceHeaders(ctx context.Context) (headers map[string]string) {
+	if in.l != nil && in.l.cfg.Tracer != nil {
+		in.l.guard(func() { headers = in.l.cfg.Tracer.Headers(ctx) })
+	}
+	return headers
+}
+
+func (in inside) TraceMerge(of []map[string]string) (headers map[string]string) {
+	if in.l != nil && in.l.cfg.Tracer != nil {
+		in.l.guard(func() { headers = in.l.cfg.Tracer.Merge(of) })
+	}
+	return headers
+}
+
 // insideLock is the door.Lock of a Lock that may be nil.
 type insideLock struct{ k *Lock }
 

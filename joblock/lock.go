@@ -20,9 +20,10 @@ type Lock struct {
 	l         *Locker
 	prior     Ended
 	recovered bool
-	silent    bool // no events
+	silent    bool // no events, no spans
 
 	mu       sync.Mutex // guards what follows
+	span     *span      // of the present holding; nil if nobody traces the lock
 	h        holding    // h.terms never changes, and is read without mu
 	memo     []byte
 	asOf     time.Time     // when memo was read, by the store's clock
@@ -79,7 +80,7 @@ func (k *Lock) unlock(s step) {
 	case s.found:
 		k.done = nil // which is closed
 	}
-	fence := k.h.fence
+	fence, span := k.h.fence, k.span
 	k.mu.Unlock()
 
 	for _, c := range watch {
@@ -91,13 +92,13 @@ func (k *Lock) unlock(s step) {
 	if s.lost != nil {
 		k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.h.key, "fence", fence, "owner", digest(*k.h.owner), "cause", s.lost)
 	}
-	k.l.tell(e)
+	k.tell(span, e)
 }
 
 // eventLocked returns an event about the lock as it is now, without a Kind if nobody listens. The caller holds k.mu, or
 // the only reference to k. The caller unlocks k.mu, and then tells the event.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
-	if kind == 0 || k.l.cfg.Observer == nil || k.silent {
+	if kind == 0 || k.l.cfg.Observer == nil && k.span == nil || k.silent {
 		return event.Event{}
 	}
 	e := event.Event{Kind: kind, Key: k.h.key, Owner: digest(*k.h.owner), Fence: k.h.fence, Holder: k.h.holder, Job: k.h.job}

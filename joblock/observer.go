@@ -21,12 +21,15 @@ func (l *Locker) tell(e event.Event) {
 	l.cfg.Observer(e)
 }
 
-func (l *Locker) tellContended(key, owner string, r driver.Reply) {
-	if l.cfg.Observer == nil {
+// tellContended also tells the span of the call that found the key busy.
+func (l *Locker) tellContended(s *span, key, owner string, r driver.Reply) {
+	if l.cfg.Observer == nil && s == nil {
 		return
 	}
-	l.tell(event.Event{
+	e := event.Event{
 		Kind: event.Contended, Key: key, Owner: digest(owner),
 		Holder: r.Holder, Job: r.Job, Remaining: r.Remaining,
-	})
+	}
+	s.Tell(e)
+	l.tell(e)
 }

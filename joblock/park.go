@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Park hands the lock over to its token in one atomic step. From then on this handle can neither renew nor release. The
@@ -34,7 +35,10 @@ func (l *Locker) parkLocks(ctx context.Context, locks Locks, optsOf func(i int) 
 			reqs[i], errs[i] = k.parkRequest(ctx, op, optsOf(i))
 		}
 	}
-	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ParkRequest) string { return req.Key }, l.store.Park)
+	parkedKey := func(req *driver.ParkRequest) string { return req.Key }
+	ctx, s := l.trace(ctx, event.Call{Op: event.Park, Keys: keysOf(l, reqs, parkedKey)})
+	defer func() { s.End("", firstOf(errs)) }()
+	replies := askAll(ctx, l, op, reqs, errs, parkedKey, l.store.Park)
 	for i, k := range locks {
 		if reqs[i].Key == "" {
 			continue
@@ -116,12 +120,18 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 		return err
 	}
 	errs := make([]error, 1)
-	replies := askAll(ctx, k.l, op, []driver.ResumeRequest{req}, errs, resumedKey, k.l.resume)
+	in, traced := k.l.trace(ctx, event.Call{Op: event.Reclaim, Keys: []string{k.h.key}})
+	replies := askAll(in, k.l, op, []driver.ResumeRequest{req}, errs, resumedKey, k.l.resume)
 	now := k.l.now()
 	k.mu.Lock()
 	s, err := k.h.reclaimAnswered(op, sent, now, replies[0])
+	if s.tell != 0 && err == nil {
+		k.traceHold(ctx)
+	}
 	k.unlock(s)
-	if err := cmp.Or(errs[0], err); err != nil {
+	err = cmp.Or(errs[0], err)
+	traced.End("", err)
+	if err != nil {
 		return err
 	}
 	if s.tell == 0 {

@@ -42,6 +42,7 @@ type ending struct {
 	releasing
 	at   int // place of the lock in the batch
 	told event.Event
+	span *span // of the holding
 }
 
 // endLocks ends locks of this Locker, in one batch. The errors go into errs, in the order of the locks.
@@ -62,13 +63,15 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, e
 			errs[i] = err
 			continue
 		}
-		e := k.eventLocked(event.Released)
+		e, s := k.eventLocked(event.Released), k.span
 		k.unlock(step{moved: true})
-		reqs, ends = append(reqs, r.req), append(ends, ending{r, i, e})
+		reqs, ends = append(reqs, r.req), append(ends, ending{r, i, e, s})
 	}
 	if len(reqs) == 0 {
 		return
 	}
+	ctx, s := l.trace(ctx, event.Call{Op: event.Release, Keys: keysOf(l, reqs, releasedKey), Job: job})
+	defer func() { s.End("", firstOf(errs)) }()
 	replies, failed := inBatches(l.bounds.detached(ctx), reqs, l.store.Release)
 	for n, end := range ends {
 		startNext(start, reqs[n].Key, replies[n])
@@ -100,7 +103,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 	k.mu.Unlock()
 	if e := end.told; kind != 0 && e.Kind != 0 {
 		e.Kind, e.Err, e.Reason = kind, why, reason
-		k.l.tell(e)
+		k.tell(end.span, e)
 	}
 	return err
 }
@@ -168,7 +171,9 @@ func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseReques
 	for i := range reqs {
 		reqs[i].Nonce, reqs[i].Retain, reqs[i].Starts, reqs[i].Grace = newNonce(), l.cfg.Retain, start != nil, l.cfg.JobGrace
 	}
-	replies := askAll(ctx, l, op, reqs, errs, func(req *driver.ReleaseRequest) string { return req.Key }, l.store.Release)
+	ctx, s := l.trace(ctx, event.Call{Op: event.Release, Keys: keysOf(l, reqs, releasedKey)})
+	defer func() { s.End("", firstOf(errs)) }()
+	replies := askAll(ctx, l, op, reqs, errs, releasedKey, l.store.Release)
 	for i, req := range reqs {
 		if errs[i] != nil {
 			continue
@@ -191,3 +196,5 @@ func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseReques
 		errs[i] = errorOf(op, req.Key, r)
 	}
 }
+
+func releasedKey(req *driver.ReleaseRequest) string { return req.Key }

@@ -41,7 +41,11 @@ func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 		k.answered = nil
 	}
 	s, err := k.h.renewalAnswered(a)
+	span := k.span
 	k.unlock(s)
+	if s.tell == 0 && a.reply.Outcome == driver.OutcomeOK {
+		span.Renewed()
+	}
 	return err
 }
 

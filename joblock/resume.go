@@ -51,20 +51,22 @@ func (l *Locker) resumeTokens(ctx context.Context, tokens []Token, opts []Resume
 		}
 	}
 	sent := l.now()
-	replies := askAll(ctx, l, op, reqs, errs, resumedKey, l.resume)
+	in, s := l.trace(ctx, event.Call{Op: event.Resume, Keys: keysOf(l, reqs, resumedKey)})
+	replies := askAll(in, l, op, reqs, errs, resumedKey, l.resume)
 	for i, token := range tokens {
 		if errs[i] == nil {
-			locks[i], errs[i] = l.resumed(op, token, &all[i], sent, replies[i])
+			locks[i], errs[i] = l.resumed(ctx, s, op, token, &all[i], sent, replies[i])
 		}
 	}
+	s.End("", firstOf(errs))
 	return locks, errs
 }
 
 // The method resumed returns the lock for the answer r to a resumption. That resumption was sent at the time in the
-// parameter sent.
-func (l *Locker) resumed(op string, token Token, o *options, sent time.Time, r driver.Reply) (*Lock, error) {
+// parameter sent, in ctx and with the span s.
+func (l *Locker) resumed(ctx context.Context, s *span, op string, token Token, o *options, sent time.Time, r driver.Reply) (*Lock, error) {
 	if r.Outcome == driver.OutcomeBusy {
-		l.tellContended(token.key, o.owner, r)
+		l.tellContended(s, token.key, o.owner, r)
 	}
 	if err := errorOf(op, token.key, r); err != nil {
 		return nil, err
@@ -74,7 +76,12 @@ func (l *Locker) resumed(op string, token Token, o *options, sent time.Time, r d
 	if lock.h.expired(now) {
 		return nil, lateGrant(op, token.key)
 	}
-	l.tell(lock.eventLocked(event.Resumed)) // before the engine knows of the lock: see tellAcquired
+	if !o.door.Detached { // else nobody would end the span
+		lock.traceHold(ctx)
+	}
+	e := lock.eventLocked(event.Resumed)
+	s.Tell(e)
+	lock.tell(lock.span, e) // before the engine knows of the lock: see tellAcquired
 	if !o.door.Detached {
 		if err := l.engine.add(lock); err != nil {
 			return nil, err

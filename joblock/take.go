@@ -111,10 +111,10 @@ func (l *Locker) taken(op string, take *door.Take, req *driver.TakeRequest, r dr
 		}
 		return door.Taken{Token: token}
 	case r.Outcome == driver.OutcomeHeld && !r.Now.IsZero(): // the job has a place in line
-		l.tellContended(req.Key, req.Owner, r)
+		l.tellContended(nil, req.Key, req.Owner, r)
 		return door.Taken{Token: token, Waits: &door.Place{Ahead: r.Ahead, Since: r.Since}}
 	case r.Outcome == driver.OutcomeHeld, r.Outcome == driver.OutcomeFull:
-		l.tellContended(req.Key, req.Owner, r)
+		l.tellContended(nil, req.Key, req.Owner, r)
 		fallthrough
 	default:
 		err = errorOf(op, req.Key, r)

@@ -125,7 +125,8 @@ func (a *attempt) refuse() error {
 }
 
 // The method run resumes the locks, calls next, and settles the locks. The result is the error for asynq.
-func (a *attempt) run(next asynq.Handler) error {
+func (a *attempt) run(next asynq.Handler) (err error) {
+	defer a.traced(&err, a.tokens...)()
 	if err := a.bounce(); err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (a *attempt) run(next asynq.Handler) error {
 			_ = a.settle(errors.New("the handler panicked")) // no recover: asynq reports the place of the panic
 		}
 	}()
-	err := next.ProcessTask(ctx, a.task)
+	err = next.ProcessTask(ctx, a.task)
 	finished = true
 	if snoozed := a.snoozeForLoss(ctx, err); snoozed != nil {
 		if a.canSnooze() {

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqtask"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -156,6 +157,11 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 	}
 	headers := maps.Collect(maps.All(m.task.Headers()))
 	headers[envelope.Header] = header // the user's aggregator may have copied a member's header
+	var traces []map[string]string
+	for _, member := range members {
+		traces = append(traces, member.Headers())
+	}
+	maps.Copy(headers, door.Of(m.w.locks).TraceMerge(traces))
 	opts := append(slices.Clip(m.opts), asynq.MaxRetry(m.limit+1), asynq.TaskID(m.id))
 	return asynq.NewTaskWithHeaders(m.task.Type(), m.task.Payload(), headers, opts...), nil
 }

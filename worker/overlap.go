@@ -120,7 +120,7 @@ type overlapHandler struct {
 	next asynq.Handler
 }
 
-func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
+func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (result error) {
 	o := h.overlap
 	switch {
 	case h.next == nil:
@@ -148,6 +148,8 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) erro
 		return a.refuse()
 	}
 	defer o.w.open.end()
+	defer a.traced(&result)()
+	ctx = a.ctx
 	lock, err := o.take(a, key)
 	if lock == nil {
 		o.w.startedTooEarly(ctx, err)

@@ -155,6 +155,13 @@ type Locker interface {
 
 	// Tell passes an event to the Observer, if there is one.
 	Tell(event.Event)
+
+	// Trace is Start of the Tracer. Without a span the result is a Span that does nothing.
+	Trace(ctx context.Context, c event.Call) (context.Context, event.Span)
+
+	// TraceHeaders and TraceMerge are Headers and Merge of the Tracer; without a Tracer they return nil.
+	TraceHeaders(ctx context.Context) map[string]string
+	TraceMerge(headers []map[string]string) map[string]string
 }
 
 // Settings are fields of joblock.Config, with their defaults.

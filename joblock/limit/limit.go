@@ -40,6 +40,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Max is the largest number of permits of a key.
@@ -116,5 +117,9 @@ func (l *Limit) acquire(
 	if err != nil {
 		return nil, err
 	}
-	return how(&permits{Limit: l, key: key, asked: asked, opts: opts}, ctx)
+	p := &permits{Limit: l, key: key, asked: asked, opts: opts}
+	ctx, p.span = l.in.Trace(ctx, event.Call{Op: event.Acquire, Keys: []string{key}})
+	lock, err := how(p, ctx)
+	p.span.End("", err)
+	return lock, err
 }

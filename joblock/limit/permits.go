@@ -34,6 +34,7 @@ type permits struct {
 	key   string
 	opts  []joblock.AcquireOption
 	asked door.Asked // what opts ask for
+	span  event.Span // of the call
 
 	soonest   *joblock.Error // the refusal with the least Remaining
 	busySince time.Time      // when the method try found all permits taken; zero before then
@@ -238,6 +239,7 @@ func (p *permits) held(sentinel error) *joblock.Error {
 func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)
 	e.Key, e.Owner, e.Holder, e.Job = p.key, p.asked.Digest, held.Holder, held.Job
+	p.span.Tell(e)
 	p.in.Tell(e)
 }
 

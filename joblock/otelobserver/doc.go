@@ -1,8 +1,12 @@
-// Package otelobserver counts the events of a joblock.Locker with OpenTelemetry.
+// Package otelobserver makes metrics and traces of what happens to locks, with OpenTelemetry.
 //
 //	metrics, err := otelobserver.New(otel.GetMeterProvider(), nil)
 //	...
-//	locks, err := joblock.New(store, &joblock.Config{Observer: metrics})
+//	traces, err := otelobserver.NewTracer(otel.GetTracerProvider(), nil)
+//	...
+//	locks, err := joblock.New(store, &joblock.Config{Observer: metrics, Tracer: traces})
+//
+// # Metrics
 //
 // There are these instruments:
 //
@@ -25,8 +29,40 @@
 //	                   code; absent without an error
 //	joblock.key.group  the result of Config.KeyGroup; absent if there is none
 //
-// The key is no attribute, because each key would be a time series of its own. There are no spans, because most
-// events happen where no context is at hand. Make a span around joblock.Locker.Do instead.
+// The key is no attribute, because each key would be a time series of its own.
+//
+// # Traces
+//
+// A request, its wait for a lock, the enqueue and each attempt of the job are one trace. The task carries the enqueue's
+// span in the headers traceparent and tracestate of W3C. No trace begins here: without a span in the caller's context, and
+// without such a header, there are no spans.
+//
+//	span                  kind      parent                      covers
+//	joblock acquire       client    the caller's                a call that takes a lock, with its wait
+//	joblock hold          internal  the caller's                a holding, from its grant until it is parked, released or lost
+//	joblock park          client    the caller's, or enqueue    the hand-over of locks
+//	joblock reclaim       client    the caller's, or enqueue    the undoing of a hand-over
+//	joblock enqueue TYPE  producer  the caller's                a call of package handoff that enqueues tasks
+//	joblock run TYPE      consumer  enqueue                     an attempt of a job, with the handler
+//	joblock resume        client    run, or the caller's        taking parked locks
+//	joblock release       client    run, or the caller's        giving locks back
+//
+// If another instrumentation has begun a span around the handler, joblock run is below that span, and links to the
+// enqueue if that is in another trace. The task of a group is below the enqueue of the first member, and links to those of
+// up to 64 others.
+//
+// The spans have these attributes, and the events "contended", "gave up", "renewed", "renewed late", "parked", "released"
+// and "lost" of package event. The status is Error if something is wrong, but not if a key is busy or a job is snoozed.
+//
+//	joblock.key, joblock.keys  what TracerConfig.ShowKey returns for the key, or for up to 16 keys
+//	joblock.fence              of the holding
+//	joblock.holder             who has the lock; of "contended" and "gave up": who has the key
+//	joblock.waited             s: how long the key was busy
+//	joblock.job                "queue/taskID"
+//	joblock.task               the type of the task
+//	joblock.attempt            of the job, from 1
+//	joblock.outcome            of hold: parked, released, lost; of run: done, failed, snoozed, revoked, panicked
+//	error.type                 as above
 //
 // The package is a module of its own, so that other packages do not depend on OpenTelemetry. The module needs
 // OpenTelemetry's API, not its SDK.

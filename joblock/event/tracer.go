@@ -1,0 +1,66 @@
+package event
+
+import "context"
+
+// Tracer makes spans of what calls do with locks, so that a request, its wait and its job are one trace. The field Tracer
+// of joblock.Config sets the Tracer of a Locker, and of packages handoff, worker and limit with that Locker. Package
+// otelobserver has a Tracer for OpenTelemetry.
+//
+// Several goroutines may use a Tracer at a time. A Tracer and its Spans must not block. The Locker recovers their panics
+// and logs the first panic, as those of an Observer.
+type Tracer interface {
+	// Start begins a span about c below the span in ctx, and returns a context with the new span. For a Call with
+	// Headers and a ctx without a span, the parent is the span that the headers name. If there is no parent, Start returns
+	// ctx and nil: the toolkit begins no traces of its own.
+	Start(ctx context.Context, c Call) (context.Context, Span)
+
+	// Headers returns the headers with which a task names the span in ctx; nil if ctx has no span.
+	Headers(ctx context.Context) map[string]string
+
+	// Merge returns the headers of a task that is made of several tasks, from the headers of these tasks; nil if none of
+	// them names a span.
+	Merge(headers []map[string]string) map[string]string
+}
+
+// Call is what a span is about. Fields that do not apply are zero.
+type Call struct {
+	Op      Op
+	Keys    []string          // of the locks
+	Job     string            // "queue/taskID"
+	Task    string            // the task's type
+	Attempt int               // of the job, from 1
+	Headers map[string]string // of the task: only for Run
+}
+
+// Op says what a span covers.
+type Op string
+
+// The spans. All are children of the span in the caller's context, except Run.
+const (
+	Acquire Op = "acquire" // a call that takes a lock, with its wait
+	Hold    Op = "hold"    // a holding: from its Acquired, Resumed or Reclaimed until its Parked, Released or Lost
+	Park    Op = "park"    // a call that hands locks over
+	Resume  Op = "resume"  // a call that resumes locks
+	Reclaim Op = "reclaim" // a call that undoes a Park
+	Release Op = "release" // a call that ends locks
+	Enqueue Op = "enqueue" // handoff: a call that enqueues tasks; the tasks' headers name this span
+	Run     Op = "run"     // worker: one attempt of a job, with its handler; a child of Enqueue
+)
+
+// Span is a span that has begun.
+type Span interface {
+	// Tell adds what has happened to a lock. Only the fields of the Event's Kind are set; see the package comment.
+	Tell(Event)
+
+	// Renewed adds a renewal that was answered in time. Such a renewal is no Event.
+	Renewed()
+
+	// End ends the span. The outcome is how a Hold or a Run has ended, or "":
+	//
+	//	Hold  the Kind of its last event: "parked", "released", "lost"
+	//	Run   "done", "failed", "panicked", "revoked" (asynq.RevokeTask), or "snoozed": the task runs again, and no
+	//	      retry is charged
+	//
+	// err is the error of the call, or nil.
+	End(outcome string, err error)
+}

@@ -1,0 +1,51 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+type tracedKey struct{}
+
+var errPanicked = errors.New("the handler panicked")
+
+// The method traced begins the span of the attempt, and puts the span into a.ctx: spans of the handler are below it. The
+// parameter tokens has what the task carries. Defer the returned function, which ends the span with *result, the result of
+// the caller for asynq. Of a panic *result says nothing, so it is errPanicked until the caller returns.
+//
+// Of a WithoutOverlapping inside Middleware the attempt has its span already.
+func (a *attempt) traced(result *error, tokens ...joblock.Token) (end func()) {
+	if a.ctx.Value(tracedKey{}) != nil {
+		return func() {}
+	}
+	call := event.Call{Op: event.Run, Job: a.job, Task: a.task.Type(), Attempt: a.retried + 1, Headers: a.task.Headers()}
+	for _, token := range tokens {
+		call.Keys = append(call.Keys, token.Key())
+	}
+	ctx, span := door.Of(a.w.locks).Trace(a.ctx, call)
+	a.ctx = context.WithValue(ctx, tracedKey{}, true)
+	*result = errPanicked
+	return func() { span.End(outcome(*result), *result) }
+}
+
+// The function outcome says how an attempt has ended: see event.Span.
+func outcome(err error) string {
+	_, snoozed := as[*snoozeError](err)
+	switch {
+	case err == nil:
+		return "done"
+	case err == errPanicked:
+		return "panicked"
+	case snoozed:
+		return "snoozed"
+	case errors.Is(err, asynq.RevokeTask):
+		return "revoked"
+	}
+	return "failed"
+}
