@@ -33,6 +33,7 @@ type assignment struct {
 	Places  bool      `json:"places,omitempty"` // note them down, and do not hold the lock
 
 	Fleet *fleetPart `json:"fleet,omitempty"` // if set, all else but the seats is unset
+	Ping  bool       `json:"ping,omitempty"`  // only send PINGs to Addr; see sendPings
 }
 
 // The orders that a contender takes on standard input, a line each. It gives one
@@ -58,6 +59,9 @@ type answer struct {
 func ContendIfAsked() { rig.PlayChild(contenderEnv, contend) }
 
 func contend(a assignment, in io.Reader, out *json.Encoder) error {
+	if a.Ping {
+		return sendPings(a.Addr, in, out)
+	}
 	if a.Fleet != nil {
 		return sail(a, in, out)
 	}

@@ -9,9 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -90,11 +88,6 @@ func (b *Bench) operator(ctx context.Context) (s *report.Section, err error) {
 	if err := parkMany(ctx, redisstore.New(rdb, nil), scale.Locks); err != nil {
 		return nil, err
 	}
-	apart, restore, err := server.Apart(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, restore()) }()
 	commands := []struct {
 		subject string
 		run     func(context.Context) (commandResult, error)
@@ -102,7 +95,6 @@ func (b *Bench) operator(ctx context.Context) (s *report.Section, err error) {
 	for round := range b.Scale.Fewest() {
 		for i := range commands {
 			c := commands[(i+round)%len(commands)]
-			o.before = apart
 			var r commandResult
 			without, with, err := pingDuring(ctx, server, &o.runs, func() (err error) {
 				r, err = c.run(ctx)
@@ -115,7 +107,6 @@ func (b *Bench) operator(ctx context.Context) (s *report.Section, err error) {
 			s.Add(name, noCommand, report.Quantile(without, 0.5), report.Quantile(without, 0.99), 0, 0)
 			s.Add(name, c.subject, report.Quantile(with, 0.5), report.Quantile(with, 0.99), r.first, r.whole)
 		}
-		o.before = nil
 		r, err := o.times(ctx, func(int) []string { return []string{"version"} })
 		if err != nil {
 			return nil, err
@@ -131,8 +122,7 @@ const startCase = "start of the program"
 type operator struct {
 	scale        Walk
 	program, url string
-	before       []string    // the words before the program
-	runs         atomic.Bool // a command is running, and not stopped
+	runs         stretches // a command is running, and not stopped
 }
 
 // commandResult is how long a command took to its first line and to its end, in ms.
@@ -140,8 +130,7 @@ type commandResult struct{ first, whole float64 }
 
 // command starts the program, calls began at its first line, and returns when the program has ended.
 func (o *operator) command(ctx context.Context, args []string, began func(*os.Process)) (r commandResult, lines int, err error) {
-	line := slices.Concat(o.before, []string{o.program}, args)
-	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd := exec.CommandContext(ctx, o.program, args...)
 	cmd.Env = append(os.Environ(), "JOBLOCK_REDIS="+o.url)
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -181,8 +170,8 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // ls lists all locks. From its first row on the command is stopped half of the time.
 func (o *operator) ls(ctx context.Context) (commandResult, error) {
 	pause(ctx, o.scale.Slice)
-	o.runs.Store(true)
-	defer o.runs.Store(false)
+	o.runs.begin()
+	defer o.runs.end()
 	ctx, ended := context.WithCancel(ctx)
 	defer ended()
 	stood := make(chan time.Duration, 1)
@@ -210,12 +199,12 @@ func (o *operator) halt(ctx context.Context, p *os.Process) (stood time.Duration
 			return stood
 		}
 		pause(ctx, lastPage)
-		o.runs.Store(false)
+		o.runs.end()
 		pause(ctx, o.scale.Slice)
 		if p.Signal(syscall.SIGCONT) != nil {
 			return stood
 		}
-		o.runs.Store(true)
+		o.runs.begin()
 		stood += time.Since(began)
 	}
 }
@@ -231,8 +220,8 @@ func (o *operator) explain(ctx context.Context) (commandResult, error) {
 func (o *operator) times(ctx context.Context, argsOf func(i int) []string) (r commandResult, err error) {
 	var first, whole []float64
 	pause(ctx, o.scale.Slice)
-	o.runs.Store(true)
-	defer o.runs.Store(false)
+	o.runs.begin()
+	defer o.runs.end()
 	stop := time.Now().Add(o.scale.Slice)
 	for i := range o.scale.Commands {
 		one, lines, err := o.command(ctx, argsOf(i), func(*os.Process) {})
@@ -244,9 +233,9 @@ func (o *operator) times(ctx context.Context, argsOf func(i int) []string) (r co
 		}
 		first, whole = append(first, one.first), append(whole, one.whole)
 		if !time.Now().Before(stop) {
-			o.runs.Store(false)
+			o.runs.end()
 			pause(ctx, o.scale.Slice)
-			o.runs.Store(true)
+			o.runs.begin()
 			stop = time.Now().Add(o.scale.Slice)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,9 +35,6 @@ const (
 	// walkMasters is how many masters the cluster of the section on walks has.
 	walkMasters = 3
 
-	// pingPause is between two PINGs.
-	pingPause = time.Millisecond
-
 	// walkPatience bounds one round, filling the server included.
 	walkPatience = 10 * time.Minute
 )
@@ -63,7 +59,7 @@ func (b *Bench) walks(ctx context.Context) (s *report.Section, err error) {
 		Name:  "walks",
 		Title: "Walks over all locks",
 		Note: "joblock only. A client sends PING every millisecond while a list of all locks walks over a server with many other keys. " +
-			"The walk stands still half of the time: the PINGs in that time are those without a walk. The client is in the process that walks, so its figures have that process's work in them too. " +
+			"The walk stands still half of the time: the PINGs in that time are those without a walk. The server and the client of the PINGs share one core, and the walk has another one. " +
 			fmt.Sprintf("In a cluster: the list as it is, and with one node after the other. Rounds: %d.", b.Scale.Fewest()),
 		Base: noWalk,
 		Columns: []report.Column{
@@ -197,47 +193,12 @@ func parkMany(ctx context.Context, store driver.Store, locks int) error {
 	return nil
 }
 
-// pingDuring returns how long each PING of another client took while f ran, in µs: those for
-// which walking was false all the time, and those for which walking was true all the time.
-func pingDuring(ctx context.Context, server *rig.Server, walking *atomic.Bool, f func() error) (without, with []float64, err error) {
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
-	defer func() { err = errors.Join(err, rdb.Close()) }()
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		return nil, nil, err
-	}
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	tick := time.NewTicker(pingPause)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			if len(without) == 0 || len(with) == 0 {
-				err = errors.Join(err, errors.New("the walk was over too soon"))
-			}
-			return without, with, err
-		case <-tick.C:
-		}
-		before, start := walking.Load(), time.Now()
-		if err := rdb.Ping(ctx).Err(); err != nil {
-			return nil, nil, errors.Join(err, <-done)
-		}
-		took := micros(time.Since(start))
-		switch after := walking.Load(); {
-		case before && after:
-			with = append(with, took)
-		case !before && !after:
-			without = append(without, took)
-		}
-	}
-}
-
 // walker lists all locks of a store.
 type walker struct {
 	pages   *pageTimes
 	locks   *joblock.Locker
 	slice   time.Duration // how long a walk goes on, and then stands still; 0 for a walk without stops
-	walking atomic.Bool
+	walking stretches
 }
 
 func newWalker(store driver.Store) (*walker, error) {
@@ -259,8 +220,8 @@ type walkResult struct{ first, all, page float64 }
 // walk lists all locks and counts them.
 func (w *walker) walk(ctx context.Context, locks int, share float64) (r walkResult, err error) {
 	w.pages.took = nil
-	w.walking.Store(true)
-	defer w.walking.Store(false)
+	w.walking.begin()
+	defer w.walking.end()
 	start := time.Now()
 	stop, stood := start.Add(w.slice), time.Duration(0)
 	n := 0
@@ -272,9 +233,9 @@ func (w *walker) walk(ctx context.Context, locks int, share float64) (r walkResu
 			r.first = time.Since(start).Seconds()
 		}
 		if w.slice > 0 && !time.Now().Before(stop) {
-			w.walking.Store(false)
+			w.walking.end()
 			pause(ctx, w.slice)
-			w.walking.Store(true)
+			w.walking.begin()
 			stood += w.slice
 			stop = time.Now().Add(w.slice)
 		}

@@ -10,30 +10,35 @@ import (
 	"strconv"
 )
 
-// Apart gives this process and the server the first processor, and returns the words that begin a command line which
-// has the second processor for itself. So what a client sees of the server does not depend on the processor time that the
-// command takes: on a real site the two are on different machines. With one processor, or without taskset, nothing
-// changes, and the words are nil. Restore gives this process all processors again.
-func (s *Server) Apart(ctx context.Context) (words []string, restore func() error, err error) {
+// Apart gives the server and the child the first processor, and this process and what it starts from then on the second.
+// So what the child sees of the server does not depend on the processor time of this process: on a real site the two are on
+// different machines. With one processor, or without taskset, nothing changes. Restore gives this process all processors
+// again.
+func (s *Server) Apart(ctx context.Context, child *Child) (restore func() error, err error) {
 	restore = func() error { return nil }
 	taskset, err := exec.LookPath("taskset")
 	if err != nil || runtime.NumCPU() < 2 {
-		return nil, restore, nil
+		return restore, nil
 	}
-	pin := func(processors, pid string) error {
-		if out, err := exec.CommandContext(ctx, taskset, "-a", "-p", "-c", processors, pid).CombinedOutput(); err != nil {
+	pin := func(processors string, pid int) error {
+		out, err := exec.Command(taskset, "-a", "-p", "-c", processors, strconv.Itoa(pid)).CombinedOutput()
+		if err != nil {
 			return fmt.Errorf("taskset: %w: %s", err, out)
 		}
 		return nil
 	}
 	server, err := s.pid(ctx)
 	if err != nil {
-		return nil, restore, err
+		return restore, err
 	}
-	self := strconv.Itoa(os.Getpid())
+	pid, err := strconv.Atoi(server)
+	if err != nil {
+		return restore, err
+	}
+	self := os.Getpid()
 	restore = func() error { return pin(fmt.Sprintf("0-%d", runtime.NumCPU()-1), self) }
-	if err := errors.Join(pin("0", server), pin("0", self)); err != nil {
-		return nil, restore, errors.Join(err, restore())
+	if err := errors.Join(pin("0", pid), pin("0", child.Cmd.Process.Pid), pin("1", self)); err != nil {
+		return restore, errors.Join(err, restore())
 	}
-	return []string{taskset, "-c", "1"}, restore, nil
+	return restore, nil
 }
