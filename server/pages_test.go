@@ -272,7 +272,7 @@ func TestPagesUnderAnyPath(t *testing.T) {
 				pages := s.crawl()
 				for path, words := range map[string][]string{
 					"./": {"Nobody waits", "held 2", "parked 1", "Cron"}, "locks": {heldKey, jobKey, "web1:71", "permit "}, s.lockPage(heldKey): {"web1:71 has had the lock", "web2:72", "Force release"},
-					"jobs": {s.job, "retry", jobKey}, "limits": {"geo", "1 of"}, "cron": {cronName, "at 02:30"}, "events": {"Nothing has happened"}, "nodes": {"No keeper works", "node-1"},
+					"jobs": {s.job, "retry", jobKey}, "sequences": {"none halted"}, "limits": {"geo", "1 of"}, "cron": {cronName, "at 02:30"}, "events": {"Nothing has happened"}, "nodes": {"No keeper works", "node-1"},
 					"doctor": {"keeper"}, "audit": {"No action is on record"}, "help": {"orphaned", "Fence"},
 				} {
 					page := pages[path]

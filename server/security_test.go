@@ -462,7 +462,7 @@ func (s *stage) tryEvil() map[string]string {
 			}
 		}
 		for name, params := range map[string]string{
-			"": "refresh", "locks": "prefix holder job older waiters state after sort dir", "lock": "key done", "jobs": "prefix queue task after", "job": "job done", "limits": "prefix after",
+			"": "refresh", "locks": "prefix holder job older waiters state after sort dir", "lock": "key done", "jobs": "prefix queue task after", "sequences": "prefix state after", "job": "job done", "limits": "prefix after",
 			"cron": "name scope state after done", "cronjob": "scope name done", "events": "key prefix kind after", "nodes": "refresh", "doctor": "again", "audit": "key by action outcome after",
 			"help": "q", "act": "do key job scope name reason fence", "bulk": "prefix holder job query", "login": "next", "live": "page every",
 		} {
@@ -703,6 +703,7 @@ var deeds = []struct {
 	{"look at a lock", func(s *stage) *seen { return s.open(s.lockPage(heldKey)) }},
 	{"look at the jobs", func(s *stage) *seen { return s.open("jobs") }},
 	{"look at a job", func(s *stage) *seen { return s.open("job?job=" + s.job) }},
+	{"look at the sequences", func(s *stage) *seen { return s.open("sequences") }},
 	{"look at the limits", func(s *stage) *seen { return s.open("limits") }},
 	{"look at the cron jobs", func(s *stage) *seen { return s.open("cron") }},
 	{"look at a cron job", func(s *stage) *seen { return s.open("cronjob?scope=shop&name=" + url.QueryEscape(cronName)) }},

@@ -183,6 +183,11 @@ func (s *stage) fill() {
 	enqueue("export", "exports", "export-42", "exports:acct-12", asynq.ProcessIn(8*time.Hour))
 	enqueue("webhook", "webhooks", "hook-993", "webhooks:acme")
 	enqueue("webhook", "webhooks", "hook-994", "webhooks:globex", asynq.ProcessIn(time.Hour))
+	for _, id := range []string{"order-17", "order-18", "order-19"} { // the first fails for good, and halts the others
+		_, err := jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: "webhooks:initech", OnFailure: handoff.Halt}, asynq.NewTask("webhook", nil),
+			asynq.Queue("webhooks"), asynq.TaskID(id), asynq.MaxRetry(0))
+		s.nil(err)
+	}
 	s.wait("exports:acct-7", "web2:72")
 	s.wait("exports:acct-7", "web3:73")
 	s.lock("deploy:shop", "ops1:7474 make deploy")
@@ -230,6 +235,10 @@ func (s *stage) fill() {
 		info, err := inspector.GetTaskInfo("webhooks", "hook-993")
 		return err == nil && info.State == asynq.TaskStateRetry
 	})
+	s.await(func() bool {
+		info, err := inspector.GetTaskInfo("webhooks", "order-17")
+		return err == nil && info.State == asynq.TaskStateArchived
+	})
 	s.await(func() bool { return s.status("exports:acct-3").State == joblock.StateOrphaned })
 	s.await(func() bool { return s.status("exports:acct-7").State == joblock.StateHeld })
 }
@@ -260,6 +269,7 @@ func (s *stage) sights() []sight {
 		{"limit", "lock?key=geocoder", "Permits", true},
 		{"jobs", "jobs", "export-41", true},
 		{"job", "job?job=" + q("webhooks/hook-993"), "503 Service Unavailable", true},
+		{"sequences", "sequences", "order-17", true},
 		{"limits", "limits", "geocoder", true},
 		{"cron", "cron", "rollup", true},
 		{"cronjob", "cronjob?scope=shop&name=rollup", "sales_2026", true},

@@ -15,6 +15,7 @@ type Desk interface {
 	Waiters(ctx context.Context, key string) iter.Seq2[ops.Waiter, error]
 	Permits(ctx context.Context, key string, n int) (ops.Permits, error)
 	Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error]
+	Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error]
 	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
 	Keeper(ctx context.Context) (ops.Keeper, error)
 	Doctor(ctx context.Context) ([]ops.Finding, error)

@@ -42,6 +42,7 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 		Only: one(v.Query, "suspects") == "1", Queue: one(v.Query, "queue"), Prefix: one(v.Query, "prefix"), State: one(v.Query, "task"),
 		Walk: infoOf(w, v.ahead()),
 	}
+	b.Walk.Jobs, b.Walk.Rows = true, true
 	sorted := of(w, "sorted", func() []ops.Job {
 		rows := slices.Clone(w.rows)
 		slices.SortFunc(rows, func(a, b ops.Job) int { return strings.Compare(jobMark(a), jobMark(b)) })

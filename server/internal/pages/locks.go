@@ -12,6 +12,7 @@ type WalkInfo struct {
 	Done float64
 	Took time.Duration
 	More int
+	Jobs bool // it was the index of jobs that was walked over, and not all keys
 	Rows bool // the rows on the screen are read besides
 }
 

@@ -21,6 +21,7 @@ type OverviewBody struct {
 	Lost    []Row // orphaned
 
 	Suspects []ops.Job
+	Halted   []string // the keys of sequences
 	Jobs     int
 	JobsWalk WalkInfo
 
@@ -77,6 +78,7 @@ func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	} else {
 		v.stale("the jobs", jobs.at, jobs.err)
 		b.JobsWalk = infoOf(jobs, ahead)
+		b.Halted = haltedOf(jobs.rows, v.Who)
 		for _, j := range jobs.rows {
 			if !v.Who.MayUse(j.Key) || !v.Who.mayJob(j.Job) {
 				continue

@@ -46,10 +46,11 @@ type Handler struct {
 	mu     sync.Mutex // so that nothing is added to busy after ctx has ended; see events, too
 	busy   sync.WaitGroup
 
-	cache *cache
-	locks *walker[Row]
-	jobs  *walker[ops.Job]
-	ring  ring
+	cache     *cache
+	locks     *walker[Row]
+	jobs      *walker[ops.Job]
+	sequences *walker[ops.Sequence]
+	ring      ring
 	// events are the latest ones, the newest first. The field mu guards them.
 	events []ops.Event
 	ahead  atomic.Int64 // the store's clock less this one, in nanoseconds
@@ -92,12 +93,14 @@ func New(cfg Config) (*Handler, error) {
 	h.cache = &cache{h: h, m: make(map[string]*entry)}
 	h.locks = newWalker(h, h.walkLocks, h.ring.add)
 	h.jobs = newWalker(h, h.walkJobs, nil)
+	h.sequences = newWalker(h, h.walkSequences, nil)
 	h.all = []*page{
 		{name: "overview", title: "Overview", nav: "Overview", live: true, make: h.overview},
 		{name: "locks", title: "Locks", nav: "Locks", live: true, make: h.locksPage},
 		{name: "lock", title: "Lock", under: "locks", live: true, make: h.lockPage},
 		{name: "jobs", title: "Jobs", nav: "Jobs", live: true, make: h.jobsPage},
 		{name: "job", title: "Job", under: "jobs", live: true, make: h.jobPage},
+		{name: "sequences", title: "Sequences", nav: "Sequences", live: true, make: h.sequencesPage},
 		{name: "limits", title: "Limits", nav: "Limits", live: true, make: h.limitsPage},
 		{name: "cron", title: "Cron", nav: "Cron", live: true, make: h.cronPage},
 		{name: "cronjob", title: "Cron job", under: "cron", live: true, make: h.cronJobPage},

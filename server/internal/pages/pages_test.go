@@ -28,12 +28,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A fake is a Desk with as many locks, jobs and cron jobs as a test wants.
 type fake struct {
 	Desk
-	locks []ops.Lock
-	jobs  []ops.Job
-	cron  []ops.CronJob
-	slow  time.Duration // of each page of 250 locks
-	walks atomic.Int32  // so that the test may look while a walk begins
-	err   error
+	locks     []ops.Lock
+	jobs      []ops.Job
+	sequences []ops.Sequence
+	cron      []ops.CronJob
+	slow      time.Duration // of each page of 250 locks
+	walks     atomic.Int32  // so that the test may look while a walk begins
+	err       error
 }
 
 func (f *fake) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error] {
@@ -66,6 +67,20 @@ func (f *fake) Jobs(context.Context, ops.JobsQuery) iter.Seq2[ops.Job, error] {
 	return func(yield func(ops.Job, error) bool) {
 		for _, j := range f.jobs {
 			if !yield(j, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f *fake) Sequences(context.Context, ops.SequencesQuery) iter.Seq2[ops.Sequence, error] {
+	return func(yield func(ops.Sequence, error) bool) {
+		if f.err != nil {
+			yield(ops.Sequence{}, f.err)
+			return
+		}
+		for _, s := range f.sequences {
+			if !yield(s, nil) {
 				return
 			}
 		}
@@ -237,6 +252,60 @@ func TestFirstWalkOverManyKeys(t *testing.T) {
 	})
 }
 
+// Sequences that have halted come first, with what to do about them for those who may. A caller sees only sequences of
+// its own keys and queues.
+func TestSequences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		at := func(d time.Duration) ops.Time { return ops.Time{Time: time.Now().Add(-d)} }
+		for i := range 120 {
+			f.sequences = append(f.sequences, ops.Sequence{Key: fmt.Sprintf("mail:%03d", i), State: ops.SequenceRunning, Since: at(0), Job: fmt.Sprint("mail/", i), Running: 1, Limit: 1, Waiting: i})
+		}
+		halted := ops.Sequence{
+			Key: "webhooks:globex", State: ops.SequenceHalted, Since: at(time.Hour), Job: "webhooks/<b>9</b>", Waiting: 12, Limit: 1, Running: 1, Why: "Its task has failed for good.", Task: &ops.Task{Type: "webhook"},
+			Actions: []ops.Action{{Name: ops.ActRunTask}, {Name: ops.ActSkipJob}, {Name: ops.ActForce}},
+		}
+		f.sequences = append(f.sequences, halted, ops.Sequence{Key: "webhooks:initech", State: ops.SequenceStuck, Since: at(time.Minute), Waiting: 2, Why: "No keeper works."})
+		f.jobs = []ops.Job{
+			{Job: halted.Job, Key: halted.Key, Task: ops.Task{Queue: "webhooks", State: "archived", Halts: true}},
+			{Job: "a/snoozed", Key: "a", Task: ops.Task{Queue: "a", State: "archived", Halts: true, Snoozed: true}},
+			{Job: "a/waits", Key: "b", Task: ops.Task{Queue: "a", State: "archived", Halts: true}, Place: &ops.Waiter{}},
+		}
+		h := newHandler(t, f)
+		page := func(path string, who *Caller) string {
+			w := h.get(path, who)
+			if w.Code != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+			}
+			_, main, _ := strings.Cut(w.Body.String(), "<main")
+			return strings.NewReplacer("<wbr>", "", `<span class="w">`, "", "</span>", "").Replace(main)
+		}
+		wants := func(text string, has ...string) {
+			t.Helper()
+			for _, want := range has {
+				lack, not := strings.CutPrefix(want, "no ")
+				if strings.Contains(text, lack) == not {
+					t.Errorf("%q: %s", want, text)
+				}
+			}
+		}
+		all := page("sequences", someone)
+		wants(all, "122 sequences", "1 halted", "1 stuck", "webhooks/&lt;b&gt;9&lt;/b&gt;", "Its task has failed for good.", "do=run", "do=skip", "no do=force", "Next 100", "1 of 1")
+		if a, b, c := strings.Index(all, "webhooks:globex"), strings.Index(all, "webhooks:initech"), strings.Index(all, "mail:119"); a < 0 || a > b || b > c {
+			t.Errorf("the order is %d, %d, %d", a, b, c)
+		}
+		wants(page("sequences?after=mail:022", someone), "mail:021", "mail:000", "no mail:022", "no webhooks:globex")
+		wants(page("sequences?state=halted", someone), "1 sequence", "webhooks:globex", "no initech")
+		wants(page("sequences?prefix=webhooks:i", someone), "webhooks:initech", "no globex")
+		wants(page("sequences", &Caller{ID: "x"}), "webhooks:globex", "no do=run", "no do=skip")
+		wants(page("sequences", &Caller{ID: "x", Operate: true, Prefixes: []string{"mail:"}}), "120 sequences", "none halted", "no globex")
+		wants(page("sequences", &Caller{ID: "x", Operate: true, Queues: []string{"mail"}}), "mail:119", "none halted", "no globex")
+		wants(page("", someone), "1 sequence has", "webhooks:globex")
+		wants(page("", &Caller{ID: "x", Queues: []string{"mail"}}), "no halted")
+		wants(page("sequences?state=waiting", someone), "No sequence matches the filter")
+	})
+}
+
 // Viewers share reads, and a read that fails leaves the last value.
 func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -383,7 +452,7 @@ func crowd() *fake {
 // BenchmarkPage tells how long a page takes that is warm, and that is 100 rows long.
 func BenchmarkPage(b *testing.B) {
 	h := newHandler(b, crowd())
-	for _, path := range []string{"", "locks", "locks?sort=waiters&holder=web1", "jobs", "limits", "cron", "help"} {
+	for _, path := range []string{"", "locks", "locks?sort=waiters&holder=web1", "jobs", "sequences", "limits", "cron", "help"} {
 		b.Run("/"+path, func(b *testing.B) {
 			for range 3 {
 				h.get(path, someone)

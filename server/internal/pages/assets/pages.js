@@ -196,7 +196,7 @@ for (const field of all('input[data-typed]')) {
 }
 
 // Keys.
-const pages = { o: './', l: 'locks', j: 'jobs', i: 'limits', c: 'cron', e: 'events', n: 'nodes', d: 'doctor', a: 'audit', h: 'help' }
+const pages = { o: './', l: 'locks', j: 'jobs', s: 'sequences', i: 'limits', c: 'cron', e: 'events', n: 'nodes', d: 'doctor', a: 'audit', h: 'help' }
 let went = false
 document.addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey) return
