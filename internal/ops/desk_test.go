@@ -298,6 +298,46 @@ func TestLocksAreFiltered(t *testing.T) {
 	})
 }
 
+// 512 records would be read to find out whether a key has permits or slots. The key of a lock mostly has none.
+func TestLockOfAProcessReadsNoPermits(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		s.acquire("export:7")
+		calls := s.store.Calls(faultstore.Inspect)
+		if l := s.lock("export:7"); l.Permits != nil {
+			t.Errorf("%+v", l.Permits)
+		}
+		if n := s.store.Calls(faultstore.Inspect) - calls; n != 3 { // its record; whose line it is; the gate and the number of a limit
+			t.Errorf("%d calls of Inspect, want 3", n)
+		}
+
+		// Nobody was refused a permit of these limits. One of the keys is that of a lock, too.
+		permits := limit.New(s.locks, 3)
+		for _, key := range []string{"export:7", "geo"} {
+			_, err := permits.Acquire(t.Context(), key)
+			testkit.WantNil(t, "Acquire", err)
+		}
+		if l := s.lock("geo"); l.Permits == nil || l.Permits.Taken != 1 {
+			t.Errorf("geo: %+v", l.Permits)
+		}
+		if l := s.lock("export:7"); l.Permits != nil {
+			t.Errorf("export:7: %+v", l.Permits)
+		}
+		p, err := s.Permits(t.Context(), "export:7", 0)
+		if err != nil || p.Taken != 1 {
+			t.Errorf("Permits: %+v, %v", p, err)
+		}
+		for range 2 {
+			_, err := permits.Acquire(t.Context(), "export:7")
+			testkit.WantNil(t, "Acquire", err)
+		}
+		_, err = permits.TryAcquire(t.Context(), "export:7")
+		testkit.WantErr(t, err, joblock.ErrHeld)
+		if l := s.lock("export:7"); l.Permits == nil || l.Permits.Taken != 3 {
+			t.Errorf("after a refusal: %+v", l.Permits)
+		}
+	})
+}
+
 func TestPermitsOfALimit(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		p, err := s.Permits(t.Context(), "geo", 0)

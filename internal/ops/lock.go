@@ -79,7 +79,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 			break
 		}
 	}
-	permits, err := d.Permits(ctx, key, 0)
+	permits, err := d.permitsBeside(ctx, lock)
 	switch {
 	case err != nil:
 		lock.problem("The permits could not be read: %s.", err)

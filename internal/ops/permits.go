@@ -93,7 +93,7 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 	case RolePermit, RoleGate, RoleSize, RoleSlot, RoleKeeper:
 		p.Key = group
 	}
-	if err := d.readLimit(ctx, op, &p); err != nil || p.Kind != "" {
+	if err := d.readLimit(ctx, op, &p, true); err != nil || p.Kind != "" {
 		p.N = cmp.Or(p.N, n)
 		return p, err
 	}
@@ -104,16 +104,33 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 	return p, err
 }
 
-// readLimit sets p if its key is that of a limit.
-func (d *Desk) readLimit(ctx context.Context, op string, p *Permits) error {
+// permitsBeside reads the permits for somebody who wants to know about the key itself. A key that has a record of its own is
+// rarely that of a limit, too. So its permits are read only if somebody waits for one, or was refused one in the last day;
+// and its slots only if jobs have or want the key. Else each look at a lock would read 512 records.
+func (d *Desk) permitsBeside(ctx context.Context, lock Lock) (Permits, error) {
+	if lock.Fence == 0 || lock.Role != "" {
+		return d.Permits(ctx, lock.Key, 0)
+	}
+	const op = "permits"
+	p := Permits{Key: lock.Key, Permits: []Lock{}}
+	if err := d.readLimit(ctx, op, &p, false); err != nil || p.Kind != "" {
+		return p, err
+	}
+	ofJobs := func(w Waiter) bool { return w.Job != "" }
+	if lock.Job == "" && !slices.ContainsFunc(lock.Line, ofJobs) && len(lock.Line) == lock.Waiters {
+		return p, nil
+	}
+	err := d.readSlots(ctx, op, &p)
+	return p, err
+}
+
+// readLimit sets p if its key is that of a limit. Without seek a limit is not found of which nobody waits for a permit or was
+// refused one in the last day.
+func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) error {
 	if len(keyspace.Permit(p.Key, limit.Max)) > driver.MaxKeyBytes {
 		return nil
 	}
-	keys := []string{keyspace.Gate(p.Key), keyspace.Size(p.Key)}
-	for i := range limit.Max {
-		keys = append(keys, keyspace.Permit(p.Key, i+1))
-	}
-	recs, err := d.inspect(ctx, op, p.Key, keys)
+	recs, err := d.inspect(ctx, op, p.Key, []string{keyspace.Gate(p.Key), keyspace.Size(p.Key)})
 	if err != nil {
 		return err
 	}
@@ -129,7 +146,18 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits) error {
 			p.Waiting++ // the first in line
 		}
 	}
-	p.take(recs[2:], 1, KindLimit)
+	p.read(recs)
+	if p.Kind == "" && !seek {
+		return nil
+	}
+	var keys []string
+	for i := range limit.Max {
+		keys = append(keys, keyspace.Permit(p.Key, i+1))
+	}
+	if recs, err = d.inspect(ctx, op, p.Key, keys); err != nil {
+		return err
+	}
+	p.take(recs, 1, KindLimit)
 	p.read(recs)
 	return nil
 }
