@@ -28,6 +28,19 @@ import (
 // An error means that the check is incomplete. The error is joblock.ErrInvalid if Validate refuses the Store, otherwise
 // that of go-redis. The Report then has what Check found before the error.
 func (s *Store) Check(ctx context.Context) (Report, error) {
+	all, err := s.Examine(ctx)
+	var report Report
+	for _, f := range all {
+		if f.Severity != Well {
+			report = append(report, f)
+		}
+	}
+	return report, err
+}
+
+// Examine is Check, but its Report also has what is well: what was looked at on which server, and what was found there.
+// What is neither well nor otherwise in the Report was not looked at.
+func (s *Store) Examine(ctx context.Context) (Report, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
@@ -60,11 +73,14 @@ func (c *check) add(f Finding) {
 	c.report = append(c.report, f)
 }
 
-// The method has reports whether c.report has a Finding about subject.
+// The method well adds a Finding that subject is well.
+func (c *check) well(node, subject, found string) { c.add(Finding{Well, node, subject, found, "", ""}) }
+
+// The method has reports whether c.report has a Finding about subject that is not well.
 func (c *check) has(subject string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.report, func(f Finding) bool { return f.Subject == subject })
+	return slices.ContainsFunc(c.report, func(f Finding) bool { return f.Subject == subject && f.Severity != Well })
 }
 
 // The method client looks at the kind of client.
@@ -137,7 +153,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	n.shards(ctx, rdb)
 	n.role()
 	n.memory()
-	n.persistence(n.config(ctx, rdb, "appendfsync"))
+	n.persistence(func(name string) (string, bool) { return n.config(ctx, rdb, name) })
 	n.replication(n.config(ctx, rdb, "min-replicas-to-write"))
 	return nil
 }
@@ -153,6 +169,9 @@ func (c *check) clocks() {
 				"run NTP on both"})
 			return
 		}
+	}
+	if len(c.skews) > 0 {
+		c.well("", "clock", "within a second of this machine's")
 	}
 }
 

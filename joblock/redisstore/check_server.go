@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,7 +40,18 @@ func (n *checkedServer) config(ctx context.Context, rdb *redis.Client, name stri
 	return val, err == nil && ok
 }
 
+// The method wellUnless adds a Finding that subject is well, unless it is not or the server does not say.
+func (n *checkedServer) wellUnless(subject, found string) {
+	n.mu.Lock()
+	bad := slices.ContainsFunc(n.report, func(f Finding) bool { return f.Subject == subject && f.Node == n.addr })
+	n.mu.Unlock()
+	if !bad && found != "" {
+		n.well(n.addr, subject, found)
+	}
+}
+
 func (n *checkedServer) version() {
+	defer n.wellUnless("version", n.info["redis_version"])
 	if v := n.info["redis_version"]; olderThan(v, minVersion) {
 		n.find(Warning, "version", "Redis "+v, "it is not known whether locks are safe there: they are tested from "+minVersion+" on", "upgrade the server")
 	}
@@ -102,6 +114,7 @@ func (n *checkedServer) role() {
 		n.find(Fault, "role", "this server is a replica of "+n.info["master_host"]+":"+n.info["master_port"],
 			"it refuses writes, and what it shows is old", "connect to the master, or through Sentinel (redis.NewFailoverClient)")
 	}
+	n.wellUnless("role", n.info["role"])
 }
 
 func (n *checkedServer) memory() {
@@ -121,23 +134,47 @@ func (n *checkedServer) memory() {
 			"a full server refuses new locks with an OOM error; those it has can be renewed and released",
 			"raise maxmemory, or find what fills it")
 	}
+	n.wellUnless("maxmemory-policy", policy)
+	if n.info["maxmemory"] != "" {
+		room := "no limit"
+		if limit > 0 {
+			room = fmt.Sprintf("%d %% of it are used", 100*n.info.num("used_memory")/limit)
+		}
+		n.wellUnless("maxmemory", room)
+	}
 }
 
-func (n *checkedServer) persistence(fsync string, known bool) {
+func (n *checkedServer) persistence(config func(name string) (string, bool)) {
 	const means = "a crash of the server forgets which locks are held: for what is left of their leases two may hold the same key; the fences of the new ones are larger"
-	switch {
-	case n.info["aof_enabled"] == "":
-	case n.info["aof_enabled"] != "1":
+	switch n.info["aof_enabled"] {
+	case "":
+		n.find(Note, "persistence", "the server does not say whether it keeps anything on disk", "if it keeps nothing, "+means, "ask who runs the server")
+	case "1":
+		fsync, known := config("appendfsync")
+		if known && fsync != "always" {
+			n.find(Note, "appendfsync", fsync, "a crash of the machine loses the locks of the last second or more",
+				"appendfsync always, if that matters more than speed")
+		}
+		n.wellUnless("appendonly", "yes")
+		if known {
+			n.wellUnless("appendfsync", fsync)
+		}
+	default:
+		if save, known := config("save"); known && save == "" {
+			n.find(Warning, "persistence", "volatile: nothing is kept on disk, neither an append-only file nor snapshots",
+				"a restart or "+means, "appendonly yes")
+			return
+		}
 		n.find(Warning, "appendonly", "no", means, "appendonly yes")
-	case known && fsync != "always":
-		n.find(Note, "appendfsync", fsync, "a crash of the machine loses the locks of the last second or more",
-			"appendfsync always, if that matters more than speed")
 	}
 }
 
 func (n *checkedServer) replication(minReplicas string, known bool) {
 	replicas := n.info.num("connected_slaves")
 	if replicas == 0 {
+		if n.info["connected_slaves"] != "" {
+			n.wellUnless("replication", "no replica, so no fail-over loses locks")
+		}
 		return
 	}
 	if n.s.replicas == 0 {
@@ -149,5 +186,9 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 		n.find(Warning, "min-replicas-to-write", minReplicas,
 			"a master that is cut off from its replicas goes on granting locks after another one took over",
 			"CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag below the shortest lease")
+	}
+	n.wellUnless("replication", fmt.Sprintf("%d replicas, of which each write waits for %d", replicas, n.s.replicas))
+	if known {
+		n.wellUnless("min-replicas-to-write", minReplicas)
 	}
 }

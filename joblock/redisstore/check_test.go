@@ -68,6 +68,53 @@ func TestCheckHasNothingToSayOfAWellKeptServer(t *testing.T) {
 	}
 }
 
+// Examine says of each thing whether it is well. What could not be looked at is not said to be well.
+func TestExamineSaysWhatIsWell(t *testing.T) {
+	wells := func(rdb redis.UniversalClient) string {
+		t.Helper()
+		s := New(rdb, nil)
+		defer s.Close()
+		all, err := s.Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, f := range all {
+			if f.Severity == Well {
+				if f.Found == "" || f.Means != "" || f.Fix != "" || !strings.HasPrefix(f.String(), "well: "+f.Subject) {
+					t.Errorf("%+v", f)
+				}
+				names = append(names, f.Subject)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	srv := redistest.Start(t, wellKept...)
+	const whole = "appendfsync appendonly clock maxmemory maxmemory-policy permissions pub/sub replication role version"
+	if got := wells(srv.Client(t)); got != whole {
+		t.Errorf("well are %s; want %s", got, whole)
+	}
+	if err := srv.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := wells(srv.Client(t)), strings.Replace(whole, "maxmemory-policy ", "", 1); got != want {
+		t.Errorf("with a policy that evicts, well are %s; want %s", got, want)
+	}
+	srv.SetUser(t, "few", "~*", "&*", "+@all", "-info", "-config")
+	few := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "few", Password: redistest.Password})
+	defer few.Close()
+	if got := wells(few); got != "clock pub/sub" {
+		t.Errorf("for a user who may not run INFO, well are %s", got)
+	}
+}
+
+// A server that does not say whether it keeps anything on disk may be volatile.
+func TestCheckOfAServerThatSaysNothingOfItsDisk(t *testing.T) {
+	n := &checkedServer{check: &check{}, addr: "a:1", info: info{"redis_version": "8.0.0"}}
+	n.persistence(func(string) (string, bool) { return "", false })
+	wantFinding(t, n.report, Note, "persistence")
+}
+
 func TestCheckFindsWhatEndangersLocks(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -78,7 +125,8 @@ func TestCheckFindsWhatEndangersLocks(t *testing.T) {
 	}{
 		{"eviction", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, Fault, "maxmemory-policy", "noeviction"},
 		{"eviction to come", []string{"--maxmemory-policy", "volatile-ttl"}, Note, "maxmemory-policy", "noeviction"},
-		{"no persistence", []string{"--appendonly", "no"}, Warning, "appendonly", "appendonly yes"},
+		{"no persistence", []string{"--appendonly", "no", "--save", ""}, Warning, "persistence", "appendonly yes"},
+		{"snapshots", []string{"--appendonly", "no", "--save", "3600 1"}, Warning, "appendonly", "appendonly yes"},
 		{"some persistence", []string{"--appendfsync", "everysec"}, Note, "appendfsync", "always"},
 		{"cluster", []string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"}, Fault, "client", "NewClusterClient"},
 	} {

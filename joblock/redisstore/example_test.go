@@ -74,5 +74,7 @@ func ExampleStore_Check() {
 		fmt.Println(f.Severity, f.Subject) // f itself also says what it means and what to change
 	}
 	fmt.Println("fit for locks:", report.Err() == nil)
-	// Output: fit for locks: true
+	// Output:
+	// note persistence
+	// fit for locks: true
 }

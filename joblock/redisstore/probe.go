@@ -49,6 +49,12 @@ func (c *check) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !c.has("permissions") && !c.has("replicas") {
+		c.well("", "permissions", "this user may take a lock, renew it, hand it over and release it")
+	}
+	if p.deaf == "" && !c.has(pushRights.subject) {
+		c.well("", pushRights.subject, "a waiter was told at once that its lock had become free")
+	}
 	if told {
 		return nil
 	}

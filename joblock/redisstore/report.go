@@ -13,15 +13,17 @@ type Severity uint8
 
 // The severities.
 const (
+	// Well: nothing has to change. The Finding only says what was looked at; see Store.Examine.
+	Well Severity = iota
 	// Note: the Finding is good to know, and nothing has to change.
-	Note Severity = iota
+	Note
 	// Warning: the Finding weakens a promise in rare events: a restart, a fail-over, a full server.
 	Warning
 	// Fault: the Finding breaks locks or calls in everyday use.
 	Fault
 )
 
-var severityNames = [...]string{"note", "warning", "fault"}
+var severityNames = [...]string{"well", "note", "warning", "fault"}
 
 // String returns the severity's name in lower case.
 func (s Severity) String() string {
@@ -40,8 +42,8 @@ type Finding struct {
 	Node     string   `json:"node,omitempty"` // the server's address; "" if the Finding is not about one server
 	Subject  string   `json:"subject"`        // a setting or a right: "maxmemory-policy", "permissions"
 	Found    string   `json:"found"`          // what was found
-	Means    string   `json:"means"`          // what the Finding means for locks
-	Fix      string   `json:"fix"`            // what to change
+	Means    string   `json:"means"`          // what the Finding means for locks; "" if Well
+	Fix      string   `json:"fix"`            // what to change; "" if Well
 }
 
 // String returns the finding as one line.
@@ -49,6 +51,9 @@ func (f Finding) String() string {
 	where := ""
 	if f.Node != "" {
 		where = " at " + f.Node
+	}
+	if f.Severity == Well {
+		return fmt.Sprintf("%s: %s%s: %s", f.Severity, f.Subject, where, f.Found)
 	}
 	return fmt.Sprintf("%s: %s%s: %s; %s; %s", f.Severity, f.Subject, where, f.Found, f.Means, f.Fix)
 }
