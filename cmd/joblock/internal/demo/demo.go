@@ -29,6 +29,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/journal"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -59,6 +60,7 @@ type company struct {
 	stop      context.CancelFunc
 	happening sync.WaitGroup
 	lockers   []*joblock.Locker
+	journals  []*journal.Journal
 	closers   []func() error // the clients of Redis
 	client    *asynq.Client
 	inspector *asynq.Inspector
@@ -81,7 +83,12 @@ var quiet = slog.New(slog.DiscardHandler)
 func (c *company) locker(label string) (*joblock.Locker, error) {
 	rdb := redis.NewClient(&redis.Options{Addr: c.addr})
 	c.closers = append(c.closers, rdb.Close)
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: label, Logger: quiet, WatchForced: true})
+	events, err := journal.New(rdb, &journal.Config{All: true, Source: label, Logger: quiet})
+	if err != nil {
+		return nil, err
+	}
+	c.journals = append(c.journals, events)
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: label, Logger: quiet, WatchForced: true, Observer: events.Observe})
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +137,9 @@ func (c *company) close() error {
 	}
 	for _, locks := range c.lockers {
 		errs = append(errs, locks.Close(ctx))
+	}
+	for _, events := range c.journals {
+		errs = append(errs, events.Close(ctx))
 	}
 	for _, close := range c.closers {
 		if err := close(); err != nil && !errors.Is(err, redis.ErrClosed) {
