@@ -607,11 +607,14 @@ const doctorTime = 30 * time.Second
 func (s *Server) doctor(c *call) (*answer, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), doctorTime)
 	defer cancel()
-	findings, err := s.desk.Doctor(ctx)
+	checkup, err := s.desk.Doctor(ctx)
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	return ok(list[ops.Finding]{Items: findings, More: err != nil}), nil
+	return ok(struct {
+		ops.Checkup
+		More bool `json:"more,omitempty"`
+	}{checkup, err != nil}), nil
 }
 
 func (s *Server) audit(c *call) (*answer, error) {

@@ -168,7 +168,7 @@ const auditTimeout = 3 * time.Second
 func (cfg *Config) desk() ops.Config {
 	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.Scopes, Acted: cfg.Meter.Action}
 	if cfg.Store != nil {
-		d.Check = cfg.Store.Check
+		d.Check = cfg.Store.Examine
 	}
 	for _, db := range cfg.Databases {
 		of := ops.Database{Name: db.Name}

@@ -79,9 +79,16 @@ func (d *Desk) Force(ctx context.Context, req ForceRequest) (Forced, error) {
 	return done, nil
 }
 
+// signature begins the part of a reason that names who has acted.
+const signature = " (by "
+
+func isSigned(reason string) bool {
+	return strings.Contains(reason, signature) && strings.HasSuffix(reason, ")")
+}
+
 // The function signed returns the reason that the record of a freed key shows. It names who has acted, if there is room.
 func signed(reason, by string) string {
-	tail := " (by " + by + ")"
+	tail := signature + by + ")"
 	if len(reason)+len(tail) <= driver.MaxLabelBytes {
 		return reason + tail
 	}

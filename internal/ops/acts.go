@@ -3,10 +3,9 @@ package ops
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/joblock/toolkit/joblock"
 )
 
 const (
@@ -39,8 +38,8 @@ func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error
 		if err != nil {
 			return acts, err
 		}
-		if read++; l.concerns(e) && e.Outcome != OutcomeRefused {
-			e.From, e.Before = "", nil
+		if read++; l.Concerns(e) && e.Outcome != OutcomeRefused {
+			e.From, e.Before, e.Keys = "", nil, nil
 			acts = append(acts, e)
 		}
 		if len(acts) == actsShown || read == actsRead {
@@ -50,16 +49,16 @@ func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error
 	return acts, nil
 }
 
-// concerns reports whether e is about l, about one of the permits or slots of l, or about the job of l.
-func (l Lock) concerns(e AuditEntry) bool {
+// Concerns reports whether e is about l, about one of the permits or slots of l, or about a task that has or had the lock.
+func (l Lock) Concerns(e AuditEntry) bool {
 	_, group, _ := roleOf(e.Key)
-	return e.Scope == "" && e.Key != "" && (e.Key == l.Key || group == l.Key || e.Key == l.Job)
+	return e.Scope == "" && e.Key != "" && (e.Key == l.Key || group == l.Key || e.Key == l.Job || slices.Contains(e.Keys, l.Key))
 }
 
 // The method telling says what could not be told of actions because of err. An operator who may not read the record has
 // to know that only where the record could say something.
 func (s *story) telling(err error) string {
-	if err == nil || denied(err) && s.Ended != joblock.EndedForced && s.task.State != TaskAbsent {
+	if err == nil || denied(err) && s.FreedBy != FreedByForce && s.task.State != TaskAbsent {
 		return ""
 	}
 	return fmt.Sprintf("What operators have done could not be read: %s.", strings.TrimPrefix(err.Error(), "joblock: "))
@@ -68,7 +67,7 @@ func (s *story) telling(err error) string {
 // forcedBy returns the forced release that has ended the last holding, or nil.
 func (s *story) forcedBy() *AuditEntry {
 	return s.act(func(e AuditEntry) bool {
-		return s.Ended == joblock.EndedForced && e.Action == actForce && e.Key == s.Key && e.Fence == s.Fence
+		return s.FreedBy == FreedByForce && e.Action == actForce && e.Key == s.Key && e.Fence == s.Fence
 	})
 }
 

@@ -25,7 +25,7 @@ func (s *story) actions(f Frees) []Action {
 	}
 	s.taskActions(add)
 	if s.Job != "" && !s.keeps() {
-		add(ActStartKeep, "", "Start a process that runs worker.Worker.Run: it frees the locks of jobs that are over, and keeps those of jobs that live.", "")
+		add(ActStartKeep, "", "Start a worker process with a keeper: a keeper frees the locks of jobs that are over, and keeps those of jobs that live.", "")
 	}
 	return append(all, s.force())
 }
@@ -82,7 +82,7 @@ func (s *story) effect() string {
 
 // The method toHolder says what a forced release does to the present holder.
 func (s *story) toHolder() string {
-	others := fmt.Sprintf("is not stopped: its context ends with its next renewal, within some %s, or at once with Config.WatchForced.", length(s.renewal()))
+	others := fmt.Sprintf("is not stopped: its program learns of the release with its next renewal, within some %s, or at once if it listens for forced releases, and tells it to end.", length(s.renewal()))
 	if s.Job != "" {
 		return " The handler " + others // "joblock run" has no job
 	}
@@ -106,9 +106,9 @@ func (s *story) danger() string {
 	case t.Ended():
 		return ""
 	case t.State == "active":
-		return "The attempt that asynq shows as active may still run. Its next attempt finds the lock gone and, unless worker.Config.Gone says otherwise, takes the lock anew."
+		return "The attempt that asynq shows as active may still run. Its next attempt finds the lock gone and, if its worker has the usual settings, takes the lock anew."
 	}
-	return "If the job runs after that, its attempt finds the lock gone and, unless worker.Config.Gone says otherwise, takes the lock anew before it works. Others may have the key in between."
+	return "If the job runs after that, its attempt finds the lock gone and, if its worker has the usual settings, takes the lock anew before it works. Others may have the key in between."
 }
 
 // taskActions adds what an operator may do to the task of the job.
@@ -117,18 +117,18 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	if t.State == "" || t.State == TaskUnknown || t.State == TaskNoQueue || t.State == TaskAbsent || t.State == "completed" {
 		return
 	}
-	job := " -- " + shell(t.Job())
+	job := " --reason TEXT -- " + shell(t.Job())
 	if t.Paused {
 		add(ActUnpause, "asynq queue unpause "+shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
 	}
 	gone := "The job is gone. " + s.afterDelete()
 	switch {
 	case t.State == "active":
-		add(ActCancelTask, "joblock jobs cancel"+job, "The context of the running handler ends. The attempt counts as failed. "+s.afterCancel(), "A handler that ignores its context goes on.")
+		add(ActCancelTask, "joblock jobs cancel"+job, "The handler that runs the task is told to end. The attempt then counts as failed. "+s.afterCancel(), "A handler that does not heed that goes on.")
 	case t.Snoozed:
 	case s.halted():
 		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
-		add(ActSkipJob, "joblock jobs skip -- "+shell(s.Key), s.effect(), s.danger())
+		add(ActSkipJob, "joblock jobs skip --reason TEXT -- "+shell(s.Key), s.effect(), s.danger())
 		add(ActDeleteTask, "joblock jobs drop"+job, gone, "")
 	case t.State == "archived":
 		add(ActRunTask, "joblock jobs run"+job, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,10 +39,14 @@ func (a Actor) check(op, key string) error {
 // AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one
 // with the Outcome. If the second entry is missing, nobody knows what became of the action.
 type AuditEntry struct {
-	ID      string `json:"id"` // set by Audit.Write
-	At      Time   `json:"at"` // set by Audit.Write
-	Action  string `json:"action"`
-	Key     string `json:"key,omitempty"` // of a lock, or the name of a cron job
+	ID     string `json:"id"` // set by Audit.Write
+	At     Time   `json:"at"` // set by Audit.Write
+	Action string `json:"action"`
+	Key    string `json:"key,omitempty"` // of a lock, the name of a cron job, or a job of asynq as "queue/taskID"
+
+	// Keys are those of the locks that the task carries, for an action on a task.
+	Keys []string `json:"keys,omitempty"`
+
 	Scope   string `json:"scope,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
 	IfIdle  bool   `json:"if_idle,omitempty"`
@@ -68,8 +73,12 @@ const (
 
 // AuditQuery says which entries Audit.Read returns.
 type AuditQuery struct {
-	Key   string    // only of this key
+	Key   string    // only on this key, or on a task with a lock on it
 	Since time.Time // only from then on
+}
+
+func (q *AuditQuery) wants(e AuditEntry) bool {
+	return q.Key == "" || q.Key == e.Key || slices.Contains(e.Keys, q.Key)
 }
 
 // Audit records actions.
@@ -132,7 +141,7 @@ func (s *stream) Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, e
 			}
 			for _, m := range page {
 				e, ok := entryOf(m)
-				if ok && (q.Key == "" || q.Key == e.Key) && !yield(e, nil) {
+				if ok && q.wants(e) && !yield(e, nil) {
 					return
 				}
 			}

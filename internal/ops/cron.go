@@ -457,6 +457,14 @@ func (c *checkup) cron(ctx context.Context) error {
 		c.used = c.used || len(jobs)+len(nodes) > 0
 		c.cronNodes(scope, len(jobs), nodes)
 		c.cronPause(cmp.Or(now, time.Now()), scope, jobs)
+		if !slices.ContainsFunc(c.findings, func(f Finding) bool {
+			return f.Subject == "cron" && (f.Node == scope || strings.HasPrefix(f.Node, scope+": "))
+		}) {
+			c.well("cron", scope, fmt.Sprintf("%d jobs on %d nodes: none has failed, is overdue or paused", len(jobs), len(nodes)))
+		}
+	}
+	if len(scopes) == 0 {
+		c.well("cron", "", "no scheduler has run in the last year")
 	}
 	return nil
 }

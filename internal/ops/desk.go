@@ -23,7 +23,7 @@ type Desk struct {
 type Config struct {
 	Locks *joblock.Locker
 
-	// Check is the method Check of the store. Without Check, Doctor does not look at the servers.
+	// Check is the method Examine of the store. Without Check, Doctor does not look at the servers.
 	Check func(context.Context) (redisstore.Report, error)
 
 	// Databases are the asynq databases whose tasks have locks in the store. Without Databases, a Desk shows the names of

@@ -22,6 +22,7 @@ type Severity string
 
 // The severities.
 const (
+	Well    Severity = "well"    // of a Checked alone: nothing has to change
 	Note    Severity = "note"    // good to know; nothing has to change
 	Warning Severity = "warning" // weakens a promise in rare events, or delays something
 	Fault   Severity = "fault"   // breaks locks, jobs or calls in everyday use
@@ -37,6 +38,20 @@ type Finding struct {
 	Fix      string   `json:"fix"`
 }
 
+// Checked is one thing that Doctor looked at.
+type Checked struct {
+	Status  Severity `json:"status"` // the worst that was found
+	Subject string   `json:"subject"`
+	Node    string   `json:"node,omitempty"`
+	Found   string   `json:"found"`
+}
+
+// Checkup is what Doctor returns. What is not in Checks was not looked at.
+type Checkup struct {
+	Findings []Finding `json:"items"`  // what is wrong or good to know, the worst first
+	Checks   []Checked `json:"checks"` // all that was looked at, by subject: what is well, and the Findings
+}
+
 const (
 	// pausedLong is after what time a pause of a cron job is a Warning: somebody may have forgotten the pause.
 	pausedLong = 24 * time.Hour
@@ -45,29 +60,30 @@ const (
 	sampled = 1000
 )
 
-// Doctor looks for what endangers locks, jobs and cron jobs, and says what to change, the worst first. It looks at the
-// servers (redisstore.Store.Check), the keepers, the databases of asynq, and the cron jobs of Config.Scopes. An empty
-// result means that there is nothing to change.
+// Doctor looks for what endangers locks, jobs and cron jobs, and says what to change, the worst first, and what is well. It
+// looks at the servers (redisstore.Store.Examine), the keepers, the databases of asynq, and the cron jobs of
+// Config.Scopes. Without Findings there is nothing to change.
 //
 // What could not be looked at is a Finding as well. So an error only says that ctx has ended or the Locker is closed; the
 // result then has what was found before.
-func (d *Desk) Doctor(ctx context.Context) ([]Finding, error) {
+func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	c := &checkup{Desk: d}
 	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron, c.nothing} {
 		if err := look(ctx); err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
-			return c.sorted(), err
+			return c.whole(), err
 		}
 	}
-	return c.sorted(), nil
+	return c.whole(), nil
 }
 
 // The type checkup is one call of Doctor.
 type checkup struct {
 	*Desk
 	findings []Finding
+	wells    []Checked
 	keeper   Keeper
 	used     bool           // something of the toolkit is there, or could not be looked at
 	queues   map[string]int // the queues of jobs with locks, as far as they were read; how many entries each
@@ -99,13 +115,22 @@ func denied(err error) bool {
 	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
-func (c *checkup) sorted() []Finding {
+// The method well says that subject is well, unless there is a Finding about it.
+func (c *checkup) well(subject, node, found string) {
+	if !slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Subject == subject && (node == "" || f.Node == node || f.Node == "") }) {
+		c.wells = append(c.wells, Checked{Well, subject, node, found})
+	}
+}
+
+func (c *checkup) whole() Checkup {
 	order := map[Severity]int{Fault: 0, Warning: 1, Note: 2}
 	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
-	if c.findings == nil {
-		return []Finding{}
+	all := Checkup{Findings: append([]Finding{}, c.findings...), Checks: append([]Checked{}, c.wells...)}
+	for _, f := range c.findings {
+		all.Checks = append(all.Checks, Checked{f.Severity, f.Subject, f.Node, f.Found})
 	}
-	return c.findings
+	slices.SortStableFunc(all.Checks, func(a, b Checked) int { return strings.Compare(a.Subject, b.Subject) })
+	return all
 }
 
 // The method servers looks at the servers of the locks.
@@ -116,6 +141,10 @@ func (c *checkup) servers(ctx context.Context) error {
 	report, err := c.cfg.Check(ctx)
 	names := map[redisstore.Severity]Severity{redisstore.Note: Note, redisstore.Warning: Warning, redisstore.Fault: Fault}
 	for _, f := range report {
+		if f.Severity == redisstore.Well {
+			c.wells = append(c.wells, Checked{Well, f.Subject, f.Node, f.Found})
+			continue
+		}
 		c.add(names[f.Severity], f.Subject, f.Node, f.Found, f.Means, f.Fix)
 	}
 	if err != nil {
@@ -136,7 +165,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 	}
 	works := c.keeper.Works()
 	if works == nil && len(c.queues) > 0 {
-		fix := "start a process that runs worker.Worker.Run; every worker may do so"
+		fix := "start a process with a keeper (in Go: worker.Worker.Run); every worker may have one"
 		found := "no keeper works, and jobs have locks"
 		if slices.ContainsFunc(c.keeper.Places, func(p KeeperPlace) bool { return p.Works && p.DryRun }) {
 			found, fix = "the only keepers that work have DryRun, and jobs have locks", "run one without DryRun"
@@ -155,6 +184,12 @@ func (c *checkup) keepers(ctx context.Context) error {
 	if works != nil && !c.late && c.overdue > 2*works.every()+2*figures.Period {
 		c.add(Warning, "keeper", "", fmt.Sprintf("the check of a lock has been due for %s, and the keepers do not say that they are behind", length(c.overdue)),
 			"locks of jobs that are over are freed later than every "+length(works.every()), "look at the log of the keepers; they may lack rights for a part of the index, or share a Redis with keepers of another version")
+	}
+	switch {
+	case works != nil:
+		c.well("keeper", "", works.Holder+" works, and keeps up")
+	case len(c.queues) == 0:
+		c.well("keeper", "", "none works, and no job has a lock")
 	}
 	return nil
 }
@@ -295,5 +330,6 @@ func (c *checkup) databases(ctx context.Context) error {
 	if len(missing) > 0 {
 		c.add(Warning, "asynq", "", "jobs have locks, and no database known here has their queues: "+strings.Join(missing, ", "), "these queues were deleted, or are in a database that was not named", "name that database too")
 	}
+	c.well("asynq", "", fmt.Sprintf("%d queues in %d databases; the jobs with locks are among %d of them", len(known), len(c.cfg.Databases), len(c.queues)))
 	return nil
 }

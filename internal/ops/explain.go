@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -32,6 +31,17 @@ type Frees struct {
 	Latest Time   `json:"latest,omitzero"`
 	Within Millis `json:"within_ms,omitzero"` // the time until Latest; 0 also if Latest has come
 	If     string `json:"if,omitempty"`       // the condition of Latest, such as "the holder does not renew its lease"
+}
+
+// Label names the text for people: "What frees it". It is "" if the text says no more than that the key is free.
+func (f Frees) Label() string {
+	switch {
+	case f.By != ByNobody:
+		return "What frees it"
+	case f.Text == isFree:
+		return ""
+	}
+	return "Who gets it"
 }
 
 // FreesBy is what frees a key.
@@ -117,7 +127,7 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
-	for _, more := range []string{s.doing(), s.operators(), s.permits(), s.next(), s.telling(unread)} {
+	for _, more := range []string{s.doing(), s.operators(), s.permits(), s.next(), s.Pace(), s.telling(unread)} {
 		if more != "" {
 			text = append(text, more)
 		}
@@ -204,9 +214,11 @@ func (s *story) ended() string {
 	case joblock.EndedDone:
 		how = "released it, because its job was done"
 	case joblock.EndedForced:
-		if how = "lost it to a forced release"; strings.HasPrefix(s.Reason, figures.Reason) {
-			how = "left it behind, and a keeper freed it" // no action of a person, so the audit does not have it
-			break
+		switch how = "lost it to a forced release"; s.FreedBy { // the audit has actions of people only
+		case FreedByKeeper:
+			how = "left it behind, and a keeper freed it"
+		case FreedByProgram:
+			how = "left it behind, and a program freed it"
 		}
 		if by := s.forcedBy(); by != nil {
 			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", cmpText(s.Holder, "Somebody without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))

@@ -39,14 +39,16 @@ func (s *story) frees() Frees {
 	return s.keptForJob()
 }
 
+const isFree = "The key is free."
+
 // The method freeKey is for a key that nobody has.
 func (s *story) freeKey() Frees {
-	f := Frees{By: ByNobody, Text: "The key is free."}
+	f := Frees{By: ByNobody, Text: isFree}
 	if p := s.Permits; p != nil && p.Taken > 0 {
 		return s.soonestPermit()
 	}
 	if len(s.Line) > 0 {
-		f.Text = "The key is free, and somebody waits: the first in line gets it with its next question, some seconds from now (joblock.Config.Poll)."
+		f.Text = "The key is free, and somebody waits: the first in line gets it within some seconds."
 		if s.Line[0].Job != "" {
 			f.Text = fmt.Sprintf("The key is free, and a job waits: a keeper gives the key to the job with its next check, within %s.", length(s.keeper.every()))
 		}
@@ -110,12 +112,12 @@ func (s *story) heldForJob() Frees {
 		}
 		at := s.check(s.over(s.ExpiresAt.Time))
 		return Frees{By: ByKeeper, Latest: at, If: "the holder does not renew its lease", Text: fmt.Sprintf(
-			"The attempt that still runs after its job has ended frees the key when it returns. Its worker renews the lease for %s at most after the time of the attempt is up, unless worker.Config.Overrun says otherwise. If nobody renews the lease, a keeper frees the key at %s at the latest.",
+			"The attempt that still runs after its job has ended frees the key when it returns. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings. If nobody renews the lease, a keeper frees the key at %s at the latest.",
 			length(overrun), s.clock(at.Time))}
 	case t.State == TaskNoQueue, t.State == TaskUnknown:
 		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s at least.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
 	default: // pending, scheduled, retry, aggregating, in the archive for a pause
-		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" An earlier attempt still holds the lock, and the next attempt waits until it returns or its lease ends. Its worker renews the lease for %s at most after the time of the attempt is up, unless worker.Config.Overrun says otherwise.", length(overrun))}
+		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" An earlier attempt still holds the lock, and the next attempt waits until it returns or its lease ends. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings.", length(overrun))}
 	}
 }
 
@@ -140,7 +142,7 @@ func (s *story) keptForJob() Frees {
 	case t.State == "active" && (t.Crashed || s.State == joblock.StateOrphaned):
 		text += fmt.Sprintf(" The worker of the last attempt has died or is cut off: asynq begins another attempt within %s of the death, and this attempt gets the lock.", length(recovery))
 	case t.State == "active":
-		text += " A worker has the task and is about to resume the lock. If that takes longer than a second, the worker's mux lacks the middleware of package worker."
+		text += " A worker has the task and is about to resume the lock. If that takes longer than a second, the program of this worker was built without the toolkit's middleware, and runs the task without the lock."
 	case t.Waits && s.keeps():
 		text += fmt.Sprintf(" The job has its turn now, and a keeper starts its task within %s, if nobody else does.", length(s.keeper.every()))
 	case t.Waits:

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 // History is what is known of the past of a key.
@@ -21,13 +25,14 @@ type History struct {
 	From Time `json:"from,omitzero"`
 }
 
-// Happening is an Event, or an action of an operator.
+// Happening is an Event, an action of an operator, or what only the key's record tells.
 type Happening struct {
 	At     Time        `json:"at"`
-	Kind   string      `json:"kind"` // Event.Kind or AuditEntry.Action
+	Kind   string      `json:"kind"` // Event.Kind or AuditEntry.Action; of a Lock a kind of event, or "lapsed"
 	Text   string      `json:"text"` // in a sentence, without a full stop
 	Event  *Event      `json:"event,omitempty"`
 	Action *AuditEntry `json:"action,omitempty"`
+	Lock   *Lock       `json:"lock,omitempty"` // the record, if neither the journal nor the record of actions has it
 }
 
 // HistoryQuery says which part of the history of a key is shown.
@@ -38,14 +43,23 @@ type HistoryQuery struct {
 	Actions bool      // with what operators have done; they are those of Desk.Actions
 }
 
-const mostHistory = 1000
+const (
+	mostHistory = 1000
 
-// History reads what the journal, and the record of actions, have of a key, its permits and its slots. Permits, slots and
-// cron jobs have histories of their own, too. With the defaults of package journal an event that is routine is in no
-// history.
+	// sameTime is how far apart two reports of one happening may be: that of a process, and that of the key's record.
+	sameTime = 2 * time.Second
+
+	// kindLapsed is what a record tells of a lock that nobody renewed. The holder may be dead, so there is no event.
+	kindLapsed = "lapsed"
+)
+
+// History reads what the journal, the record of actions and the key's own record have of a key, its permits and its
+// slots. With the actions come those on the tasks that had the lock. Permits, slots and cron jobs have histories of their
+// own, too. With the defaults of package journal an event that is routine is in no history, unless it is the latest one:
+// how the last holding began and ended is in the key's record.
 //
-// History reads all of the journal, which may be some 3 MB. Errors: joblock.ErrInvalid for a bad query, and
-// joblock.ErrUnavailable.
+// History reads all of the journal, which may be some 3 MB, and all of the actions since HistoryQuery.Since. Errors:
+// joblock.ErrInvalid for a bad query, joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 	const op = "history"
 	h := History{Key: q.Key, Items: []Happening{}}
@@ -58,6 +72,11 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 	if q.Most < 1 || q.Most > mostHistory {
 		return h, door.Invalid(op, q.Key, "the number of items is %d, must be from 1 to %d", q.Most, mostHistory)
 	}
+	lock, err := d.read(ctx, op, q.Key)
+	if err != nil {
+		return h, err
+	}
+	jobs := map[string]bool{lock.Job: true} // that had the lock, as far as that is known
 	count := 0
 	for e, err := range d.Events(ctx, EventsQuery{Key: q.Key, Since: q.Since}) {
 		if err != nil {
@@ -67,6 +86,7 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 			h.More = true
 			break
 		}
+		jobs[e.Job] = true
 		h.Items = append(h.Items, Happening{At: e.At, Kind: e.Kind, Text: e.Text, Event: &e})
 	}
 	if d.cfg.Journal != nil {
@@ -81,8 +101,13 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 		}
 	}
 	if q.Actions {
-		if err := d.addActions(ctx, q, &h); err != nil {
+		if err := d.addActions(ctx, q, jobs, &h); err != nil {
 			return h, err
+		}
+	}
+	for _, one := range lock.told() {
+		if !one.At.Before(q.Since) && !h.has(one) {
+			h.Items = append(h.Items, one)
 		}
 	}
 	slices.SortStableFunc(h.Items, func(a, b Happening) int { return b.At.Compare(a.At.Time) })
@@ -92,25 +117,107 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 	return h, nil
 }
 
-// addActions adds the actions of operators on the key.
-func (d *Desk) addActions(ctx context.Context, q HistoryQuery, h *History) error {
+// addActions adds the actions of operators on the key, and on the tasks that had its lock.
+func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]bool, h *History) error {
+	delete(jobs, "")
+	key := Lock{Key: q.Key}
+	var onTasks []AuditEntry // that do not name the key: they may be on a task of which an older action tells
+	add := func(e AuditEntry) {
+		h.Items = append(h.Items, Happening{At: e.At, Kind: e.Action, Text: e.sentence(q.Key), Action: &e})
+	}
 	count := 0
-	for e, err := range d.Actions(ctx, AuditQuery{Key: q.Key, Since: q.Since}) {
+	for e, err := range d.Actions(ctx, AuditQuery{Since: q.Since}) {
 		if err != nil {
 			return err
 		}
-		if count++; count > q.Most {
+		switch {
+		case key.Concerns(e):
+			if e.Before != nil && e.Before.Job != "" {
+				jobs[e.Before.Job] = true
+			}
+			add(e)
+			count++
+		case e.Scope == "" && e.Key != "" && len(onTasks) < 10*mostHistory:
+			onTasks = append(onTasks, e)
+		}
+		if count > q.Most {
 			h.More = true
 			break
 		}
-		h.Items = append(h.Items, Happening{At: e.At, Kind: e.Action, Text: e.sentence(), Action: &e})
+	}
+	for _, e := range onTasks {
+		if jobs[e.Key] {
+			add(e)
+		}
 	}
 	return nil
 }
 
-// The method sentence says what an operator has done, without a full stop.
-func (e *AuditEntry) sentence() string {
-	text := fmt.Sprintf("%s: %s by %s", visible(e.Action), visible(e.Outcome), visible(e.By))
+// The method told returns what the record of a key tells of its past: how the present or the last holding began and ended.
+func (l Lock) told() (all []Happening) {
+	who := cmpText(l.Holder, "a holder without a label")
+	add := func(at Time, kind, text string) {
+		if !at.IsZero() {
+			all = append(all, Happening{At: at, Kind: kind, Text: text, Lock: &l})
+		}
+	}
+	if l.Fence == 0 || l.State == joblock.StateForeign {
+		return nil
+	}
+	begun := "the key was acquired"
+	if l.First == l.Fence {
+		begun = who + " got the lock"
+	}
+	add(l.Since, event.Acquired.String(), begun)
+	switch l.State {
+	case joblock.StateHeld, joblock.StateOrphaned:
+		if l.Changed.After(l.Since.Time) {
+			add(l.Changed, event.Resumed.String(), who+" has gone on under the lock")
+		}
+	case joblock.StateParked:
+		add(l.Changed, event.Parked.String(), who+" has handed the lock over")
+	}
+	reason := ""
+	if l.Reason != "" {
+		reason = ": " + visible(l.Reason)
+	}
+	switch {
+	case l.State != joblock.StateFree:
+	case l.Ended == joblock.EndedForced && l.FreedBy == FreedByForce:
+		add(l.EndedAt, event.Forced.String(), "the key was freed by force"+reason)
+	case l.FreedBy == FreedByKeeper:
+		add(l.EndedAt, event.Freed.String(), "a keeper has freed the key: "+visible(strings.TrimPrefix(l.Reason, figures.Reason)))
+	case l.Ended == joblock.EndedForced:
+		add(l.EndedAt, event.Freed.String(), "a program has freed the key"+reason)
+	case l.Ended == joblock.EndedLapsed:
+		add(l.EndedAt, kindLapsed, "the lock of "+who+" has lapsed: nobody renewed its lease in time")
+	default:
+		add(l.EndedAt, event.Released.String(), who+" has released the lock"+reason)
+	}
+	return all
+}
+
+// has reports whether h has what the record of the key tells: as an event, or as the action of an operator.
+func (h *History) has(told Happening) bool {
+	return slices.ContainsFunc(h.Items, func(is Happening) bool {
+		if told.At.Sub(is.At.Time).Abs() > sameTime {
+			return false
+		}
+		acted := is.Action != nil && is.Action.Outcome != OutcomeRefused && is.Action.Fence == told.Lock.Fence
+		return is.Kind == told.Kind || isFreed(told.Kind) && (isFreed(is.Kind) || acted)
+	})
+}
+
+// isFreed reports whether a kind is that of a key that somebody else than its owner has freed.
+func isFreed(kind string) bool { return kind == event.Forced.String() || kind == event.Freed.String() }
+
+// The method sentence says what an operator has done, without a full stop. It names what was acted on, unless that is key.
+func (e *AuditEntry) sentence(key string) string {
+	text := visible(e.Action)
+	if e.Key != key {
+		text += " on " + quote(e.Key)
+	}
+	text += fmt.Sprintf(": %s by %s", visible(e.Outcome), visible(e.By))
 	if e.From != "" {
 		text += " from " + visible(e.From)
 	}

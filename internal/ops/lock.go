@@ -3,8 +3,10 @@ package ops
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -32,8 +34,10 @@ type Lock struct {
 	ReservedUntil Time   `json:"reserved_until,omitzero"` // when others can get the key by itself
 
 	// How the last holding of a key ended that is free now. Reason is that of the release; that of Force also names who.
-	Ended  joblock.Ended `json:"ended,omitempty"`
-	Reason string        `json:"reason,omitempty"`
+	// FreedBy says who has freed it, if that was not its owner: Ended is then joblock.EndedForced, whoever it was.
+	Ended   joblock.Ended `json:"ended,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	FreedBy Freer         `json:"freed_by,omitempty"`
 
 	Waiters int `json:"waiters,omitempty"` // places in the line, for a while with those of waiters that have died
 
@@ -50,6 +54,7 @@ type Lock struct {
 	Line    []Waiter `json:"line,omitempty"`    // the first waiters, LineShown at most; see Desk.Waiters for all
 	Permits *Permits `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
 	Task    *Task    `json:"task,omitempty"`    // the task of Job, as asynq sees it
+	Holds   *Holds   `json:"holds,omitempty"`   // how long holders took lately, if somebody waits and a journal tells
 
 	// Problems say what could not be read, in sentences. The fields concerned are missing.
 	Problems []string `json:"problems,omitempty"`
@@ -88,6 +93,11 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 		lock.Now.Time = latest(lock.Now.Time, permits.Now.Time) // the key of a limit has no record of its own
 		lock.Waiters = max(lock.Waiters, permits.Waiting)
 	}
+	if len(lock.Line) > 0 {
+		if lock.Holds, err = d.holds(ctx, key); err != nil {
+			lock.problem("How long holders took lately could not be read: %s.", err)
+		}
+	}
 	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
 		task := d.task(ctx, lock.Job)
 		lock.Task = &task
@@ -124,8 +134,46 @@ func show(st joblock.Status) Lock {
 	if st.Reserved > 0 {
 		l.ReservedUntil = Time{now.Add(st.Reserved)}
 	}
+	if st.Ended == joblock.EndedForced {
+		l.FreedBy = freerOf(st.Reason)
+	}
 	l.Role, l.Group, l.Number = roleOf(st.Key)
 	return l
+}
+
+// Freer is who frees a key that somebody else has had.
+type Freer string
+
+// The freers. The store does not know who has freed a key: the reason tells.
+const (
+	FreedByKeeper  Freer = "keeper"  // a keeper, because the job was over
+	FreedByProgram Freer = "program" // a program that enqueues jobs or runs them, because the job was over or was not enqueued
+	FreedByForce   Freer = "force"   // anybody else: an operator, or the application by Locker.ForceRelease
+)
+
+func freerOf(reason string) Freer {
+	if strings.HasPrefix(reason, figures.Reason) {
+		return FreedByKeeper
+	}
+	for _, begin := range []string{"its job ", "job "} { // the reasons of packages handoff and worker
+		if strings.HasPrefix(reason, begin) && !isSigned(reason) {
+			return FreedByProgram
+		}
+	}
+	return FreedByForce
+}
+
+// How says in a few words how the last holding of a free key has ended, as far as the store knows; otherwise "".
+func (l Lock) How() string {
+	switch {
+	case l.State != joblock.StateFree || l.Ended == joblock.EndedNone:
+		return ""
+	case l.FreedBy == FreedByKeeper:
+		return "freed by a keeper"
+	case l.FreedBy == FreedByProgram:
+		return "freed by a program"
+	}
+	return l.Ended.String()
 }
 
 // The method problem adds a sentence to l.Problems.

@@ -14,28 +14,32 @@ type Pulse string
 // Other holders renew when they see fit: scripts with "joblock acquire", and clients of the lock server.
 const (
 	PulseNone   Pulse = ""       // nobody runs under the lock
-	PulseFresh  Pulse = "fresh"  // the lease began, or was renewed, within half of its length
+	PulseFresh  Pulse = "fresh"  // no renewal is overdue
 	PulseLate   Pulse = "late"   // a renewal is overdue
-	PulseSilent Pulse = "silent" // two renewals are overdue: the holder has probably died, hangs, or is cut off
+	PulseSilent Pulse = "silent" // two renewals are overdue: the holder has died, hangs, or is cut off
 	PulseNever  Pulse = "never"  // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
 )
 
-// Pulse says whether the holder renews its lease, as far as that can be told from one look. A holder that has just begun,
-// or has just died, is PulseFresh.
+// Pulse says whether the holder renews its lease, as far as that can be told from one look. A holder that was alive at its
+// last renewal and has died since is PulseFresh until the next renewal is due, and some time more: a renewal may take a
+// while.
 func (l Lock) Pulse() Pulse {
 	if l.TTL <= 0 || l.State != joblock.StateHeld && l.State != joblock.StateOrphaned {
 		return PulseNone
 	}
 	switch quiet, ttl := l.Quiet(), l.TTL.Duration(); {
-	case quiet <= ttl/2:
+	case quiet <= ttl/12*5:
 		return PulseFresh
 	case quiet <= ttl/3*2:
 		return PulseLate
-	case !l.hasRenewed():
+	case !l.hasRenewed() && l.Job == "": // workers renew
 		return PulseNever
 	}
 	return PulseSilent
 }
+
+// RenewsEvery returns how often a holder of package joblock renews the lease, 0 if there is no lease.
+func (l Lock) RenewsEvery() time.Duration { return l.TTL.Duration() / 3 }
 
 // Quiet returns how long ago the lease began or was renewed last, 0 if there is no lease.
 func (l Lock) Quiet() time.Duration {
@@ -48,27 +52,25 @@ func (l Lock) Quiet() time.Duration {
 // hasRenewed reports whether the holder has renewed the lease with which its holding began.
 func (l Lock) hasRenewed() bool { return l.Renewed.After(l.Changed.Time) }
 
-// The method pulse says when the lease was renewed last, and what that means for the holder.
+// The method pulse says when the lease was renewed last, and what that tells of the holder.
 func (s *story) pulse() string {
-	quiet := length(s.Quiet())
-	lives := fmt.Sprintf("a live holder renews it every %s or so", length(s.TTL.Duration()/3))
+	quiet, every := length(s.Quiet()), length(s.RenewsEvery())
 	ends := fmt.Sprintf(" Without another renewal the lease ends at %s, %s from now.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
-	nobody := "Nobody has renewed the lease for " + quiet
-	if !s.hasRenewed() {
-		nobody = fmt.Sprintf("Nobody has renewed the lease since it began, %s ago", quiet)
+	known := fmt.Sprintf(" The lease of %s began %s ago; a renewal is due every %s", length(s.TTL.Duration()), quiet, every)
+	if s.hasRenewed() {
+		known = fmt.Sprintf(" The last renewal of the lease was %s ago; one is due every %s", quiet, every)
 	}
+	silent, stopped := s.clock(s.Renewed.Time), s.clock(s.Renewed.Add(s.RenewsEvery()))
 	switch s.Pulse() {
 	case PulseFresh:
-		if s.hasRenewed() {
-			return fmt.Sprintf(" The lease was renewed %s ago; %s.", quiet, lives) + ends
-		}
-		return fmt.Sprintf(" The lease of %s began %s ago; %s.", length(s.TTL.Duration()), quiet, lives) + ends
+		return fmt.Sprintf("%s. So the holder was alive %s ago.", known, quiet) + ends
 	case PulseLate:
-		return fmt.Sprintf(" %s; %s, so a renewal is overdue.", nobody, lives) + ends
+		return fmt.Sprintf("%s, and the next is overdue. Of the holder nothing is known since %s.", known, silent) + ends
 	case PulseSilent:
-		return fmt.Sprintf(" %s; %s. So the holder has probably died, hangs, or is cut off from the store.", nobody, lives) + ends
+		return fmt.Sprintf("%s, and two are overdue. So the holder stopped between %s and %s: it has died, hangs, or is cut off from the store.", known, silent, stopped) + ends
 	case PulseNever:
-		return fmt.Sprintf(" %s; %s. So the holder has died, hangs, or is cut off from the store. Or it does not renew by itself, as a script with \"joblock acquire\", or a client of the lock server.", nobody, lives) + ends
+		return fmt.Sprintf(" The lease of %s began %s ago and was never renewed. If the holder is a program of the toolkit, a renewal is due every %s: then it stopped between %s and %s, for it has died, hangs, or is cut off from the store. If it is a script that took the lock with \"joblock acquire\", or a client of the lock server, it need not renew, and nothing is known of it.",
+			length(s.TTL.Duration()), quiet, every, silent, stopped) + ends
 	}
 	return ends
 }

@@ -19,13 +19,13 @@ func TestPulse(t *testing.T) {
 		want    Pulse
 		says    string
 	}{
-		{joblock.StateHeld, 0, false, PulseFresh, "The lease of 30 s began 0 ms ago; a live holder renews it every 10 s or so."},
-		{joblock.StateHeld, 2 * time.Second, true, PulseFresh, "The lease was renewed 2 s ago; a live holder renews it every 10 s or so. Without another renewal the lease ends at 12:00:28 UTC, 28 s from now."},
-		{joblock.StateHeld, 15 * time.Second, true, PulseFresh, "The lease was renewed 15 s ago"},
-		{joblock.StateHeld, 16 * time.Second, true, PulseLate, "Nobody has renewed the lease for 16 s; a live holder renews it every 10 s or so, so a renewal is overdue."},
-		{joblock.StateHeld, 20 * time.Second, false, PulseLate, "Nobody has renewed the lease since it began, 20 s ago;"},
-		{joblock.StateHeld, 25 * time.Second, true, PulseSilent, "Nobody has renewed the lease for 25 s; a live holder renews it every 10 s or so. So the holder has probably died, hangs, or is cut off from the store. Without another renewal the lease ends at 12:00:05 UTC, 5 s from now."},
-		{joblock.StateHeld, 25 * time.Second, false, PulseNever, "Or it does not renew by itself"},
+		{joblock.StateHeld, 0, false, PulseFresh, "The lease of 30 s began 0 ms ago; a renewal is due every 10 s. So the holder was alive 0 ms ago."},
+		{joblock.StateHeld, 2 * time.Second, true, PulseFresh, "The last renewal of the lease was 2 s ago; one is due every 10 s. So the holder was alive 2 s ago. Without another renewal the lease ends at 12:00:28 UTC, 28 s from now."},
+		{joblock.StateHeld, 12 * time.Second, true, PulseFresh, "The last renewal of the lease was 12 s ago; one is due every 10 s."},
+		{joblock.StateHeld, 13 * time.Second, true, PulseLate, "The last renewal of the lease was 13 s ago; one is due every 10 s, and the next is overdue. Of the holder nothing is known since 11:59:47 UTC. Without"},
+		{joblock.StateHeld, 20 * time.Second, false, PulseLate, "The lease of 30 s began 20 s ago; a renewal is due every 10 s, and the next is overdue."},
+		{joblock.StateHeld, 25 * time.Second, true, PulseSilent, "The last renewal of the lease was 25 s ago; one is due every 10 s, and two are overdue. So the holder stopped between 11:59:35 UTC and 11:59:45 UTC: it has died, hangs, or is cut off from the store. Without another renewal the lease ends at 12:00:05 UTC, 5 s from now."},
+		{joblock.StateHeld, 25 * time.Second, false, PulseNever, "The lease of 30 s began 25 s ago and was never renewed. If the holder is a program of the toolkit, a renewal is due every 10 s: then it stopped between 11:59:35 UTC and 11:59:45 UTC, for it has died, hangs, or is cut off from the store. If it is a script"},
 		{joblock.StateOrphaned, 40 * time.Second, true, PulseSilent, "The lease of 30 s was renewed last at 11:59:20 UTC (40 s ago), and ended at 11:59:50 UTC (10 s ago)."},
 		{joblock.StateOrphaned, 40 * time.Second, false, PulseNever, "The lease of 30 s was not renewed once, and ended at 11:59:50 UTC (10 s ago)."},
 		{joblock.StateParked, 0, false, PulseNone, "Nobody runs under the lock"},
@@ -43,6 +43,12 @@ func TestPulse(t *testing.T) {
 		if got := l.Pulse(); got != c.want || !strings.Contains(e.Text[0], c.says) {
 			t.Errorf("%s, %s after a renewal: %q, %s\nwant %q, %s", c.state, c.quiet, got, e.Text[0], c.want, c.says)
 		}
+	}
+	// The attempt of a job renews: it is no script.
+	ofJob := lockIn(joblock.StateHeld, "q/1", 25*time.Second)
+	ofJob.Renewed, ofJob.TTL = Time{noon.Add(-25 * time.Second)}, Millis(ttl)
+	if got := ofJob.Pulse(); got != PulseSilent {
+		t.Errorf("of a job: %q", got)
 	}
 	for name, l := range map[string]Lock{
 		"free": {State: joblock.StateFree, TTL: Millis(ttl), Renewed: Time{noon}, Now: Time{noon}}, "nothing": {}, "no lease": {State: joblock.StateHeld},

@@ -39,7 +39,7 @@ func TestDeskOnServers(t *testing.T) {
 			locks, err := joblock.New(store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 			testkit.WantNil(t, "joblock.New", err)
 			t.Cleanup(func() { _ = locks.Close(context.Background()); _ = store.Close() })
-			d, err := New(Config{Locks: locks, Check: store.Check, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
+			d, err := New(Config{Locks: locks, Check: store.Examine, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
 			testkit.WantNil(t, "New", err)
 			desk(t, d, locks)
 		})
@@ -129,7 +129,7 @@ func desk(t *testing.T, d *Desk, locks *joblock.Locker) {
 	if want := []string{OutcomeDone, "", OutcomeRefused, ""}; !slices.Equal(outcomes, want) {
 		t.Errorf("outcomes %q, want %q", outcomes, want)
 	}
-	found, err := d.Doctor(ctx)
+	found, err := findings(d.Doctor(ctx))
 	if err != nil || !slices.ContainsFunc(found, func(f Finding) bool { return f.Subject == "keeper" && f.Severity == Fault }) {
 		t.Errorf("%+v, %v", found, err)
 	}

@@ -85,8 +85,8 @@ func (d *Desk) steer(ctx context.Context, who Actor, action, queue, id string, s
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return Acted{}, door.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
 	}
-	return d.record(ctx, who, AuditEntry{Action: action, Key: job}, func(ctx context.Context) error {
-		t := d.task(ctx, job)
+	t := d.task(ctx, job)
+	return d.record(ctx, who, AuditEntry{Action: action, Key: job, Keys: t.keys}, func(ctx context.Context) error {
 		if err := t.in(action, states); err != nil {
 			return err
 		}

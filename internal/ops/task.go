@@ -54,6 +54,7 @@ type Task struct {
 	Limit int `json:"limit,omitempty"`
 
 	owners []string // digests of the tokens in the task's header, as far as the header can be believed
+	keys   []string // of these tokens
 }
 
 // carries reports whether the header of the task has the token of the lock.
@@ -145,7 +146,7 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 	t.Waits = nextjob.Waits(envelope.MayWait(info.Headers), info)
 	if env, ok := envelope.Peek(envelope.Task{Job: t.Job(), Type: info.Type, Headers: info.Headers}); ok {
 		for _, token := range env.Tokens {
-			t.owners = append(t.owners, token.Digest())
+			t.owners, t.keys = append(t.owners, token.Digest()), append(t.keys, token.Key())
 		}
 		if env.Retries >= 0 {
 			t.Attempts = env.Retries + 1

@@ -26,6 +26,8 @@ type (
 	Task        = ops.Task
 	Keeper      = ops.Keeper
 	KeeperPlace = ops.KeeperPlace
+	Checkup     = ops.Checkup
+	Checked     = ops.Checked
 	Finding     = ops.Finding
 	AuditEntry  = ops.AuditEntry
 	Forced      = ops.Forced
@@ -215,14 +217,18 @@ func (c *Client) Keeper(ctx context.Context) (k Keeper, err error) {
 	return k, err
 }
 
-// Doctor returns what endangers locks, jobs and cron jobs, the worst first. After ErrMore not everything was looked at.
-func (c *Client) Doctor(ctx context.Context) ([]Finding, error) {
-	var got items[Finding]
+// Doctor returns what endangers locks, jobs and cron jobs, the worst first, and what is well. After ErrMore not everything
+// was looked at.
+func (c *Client) Doctor(ctx context.Context) (Checkup, error) {
+	var got struct {
+		Checkup
+		More bool `json:"more"`
+	}
 	err := c.get(ctx, "doctor", "", "/v1/doctor", nil, &got)
 	if err == nil && got.More {
 		err = fmt.Errorf("doctor: %w", ErrMore)
 	}
-	return got.Items, err
+	return got.Checkup, err
 }
 
 // AuditQuery says which records Audit returns.

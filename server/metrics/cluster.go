@@ -403,12 +403,12 @@ type checkFigures struct {
 }
 
 func (c *cluster) readCheck(ctx context.Context) (checkFigures, error) {
-	findings, err := c.desk.Doctor(ctx)
+	checkup, err := c.desk.Doctor(ctx)
 	if err != nil {
 		return checkFigures{}, err
 	}
 	f := checkFigures{at: time.Now(), findings: make(map[[2]string]int)}
-	for _, found := range findings {
+	for _, found := range checkup.Findings {
 		f.findings[[2]string{string(found.Severity), found.Subject}]++
 	}
 	if ctx.Err() != nil {

@@ -18,7 +18,7 @@ type Desk interface {
 	Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error]
 	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
 	Keeper(ctx context.Context) (ops.Keeper, error)
-	Doctor(ctx context.Context) ([]ops.Finding, error)
+	Doctor(ctx context.Context) (ops.Checkup, error)
 	Audit(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
 	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
 

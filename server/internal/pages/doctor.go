@@ -15,10 +15,11 @@ type DoctorBody struct {
 	At       time.Time
 	Pending  bool
 	Findings []ops.Finding
+	Well     []ops.Checked
 	Sum      DoctorSum
 }
 
-func (h *Handler) findings(ctx context.Context, least, wait time.Duration) (read[[]ops.Finding], error) {
+func (h *Handler) findings(ctx context.Context, least, wait time.Duration) (read[ops.Checkup], error) {
 	return getWithin(ctx, h.cache, "doctor", least, wait, wait, h.cfg.Desk.Doctor)
 }
 
@@ -35,7 +36,13 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &DoctorBody{At: r.at.Add(v.ahead()), Findings: found, Sum: sumFindings(found)}, nil
+	b := &DoctorBody{At: r.at.Add(v.ahead()), Findings: found.Findings, Sum: sumFindings(found.Findings)}
+	for _, c := range found.Checks {
+		if c.Status == ops.Well {
+			b.Well = append(b.Well, c)
+		}
+	}
+	return b, nil
 }
 
 // doctorSum returns what the doctor has found last, and does not wait for the doctor.
@@ -48,7 +55,7 @@ func (h *Handler) doctorSum(v *View) *DoctorSum {
 		return nil
 	}
 	v.stale("what the doctor has found", r.at, r.err)
-	s := sumFindings(r.val)
+	s := sumFindings(r.val.Findings)
 	s.At = r.at.Add(v.ahead())
 	return &s
 }

@@ -91,7 +91,7 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 		// What was done to the job of a lock leads back to the lock.
 		return e.Scope == "" && (e.Key == key || e.Key == b.E.Lock.Job)
 	})
-	b.History = h.history(ctx, v, key)
+	b.History = h.history(ctx, v, e.Lock)
 	v.Title = shorten(visible(key), 60)
 	return b, nil
 }
@@ -169,7 +169,7 @@ func (h *Handler) tail(ctx context.Context) (read[[]ops.AuditEntry], error) {
 }
 
 // history puts together what has happened to a key, the newest first.
-func (h *Handler) history(ctx context.Context, v *View, key string) []HistoryItem {
+func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryItem {
 	var items []HistoryItem
 	if v.Who.Operate || v.Who.Admin {
 		r, err := h.tail(ctx)
@@ -177,7 +177,7 @@ func (h *Handler) history(ctx context.Context, v *View, key string) []HistoryIte
 			v.notice("What operators have done could not be read: %s.", plain(err))
 		}
 		for _, e := range r.val {
-			if e.Key == key && e.Scope == "" {
+			if l.Concerns(e) {
 				items = append(items, itemOf(e))
 			}
 		}
@@ -188,7 +188,7 @@ func (h *Handler) history(ctx context.Context, v *View, key string) []HistoryIte
 			v.notice("The journal could not be read: %s.", plain(err))
 		}
 		for _, e := range events {
-			if e.Key == key {
+			if e.Key == l.Key {
 				items = append(items, HistoryItem{
 					ID: e.ID, At: e.At.Time, What: e.Kind, Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key,
 				})

@@ -88,7 +88,7 @@ func (f *fake) Sequences(context.Context, ops.SequencesQuery) iter.Seq2[ops.Sequ
 }
 
 func (f *fake) Keeper(context.Context) (ops.Keeper, error)              { return ops.Keeper{}, f.err }
-func (f *fake) Doctor(context.Context) ([]ops.Finding, error)           { return nil, f.err }
+func (f *fake) Doctor(context.Context) (ops.Checkup, error)             { return ops.Checkup{}, f.err }
 func (f *fake) HasJournal() bool                                        { return false }
 func (f *fake) CronJobs(context.Context, string) ([]ops.CronJob, error) { return f.cron, f.err }
 

@@ -42,7 +42,7 @@ func rowOf(l ops.Lock) Row {
 		}
 	}
 	if l.State == joblock.StateFree {
-		r.Since, r.Ends, r.How = l.Changed.Time, time.Time{}, l.Ended.String()
+		r.Since, r.Ends, r.How = l.Changed.Time, time.Time{}, l.How()
 	}
 	return r
 }

@@ -21,7 +21,8 @@ func newAudit(s *server) *cobra.Command {
 "cron pause" and the others, "jobs drop" and the others, and the actions of the lock server. Redis keeps the latest
 100,000 records, which is about 50,000 actions. What programs do by themselves is not recorded.
 
-With KEY, audit lists only the actions on that lock, cron job (NAME) or task (QUEUE/ID).
+With KEY, audit lists only the actions on that lock and on the tasks that carry it, on that cron job (NAME) or on that
+task (QUEUE/ID).
 
 --since is a length of time, such as 90m, or a time, such as 2026-11-22, 2026-11-22T14:00 or 2026-11-22T14:00:00Z. A
 time without a zone is in UTC. A length of time is counted back from the clock of this machine.

@@ -26,6 +26,7 @@ const (
 	changeReleased changeKind = "released" // the owner has released the lock
 	changeDone     changeKind = "done"     // the owner has released the lock because the job is done
 	changeForced   changeKind = "forced"   // an operator has freed the key
+	changeFreed    changeKind = "freed"    // a keeper or a program has freed the key, because the job is over
 	changeLapsed   changeKind = "lapsed"   // the lock has ended because nobody renewed it
 	changeGone     changeKind = "gone"     // the lock has ended, and Redis has forgotten how
 	changeForeign  changeKind = "foreign"  // another program has written a value that is no lock
@@ -34,7 +35,7 @@ const (
 
 // changeKinds are all kinds, for the help and for tests.
 var changeKinds = []changeKind{
-	changeNow, changeTaken, changeResumed, changeParked, changeOrphaned, changeReleased, changeDone, changeForced, changeLapsed,
+	changeNow, changeTaken, changeResumed, changeParked, changeOrphaned, changeReleased, changeDone, changeForced, changeFreed, changeLapsed,
 	changeGone, changeForeign, changeOther,
 }
 
@@ -72,6 +73,9 @@ func kindOf(was, is ops.Lock) changeKind {
 		case joblock.EndedDone:
 			return changeDone
 		case joblock.EndedForced:
+			if is.FreedBy == ops.FreedByKeeper || is.FreedBy == ops.FreedByProgram {
+				return changeFreed
+			}
 			return changeForced
 		}
 		if is.Ended == joblock.EndedNone {

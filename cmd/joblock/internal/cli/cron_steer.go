@@ -42,7 +42,7 @@ it acts: you type the scope, or give --yes.`,
 						if err != nil {
 							return err
 						}
-						return toldOfPause(cmd, done, fmt.Sprintf("%q of scope %q", name, cron.scope), "joblock cron resume")
+						return toldOfPause(cmd, done, fmt.Sprintf("%q of scope %q", name, cron.scope), "joblock cron resume "+safe(name))
 					})
 				}
 				jobs, err := cron.CronJobs(ctx, cron.scope)

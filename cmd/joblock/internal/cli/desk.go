@@ -29,7 +29,7 @@ type deskFace interface {
 	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
 	Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error]
 	Keeper(ctx context.Context) (ops.Keeper, error)
-	Doctor(ctx context.Context) ([]ops.Finding, error)
+	Doctor(ctx context.Context) (ops.Checkup, error)
 	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
 
 	Events(ctx context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error]
@@ -94,7 +94,7 @@ func (d *desk) open(s *server) (err error) {
 	}
 	d.name = at.name()
 	cfg := ops.Config{
-		Locks: d.session.Locker, Check: d.session.store.Check, Audit: ops.NewAudit(d.session.rdb, s.prefix, s.timeout), ExplainActs: true,
+		Locks: d.session.Locker, Check: d.session.store.Examine, Audit: ops.NewAudit(d.session.rdb, s.prefix, s.timeout), ExplainActs: true,
 		Journal: ops.NewJournal(d.session.rdb, s.prefix, s.timeout),
 	}
 	for _, a := range databases {

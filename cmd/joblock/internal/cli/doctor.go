@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,9 @@ A finding is one of:
   note     good to know; also what doctor was not allowed to look at
 
 Doctor takes one lock at a key of its own, and changes nothing else. It needs no more rights than a program that uses
-locks. Without findings nothing is printed to the standard output.
+locks. Without findings nothing is printed to the standard output. What was looked at and is well stands in one line on
+the standard error; -o wide has a row for each with what was found. With -o json: {"v":1, "items": [findings],
+"checks": [{"status", "subject", "node", "found"}]}, where a status is one of the three above, or "well".
 
 Exit codes besides those of "joblock help":
   1  there is a fault; with --strict: or a warning`,
@@ -47,11 +50,11 @@ Exit codes besides those of "joblock help":
 				if p.format == "table" {
 					d.introduce(ctx, p, s, keeper, err)
 				}
-				findings, err := d.Doctor(ctx)
-				if err := tellFindings(p, findings, err); err != nil {
+				checkup, err := d.Doctor(ctx)
+				if err := tellCheckup(p, checkup, err); err != nil {
 					return err
 				}
-				return verdict(findings, strict)
+				return verdict(checkup.Findings, strict)
 			})
 		},
 	}
@@ -101,21 +104,31 @@ func keeperText(k ops.Keeper, unread error) string {
 	return fmt.Sprintf("%s; %d stand by", strings.Join(works, "; "), k.StandBy)
 }
 
-// tellFindings prints findings. If err cut the look short, only people get what was found until then: to a program it
-// would look like the whole, and nothing would look like health.
-func tellFindings(p *printer, findings []ops.Finding, err error) error {
+// tellCheckup prints what was found. If err cut the look short, only people get what was found until then: to a program
+// it would look like the whole, and nothing would look like health.
+func tellCheckup(p *printer, c ops.Checkup, err error) error {
 	if err != nil && p.format != "table" {
 		return err
 	}
-	if perr := printFindings(p, findings); err == nil {
+	if perr := printCheckup(p, c); err == nil {
 		err = perr
 	}
 	return err
 }
 
-// printFindings prints findings: in sentences, unless the user has asked for another format.
-func printFindings(p *printer, findings []ops.Finding) error {
+// printCheckup prints findings, and what is well: in sentences, unless the user has asked for another format.
+func printCheckup(p *printer, c ops.Checkup) error {
+	findings := c.Findings
 	role := func(f ops.Finding) role { return severityRole(f.Severity) }
+	wells := slices.DeleteFunc(slices.Clone(c.Checks), func(c ops.Checked) bool { return c.Status != ops.Well })
+	switch p.format {
+	case "json":
+		return printOne(p, nil, c)
+	case "wide":
+		for _, w := range wells {
+			findings = append(findings, ops.Finding{Severity: w.Status, Subject: w.Subject, Node: w.Node, Found: w.Found})
+		}
+	}
 	if p.format != "table" {
 		return printAll(p, []column[ops.Finding]{
 			{head: "SUBJECT", text: func(f ops.Finding) string { return f.Subject }},
@@ -124,8 +137,9 @@ func printFindings(p *printer, findings []ops.Finding) error {
 			{head: "FOUND", text: func(f ops.Finding) string { return f.Found }},
 			{head: "MEANS", text: func(f ops.Finding) string { return f.Means }},
 			{head: "FIX", text: func(f ops.Finding) string { return f.Fix }},
-		}, all(findings))
+		}, rowsIn(findings))
 	}
+	defer tellWells(p, wells)
 	width := p.width
 	if width == 0 {
 		width = 100
@@ -138,6 +152,7 @@ func printFindings(p *printer, findings []ops.Finding) error {
 		if f.Node != "" {
 			where += " at " + safe(f.Node)
 		}
+		p.rows++
 		fmt.Fprintf(p.out, "%s: %s\n", p.paint(string(f.Severity), role(f)), where)
 		for _, line := range []struct{ head, text string }{{"found", f.Found}, {"means", f.Means}, {"fix", f.Fix}} {
 			const indent = 9
@@ -146,6 +161,23 @@ func printFindings(p *printer, findings []ops.Finding) error {
 		}
 	}
 	return p.out.Flush()
+}
+
+// tellWells tells people what was looked at and is well, in a line.
+func tellWells(p *printer, wells []ops.Checked) {
+	var names []string
+	for _, w := range wells {
+		if !slices.Contains(names, w.Subject) {
+			names = append(names, w.Subject)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	if p.rows > 0 {
+		p.say("")
+	}
+	p.say("well    %s", strings.Join(names, ", "))
 }
 
 func severityRole(s ops.Severity) role {

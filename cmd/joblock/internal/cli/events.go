@@ -205,8 +205,9 @@ func newHistory(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [flags] KEY",
 		Short: "list what is known of the past of a key, the newest first",
-		Long: `History lists what the journal has of KEY, its permits and its slots, and what operators have done to KEY, the newest
-first. See "events" for the journal, and "audit" for the actions.
+		Long: `History lists what the journal has of KEY, its permits and its slots, and what operators have done to KEY and to the
+tasks that had its lock, the newest first. See "events" for the journal, and "audit" for the actions. How the last lock on
+KEY began and ended, for instance that a keeper has freed KEY, is listed without a journal, too.
 
 Exit codes:
   0   the records were read, even if they have nothing of KEY
@@ -270,6 +271,8 @@ func happeningColumns(p *printer, now time.Time) []column[ops.Happening] {
 				return h.Action.By
 			case h.Event != nil && h.Event.Holder != "":
 				return h.Event.Holder
+			case h.Lock != nil && h.Kind != "forced" && h.Kind != "freed":
+				return h.Lock.Holder
 			}
 			return ""
 		}},

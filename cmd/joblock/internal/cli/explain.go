@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/joblock"
 )
 
 func newExplain(s *server) *cobra.Command {
@@ -57,7 +56,7 @@ Exit codes:
 				}
 				err = p.out.Flush()
 				if err == nil && len(e.Acts) == 0 {
-					hint(p, e.Lock)
+					s.hint(ctx, d, p, e.Lock)
 				}
 				return err
 			})
@@ -67,25 +66,16 @@ Exit codes:
 	return cmd
 }
 
-// The function hint helps people who have mistyped a key, or who have a job and not a key.
-func hint(p *printer, l ops.Lock) {
-	if !p.forPeople() || l.Fence != 0 || l.State != joblock.StateFree || l.Permits != nil || len(l.Line) > 0 {
-		return
-	}
-	p.say("Redis knows nothing of the key %s; \"joblock ls\" lists the locks", safe(l.Key))
-	if _, _, err := parseJob(l.Key); err == nil {
-		p.say("if that is a job, \"joblock jobs get %s\" shows its task and its locks", safe(l.Key))
-	}
-}
-
 // explanationText returns the paragraphs of an explanation. A line feed begins a line within a paragraph.
 func explanationText(e ops.Explanation) []string {
 	text := slices.Clone(e.Text)
-	frees := "What frees it: " + e.Frees.Text
-	if !e.Frees.Latest.IsZero() {
-		frees += fmt.Sprintf(" (If %s: in %s.)", e.Frees.If, span(e.Frees.Within.Duration()))
+	if label := e.Frees.Label(); label != "" {
+		frees := label + ": " + e.Frees.Text
+		if !e.Frees.Latest.IsZero() {
+			frees += fmt.Sprintf(" (If %s: in %s.)", e.Frees.If, span(e.Frees.Within.Duration()))
+		}
+		text = append(text, frees)
 	}
-	text = append(text, frees)
 	if len(e.Actions) > 0 {
 		text = append(text, "What you may do:")
 	}

@@ -23,8 +23,9 @@ func newGet(s *server) *cobra.Command {
 		Long: `Get shows the lock on KEY: its state, who has it and since when, when its lease was renewed last, its fence, the state of
 its job in asynq, how many wait and who is next. "joblock explain" says the same in sentences, and what an operator can do.
 
-A holder that lives renews its lease every third of the lease's length, unless it is a script that renews by itself.
-RENEWED says "late" or "probably dead" if that is overdue.
+RENEWED is when the holder renewed its lease last, and how often that is due: every third of the lease's length. "late"
+means that one renewal is overdue, "dead, hangs or cut off" that two are. "never since it began" may also be a script or
+a client of the lock server that does not renew.
 
 A key that nobody has is no error: its state is free, and Redis remembers for a while how the last lock ended.
 
@@ -47,7 +48,7 @@ Exit codes:
 				if err := printOne(p, detailColumns(p), l); err != nil {
 					return err
 				}
-				hint(p, l)
+				s.hint(ctx, d, p, l)
 				if locked && !l.Locked() && (l.Permits == nil || l.Permits.Taken == 0) {
 					return &exitError{code: exitNo}
 				}
@@ -81,7 +82,7 @@ func detailColumns(p *printer) []column[ops.Lock] {
 		{head: "OWNER", text: func(l ops.Lock) string { return l.Owner }},
 		{head: "FENCE", text: func(l ops.Lock) string { return count(l.Fence) }},
 		{head: "FIRST FENCE", wide: true, text: func(l ops.Lock) string { return count(l.First) }},
-		{head: "SINCE", text: func(l ops.Lock) string { return ago(l, l.Since.Time) }},
+		{head: "TAKEN", text: func(l ops.Lock) string { return ago(l, l.Since.Time) }},
 		{head: "CHANGED", text: func(l ops.Lock) string {
 			if p.format != "wide" && l.Changed.Equal(l.EndedAt.Time) {
 				return "" // ENDED says it
@@ -93,8 +94,17 @@ func detailColumns(p *printer) []column[ops.Lock] {
 			if l.TTL == 0 {
 				return ""
 			}
-			return fmt.Sprintf("%s, for %s", renewedText(p, l), span(l.TTL.Duration()))
+			if l.Pulse() == ops.PulseNone { // the holder has ended
+				return renewedText(p, l)
+			}
+			return fmt.Sprintf("%s; due every %s", renewedText(p, l), span(l.RenewsEvery()))
 		}, role: pulseRole},
+		{head: "LEASE", wide: true, text: func(l ops.Lock) string {
+			if l.TTL == 0 {
+				return ""
+			}
+			return span(l.TTL.Duration())
+		}},
 		{head: "LEASE ENDS", text: func(l ops.Lock) string { return ago(l, l.ExpiresAt.Time) }},
 		{head: "RESERVED UNTIL", text: func(l ops.Lock) string { return ago(l, l.ReservedUntil.Time) }},
 		{head: "REASON", text: func(l ops.Lock) string { return l.Reason }},

@@ -59,9 +59,9 @@ func newJobsCancel(s *server) *cobra.Command {
 	var ask confirmation
 	cmd := &cobra.Command{
 		Use:   "cancel QUEUE/ID",
-		Short: "end the context of the handler that runs a task",
-		Long: `Cancel ends the context of the handler that runs a task, wherever it runs. The attempt then ends as after a timeout: the
-task is tried again, or has failed. A handler that does not heed its context goes on. A task that hangs may hang in its
+		Short: "tell the handler that runs a task to end",
+		Long: `Cancel tells the handler that runs a task to end, wherever it runs: in Go its context ends. The attempt then ends as
+after a timeout: the task is tried again, or has failed. A handler that does not heed that goes on. A task that hangs may hang in its
 next attempt, too: to be rid of the task, "joblock jobs drop" it after the cancel and before that attempt begins.
 
 ` + jobCodes,
@@ -175,7 +175,7 @@ has not failed.
 
 // cancelText says what "jobs cancel" does to a task that runs.
 func cancelText(t ops.Task) string {
-	text := fmt.Sprintf("This ends the context of the handler that runs the task %s: %s. A handler that ignores its context goes on.", t.Job(), taskText(t))
+	text := fmt.Sprintf("This tells the handler that runs the task %s to end: %s. A handler that does not heed that goes on.", t.Job(), taskText(t))
 	if t.Attempt >= t.Attempts {
 		return text + " This attempt is the last one: after the attempt the task has failed for good."
 	}

@@ -18,10 +18,14 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/journal"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -283,8 +287,18 @@ func TestLs(t *testing.T) {
 			t.Errorf("ls %s -o jsonl: %d lines, want %d", tc.args, n, len(tc.want))
 		}
 	}
-	if r := o.call("ls", "nothing:"); r.code != exitOK || r.stdout != "" || r.stderr != "no lock found\n" {
-		t.Errorf("no lock: %+v", r)
+	at := o.redis.Addr() + `, under the prefix "joblock:"` + "\n"
+	for prefix, want := range map[string]string{
+		"nothing:":    "no lock found whose key begins with nothing:, at " + at + "no key is like it; \"joblock ls --ended\" lists the 4 keys\n",
+		"exprot:":     "no lock found whose key begins with exprot:, at " + at + "like it: export:free, export:held, export:parked\n",
+		"export:free": "no lock found whose key begins with export:free, at " + at + "free keys that begin with it are remembered: \"joblock ls --ended export:free\" lists them\n",
+	} {
+		if r := o.call("ls", prefix); r.code != exitOK || r.stdout != "" || r.stderr != want {
+			t.Errorf("ls %s: %+v\nwant %s", prefix, r, want)
+		}
+	}
+	if r := o.call("ls", "--prefix", "mistyped:"); r.stderr != "no lock found at "+o.redis.Addr()+", under the prefix \"mistyped:\"\n" {
+		t.Errorf("another prefix: %+v", r)
 	}
 	if got := o.ok("ls", "--sort", "key", "-o", "name"); got != "export:held\nexport:parked\nimport:orphaned\n" {
 		t.Errorf("names by key: %q", got)
@@ -298,7 +312,7 @@ func TestLs(t *testing.T) {
 		!strings.Contains(lines[1], "ago") || !strings.Contains(lines[2], "exports/1") {
 		t.Errorf("the table by age is\n%s", table)
 	}
-	if wide := o.ok("ls", "--ended", "-o", "wide", "--time", "unix"); !strings.Contains(wide, "FENCE") || !strings.Contains(wide, "by hand") || !strings.Contains(wide, "free (released)") {
+	if wide := o.ok("ls", "--ended", "-o", "wide", "--time", "unix"); !strings.Contains(wide, "FENCE") || !strings.Contains(wide, "by hand") || !strings.Contains(wide, "free (released)") || !strings.Contains(wide, "SINCE") || !strings.Contains(wide, "ENDED") {
 		t.Errorf("the wide table is\n%s", wide)
 	}
 }
@@ -311,7 +325,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("a key that nobody had: %+v", l)
 	}
 	o.fails(exitNo, "", "get", "--locked", key1)
-	token := o.park(key1, "exports/1")
+	o.park(key1, "exports/1")
 	o.wait(key1, 1, o.locks.Acquire)
 	for !strings.Contains(o.ok("get", key1), "NEXT") {
 		time.Sleep(10 * time.Millisecond)
@@ -326,7 +340,30 @@ func TestGet(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	testkit.WantNil(t, "Release", o.locks.Release(t.Context(), token))
+	release := jobs.Release{Key: key1, Job: "exports/1", Reason: figures.Reason + "the task does not exist"}
+	testkit.WantNil(t, "Free", jobs.Free(t.Context(), o.locks, release)[0])
+	for { // until the waiter has had it
+		var w lockSeen
+		if wantJSON(t, "get.json", o.ok("get", key1, "-o", "json"), &w); w.State == "free" {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	o.park("left", "exports/2")
+	release.Key, release.Job = "left", "exports/2"
+	testkit.WantNil(t, "Free", jobs.Free(t.Context(), o.locks, release)[0])
+	for _, args := range [][]string{{"get", "left"}, {"ls", "--state", "free"}} {
+		if text := o.ok(args...); !strings.Contains(text, "free (freed by a keeper)") || strings.Contains(text, "forced") {
+			t.Errorf("%q of a key that a keeper has freed:\n%s", args, text)
+		}
+	}
+	var freed struct {
+		FreedBy string `json:"freed_by"`
+	}
+	wantJSON(t, "get.json", o.ok("get", "left", "-o", "json"), &freed)
+	if freed.FreedBy != "keeper" {
+		t.Errorf("freed by %q", freed.FreedBy)
+	}
 	if out := o.ok("get", key1, "-o", "name"); out != key1+"\n" {
 		t.Errorf("the name is %q", out)
 	}
@@ -334,7 +371,7 @@ func TestGet(t *testing.T) {
 
 func TestWaiters(t *testing.T) {
 	o := newOffice(t)
-	if r := o.call("waiters", key1); r.code != exitOK || r.stdout != "" || r.stderr != "nobody waits for "+key1+"\n" {
+	if r := o.call("waiters", key1); r.code != exitOK || r.stdout != "" || !strings.HasPrefix(r.stderr, "nobody waits for "+key1+"\nnothing is known of the key "+key1+" at ") {
 		t.Errorf("nobody waits: %+v", r)
 	}
 	o.acquire(key1)
@@ -355,9 +392,28 @@ func TestWaiters(t *testing.T) {
 	if n := wantLines(t, "waiter.json", o.ok("waiters", key1, "-o", "jsonl", "--limit", "2")); n != 2 {
 		t.Errorf("%d lines, want 2", n)
 	}
-	table := o.ok("waiters", key1)
-	if lines := strings.Split(table, "\n"); len(lines) != 5 || !strings.HasPrefix(lines[0], "NEXT  HOLDER") || !strings.HasPrefix(lines[1], "1 ") || !strings.Contains(lines[1], " in ") {
-		t.Errorf("the table is\n%s", table)
+	// Until when a place is kept is not when its turn comes. How long holders took is.
+	pace := func() string {
+		r := o.call("waiters", key1)
+		if lines := strings.Split(r.stdout, "\n"); len(lines) != 5 || !strings.HasPrefix(lines[0], "NEXT  HOLDER") || !strings.HasPrefix(lines[1], "1 ") || strings.Contains(r.stdout, " in ") {
+			t.Errorf("the table is\n%s", r.stdout)
+		}
+		return r.stderr
+	}
+	if got := pace(); got != "When it is somebody's turn is not known: no journal tells how long holders had the key lately.\n" {
+		t.Errorf("without a journal: %s", got)
+	}
+	j, err := journal.New(o.redis.Client(t), &journal.Config{All: true})
+	testkit.WantNil(t, "New", err)
+	j.Observe(event.Event{Kind: event.Acquired, Key: key1})
+	time.Sleep(200 * time.Millisecond) // so that the two are apart
+	j.Observe(event.Event{Kind: event.Released, Key: key1})
+	testkit.WantNil(t, "Close", j.Close(t.Context()))
+	if got := pace(); !strings.HasPrefix(got, "The last holder had the key for ") || !strings.Contains(got, " The present one has had it for ") {
+		t.Errorf("with a journal: %s", got)
+	}
+	if wide := o.ok("waiters", key1, "-o", "wide"); !strings.Contains(wide, "LAPSES") || !strings.Contains(wide, " in ") {
+		t.Errorf("the wide table is\n%s", wide)
 	}
 }
 
@@ -399,7 +455,7 @@ func TestExplain(t *testing.T) {
 	o.park("parked", "exports/"+info.ID)
 	o.orphan("orphaned", "exports/none")
 	for key, want := range map[string][]string{
-		"free":     {"is free"},
+		"free":     {"nobody has it"},
 		"held":     {"web-1:77 has had the lock", "What frees it: The holder", "force-release --fence"},
 		"parked":   {"Nobody runs under the lock", info.ID, "scheduled", "--if-idle"},
 		"orphaned": {"did not give it back", "does not have its task"},
@@ -596,9 +652,10 @@ func TestPermitsOfTwoLimits(t *testing.T) {
 // Whoever has mistyped a key, or has the name of a job, is told where to look.
 func TestHints(t *testing.T) {
 	o := newOffice(t)
-	const nothing = `Redis knows nothing of the key %s; "joblock ls" lists the locks` + "\n"
+	nothing := "nothing is known of the key %s at " + o.redis.Addr() + `, under the prefix "joblock:"` + "\n"
+	const none = "no lock at all is there: perhaps the address, the database or the prefix is another one\n"
 	for _, command := range []string{"get", "explain"} {
-		if r := o.call(command, "nosuch"); r.code != exitOK || r.stderr != fmt.Sprintf(nothing, "nosuch") {
+		if r := o.call(command, "nosuch"); r.code != exitOK || r.stderr != fmt.Sprintf(nothing, "nosuch")+none {
 			t.Errorf("%s of a key that nobody knows: %+v", command, r)
 		}
 		if r := o.call(command, "exports/41"); !strings.Contains(r.stderr, `"joblock jobs get exports/41" shows`) {
@@ -614,6 +671,15 @@ func TestHints(t *testing.T) {
 	for _, key := range []string{"ended", "geo"} {
 		if r := o.call("get", key); r.stderr != "" {
 			t.Errorf("get %s: %+v", key, r)
+		}
+	}
+	for key, want := range map[string]string{
+		"endde": "like it: ended\n", "goe": "like it: geo\n", "nosuch": "no key is like it; \"joblock ls --ended\" lists the 2 keys\n",
+	} {
+		for _, command := range []string{"get", "explain", "waiters"} {
+			if r := o.call(command, key); !strings.HasSuffix(r.stderr, fmt.Sprintf(nothing, key)+want) {
+				t.Errorf("%s %s: %+v; want %s", command, key, r, want)
+			}
 		}
 	}
 }

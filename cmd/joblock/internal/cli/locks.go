@@ -86,18 +86,19 @@ func sortLocks(locks []ops.Lock, order string) {
 	})
 }
 
-// lockColumns are the columns of a table of locks. The first is the key.
-func lockColumns(p *printer) []column[ops.Lock] {
-	return []column[ops.Lock]{
+// lockColumns are the columns of a table of locks. The first is the key. With ended, the table may have free keys.
+func lockColumns(p *printer, ended bool) []column[ops.Lock] {
+	all := []column[ops.Lock]{
 		{head: "KEY", text: func(l ops.Lock) string { return l.Key }},
 		{head: "STATE", text: stateText, role: stateRole},
 		{head: "HOLDER", text: func(l ops.Lock) string { return l.Holder }},
 		{head: "SINCE", text: func(l ops.Lock) string {
 			if !l.Locked() {
-				return p.when(l.EndedAt.Time, l.Now.Sub(l.EndedAt.Time))
+				return ""
 			}
 			return p.when(l.Since.Time, l.Age.Duration())
 		}},
+		{head: headEnded, text: func(l ops.Lock) string { return p.when(l.EndedAt.Time, l.Now.Sub(l.EndedAt.Time)) }},
 		{head: "LEFT", text: leftText},
 		{head: "WAITERS", text: func(l ops.Lock) string { return count(l.Waiters) }},
 		{head: "JOB", text: func(l ops.Lock) string { return l.Job }},
@@ -113,12 +114,18 @@ func lockColumns(p *printer) []column[ops.Lock] {
 		{head: "ROLE", wide: true, text: func(l ops.Lock) string { return string(l.Role) }},
 		{head: "REASON", wide: true, text: func(l ops.Lock) string { return l.Reason }},
 	}
+	if ended {
+		return all
+	}
+	return slices.DeleteFunc(all, func(c column[ops.Lock]) bool { return c.head == headEnded })
 }
+
+const headEnded = "ENDED"
 
 // stateText returns the state, with how the last holding ended if nobody has the key.
 func stateText(l ops.Lock) string {
-	if l.State == joblock.StateFree && l.Ended != joblock.EndedNone {
-		return l.State.String() + " (" + l.Ended.String() + ")"
+	if how := l.How(); how != "" {
+		return l.State.String() + " (" + how + ")"
 	}
 	return l.State.String()
 }
@@ -142,7 +149,7 @@ func renewedText(p *printer, l ops.Lock) string {
 	case ops.PulseLate:
 		text += " (late)"
 	case ops.PulseSilent:
-		text += " (probably dead)"
+		text += " (dead, hangs or cut off)"
 	case ops.PulseNever:
 		text += " (never since it began)"
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
 )
 
 func newLs(s *server) *cobra.Command {
@@ -30,7 +32,8 @@ lock that changes meanwhile may be missing, or be printed twice. With --job, ls 
 instead, which takes no such walk.
 
 Columns:
-  SINCE    when somebody took the lock; of a free key: when the lock ended
+  SINCE    when somebody took the lock
+  ENDED    with --ended or --state free: when the lock on a free key ended
   LEFT     time until others can get the lock, if nobody renews or releases the lock meanwhile
   WAITERS  how many wait in line, for a while with those that have died
 
@@ -85,10 +88,17 @@ Exit codes:
 			if most > 0 {
 				rows = firstOf(rows, most)
 			}
-			if err := printAll(p, lockColumns(p), rows); err != nil {
+			if err := printAll(p, lockColumns(p, ended || slices.Contains(q.States, joblock.StateFree)), rows); err != nil {
 				return err
 			}
-			p.none("no lock found")
+			switch {
+			case p.rows > 0 || !p.forPeople():
+			case prefix == "":
+				p.say("no lock found at %s", s.where(d))
+			default:
+				p.say("no lock found whose key begins with %s, at %s", safe(prefix), s.where(d))
+				s.like(cmd.Context(), d, p, prefix, true)
+			}
 			return nil
 		},
 	}

@@ -238,7 +238,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b(\d\d:\d\d:\d\d)( UTC)?\b`), "<time>"},
 	{regexp.MustCompile(`\b(\d+d\d\dh|\d+h\d\dm|\d+m\d\ds|\d+(\.\d+)?(s|ms|µs))(\d+(\.\d+)?s)?\b`), "<span>"},
 	{regexp.MustCompile(`\b\d+ (ms|s|min|h)( \d+ (s|min))?\b`), "<span>"},
-	{regexp.MustCompile(`The lease (of <span> began|was renewed) <span> ago`), "<renewal>"},
+	{regexp.MustCompile(`The (lease of <span> began|last renewal of the lease was) <span> ago; (a renewal|one) is due`), "<renewal>"},
 	{regexp.MustCompile(`\b1\d{12}-\d+\b`), "<record>"},
 	{regexp.MustCompile(`\b(ops1):\d+`), "$1:<pid>"},
 	{regexp.MustCompile(` {2,}`), " "},

@@ -150,6 +150,7 @@ func TestSchemasOfTheSteerers(t *testing.T) {
 		{ops.CronNode{}, "cron.json", []string{"$defs", "node"}}, {ops.CronTick{}, "cron.json", []string{"$defs", "tick"}},
 		{cronScope{}, "cron.json", []string{"$defs", "scope"}}, {ops.CronBackfill{}, "cron.json", []string{"$defs", "job", "properties", "backfill"}},
 		{ops.Job{}, "jobs.json", []string{"properties", "items", "items"}}, {ops.Finding{}, "doctor.json", []string{"properties", "items", "items"}},
+		{ops.Checkup{}, "doctor.json", nil}, {ops.Checked{}, "doctor.json", []string{"properties", "checks", "items"}},
 		{jobReport{}, "job.json", nil}, {ops.Sequence{}, "sequences.json", []string{"properties", "items", "items"}},
 	} {
 		var got []string
@@ -174,13 +175,21 @@ func TestDoctor(t *testing.T) {
 	q.do("doctor", "--prefix", "mistyped:").wants(0, "check the address of Redis, the database and the prefix")
 	q.export("exports:acct-7", "41")
 	q.do("doctor").wants(exitNo, "fault: keeper", "no keeper works, and jobs have locks", "fix", "start a process", "found 1 fault")
-	var findings []ops.Finding
-	q.do("doctor", "-o", "json").wants(exitNo).items("doctor.json", &findings)
-	if len(findings) == 0 || findings[0].Severity != ops.Fault || findings[0].Subject != "keeper" {
-		t.Errorf("findings %+v", findings)
+	var c ops.Checkup
+	wantJSON(t, "doctor.json", q.do("doctor", "-o", "json").wants(exitNo).out, &c)
+	if len(c.Findings) == 0 || c.Findings[0].Severity != ops.Fault || c.Findings[0].Subject != "keeper" {
+		t.Errorf("findings %+v", c.Findings)
 	}
+	of := make(map[string]ops.Severity)
+	for _, c := range c.Checks {
+		of[c.Subject] = c.Status
+	}
+	if of["keeper"] != ops.Fault || of["asynq"] != ops.Well || of["maxmemory-policy"] != ops.Well || of["persistence"] != ops.Warning {
+		t.Errorf("checks %+v", c.Checks)
+	}
+	q.do("doctor").wants(exitNo, "\nwell    asynq, clock, cron, maxmemory, maxmemory-policy, permissions, pub/sub, replication, role, version\n", "volatile: nothing is kept on disk")
 	q.do("doctor", "-o", "name").wants(exitNo, "keeper\n")
-	q.do("doctor", "-o", "wide").wants(exitNo, "SUBJECT", "FIX")
+	q.do("doctor", "-o", "wide").wants(exitNo, "SUBJECT", "FIX", "noeviction", "well")
 	q.shop()()
 	q.do("doctor").wants(exitNo, `cron    scopes "shop"`, "no node is up, and the scope has 2 jobs")
 	q.do("doctor", "x").wants(exitUsage)

@@ -342,17 +342,17 @@ func TestCutAndWrap(t *testing.T) {
 
 // What doctor has found before its look was cut short is for people only.
 func TestFindingsOfALookThatWasCutShort(t *testing.T) {
-	found := []ops.Finding{{Severity: ops.Warning, Subject: "appendonly", Found: "no"}}
+	found := ops.Checkup{Findings: []ops.Finding{{Severity: ops.Warning, Subject: "appendonly", Found: "no"}}}
 	for format, want := range map[string]string{"table": "warning: appendonly", "json": "", "jsonl": ""} {
 		p, out := testPrinter(format)
-		if err := tellFindings(p, found, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) {
+		if err := tellCheckup(p, found, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("%s: %v", format, err)
 		}
 		if got := out.String(); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: printed %q, want %q", format, got, want)
 		}
 		p, out = testPrinter(format)
-		if err := tellFindings(p, found, nil); err != nil || !strings.Contains(out.String(), "appendonly") {
+		if err := tellCheckup(p, found, nil); err != nil || !strings.Contains(out.String(), "appendonly") {
 			t.Errorf("%s: %v, printed %q", format, err, out)
 		}
 	}

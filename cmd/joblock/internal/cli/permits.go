@@ -88,7 +88,7 @@ func permitsText(p ops.Permits) string {
 
 func permitColumns(p *printer) []column[ops.Lock] {
 	number := column[ops.Lock]{head: "NUMBER", text: func(l ops.Lock) string { return strconv.Itoa(l.Number) }}
-	all := slices.DeleteFunc(lockColumns(p), func(c column[ops.Lock]) bool { return c.head == "WAITERS" || c.head == "ROLE" })
+	all := slices.DeleteFunc(lockColumns(p, false), func(c column[ops.Lock]) bool { return c.head == "WAITERS" || c.head == "ROLE" })
 	if p.format == "name" {
 		return all
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,7 +168,7 @@ func topOnce(ctx context.Context, d deskFace, q ops.LocksQuery, order string, mo
 	if p.forPeople() && !p.noHeaders {
 		p.out.WriteString(look.summary() + "\n")
 	}
-	return printAll(p, lockColumns(p), rowsIn(look.Items))
+	return printAll(p, lockColumns(p, slices.Contains(q.States, joblock.StateFree)), rowsIn(look.Items))
 }
 
 // The type top is one run of "top" on a terminal.

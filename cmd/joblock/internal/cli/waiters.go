@@ -24,10 +24,14 @@ wait for their turn. If KEY is that of a limit, the line is the line for a permi
 Columns:
   NEXT    place in line, from 1
   SINCE   when the place was taken
-  UNTIL   until when the place is kept; whoever is alive renews the place long before
+  LAPSES  with -o wide: when the place ends if its waiter has died. A waiter that lives renews the place long before. It
+          does not say when the turn of a waiter comes.
 
-A waiter that has died keeps its place until UNTIL. Meanwhile the waiters behind it are not served before their turn,
+A waiter that has died keeps its place until LAPSES. Meanwhile the waiters behind it are not served before their turn,
 but nobody waits for the dead one longer than that.
+
+Below the line stands how long the last holders had KEY, if programs keep a journal (package joblock/journal). From that
+you can tell about when it is somebody's turn; nobody knows it for certain.
 
 Exit codes:
   0   the line was read, even if nobody waits
@@ -42,11 +46,11 @@ Exit codes:
 				return usage("--limit is %d, must not be negative", most)
 			}
 			return s.withDesk(cmd, &out, func(ctx context.Context, d *desk, p *printer) error {
-				locks, err := d.Statuses(ctx, args[0])
+				lock, err := d.Lock(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				now := locks[0].Now.Time
+				now := lock.Now.Time
 				if now.IsZero() { // the line of a limit has no record under its own key
 					now = time.Now()
 				}
@@ -58,6 +62,10 @@ Exit codes:
 					return err
 				}
 				p.none("nobody waits for %s", safe(args[0]))
+				s.hint(ctx, d, p, lock)
+				if pace := lock.Pace(); pace != "" && p.rows > 0 && p.forPeople() {
+					p.say("%s", pace)
+				}
 				return nil
 			})
 		},
@@ -73,7 +81,7 @@ func waiterColumns(p *printer, now time.Time) []column[ops.Waiter] {
 		{head: "HOLDER", text: func(w ops.Waiter) string { return w.Holder }},
 		{head: "JOB", text: func(w ops.Waiter) string { return w.Job }},
 		{head: "SINCE", text: func(w ops.Waiter) string { return p.when(w.Since.Time, now.Sub(w.Since.Time)) }},
-		{head: "UNTIL", text: func(w ops.Waiter) string { return p.when(w.Until.Time, now.Sub(w.Until.Time)) }},
+		{head: "LAPSES", wide: true, text: func(w ops.Waiter) string { return p.when(w.Until.Time, now.Sub(w.Until.Time)) }},
 		{head: "CHOSEN", wide: true, text: func(w ops.Waiter) string {
 			if w.Chosen {
 				return "waits for any permit"

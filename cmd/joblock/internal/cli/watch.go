@@ -50,7 +50,8 @@ has had the lock meanwhile. For each KEY the first line says how the key is now.
 Changes:
   taken, resumed              somebody has acquired the lock; its job or its token has gone on under the lock
   parked                      the lock was handed over to a job or a token; nothing runs under the lock at present
-  released, done, forced      the owner has released the lock; because the job is done; an operator has freed the key
+  released, done              the owner has released the lock; because the job is done
+  forced, freed               an operator has freed the key; a keeper or a program has, because its job is over
   orphaned, lapsed            nobody has renewed the lock, and it is kept for its job; nobody has, and it has ended
   gone                        the lock has ended, and Redis has forgotten how
   foreign, changed            another program has written the value; anything else
@@ -296,7 +297,7 @@ func (w *watch) see(l ops.Lock, first bool, yield func(keyChange, error) bool) b
 func brief(l ops.Lock) ops.Lock {
 	return ops.Lock{
 		Key: l.Key, State: l.State, Owner: l.Owner, Holder: l.Holder, Job: l.Job, Fence: l.Fence, First: l.First,
-		Since: l.Since, Changed: l.Changed, Ended: l.Ended, Reason: l.Reason,
+		Since: l.Since, Changed: l.Changed, Ended: l.Ended, Reason: l.Reason, FreedBy: l.FreedBy,
 	}
 }
 

@@ -267,6 +267,7 @@ func TestKindOf(t *testing.T) {
 		{held, free(joblock.EndedReleased, 5), changeReleased},
 		{held, free(joblock.EndedDone, 5), changeDone},
 		{held, free(joblock.EndedForced, 5), changeForced},
+		{held, with(free(joblock.EndedForced, 5), func(l *ops.Lock) { l.FreedBy = ops.FreedByKeeper }), changeFreed},
 		{held, free(joblock.EndedLapsed, 5), changeLapsed},
 		{held, free(joblock.EndedNone, 0), changeGone},
 		{free(joblock.EndedReleased, 5), free(joblock.EndedNone, 0), ""},

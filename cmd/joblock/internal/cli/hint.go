@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// likeTime bounds the search for keys that are like a mistyped one.
+const likeTime = time.Second
+
+// The method hint helps people who have mistyped a key, or who have a job and not a key.
+func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
+	if !p.forPeople() || l.Fence != 0 || l.State != joblock.StateFree || l.Permits != nil || len(l.Line) > 0 {
+		return
+	}
+	p.say("nothing is known of the key %s at %s", safe(l.Key), s.where(d))
+	if _, _, err := parseJob(l.Key); err == nil {
+		p.say("if that is a job, \"joblock jobs get %s\" shows its task and its locks", safe(l.Key))
+	}
+	s.like(ctx, d, p, l.Key, false)
+}
+
+// The method where says where a command has looked for locks.
+func (s *server) where(d *desk) string {
+	if d.session == nil {
+		return d.name // a lock server, which has a prefix of its own
+	}
+	return fmt.Sprintf("%s, under the prefix %s", d.name, strconv.Quote(s.prefix))
+}
+
+// The method like tells people which keys are like text or, with prefix, begin in a way that is like text. It looks for a
+// second at most.
+func (s *server) like(ctx context.Context, d *desk, p *printer, text string, prefix bool) {
+	ctx, cancel := context.WithTimeout(ctx, likeTime)
+	defer cancel()
+	var done atomic.Int64
+	q := ops.LocksQuery{Ended: true, Progress: func(part float64) { done.Store(int64(part * 100)) }}
+	found, err := ops.SimilarTo(text, prefix, d.Locks(ctx, q))
+	cut := err != nil && ctx.Err() != nil
+	switch {
+	case err != nil && !cut:
+		return // what was asked for is told, and this is only a help
+	case prefix && found.Begin > 0:
+		p.say("free keys that begin with it are remembered: \"joblock ls --ended %s\" lists them", safe(text))
+	case len(found.Keys) > 0:
+		var keys []string
+		for _, key := range found.Keys {
+			keys = append(keys, safe(key))
+		}
+		p.say("like it: %s", strings.Join(keys, ", "))
+	case found.Looked == 0 && err == nil:
+		p.say("no lock at all is there: perhaps the address, the database or the prefix is another one")
+	}
+	switch {
+	case cut:
+		p.say("(after a second, with %d%% of the keys looked at; \"joblock ls --ended\" lists all)", done.Load())
+	case len(found.Keys) == 0 && found.Looked > 0 && !(prefix && found.Begin > 0):
+		p.say("no key is like it; \"joblock ls --ended\" lists the %s", plural(found.Looked, "key"))
+	}
+}

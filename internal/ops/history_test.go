@@ -1,0 +1,180 @@
+package ops
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
+)
+
+// texts returns the history of a key, the oldest first.
+func (c *chronicle) texts(key string) (all []string) {
+	c.Helper()
+	h, err := c.desk.History(c.Context(), HistoryQuery{Key: key, Actions: true})
+	testkit.WantNil(c.T, "History", err)
+	for _, item := range slices.Backward(h.Items) {
+		all = append(all, item.Kind+": "+item.Text)
+	}
+	return all
+}
+
+func (c *chronicle) wantTexts(key string, want ...string) {
+	c.Helper()
+	if got := c.texts(key); !slices.Equal(got, want) {
+		c.Errorf("the history of %s is\n%s\nwant\n%s", key, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// act records an action that is done.
+func (c *chronicle) act(e AuditEntry) {
+	c.Helper()
+	time.Sleep(time.Minute)
+	e.By, e.Reason = "eva", "because"
+	id, err := c.desk.cfg.Audit.Write(c.Context(), e)
+	testkit.WantNil(c.T, "Write", err)
+	e.Of, e.Before, e.Outcome = id, nil, OutcomeDone
+	_, err = c.desk.cfg.Audit.Write(c.Context(), e)
+	testkit.WantNil(c.T, "Write", err)
+}
+
+// The history of a key has what operators did to the tasks that had its lock: the task of the lock, those that say so,
+// and those of which an event or an older action tells.
+func TestHistoryHasTheActionsOnTasks(t *testing.T) {
+	chronicled(t, func(t *testing.T, c *chronicle) {
+		c.act(AuditEntry{Action: "run task", Key: "default/3"})
+		c.act(AuditEntry{Action: "skip", Key: key, Fence: 1, Before: &Lock{Key: key, Job: "default/3"}})
+		time.Sleep(time.Minute)
+		c.write(eventlog.Entry{Kind: "lost", Key: key, Job: "default/4", Holder: "w"})
+		c.act(AuditEntry{Action: actDelete, Key: "default/4"})
+		c.act(AuditEntry{Action: actCancel, Key: "default/2", Keys: []string{"other", key}})
+		c.act(AuditEntry{Action: actDelete, Key: "default/9"})
+		c.act(AuditEntry{Action: "cron pause", Scope: "shop", Key: "default/1"})
+		time.Sleep(time.Minute)
+		lock, err := c.desk.cfg.Locks.TryAcquire(t.Context(), key, joblock.Holder("web"))
+		testkit.WantNil(t, "TryAcquire", err)
+		time.Sleep(time.Second)
+		_, err = lock.Park(t.Context(), joblock.ForJob("default/1"))
+		testkit.WantNil(t, "Park", err)
+		c.act(AuditEntry{Action: "run task", Key: "default/1"})
+		c.wantTexts(key,
+			`run task: run task on "default/3": done by eva: because`,
+			`skip: skip: done by eva: because`,
+			`lost: w for the job default/4 has lost the lock, after 0 ms`,
+			`delete task: delete task on "default/4": done by eva: because`,
+			`cancel task: cancel task on "default/2": done by eva: because`,
+			`acquired: the key was acquired`,
+			`parked: web has handed the lock over`,
+			`run task: run task on "default/1": done by eva: because`)
+		h, err := c.desk.History(t.Context(), HistoryQuery{Key: key})
+		if err != nil || slices.ContainsFunc(h.Items, func(i Happening) bool { return i.Action != nil }) {
+			t.Errorf("without Actions: %+v, %v", h.Items, err)
+		}
+		for e := range c.desk.Actions(t.Context(), AuditQuery{Key: "other"}) {
+			if e.Key != "default/2" || e.Outcome != OutcomeDone {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// How the last holding ended is in the history without a journal, and once with one.
+func TestHistoryHasWhatTheRecordTells(t *testing.T) {
+	chronicled(t, func(t *testing.T, c *chronicle) {
+		locks := c.desk.cfg.Locks
+		take := func(key string) *joblock.Lock {
+			lock, err := locks.TryAcquire(t.Context(), key, joblock.Holder("web"), joblock.Retain(time.Hour), joblock.NoRenew(), joblock.TTL(10*time.Second))
+			testkit.WantNil(t, "TryAcquire", err)
+			time.Sleep(5 * time.Second)
+			return lock
+		}
+		park := func(key string) {
+			_, err := take(key).Park(t.Context(), joblock.ForJob("default/1"))
+			testkit.WantNil(t, "Park", err)
+			time.Sleep(5 * time.Second)
+		}
+		for _, key := range []string{"kept", "told"} {
+			park(key)
+			release := jobs.Release{Key: key, Job: "default/1", Reason: figures.Reason + "the task does not exist"}
+			testkit.WantNil(t, "Free", errors.Join(jobs.Free(t.Context(), locks, release)...))
+		}
+		c.write(eventlog.Entry{Kind: "freed", Key: "told", Job: "default/1", Reason: "keeper: x"})
+		testkit.WantNil(t, "Release", take("released").Release(t.Context(), joblock.Reason("done")))
+		take("lapsed")
+		take("forced")
+		_, err := c.desk.Force(t.Context(), ForceRequest{Key: "forced", Fence: must(c.desk.Lock(t.Context(), "forced"))(t).Fence, Actor: eva})
+		testkit.WantNil(t, "Force", err)
+		take("app")
+		testkit.WantNil(t, "ForceRelease", locks.ForceRelease(t.Context(), "app", "by hand"))
+		park("program")
+		testkit.WantNil(t, "Free", errors.Join(jobs.Free(t.Context(), locks, jobs.Release{Key: "program", Job: "default/1", Reason: "its job was over"})...))
+		time.Sleep(time.Minute)
+		begun, had := "acquired: the key was acquired", "acquired: web got the lock"
+		c.wantTexts("kept", begun, "freed: a keeper has freed the key: the task does not exist")
+		c.wantTexts("told", begun, "freed: the key was freed, because its job does not run again: keeper: x")
+		c.wantTexts("released", had, "released: web has released the lock: done")
+		c.wantTexts("lapsed", had, "lapsed: the lock of web has lapsed: nobody renewed its lease in time")
+		c.wantTexts("forced", had, "force release: force release: done by eva@laptop from laptop: hangs since noon")
+		c.wantTexts("app", had, "forced: the key was freed by force: by hand")
+		c.wantTexts("program", begun, "freed: a program has freed the key: its job was over")
+		c.wantTexts("nobody")
+	})
+}
+
+// must returns a function that ends the test if there is an error.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		testkit.WantNil(t, "the call", err)
+		return v
+	}
+}
+
+// Who has freed a key is told by the reason: a keeper, a program, or somebody by force.
+func TestWhoHasFreedAKey(t *testing.T) {
+	for reason, want := range map[string]string{
+		"keeper: the task is archived":           "keeper, freed by a keeper",
+		"its job was over, and no keeper worked": "program, freed by a program",
+		"job failed":                             "program, freed by a program",
+		"job 41 hangs (by eva)":                  "force, forced",
+		"hangs (by eva)":                         "force, forced",
+		"the keeper: hangs":                      "force, forced",
+		"":                                       "force, forced",
+	} {
+		l := show(joblock.Status{Key: "k", State: joblock.StateFree, Ended: joblock.EndedForced, Fence: 3, Reason: reason})
+		if got := string(l.FreedBy) + ", " + l.How(); got != want {
+			t.Errorf("%q: %s, want %s", reason, got, want)
+		}
+	}
+	for _, st := range []joblock.Status{
+		{State: joblock.StateFree}, {State: joblock.StateHeld, Ended: joblock.EndedForced, Reason: "keeper: x"},
+	} {
+		if l := show(st); l.How() != "" {
+			t.Errorf("%+v: %s", st, l.How())
+		}
+	}
+	if l := show(joblock.Status{State: joblock.StateFree, Ended: joblock.EndedDone}); l.How() != "done" || l.FreedBy != "" {
+		t.Errorf("done: %+v", l)
+	}
+}
+
+// The record of an action on a task names the keys of the task's locks.
+func TestActionsOnTasksNameTheKeys(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		token := s.park("export:7", "default/1")
+		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "export", State: asynq.TaskStateArchived, Headers: s.header(token, "default/1", "export", nil)})
+		_, err := s.RunTask(t.Context(), eva, "default", "1")
+		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot run it
+		if e := s.audit.entries; len(e) != 2 || !slices.Equal(e[0].Keys, []string{"export:7"}) {
+			t.Errorf("%+v", e)
+		}
+	})
+}

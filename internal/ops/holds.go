@@ -1,0 +1,123 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// Holds says how long holders have had a key lately, from when they got it until the next could get it.
+type Holds struct {
+	N      int    `json:"n"`         // how many holdings the numbers are of; the latest ones
+	Since  Time   `json:"since"`     // when the oldest of them began
+	Median Millis `json:"median_ms"` // half of them took less
+	Least  Millis `json:"least_ms"`
+	Most   Millis `json:"most_ms"`
+}
+
+const (
+	// holdsOf is how many holdings a Holds is of at most.
+	holdsOf = 20
+
+	// holdsRead is how many of the latest entries of the journal are read for a Holds.
+	holdsRead = 2 * eventPage
+)
+
+// holds returns how long the holders of a key, of its permits and of its slots had it lately; nil if the journal does not
+// tell. It looks at the latest 1,000 entries of the journal.
+func (d *Desk) holds(ctx context.Context, key string) (*Holds, error) {
+	if d.cfg.Journal == nil {
+		return nil, nil
+	}
+	var events []Event
+	to, once, q := "+", repeats{}, EventsQuery{Key: key}
+	for range holdsRead / eventPage {
+		page, err := d.cfg.Journal.page(ctx, true, "-", to, eventPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range page {
+			if e, ok := eventOf(m); ok && once.first(e.nonce) && q.wants(e) {
+				events = append(events, e)
+			}
+		}
+		if len(page) < eventPage {
+			break
+		}
+		to = "(" + page[len(page)-1].ID
+	}
+	return holdsIn(events), nil
+}
+
+// holdsIn returns the Holds of events, nil if they tell of no holding. With the defaults of package journal, a journal has
+// those who got a lock after a wait, and no releases. A holding has then ended when somebody got the key who had waited
+// for most of it.
+func holdsIn(events []Event) *Holds {
+	type holding struct{ from, to time.Time }
+	var all []holding
+	begun := make(map[string]time.Time)
+	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At.Time) })
+	for _, e := range events {
+		from, known := begun[e.Key]
+		took := e.At.Sub(from)
+		switch e.Kind {
+		case event.Acquired.String():
+			if known && e.Prior != "lapsed" && took > 0 && e.Waited.Duration() >= took/3*2 {
+				all = append(all, holding{from, e.At.Time})
+			}
+			begun[e.Key] = e.At.Time
+		case event.Released.String(), event.ReleasedByToken.String(), event.Freed.String(), event.Forced.String():
+			if known && took > 0 {
+				all = append(all, holding{from, e.At.Time})
+			}
+			delete(begun, e.Key)
+		case event.Lost.String():
+			delete(begun, e.Key)
+		}
+	}
+	if all = all[max(0, len(all)-holdsOf):]; len(all) == 0 {
+		return nil
+	}
+	h := &Holds{N: len(all), Since: Time{all[0].from}}
+	var took []Millis
+	for _, one := range all {
+		took = append(took, Millis(one.to.Sub(one.from)))
+		if one.from.Before(h.Since.Time) {
+			h.Since.Time = one.from
+		}
+	}
+	slices.Sort(took)
+	h.Least, h.Median, h.Most = took[0], took[(len(took)-1)/2], took[len(took)-1]
+	return h
+}
+
+// Pace says in sentences how long holders took lately, for those who wait and want to know when it is their turn. It is ""
+// if nobody waits.
+func (l Lock) Pace() string {
+	if len(l.Line) == 0 {
+		return ""
+	}
+	if l.Holds == nil {
+		return "When it is somebody's turn is not known: no journal tells how long holders had the key lately."
+	}
+	h := l.Holds
+	text := fmt.Sprintf("The last holder had the key for %s.", length(h.Median.Duration()))
+	if h.N > 1 {
+		text = fmt.Sprintf("The last %d holders had the key for %s to %s, typically %s.",
+			h.N, length(h.Least.Duration()), length(h.Most.Duration()), length(h.Median.Duration()))
+		if length(h.Least.Duration()) == length(h.Most.Duration()) {
+			text = fmt.Sprintf("The last %d holders had the key for %s each.", h.N, length(h.Most.Duration()))
+		}
+	}
+	if l.Locked() {
+		text += fmt.Sprintf(" The present one has had it for %s", length(l.Age.Duration()))
+		if l.Age > h.Most {
+			text += ", which is longer than any of them"
+		}
+		text += "."
+	}
+	return text
+}
