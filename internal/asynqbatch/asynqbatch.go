@@ -34,7 +34,8 @@ const lanes = 2
 // they would be told that every queue exists.
 type Inspector struct {
 	inner   *asynq.Inspector
-	batcher *batcher // nil if this version of asynq keeps the client of an Inspector elsewhere
+	guarded *asynq.Inspector // RunTask runs scheduled tasks only; nil as batcher
+	batcher *batcher         // nil if this version of asynq keeps the client of an Inspector elsewhere
 }
 
 // New returns an Inspector for the same Redis as in, on the same connections. If this version of asynq keeps the client
@@ -46,7 +47,7 @@ func New(in *asynq.Inspector) *Inspector {
 	}
 	_, one := client.(*redis.Client)
 	b := &batcher{UniversalClient: client, share: one}
-	return &Inspector{asynq.NewInspectorFromRedisClient(b), b}
+	return &Inspector{asynq.NewInspectorFromRedisClient(b), asynq.NewInspectorFromRedisClient(newGuard(b)), b}
 }
 
 // All returns the result of New for each of ins.
@@ -67,17 +68,13 @@ func (in *Inspector) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
 // RunTask is that of asynq.Inspector. If the queue does not exist, the error is as with GetTaskInfo.
 func (in *Inspector) RunTask(queue, id string) error { return in.inner.RunTask(queue, id) }
 
-// Scheduled reports whether the task is certainly scheduled. If the result is false, GetTaskInfo knows more. Scheduled
-// costs asynq's Redis a fraction of GetTaskInfo, which reads the whole task. The name of the list is that of asynq v0.26.
-// If a later version names the list otherwise, no task is in the list.
-func (in *Inspector) Scheduled(queue, id string) bool {
-	if in.batcher == nil {
-		return false
+// RunScheduled is RunTask for a task that is scheduled, in one step. If the task is in any other state or does not exist,
+// RunScheduled does nothing, and the error is asynq.ErrTaskNotFound: GetTaskInfo knows more.
+func (in *Inspector) RunScheduled(queue, id string) error {
+	if in.guarded == nil {
+		return asynq.ErrTaskNotFound
 	}
-	score := share(in.batcher, func(c redis.Cmdable) *redis.FloatCmd {
-		return c.ZScore(context.Background(), "asynq:{"+queue+"}:scheduled", id)
-	})
-	return score.Err() == nil
+	return in.guarded.RunTask(queue, id)
 }
 
 // clientOf returns the client of in, an *asynq.Inspector or a test's substitute, or nil. asynq has no accessor: the field

@@ -104,9 +104,10 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 	}
 	err = errAbsent
 	for _, in := range s.Inspectors {
-		if !check && in.Scheduled(queue, id) { // a task that waits is scheduled, unless people have steered the task
-			err = in.RunTask(queue, id)
-			return err == nil, err
+		if !check { // a task that waits is scheduled, unless people have steered the task
+			if err := in.RunScheduled(queue, id); !errors.Is(err, asynq.ErrTaskNotFound) {
+				return err == nil, err
+			}
 		}
 		info, ierr := in.GetTaskInfo(queue, id)
 		switch {
