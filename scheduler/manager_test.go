@@ -100,15 +100,7 @@ func (m *managers) start(opts ...scheduler.Option) *asynqtick.PeriodicTaskManage
 	mgr, err := asynqtick.NewPeriodicTaskManager(locks, &scheduler.Config{Scope: "cron", Node: name, Logger: m.logs.Text()},
 		asynq.PeriodicTaskManagerOpts{
 			PeriodicTaskConfigProvider: &m.provider, RedisUniversalClient: m.rdb, SyncInterval: 10 * time.Second,
-			SchedulerOpts: &asynq.SchedulerOpts{PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
-				if err != nil {
-					m.Error(err)
-					return
-				}
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				m.enqueued[info.ID]++
-			}},
+			SchedulerOpts: &asynq.SchedulerOpts{PostEnqueueFunc: m.count},
 		}, opts...)
 	wantNil(m, "NewPeriodicTaskManager", err)
 	wantNil(m, "Start", mgr.Start())
@@ -118,6 +110,17 @@ func (m *managers) start(opts ...scheduler.Option) *asynqtick.PeriodicTaskManage
 		wantNil(m, "Close", locks.Close(context.Background()))
 	})
 	return mgr
+}
+
+// count is a PostEnqueueFunc.
+func (m *managers) count(info *asynq.TaskInfo, err error) {
+	if err != nil {
+		m.Error(err)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.enqueued[info.ID]++
 }
 
 // ids returns the enqueued tasks, as "name@time since start".
@@ -177,7 +180,7 @@ func TestPeriodicTaskManager(t *testing.T) {
 		if len(all) != 1 || !strings.HasPrefix(all[0].Name, "a-") {
 			t.Errorf("entries %+v, want that of a", all)
 		}
-		for _, text := range []string{"a config is left out: the config or its Task is nil", `cronspec=bad task=y`, "the provider's configs are not known"} {
+		for _, text := range []string{"a config is left out: the config or its Task is nil", `task \"y\" at \"bad\"`, "the provider's configs are not known"} {
 			if !strings.Contains(c.logs.String(), text) {
 				t.Errorf("not in the log: %s", text)
 			}

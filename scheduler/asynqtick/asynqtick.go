@@ -8,6 +8,7 @@
 //	EnqueueWith          the same for a task with a lock: one at a time, or in a sequence
 //	Once                 the same for tasks that depend on the tick
 //	Tasks                registers such jobs, and shows them to asynq's Inspector and to asynqmon
+//	Scheduler            takes the place of asynq.Scheduler: the same calls of Register, on all nodes
 //	PeriodicTaskManager  takes the place of asynq.PeriodicTaskManager: jobs from a file or a database, read again and again
 //
 // # One task per tick
@@ -18,15 +19,21 @@
 //
 // asynq returns the conflict only while asynq still has the first task. Give tasks that are quickly done an
 // asynq.Retention longer than a lease of the locks: a minute or two.
+//
+// With the option asynq.Unique, asynq.ErrDuplicateTask says that the task of an earlier tick waits or runs, or that this
+// tick's own task is there. Either way the tick's enqueue gets joblock.ErrHeld, and the overlap policies of
+// scheduler.Scheduler.Task say what becomes of the tick: by default it is skipped, and has not failed.
 package asynqtick
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -68,9 +75,9 @@ func EnqueueWith[How, Enqueued any](
 	})
 }
 
-// Once returns a function that calls enqueue and returns nil for asynq.ErrTaskIDConflict. Once is for tasks that
-// Enqueue and EnqueueWith cannot make, because the tasks depend on the tick. enqueue must use tick.ID() as the task's
-// ID:
+// Once returns a function that calls enqueue, and returns nil for asynq.ErrTaskIDConflict and joblock.ErrHeld for
+// asynq.ErrDuplicateTask. Once is for tasks that Enqueue and EnqueueWith cannot make, because the tasks depend on the
+// tick. enqueue must use tick.ID() as the task's ID:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
 //		task := asynq.NewTask("digest", []byte(tick.At.Format(time.DateOnly)))
@@ -84,9 +91,13 @@ func Once(enqueue func(context.Context, scheduler.Tick) error) func(context.Cont
 		return nil
 	}
 	return func(ctx context.Context, tick scheduler.Tick) error {
-		if err := enqueue(ctx, tick); !errors.Is(err, asynq.ErrTaskIDConflict) {
-			return err
+		err := enqueue(ctx, tick)
+		switch {
+		case errors.Is(err, asynq.ErrTaskIDConflict):
+			return nil
+		case errors.Is(err, asynq.ErrDuplicateTask):
+			return fmt.Errorf("%w: %w", joblock.ErrHeld, err)
 		}
-		return nil
+		return err
 	}
 }

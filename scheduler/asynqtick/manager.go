@@ -72,9 +72,11 @@ type PeriodicTaskManager struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	jobs    map[string]config // by the name of the job
-	looked  time.Time         // the time of the latest look for jobs that no node has
-	orphans map[string]bool   // the jobs that no node had then
+	looked  time.Time       // the time of the latest look for jobs that no node has
+	orphans map[string]bool // the jobs that no node had then
+
+	applying sync.Mutex        // guards jobs, and what the provider of a Scheduler has
+	jobs     map[string]config // by the name of the job
 
 	mu   sync.Mutex
 	stop context.CancelFunc // nil: Start was not called
@@ -118,7 +120,16 @@ func NewPeriodicTaskManager(locks *joblock.Locker, cfg *scheduler.Config, opts a
 	if opts.RedisConnOpt == nil && opts.RedisUniversalClient == nil {
 		return nil, invalid("RedisConnOpt and RedisUniversalClient are nil")
 	}
+	if opts.RedisUniversalClient != nil {
+		m.use(opts.RedisUniversalClient)
+	}
 	return m, nil
+}
+
+// use says in which Redis asynq's queues are.
+func (m *PeriodicTaskManager) use(rdb redis.UniversalClient) {
+	m.tasks = New(m.s, rdb)
+	m.tasks.hooks = m.opts.SchedulerOpts
 }
 
 // Scheduler returns the Scheduler of the manager, to see and to steer the jobs.
@@ -148,21 +159,21 @@ func (m *PeriodicTaskManager) Start() error {
 	if m.stop != nil {
 		return errors.New("asynqtick: the manager was started before")
 	}
-	configs, err := m.provider.GetConfigs()
-	if err != nil {
-		return fmt.Errorf("asynqtick: the first call of GetConfigs: %w", err)
-	}
-	rdb := m.opts.RedisUniversalClient
-	if rdb == nil {
-		var ok bool
-		if rdb, ok = m.opts.RedisConnOpt.MakeRedisClient().(redis.UniversalClient); !ok {
+	if m.tasks == nil {
+		rdb, ok := m.opts.RedisConnOpt.MakeRedisClient().(redis.UniversalClient)
+		if !ok {
 			return invalid("RedisConnOpt is a %T, which makes no redis.UniversalClient", m.opts.RedisConnOpt)
 		}
 		m.own = rdb
+		m.use(rdb)
 	}
-	m.tasks = New(m.s, rdb)
-	m.tasks.hooks = m.opts.SchedulerOpts
-	m.apply(configs)
+	if err := m.sync(); err != nil {
+		if m.own != nil {
+			err = errors.Join(err, m.own.Close())
+			m.own, m.tasks = nil, nil
+		}
+		return fmt.Errorf("asynqtick: the first call of GetConfigs: %w", err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop, m.done = stop, make(chan struct{})
 	go m.run(ctx, stop)
@@ -211,25 +222,42 @@ func (m *PeriodicTaskManager) syncUntil(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		configs, err := m.provider.GetConfigs()
-		if err != nil {
+		if err := m.sync(); err != nil {
 			m.log.Error("asynqtick: the provider's configs are not known; the jobs stay as they are", "err", err)
 			continue
 		}
-		m.apply(configs)
 		m.forget(ctx)
 	}
 }
 
-// apply registers, changes and removes jobs, so that the jobs are those of configs.
-func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) {
+// sync asks the provider, and applies its configs. An error is that of the provider.
+func (m *PeriodicTaskManager) sync() error {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	configs, err := m.provider.GetConfigs()
+	if err == nil {
+		m.applyAndLog(configs)
+	}
+	return err
+}
+
+// applyAndLog is apply for configs that nobody waits for.
+func (m *PeriodicTaskManager) applyAndLog(configs []*asynq.PeriodicTaskConfig) {
+	for _, err := range m.apply(configs) {
+		m.log.Error("asynqtick: a config is left out, or a job is not removed", "err", err)
+	}
+}
+
+// apply registers, changes and removes jobs, so that the jobs are those of configs. The errors are of jobs that stay as
+// they were. The caller holds applying.
+func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) (failed []error) {
 	jobs := m.group(configs)
 	for name := range m.jobs {
 		if _, ok := jobs[name]; ok {
 			continue
 		}
 		if err := m.tasks.Remove(name); err != nil {
-			m.log.Error("asynqtick: a job is not removed", "job", name, "err", err)
+			failed = append(failed, err)
 			continue
 		}
 		delete(m.jobs, name)
@@ -246,11 +274,12 @@ func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) {
 			err = m.tasks.Add(name, c.Cronspec, c.Task, c.Opts, append(slices.Clip(m.jobOpts), scheduler.Replace())...)
 		}
 		if err != nil {
-			m.log.Error("asynqtick: a config is left out", "job", name, "cronspec", c.Cronspec, "task", c.Task.Type(), "err", err)
+			failed = append(failed, fmt.Errorf("asynqtick: task %q at %q: %w", c.Task.Type(), c.Cronspec, err))
 			continue
 		}
 		m.jobs[name] = c
 	}
+	return failed
 }
 
 // forget forgets the jobs of the scope that no node has had at two looks in a row. So jobs are forgotten, too, whose config
