@@ -195,6 +195,27 @@ func (in insideLock) Memo() []byte {
 	return in.k.memo
 }
 
+func (in insideLock) LoadMemo(ctx context.Context) ([]byte, error) {
+	const op = "load memo"
+	if in.k.none() {
+		return nil, nilLock(op)
+	}
+	if err := in.k.l.open(op, in.k.Key()); err != nil {
+		return nil, err
+	}
+	recs, err := in.k.l.inspectAll(ctx, op, in.k.Key(), driver.InspectRequest{Keys: []string{in.k.Key()}, Memo: true})
+	if err == nil {
+		err = in.k.Err() // else the memo may be a later holder's
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.k.mu.Lock()
+	defer in.k.mu.Unlock()
+	in.k.memo = recs[0].Memo
+	return in.k.memo, nil
+}
+
 func (in insideLock) WriteMemo(ctx context.Context, memo []byte) error {
 	const op = "write memo"
 	if len(memo) > driver.MaxMemoBytes {

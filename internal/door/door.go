@@ -221,8 +221,9 @@ func PlaceOf(job string) string {
 
 // Lock is the part of a *joblock.Lock that only the toolkit uses.
 type Lock interface {
-	// Memo and WriteMemo are memo.Of and memo.Write of the lock.
+	// Memo, LoadMemo and WriteMemo are memo.Of, memo.Load and memo.Write of the lock.
 	Memo() []byte
+	LoadMemo(ctx context.Context) ([]byte, error)
 	WriteMemo(ctx context.Context, memo []byte) error
 
 	// AsOf returns the store's time at the grant of the lock. The memo that came with the grant is from that time.

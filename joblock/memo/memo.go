@@ -33,6 +33,18 @@ func WithGrant() joblock.Option { return door.Use[joblock.Option](door.Option{Me
 // the memo.
 func Of(lock *joblock.Lock) []byte { return door.OfLock(lock).Memo() }
 
+// Load reads the memo of lock's key from the store, and Of returns that memo from then on. Load is for a lock that came
+// without WithGrant, such as the lock of a job, which the worker has resumed:
+//
+//	lock, _ := joblock.FromContext(ctx)
+//	left, err := memo.Load(ctx, lock) // by an earlier attempt, or by an earlier holder
+//
+// Do not Load and Write at the same time. Errors: ErrInvalid for a nil Lock, ErrUnavailable, ErrClosed, and lock.Err if
+// the lock has ended.
+func Load(ctx context.Context, lock *joblock.Lock) ([]byte, error) {
+	return door.OfLock(lock).LoadMemo(ctx)
+}
+
 // Write writes the memo of lock's key, at most MaxBytes long, and renews the lease in the same step. A nil memo
 // clears the key's memo.
 //

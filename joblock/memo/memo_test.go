@@ -3,6 +3,7 @@ package memo_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -106,5 +107,37 @@ func TestReadReturnsWhatItHas(t *testing.T) {
 		if views[0].Now.IsZero() || !views[1].Now.IsZero() {
 			t.Errorf("views %+v, want an answer for the first only", views)
 		}
+	})
+}
+
+// A lock that came without its memo, such as that of a job, gets the memo with Load.
+func TestLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := lockkit.New(t, nil)
+		first := k.Acquire("key")
+		testkit.WantNil(t, "memo.Write", memo.Write(t.Context(), first, []byte("page 7")))
+		testkit.WantNil(t, "Release", first.Release(t.Context()))
+
+		lock := k.Acquire("key")
+		if got := memo.Of(lock); got != nil {
+			t.Fatalf("the lock came with the memo %q", got)
+		}
+		got, err := memo.Load(t.Context(), lock)
+		if err != nil || string(got) != "page 7" || string(memo.Of(lock)) != "page 7" {
+			t.Errorf("Load: %q, %v, and then Of: %q; want page 7", got, err, memo.Of(lock))
+		}
+
+		k.Store.Set(faultstore.Fault{Err: errors.New("away")}, faultstore.Inspect)
+		_, err = memo.Load(t.Context(), lock)
+		testkit.WantErr(t, err, joblock.ErrUnavailable)
+		k.Store.Clear()
+		testkit.WantNil(t, "Release", lock.Release(t.Context()))
+		later := k.Acquire("key")
+		testkit.WantNil(t, "memo.Write", memo.Write(t.Context(), later, []byte("page 8")))
+		if got, err := memo.Load(t.Context(), lock); got != nil || !errors.Is(err, joblock.ErrAlreadyReleased) {
+			t.Errorf("after the lock's end: %q, %v, want ErrAlreadyReleased and not the next holder's memo", got, err)
+		}
+		_, err = memo.Load(t.Context(), nil)
+		testkit.WantErr(t, err, joblock.ErrInvalid)
 	})
 }
