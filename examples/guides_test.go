@@ -195,15 +195,10 @@ func Example_limits() {
 	fmt.Println("at a time, at most two:", most.Load() <= 2)
 
 	// [carried
-	exports := limit.New(p.Locks, 2)
 	routes.HandleFunc("POST /exports/{account}", func(w http.ResponseWriter, r *http.Request) {
-		permit, err := exports.TryAcquire(r.Context(), joblock.Key("exports", r.PathValue("account")))
-		if err != nil {
+		two := handoff.Unique{Key: joblock.Key("exports", r.PathValue("account")), Limit: 2}
+		if _, err := p.Jobs.EnqueueUnique(r.Context(), two, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour))); err != nil {
 			handoff.Refuse(w, r, err)
-			return
-		}
-		if _, err := p.Jobs.Enqueue(r.Context(), permit, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour))); err != nil {
-			handoff.Refuse(w, r, errors.Join(err, permit.Release(context.WithoutCancel(r.Context()))))
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)
@@ -295,12 +290,12 @@ func Example_longJobs() {
 			return errNoLock
 		}
 		id, _ := asynq.GetTaskID(ctx)
-		left, err := memo.Read(ctx, p.Locks, lock.Key()) // by an earlier attempt, or by an earlier job
+		left, err := memo.Load(ctx, lock) // by an earlier attempt, or by an earlier job
 		if err != nil {
 			return err
 		}
 		page := 0
-		_, _ = fmt.Sscanf(string(left[0].Memo), id+" %d", &page) // of this job, or none
+		_, _ = fmt.Sscanf(string(left), id+" %d", &page) // of this job, or none
 		for ; page < pages; page++ {
 			if err := importPage(ctx, page, lock.Fence()); err != nil { // give up when ctx ends
 				return err

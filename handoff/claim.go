@@ -8,6 +8,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // defaultMaxHold is the default of Claim.MaxHold: the time that proxies commonly allow a request.
@@ -44,6 +45,11 @@ type Claim struct {
 
 	// Holder is the label that Status shows; "" means the Locker's.
 	Holder string
+
+	// Limit lets up to so many requests and jobs have Key at a time, and each of Keys: from 1 to limit.Max. The locks are
+	// then permits of package limit, and are handed over like other locks. Give the same Limit for a key everywhere. 0
+	// means one holder, under an ordinary lock, which a permit does not keep out.
+	Limit int
 }
 
 // ErrMaxHold is the cause with which a handler's context ends when Claim.MaxHold is up.
@@ -53,7 +59,7 @@ var ErrMaxHold = errors.New("handoff: the request has held its locks for Claim.M
 func (c Claim) check() error {
 	const op = "claim"
 	switch {
-	case c.NoLock && (c.Key != "" || len(c.Keys) > 0 || c.TTL != 0 || c.MaxWait != 0 || c.MaxHold != 0 || c.Holder != ""):
+	case c.NoLock && (c.Key != "" || len(c.Keys) > 0 || c.TTL != 0 || c.MaxWait != 0 || c.MaxHold != 0 || c.Holder != "" || c.Limit != 0):
 		return invalid(op, c.Key, "Claim.NoLock is set together with other fields")
 	case c.NoLock:
 		return nil
@@ -61,6 +67,8 @@ func (c Claim) check() error {
 		return invalid(op, "", "Claim.Key is empty: name a key, or set Claim.NoLock for a request that needs none")
 	case slices.Contains(c.Keys, ""):
 		return invalid(op, "", "a key in Claim.Keys is empty")
+	case c.Limit < 0 || c.Limit > limit.Max:
+		return invalid(op, c.Key, "Claim.Limit is %d, must be from 0 to %d", c.Limit, limit.Max)
 	case c.MaxHold < 0 || c.MaxHold > driver.MaxPeriod:
 		return invalid(op, c.Key, "Claim.MaxHold is %s, must be from 0 to %s", c.MaxHold, driver.MaxPeriod)
 	}

@@ -167,6 +167,9 @@
 //	                                      or a minute more if the job was just enqueued
 //	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
 //
+// With Unique.Limit up to so many jobs have the key at a time, each under a permit of package limit, and the next one gets
+// ErrHeld. A request takes such a permit with Claim.Limit.
+//
 // The task that carries the key's token is the job that has the key. A lock can name a task that does not carry the
 // token: an enqueue under a TaskID that exists is about to be refused. That case counts as "being enqueued by another
 // call". The call returns ErrHeld if the case lasts longer than a moment.

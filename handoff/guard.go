@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue. For
@@ -116,6 +117,9 @@ func (g *Guard) acquire(ctx context.Context, claim Claim) (joblock.Locks, error)
 		if g.waiting.Add(1) > g.maxWaiting {
 			claim.MaxWait = 0
 		}
+	}
+	if claim.Limit > 0 {
+		return limit.New(g.locks, claim.Limit).AcquireAll(ctx, claim.keys(), claim.options()...)
 	}
 	return g.locks.AcquireAll(ctx, claim.keys(), claim.options()...)
 }

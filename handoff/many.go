@@ -153,6 +153,8 @@ func (c *Client) readItems(items []Item, results []Result) (lines [][]*manyItem)
 func (c *Client) itemHandover(item Item) (*handover, error) {
 	unique, sequence, locks := item.Unique != Unique{}, item.Sequence != Sequence{}, item.Locks != nil
 	switch {
+	case item.Unique.Limit != 0:
+		return nil, invalid("enqueue", item.Unique.Key, "Unique.Limit is %d, must be 0 with EnqueueMany: use EnqueueUnique", item.Unique.Limit)
 	case unique && !sequence && !locks:
 		return c.uniqueHandover(item.Unique, item.Task, item.Opts)
 	case sequence && !unique && !locks:

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -19,15 +21,26 @@ const (
 	failedMessage   = "the request could not be served"
 )
 
+// Code and message of a 409, as in the lock server.
+const (
+	codeTaskExists    = "TASK_EXISTS"
+	taskExistsMessage = "the job exists already"
+)
+
 // Refusal is the answer to a request that gets no lock:
 //
 //	status  errors                                Retry-After
 //	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock
 //	503     ErrUnavailable, ErrClosed, ErrLost    1 s
 //	503     a context that has ended              1 s
+//	409     asynq's ErrTaskIDConflict             none
+//	409     asynq's ErrDuplicateTask              none
 //	400     ErrInvalid about an invalid key       none
 //	400     ErrInvalid of the claim function      none
 //	500     any other                             none
+//
+// An error that matches ErrHeld and asynq's ErrTaskIDConflict is a 409: the request's own job exists, and a second try
+// would find it again.
 //
 // The table holds for errors of the Locker and of the claim function. So a claim function can refuse with an error of
 // joblock. Other errors are, for example, a Claim that names no key or has a field out of bounds, a value in the
@@ -40,7 +53,7 @@ type Refusal struct {
 	// Message is for the client: one sentence for each code. Message has no text of an error, because the text may
 	// name the key, the holder and the job.
 	Message string `json:"message"`
-	Code    string `json:"code"` // of the error; LOCK_CLAIM_FAILED with 500
+	Code    string `json:"code"` // of the error; TASK_EXISTS with 409, and LOCK_CLAIM_FAILED with 500
 	// RetryAfter is when to try again, in whole seconds; 0 for no advice.
 	RetryAfter time.Duration `json:"-"`
 	Err        error         `json:"-"` // the error itself, with all its details; not for the client
@@ -72,7 +85,7 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // Logger). Elsewhere the defaults of these options apply.
 //
 // Refuse tells the client neither the key nor the key's holder, unlike http.Error with the text of err. An error that
-// is not about a lock, such as asynq.ErrTaskIDConflict, is answered with 500, and so is a nil err. Handle both before
+// is neither about a lock nor about a task that exists is answered with 500, and so is a nil err. Handle both before
 // Refuse.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	g := guardFrom(r.Context())
@@ -115,6 +128,8 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	var e *joblock.Error
 	var ours *claimError
 	switch {
+	case errors.Is(err, asynq.ErrTaskIDConflict), errors.Is(err, asynq.ErrDuplicateTask):
+		f.Status, f.Code, f.Message = http.StatusConflict, codeTaskExists, taskExistsMessage
 	case errors.As(err, &ours):
 	case errors.As(err, &e):
 		for _, a := range answers {

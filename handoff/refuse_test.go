@@ -32,6 +32,14 @@ func TestRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, held := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, task)
+	own := func() error {
+		_, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "own"}, task, asynq.TaskID("own"))
+		return err
+	}
+	if err := own(); err != nil {
+		t.Fatal(err)
+	}
+	ownTask := own()
 	_, noKey := w.jobs.EnqueueUnique(ctx, handoff.Unique{}, task)
 	_, badKey := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: joblock.Key("export", "")}, task)
 	_, noType := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "l"}, asynq.NewTask("", nil))
@@ -61,7 +69,9 @@ func TestRefuse(t *testing.T) {
 		"a task with no type": {noType, 500, claimFailed, ""},
 		"no lock":             {noLock, 500, claimFailed, ""},
 		"another's":           {errors.New("the database is on fire"), 500, claimFailed, ""},
-		"task ID conflict":    {asynq.ErrTaskIDConflict, 500, claimFailed, ""},
+		"task ID conflict":    {fmt.Errorf("start the export: %w", asynq.ErrTaskIDConflict), 409, "TASK_EXISTS", ""},
+		"duplicate task":      {asynq.ErrDuplicateTask, 409, "TASK_EXISTS", ""},
+		"its own task":        {ownTask, 409, "TASK_EXISTS", ""},
 		"none at all":         {nil, 500, claimFailed, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,10 +14,12 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// Unique makes a job the only one of its key. With no field but Key set, EnqueueUnique refuses other jobs of the key
-// from the enqueue of one job until that job is done. The package comment has a table of all cases.
+// Unique makes a job the only one of its key, or with Limit one of a few. With no field but Key set, EnqueueUnique
+// refuses other jobs of the key from the enqueue of one job until that job is done. The package comment has a table of
+// all cases.
 type Unique struct {
 	// Key is the key that one job has at a time. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key
 	// with the same policy.
@@ -28,6 +30,12 @@ type Unique struct {
 
 	// OnConflict is what to do when another job has the key. Default Reject.
 	OnConflict Policy
+
+	// Limit lets up to so many jobs of Key wait and run at a time, instead of one: from 1 to limit.Max. Each job has a
+	// permit of package limit. Give the same Limit for a key everywhere. With a Limit, Until must be UntilDone and
+	// OnConflict must be Reject, and EnqueueUnique takes up to two round trips more. EnqueueMany takes no Limit. 0 means
+	// one job, under an ordinary lock, which a permit does not keep out.
+	Limit int
 }
 
 // Until says when the key of a unique job is free for the next one.
@@ -78,6 +86,10 @@ func (u Unique) check() error {
 		return invalid(op, u.Key, "Unique.OnConflict is %d, must be Reject, Skip, Replace or KeepLast", u.OnConflict)
 	case u.OnConflict == KeepLast && u.Until == UntilStarted:
 		return invalid(op, u.Key, "Unique.Until is UntilStarted, which KeepLast does not support: use Replace")
+	case u.Limit < 0 || u.Limit > limit.Max:
+		return invalid(op, u.Key, "Unique.Limit is %d, must be from 0 to %d", u.Limit, limit.Max)
+	case u.Limit > 0 && (u.Until != UntilDone || u.OnConflict != Reject):
+		return invalid(op, u.Key, "Unique.Limit is %d: Unique.Until must then be UntilDone, and Unique.OnConflict must be Reject", u.Limit)
 	}
 	if detail := keyspace.CheckApplication(u.Key); detail != "" {
 		return invalid(op, u.Key, "%s", detail) // TryAcquire would let the key of slot pass
@@ -186,7 +198,33 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 	if err != nil {
 		return Enqueued{}, err
 	}
+	if u.Limit > 0 {
+		return h.runLimited(ctx)
+	}
 	return h.run(ctx)
+}
+
+// runLimited is run for a job that is one of Unique.Limit: the job gets a permit, as if a request had taken the permit.
+func (h *handover) runLimited(ctx context.Context) (Enqueued, error) {
+	if err := h.c.ring.Ready(ctx); err != nil { // before a permit is taken
+		return Enqueued{}, h.wrap(err)
+	}
+	permit, err := limit.New(h.c.locks, h.unique.Limit).TryAcquire(ctx, h.unique.Key)
+	if err != nil {
+		return Enqueued{}, h.wrap(err)
+	}
+	h.locks = joblock.Locks{permit}
+	done, err := h.run(ctx)
+	if err == nil || permit.Err() != nil { // the job has the permit, or may have it
+		return done, err
+	}
+	permit.StopRenewing()
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	if failed := permit.Release(dctx); failed != nil {
+		err = fmt.Errorf("%w; the permit is free when its lease ends: %w", err, failed)
+	}
+	return done, err
 }
 
 func (c *Client) uniqueHandover(u Unique, task *asynq.Task, opts []asynq.Option) (*handover, error) {

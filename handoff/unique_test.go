@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -205,6 +206,13 @@ func TestBadUniqueIsRefused(t *testing.T) {
 		"empty part, KeepLast":    {u: handoff.Unique{Key: joblock.Key("index", ""), OnConflict: handoff.KeepLast}},
 		"unknown Until":           {u: handoff.Unique{Key: "k", Until: handoff.UntilStarted + 1}},
 		"unknown policy":          {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast + 1}},
+		"Limit below 0":           {u: handoff.Unique{Key: "k", Limit: -1}},
+		"Limit too great":         {u: handoff.Unique{Key: "k", Limit: limit.Max + 1}},
+		"Limit with Skip":         {u: handoff.Unique{Key: "k", Limit: 2, OnConflict: handoff.Skip}},
+		"Limit until started":     {u: handoff.Unique{Key: "k", Limit: 2, Until: handoff.UntilStarted}},
+		"Limit, key too long":     {u: handoff.Unique{Key: strings.Repeat("k", driver.MaxKeyBytes), Limit: 2}},
+		"Limit, the toolkit's":    {u: handoff.Unique{Key: "k%next", Limit: 2}},
+		"Limit, an empty part":    {u: handoff.Unique{Key: joblock.Key("index", ""), Limit: 2}},
 		"KeepLast until started":  {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast, Until: handoff.UntilStarted}},
 		"asynq's own uniqueness":  {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.Unique(time.Hour)}},
 		"delay beyond all bounds": {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.ProcessIn(driver.MaxPeriod)}},

@@ -56,6 +56,8 @@ func GRPCError(refusal *handoff.Refusal) error {
 		code = codes.ResourceExhausted
 	case http.StatusServiceUnavailable:
 		code = codes.Unavailable
+	case http.StatusConflict:
+		code = codes.AlreadyExists
 	case http.StatusBadRequest:
 		code = codes.InvalidArgument
 	}

@@ -47,7 +47,7 @@ var rules = []rule{
 	{"joblock/journal", []string{"joblock", "joblock/driver", "joblock/event", "joblock/redisstore", "scheduler", "internal/eventlog", "internal/keyspace", goredis, uuid}},
 	{"joblock/promobserver", []string{"joblock", "joblock/event", "internal/metric", prometheus}},
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", "internal/metric", otel + "/otel/attribute", otel + "/otel/codes", otel + "/otel/metric", otel + "/otel/propagation", otel + "/otel/trace"}},
-	{"handoff", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "handoff/...", "internal/...", asynq, uuid}},
+	{"handoff", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "handoff/...", "internal/...", asynq, uuid}},
 	{"handoff/process", []string{"joblock", "joblock/driver", "joblock/redisstore", "handoff", "worker", asynq, goredis}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/door", "internal/keyspace", "internal/sleep"}},
