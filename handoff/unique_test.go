@@ -15,8 +15,8 @@ import (
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // The table in the package comment.
