@@ -216,6 +216,54 @@ func Example_limits() {
 	// 202 202 429
 }
 
+// docs/routers.md
+func Example_inTheHandler() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	routes := http.NewServeMux()
+	guard := handoff.NewGuard(p.Locks)
+	prepare := func(context.Context) error { return nil }
+
+	routes.HandleFunc("POST /shortest", func(w http.ResponseWriter, r *http.Request) {
+		account, task := r.FormValue("account"), asynq.NewTask("export", nil)
+		// [shortest
+		export := handoff.Unique{Key: joblock.Key("export", account)}
+		if _, err := p.Jobs.EnqueueUnique(r.Context(), export, task); err != nil {
+			handoff.Refuse(w, r, err)
+			return
+		}
+		// shortest]
+		w.WriteHeader(http.StatusAccepted)
+	})
+	routes.HandleFunc("POST /prepared", func(w http.ResponseWriter, r *http.Request) {
+		account, task := r.FormValue("account"), asynq.NewTask("export", nil)
+		// [prepared
+		var err error
+		refusal := guard.Do(r.Context(), handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) {
+			if err = prepare(ctx); err == nil { // under the lock
+				lock, _ := joblock.FromContext(ctx)
+				_, err = p.Jobs.Enqueue(ctx, lock, task)
+			}
+		})
+		if refusal == nil && err != nil {
+			refusal = handoff.RefusalOf(r.Context(), err)
+		}
+		if refusal != nil {
+			refusal.ServeHTTP(w, r)
+			return
+		}
+		// prepared]
+		w.WriteHeader(http.StatusAccepted)
+	})
+	fmt.Println(post(routes, "/shortest?account=acct-7"), post(routes, "/prepared?account=acct-7"))
+	fmt.Println(post(routes, "/prepared?account=acct-8"), post(routes, "/prepared?account=acct-8"), post(routes, "/shortest?account=acct-8"))
+	fmt.Println(post(routes, "/shortest"), post(routes, "/prepared"))
+	// Output:
+	// 202 429
+	// 202 429 429
+	// 400 400
+}
+
 // docs/webhooks.md
 func Example_webhooks() {
 	p, closeAll := onMiniredis()
