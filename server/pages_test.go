@@ -399,7 +399,9 @@ func TestTasksFromThePages(t *testing.T) {
 		s.open("job?job="+url.QueryEscape(s.job)).has(http.StatusOK, "no disk", "1 of 4", jobKey, "Run the task", "Delete the task").lacks("Cancel the task")
 		s.open("act?do=run&job="+url.QueryEscape(s.job)).has(http.StatusOK, "asynq takes the task now")
 		s.open("act?do=cancel&job="+url.QueryEscape(s.job)).has(http.StatusOK, "The task is retry by now")
-		to := s.submit("act", "do", "run", "job", s.job, "reason", "now").has(http.StatusSeeOther).location()
+		s.open("act?do=run&job="+url.QueryEscape(s.job)).has(http.StatusOK, `name="step" value="retry-1"`)
+		s.submit("act", "do", "run", "job", s.job, "step", "archived-4", "reason", "now").has(http.StatusConflict, "the task has moved on: it is at step retry-1 by now, not at archived-4")
+		to := s.submit("act", "do", "run", "job", s.job, "step", "retry-1", "reason", "now").has(http.StatusSeeOther).location()
 		s.open(to).has(http.StatusOK, "run task of default/export-41 : done", "pending")
 		s.submit("act", "do", "delete", "job", s.job, "reason", "away").has(http.StatusSeeOther)
 		if len(s.tasks.all) != 0 {

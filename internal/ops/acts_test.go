@@ -60,7 +60,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		s.park("job", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateArchived})
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "2", Type: "t", State: asynq.TaskStateArchived})
-		_, err = s.DeleteTask(t.Context(), eva, "default", "1")
+		_, err = s.DeleteTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Actor: eva})
 		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot delete
 		wants("job", "has failed for good")
 		if got := text("job"); strings.Contains(got, "eva") {

@@ -117,7 +117,7 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	if t.State == "" || t.State == TaskUnknown || t.State == TaskNoQueue || t.State == TaskAbsent || t.State == "completed" {
 		return
 	}
-	job := " --reason TEXT -- " + shell(t.Job())
+	job := t.flag() + " --reason TEXT -- " + shell(t.Job())
 	if t.Paused {
 		add(ActUnpause, "asynq queue unpause "+shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
 	}
@@ -128,7 +128,7 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	case t.Snoozed:
 	case s.halted():
 		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
-		add(ActSkipJob, "joblock jobs skip --reason TEXT -- "+shell(s.Key), s.effect(), s.danger())
+		add(ActSkipJob, fmt.Sprintf("joblock jobs skip --fence %d --reason TEXT -- %s", s.Fence, shell(s.Key)), s.effect(), s.danger())
 		add(ActDeleteTask, "joblock jobs drop"+job, gone, "")
 	case t.State == "archived":
 		add(ActRunTask, "joblock jobs run"+job, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")

@@ -50,6 +50,7 @@ type AuditEntry struct {
 	Scope   string `json:"scope,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
 	IfIdle  bool   `json:"if_idle,omitempty"`
+	Step    string `json:"step,omitempty"` // of an action on a task: the Task.Step that was asked for
 	By      string `json:"by"`
 	From    string `json:"from,omitempty"`
 	Reason  string `json:"reason"`

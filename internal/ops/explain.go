@@ -293,6 +293,9 @@ func (s *story) doing() string {
 	default:
 		fmt.Fprintf(&b, "In asynq its task %s is %s.", visible(t.Type), visible(string(t.State)))
 	}
+	if long := s.long(); long != "" {
+		b.WriteString(" " + long)
+	}
 	if t.Paused && !t.Ended() {
 		fmt.Fprintf(&b, " The queue %s is paused, so no attempt begins.", quote(t.Queue))
 	}

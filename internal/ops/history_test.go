@@ -171,7 +171,7 @@ func TestActionsOnTasksNameTheKeys(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		token := s.park("export:7", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "export", State: asynq.TaskStateArchived, Headers: s.header(token, "default/1", "export", nil)})
-		_, err := s.RunTask(t.Context(), eva, "default", "1")
+		_, err := s.RunTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Actor: eva})
 		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot run it
 		if e := s.audit.entries; len(e) != 2 || !slices.Equal(e[0].Keys, []string{"export:7"}) {
 			t.Errorf("%+v", e)

@@ -22,6 +22,11 @@ type Job struct {
 	Place *Waiter `json:"place,omitempty"` // not nil if the job waits; Position is then "at most that many before", plus 1
 	Task  Task    `json:"task"`
 
+	// Ran is for how long the present attempt has had the lock; 0 if none runs. Long says, in a sentence, that the attempt
+	// should be over: its time is up. How long the jobs of its type usually take is recorded nowhere.
+	Ran  Millis `json:"ran_ms,omitzero"`
+	Long string `json:"long,omitempty"`
+
 	// Suspect says, in a sentence, why the lock or the place probably helps nobody; "" if it does. A lock that a keeper
 	// frees with its next check is no suspect.
 	Suspect string `json:"suspect,omitempty"`
@@ -39,6 +44,9 @@ type JobsQuery struct {
 	Share    float64 // as LocksQuery; counts the calls to asynq's Redis too
 	Progress func(done float64)
 }
+
+// endGrace is how long a handler may take to return when the time of its attempt is up.
+const endGrace = 10 * time.Second
 
 // lookups is how many tasks of a page are looked up at a time.
 const lookups = 8
@@ -119,6 +127,9 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 		j := &all[i]
 		s := story{Lock: j.Lock, task: j.Task, keeper: keeper, known: true, now: j.Lock.Now.Time}
 		j.Suspect = s.suspect(j.Place)
+		if j.Place == nil {
+			j.Ran, j.Long = Millis(s.ran()), s.long()
+		}
 	}
 	return all
 }
@@ -138,6 +149,39 @@ func (d *Desk) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
 	d.pauses(ctx, tasks...)
 }
 
+// The method ran returns for how long the present attempt has had the lock, 0 if none runs.
+func (s *story) ran() time.Duration {
+	if s.task.State != "active" || s.task.Crashed || s.State != joblock.StateHeld && s.State != joblock.StateOrphaned {
+		return 0
+	}
+	return max(0, s.now.Sub(s.Changed.Time))
+}
+
+// The method timeUp returns when the time of the present attempt is up; zero if no attempt runs, or without a bound.
+func (s *story) timeUp() (at time.Time) {
+	t := &s.task
+	if s.ran() > 0 && t.Timeout > 0 {
+		at = s.Changed.Add(t.Timeout.Duration())
+	}
+	if s.ran() > 0 && !t.Deadline.IsZero() && (at.IsZero() || t.Deadline.Before(at)) {
+		at = t.Deadline.Time
+	}
+	return at
+}
+
+// The method long says that the present attempt should be over, "" if not.
+func (s *story) long() string {
+	up := s.timeUp()
+	if up.IsZero() || s.now.Sub(up) < endGrace {
+		return ""
+	}
+	text := fmt.Sprintf("The attempt has run for %s, and its time was up %s ago: its handler ignores its context.", length(s.ran()), length(s.now.Sub(up)))
+	if s.State == joblock.StateOrphaned {
+		text += " Its worker renews the lock no longer."
+	}
+	return text
+}
+
 // The method suspect says why a lock, or a place in line, probably helps nobody. Times that a keeper may take are allowed
 // for twice.
 func (s *story) suspect(place *Waiter) string {
@@ -151,10 +195,11 @@ func (s *story) suspect(place *Waiter) string {
 	}
 	over := fmt.Sprintf("The task is %s", t.State)
 	if place != nil {
-		if s.now.Sub(place.Since.Time) < envelope.EnqueueGrace+late {
+		patience := envelope.EnqueueGrace + late
+		if s.now.Sub(place.Since.Time) < patience {
 			return ""
 		}
-		return over + ", but the job is still in line."
+		return over + fmt.Sprintf(", but the job is still in line: a keeper takes it out within %s.", length(patience))
 	}
 	since := s.Changed.Time
 	if !t.CompletedAt.IsZero() {
@@ -163,14 +208,14 @@ func (s *story) suspect(place *Waiter) string {
 	if !t.LastFailedAt.IsZero() {
 		since = latest(since, t.LastFailedAt.Time)
 	}
-	age := s.now.Sub(since)
+	age, held, kept := s.now.Sub(since), overrun+late+time.Minute, envelope.EnqueueGrace+late
 	switch {
-	case s.State == joblock.StateHeld && age > overrun+late+time.Minute:
-		return over + ", but somebody still runs under the lock."
+	case s.State == joblock.StateHeld && age > held:
+		return over + fmt.Sprintf(", but somebody still runs under the lock, %s later; %s are enough for that.", length(age), length(held))
 	case s.State != joblock.StateHeld && s.keeper.Works() == nil:
 		return over + ", and no keeper works that would free the lock."
-	case s.State != joblock.StateHeld && age > envelope.EnqueueGrace+late:
-		return over + ", but no keeper has freed the lock."
+	case s.State != joblock.StateHeld && age > kept:
+		return over + fmt.Sprintf(", but no keeper has freed the lock, %s later; %s are enough for that.", length(age), length(kept))
 	}
 	return ""
 }

@@ -265,6 +265,10 @@ func (s *Sequence) ofJob(st *story) {
 		s.State = SequenceStuck
 		s.Why += " " + suspect
 	case s.Lock.State == joblock.StateHeld:
+		if long := st.long(); long != "" {
+			s.State = SequenceStuck
+			s.Why += " " + long
+		}
 	case t.Paused && !t.Ended():
 		s.State = SequenceStuck
 	case t.Waits && !st.keeps():

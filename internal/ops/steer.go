@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -27,6 +29,7 @@ type Steerer interface {
 
 // The actions of which CheckDelete and CheckCancel say whether the state of a task allows them.
 const (
+	actRun    = "run task"
 	actDelete = "delete task"
 	actCancel = "cancel task"
 )
@@ -42,34 +45,56 @@ func (t Task) CheckDelete() error { return t.in(actDelete, deletable) }
 // CheckCancel returns the error with which CancelTask refuses a task that is in this state, or nil.
 func (t Task) CheckCancel() error { return t.in(actCancel, cancellable) }
 
+// CheckStep returns the error with which an action refuses a task that has moved on since somebody has seen the given
+// Step, or nil. No task is refused for the step "".
+func (t Task) CheckStep(action, step string) error {
+	if step == "" || t.Step == step {
+		return nil
+	}
+	return refusal(action, t.Job(), joblock.ErrBusy, fmt.Sprintf("the task has moved on: it is at step %s by now, not at %s", cmp.Or(t.Step, string(t.State)), visible(step)))
+}
+
+// TaskRequest says which task an action changes.
+type TaskRequest struct {
+	Queue, ID string
+
+	// Step is the Task.Step that the operator has seen. If the task has moved on by then, the action changes nothing. ""
+	// takes the task as it is.
+	Step string
+
+	Actor
+}
+
 // RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. A job that has halted its
-// sequence then goes on under its lock. A task that waits for its turn in a line goes back to wait.
+// sequence then goes on under its lock. A task whose job waits for its turn in a line is refused: it would go back to wait.
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task runs, is about to run
-// or was completed and is not in the archive, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may run.
-func (d *Desk) RunTask(ctx context.Context, who Actor, queue, id string) (Acted, error) {
-	return d.steer(ctx, who, "run task", queue, id, []TaskState{"scheduled", "retry", "archived", "completed"},
-		func(s Steerer) error { return s.RunTask(queue, id) })
+// asynq has no call that looks at the step of a task. So Desk looks a moment before: a task that moves on in that moment is
+// changed all the same, if its new state fits.
+//
+// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
+// is about to run, waits in a line, or was completed and is not in the archive, ErrInvalid, and ErrNotRecorded. After
+// ErrUnavailable the task may run.
+func (d *Desk) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return d.steer(ctx, actRun, req, []TaskState{"scheduled", "retry", "archived", "completed"}, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
 }
 
 // DeleteTask deletes a task that does not run. The keeper then gives its lock or its place in line to the next, within a
-// minute or so.
+// minute or so. See RunTask about the step.
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task runs, ErrInvalid, and
-// ErrNotRecorded. After ErrUnavailable the task may be gone.
-func (d *Desk) DeleteTask(ctx context.Context, who Actor, queue, id string) (Acted, error) {
-	return d.steer(ctx, who, actDelete, queue, id, deletable,
-		func(s Steerer) error { return s.DeleteTask(queue, id) })
+// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
+// runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be gone.
+func (d *Desk) DeleteTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return d.steer(ctx, actDelete, req, deletable, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
 }
 
 // CancelTask ends the context of the handler that runs a task. The attempt then ends as after a timeout, if the handler
-// heeds its context. asynq sends the message once: a process that is cut off does not get it.
+// heeds its context. asynq sends the message once: a process that is cut off does not get it. See RunTask about the step.
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task does not run,
-// ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent.
-func (d *Desk) CancelTask(ctx context.Context, who Actor, queue, id string) (Acted, error) {
-	return d.steer(ctx, who, actCancel, queue, id, cancellable, func(s Steerer) error {
-		if err := s.CancelProcessing(id); err != nil {
+// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
+// does not run, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent.
+func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return d.steer(ctx, actCancel, req, cancellable, func(s Steerer) error {
+		if err := s.CancelProcessing(req.ID); err != nil {
 			return err
 		}
 		return &outcome{OutcomeAsked, ""}
@@ -77,17 +102,24 @@ func (d *Desk) CancelTask(ctx context.Context, who Actor, queue, id string) (Act
 }
 
 // The method steer changes a task that is in one of the given states.
-func (d *Desk) steer(ctx context.Context, who Actor, action, queue, id string, states []TaskState, do func(Steerer) error) (Acted, error) {
-	job := envelope.Job(queue, id)
-	if err := who.check(action, ""); err != nil {
+func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states []TaskState, do func(Steerer) error) (Acted, error) {
+	job := envelope.Job(req.Queue, req.ID)
+	if err := cmp.Or(req.check(action, ""), door.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
 		return Acted{}, err
 	}
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return Acted{}, door.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
 	}
-	t := d.task(ctx, job)
-	return d.record(ctx, who, AuditEntry{Action: action, Key: job, Keys: t.keys}, func(ctx context.Context) error {
-		if err := t.in(action, states); err != nil {
+	return d.record(ctx, req.Actor, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: d.task(ctx, job).keys}, func(ctx context.Context) error {
+		t := d.task(ctx, job)
+		err := t.in(action, states)
+		if err == nil || errors.Is(err, joblock.ErrBusy) {
+			err = cmp.Or(t.CheckStep(action, req.Step), err)
+		}
+		if err == nil && action == actRun {
+			err = d.checkTurn(ctx, t)
+		}
+		if err != nil {
 			return err
 		}
 		for _, db := range d.cfg.Databases {
@@ -110,6 +142,22 @@ func (d *Desk) steer(ctx context.Context, who Actor, action, queue, id string, s
 		}
 		return refusal(action, job, joblock.ErrNotFound, "the task has moved to another database")
 	})
+}
+
+// The method checkTurn returns the error with which RunTask refuses a task whose job waits in a line: it would go back to
+// wait. A task whose turn has come may be run.
+func (d *Desk) checkTurn(ctx context.Context, t Task) error {
+	if !t.Waits || t.Sequence == "" {
+		return nil
+	}
+	recs, err := d.in.Inspect(ctx, actRun, t.Sequence, driver.InspectRequest{Keys: []string{t.Sequence}, Places: []string{door.PlaceOf(t.Job())}})
+	if err != nil {
+		return err
+	}
+	if at := recs[0].Place; at != nil && at.Job == t.Job() {
+		return refusal(actRun, t.Job(), joblock.ErrBusy, fmt.Sprintf("the job waits in line for %q, place %d: it starts when its turn comes", t.Sequence, at.Ahead+1))
+	}
+	return nil
 }
 
 // The method in returns an error unless the task is in one of the given states.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // TaskState is the state of a task of asynq. Besides asynq's own names there are three more.
@@ -31,12 +33,16 @@ type Task struct {
 	State    TaskState `json:"state"`
 	Problem  string    `json:"problem,omitempty"` // with TaskUnknown, in a sentence
 
+	// Step names where the task stands: its state, its attempt and when asynq last wrote an end of an attempt. The Step
+	// changes whenever the task moves on. "" if asynq does not show the task.
+	Step string `json:"step,omitempty"`
+
 	// Attempt is the number of the attempt that runs or ran last, from 1; 0 if none has begun. Attempts is how many the
 	// author of the task allows.
 	Attempt  int `json:"attempt,omitempty"`
 	Attempts int `json:"attempts,omitempty"`
 
-	NextAt       Time   `json:"next_at,omitzero"` // when asynq takes a task that is scheduled or in retry
+	NextAt       Time   `json:"next_at,omitzero"` // when asynq takes a task that is scheduled or in retry; zero if the task Waits
 	LastError    string `json:"last_error,omitempty"`
 	LastFailedAt Time   `json:"last_failed_at,omitzero"`
 	CompletedAt  Time   `json:"completed_at,omitzero"`
@@ -50,8 +56,10 @@ type Task struct {
 	Snoozed bool `json:"snoozed,omitempty"` // archived, but only for the pause of a snooze
 	Halts   bool `json:"halts,omitempty"`   // if the task has failed for good, its sequence halts
 
-	// Limit is how many jobs of the task's sequence may run at a time; 0 if the task is of no sequence.
-	Limit int `json:"limit,omitempty"`
+	// Sequence is the key of the task's sequence, in whose line the task waits for its turn, and Limit is how many of its jobs
+	// may run at a time; "" and 0 if the task is of no sequence.
+	Sequence string `json:"sequence,omitempty"`
+	Limit    int    `json:"limit,omitempty"`
 
 	owners []string // digests of the tokens in the task's header, as far as the header can be believed
 	keys   []string // of these tokens
@@ -153,6 +161,7 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		}
 		if env.Sequence != nil {
 			t.Halts, t.Limit = env.Sequence.Halt, max(1, env.Sequence.Limit)
+			t.Sequence, _ = driver.LineOf(env.Sequence.Token.Key())
 		}
 	}
 	switch info.State {
@@ -167,7 +176,25 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		}
 	}
 	t.Attempt = min(t.Attempt, max(t.Attempts, info.Retried))
+	t.Step = fmt.Sprintf("%s-%d", t.State, t.Attempt)
+	if end := latest(info.LastFailedAt, info.CompletedAt); !end.IsZero() {
+		t.Step += fmt.Sprintf("-%d", end.Unix())
+	}
+	if t.Waits {
+		t.NextAt = Time{} // a day away, which means nothing
+		if strings.Contains(t.LastError, nextjob.WaitText) {
+			t.LastError, t.LastFailedAt = "", Time{} // it has not failed: it was sent back to wait
+		}
+	}
 	return t
+}
+
+// flag returns the flag of a command that ties it to the step of the task.
+func (t Task) flag() string {
+	if t.Step == "" {
+		return ""
+	}
+	return " --step " + shell(t.Step)
 }
 
 // limitOf returns how many jobs of the sequence of job may run at a time, or 0 if that is not known.

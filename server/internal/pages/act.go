@@ -42,6 +42,7 @@ type ActBody struct {
 	Scope string
 	Name  string
 	Fence int64
+	Step  string // of the task that the page shows
 
 	Lock    *ops.Lock
 	Explain *ops.Explanation
@@ -61,6 +62,7 @@ type ActBody struct {
 	Failed string // why the action was refused
 	Moved  bool   // the key has another fence than the form says
 	Seen   int64  // the fence of the form
+	Stood  string // the step of the form
 	Back   string
 }
 
@@ -216,7 +218,7 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	if err != nil {
 		return err
 	}
-	b.Task, b.Back = &task, "job?"+url.Values{"job": {b.Job}}.Encode()
+	b.Task, b.Step, b.Back = &task, task.Step, "job?"+url.Values{"job": {b.Job}}.Encode()
 	b.Title = b.Verb + ": " + shorten(visible(b.Job), 60)
 	b.Effect = steerEffects[b.Do]
 	want := map[string]ops.ActionName{"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "delete": ops.ActDeleteTask}[b.Do]
@@ -240,7 +242,10 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	if b.Key != "" {
 		b.Back = "lock?" + url.Values{"key": {b.Key}}.Encode()
 	}
-	if !steers(b.Do, task) {
+	switch {
+	case b.Do == "run" && task.Waits && slices.ContainsFunc(locks, func(j ops.Job) bool { return j.Place != nil }):
+		b.Nothing = "The job waits in line, and starts when its turn comes. Running the task would send it back to wait."
+	case !steers(b.Do, task):
 		b.Nothing = fmt.Sprintf("The task is %s by now, so that does not fit.", task.State)
 	}
 	return nil
@@ -276,6 +281,7 @@ func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
 // carryOut checks the form and acts. The result is where to go then, or the status of the page that says why not.
 func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values) (to string, status int) {
 	b.Reason = strings.TrimSpace(one(form, "reason"))
+	b.Stood = one(form, "step")
 	seen, err := strconv.ParseInt(one(form, "fence"), 10, 64)
 	if b.Lock != nil && b.Task == nil {
 		if err != nil {
@@ -330,6 +336,7 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 	who := ops.Actor{By: v.Who.ID, From: v.Who.From, Reason: b.Reason}
 	desk := h.cfg.Desk
 	queue, task, _ := strings.Cut(b.Job, "/")
+	req := ops.TaskRequest{Queue: queue, ID: task, Step: b.Stood, Actor: who}
 	var acted ops.Acted
 	switch b.Do {
 	case "force", "idle":
@@ -338,11 +345,11 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 	case "skip":
 		acted, err = desk.SkipJob(ctx, who, b.Key, seen)
 	case "run":
-		acted, err = desk.RunTask(ctx, who, queue, task)
+		acted, err = desk.RunTask(ctx, req)
 	case "cancel":
-		acted, err = desk.CancelTask(ctx, who, queue, task)
+		acted, err = desk.CancelTask(ctx, req)
 	case "delete":
-		acted, err = desk.DeleteTask(ctx, who, queue, task)
+		acted, err = desk.DeleteTask(ctx, req)
 	case "pause", "pause-all":
 		acted, err = desk.CronPause(ctx, b.Scope, b.Name, who)
 	case "resume", "resume-all":

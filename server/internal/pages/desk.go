@@ -32,9 +32,9 @@ type Desk interface {
 
 	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
 	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)
-	RunTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
-	CancelTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
-	DeleteTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
+	CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
+	DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
 	CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
 	CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error)

@@ -149,7 +149,8 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
 	if v.MayOperate() && !b.Hidden {
 		for _, do := range []string{"run", "cancel", "delete"} {
-			if steers(do, b.Task) {
+			inLine := do == "run" && b.Task.Waits && slices.ContainsFunc(b.Locks, func(j ops.Job) bool { return j.Place != nil })
+			if steers(do, b.Task) && !inLine {
 				b.Actions = append(b.Actions, Offer{Title: steerTitles[do], Href: actURL("do", do, "job", job), Action: ops.Action{Effect: steerEffects[do]}})
 			}
 		}

@@ -381,15 +381,15 @@ func (a *api) CronStopBackfill(ctx context.Context, scope, name string, who ops.
 	return a.Client.CronStopBackfill(ctx, scope, name, who.Reason)
 }
 
-func (a *api) RunTask(context.Context, ops.Actor, string, string) (ops.Acted, error) {
+func (a *api) RunTask(context.Context, ops.TaskRequest) (ops.Acted, error) {
 	return ops.Acted{}, needsRedis("an action on a task")
 }
 
-func (a *api) DeleteTask(context.Context, ops.Actor, string, string) (ops.Acted, error) {
+func (a *api) DeleteTask(context.Context, ops.TaskRequest) (ops.Acted, error) {
 	return ops.Acted{}, needsRedis("an action on a task")
 }
 
-func (a *api) CancelTask(context.Context, ops.Actor, string, string) (ops.Acted, error) {
+func (a *api) CancelTask(context.Context, ops.TaskRequest) (ops.Acted, error) {
 	return ops.Acted{}, needsRedis("an action on a task")
 }
 

@@ -37,9 +37,9 @@ type deskFace interface {
 	History(ctx context.Context, q ops.HistoryQuery) (ops.History, error)
 
 	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
-	RunTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
-	DeleteTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
-	CancelTask(ctx context.Context, who ops.Actor, queue, id string) (ops.Acted, error)
+	RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
+	DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
+	CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)
 
 	CronScopes(ctx context.Context) ([]string, error)

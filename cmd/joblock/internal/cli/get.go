@@ -140,7 +140,10 @@ func detailColumns(p *printer) []column[ops.Lock] {
 
 // taskText returns what a task is doing, in a few words.
 func taskText(t ops.Task) string {
-	text := string(t.State)
+	text := taskState(t)
+	if t.Waits && t.Sequence != "" {
+		text += " for " + safe(t.Sequence)
+	}
 	if t.Type != "" {
 		text = t.Type + ", " + text
 	}
@@ -150,7 +153,7 @@ func taskText(t ops.Task) string {
 	for _, is := range []struct {
 		so   bool
 		word string
-	}{{t.Crashed, "its process is gone"}, {t.Paused, "its queue is paused"}, {t.Waits, "waits in line"}, {t.Snoozed, "snoozed"}} {
+	}{{t.Crashed, "its process is gone"}, {t.Paused, "its queue is paused"}, {t.Snoozed, "snoozed"}} {
 		if is.so {
 			text += ", " + is.word
 		}

@@ -47,9 +47,15 @@ func newJobsLs(s *server) *cobra.Command {
 		Long: `Ls lists the jobs that have a lock, or wait in the line of one, with the state of their tasks. They come from an index,
 without a walk over all keys of Redis. A job with several locks comes several times.
 
-The column LOCK is the state of the lock, or "waits" for a job in line. The column TASK is what asynq says. The column
-SUSPECT says why a lock, or a place in line, probably helps nobody: the task is gone or over, and the lock is kept. A
-lock that the keeper is about to free is no suspect.
+Columns:
+  TASK     what asynq says of the task, or "in line" for a job that waits for its turn
+  NEXT     when asynq takes the task; of a job in line its place, for a while with the places of waiters that have died
+  RUNS     for how long the present attempt runs, and how long it may. "over its time": its handler ignores its context.
+           How long the jobs of its type usually take is recorded nowhere; --sort runs has the longest first
+  LOCK     the state of the lock, or "waits"
+  SUSPECT  why a lock, or a place in line, probably helps nobody: the task is gone or over, and the lock is kept. A lock
+           is no suspect while a keeper may still be about to free it: for a minute, in which an enqueue may be under
+           way, and two of the keeper's periods, 2 min by default; nor for a minute more while an attempt still runs
 
 Exit codes besides those of "joblock help":
   1  with --check: there is a suspect`,
@@ -105,7 +111,7 @@ Exit codes besides those of "joblock help":
 	}
 	o.flags(cmd.Flags())
 	f := cmd.Flags()
-	f.StringVar(&order, "sort", "", "print all jobs at the end, in this `ORDER`: age, next, task, job or key (default: as they are found)")
+	f.StringVar(&order, "sort", "", "print all jobs at the end, in this `ORDER`: age, runs, next, task, job or key (default: as they are found)")
 	f.StringVar(&q.Queue, "queue", "", "only jobs in this `QUEUE` of asynq")
 	f.StringVar(&q.Prefix, "key", "", "only keys that begin with `TEXT`")
 	f.BoolVar(&q.Suspects, "suspects", false, "only suspects")
@@ -119,6 +125,7 @@ var jobOrder = map[string]func(a, b ops.Job) int{
 	"job":  func(a, b ops.Job) int { return 0 },
 	"key":  func(a, b ops.Job) int { return strings.Compare(a.Key, b.Key) },
 	"age":  func(a, b ops.Job) int { return cmp.Compare(ageOf(b), ageOf(a)) },
+	"runs": func(a, b ops.Job) int { return cmp.Compare(b.Ran, a.Ran) },
 	"task": func(a, b ops.Job) int { return strings.Compare(string(a.Task.State), string(b.Task.State)) },
 	"next": func(a, b ops.Job) int {
 		if none := a.Task.NextAt.IsZero(); none != b.Task.NextAt.IsZero() {
@@ -132,7 +139,7 @@ var jobOrder = map[string]func(a, b ops.Job) int{
 }
 
 // jobOrders are the names of the orders.
-var jobOrders = []string{"age", "next", "task", "job", "key"}
+var jobOrders = []string{"age", "runs", "next", "task", "job", "key"}
 
 func sortJobs(jobs []ops.Job, order string) {
 	slices.SortFunc(jobs, func(a, b ops.Job) int {
@@ -145,9 +152,15 @@ func jobRowColumns(p *printer) []column[ops.Job] {
 	return []column[ops.Job]{
 		{head: "JOB", text: func(j ops.Job) string { return j.Job }},
 		{head: "TYPE", text: func(j ops.Job) string { return j.Task.Type }},
-		{head: "TASK", text: func(j ops.Job) string { return string(j.Task.State) }, role: func(j ops.Job) role { return taskRole(j.Task) }},
+		{head: "TASK", text: func(j ops.Job) string { return taskState(j.Task) }, role: func(j ops.Job) role { return taskRole(j.Task) }},
 		{head: "ATTEMPT", text: func(j ops.Job) string { return attemptText(j.Task) }},
-		{head: "NEXT", text: func(j ops.Job) string { return nextText(p, j.Task, j.Lock.Now) }},
+		{head: "NEXT", text: func(j ops.Job) string { return nextText(p, j) }},
+		{head: "RUNS", text: runsText, role: func(j ops.Job) role {
+			if j.Long != "" {
+				return bad
+			}
+			return plain
+		}},
 		{head: "LOCK", text: lockText, role: func(j ops.Job) role {
 			if j.Place != nil {
 				return plain
@@ -157,6 +170,7 @@ func jobRowColumns(p *printer) []column[ops.Job] {
 		{head: "AGE", text: func(j ops.Job) string { return ageText(j) }},
 		{head: "KEY", text: func(j ops.Job) string { return j.Key }},
 		{head: "SUSPECT", text: func(j ops.Job) string { return j.Suspect }, role: always[ops.Job](warning)},
+		{head: "STEP", wide: true, text: func(j ops.Job) string { return j.Task.Step }},
 		{head: "HOLDER", wide: true, text: func(j ops.Job) string { return j.Lock.Holder }},
 		{head: "FENCE", wide: true, text: func(j ops.Job) string { return fmt.Sprint(j.Lock.Fence) }},
 		{head: "WAITERS", wide: true, text: func(j ops.Job) string { return fmt.Sprint(j.Lock.Waiters) }},
@@ -190,12 +204,38 @@ func attemptText(t ops.Task) string {
 	return fmt.Sprintf("%d/%d", t.Attempt, t.Attempts)
 }
 
-// nextText is when asynq takes a task; a task that waits for its turn is scheduled for a time that means nothing.
-func nextText(p *printer, t ops.Task, now ops.Time) string {
+// taskState is what asynq says of a task. A task that waits for its turn is scheduled for a time that means nothing.
+func taskState(t ops.Task) string {
 	if t.Waits {
+		return "in line"
+	}
+	return string(t.State)
+}
+
+// nextText is when asynq takes the task of a job, or the place of the job in line.
+func nextText(p *printer, j ops.Job) string {
+	switch {
+	case j.Place != nil && j.Task.Waits:
+		return fmt.Sprintf("place %d", j.Place.Position)
+	case j.Task.Waits:
 		return "its turn"
 	}
-	return when(p, now, t.NextAt)
+	return when(p, j.Lock.Now, j.Task.NextAt)
+}
+
+// runsText is for how long the attempt of a job runs, and how long it may.
+func runsText(j ops.Job) string {
+	if j.Ran == 0 {
+		return ""
+	}
+	text := span(j.Ran.Duration())
+	if j.Task.Timeout > 0 {
+		text += " of " + span(j.Task.Timeout.Duration())
+	}
+	if j.Long != "" {
+		text += ", over its time"
+	}
+	return text
 }
 
 func taskRole(t ops.Task) role {
@@ -270,11 +310,19 @@ func jobReportColumns(p *printer) []column[jobReport] {
 		{head: "JOB", text: func(r jobReport) string { return r.Job }},
 		{head: "TASK", text: func(r jobReport) string { return taskText(r.Task) }, role: func(r jobReport) role { return taskRole(r.Task) }},
 		{head: "DATABASE", wide: true, text: func(r jobReport) string { return r.Task.Database }},
+		{head: "STEP", text: func(r jobReport) string { return r.Task.Step }},
 		{head: "NEXT", text: func(r jobReport) string {
 			if r.Task.Waits {
-				return "its turn"
+				return waitsText(r)
 			}
 			return at(r.Task.NextAt)
+		}},
+		{head: "RUNS", text: func(r jobReport) string {
+			i := slices.IndexFunc(r.Locks, func(j ops.Job) bool { return j.Ran > 0 })
+			if i < 0 {
+				return ""
+			}
+			return runsText(r.Locks[i])
 		}},
 		{head: "FAILED", text: func(r jobReport) string { return at(r.Task.LastFailedAt) }},
 		{head: "LAST ERROR", text: func(r jobReport) string { return r.Task.LastError }, role: always[jobReport](bad)},
@@ -299,10 +347,20 @@ func jobReportColumns(p *printer) []column[jobReport] {
 	}
 }
 
+// waitsText says where a job waits for its turn.
+func waitsText(r jobReport) string {
+	for _, j := range r.Locks {
+		if j.Place != nil {
+			return fmt.Sprintf("waits in line for %s, place %d", safe(j.Key), j.Place.Position)
+		}
+	}
+	return "its turn has come"
+}
+
 // heldText says what a job has to do with a key.
 func heldText(j ops.Job) string {
 	if j.Place != nil {
-		return fmt.Sprintf("%s: waits for %s, %d or fewer before it", j.Key, ageText(j), j.Place.Position-1)
+		return fmt.Sprintf("%s: in line for %s, place %d", j.Key, ageText(j), j.Place.Position)
 	}
 	text := fmt.Sprintf("%s: %s for %s", j.Key, j.Lock.State, ageText(j))
 	if j.Lock.State == joblock.StateHeld && j.Lock.Holder != "" {

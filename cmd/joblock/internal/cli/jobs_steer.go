@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -23,18 +24,29 @@ func parseJob(text string) (queue, id string, err error) {
 // jobCodes are the exit codes of the commands that change a task.
 const jobCodes = `Exit codes besides those of "joblock help":
   1   there is no such task, or something else was typed than asked for: nothing was changed
-  75  the task is in another state: nothing was changed`
+  75  the task is in another state, or not at --step any more: nothing was changed`
+
+// stepHelp says what the flag --step is for.
+const stepHelp = `The step of a task, which "joblock jobs get" and "joblock explain" show, changes whenever the task moves on. With --step,
+nothing happens if the task has moved on since you have seen it.`
+
+// stepFlag adds the flag that ties a command to what somebody has seen.
+func stepFlag(cmd *cobra.Command, step *string) {
+	cmd.Flags().StringVar(step, "step", "", "the `STEP` of the task that you mean, as \"joblock jobs get\" shows it")
+}
 
 func newJobsRun(s *server) *cobra.Command {
 	var who actorFlags
+	var step string
 	cmd := &cobra.Command{
 		Use:   "run QUEUE/ID",
 		Short: "run a task again, or now: one that is archived, scheduled, or waits for a retry",
 		Long: `Run makes asynq run a task now that is archived, scheduled, or waits for a retry. A job that has halted its sequence
-goes on under its lock: if it succeeds, the next one in line starts. A task that waits for its turn goes back to wait.
+goes on under its lock: if it succeeds, the next one in line starts. A task that waits in a line is refused: it starts
+when its turn comes, and would go back to wait before.
 
-` + jobCodes,
-		Example: `  joblock jobs run webhooks/acme-1 --reason "the customer's server is up again"`,
+` + stepHelp + "\n\n" + jobCodes,
+		Example: `  joblock jobs run webhooks/acme-1 --step archived-4-1795418252 --reason "the customer's server is up again"`,
 		Args:    exactly("QUEUE/ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			queue, id, err := parseJob(args[0])
@@ -42,7 +54,7 @@ goes on under its lock: if it succeeds, the next one in line starts. A task that
 				return err
 			}
 			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.RunTask(ctx, who.actor(), queue, id)
+				done, err := d.RunTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
 				if err != nil {
 					return err
 				}
@@ -51,11 +63,13 @@ goes on under its lock: if it succeeds, the next one in line starts. A task that
 		},
 	}
 	who.flags(cmd)
+	stepFlag(cmd, &step)
 	return cmd
 }
 
 func newJobsCancel(s *server) *cobra.Command {
 	var who actorFlags
+	var step string
 	var ask confirmation
 	cmd := &cobra.Command{
 		Use:   "cancel QUEUE/ID",
@@ -64,7 +78,7 @@ func newJobsCancel(s *server) *cobra.Command {
 after a timeout: the task is tried again, or has failed. A handler that does not heed that goes on. A task that hangs may hang in its
 next attempt, too: to be rid of the task, "joblock jobs drop" it after the cancel and before that attempt begins.
 
-` + jobCodes,
+` + stepHelp + " Cancel asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes,
 		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"`,
 		Args:    exactly("QUEUE/ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,9 +91,13 @@ next attempt, too: to be rid of the task, "joblock jobs drop" it after the cance
 				if err != nil {
 					return "", err
 				}
-				return cancelText(task), task.CheckCancel()
+				if err := cmp.Or(task.CheckStep("cancel task", step), task.CheckCancel()); err != nil {
+					return "", err
+				}
+				step = task.Step
+				return cancelText(task), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.CancelTask(ctx, who.actor(), queue, id)
+				done, err := d.CancelTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
 				if err != nil {
 					return err
 				}
@@ -88,12 +106,14 @@ next attempt, too: to be rid of the task, "joblock jobs drop" it after the cance
 		},
 	}
 	who.flags(cmd)
+	stepFlag(cmd, &step)
 	ask.flags(cmd)
 	return cmd
 }
 
 func newJobsDrop(s *server) *cobra.Command {
 	var who actorFlags
+	var step string
 	var ask confirmation
 	cmd := &cobra.Command{
 		Use:   "drop QUEUE/ID",
@@ -101,7 +121,7 @@ func newJobsDrop(s *server) *cobra.Command {
 		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the next
 one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
 
-` + jobCodes,
+` + stepHelp + " Drop asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes,
 		Example: `  joblock jobs drop webhooks/acme-7 --reason "sent by hand"`,
 		Args:    exactly("QUEUE/ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,16 +134,17 @@ one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
 				if err != nil {
 					return "", err
 				}
-				if err := task.CheckDelete(); err != nil {
+				if err := cmp.Or(task.CheckStep("delete task", step), task.CheckDelete()); err != nil {
 					return "", err
 				}
+				step = task.Step
 				text := fmt.Sprintf("This deletes the task %s for ever: %s.", args[0], taskText(task))
 				if keys := keysOfJob(locks); len(keys) > 0 {
 					text += fmt.Sprintf(" Within a minute or so the keeper gives %s to the next one.", quoted(keys))
 				}
 				return text, nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.DeleteTask(ctx, who.actor(), queue, id)
+				done, err := d.DeleteTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
 				if err != nil {
 					return err
 				}
@@ -132,19 +153,21 @@ one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
 		},
 	}
 	who.flags(cmd)
+	stepFlag(cmd, &step)
 	ask.flags(cmd)
 	return cmd
 }
 
 func newJobsSkip(s *server) *cobra.Command {
 	var who actorFlags
+	var fence int64
 	var ask confirmation
 	cmd := &cobra.Command{
 		Use:   "skip KEY",
 		Short: "move a sequence on past the job that has failed and halts it",
 		Long: `Skip moves the sequence of KEY on past the job that has failed for good and keeps the key: the next job in line gets
 the key and starts. The task of the job that has failed stays in asynq's archive. Skip refuses to pass over a job that
-has not failed.
+has not failed. Skip asks, and is tied to the job that it has shown; with --fence, to the holding that you have seen.
 
 ` + jobCodes,
 		Example: `  joblock jobs skip webhooks:acme --reason "event 17 is void"`,
@@ -158,6 +181,9 @@ has not failed.
 				if seen.Job == "" || !seen.Locked() {
 					return "", &exitError{exitNo, fmt.Errorf("no job has the key %s", args[0])}
 				}
+				if cmd.Flags().Changed("fence") && fence != seen.Fence {
+					return "", &exitError{exitNo, fmt.Errorf("%s: nothing was changed, because the fence is %d by now, and not %d", safe(args[0]), seen.Fence, fence)}
+				}
 				return skipText(seen), nil
 			}, func(ctx context.Context, d *desk) error {
 				done, err := d.SkipJob(ctx, who.actor(), args[0], seen.Fence)
@@ -169,6 +195,7 @@ has not failed.
 		},
 	}
 	who.flags(cmd)
+	cmd.Flags().Int64Var(&fence, "fence", 0, "the `FENCE` of the holding that you mean, as \"joblock get\" shows it")
 	ask.flags(cmd)
 	return cmd
 }

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -73,6 +74,14 @@ func (q *queues) status(key string) joblock.Status {
 	return st[0]
 }
 
+// The method step returns the step of a task.
+func (q *queues) step(job string) string {
+	q.Helper()
+	var r jobReport
+	wantJSON(q.T, "job.json", q.do("jobs", "get", job, "-o", "json").out, &r)
+	return r.Task.Step
+}
+
 func TestJobsAreSeenWithTheirTasks(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, redistest.Start(t))
@@ -81,8 +90,8 @@ func TestJobsAreSeenWithTheirTasks(t *testing.T) {
 	q.export("exports:acct-7", "41")
 	q.export("exports:acct-8", "42")
 	q.sequence("webhooks:acme", "acme-1", "acme-2")
-	q.do("jobs", "ls").wants(0, "exports/41", "export", "scheduled", "parked", "exports:acct-7", "in 59m", "webhooks/acme-2", "waits", "its turn").
-		lacks("FENCE", "probably")
+	q.do("jobs", "ls").wants(0, "exports/41", "export", "scheduled", "parked", "exports:acct-7", "in 59m", "webhooks/acme-2", "waits", "in line", "place 1").
+		lacks("FENCE", "probably", "in 23h")
 	q.do("jobs", "ls", "-o", "wide", "--queue", "exports").wants(0, "FENCE", "exports/41").lacks("webhooks/")
 	q.do("jobs", "ls", "--key", "exports:acct-8").wants(0, "exports/42").lacks("exports/41")
 	q.do("jobs", "ls", "-o", "json").wants(0).fits("jobs.json")
@@ -96,7 +105,8 @@ func TestJobsAreSeenWithTheirTasks(t *testing.T) {
 		}
 	}
 	q.do("jobs", "get", "exports/41", "--check").wants(0, "export, scheduled", "exports:acct-7: parked for")
-	q.do("jobs", "get", "webhooks/acme-2").wants(0, "webhooks:acme: waits for", "its turn")
+	q.do("jobs", "get", "webhooks/acme-2").wants(0, "webhook, in line for webhooks:acme", "waits in line for webhooks:acme, place 1", "webhooks:acme: in line for", "scheduled-0").
+		lacks("in 23h")
 	q.do("jobs", "get", "webhooks/acme-2", "-o", "json").wants(0).fits("job.json")
 
 	if err := q.asynq.DeleteTask("exports", "41"); err != nil {
@@ -128,14 +138,22 @@ func TestJobsAreSteered(t *testing.T) {
 	if st := q.status("webhooks:acme"); st.Job != "webhooks/acme-1" {
 		t.Errorf("without --yes the key went to %+v", st)
 	}
-	q.do("jobs", "run", "webhooks/acme-1", "--reason", "mended").wants(0, "asynq runs the task webhooks/acme-1 now")
+	q.do("jobs", "run", "webhooks/acme-2").wants(exitBusy, `the job waits in line for "webhooks:acme", place 1`)
+	step := q.step("webhooks/acme-1")
+	for _, command := range [][]string{{"run"}, {"drop", "--yes"}, {"cancel", "--yes"}} {
+		q.do(append([]string{"jobs", command[0], "webhooks/acme-1", "--step", "pending-0"}, command[1:]...)...).
+			wants(exitBusy, "the task has moved on: it is at step "+step+" by now, not at pending-0").lacks("This deletes", "This ends")
+	}
+	q.do("jobs", "skip", "webhooks:acme", "--yes", "--fence", "7").wants(exitNo, "nothing was changed, because the fence is", "and not 7")
+	q.do("explain", "webhooks:acme").wants(0, "joblock jobs run --step "+step+" --reason TEXT -- webhooks/acme-1", fmt.Sprintf("joblock jobs skip --fence %d --reason TEXT -- webhooks:acme", q.status("webhooks:acme").Fence))
+	q.do("jobs", "run", "webhooks/acme-1", "--step", step, "--reason", "mended").wants(0, "asynq runs the task webhooks/acme-1 now")
 	if info, err := q.asynq.GetTaskInfo("webhooks", "acme-1"); err != nil || info.State != asynq.TaskStatePending {
 		t.Errorf("after run: %+v, %v", info, err)
 	}
 	if err := q.asynq.ArchiveTask("webhooks", "acme-1"); err != nil {
 		t.Fatal(err)
 	}
-	q.do("jobs", "skip", "webhooks:acme", "--yes", "--reason", "void").wants(0, "has moved on past webhooks/acme-1")
+	q.do("jobs", "skip", "webhooks:acme", "--yes", "--fence", fmt.Sprint(q.status("webhooks:acme").Fence), "--reason", "void").wants(0, "has moved on past webhooks/acme-1")
 	if st := q.status("webhooks:acme"); st.Job != "webhooks/acme-2" || st.Waiters != 1 {
 		t.Errorf("after skip the key has %+v", st)
 	}
@@ -174,7 +192,7 @@ func TestSequencesAreListed(t *testing.T) {
 	q.do("jobs", "sequences", "-o", "wide", "--check").wants(exitNo, "WHY", "its sequence halts", "1 of 1", "found 1 sequence that halted")
 	q.do("jobs", "sequences", "--halted", "--no-headers").wants(0, all[0].Command).lacks("webhooks:aaa")
 	q.do("jobs", "sequences", "webhooks:aa", "-o", "name").wants(0, "webhooks:aaa").lacks("acme")
-	q.do(strings.Fields(all[0].Command)[1:]...).wants(0, "asynq runs the task webhooks/acme-1 now")
+	q.do(strings.Fields(strings.Replace(all[0].Command, "TEXT", "mended", 1))[1:]...).wants(0, "asynq runs the task webhooks/acme-1 now")
 	q.do("jobs", "sequences", "--check").wants(0, "waiting").lacks("halted")
 	for _, bad := range [][]string{{"a", "b"}, {"--share", "2"}, {"-o", "x"}} {
 		q.do(append([]string{"jobs", "sequences"}, bad...)...).wants(exitUsage)
@@ -189,11 +207,11 @@ func TestOrdersOfJobs(t *testing.T) {
 	lock := func(age time.Duration) ops.Lock { return ops.Lock{Age: ops.Millis(age), Now: at(0)} }
 	jobs := []ops.Job{
 		{Job: "q/1", Key: "c", Lock: lock(time.Minute), Task: ops.Task{State: "retry", NextAt: at(time.Hour)}},
-		{Job: "q/2", Key: "b", Lock: lock(0), Place: &ops.Waiter{Since: at(-time.Hour)}, Task: ops.Task{State: "scheduled"}},
+		{Job: "q/2", Key: "b", Ran: ops.Millis(time.Hour), Lock: lock(0), Place: &ops.Waiter{Since: at(-time.Hour)}, Task: ops.Task{State: "scheduled"}},
 		{Job: "q/3", Key: "a", Lock: lock(time.Second), Task: ops.Task{State: "active", NextAt: at(time.Minute)}},
 		{Job: "q/3", Key: "d", Lock: lock(time.Second), Task: ops.Task{State: "active", NextAt: at(time.Minute)}},
 	}
-	for order, want := range map[string]string{"job": "cbad", "key": "abcd", "age": "bcad", "task": "adcb", "next": "adcb"} {
+	for order, want := range map[string]string{"job": "cbad", "key": "abcd", "age": "bcad", "task": "adcb", "next": "adcb", "runs": "bcad"} {
 		all := slices.Clone(jobs)
 		slices.Reverse(all)
 		sortJobs(all, order)
@@ -232,5 +250,20 @@ func TestBadRuns(t *testing.T) {
 	}
 	if got := badRuns(ops.CronJob{}, 5); got != "" {
 		t.Errorf("no runs: %q", got)
+	}
+}
+
+// An attempt shows for how long it runs and how long it may, and what is over its time stands out.
+func TestHowLongAnAttemptRuns(t *testing.T) {
+	t.Parallel()
+	for want, j := range map[string]ops.Job{
+		"":                              {},
+		"1m00s":                         {Ran: ops.Millis(time.Minute)},
+		"1m00s of 30m00s":               {Ran: ops.Millis(time.Minute), Task: ops.Task{Timeout: ops.Millis(30 * time.Minute)}},
+		"2h00m of 1h00m, over its time": {Ran: ops.Millis(2 * time.Hour), Long: "x", Task: ops.Task{Timeout: ops.Millis(time.Hour)}},
+	} {
+		if got := runsText(j); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

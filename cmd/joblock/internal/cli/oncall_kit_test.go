@@ -240,6 +240,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b\d+ (ms|s|min|h)( \d+ (s|min))?\b`), "<span>"},
 	{regexp.MustCompile(`The (lease of <span> began|last renewal of the lease was) <span> ago; (a renewal|one) is due`), "<renewal>"},
 	{regexp.MustCompile(`\b1\d{12}-\d+\b`), "<record>"},
+	{regexp.MustCompile(`\b([a-z]+-\d+)-1\d{9}\b`), "$1-<unix>"}, // the step of a task
 	{regexp.MustCompile(`\b(ops1):\d+`), "$1:<pid>"},
 	{regexp.MustCompile(` {2,}`), " "},
 }
