@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,8 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/singleflight"
+	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -114,12 +117,13 @@ func Example_uniqueJobs() {
 		fmt.Println(errors.Is(err, joblock.ErrHeld), second.Duplicate, second.Replaced != nil)
 	}
 
-	first := must(enqueueOnce(ctx, p.Jobs, task))
-	again := must(enqueueOnce(ctx, p.Jobs, task))
-	fmt.Println("the same task:", first.ID == again.ID)
+	first := must(enqueueOnce(ctx, p.Jobs, task, asynq.Unique(time.Hour)))
+	_, err := enqueueOnce(ctx, p.Jobs, task, asynq.MaxRetry(3), asynq.Unique(time.Hour))
+	_, inTheWay, _ := handoff.JobOf(err)
+	fmt.Println("a duplicate of the first:", errors.Is(err, asynq.ErrDuplicateTask), inTheWay == first.ID)
 
 	// [who
-	_, err := p.Jobs.EnqueueUnique(ctx, invoice, task)
+	_, err = p.Jobs.EnqueueUnique(ctx, invoice, task)
 	if queue, id, ok := handoff.JobOf(err); ok {
 		info, err := p.Inspector.GetTaskInfo(queue, id)
 		check(err)
@@ -131,16 +135,20 @@ func Example_uniqueJobs() {
 	// false true false
 	// false false true
 	// false false true
-	// the same task: true
+	// a duplicate of the first: true true
 	// the invoice is pending
 }
 
 // [helper
 
-// enqueueOnce enqueues a task unless one of the same type and payload waits or runs: what asynq.Unique is used for.
+// enqueueOnce enqueues a task unless one of the same type and payload waits or runs. It takes the place of
+// client.EnqueueContext with asynq.Unique, and returns the same error for a duplicate.
 func enqueueOnce(ctx context.Context, jobs *handoff.Client, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	u := handoff.Unique{Key: handoff.TaskKey(task), OnConflict: handoff.Skip}
-	done, err := jobs.EnqueueUnique(ctx, u, task, opts...)
+	opts = slices.DeleteFunc(opts, func(opt asynq.Option) bool { return opt.Type() == asynq.UniqueOpt })
+	done, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: handoff.TaskKey(task)}, task, opts...)
+	if errors.Is(err, joblock.ErrHeld) {
+		err = fmt.Errorf("%w: %w", asynq.ErrDuplicateTask, err)
+	}
 	return done.TaskInfo, err
 }
 
@@ -262,6 +270,33 @@ func Example_inTheHandler() {
 	// 202 429
 	// 202 429 429
 	// 400 400
+}
+
+// docs/deploy.md
+func Example_cronInKubernetes() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	rollup := func(ctx context.Context) error {
+		_, ok := joblock.FromContext(ctx)
+		fmt.Println("rollup runs, under a lock:", ok)
+		return nil
+	}
+	// [kubernetes
+	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: "shop"})
+	check(err)
+	check(s.Func("rollup", "CRON_TZ=Europe/Berlin 0 3 * * *", rollup)) // the spec of a CronJob, with its timeZone
+	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))))
+	p.Go(s.Run)
+	// kubernetes]
+	for _, job := range []string{"rollup", "digest"} {
+		execution, err := s.TriggerAndWait(context.Background(), job)
+		check(err)
+		fmt.Println(job, execution.State)
+	}
+	// Output:
+	// rollup runs, under a lock: true
+	// rollup done
+	// digest done
 }
 
 // docs/webhooks.md

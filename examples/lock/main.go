@@ -1,0 +1,49 @@
+// Command lock runs work that only one process may do at a time. docs/locks.md shows it.
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
+)
+
+func main() {
+	if err := run(context.Background(), "localhost:6379", migrate); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, addr string, work func(context.Context) error) (err error) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	locks, err := joblock.New(redisstore.New(rdb, nil), nil) // one for a process
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, locks.Close(ctx)) }() // before rdb is closed
+
+	err = locks.Do(ctx, "migrate", work, joblock.MaxWait(10*time.Second))
+	if errors.Is(err, joblock.ErrTimeout) {
+		log.Print("another process migrates: ", err)
+		return nil
+	}
+	return err
+}
+
+// migrate ends when ctx does: the lock is lost then, with the cause joblock.ErrLost.
+func migrate(ctx context.Context) error {
+	lock, _ := joblock.FromContext(ctx)
+	log.Printf("migrating under fence %d", lock.Fence())
+	select {
+	case <-time.After(3 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
