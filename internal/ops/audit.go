@@ -162,7 +162,7 @@ func (s *stream) page(ctx context.Context, from, to string) ([]redis.XMessage, e
 
 // unread returns the error of a read that Redis has not answered. It matches joblock.ErrUnavailable.
 func unread(err error) error {
-	return &refused{"the record of actions could not be read: " + err.Error(), joblock.ErrUnavailable}
+	return &refused{"the record of actions could not be read: " + err.Error(), joblock.ErrUnavailable, err}
 }
 
 // entryOf reads an entry of the stream. ok is false for an entry that Write has not written.

@@ -163,7 +163,7 @@ func (j *Journal) page(ctx context.Context, newestFirst bool, from, to string, m
 	case err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE"):
 		return nil, door.Invalid("events", "", "the value at %q is not a journal", j.key)
 	case err != nil:
-		return nil, &refused{"the journal could not be read: " + err.Error(), joblock.ErrUnavailable}
+		return nil, &refused{"the journal could not be read: " + err.Error(), joblock.ErrUnavailable, err}
 	}
 	return page, nil
 }

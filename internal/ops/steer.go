@@ -185,13 +185,17 @@ func (t Task) in(action string, states []TaskState) error {
 type refused struct {
 	text     string
 	sentinel error
+	away     error
 }
 
 func (e *refused) Error() string { return e.text }
 func (e *refused) Unwrap() error { return e.sentinel }
 
+// Away returns what the client of Redis says of a read without an answer, otherwise nil.
+func (e *refused) Away() error { return e.away }
+
 func refusal(action, job string, sentinel error, detail string) error {
-	return &refused{fmt.Sprintf("%s %q: %s", action, job, detail), sentinel}
+	return &refused{fmt.Sprintf("%s %q: %s", action, job, detail), sentinel, nil}
 }
 
 // SkipJob moves a sequence on past the job that has failed and halts the sequence: SkipJob frees the key, and the next job in

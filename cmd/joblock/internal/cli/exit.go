@@ -108,7 +108,7 @@ var writers = []string{"acquire", "renew", "park", "resume", "release", "force r
 func (s *server) told(cmd *cobra.Command, err error) string {
 	text, op, ok := s.unanswered(err)
 	switch {
-	case errors.Is(err, ops.ErrNotRecorded) && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ops.ErrNotRecorded) && isTimeout(err):
 		return fmt.Sprintf("%s within %s (--timeout); nothing was changed, because it could not be recorded", s.noAnswer(), s.timeout)
 	case !ok && codeOf(err) == exitUnavailable:
 		return strings.ReplaceAll(told(err), "\n", "; ")
@@ -131,19 +131,35 @@ func (s *server) noAnswer() string {
 	return "no answer of Redis"
 }
 
-// unanswered returns a line that says that Redis has not answered a call of package joblock, and the name of the call. ok
-// is false if err is another error.
+// isTimeout reports whether err says that somebody has waited for long enough, in whichever words.
+func isTimeout(err error) bool {
+	var late interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout()
+}
+
+// unanswered returns a line that says that Redis has not answered a call of package joblock, and the name of the call; of a
+// read of a record or of the journal, which have no such calls, the name is "". ok is false if err is another error.
 func (s *server) unanswered(err error) (text, op string, ok bool) {
-	var call *joblock.Error
-	if denied(err) || codeOf(err) != exitUnavailable || !errors.As(err, &call) {
+	if denied(err) || codeOf(err) != exitUnavailable {
 		return "", "", false
 	}
 	text = s.noAnswer()
+	var read interface{ Away() error }
+	if errors.As(err, &read) && read.Away() != nil {
+		if isTimeout(read.Away()) {
+			return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout), "", true
+		}
+		return text + ": " + strings.ReplaceAll(read.Away().Error(), "\n", "; "), "", true
+	}
+	var call *joblock.Error
+	if !errors.As(err, &call) {
+		return "", "", false
+	}
 	var own *exitError
 	switch late := errors.Is(err, errSilent); {
 	case !late && errors.As(call.Err, &own): // why a command has ended the context of its calls
 		return own.Error(), "", true
-	case late, call.Err == nil, errors.Is(call.Err, context.DeadlineExceeded):
+	case late, call.Err == nil, isTimeout(call.Err):
 		return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout), call.Op, true
 	case call.Detail != "":
 		text += ": " + call.Detail

@@ -120,6 +120,13 @@ func TestLookersWhileRedisIsAway(t *testing.T) {
 					if r.code != exitUnavailable || strings.Count(r.stderr, "\n") != 1 || json.Valid([]byte(r.stdout)) {
 						t.Errorf("ended with %d, said %q, printed %q", r.code, r.stderr, r.stdout)
 					}
+					want := "joblock: no answer of Redis at " + addr + ": " // and why, at once
+					if state == "silent" {
+						want = "joblock: no answer of Redis at " + addr + " within 300ms (--timeout)\n"
+					}
+					if !strings.HasPrefix(r.stderr, want) {
+						t.Errorf("said %q, want %q", r.stderr, want)
+					}
 					if took := time.Since(began); took > time.Minute {
 						t.Errorf("took %s", took)
 					}
