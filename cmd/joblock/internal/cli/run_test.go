@@ -76,20 +76,20 @@ func TestRun(t *testing.T) {
 		"INT, then TERM":                  twiceRow(syscall.SIGINT, syscall.SIGTERM),
 
 		"TSTP, then CONT": func(s *stage) {
-			a, b := s.begins("tells", "--ttl", "5s", "--grace", "1s")
+			a, b := s.begins("tells", "--ttl", "8s", "--grace", "1s")
 			a.signal(syscall.SIGTSTP)
 			s.until("joblock is stopped", func() bool { return stateOf(a.cmd.Process.Pid) == "T" })
-			s.res.works("a", 6*time.Second)
+			s.res.works("a", 9*time.Second)
 			a.signal(syscall.SIGCONT)
 			s.res.say("a", "exit 0")
 			a.exits(0)
 			s.free(b)
 		},
 		"the command is stopped for longer than a lease": func(s *stage) {
-			a, b := s.begins("tells", "--ttl", "5s", "--grace", "1s")
+			a, b := s.begins("tells", "--ttl", "8s", "--grace", "1s")
 			pid := s.res.pid("a")
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
-			time.Sleep(6 * time.Second)
+			time.Sleep(9 * time.Second)
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 			s.res.works("a", 0)
 			s.res.say("a", "exit 0")
@@ -97,9 +97,9 @@ func TestRun(t *testing.T) {
 			s.free(b)
 		},
 		"joblock is stopped for longer than a lease": func(s *stage) {
-			a, b := s.begins("tells", "--ttl", "5s", "--grace", "1s")
+			a, b := s.begins("tells", "--ttl", "8s", "--grace", "1s")
 			a.signal(syscall.SIGSTOP)
-			s.res.works("a", 6*time.Second)
+			s.res.works("a", 9*time.Second)
 			a.signal(syscall.SIGCONT)
 			s.res.works("a", 500*time.Millisecond)
 			s.res.say("a", "exit 0")
