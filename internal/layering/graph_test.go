@@ -18,7 +18,7 @@ const module = "github.com/joblock/toolkit"
 var nested = []string{"joblock/otelobserver", "joblock/promobserver", "server"}
 
 // unpublished are those of the modules that are only built in a checkout.
-var unpublished = []string{"bench", "bench/etcd", "cmd/joblock", "examples/fencing", "examples/moving", "examples/routers", "server/browser"}
+var unpublished = []string{"bench", "bench/etcd", "cmd/joblock", "examples/fencing", "examples/moving", "examples/observed", "examples/routers", "server/browser"}
 
 // pkg is what go list says about a package, as far as it is needed here.
 type pkg struct {

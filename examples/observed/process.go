@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/joblock/toolkit/handoff/process"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/journal"
+	"github.com/joblock/toolkit/joblock/otelobserver"
+	"github.com/joblock/toolkit/joblock/promobserver"
+)
+
+// quiet keeps log lines off the terminal. In your program leave the Loggers out.
+var quiet = slog.New(slog.DiscardHandler)
+
+// parts has what is to be ended, and what observes the parts.
+type parts struct {
+	redis   string        // its address
+	work    time.Duration // of an export
+	group   sync.WaitGroup
+	closers []func(context.Context) error
+
+	registry *prometheus.Registry
+	journal  *journal.Journal
+	provider *sdktrace.TracerProvider
+	traces   *traces // the latest spans
+
+	metrics event.Observer
+	tracer  event.Tracer
+}
+
+// later has end called when everything ends, before what was begun before.
+func (all *parts) later(end func(context.Context) error) { all.closers = append(all.closers, end) }
+
+func (all *parts) close(ctx context.Context) error {
+	var errs []error
+	for i := len(all.closers) - 1; i >= 0; i-- {
+		errs = append(errs, all.closers[i](ctx))
+	}
+	all.group.Wait()
+	return errors.Join(errs...)
+}
+
+// observe makes what every process has one of: metrics, traces and a journal.
+func (all *parts) observe() (err error) {
+	rdb := redis.NewClient(&redis.Options{Addr: all.redis})
+	all.later(func(context.Context) error { return rdb.Close() })
+	if all.journal, err = journal.New(rdb, &journal.Config{All: true, Logger: quiet}); err != nil { // All: there is little to see
+		return err
+	}
+	all.later(all.journal.Close)
+
+	all.registry = prometheus.NewRegistry()
+	if all.metrics, err = promobserver.New(all.registry, &promobserver.Config{
+		KeyGroup: promobserver.FirstPart, JournalDropped: all.journal.Dropped,
+	}); err != nil {
+		return err
+	}
+
+	all.traces = new(traces)
+	all.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(all.traces)) // in your program: an exporter of OTLP
+	all.later(all.provider.Shutdown)
+	all.tracer, err = otelobserver.NewTracer(all.provider, nil)
+	return err
+}
+
+// open makes what a process of its own would have. People see the label as the holder of its locks.
+func (all *parts) open(ctx context.Context, label string) (*process.Process, error) {
+	p, err := process.Open(ctx, asynq.RedisClientOpt{Addr: all.redis}, &process.Config{
+		Locks: &joblock.Config{
+			Holder:   label,
+			Observer: event.Observers(all.metrics, all.journal.Observe),
+			Tracer:   all.tracer,
+		},
+		Logger: quiet,
+	})
+	if err == nil {
+		all.later(p.Close)
+	}
+	return p, err
+}
