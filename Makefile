@@ -182,6 +182,14 @@ picture: ## draw the pictures in docs anew from their texts; needs dot, of Graph
 quickstart: ## run the smallest example; it needs no Redis
 	go run ./examples/quickstart
 
+.PHONY: observed
+observed: ## run an application, workers, cron nodes and a lock server to look at; it needs no Redis
+	go run -C examples/observed .
+
+.PHONY: alerts
+alerts: setup ## make each alert fire in a real Prometheus, by its cause, on real servers; some minutes
+	cd examples/observed && JOBLOCK_ALERTS=1 go test -v -count=1 -timeout 30m -parallel 4 -run TestEveryAlertFires . | grep -v '^=== '
+
 .PHONY: servers
 servers: ## bring Redis 8.0 and Valkey 8.0 into .cache/servers, where Debian has them
 	@.ci/servers.sh
