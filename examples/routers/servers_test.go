@@ -349,3 +349,18 @@ func startFunction(b *bench) sender {
 		return answer{status: http.StatusOK}
 	}
 }
+
+// A refusal has the code of gRPC that says the same.
+func TestGRPCError(t *testing.T) {
+	for code, want := range map[int]codes.Code{
+		http.StatusTooManyRequests:     codes.ResourceExhausted,
+		http.StatusServiceUnavailable:  codes.Unavailable,
+		http.StatusConflict:            codes.AlreadyExists,
+		http.StatusBadRequest:          codes.InvalidArgument,
+		http.StatusInternalServerError: codes.Internal,
+	} {
+		if got := status.Code(GRPCError(&handoff.Refusal{Status: code})); got != want {
+			t.Errorf("%d is %s, want %s", code, got, want)
+		}
+	}
+}
