@@ -56,26 +56,47 @@ func (d *Desk) holds(ctx context.Context, key string) (*Holds, error) {
 // those who got a lock after a wait, and no releases. A holding has then ended when somebody got the key who had waited
 // for most of it.
 func holdsIn(events []Event) *Holds {
-	type holding struct{ from, to time.Time }
+	type holding struct {
+		owner    string
+		from, to time.Time
+	}
 	var all []holding
-	begun := make(map[string]time.Time)
+	end := func(h holding, at time.Time) {
+		if h.to = at; h.from.Before(at) {
+			all = append(all, h)
+		}
+	}
+	// Of each key the present holding, and the one before: its release may come after the next acquire, for both are told
+	// by processes with some milliseconds between them.
+	begun, before := make(map[string]holding), make(map[string]holding)
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At.Time) })
 	for _, e := range events {
-		from, known := begun[e.Key]
-		took := e.At.Sub(from)
+		is, known := begun[e.Key]
+		mine := known && (e.Owner == "" || is.owner == "" || e.Owner == is.owner)
 		switch e.Kind {
 		case event.Acquired.String():
-			if known && e.Prior != "lapsed" && took > 0 && e.Waited.Duration() >= took/3*2 {
-				all = append(all, holding{from, e.At.Time})
+			delete(before, e.Key)
+			switch {
+			case !known || e.Prior == "lapsed":
+			case e.Waited.Duration() >= e.At.Sub(is.from)/3*2:
+				end(is, e.At.Time)
+			default:
+				before[e.Key] = is
 			}
-			begun[e.Key] = e.At.Time
+			begun[e.Key] = holding{owner: e.Owner, from: e.At.Time}
 		case event.Released.String(), event.ReleasedByToken.String(), event.Freed.String(), event.Forced.String():
-			if known && took > 0 {
-				all = append(all, holding{from, e.At.Time})
+			if was, ok := before[e.Key]; ok && !mine && e.Owner == was.owner {
+				delete(before, e.Key)
+				end(was, e.At.Time)
 			}
-			delete(begun, e.Key)
+			if mine {
+				delete(begun, e.Key)
+				end(is, e.At.Time)
+			}
 		case event.Lost.String():
-			delete(begun, e.Key)
+			if mine {
+				delete(begun, e.Key)
+			}
 		}
 	}
 	if all = all[max(0, len(all)-holdsOf):]; len(all) == 0 {

@@ -17,10 +17,15 @@ func TestHowLongHoldersTook(t *testing.T) {
 		return Event{At: Time{noon.Add(time.Duration(second) * time.Second)}, Kind: kind, Key: "k", Waited: Millis(waited), Prior: prior}
 	}
 	const s = time.Second
+	of := func(e Event, owner string) Event { e.Owner = owner; return e }
 	for name, c := range map[string]struct {
 		events []Event
 		want   *Holds
 	}{
+		"a release that is told late": {[]Event{
+			of(at(0, "acquired", 0, ""), "a"), of(at(29, "acquired", 27*s, ""), "b"), of(at(30, "released", 0, ""), "a"),
+			of(at(59, "acquired", 5*s, ""), "c"), of(at(60, "released", 0, ""), "b"), of(at(61, "lost", 0, ""), "x"), of(at(89, "released", 0, ""), "c"),
+		}, &Holds{N: 3, Since: Time{noon}, Least: Millis(29 * s), Median: Millis(30 * s), Most: Millis(31 * s)}},
 		"nothing":                         {},
 		"releases":                        {[]Event{at(0, "acquired", 0, ""), at(10, "released", 0, ""), at(60, "acquired", 0, ""), at(90, "forced", 0, "")}, &Holds{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(30 * s)}},
 		"waits":                           {[]Event{at(0, "acquired", 5*s, ""), at(30, "acquired", 27*s, ""), at(50, "acquired", 60*s, "")}, &Holds{N: 2, Since: Time{noon}, Least: Millis(20 * s), Median: Millis(20 * s), Most: Millis(30 * s)}},
