@@ -476,27 +476,27 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 		c.add(Fault, "cron", where, j.Problem, "what this program shows of the job is not complete; nodes with the same problem do not execute the job", "see the problem")
 	}
 	if !j.Overdue.IsZero() {
-		c.add(Fault, "cron", where, fmt.Sprintf("the tick of %s was not executed", moment(j.Overdue.Time)), "no node that is up has the job, or all of them are busy", "start a node that has the job, or joblock cron forget the job if it was removed")
+		c.add(Fault, "cron", where, fmt.Sprintf("the tick of %s was not executed", moment(j.Overdue.Time)), "no node that is up has the job, or all of them are busy", "start a node that has the job; or, if the job was removed: "+cronCommand("forget", j.Scope, j.Name))
 	} else if len(j.Nodes) == 0 {
-		c.add(Note, "cron", where, "no node that is up has the job", "nobody will execute the next tick", "joblock cron forget the job if it was removed")
+		c.add(Note, "cron", where, "no node that is up has the job", "nobody will execute the next tick", "if the job was removed: "+cronCommand("forget", j.Scope, j.Name))
 	}
 	if j.Contested {
 		c.add(Fault, "cron", where, "two definitions of the job take turns", "probably two applications use the same scope, and each executes some of the ticks", "give each application a scope of its own")
 	}
 	if j.Behind > 0 {
-		c.add(Warning, "cron", where, fmt.Sprintf("the store's clock is %s behind the job's latest tick", length(j.Behind.Duration())), "the clock was set back, and ticks wait until it is where it was", "check the clocks of the servers; joblock cron trigger executes the job at once")
+		c.add(Warning, "cron", where, fmt.Sprintf("the store's clock is %s behind the job's latest tick", length(j.Behind.Duration())), "the clock was set back, and ticks wait until it is where it was", "check the clocks of the servers; "+cronCommand("trigger", j.Scope, j.Name)+" executes the job at once")
 	}
 	for _, t := range j.Troubles {
 		switch t.Code {
 		case troubleFailed, troubleLost:
-			c.add(Warning, "cron", where, t.Text, "what the job is for was not done", "joblock cron history shows the runs; joblock cron trigger runs the job again")
+			c.add(Warning, "cron", where, t.Text, "what the job is for was not done", cronCommand("history", j.Scope, j.Name)+" shows the runs; "+cronCommand("trigger", j.Scope, j.Name)+" runs the job again")
 		case troubleDied:
 			c.add(Note, "cron", where, t.Text, "another node takes the tick over, unless none is up", "if that lasts, look at the log of that node")
 		}
 	}
 	for _, p := range j.Pauses {
 		if !p.All {
-			c.paused(now, where, p)
+			c.paused(now, where, cronCommand("resume", j.Scope, j.Name), p)
 		}
 	}
 }
@@ -508,18 +508,27 @@ func (c *checkup) cronPause(now time.Time, scope string, jobs []CronJob) {
 	}
 	for _, p := range jobs[0].Pauses {
 		if p.All {
-			c.paused(now, scope, p)
+			c.paused(now, scope, cronCommand("resume", scope, ""), p)
 		}
 	}
 }
 
+// cronCommand returns a command about a cron job, or about all of a scope if the name is "".
+func cronCommand(verb, scope, name string) string {
+	command := "joblock cron " + verb + " --scope " + shell(scope)
+	if name == "" {
+		return command + " --all"
+	}
+	return command + " -- " + shell(name)
+}
+
 // The method paused adds the Finding of a pause.
-func (c *checkup) paused(now time.Time, where string, p CronPause) {
+func (c *checkup) paused(now time.Time, where, resume string, p CronPause) {
 	severity := Note
 	if now.Sub(p.Since.Time) > pausedLong {
 		severity = Warning
 	}
-	c.add(severity, "cron", where, p.String(), "ticks are skipped", "joblock cron resume, if the pause was forgotten")
+	c.add(severity, "cron", where, p.String(), "ticks are skipped", resume+", if the pause was forgotten")
 }
 
 // The method cronNodes looks at the nodes of a scope.

@@ -71,7 +71,7 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 		s.cfg.Scopes = []string{"shop"}
-		if found, err := findings(s.Doctor(ctx)); err != nil || len(found) != 1 || found[0].Severity != Warning || !strings.Contains(found[0].Found, "failed on node-1: no disk") || strings.Contains(found[0].Found, "on record") {
+		if found, err := findings(s.Doctor(ctx)); err != nil || len(found) != 1 || found[0].Severity != Warning || !strings.Contains(found[0].Found, "failed on node-1: no disk") || !strings.HasSuffix(found[0].Fix, "joblock cron trigger --scope shop -- rollup runs the job again") || strings.Contains(found[0].Found, "on record") {
 			t.Errorf("doctor after a failure: %+v, %v", found, err)
 		}
 		_, err = s.CronTrigger(ctx, "shop", "rollup", true, eva)
@@ -79,7 +79,7 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 		_, err = s.CronPause(ctx, "shop", "", eva)
 		testkit.WantNil(t, "CronPause of all", err)
 		if found, err := findings(s.Doctor(ctx)); err != nil || len(found) != 2 || !strings.Contains(found[0].Found, "the last 2 runs on record failed, the first of them that of "+moment(acted.Run.Tick.Time)) ||
-			found[1].Severity != Note || found[1].Node != "shop" || !strings.Contains(found[1].Found, "all jobs are paused since") {
+			found[1].Severity != Note || found[1].Node != "shop" || !strings.Contains(found[1].Found, "all jobs are paused since") || found[1].Fix != "joblock cron resume --scope shop --all, if the pause was forgotten" {
 			t.Errorf("doctor after two failures and in a pause: %+v, %v", found, err)
 		}
 		_, err = s.CronResume(ctx, "shop", "", eva)
