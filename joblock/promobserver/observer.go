@@ -76,6 +76,7 @@ func (r *recorder) meet(group string) {
 	for _, rare := range metric.Rare {
 		r.events.WithLabelValues(rare.Kind.String(), rare.Error, group)
 	}
+	r.late.WithLabelValues(group)
 }
 
 func options(m metric.Metric) prometheus.Opts {

@@ -111,6 +111,14 @@ func TestBothPipesTellTheSame(t *testing.T) {
 	if len(got) < 60 {
 		t.Fatalf("only %d time series", len(got))
 	}
+	// OpenTelemetry has no histogram before its first value. Prometheus sees no increase in one that begins with a value.
+	empty := slices.DeleteFunc(slices.Clone(got), func(l string) bool { return !strings.Contains(l, "{") || !strings.Contains(l, " 0 adding up to 0:") })
+	for i, of := range []string{"{joblock_key_group=rollup}", "{}"} {
+		if len(empty) != 2 || !strings.HasPrefix(empty[i], "joblock_renewal_late_seconds "+of) {
+			t.Fatalf("histograms without a value: %q", empty)
+		}
+	}
+	got = slices.DeleteFunc(got, func(l string) bool { return slices.Contains(empty, l) })
 	for _, l := range got {
 		if !slices.Contains(want, l) {
 			t.Errorf("only of promobserver: %s", l)
