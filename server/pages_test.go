@@ -242,6 +242,33 @@ func (s *stage) lockPage(key string) string { return "lock?" + url.Values{"key":
 
 func (s *stage) fence(key string) string { return fmt.Sprint(s.status(key).Fence) }
 
+var machineTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d`)
+
+// The pages do not say what is not so, and say it in words for people.
+func TestWordsOfThePages(t *testing.T) {
+	staged(t, PagesConfig{}, nil, func(s *stage) {
+		limit := s.open("lock?key="+s.limit).has(http.StatusOK, "1 of at least")
+		if strings.Contains(limit.text, `class="state free"`) {
+			t.Error("a limit of which a permit is taken is shown as free")
+		}
+		s.open("locks").has(http.StatusOK, "The rows on the screen were read when this page was made", "Stop refresh").lacks("read every second", ">Pause</button>")
+		s.open("locks").has(http.StatusOK, `<span class="w">export:</span><wbr>`)
+		form := []string{"scope", "shop", "name", cronName, "reason", "maintenance"}
+		s.submit("act", append(form, "do", "trigger")...).has(http.StatusSeeOther)
+		time.Sleep(time.Minute)
+		s.submit("act", append(form, "do", "pause")...).has(http.StatusSeeOther)
+		j, err := journal.New(s.s.cfg.Redis, nil)
+		testkit.WantNil(t, "journal.New", err)
+		j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.EventFailed, Tick: scheduler.Tick{Name: cronName, At: time.Now()}, Err: errors.New("no disk")})
+		testkit.WantNil(t, "Close", j.Close(s.Context()))
+		for path, page := range s.crawl() {
+			if found := machineTime.FindString(page.words()); found != "" && strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
+				t.Errorf("%s has a time for machines, %s: %s", path, found, page.words())
+			}
+		}
+	})
+}
+
 // Every page shows what it is for, under any mount, with links that stay under the mount. No GET changes anything.
 func TestPagesUnderAnyPath(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -810,7 +837,7 @@ func TestStreamOfAPage(t *testing.T) {
 		one, leaveOne := listen("page=lock&key=" + url.QueryEscape(jobKey))
 		first := <-list
 		rows := first.rows()
-		if len(rows) != 3 || first.part("l-sum") == "" || first.part("banner") == "" {
+		if len(rows) != 3 || first.part("l-sum") == "" || first.part("banner") == "" || !strings.Contains(first.part("walk"), "are read every second") {
 			t.Errorf("%+v", first)
 		}
 		<-one

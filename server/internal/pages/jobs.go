@@ -172,6 +172,9 @@ var steerEffects = map[string]string{
 func steers(do string, t ops.Task) bool {
 	switch do {
 	case "run":
+		if t.Waits && t.State == "scheduled" {
+			return false // it would go back to wait for its turn
+		}
 		return t.State == "scheduled" || t.State == "retry" || t.State == "archived"
 	case "cancel":
 		return t.CheckCancel() == nil

@@ -306,6 +306,26 @@ func TestSequences(t *testing.T) {
 	})
 }
 
+// A job that waits for its turn is not shown with the far time under which asynq keeps it, nor with a button that would
+// put it back to wait.
+func TestJobThatWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := ops.Time{Time: time.Now().Add(24 * time.Hour)}
+		waits := ops.Task{Queue: "mail", ID: "2", State: "scheduled", Waits: true, NextAt: far, Attempts: 4}
+		h := newHandler(t, &fake{jobs: []ops.Job{
+			{Job: "mail/2", Key: "k", Task: waits, Place: &ops.Waiter{Position: 1}},
+			{Job: "mail/3", Key: "l", Task: ops.Task{Queue: "mail", ID: "3", State: "scheduled", NextAt: far, Attempts: 4}},
+		}})
+		text := h.get("jobs", someone).Body.String()
+		if strings.Count(text, "at its turn") != 1 || strings.Count(text, `data-t="in"`) != 1 {
+			t.Error(text)
+		}
+		if steers("run", waits) || !steers("delete", waits) || !steers("run", ops.Task{State: "archived", Waits: true}) {
+			t.Error("what may be done to a job that waits for its turn")
+		}
+	})
+}
+
 // Viewers share reads, and a read that fails leaves the last value.
 func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
