@@ -13,40 +13,48 @@ type Said struct {
 	N      int       // from 1
 	Since  time.Time // from when on everybody who said a number has said N, in whole seconds; zero: since the record began
 	Before int       // the number that was said before Since; 0 if none is known
+	First  string    // the label of who was the first to say N after Before
 	By     string    // the label of who has said N last
 }
 
 // maxSaid bounds the text of a Said, as driver.MaxLabelBytes does.
 const maxSaid = 256
 
-// String returns the text. A label that is too long is cut.
+// String returns the text. Labels that are too long are cut.
 func (s Said) String() string {
 	since := int64(0)
 	if !s.Since.IsZero() {
 		since = s.Since.Unix()
 	}
-	text := strconv.Itoa(s.N) + " " + strconv.FormatInt(since, 10) + " " + strconv.Itoa(s.Before) + " "
-	by := s.By
-	for cut := maxSaid - len(text); len(by) > cut; {
-		_, size := utf8.DecodeLastRuneInString(by)
-		by = by[:len(by)-size]
+	cut := func(label string, most int) string {
+		for len(label) > most {
+			_, size := utf8.DecodeLastRuneInString(label)
+			label = label[:len(label)-size]
+		}
+		return label
 	}
-	return text + by
+	first := cut(s.First, maxSaid/2-32)
+	text := strconv.Itoa(s.N) + " " + strconv.FormatInt(since, 10) + " " + strconv.Itoa(s.Before) + " " + strconv.Itoa(len(first)) + " " + first
+	return text + cut(s.By, maxSaid-len(text))
 }
 
 // ParseSaid reads the text of a Said. ok is false if String has not written the text.
 func ParseSaid(text string) (s Said, ok bool) {
-	fields := strings.SplitN(text, " ", 4)
-	if len(fields) != 4 {
+	fields := strings.SplitN(text, " ", 5)
+	if len(fields) != 5 {
 		return Said{}, false
 	}
 	n, bad1 := strconv.Atoi(fields[0])
 	since, bad2 := strconv.ParseInt(fields[1], 10, 64)
 	before, bad3 := strconv.Atoi(fields[2])
+	length, bad4 := strconv.Atoi(fields[3])
+	if bad4 != nil || length < 0 || length > len(fields[4]) || !utf8.RuneStart((fields[4] + " ")[length]) {
+		return Said{}, false
+	}
 	if bad1 != nil || bad2 != nil || bad3 != nil || n < 1 || before < 0 || since < 0 || since > 1<<40 {
 		return Said{}, false
 	}
-	s = Said{N: n, Before: before, By: fields[3]}
+	s = Said{N: n, Before: before, First: fields[4][:length], By: fields[4][length:]}
 	if since > 0 {
 		s.Since = time.Unix(since, 0)
 	}

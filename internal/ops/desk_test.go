@@ -372,6 +372,14 @@ func TestPermitsOfALimit(t *testing.T) {
 		if text := strings.Join(e.Text, " "); e.Frees.By != ByHolder || e.Frees.Latest.IsZero() || !strings.Contains(text, "3 of 3 permits are taken") || !strings.Contains(text, "Next in line is first") {
 			t.Errorf("%+v", e)
 		}
+		time.Sleep(2 * time.Minute)
+		_, err = limit.New(s.locks, 2).TryAcquire(t.Context(), "geo", joblock.Holder("geo-9"))
+		testkit.WantErr(t, err, joblock.ErrHeld)
+		time.Sleep(time.Minute)
+		p, err = s.Permits(t.Context(), "geo", 0)
+		if got := p.Changed(); err != nil || p.First != "geo-9" || got != "geo-9 was the first to say 2 and not 3, 1 min ago" {
+			t.Errorf("%q, %+v, %v", got, p, err)
+		}
 	})
 }
 

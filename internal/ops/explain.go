@@ -356,6 +356,9 @@ func (s *story) permits() string {
 	if p.By != "" {
 		text += fmt.Sprintf(" The number %d is what %s said at %s, when it used the limit; every caller counts by its own number.", p.N, visible(p.By), s.when(p.Said.Time))
 	}
+	if changed := p.Changed(); changed != "" {
+		text += fmt.Sprintf(" Of the callers, %s.", changed)
+	}
 	if doubt := p.Doubt(); doubt != "" {
 		text += fmt.Sprintf(" But %s.", doubt)
 	}

@@ -19,6 +19,7 @@ const (
 	RoleNext   Role = "next"   // for the job that runs after the present one; see handoff.KeepLast
 	RoleGate   Role = "gate"   // the line of a limit
 	RoleSize   Role = "size"   // the number of permits of a limit
+	RoleLimit  Role = "limit"  // in lists of the command line: the key of a limit for which somebody waits; nobody has it
 	RoleKeeper Role = "keeper" // a place of a keeper that works, or the line of those that stand by
 	RoleCron   Role = "cron"   // a record of a scheduler
 	RoleMark   Role = "mark"   // of a task that is snoozed by way of asynq's archive

@@ -38,6 +38,7 @@ type Permits struct {
 	By     string `json:"n_by,omitempty"`     // label of who said so
 	Since  Time   `json:"n_since,omitzero"`   // from when on nobody has said another number
 	Before int    `json:"n_before,omitempty"` // the number that was said before
+	First  string `json:"n_first,omitempty"`  // label of who was the first to say N then: who changed it, if there is a Before
 
 	Taken   int    `json:"taken"`        // how many are held, parked or orphaned
 	Waiting int    `json:"waiting"`      // how many wait, for a while with waiters that have died
@@ -47,6 +48,15 @@ type Permits struct {
 
 // changedLately is how long after a change of N the number before may still be in use.
 const changedLately = time.Hour
+
+// Changed says, in a sentence without a full stop, who has changed N and when. It is "" if nobody is known to have.
+func (p *Permits) Changed() string {
+	if p.Before == 0 {
+		return ""
+	}
+	who := cmpText(p.First, "somebody without a label")
+	return fmt.Sprintf("%s was the first to say %d and not %d, %s ago", who, p.N, p.Before, length(p.Now.Sub(p.Since.Time)))
+}
 
 // Doubt says, in a sentence without a full stop, why N may not be what all callers use. It is "" if there is no sign of that.
 func (p *Permits) Doubt() string {
@@ -137,7 +147,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) 
 	gate, size := lockOf(recs[0]), recs[1]
 	// Nothing if another program has written the record.
 	if said, ok := keyspace.ParseSaid(size.Holder); ok && said.N <= limit.Max {
-		p.Kind, p.N, p.Before, p.By = KindLimit, said.N, said.Before, said.By
+		p.Kind, p.N, p.Before, p.First, p.By = KindLimit, said.N, said.Before, said.First, said.By
 		p.Said, p.Since = Time{size.Since}, Time{cmp.Or(said.Since, size.Since)}
 	}
 	if gate.State != driver.StateFree || gate.Waiters > 0 {

@@ -34,7 +34,7 @@ func (p *permits) tellSize(ctx context.Context, was driver.Record) {
 	if said.N == p.n {
 		said.Since = cmp.Or(said.Since, was.Since)
 	} else {
-		said = keyspace.Said{N: p.n, Before: said.N}
+		said = keyspace.Said{N: p.n, Before: said.N, First: p.asked.Holder}
 	}
 	said.By = p.asked.Holder
 	key := keyspace.Size(p.key)

@@ -3,7 +3,6 @@ package pages
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -69,8 +68,8 @@ func (h *Handler) limitsPage(ctx context.Context, v *View) (any, error) {
 	known := h.statuses(ctx, v, "how many permits there are", "rows "+strings.Join(sizes, "\x00"), sizes)
 	for i := range b.Rows {
 		if size, ok := known[keyspace.Size(b.Rows[i].Key)]; ok {
-			if n, err := strconv.Atoi(size.Holder); err == nil && n > 0 {
-				b.Rows[i].N = n
+			if said, ok := keyspace.ParseSaid(size.Holder); ok {
+				b.Rows[i].N = said.N
 			}
 		}
 	}

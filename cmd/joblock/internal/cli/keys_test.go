@@ -636,19 +636,19 @@ func TestSchemasHaveTheFieldsOfTheObjects(t *testing.T) {
 func TestPermitsOfTwoLimits(t *testing.T) {
 	now := time.Now()
 	at := func(ago time.Duration) ops.Time { return ops.Time{Time: now.Add(-ago)} }
-	said := ops.Permits{Kind: ops.KindLimit, N: 3, Taken: 3, By: "web-1:77", Said: at(2 * time.Hour), Since: at(26 * time.Hour), Before: 2, Now: at(0)}
+	said := ops.Permits{Kind: ops.KindLimit, N: 3, Taken: 3, By: "web-1:77", Said: at(2 * time.Hour), Since: at(26 * time.Hour), Before: 2, First: "web-7:1", Now: at(0)}
 	changed, used, fewer := said, said, said
 	changed.Since = at(3 * time.Minute)
 	used.Taken, used.AtLeast = 1, 5
-	fewer.N = 2
+	fewer.N, fewer.Before = 2, 5
 	for want, p := range map[string]ops.Permits{
-		"3 of 3 taken; 3 is what web-1:77 said 2h00m ago":                                                                                            said,
-		"3 of 3 taken; 3 is what web-1:77 said 2h00m ago; callers may disagree: until 3 min ago the number was 2":                                    changed,
-		"1 of 3 taken; 3 is what web-1:77 said 2h00m ago; callers disagree, or the limit was larger before: number 5 was in use in the last minutes": used,
-		"3 of 2 taken; 2 is what web-1:77 said 2h00m ago; callers disagree, or the limit was larger before: 3 are taken":                             fewer,
+		"3 of 3 taken; 3 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 3 and not 2, 1 d 2 h ago":                                                                                            said,
+		"3 of 3 taken; 3 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 3 and not 2, 3 min ago; callers may disagree: until 3 min ago the number was 2":                                      changed,
+		"1 of 3 taken; 3 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 3 and not 2, 1 d 2 h ago; callers disagree, or the limit was larger before: number 5 was in use in the last minutes": used,
+		"3 of 2 taken; 2 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 2 and not 5, 1 d 2 h ago; callers disagree, or the limit was larger before: 3 are taken":                             fewer,
 		"3 of 4 taken, 2 waiting": {Kind: ops.KindLimit, N: 4, Taken: 3, Waiting: 2},
-		"3 of at least 5 taken":   {Kind: ops.KindLimit, AtLeast: 5, Taken: 3},
-		"3 of 2 taken":            {Kind: ops.KindSequence, N: 2, Taken: 3},
+		"3 taken; of how many is not known: nobody has said so in the last day, and number 5 is the largest that was used": {Kind: ops.KindLimit, AtLeast: 5, Taken: 3},
+		"3 of 2 taken": {Kind: ops.KindSequence, N: 2, Taken: 3},
 	} {
 		if got := permitsText(p); got != want {
 			t.Errorf("%s\nwant %s", got, want)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,8 +123,58 @@ func lockColumns(p *printer, ended bool) []column[ops.Lock] {
 
 const headEnded = "ENDED"
 
+// The method peoples returns the locks of a walk with the query of the method inner, as people look at them. Whoever waits
+// for a limit waits for each of its permits, and is counted once: in a row for the limit. The other keys of the toolkit are
+// left out, unless --own was given.
+func (f *lockFilter) peoples(rows iter.Seq2[ops.Lock, error]) iter.Seq2[ops.Lock, error] {
+	return func(yield func(ops.Lock, error) bool) {
+		for l, err := range rows {
+			if err == nil {
+				switch l.Role {
+				case ops.RolePermit:
+					l.Waiters = 0
+				case ops.RoleGate:
+					if l.State == joblock.StateHeld {
+						l.Waiters++ // who has the gate is the first in line
+					}
+					switch {
+					case f.own:
+					case l.Waiters == 0 || len(f.states) > 0 || f.older > 0:
+						continue
+					default:
+						l = ops.Lock{Key: l.Group, Role: ops.RoleLimit, State: joblock.StateFree, Waiters: l.Waiters, Now: l.Now}
+					}
+				case ops.RoleLock, ops.RoleSlot, ops.RoleNext:
+				default:
+					if !f.own {
+						continue
+					}
+				}
+				if l.Waiters < f.waiters {
+					continue
+				}
+			}
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+// inner returns the query whose rows the method peoples shows.
+func (f *lockFilter) inner(q ops.LocksQuery) ops.LocksQuery {
+	if !q.Jobs {
+		q.Own = true
+	}
+	q.Waiters = 0
+	return q
+}
+
 // stateText returns the state, with how the last holding ended if nobody has the key.
 func stateText(l ops.Lock) string {
+	if l.Role == ops.RoleLimit {
+		return "limit"
+	}
 	if how := l.How(); how != "" {
 		return l.State.String() + " (" + how + ")"
 	}

@@ -35,7 +35,8 @@ Columns:
   SINCE    when somebody took the lock
   ENDED    with --ended or --state free: when the lock on a free key ended
   LEFT     time until others can get the lock, if nobody renews or releases the lock meanwhile
-  WAITERS  how many wait in line, for a while with those that have died
+  WAITERS  how many wait in line, for a while with those that have died; who waits for a limit is counted once, in a row
+           for the limit, whose STATE is "limit"
 
 States:
   held      a process has the lock, and renews the lock all the time
@@ -81,7 +82,7 @@ Exit codes:
 				return err
 			}
 			defer d.close()
-			rows := walked(cmd.Context(), d, q, p)
+			rows := only.peoples(walked(cmd.Context(), d, only.inner(q), p))
 			if order != "" {
 				rows = sorted(rows, func(locks []ops.Lock) { sortLocks(locks, order) })
 			}

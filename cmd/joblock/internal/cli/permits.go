@@ -28,7 +28,7 @@ once a minute. If programs use different numbers, the first line says so, as far
 number, --limit says it.
 
 The first line says how many permits are taken, and how many wait. With -o json:
-  {"v":1, "key", "kind", "n", "n_said", "n_by", "n_since", "n_before", "taken", "waiting", "items": [locks], "now"}
+  {"v":1, "key", "kind", "n", "n_said", "n_by", "n_since", "n_before", "n_first", "taken", "waiting", "items": [locks], "now"}
 
 Exit codes:
   0   the permits were read, even if none is taken
@@ -70,7 +70,7 @@ func permitsText(p ops.Permits) string {
 	case p.N > 0:
 		text = fmt.Sprintf("%d of %d taken", p.Taken, p.N)
 	case p.AtLeast > 0:
-		text = fmt.Sprintf("%d of at least %d taken", p.Taken, p.AtLeast)
+		text = fmt.Sprintf("%d taken; of how many is not known: nobody has said so in the last day, and number %d is the largest that was used", p.Taken, p.AtLeast)
 	default:
 		text = fmt.Sprintf("%d taken", p.Taken)
 	}
@@ -78,7 +78,10 @@ func permitsText(p ops.Permits) string {
 		text += fmt.Sprintf(", %d waiting", p.Waiting)
 	}
 	if p.By != "" {
-		text += fmt.Sprintf("; %d is what %s said %s ago", p.N, p.By, span(p.Now.Sub(p.Said.Time)))
+		text += fmt.Sprintf("; %d is what %s said last, %s ago", p.N, p.By, span(p.Now.Sub(p.Said.Time)))
+	}
+	if changed := p.Changed(); changed != "" {
+		text += "; " + changed
 	}
 	if doubt := p.Doubt(); doubt != "" {
 		text += "; " + doubt

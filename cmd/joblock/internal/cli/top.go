@@ -86,12 +86,12 @@ Exit codes:
 					}
 					if ok {
 						defer screen.close()
-						t := &top{desk: d, query: q, interval: interval, timeout: s.timeout, screen: screen}
+						t := &top{desk: d, only: &only, query: q, interval: interval, timeout: s.timeout, screen: screen}
 						t.page = newTopPage(d.name, order, p.colours)
 						return t.run(ctx)
 					}
 				}
-				return topOnce(ctx, d, q, order, most, p)
+				return topOnce(ctx, d, &only, q, order, most, p)
 			})
 		},
 	}
@@ -134,7 +134,9 @@ func (t *topLook) add(l ops.Lock) {
 	case joblock.StateOrphaned:
 		t.Orphaned++
 	}
-	t.Locks++
+	if l.Role != ops.RoleLimit {
+		t.Locks++
+	}
 	if l.Job != "" {
 		t.OfJobs++
 	}
@@ -152,9 +154,9 @@ func (t *topLook) add(l ops.Lock) {
 }
 
 // topOnce looks once, and prints what there is.
-func topOnce(ctx context.Context, d deskFace, q ops.LocksQuery, order string, most int, p *printer) error {
+func topOnce(ctx context.Context, d deskFace, only *lockFilter, q ops.LocksQuery, order string, most int, p *printer) error {
 	look := topLook{Items: []ops.Lock{}}
-	for l, err := range d.Locks(ctx, q) {
+	for l, err := range only.peoples(d.Locks(ctx, only.inner(q))) {
 		if err != nil {
 			return err
 		}
@@ -174,6 +176,7 @@ func topOnce(ctx context.Context, d deskFace, q ops.LocksQuery, order string, mo
 // The type top is one run of "top" on a terminal.
 type top struct {
 	desk     deskFace
+	only     *lockFilter
 	query    ops.LocksQuery
 	interval time.Duration
 	timeout  time.Duration // for the explanation of a lock
@@ -275,9 +278,9 @@ func (t *top) looks(ctx context.Context, looks chan<- topLook, again <-chan stru
 // more.
 func (t *top) lookOnce(ctx context.Context, send func(topLook) bool) bool {
 	var look topLook
-	q, shown := t.query, time.Now()
+	q, shown := t.only.inner(t.query), time.Now()
 	q.Progress = func(done float64) { look.done = min(done, 0.999) }
-	for l, err := range t.desk.Locks(ctx, q) {
+	for l, err := range t.only.peoples(t.desk.Locks(ctx, q)) {
 		if err != nil {
 			if errors.Is(err, context.Canceled) {
 				return false

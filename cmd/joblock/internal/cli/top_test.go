@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // The type watcher reads what a program writes on a terminal.
@@ -187,4 +191,42 @@ func TestTopOutlivesARedisThatIsAway(t *testing.T) {
 	w.sees("as of 0.")
 	w.types("q")
 	p.exits(0)
+}
+
+// Whoever waits for a limit waits for each of its permits, and is counted once, in a row for the limit. The gate of the
+// limit is no lock of anybody.
+func TestWaitersOfALimitCountOnce(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	geo := limit.New(o.locks, 3)
+	for range 3 {
+		_, err := geo.TryAcquire(t.Context(), "geo")
+		testkit.WantNil(t, "TryAcquire", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	for range 2 {
+		group.Go(func() { _, _ = geo.Acquire(ctx, "geo") })
+	}
+	(&stage{T: t}).until("both wait", func() bool { return strings.Contains(o.ok("permits", "geo"), "3 of 3 taken, 2 waiting") })
+	var look topLook
+	wantJSON(t, "top.json", o.ok("top", "-o", "json"), &look)
+	if look.Locks != 3 || look.Held != 3 || look.Waiting != 2 || look.Lines != 1 || len(look.Items) != 4 {
+		t.Errorf("%+v", look)
+	}
+	if out := o.ok("ls", "--sort", "key"); strings.Contains(out, "gate") || strings.Count(out, "\n") != 5 || !strings.Contains(strings.Join(strings.Fields(out), " "), "geo limit - - - 2 -") {
+		t.Errorf("%s", out)
+	}
+	if out := o.ok("ls", "--waiters", "2", "-o", "name"); out != "geo\n" {
+		t.Errorf("%q", out)
+	}
+	if out := o.ok("ls", "--state", "held", "-o", "name"); strings.Contains(out, "geo\n") || strings.Count(out, "\n") != 3 {
+		t.Errorf("%q", out)
+	}
+	if out := o.ok("ls", "--own", "-o", "name"); !strings.Contains(out, "geo%#gate\n") {
+		t.Errorf("%q", out)
+	}
+	wantJSON(t, "ls.json", o.ok("ls", "-o", "json"), new(any))
 }
