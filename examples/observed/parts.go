@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/handoff/process"
@@ -64,6 +65,15 @@ func (all *parts) web(ctx context.Context, address string) (url string, err erro
 	root.Handle("GET /metrics", promhttp.HandlerFor(all.registry, promhttp.HandlerOpts{}))
 	root.Handle("GET /traces", all.traces)
 	return all.listen(address, &http.Server{Handler: root, ReadHeaderTimeout: 10 * time.Second})
+}
+
+// traced gives each request a span, as the instrumentation of net/http does (otelhttp).
+func (all *parts) traced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := all.provider.Tracer("shop").Start(r.Context(), r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // listen serves hs at address until the end.

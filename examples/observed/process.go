@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/joblock/toolkit/examples/observed/traces"
 	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
@@ -33,7 +34,7 @@ type parts struct {
 	registry *prometheus.Registry
 	journal  *journal.Journal
 	provider *sdktrace.TracerProvider
-	traces   *traces // the latest spans
+	traces   *traces.Traces // the latest spans
 
 	metrics event.Observer
 	tracer  event.Tracer
@@ -67,7 +68,7 @@ func (all *parts) observe() (err error) {
 		return err
 	}
 
-	all.traces = new(traces)
+	all.traces = new(traces.Traces)
 	all.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(all.traces)) // in your program: an exporter of OTLP
 	all.later(all.provider.Shutdown)
 	all.tracer, err = otelobserver.NewTracer(all.provider, nil)

@@ -1,4 +1,5 @@
-package main
+// Package traces shows the latest traces as trees. It stands for the place to which your traces go.
+package traces
 
 import (
 	"context"
@@ -14,25 +15,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traced gives each request a span, as the instrumentation of net/http does (otelhttp).
-func (all *parts) traced(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, span := all.provider.Tracer("shop").Start(r.Context(), r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer))
-		defer span.End()
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
 // keptSpans is how many spans are kept.
 const keptSpans = 2000
 
-// traces keeps the latest spans, and shows them as trees. It stands for the place to which your traces go.
-type traces struct {
+// Traces keeps the latest spans: an exporter of OpenTelemetry's SDK, and an http.Handler that shows them.
+type Traces struct {
 	mu    sync.Mutex
 	spans []sdktrace.ReadOnlySpan
 }
 
-func (t *traces) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
+// ExportSpans keeps spans.
+func (t *Traces) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.spans = append(t.spans, spans...)
@@ -40,10 +33,11 @@ func (t *traces) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) e
 	return nil
 }
 
-func (t *traces) Shutdown(context.Context) error { return nil }
+// Shutdown does nothing.
+func (t *Traces) Shutdown(context.Context) error { return nil }
 
 // ServeHTTP shows the latest traces whose jobs have run, the newest first.
-func (t *traces) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (t *Traces) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	t.mu.Lock()
 	spans := slices.Clone(t.spans)
 	t.mu.Unlock()
