@@ -28,7 +28,8 @@ func TestPauseAll(t *testing.T) {
 		wantErr(t, admin.PauseAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
 		until(start, 15*min)
 		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), "the database moves"))
-		wantNil(t, "PauseAll", c.nodes[0].PauseAll(c.Context(), "again")) // nothing new
+		wantNil(t, "PauseAll", c.nodes[0].PauseAll(c.Context(), "the database moves")) // nothing new
+		wantNil(t, "PauseAll", c.nodes[0].PauseAll(c.Context(), ""))
 		until(start, 16*min)
 		wantNil(t, "Pause", c.nodes[1].Pause(c.Context(), "a", "broken"))
 		c.nodes[0].add("late", "@every 10m", late.fn(c.nodes[0], sec))
@@ -50,6 +51,9 @@ func TestPauseAll(t *testing.T) {
 		all := scheduler.PauseInfo{Since: start.Add(15 * min), By: admin.name, Note: "the database moves", All: true}
 		alone := scheduler.PauseInfo{Since: start.Add(16 * min), By: "node1", Note: "broken"}
 		see("a", alone, all)
+		see("b", all)
+		wantNil(t, "PauseAll", c.nodes[1].PauseAll(c.Context(), "the disk is full")) // only says why
+		all.By, all.Note = "node1", "the disk is full"
 		see("b", all)
 		until(start, 25*min)
 		see("late", all)
