@@ -29,7 +29,7 @@ func (e *Event) sentence() string {
 	case event.Contended.String():
 		text = "the key was found busy: " + who + " has it"
 		if e.Remaining > 0 {
-			text += ", for " + length(e.Remaining.Duration()) + " at least"
+			text += ", for " + length(e.Remaining.Duration()) + " more unless that is prolonged or the key is freed"
 		}
 	case event.GaveUp.String():
 		text = fmt.Sprintf("%s gave up after a wait of %s: %s has the key", visible(e.Source), length(e.Waited.Duration()), who)

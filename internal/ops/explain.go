@@ -171,11 +171,11 @@ func (s *story) who() string {
 		fmt.Fprintf(&b, "%s has had the lock since %s (%s)%s.%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.forJob(), s.begun())
 		b.WriteString(s.pulse())
 	case joblock.StateParked:
-		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s at least.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
+		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s, unless it is freed before.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 		fmt.Fprintf(&b, " Last label: %s.", label)
 	case joblock.StateOrphaned:
 		fmt.Fprintf(&b, "%s got the lock at %s (%s) and did not give it back: its lease has run out, because its process has died, hangs, or is cut off from the store.%s%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.stopped(), s.begun())
-		fmt.Fprintf(&b, " The lock is still kept%s, until %s at least.", s.forWhom(), s.clock(s.ReservedUntil.Time))
+		fmt.Fprintf(&b, " The lock is still kept%s, until %s unless it is freed before.", s.forWhom(), s.clock(s.ReservedUntil.Time))
 	}
 	return b.String()
 }

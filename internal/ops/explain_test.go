@@ -214,7 +214,7 @@ func TestParagraphs(t *testing.T) {
 	l.Line = []Waiter{{Position: 1, Holder: "web-9:4", Since: Time{noon.Add(-30 * time.Second)}}, {Position: 2, Job: "q/2", Since: Time{noon}}}
 	got := strings.Join(explain(l, working(KeeperPlace{}), true, nil, nil).Text, "\n")
 	for _, want := range []string{
-		`kept for the job "q/1" since 11:50:00 UTC (10 min ago), and is kept until 13:00:00 UTC at least`, "web-3:88",
+		`kept for the job "q/1" since 11:50:00 UTC (10 min ago), and is kept until 13:00:00 UTC, unless it is freed before`, "web-3:88",
 		`waits for its next attempt, at 12:01:00 UTC (in 1 min). Attempt 2 of 4 ended with "no disk"`,
 		"Next in line is web-9:4, which has waited since 11:59:30 UTC (30 s ago). In all 2 wait.",
 	} {

@@ -115,7 +115,7 @@ func (s *story) heldForJob() Frees {
 			"The attempt that still runs after its job has ended frees the key when it returns. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings. If nobody renews the lease, a keeper frees the key at %s at the latest.",
 			length(overrun), s.clock(at.Time))}
 	case t.State == TaskNoQueue, t.State == TaskUnknown:
-		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s at least.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
+		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s unless it is freed before.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
 	default: // pending, scheduled, retry, aggregating, in the archive for a pause
 		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" An earlier attempt still holds the lock, and the next attempt waits until it returns or its lease ends. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings.", length(overrun))}
 	}

@@ -54,7 +54,7 @@ func (d *Desk) holds(ctx context.Context, key string) (*Holds, error) {
 
 // holdsIn returns the Holds of events, nil if they tell of no holding. With the defaults of package journal, a journal has
 // those who got a lock after a wait, and no releases. A holding has then ended when somebody got the key who had waited
-// for most of it.
+// for most of it. A release says itself how long the holder had the key, whatever else the journal has.
 func holdsIn(events []Event) *Holds {
 	type holding struct {
 		owner    string
@@ -69,6 +69,7 @@ func holdsIn(events []Event) *Holds {
 	// Of each key the present holding, and the one before: its release may come after the next acquire, for both are told
 	// by processes with some milliseconds between them.
 	begun, before := make(map[string]holding), make(map[string]holding)
+	counted := make(map[string]string) // of each key the owner whose holding has ended by somebody's wait
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At.Time) })
 	for _, e := range events {
 		is, known := begun[e.Key]
@@ -80,18 +81,22 @@ func holdsIn(events []Event) *Holds {
 			case !known || e.Prior == "lapsed":
 			case e.Waited.Duration() >= e.At.Sub(is.from)/3*2:
 				end(is, e.At.Time)
+				counted[e.Key] = is.owner
 			default:
 				before[e.Key] = is
 			}
 			begun[e.Key] = holding{owner: e.Owner, from: e.At.Time}
 		case event.Released.String(), event.ReleasedByToken.String(), event.Freed.String(), event.Forced.String():
-			if was, ok := before[e.Key]; ok && !mine && e.Owner == was.owner {
-				delete(before, e.Key)
-				end(was, e.At.Time)
-			}
-			if mine {
+			was, late := before[e.Key]
+			switch {
+			case mine:
 				delete(begun, e.Key)
 				end(is, e.At.Time)
+			case late && e.Owner == was.owner:
+				delete(before, e.Key)
+				end(was, e.At.Time)
+			case e.Held > 0 && (e.Owner == "" || e.Owner != counted[e.Key]): // a job that got the lock without a wait: the journal may have its release alone
+				end(holding{from: e.At.Add(-e.Held.Duration())}, e.At.Time)
 			}
 		case event.Lost.String():
 			if mine {

@@ -18,6 +18,7 @@ func TestHowLongHoldersTook(t *testing.T) {
 	}
 	const s = time.Second
 	of := func(e Event, owner string) Event { e.Owner = owner; return e }
+	after := func(e Event, held time.Duration) Event { e.Held = Millis(held); return e }
 	for name, c := range map[string]struct {
 		events []Event
 		want   *Holds
@@ -26,6 +27,12 @@ func TestHowLongHoldersTook(t *testing.T) {
 			of(at(0, "acquired", 0, ""), "a"), of(at(29, "acquired", 27*s, ""), "b"), of(at(30, "released", 0, ""), "a"),
 			of(at(59, "acquired", 5*s, ""), "c"), of(at(60, "released", 0, ""), "b"), of(at(61, "lost", 0, ""), "x"), of(at(89, "released", 0, ""), "c"),
 		}, &Holds{N: 3, Since: Time{noon}, Least: Millis(29 * s), Median: Millis(30 * s), Most: Millis(31 * s)}},
+		"jobs, whose releases alone are told": {[]Event{
+			of(after(at(10, "released", 0, ""), 10*s), "a"), of(after(at(30, "released", 0, ""), 20*s), "b"),
+		}, &Holds{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(20 * s)}},
+		"waits, and releases that are told late": {[]Event{
+			of(at(0, "acquired", 5*s, ""), "a"), of(at(30, "acquired", 29*s, ""), "b"), of(after(at(31, "released", 0, ""), 30*s), "a"),
+		}, &Holds{N: 1, Since: Time{noon}, Least: Millis(30 * s), Median: Millis(30 * s), Most: Millis(30 * s)}},
 		"nothing":                         {},
 		"releases":                        {[]Event{at(0, "acquired", 0, ""), at(10, "released", 0, ""), at(60, "acquired", 0, ""), at(90, "forced", 0, "")}, &Holds{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(30 * s)}},
 		"waits":                           {[]Event{at(0, "acquired", 5*s, ""), at(30, "acquired", 27*s, ""), at(50, "acquired", 60*s, "")}, &Holds{N: 2, Since: Time{noon}, Least: Millis(20 * s), Median: Millis(20 * s), Most: Millis(30 * s)}},

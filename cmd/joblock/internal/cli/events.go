@@ -88,7 +88,7 @@ Exit codes:
 				return err
 			}
 			if p.rows == 0 && p.forPeople() {
-				p.say("the journal has no such events")
+				p.say(`the journal has no such events; it has what programs write into it, while "joblock audit" has what operators did, and "joblock cron history" the runs of a cron job`)
 			}
 			return nil
 		},
