@@ -144,7 +144,8 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 			l.add(handoff.Sequence{}, "b")
 			return []string{"b"}
 		}},
-		{"enqueue, then no answer", 3 * time.Second, func(l *line) []string {
+		{"enqueue, then no answer", 4 * time.Second, func(l *line) []string {
+			time.Sleep(100 * time.Millisecond) // a keeper that starts does not listen yet
 			lock := l.hold()
 			l.add(handoff.Sequence{}, "b", "c")
 			l.release(lock, context.Background()) // the request announces the job, and the keeper hears of it
