@@ -4,6 +4,8 @@ package cli
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,6 +27,11 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(envAs) != "" {
 		os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
+	}
+	// Whoever starts the tests by nohup has them ignore HUP, and all that they start. Signals with a handler, however, are
+	// not ignored by programs that are started.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	goleak.VerifyTestMain(m)
 }
