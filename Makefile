@@ -93,8 +93,9 @@ vuln: ## known vulnerabilities that the published modules and the command reach;
 	done
 
 .PHONY: release-check
-release-check: ## is .goreleaser.yaml right?
+release-check: ## is .goreleaser.yaml right, and does the command build for each system?
 	go run $(GORELEASER) check
+	@for system in linux darwin windows; do CGO_ENABLED=0 GOOS=$$system go -C cmd/joblock build -o /dev/null . || exit 1; done
 
 .PHONY: chart
 chart: ## check the Helm chart: lint, what it makes, and the schema of its values

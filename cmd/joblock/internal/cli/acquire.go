@@ -129,6 +129,17 @@ func (o *acquireOptions) talk(cmd *cobra.Command) event.Observer {
 	}
 }
 
+func holderText(e event.Event) string {
+	text := "somebody else has the lock"
+	if e.Holder != "" {
+		text = e.Holder + " has the lock"
+	}
+	if e.Job != "" {
+		text += " for job " + e.Job
+	}
+	return text
+}
+
 // The method want returns the lock that the flags ask for.
 func (o *acquireOptions) want() want {
 	return want{key: o.key, ttl: o.ttl, limit: o.limit, wait: waitOf(o.noWait, o.wait)}

@@ -183,17 +183,6 @@ func (t *turn) failed(err error, code int) turn {
 // The method talks reports whether the user wants to know who has the lock.
 func (o *runOptions) talks() bool { return !o.quiet && (o.verbose || term.IsTerminal(2)) }
 
-func holderText(e event.Event) string {
-	text := "somebody else has the lock"
-	if e.Holder != "" {
-		text = e.Holder + " has the lock"
-	}
-	if e.Job != "" {
-		text += " for job " + e.Job
-	}
-	return text
-}
-
 // The method acquire waits for the lock. The end of the front ends the wait, and so does a signal of the function ends.
 func (h *holder) acquire(locks face) (held, error) {
 	ctx, cancel := context.WithCancel(context.Background())

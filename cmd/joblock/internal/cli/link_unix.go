@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -152,5 +151,3 @@ func (l *link) sendIn(d time.Duration, m message) error {
 }
 
 func (l *link) say(format string, args ...any) { l.send(message{Say: fmt.Sprintf(format, args...)}) }
-
-func sayTo(w io.Writer, text string) { fmt.Fprintf(w, "joblock: %s\n", text) }

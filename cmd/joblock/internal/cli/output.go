@@ -386,3 +386,6 @@ const (
 )
 
 var colourOf = [...]string{strong: "1", good: "32", warning: "33", bad: "31", faint: "2"}
+
+// sayTo writes a line for people.
+func sayTo(w io.Writer, text string) { fmt.Fprintf(w, "joblock: %s\n", text) }
