@@ -64,6 +64,12 @@ func FuzzServer(f *testing.F) {
 		mux.Handle("/infra/locks/", s.SaaSignal())
 		mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
 		mux.Handle("/v1.0-alpha1/", s.DaprAlpha1(map[string]string{"redis": "shop:"}))
+		for path, cfg := range map[string]DaprAlpha2{"/alpha2": {Prefix: "shop:", MaxHold: time.Second}, "/streams": {Prefix: "shop:", Stream: true}} {
+			locks, err := s.DaprAlpha2(cfg)
+			testkit.WantNil(f, "DaprAlpha2", err)
+			mux.Handle(path+"/", http.StripPrefix(path, locks))
+		}
+		mux.Handle("/rpc", s.Forrst())
 		return mux
 	})
 	for _, seed := range []struct{ method, path, headers, body string }{
@@ -82,6 +88,18 @@ func FuzzServer(f *testing.F) {
 		{"GET", "/v1/locks?prefix=mine:&state=held,free&older_ms=1&waiters=1&ended=1&own=1&limit=5&cursor=x", "", ""},
 		{"GET", "/v1/jobs?prefix=mine:&queue=mine&suspects=1&cursor=e30&limit=1", "", ""},
 		{"GET", "/v1/jobs/mine/a%2Fb", "", ""},
+		{"GET", "/v1/locks?prefix=mine:&job=1&queue=mine&cursor=e30&limit=1", "", ""},
+		{"GET", "/v1/cron/x/backfill?from=2026-01-02T15:04:05Z&to=2026-01-03T15:04:05Z", "", ""},
+		{"POST", "/v1/cron/x/backfill", "", `{"from":"2026-01-02T15:04:05Z","to":"2026-01-03T15:04:05Z","reason":"x"}`},
+		{"POST", "/v1/cron/x/stop-backfill", "", `{"reason":"x"}`},
+		{"POST", "/v1/renew", "", `{"token":"` + all.token + `","reserve_ms":1}`},
+		{"GET", "/v1/events?prefix=mine:&kind=lost&since=2026-01-02T15:04:05Z&after=0", "Accept: text/event-stream\nLast-Event-ID: 1-1", ""},
+		{"GET", "/v1/history?key=mine:a&limit=3", "", ""},
+		{"POST", "/alpha2/lock/a", "", `{"immediate":true,"ttl":"1s"}`},
+		{"DELETE", "/alpha2/lock/a", "", `{"force":false,"lockID":"1.rs.x"}`},
+		{"POST", "/streams/lock/b", "", `{"immediate":false,"ttl":"50ms"}`},
+		{"DELETE", "/streams/lock/b", "", ""},
+		{"POST", "/rpc", "", `{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"urn:cline:forrst:ext:atomic-lock:fn:status","version":"1.0.0","arguments":{"key":"lock:a"}}}`},
 		{"GET", "/v1/locks/mine:a/explain", "", ""},
 		{"GET", "/v1/line?key=mine:a&limit=1", "", ""},
 		{"GET", "/v1/permits?key=mine:a&n=3", "", ""},
