@@ -36,6 +36,11 @@ func (s *Server) deskRoutes() []route {
 		{http.MethodPost, "/v1/locks/{key}/force-release", ScopeOperate, reads(s.force)},
 		get("/v1/jobs", ScopeRead, s.jobs),
 		get("/v1/jobs/{queue}/{id}", ScopeRead, s.job),
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/run", ScopeOperate, s.taskAction((*ops.Desk).RunTask)},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/cancel", ScopeOperate, s.taskAction((*ops.Desk).CancelTask)},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/drop", ScopeOperate, s.taskAction((*ops.Desk).DeleteTask)},
+		{http.MethodPost, "/v1/skip", ScopeOperate, reads(s.skip)},
+		{http.MethodPost, "/v1/locks/{key}/skip", ScopeOperate, reads(s.skip)},
 		get("/v1/cron", ScopeRead, s.cronJobs),
 		get("/v1/cron/{name}", ScopeRead, s.cronJob),
 		get("/v1/cron/{name}/next", ScopeRead, s.cronNext),
@@ -385,11 +390,146 @@ func (s *Server) job(c *call) (*answer, error) {
 	if len(c.who.Prefixes) > 0 && len(locks) == 0 {
 		task = ops.Task{State: ops.TaskUnknown, Problem: "The job has no lock that the caller may see."}
 	}
-	return ok(struct {
+	a := ok(struct {
 		Items []ops.Job `json:"items"`
 		Task  ops.Task  `json:"task"`
 		More  bool      `json:"more,omitempty"`
-	}{locks, task, more}), nil
+	}{locks, task, more})
+	if task.Step != "" {
+		a.header = map[string]string{"ETag": strconv.Quote(task.Step)}
+	}
+	return a, nil
+}
+
+// taskAction is an action on a task, at the step that the caller has seen: If-Match has it in quotes. The value * stands for
+// whatever step the task is at.
+func (s *Server) taskAction(do func(*ops.Desk, context.Context, ops.TaskRequest) (ops.Acted, error)) func(*call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		var req struct {
+			Reason string `json:"reason"`
+		}
+		if err := c.query().err(); err != nil {
+			return nil, err
+		}
+		if err := c.read(&req); err != nil {
+			return nil, err
+		}
+		step, err := c.ifMatchStep()
+		if err != nil {
+			return nil, err
+		}
+		task := ops.TaskRequest{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id"), Step: step, Actor: c.actor(req.Reason)}
+		if err := s.useTask(c, task.Queue, task.ID); err != nil {
+			return nil, err
+		}
+		acted, err := do(s.desk, c.lasting(), task)
+		if err != nil {
+			return nil, taskProblem(err)
+		}
+		return ok(acted), nil
+	}
+}
+
+// useTask refuses a task in a queue, or with a key, that the caller may not use. A caller with prefixes may act on jobs that
+// have locks or places, all of which it may use.
+func (s *Server) useTask(c *call, queue, id string) error {
+	if !c.who.mayEnqueueIn(queue) {
+		return foreignQueue()
+	}
+	if len(c.who.Prefixes) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
+	defer cancel()
+	locks, _, err := s.desk.Job(ctx, ops.Task{Queue: queue, ID: id}.Job())
+	if err != nil {
+		return taskProblem(err)
+	}
+	if len(locks) == 0 || slices.ContainsFunc(locks, func(j ops.Job) bool { return !c.who.mayUse(j.Key) }) {
+		return problemf(http.StatusForbidden, codeForbidden, "the job has no lock, or has a lock that the caller may not use")
+	}
+	return nil
+}
+
+// ifMatchStep returns the step of a task in If-Match, "" for *.
+func (c *call) ifMatchStep() (string, error) {
+	values := c.r.Header.Values("If-Match")
+	if len(values) == 0 {
+		return "", problemf(http.StatusPreconditionRequired, codePrecondition, "set If-Match to the ETag of the job, which is the step of its task in quotes, or to * for whatever step it is at")
+	}
+	if len(values) == 1 && values[0] == "*" {
+		return "", nil
+	}
+	text, opened := strings.CutPrefix(values[0], `"`)
+	text, closed := strings.CutSuffix(text, `"`)
+	if len(values) > 1 || !opened || !closed || text == "" || strings.ContainsAny(text, `"\`) {
+		return "", problemf(http.StatusBadRequest, codeInvalid, "If-Match is %s, must be one ETag of a job, or *", shown(strings.Join(values, ",")))
+	}
+	return text, nil
+}
+
+// taskProblem returns the problem for an error about a task, whose text names the task.
+func taskProblem(err error) error {
+	text := strings.TrimPrefix(err.Error(), "joblock: ")
+	switch {
+	case errors.Is(err, ops.ErrNotRecorded):
+		return err
+	case errors.Is(err, ops.ErrMovedOn):
+		return problemf(http.StatusPreconditionFailed, codeTaskState, "%s", text)
+	case errors.Is(err, joblock.ErrBusy):
+		return problemf(http.StatusConflict, codeTaskState, "%s", text)
+	case errors.Is(err, joblock.ErrNotFound):
+		return problemf(http.StatusNotFound, codeNoTask, "%s", text)
+	}
+	var e *joblock.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	switch {
+	case errors.Is(err, joblock.ErrInvalid):
+		return problemf(http.StatusBadRequest, codeInvalid, "%s", text)
+	case errors.Is(err, joblock.ErrUnavailable):
+		p := problemf(http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "asynq did not answer: it is unknown whether the call took effect")
+		p.Retryable, p.retryAfter = true, time.Second
+		return p
+	}
+	return err
+}
+
+type skipRequest struct {
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+}
+
+// skip moves a sequence on past the job that halts it: the holding that the caller has seen, by If-Match.
+func (s *Server) skip(c *call, req *skipRequest) (*answer, error) {
+	key, err := c.keyFrom(req.Key)
+	if err != nil {
+		return nil, err
+	}
+	fence, err := c.ifMatch()
+	if err != nil {
+		return nil, err
+	}
+	if len(c.who.Queues) > 0 {
+		locks, err := s.desk.Read(c.r.Context(), key)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.useJob(locks[0].Job); err != nil {
+			return nil, err
+		}
+	}
+	acted, err := s.desk.SkipJob(c.lasting(), c.actor(req.Reason), key, fence)
+	if errors.Is(err, joblock.ErrNotOwner) {
+		p := notTheHolder("the key has another fence by now")
+		p.Status = http.StatusPreconditionFailed
+		return nil, p
+	}
+	if err != nil {
+		return nil, taskProblem(err)
+	}
+	return ok(acted), nil
 }
 
 // scoped returns the scope of cron jobs that the call is about. A Server of one scope needs no parameter.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/faultstore"
@@ -321,6 +322,67 @@ func TestJobs(t *testing.T) {
 		t.Errorf("jobs of another queue: %v", none)
 	}
 	a.get("/v1/doctor").ok()
+}
+
+// Tasks are steered at the step that the caller has seen, recorded, and within the rights of the caller.
+func TestTasksAreSteered(t *testing.T) {
+	server := redistest.Start(t)
+	_, audit := audited(t)
+	a := newShop(t, server.Addr(), audit, func(cfg *Config) {
+		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+			return Principal{ID: "ann", Scopes: ScopeAny, Queues: strings.Fields(r.Header.Get("Queues")), Prefixes: strings.Fields(r.Header.Get("Prefixes"))}, nil
+		})
+	})
+	const path = "/v1/jobs/default/a%2Fb"
+	why, any := object{"reason": "stuck"}, with("If-Match", "*")
+	a.post("/v1/enqueue", object{"key": key, "type": "export", "task_id": "a/b", "delay_ms": 3_600_000}).ok()
+	seen := a.get(path).header.Get("ETag")
+	if seen == "" {
+		t.Fatal("the job has no ETag")
+	}
+	for _, verb := range []string{"run", "cancel", "drop"} {
+		a.post(path+"/"+verb, why).refused(http.StatusPreconditionRequired, "PRECONDITION_REQUIRED")
+		for _, bad := range []string{"x", `""`, `"a", "b"`, `W/"x"`} {
+			a.post(path+"/"+verb, why, with("If-Match", bad)).refused(http.StatusBadRequest, "LOCK_INVALID")
+		}
+		a.post(path+"/"+verb, object{"reason": ""}, any).refused(http.StatusBadRequest, "LOCK_INVALID")
+		a.post(path+"/"+verb, why, with("If-Match", `"archived-9-1"`)).refused(http.StatusPreconditionFailed, "TASK_STATE")
+		a.post("/v1/jobs/default/nobody/"+verb, why, any).refused(http.StatusNotFound, "TASK_NOT_FOUND")
+		a.post(path+"/"+verb, why, any, with("Queues", "low")).refused(http.StatusForbidden, "FORBIDDEN")
+		a.post(path+"/"+verb, why, any, with("Prefixes", "import:")).refused(http.StatusForbidden, "FORBIDDEN")
+	}
+	a.post(path+"/cancel", why, any).refused(http.StatusConflict, "TASK_STATE")
+	if o := a.post(path+"/run", why, with("If-Match", seen), with("Prefixes", "export:")).ok(); o.text("audit") == "" {
+		t.Errorf("%v", o)
+	}
+	if info, err := a.inspector.GetTaskInfo("default", "a/b"); err != nil || info.State != asynq.TaskStatePending {
+		t.Errorf("%+v, %v", info, err)
+	}
+	a.post(path+"/drop", why, with("If-Match", seen)).refused(http.StatusPreconditionFailed, "TASK_STATE")
+	a.post(path+"/drop", why, with("If-Match", a.get(path).header.Get("ETag"))).ok()
+	if tag := a.get(path).header.Get("ETag"); tag != "" {
+		t.Errorf("a task that is gone has the ETag %s", tag)
+	}
+	if e := a.get("/v1/audit?limit=1").ok().items(); e[0].text("action") != "delete task" || e[0].text("by") != "ann" || e[0].text("reason") != "stuck" {
+		t.Errorf("%v", e)
+	}
+
+	skip := "/v1/locks/" + url.PathEscape("line") + "/skip"
+	for i := range 2 {
+		a.post("/v1/enqueue", object{"key": "line", "type": "webhook", "task_id": fmt.Sprint(i), "sequence": true, "on_failure": "halt"}).ok()
+	}
+	tag := a.get("/v1/lock?key=line").header.Get("ETag")
+	a.post(skip, why).refused(http.StatusPreconditionRequired, "PRECONDITION_REQUIRED")
+	a.post(skip, why, with("If-Match", tag)).refused(http.StatusConflict, "TASK_STATE")
+	testkit.WantNil(t, "ArchiveTask", a.inspector.ArchiveTask("default", "0"))
+	a.post(skip, why, with("If-Match", `"1"`)).refused(http.StatusPreconditionFailed, "LOCK_OWNERSHIP_MISMATCH")
+	a.post(skip, why, with("If-Match", tag), with("Queues", "low")).refused(http.StatusForbidden, "FORBIDDEN")
+	a.post(skip, why, with("If-Match", tag), with("Prefixes", "x:")).refused(http.StatusForbidden, "FORBIDDEN")
+	a.post("/v1/skip", object{"key": "line", "reason": "void"}, with("If-Match", tag)).ok()
+	if st := a.status("line"); st.Job != "default/1" {
+		t.Errorf("%+v", st)
+	}
+	a.post("/v1/skip", object{"key": "nobody", "reason": "void"}, with("If-Match", `"1"`)).refused(http.StatusNotFound, "TASK_NOT_FOUND")
 }
 
 // A list of jobs comes by pages, each of which has its bound, and every job comes once.

@@ -47,6 +47,8 @@
 //	POST /v1/status                      read     up to 1,000 keys at once
 //	POST /v1/force-release               operate  frees a key, whoever has it; see Operators
 //	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
+//	POST /v1/jobs/{queue}/{id}/run       operate  runs a task again, or now; also …/cancel and …/drop. See Operators
+//	POST /v1/skip                        operate  moves a sequence on past the job that halts it
 //	GET  /v1/cron                        read     the cron jobs of a scope; /v1/cron/{name} is one, /next its next ticks
 //	GET  /v1/cron-nodes                  read     the nodes of a scope that are up
 //	GET  /v1/cron-scopes                 read     the scopes of cron jobs: Config.Scopes
@@ -67,7 +69,7 @@
 //	GET  /metrics                        read     the metrics for Prometheus, if there are some: see Config.Metrics
 //	GET  /openapi.json                   none     the description of all routes, OpenAPI 3.1
 //
-// Acquire, renew, release, park, resume, hold, force-release, explain, line, permits and history exist as
+// Acquire, renew, release, park, resume, hold, force-release, skip, explain, line, permits and history exist as
 // /v1/locks/{key}/acquire and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the key: '/' is %2F and '%' is %25. Some proxies
 // decode or clean paths: behind these, and for the key "/", put the key into the body.
 //
@@ -99,6 +101,9 @@
 //	409     LOCK_TIMEOUT                 the same, after a wait
 //	409     LOCK_BUSY                    another holder of the token has the lock
 //	409     LOCK_OWNERSHIP_MISMATCH      the token does not name the present holding
+//	404     TASK_NOT_FOUND               asynq has no such task, or no job has the key
+//	409     TASK_STATE                   the state of the task does not allow the action
+//	412     TASK_STATE                   the task has moved on since the step in If-Match
 //	409     CRON_BACKFILLING             the cron job has a backfill that has not ended
 //	409     TASK_EXISTS                  enqueue: a task with this ID exists
 //	410     LOCK_LOST                    the lease had ended

@@ -35,6 +35,8 @@ const (
 	codePrecondition = "PRECONDITION_REQUIRED"
 	codeNoCron       = "CRON_NOT_FOUND"
 	codeBackfilling  = "CRON_BACKFILLING"
+	codeNoTask       = "TASK_NOT_FOUND"
+	codeTaskState    = "TASK_STATE"
 	codeNoJournal    = "JOURNAL_NOT_FOUND"
 	codeNotRecorded  = "ACTION_NOT_RECORDED"
 	codeMisdirected  = "HOST_UNKNOWN"
@@ -90,6 +92,8 @@ var titles = map[string]string{
 	codeWaits:        "Too many requests wait for locks",
 	codeInternal:     "The server has a fault",
 	codeNoCron:       "There is no such cron job",
+	codeNoTask:       "There is no such task",
+	codeTaskState:    "The state of the task is in the way",
 	codeBackfilling:  "The cron job has a backfill that has not ended",
 	codeNoJournal:    "There is no journal",
 	codePrecondition: "The request must name the holding that it means",

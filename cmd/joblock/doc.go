@@ -72,9 +72,9 @@
 // is that of the server.
 //
 //	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
-//	                events, history, force-release, audit, doctor; jobs ls and get; cron ls, get, next, history, nodes, scopes,
+//	                events, history, force-release, audit, doctor; jobs ls, get, run, cancel, drop and skip; cron ls, get, next, history, nodes, scopes,
 //	                pause, resume, trigger, backfill, forget
-//	with Redis only jobs sequences, run, cancel, drop and skip; a --share other than 0.25
+//	with Redis only jobs sequences; a --share other than 0.25
 //	differs         the audit names the account of the caller, and says "asked" of each cron trigger; history has the actions of
 //	                operators for callers with the scope admin; --max-ttl of the server bounds --ttl; an acquire that waits
 //	                for longer than a minute, or of a permit, is not found again when its answer is lost: such a lock ends

@@ -45,13 +45,16 @@ func (t Task) CheckDelete() error { return t.in(actDelete, deletable) }
 // CheckCancel returns the error with which CancelTask refuses a task that is in this state, or nil.
 func (t Task) CheckCancel() error { return t.in(actCancel, cancellable) }
 
+// ErrMovedOn says that a task is not at the step any more that was named. It matches joblock.ErrBusy.
+var ErrMovedOn error = &refused{"the task has moved on", joblock.ErrBusy, nil}
+
 // CheckStep returns the error with which an action refuses a task that has moved on since somebody has seen the given
 // Step, or nil. No task is refused for the step "".
 func (t Task) CheckStep(action, step string) error {
 	if step == "" || t.Step == step {
 		return nil
 	}
-	return refusal(action, t.Job(), joblock.ErrBusy, fmt.Sprintf("the task has moved on: it is at step %s by now, not at %s", cmp.Or(t.Step, string(t.State)), visible(step)))
+	return refusal(action, t.Job(), ErrMovedOn, fmt.Sprintf("the task has moved on: it is at step %s by now, not at %s", cmp.Or(t.Step, string(t.State)), visible(step)))
 }
 
 // TaskRequest says which task an action changes.

@@ -264,6 +264,49 @@ func (c *Client) Force(ctx context.Context, req ForceRequest) (done Forced, err 
 	return done, err
 }
 
+// TaskRequest says which task an action changes.
+type TaskRequest struct {
+	Queue, ID string
+	Step      string // Task.Step as it was seen; "" takes the task as it is
+	Reason    string // for others, from 1 to 256 bytes
+}
+
+// RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. CancelTask tells the handler of a
+// task to end. DropTask deletes a task that does not run. The Code of an error is TASK_NOT_FOUND, or TASK_STATE if the task
+// has moved on from its Step or is in another state; ErrNotRecorded, and joblock.ErrUnavailable, after which the action may
+// have taken effect.
+func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return c.task(ctx, "run", req)
+}
+
+// CancelTask tells the handler that runs a task to end; see RunTask.
+func (c *Client) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return c.task(ctx, "cancel", req)
+}
+
+// DropTask deletes a task that does not run; see RunTask.
+func (c *Client) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return c.task(ctx, "drop", req)
+}
+
+func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done Acted, err error) {
+	seen := "*"
+	if req.Step != "" {
+		seen = `"` + req.Step + `"`
+	}
+	_, err = c.do(ctx, call{op: verb + " task", method: http.MethodPost, path: "/v1/jobs/" + url.PathEscape(req.Queue) + "/" + url.PathEscape(req.ID) + "/" + verb,
+		into: &done, header: http.Header{"If-Match": {seen}}, body: map[string]string{"reason": req.Reason}})
+	return done, err
+}
+
+// SkipJob moves the sequence of a key on past the job that has failed and halts it, unless the key has another fence by now.
+// Errors are those of RunTask, and joblock.ErrNotOwner.
+func (c *Client) SkipJob(ctx context.Context, key string, fence int64, reason string) (done Acted, err error) {
+	_, err = c.do(ctx, call{op: "skip", key: key, method: http.MethodPost, path: "/v1/skip", into: &done,
+		header: http.Header{"If-Match": {`"` + strconv.FormatInt(fence, 10) + `"`}}, body: map[string]string{"key": key, "reason": reason}})
+	return done, err
+}
+
 // CronScopes returns the scopes of cron jobs that the server shows.
 func (c *Client) CronScopes(ctx context.Context) ([]string, error) {
 	var got items[string]

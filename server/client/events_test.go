@@ -91,7 +91,7 @@ func wants(t *testing.T, feed *client.Feed, keys ...string) {
 func TestFeedGoesOn(t *testing.T) {
 	following(t, "0", func(t *testing.T, s *script, feed *client.Feed) {
 		s.answers = []func(*http.Request) (*http.Response, error){
-			streams(true, "id: 1-0\n\n", event("1-1", "a"), "id: 1-2\ndata: {\"id\":"),
+			streams(true, "id: 1-0\n\n", event("1-1", "a"), strings.TrimSuffix(event("1-2", "half"), "\n")),
 			streams(false, event("1-2", "b")),
 			streams(false, "id: 1-2\n\n", event("1-3", "c")),
 		}

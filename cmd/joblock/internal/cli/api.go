@@ -262,11 +262,11 @@ func codeOfAnswer(err error) int {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
 		return exitDenied
 	case http.StatusNotFound:
-		if p.Code == "CRON_NOT_FOUND" {
+		if p.Code == "CRON_NOT_FOUND" || p.Code == "TASK_NOT_FOUND" {
 			return exitNo
 		}
 		return exitUsage // no lock server, or a part of it that is not there
-	case http.StatusTooManyRequests, http.StatusConflict:
+	case http.StatusTooManyRequests, http.StatusConflict, http.StatusPreconditionFailed:
 		return exitBusy
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return exitUsage
@@ -381,18 +381,22 @@ func (a *api) CronStopBackfill(ctx context.Context, scope, name string, who ops.
 	return a.Client.CronStopBackfill(ctx, scope, name, who.Reason)
 }
 
-func (a *api) RunTask(context.Context, ops.TaskRequest) (ops.Acted, error) {
-	return ops.Acted{}, needsRedis("an action on a task")
+func (a *api) RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
+	return a.Client.RunTask(ctx, taskOf(req))
 }
 
-func (a *api) DeleteTask(context.Context, ops.TaskRequest) (ops.Acted, error) {
-	return ops.Acted{}, needsRedis("an action on a task")
+func (a *api) DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
+	return a.DropTask(ctx, taskOf(req))
 }
 
-func (a *api) CancelTask(context.Context, ops.TaskRequest) (ops.Acted, error) {
-	return ops.Acted{}, needsRedis("an action on a task")
+func (a *api) CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
+	return a.Client.CancelTask(ctx, taskOf(req))
 }
 
-func (a *api) SkipJob(context.Context, ops.Actor, string, int64) (ops.Acted, error) {
-	return ops.Acted{}, needsRedis("an action on a sequence")
+func taskOf(req ops.TaskRequest) client.TaskRequest {
+	return client.TaskRequest{Queue: req.Queue, ID: req.ID, Step: req.Step, Reason: req.Reason}
+}
+
+func (a *api) SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error) {
+	return a.Client.SkipJob(ctx, key, fence, who.Reason)
 }

@@ -117,6 +117,10 @@ func TestRemoteCron(t *testing.T) {
 	p.until("the jobs are seen", func() bool { return strings.Count(p.do("cron", "ls", "-o", "name").out, "\n") == 2 })
 	p.do("cron", "trigger", "rollup", "--wait").wants(0, "trigger", "done")
 	p.do("cron", "trigger", "rollup", "--wait", "-o", "json").wants(0, `"cause": "trigger"`).fits("cron-run.json")
+	first, second := p.do("cron", "trigger", "rollup", "--wait", "-o", "name").wants(0), p.do("cron", "trigger", "rollup", "--wait", "-o", "name").wants(0)
+	if first.out == second.out {
+		t.Errorf("two triggers have the run %s", first.out)
+	}
 	p.do("cron", "trigger", "broken", "--wait").wants(exitNo, "has ended as failed: no such table")
 	p.do("cron", "trigger", "nothing", "--wait").wants(exitNo)
 	two := []string{"cron", "backfill", "rollup", "--from", "2026-01-04", "--to", "2026-01-05"}
@@ -177,6 +181,28 @@ func TestRemoteLocksOfJobs(t *testing.T) {
 	if st := q.status("resumed"); st.Reserved < 2*time.Hour {
 		t.Errorf("%+v", st)
 	}
+}
+
+// Tasks are steered by way of a lock server, with the same exit codes.
+func TestRemoteTasks(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t, redistest.Start(t))
+	q.sequence("webhooks:acme", "acme-1", "acme-2")
+	q.export("exports:acct-7", "41")
+	q.remote()
+	q.do("jobs", "skip", "webhooks:acme", "--yes").wants(exitBusy, "the job has not failed: its task is pending")
+	q.do("jobs", "cancel", "webhooks/acme-1", "--yes").wants(exitBusy, "the task is pending")
+	q.do("jobs", "run", "exports/41", "--step", "archived-1-1").wants(exitBusy, "moved on")
+	testkit.WantNil(t, "ArchiveTask", q.asynq.ArchiveTask("webhooks", "acme-1"))
+	q.do("jobs", "run", "webhooks/acme-1", "--reason", "mended").wants(0, "asynq runs the task webhooks/acme-1 now")
+	testkit.WantNil(t, "ArchiveTask", q.asynq.ArchiveTask("webhooks", "acme-1"))
+	q.do("jobs", "skip", "webhooks:acme", "--yes").wants(0, "has moved on past webhooks/acme-1")
+	if st := q.status("webhooks:acme"); st.Job != "webhooks/acme-2" {
+		t.Errorf("%+v", st)
+	}
+	q.do("jobs", "drop", "exports/41", "--yes").wants(0, "deleted the task exports/41")
+	q.do("jobs", "run", "exports/41").wants(exitNo, "no such task")
+	q.do("jobs", "skip", "webhooks:nobody", "--yes").wants(exitNo, "no job has the key")
 }
 
 // No flag is passed over in silence: what a lock server does not do is refused.
