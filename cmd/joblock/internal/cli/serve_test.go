@@ -432,6 +432,7 @@ func TestServeOfBadUsage(t *testing.T) {
 		{64, "must be like /locks", []string{"--forrst", "/a/../v1"}},
 		{64, "must be like /locks", []string{"--forrst", "/"}},
 		{64, "\"/v1\" already", []string{"--forrst", "/v1/locks"}},
+		{64, "\"/b\" already", []string{"--forrst", "/b", "--forrst", "/b"}},
 		{64, "\"/a\" already", []string{"--dapr-alpha2", "/a=x", "--dapr-alpha2-stream", "/a/b=y"}},
 		{64, "--dapr-max-hold is 1ms", []string{"--dapr-alpha2", "/a=x", "--dapr-max-hold", "1ms"}},
 		{64, "needs --dapr-alpha2", []string{"--dapr-max-hold", "1m"}},
