@@ -58,7 +58,7 @@ func (l Lock) Concerns(e AuditEntry) bool {
 // The method telling says what could not be told of actions because of err. An operator who may not read the record has
 // to know that only where the record could say something.
 func (s *story) telling(err error) string {
-	if err == nil || denied(err) && s.FreedBy != FreedByForce && s.task.State != TaskAbsent {
+	if err == nil || Denied(err) && s.FreedBy != FreedByForce && s.task.State != TaskAbsent {
 		return ""
 	}
 	return fmt.Sprintf("What operators have done could not be read: %s.", strings.TrimPrefix(err.Error(), "joblock: "))

@@ -101,7 +101,7 @@ func (c *checkup) unread(ctx context.Context, subject, node string, err error) e
 		return err
 	}
 	c.used = true
-	if denied(err) {
+	if Denied(err) {
 		c.add(Note, subject, node, "this user may not look at that: "+err.Error(), "whether something is wrong there is not known", "run doctor as a user with that right")
 		return nil
 	}
@@ -109,10 +109,11 @@ func (c *checkup) unread(ctx context.Context, subject, node string, err error) e
 	return nil
 }
 
-// denied reports whether err has an answer by which Redis does not let the user in, or does not let the user do something.
-func denied(err error) bool {
+// Denied reports whether err has an answer by which Redis does not let the user in, or does not let the user do something.
+// The error may have come through a lock server, so the text decides. The parameter err must not be nil.
+func Denied(err error) bool {
 	text := err.Error()
-	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS"}, func(word string) bool { return strings.Contains(text, word) })
+	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS", "invalid password"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // The method well says that subject is well, unless there is a Finding about it.

@@ -280,6 +280,9 @@ func (h *Handler) explain(err error) *shown {
 		return &shown{http.StatusNotFound, "There is no such thing", sentence(err)}
 	case errors.Is(err, joblock.ErrClosed), errors.Is(err, context.Canceled):
 		return &shown{http.StatusServiceUnavailable, "The server is closing", "Another replica serves the same page. Load the page again."}
+	case errors.Is(err, joblock.ErrUnavailable) && ops.Denied(err):
+		h.cfg.Logger.Warn("server: a page could not be made", "err", err)
+		return &shown{http.StatusServiceUnavailable, "This server may not read that", sentence(err) + " The Redis user of the server lacks a right. Whoever runs Redis can grant it."}
 	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, errSlow), errors.Is(err, context.DeadlineExceeded):
 		h.cfg.Logger.Warn("server: a page could not be made", "err", err)
 		return &shown{http.StatusServiceUnavailable, "The store does not answer", sentence(err) + " Nothing was read before, so there is nothing to show. Locks that are held stay held until their leases end."}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -483,5 +484,18 @@ func BenchmarkPage(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A Redis that answers that its user may not is not one that does not answer.
+func TestUserWithoutARight(t *testing.T) {
+	h := &Handler{cfg: Config{Logger: slog.New(slog.DiscardHandler)}}
+	for want, err := range map[string]error{
+		"This server may not read that": fmt.Errorf("the journal could not be read: %w: NOPERM this user has no permissions to run the 'xrevrange' command", joblock.ErrUnavailable),
+		"The store does not answer":     fmt.Errorf("the journal could not be read: %w: connection refused", joblock.ErrUnavailable),
+	} {
+		if got := h.explain(err); got.title != want || got.status != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s", err, got.status, got.title)
+		}
 	}
 }

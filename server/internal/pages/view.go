@@ -244,6 +244,10 @@ func (v *View) stale(what string, at time.Time, err error) {
 	if err == nil {
 		return
 	}
+	if at.IsZero() && ops.Denied(err) {
+		v.notice("The Redis user of this server lacks the right to read %s: %s.", what, plain(err))
+		return
+	}
 	if at.IsZero() {
 		v.notice("The store does not answer, so %s could not be read: %s.", what, plain(err))
 		return

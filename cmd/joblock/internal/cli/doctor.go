@@ -44,7 +44,7 @@ Exit codes besides those of "joblock help":
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.withDesk(cmd, &o, func(ctx context.Context, d *desk, p *printer) error {
 				keeper, err := d.Keeper(ctx)
-				if err != nil && !denied(err) {
+				if err != nil && !ops.Denied(err) {
 					return err
 				}
 				if p.format == "table" {

@@ -59,7 +59,7 @@ func codeOf(err error) int {
 		return e.code
 	case codeOfAnswer(err) != 0:
 		return codeOfAnswer(err)
-	case errors.Is(err, ops.ErrNotRecorded) && denied(err):
+	case errors.Is(err, ops.ErrNotRecorded) && ops.Denied(err):
 		return exitDenied
 	case errors.Is(err, ops.ErrNotRecorded):
 		return exitUnavailable
@@ -69,7 +69,7 @@ func codeOf(err error) int {
 		return exitLost
 	case errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrAlreadyReleased):
 		return exitNo
-	case errors.Is(err, joblock.ErrUnavailable) && denied(err):
+	case errors.Is(err, joblock.ErrUnavailable) && ops.Denied(err):
 		return exitDenied
 	case errors.Is(err, joblock.ErrUnavailable):
 		return exitUnavailable
@@ -77,14 +77,6 @@ func codeOf(err error) int {
 		return exitUsage
 	}
 	return exitFault
-}
-
-// denied reports whether err has an answer by which Redis refuses the user, or refuses to let the user do something.
-func denied(err error) bool {
-	text := err.Error()
-	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS", "invalid password"}, func(word string) bool {
-		return strings.Contains(text, word)
-	})
 }
 
 // The function told returns the text of err for people. Errors of package joblock begin with "joblock: ", which is how
@@ -140,7 +132,7 @@ func isTimeout(err error) bool {
 // unanswered returns a line that says that Redis has not answered a call of package joblock, and the name of the call; of a
 // read of a record or of the journal, which have no such calls, the name is "". ok is false if err is another error.
 func (s *server) unanswered(err error) (text, op string, ok bool) {
-	if denied(err) || codeOf(err) != exitUnavailable {
+	if ops.Denied(err) || codeOf(err) != exitUnavailable {
 		return "", "", false
 	}
 	text = s.noAnswer()

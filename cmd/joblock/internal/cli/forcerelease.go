@@ -193,7 +193,7 @@ func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	switch {
 	case errors.Is(err, ops.ErrNotRecorded) && codeOf(err) == exitFault:
 		code := exitUnavailable
-		if denied(err) {
+		if ops.Denied(err) {
 			code = exitDenied
 		}
 		return &exitError{code, err}
