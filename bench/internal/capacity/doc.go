@@ -14,6 +14,7 @@
 // # What depends on the machine
 //
 // Processor time depends on the machine, and so does every figure with "micros" in its name. Costs.Floor has the
-// processor time of a bare SET on the machine that the Costs are from. On another machine, measure the Floor there and
-// set Load.Machine to the ratio. Commands, bytes and connections do not depend on the machine.
+// processor time of a bare SET on the machine that the Costs are from. On another machine, measure the Costs there. The
+// ratio of the Floors as Load.Machine is a rough guess: a SET alone is nearly all wake-up, whose time changes with the hour.
+// Commands, bytes and connections do not depend on the machine.
 package capacity

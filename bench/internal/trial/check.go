@@ -55,20 +55,25 @@ const near = 0.25
 
 // Check runs the loads and returns a table of predictions and measurements in Markdown.
 func Check(ctx context.Context, program string, c capacity.Costs, loads []Named, runs int, say func(string)) (string, error) {
+	floor, err := Floor(ctx, program)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Predicted and measured
 
 What the model of [docs/capacity.md](../../docs/capacity.md) says of four loads, and what those loads took on real
 servers (%s). The model was not fed with these loads: its costs are from loads of one kind at a time. Its rules for
 connections were corrected after other loads of this kind. Processor time is that of
-%s. It is in proportion to a SET on a server of its own
-at the same time, so that other work on the machine counts on both sides. Runs of each load: %d. A table has the
+%s. Runs of each load: %d. A table has the
 medians, and the least and the greatest ratio. A figure that is not within a quarter in each run is a miss.
 
-The load average of the machine was %[4]s at the start. Before the observation each server answered nobody for half a second:
-a fleet keeps the connections that such a moment opens. Written by go run . -capacity-check -runs %[3]d -out results/capacity.md.
+A SET that comes alone took a server %.0[5]f µs, and %.0[6]f µs where the costs are from. The load average of the machine was %[4]s at the
+start: other work on the machine makes all processor time a lottery. Before the observation each server answered nobody
+for half a second: a fleet keeps the connections that such a moment opens. Written by
+go run . -capacity-check -runs %[3]d -out results/capacity.md.
 
-`, c.Server, c.Machine, runs, rig.LoadAverage())
+`, c.Server, c.Machine, runs, rig.LoadAverage(), floor.Alone, c.Floor.Alone)
 	for _, named := range loads {
 		l := named.Load
 		l.Load = l.WithDefaults(c)
@@ -79,8 +84,6 @@ a fleet keeps the connections that such a moment opens. Written by go run . -cap
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", named.Name, err)
 			}
-			l.Machine = s.Floor / c.Floor.Alone
-			s.own -= floorRate * c.Floor.Own * l.Machine / 1e6
 			rows = join(rows, compare(capacity.Predict(c, l.Load), s, l))
 		}
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n%s", named.Name, named.Load.Load.Args(), write(rows))

@@ -7,13 +7,11 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/bench/internal/capacity"
 	"github.com/joblock/toolkit/bench/internal/rig"
@@ -26,7 +24,6 @@ import (
 type Fleet struct {
 	Locks []*rig.Server // one, or the masters of a cluster
 	Asynq *rig.Server
-	ruler *rig.Server // gets SETs all the time: see Seen.Floor
 
 	load        Load
 	webs, works []*process
@@ -56,7 +53,6 @@ const (
 	pairs
 	handovers
 	asks
-	sets
 	kinds
 )
 
@@ -68,7 +64,6 @@ type Seen struct {
 	capacity.Need
 	Ran, Ticked, Checked           float64 // jobs, ticks, and checks of parked locks
 	Enqueued, Paired, Passed, Asks float64 // calls
-	Floor                          float64 // processor time of a SET on a server of its own at the same time, in µs
 	Behind                         bool    // a keeper has more due locks than it has asked for
 
 	locks, asynq        part
@@ -97,10 +92,6 @@ func Run(ctx context.Context, program string, l Load) (seen Seen, err error) {
 		return seen, err
 	}
 	defer func() { err = errors.Join(err, f.Asynq.Stop()) }()
-	if f.ruler, err = rig.Start(ctx, program); err != nil {
-		return seen, err
-	}
-	defer func() { err = errors.Join(err, f.ruler.Stop()) }()
 	defer func() { err = errors.Join(err, f.close()) }()
 	if err := f.open(ctx); err != nil {
 		return seen, err
@@ -252,7 +243,6 @@ type moment struct {
 	at           time.Time
 	own          time.Duration
 	locks, asynq rig.State
-	ruler        rig.Usage
 	toLocks      rig.Count
 	toAsynq      rig.Count
 	ran, ticked  int64
@@ -279,9 +269,6 @@ func (f *Fleet) look(ctx context.Context) (m moment, err error) {
 		m.locks.Clients += st.Clients
 	}
 	if m.asynq, err = f.Asynq.State(ctx); err != nil {
-		return m, err
-	}
-	if m.ruler, err = f.ruler.Usage(ctx); err != nil {
 		return m, err
 	}
 	for _, p := range f.all() {
@@ -320,7 +307,6 @@ func (f *Fleet) seen(before, after moment) Seen {
 		seconds: s,
 		Ran:     per(after.ran - before.ran), Ticked: per(after.ticked - before.ticked), Checked: per(after.checked - before.checked),
 		Enqueued: calls(enqueues), Paired: calls(pairs), Passed: calls(handovers), Asks: calls(asks),
-		Floor:  float64(after.ruler.CPU-before.ruler.CPU) / float64(time.Microsecond) / float64(after.done[sets]-before.done[sets]),
 		Behind: after.behind,
 		locks:  partOf(before.locks, after.locks, after.toLocks.Sub(before.toLocks)),
 		asynq:  partOf(before.asynq, after.asynq, after.toAsynq.Sub(before.toAsynq)),
@@ -386,10 +372,6 @@ func (f *Fleet) begin(ctx context.Context) {
 		}
 		return lock.Release(ctx)
 	})
-	rdb := redis.NewClient(&redis.Options{Addr: f.ruler.Addr()})
-	context.AfterFunc(ctx, func() { f.calls.Wait(); _ = rdb.Close() })
-	value := strings.Repeat("x", floorBytes)
-	f.paced(ctx, floorRate, sets, func(ctx context.Context, _ int) error { return rdb.Set(ctx, "floor", value, time.Minute).Err() })
 	f.paced(ctx, l.Asks, asks, func(ctx context.Context, n int) error {
 		_, _, err := jobs.Due(ctx, all[n%len(all)].locks, 0, 500, patience)
 		return err

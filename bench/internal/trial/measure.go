@@ -52,13 +52,11 @@ type meter struct {
 	program string
 	scale   Scale
 	say     func(string)
-	floor   capacity.Floor
 	idle    float64 // Costs.Idle
 	looks   float64 // bytes that a server sends for one observation
-	sets    known   // the SETs beside each load
 }
 
-// run runs a load and returns what was seen as if the floor had been that of m.floor.
+// run runs a load and returns what was seen.
 func (m *meter) run(what string, l Load) (Seen, error) {
 	m.say(what)
 	l.Payload, l.Settle, l.Observe = payload, max(l.Settle, m.scale.Settle), max(l.Observe, m.scale.Observe)
@@ -70,10 +68,6 @@ func (m *meter) run(what string, l Load) (Seen, error) {
 		return s, fmt.Errorf("%s: %w", what, err)
 	}
 	s.looked = m.looks / s.seconds
-	ratio := m.floor.Alone / s.Floor
-	for _, x := range []*float64{&s.locks.server, &s.asynq.server, &s.own} {
-		*x *= ratio
-	}
 	return s, nil
 }
 
@@ -124,7 +118,7 @@ func Measure(ctx context.Context, program string, scale Scale, say func(string))
 	machine := rig.ThisMachine()
 	c.Machine = fmt.Sprintf("%s, %d cores, %s, %s", machine.CPU, machine.Cores, machine.Kernel, machine.Go)
 	c.Payload = payload
-	if m.floor, err = Floor(ctx, program); err != nil {
+	if c.Floor, err = Floor(ctx, program); err != nil {
 		return c, err
 	}
 	for _, step := range []func(*capacity.Costs) error{
@@ -134,7 +128,7 @@ func Measure(ctx context.Context, program string, scale Scale, say func(string))
 			return c, err
 		}
 	}
-	c.Floor, c.Runs = m.floor, 1
+	c.Runs = 1
 	return c, nil
 }
 
@@ -158,8 +152,6 @@ func (m *meter) rest(c *capacity.Costs) error {
 	c.Idle = (s.locks.server + s.asynq.server) / 2 * 1e6
 	m.looks = s.locks.out * s.seconds
 	m.idle = c.Idle
-	m.sets = known{floorRate, capacity.Cost{Own: s.own * 1e6 / floorRate}}
-	c.Floor.Own = m.sets.cost.Own
 	return nil
 }
 
@@ -167,7 +159,7 @@ func (m *meter) rest(c *capacity.Costs) error {
 func (m *meter) asks(c *capacity.Costs) error {
 	s, err := m.run("questions of a keeper", Load{Load: capacity.Load{Web: 2}, Asks: m.scale.Rate})
 	if err == nil {
-		c.Ask = s.cost(s.Asks, m.idle, m.sets)
+		c.Ask = s.cost(s.Asks, m.idle)
 	}
 	return err
 }
@@ -182,7 +174,7 @@ func (m *meter) workers(c *capacity.Costs) error {
 	}
 	// One keeper works and asks, the others wait for its permit: that is no cost of an asynq server.
 	keepers := known{capacity.NapsPerSecond(s.load.Every, 1, 0) + (n-1)*capacity.PollsPerSecond(s.load.TTL, s.load.Poll, 0), c.Ask}
-	c.WorkerOwn = s.cost(n, m.idle, m.sets, keepers)
+	c.WorkerOwn = s.cost(n, m.idle, keepers)
 	c.WorkerOwn.Locks = capacity.Part{}
 	c.Goroutines.Worker = (float64(s.bare.goroutines-s.empty.goroutines) - c.Goroutines.Web) / n
 	return nil
@@ -195,7 +187,7 @@ func (m *meter) enqueues(c *capacity.Costs) error {
 		return err
 	}
 	c.Links.Enqueue = float64(s.now.locks.Clients) / n
-	c.Enqueue = s.cost(s.Enqueued, m.idle, m.sets)
+	c.Enqueue = s.cost(s.Enqueued, m.idle)
 	return nil
 }
 
@@ -227,7 +219,7 @@ func (m *meter) jobs(c *capacity.Costs) error {
 // keeping returns what the workers of a load cost that have neither jobs nor parked locks.
 func (m *meter) keeping(c *capacity.Costs, l Load) []known {
 	return []known{
-		m.sets, {float64(l.Workers), c.WorkerOwn},
+		{float64(l.Workers), c.WorkerOwn},
 		{capacity.NapsPerSecond(l.Every, 1, 0), c.Ask}, {float64(l.Workers-1) * capacity.PollsPerSecond(l.TTL, l.Poll, 0), c.Ask},
 	}
 }
@@ -242,7 +234,7 @@ func (m *meter) pairs(c *capacity.Costs) error {
 		return err
 	}
 	c.Links.Calls = float64(s.now.locks.Clients) / n
-	c.Pair = s.cost(s.Paired, m.idle, m.sets)
+	c.Pair = s.cost(s.Paired, m.idle)
 	return nil
 }
 
@@ -256,7 +248,7 @@ func (m *meter) renewals(c *capacity.Costs) error {
 	}
 	expected := float64(l.Held) * capacity.RenewalsPerSecond(l.TTL)
 	c.RenewalsFactor = s.locks.commands / expected // a renewal is a command
-	c.Renewal = s.cost(s.locks.commands, m.idle, m.sets)
+	c.Renewal = s.cost(s.locks.commands, m.idle)
 	return nil
 }
 
@@ -275,7 +267,7 @@ func (m *meter) waiters(c *capacity.Costs) error {
 	renewals := float64(l.Held) * capacity.RenewalsPerSecond(l.TTL) * c.RenewalsFactor
 	polls := s.locks.commands - renewals
 	c.PollsFactor = polls / (float64(l.Waiting) * capacity.PollsPerSecond(l.TTL, l.Poll, 0))
-	c.Poll = s.cost(polls, m.idle, m.sets, known{renewals, c.RenewalIn(l.Load)})
+	c.Poll = s.cost(polls, m.idle, known{renewals, c.RenewalIn(l.Load)})
 	return nil
 }
 
@@ -292,7 +284,7 @@ func (m *meter) handovers(c *capacity.Costs) error {
 	renewals := float64(l.Held) * capacity.RenewalsPerSecond(l.TTL) * c.RenewalsFactor * capacity.Undisturbed(perLock/capacity.RenewalsPerSecond(l.TTL))
 	rate := capacity.PollsPerSecond(full.TTL, full.Poll, 0)
 	polls := float64(l.Waiting) * rate * c.PollsFactor * capacity.Undisturbed(perLock/rate)
-	c.Handover = s.cost(s.Passed, m.idle, m.sets, known{renewals, c.RenewalIn(l.Load)}, known{polls, c.Poll})
+	c.Handover = s.cost(s.Passed, m.idle, known{renewals, c.RenewalIn(l.Load)}, known{polls, c.Poll})
 	return nil
 }
 
