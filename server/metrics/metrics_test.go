@@ -275,6 +275,8 @@ func TestMetricsOfAServer(t *testing.T) {
 		st, err := locks.Status(ctx, "a/b")
 		testkit.WantNil(t, "Status", err)
 		call(ctx, "POST", "/v1/force-release", `{"key":"a/b","reason":"x"}`, "If-Match", fmt.Sprintf("\"%d\"", st[0].Fence))
+		time.Sleep(time.Second) // the turn of the one that waits: asked for its rights again, and answered
+		synctest.Wait()
 		denied = server.ErrUnauthorized
 		call(ctx, "GET", "/v1/locks", "")
 		denied, who.Prefixes = nil, []string{"a"}
