@@ -25,8 +25,8 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// What it takes to give an existing asynq application its locks. README.md and
-// docs quote the parts between the brackets.
+// What it takes to give an existing asynq application its locks, with each part made by hand. docs/adopt.md quotes the
+// parts between the brackets.
 func Example() {
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true)
@@ -53,7 +53,7 @@ func Example() {
 	}
 
 	// [adopt
-	// In every process, web and worker. must ends the program on an error.
+	// In every process, web and worker.
 	locks := must(joblock.New(redisstore.New(rdb, nil), nil)) // rdb: your go-redis client
 
 	// Web: at most one export per account, from the request to the end of its job.
@@ -108,7 +108,7 @@ func Example() {
 	// the job has the lock: true
 }
 
-// The same from asynq's options alone. docs/adopt.md quotes the parts between the brackets.
+// The same from asynq's options alone. README.md and docs/adopt.md quote the parts between the brackets.
 func Example_process() {
 	embedded, err := miniredis.Run()
 	check(err)
@@ -129,11 +129,10 @@ func Example_process() {
 	})
 
 	// [open
-	p, err := process.Open(ctx, redisOpt, nil) // your asynq.RedisConnOpt
-	check(err)
-	// open]
+	// In every process, web and worker.
+	p := process.New(redisOpt, nil) // redisOpt: your asynq.RedisConnOpt
 
-	// [web
+	// Web: at most one export per account, from the request to the end of its job.
 	perAccount := handoff.Middleware(p.Locks, func(r *http.Request) (handoff.Claim, error) {
 		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
 	})
@@ -143,13 +142,11 @@ func Example_process() {
 			handoff.Refuse(w, r, err)
 		}
 	})))
-	// web]
 
-	// [server
-	server, err := p.NewServer(asynq.Config{Concurrency: 10}, nil)
-	check(err)
+	// Worker.
+	server := p.NewServer(asynq.Config{Concurrency: 10})
 	check(server.Start(tasks)) // or server.Run(tasks)
-	// server]
+	// open]
 
 	w := httptest.NewRecorder()
 	routes.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/exports/acct-7", nil))
@@ -165,6 +162,9 @@ func Example_process() {
 	check(s.Trigger(ctx, "digest")) // nobody wants to wait for a minute
 	fmt.Println("the task of the tick has its lock:", <-digested)
 
+	// [ping
+	check(p.Ping(ctx)) // needs no line if the process may start before its Redis
+	// ping]
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	// [close

@@ -32,7 +32,7 @@ import (
 // onMiniredis opens a Process on a Redis in memory, and returns the function that closes both.
 func onMiniredis() (*process.Process, func()) {
 	embedded := must(miniredis.Run())
-	p := must(process.Open(context.Background(), asynq.RedisClientOpt{Addr: embedded.Addr()}, nil))
+	p := process.New(asynq.RedisClientOpt{Addr: embedded.Addr()}, nil)
 	return p, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -160,7 +160,7 @@ func Example_limits() {
 	defer closeAll()
 	ctx := context.Background()
 	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
-	server := must(p.NewServer(impatient, nil))
+	server := p.NewServer(impatient)
 
 	// [tenant
 	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
@@ -337,7 +337,7 @@ func Example_webhooks() {
 		routes.ServeHTTP(w, r)
 		fmt.Println(w.Code)
 	}
-	server := must(p.NewServer(impatient, nil))
+	server := p.NewServer(impatient)
 	check(server.Start(tasks))
 	fmt.Println(<-handled)
 	fmt.Println(<-handled)
@@ -416,7 +416,7 @@ func Example_longJobs() {
 	_, err := p.Jobs.Enqueue(ctx, lock, task)
 	// timeout]
 	check(err)
-	server := must(p.NewServer(impatient, nil))
+	server := p.NewServer(impatient)
 	check(server.Start(tasks))
 	<-finished
 	w := httptest.NewRecorder()

@@ -191,8 +191,7 @@ func TestRollupNow(t *testing.T) {
 func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 	k := joblocktest.New(t, nil)
 	redis := miniredis.RunT(t) // asynq's Redis, in the memory of this test
-	p, err := process.Open(t.Context(), asynq.RedisClientOpt{Addr: redis.Addr()}, &process.Config{Store: k.Store})
-	check(err)
+	p := process.New(asynq.RedisClientOpt{Addr: redis.Addr()}, &process.Config{Store: k.Store})
 	defer p.Close(context.Background())
 
 	started, finish := make(chan bool), make(chan bool)
@@ -202,8 +201,7 @@ func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 		<-finish
 		return export(ctx, task)
 	})
-	server, err := p.NewServer(asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond}, nil)
-	check(err)
+	server := p.NewServer(asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond})
 	check(server.Start(tasks))
 
 	post := func() int {

@@ -49,6 +49,7 @@ type Client struct {
 	inspector *asynq.Inspector
 	reserve   time.Duration
 	logger    *slog.Logger
+	refused   error // the error of all calls, if not nil; see door.RefusingClient
 
 	next    *nextjob.Starter // of jobs whose turn in line comes with a call of this Client
 	senders *crew.Crew
@@ -60,6 +61,8 @@ type Client struct {
 	watches int
 	unkept  unkept
 }
+
+func init() { door.AnyRefusingClient = func(err error) any { return &Client{refused: err} } }
 
 // NewClient returns a Client that enqueues with client. When an enqueue fails, the Client looks the task up with
 // inspector. Both must work on the same Redis. The Client closes none of its arguments. cfg may be nil. An error
@@ -110,6 +113,9 @@ func (c *Client) background(f func()) {
 
 // check refuses a Client that NewClient has not made.
 func (c *Client) check(op string) error {
+	if c != nil && c.refused != nil {
+		return c.refused
+	}
 	if c == nil || c.locks == nil {
 		return invalid(op, "", "the Client was not made by NewClient")
 	}

@@ -22,7 +22,8 @@ import (
 // Locker takes locks in a store and keeps the locks alive. Make one Locker per process and store with New, share the
 // Locker freely, and Close the Locker when the process stops.
 type Locker struct {
-	store   driver.Store
+	store   driver.Store // nil if New has not made this Locker
+	refused error        // with a nil store: the error of all calls, if not nil; see door.Refusing
 	cfg     Config
 	engine  *engine
 	janitor *janitor
@@ -126,6 +127,9 @@ func (l *Locker) enter(op, key string) error {
 
 // The method open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
 func (l *Locker) open(op, key string) error {
+	if l != nil && l.refused != nil {
+		return l.refused
+	}
 	if l == nil || l.store == nil {
 		return invalid(op, key, "the Locker is nil or was not made by New")
 	}

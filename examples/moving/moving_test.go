@@ -17,10 +17,7 @@ import (
 func open(t *testing.T) (*process.Process, *redis.Client, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	p, err := process.Open(t.Context(), asynq.RedisClientOpt{Addr: server.Addr()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := process.New(asynq.RedisClientOpt{Addr: server.Addr()}, nil)
 	t.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)

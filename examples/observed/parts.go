@@ -94,14 +94,11 @@ func (all *parts) workers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s, err := p.NewServer(asynq.Config{
+		s := p.NewServer(asynq.Config{
 			Concurrency: 3, LogLevel: asynq.FatalLevel, TaskCheckInterval: 200 * time.Millisecond, DelayedTaskCheckInterval: time.Second,
 			RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 10 * time.Second },
 			ShutdownTimeout: time.Second,
-		}, nil)
-		if err != nil {
-			return err
-		}
+		})
 		tasks := asynq.NewServeMux()
 		tasks.HandleFunc("export", func(ctx context.Context, task *asynq.Task) error {
 			_, span := all.provider.Tracer("shop").Start(ctx, "read the bank's statements")

@@ -77,7 +77,7 @@ func (all *parts) observe() (err error) {
 
 // open makes what a process of its own would have. People see the label as the holder of its locks.
 func (all *parts) open(ctx context.Context, label string) (*process.Process, error) {
-	p, err := process.Open(ctx, asynq.RedisClientOpt{Addr: all.redis}, &process.Config{
+	p := process.New(asynq.RedisClientOpt{Addr: all.redis}, &process.Config{
 		Locks: &joblock.Config{
 			Holder:   label,
 			Observer: event.Observers(all.metrics, all.journal.Observe),
@@ -85,8 +85,6 @@ func (all *parts) open(ctx context.Context, label string) (*process.Process, err
 		},
 		Logger: quiet,
 	})
-	if err == nil {
-		all.later(p.Close)
-	}
-	return p, err
+	all.later(p.Close)
+	return p, p.Ping(ctx)
 }

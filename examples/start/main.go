@@ -34,20 +34,16 @@ func main() {
 }
 
 func run(ctx context.Context, redisOpt asynq.RedisConnOpt, listener net.Listener) (err error) {
-	p, err := process.Open(ctx, redisOpt, nil)
-	if err != nil {
+	p := process.New(redisOpt, nil)
+	defer func() { err = errors.Join(err, p.Close(context.Background())) }()
+	if err := p.Ping(ctx); err != nil { // no Redis, or wrong settings
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close(context.Background())) }()
 
 	// The worker.
 	tasks := asynq.NewServeMux()
 	tasks.HandleFunc("export", export)
-	server, err := p.NewServer(asynq.Config{Concurrency: 10}, nil)
-	if err == nil {
-		err = server.Start(tasks)
-	}
-	if err != nil {
+	if err := p.NewServer(asynq.Config{Concurrency: 10}).Start(tasks); err != nil {
 		return err
 	}
 

@@ -1,7 +1,6 @@
 // Package process sets up what a process of an asynq application needs for its locks, from asynq's own options:
 //
-//	p, err := process.Open(ctx, redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
-//	...
+//	p := process.New(redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
 //	defer p.Close(ctx)
 //
 //	p.Locks      the Locker, for handoff.Middleware, handoff.NewGuard and scheduler.New
@@ -13,12 +12,25 @@
 // A worker makes its asynq server with NewServer. The server has the methods of asynq's. Start and Run put the Worker's
 // Middleware around the handler, and start a keeper:
 //
-//	server, err := p.NewServer(asynq.Config{Concurrency: 10}, nil)
-//	...
-//	err = server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
+//	server := p.NewServer(asynq.Config{Concurrency: 10})
+//	err := server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
 //
 // Everything here can be made by hand from packages joblock, redisstore, handoff and worker; their documentation says
 // what the parts do. This package is for the usual case: one Redis, one place for the locks, one Close.
+//
+// # What is wrong, and who says so
+//
+// New connects to nothing and returns no error, like asynq.NewClient, asynq.NewServer and redis.NewClient. So it fits
+// where these calls were: in a variable, in an init, in a constructor without an error.
+//
+//	what is wrong                        who says so
+//	an argument of New, a Config         New, with an ERROR in the log; Ping; Start and Run of a server; every call of
+//	                                     Locks, Jobs, Client, Inspector and Redis
+//	an argument of NewServer             Start and Run of that server
+//	Redis is away, a wrong password      Ping, and every call; a server starts, logs errors and goes on when Redis is there
+//
+// Every error about an argument matches joblock.ErrInvalid and names the value and the bound. A process that should not start
+// with bad settings, or without Redis, asks Ping first. Ping is also good for a readiness probe.
 //
 // # What Close does
 //
@@ -34,6 +46,9 @@
 // Close the HTTP or gRPC server before: a request that still runs would find its Locker closed. The ctx of Close bounds
 // steps 1, 3, 4 and 5. A step that fails does not keep the next steps from being done. The error has the errors of all
 // steps.
+//
+// A server's Run and Shutdown do steps 2 and 3 for that server. So a worker that ends when Run has returned leaves no lock
+// of a job behind, also without Close.
 //
 // Without Close, or if the process dies, locks end as after any crash: those of requests when the lease ends, and those
 // of jobs stay reserved for their jobs.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -13,13 +14,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/worker"
 )
 
-// openTimeout is how long Open waits for Redis.
-const openTimeout = 5 * time.Second
+// pingTimeout is how long Ping waits for Redis.
+const pingTimeout = 5 * time.Second
+
+// pingKey is the key whose record Ping reads. Nobody needs to lock it.
+const pingKey = "process:ping"
 
 // Config configures a Process. The zero value of each field means its default.
 type Config struct {
@@ -37,11 +43,14 @@ type Config struct {
 	// Jobs configures the handoff.Client. Default: all defaults of handoff.Config.
 	Jobs *handoff.Config
 
+	// Worker configures the worker.Worker of each server of NewServer. Default: all defaults of worker.Config.
+	Worker *worker.Config
+
 	// Logger is for each part whose own Config has no Logger. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Process is what one process needs for its locks. Make a Process with Open, and Close it when the process stops. A
+// Process is what one process needs for its locks. Make a Process with New, and Close it when the process stops. A
 // Process is safe for concurrent use. Do not close its fields, and do not change them.
 type Process struct {
 	Redis     redis.UniversalClient
@@ -50,6 +59,8 @@ type Process struct {
 	Client    *asynq.Client
 	Inspector *asynq.Inspector
 
+	err    error // what is wrong with the arguments of New
+	worker *worker.Config
 	logger *slog.Logger
 	work   context.Context // of the functions of Go
 	stop   context.CancelFunc
@@ -61,79 +72,53 @@ type Process struct {
 	running sync.WaitGroup
 }
 
-// Open makes a Process on the Redis of redisOpt, and asks that Redis for a PING. cfg may be nil. Jobs, Client,
-// Inspector and the servers of NewServer share one go-redis client with the options in redisOpt. The locks have
-// connections of their own, with the same options.
+// New returns a Process on the Redis of redisOpt. New connects to nothing. cfg may be nil. Jobs, Client, Inspector and the
+// servers of NewServer share one go-redis client with the options in redisOpt. The locks have connections of their own, with
+// the same options.
 //
-// Errors, after which nothing is left open:
-//
-//	joblock.ErrInvalid      redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds
-//	joblock.ErrUnavailable  Redis has not answered within five seconds, or refuses: a wrong address or password
-//	the cause of ctx        ctx has ended
-func Open(ctx context.Context, redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
-	if redisOpt == nil {
-		return nil, invalid("the options of asynq are nil")
-	}
+// If redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds, New logs an ERROR. The Process then
+// does nothing: Ping, Start and Run of its servers, and every call of its fields return that error, a joblock.ErrInvalid.
+// Only Config.Worker is looked at by NewServer.
+func New(redisOpt asynq.RedisConnOpt, cfg *Config) *Process {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	if cfg.Store != nil && cfg.Redis != nil {
-		return nil, invalid("Config.Store and Config.Redis are both set: Redis says how the default Store keeps locks")
-	}
-	made := redisOpt.MakeRedisClient()
-	rdb, ok := made.(redis.UniversalClient)
-	if !ok {
-		return nil, invalid("the options of asynq, a %T, make a %T, which is no go-redis v9 client", redisOpt, made)
-	}
-	p := &Process{
-		Redis: rdb, Client: asynq.NewClientFromRedisClient(rdb), Inspector: asynq.NewInspectorFromRedisClient(rdb),
-		logger: cfg.Logger,
-	}
+	p := &Process{logger: cfg.Logger, worker: cfg.Worker}
 	if p.logger == nil {
 		p.logger = slog.Default()
 	}
 	p.work, p.stop = context.WithCancel(context.Background())
-	err := p.ping(ctx)
-	if err == nil {
-		err = p.open(cfg)
+	if p.Redis, p.err = clientOf(redisOpt); p.err == nil {
+		p.Client, p.Inspector = asynq.NewClientFromRedisClient(p.Redis), asynq.NewInspectorFromRedisClient(p.Redis)
+		if p.err = p.open(cfg); p.err != nil {
+			p.err = errors.Join(p.err, p.Redis.Close())
+		}
 	}
-	if err != nil {
-		p.stop()
-		return nil, errors.Join(err, rdb.Close())
+	if p.err != nil {
+		p.logger.Error("process: the settings are wrong; nothing works", "err", p.err)
+		p.refuse(p.err)
 	}
-	return p, nil
+	return p
 }
 
-// ping asks Redis for an answer.
-func (p *Process) ping(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	err := p.Redis.Ping(bounded).Err()
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+func clientOf(redisOpt asynq.RedisConnOpt) (redis.UniversalClient, error) {
+	if redisOpt == nil {
+		return nil, invalid(opNew, "the options of asynq are nil")
 	}
-	return fmt.Errorf("process: %w", &joblock.Error{
-		Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "open", Err: err,
-		Detail: fmt.Sprintf("no usable Redis at %s", address(p.Redis)),
-	})
-}
-
-// address returns where rdb finds its Redis, as far as rdb tells.
-func address(rdb redis.UniversalClient) string {
-	switch c := rdb.(type) {
-	case *redis.Client:
-		return fmt.Sprintf("%s, database %d", c.Options().Addr, c.Options().DB)
-	case *redis.ClusterClient:
-		return fmt.Sprint(c.Options().Addrs)
+	made := redisOpt.MakeRedisClient()
+	rdb, ok := made.(redis.UniversalClient)
+	if !ok {
+		return nil, invalid(opNew, "the options of asynq, a %T, make a %T, which is no go-redis v9 client", redisOpt, made)
 	}
-	return fmt.Sprintf("the address of a %T", rdb)
+	return rdb, nil
 }
 
 // open makes the parts that need a Locker.
 func (p *Process) open(cfg *Config) error {
+	if cfg.Store != nil && cfg.Redis != nil {
+		return errors.Join(
+			invalid(opNew, "Config.Store and Config.Redis are both set: Redis says how the default Store keeps locks"), cfg.Store.Close())
+	}
 	store := cfg.Store
 	if store == nil {
 		store = redisstore.New(p.Redis, cfg.Redis)
@@ -154,18 +139,84 @@ func (p *Process) open(cfg *Config) error {
 	}
 	var err error
 	if p.Locks, err = joblock.New(store, &locks); err != nil {
-		return errors.Join(err, store.Close())
+		return errors.Join(fmt.Errorf("process: %w", err), store.Close())
 	}
 	if p.Jobs, err = handoff.NewClient(p.Locks, p.Client, p.Inspector, &jobs); err != nil {
-		return errors.Join(err, p.Locks.Close(context.Background()))
+		return errors.Join(fmt.Errorf("process: %w", err), p.Locks.Close(context.Background()))
 	}
 	return nil
+}
+
+// refuse makes parts all of whose calls return err.
+func (p *Process) refuse(err error) {
+	p.Redis = refusingRedis(err)
+	p.Client, p.Inspector = asynq.NewClientFromRedisClient(p.Redis), asynq.NewInspectorFromRedisClient(p.Redis)
+	p.Locks = door.Refusing[*joblock.Locker](err)
+	p.Jobs = door.RefusingClient[*handoff.Client](err)
+}
+
+// refusingRedis returns a client all of whose calls return err.
+func refusingRedis(err error) redis.UniversalClient {
+	return redis.NewClient(&redis.Options{
+		Dialer:     func(context.Context, string, string) (net.Conn, error) { return nil, err },
+		MaxRetries: -1, DialerRetries: 1,
+	})
+}
+
+// Ping asks asynq's Redis for an answer and reads the record of a lock that nobody has, and so finds out whether the process
+// can do its work.
+//
+//	joblock.ErrInvalid      an argument of New was wrong, or New has not made p
+//	joblock.ErrUnavailable  Redis or the Store has not answered within five seconds, or refuses: a wrong address or password
+//	joblock.ErrClosed       after Close
+//	the cause of ctx        ctx has ended
+func (p *Process) Ping(ctx context.Context) error {
+	if !p.made() {
+		return notMade("ping")
+	}
+	if p.err != nil {
+		return p.err
+	}
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		return ended("ping")
+	}
+	bounded, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	err := p.Redis.Ping(bounded).Err()
+	if err != nil {
+		err = &joblock.Error{
+			Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "ping", Err: err, Detail: "no usable Redis at " + address(p.Redis),
+		}
+	} else {
+		_, err = p.Locks.Status(bounded, pingKey)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("process: %w", err)
+}
+
+// address returns where rdb finds its Redis, as far as rdb tells.
+func address(rdb redis.UniversalClient) string {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		return fmt.Sprintf("%s, database %d", c.Options().Addr, c.Options().DB)
+	case *redis.ClusterClient:
+		return fmt.Sprint(c.Options().Addrs)
+	}
+	return fmt.Sprintf("the address of a %T", rdb)
 }
 
 // Go calls f in a goroutine. The context of f ends when Close begins, and Close waits for f: p.Go(s.Run) runs a
 // scheduler. An error of f is logged at once, and is part of the error of Close. After Close, Go does not call f.
 func (p *Process) Go(f func(ctx context.Context) error) {
-	if !p.opened() {
+	if !p.made() {
 		return
 	}
 	p.mu.Lock()
@@ -182,9 +233,9 @@ func (p *Process) Go(f func(ctx context.Context) error) {
 
 // Close ends all parts, in the order in the package comment. ctx bounds the wait: give it some seconds more than the
 // ShutdownTimeout of asynq.Config, 8 s by default. A second Close does nothing and returns nil, and so does Close of a
-// nil Process, such as the result of an Open that has failed.
+// nil Process.
 func (p *Process) Close(ctx context.Context) error {
-	if !p.opened() {
+	if !p.made() {
 		return nil
 	}
 	p.mu.Lock()
@@ -199,20 +250,23 @@ func (p *Process) Close(ctx context.Context) error {
 	errs := []error{p.await(ctx)}
 	var down sync.WaitGroup
 	for _, s := range servers {
-		down.Go(s.Shutdown)
+		down.Go(s.Server.Shutdown)
 	}
 	down.Wait()
 	for _, s := range servers {
 		errs = append(errs, s.close(ctx))
 	}
-	errs = append(errs, p.Jobs.Close(ctx), p.Locks.Close(ctx), p.Redis.Close())
+	if p.err == nil {
+		errs = append(errs, p.Jobs.Close(ctx), p.Locks.Close(ctx))
+	}
+	errs = append(errs, p.Redis.Close())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return errors.Join(append(errs, p.failed...)...)
 }
 
-// opened reports whether Open has made p.
-func (p *Process) opened() bool { return p != nil && p.stop != nil }
+// made reports whether New has made p.
+func (p *Process) made() bool { return p != nil && p.stop != nil }
 
 // await waits for the functions of Go.
 func (p *Process) await(ctx context.Context) error {
@@ -237,8 +291,17 @@ func (p *Process) fail(what string, err error) {
 	p.failed = append(p.failed, fmt.Errorf("process: %s: %w", what, err))
 }
 
-func invalid(format string, args ...any) error {
+const opNew = "new"
+
+func invalid(op, format string, args ...any) error {
 	return fmt.Errorf("process: %w", &joblock.Error{
-		Code: joblock.CodeOf(joblock.ErrInvalid), Op: "open", Detail: fmt.Sprintf(format, args...),
+		Code: joblock.CodeOf(joblock.ErrInvalid), Op: op, Detail: fmt.Sprintf(format, args...),
 	})
+}
+
+func notMade(op string) error { return invalid(op, "the Process was not made by New") }
+
+// ended is the error of a call after Close.
+func ended(op string) error {
+	return fmt.Errorf("process: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed), Op: op})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/handoff/process"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -35,11 +37,10 @@ var quick = asynq.Config{
 	RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
 }
 
-// open opens a Process on a miniredis. The end of the test closes it.
+// open makes a Process on a miniredis. The end of the test closes it.
 func open(t *testing.T, cfg *process.Config) *process.Process {
 	t.Helper()
-	p, err := process.Open(t.Context(), asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}, cfg)
-	testkit.WantNil(t, "Open", err)
+	p := process.New(asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}, cfg)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", closeIt(p)) })
 	return p
 }
@@ -52,8 +53,7 @@ func closeIt(p *process.Process) error {
 
 func serve(t *testing.T, p *process.Process, handler asynq.Handler) *process.Server {
 	t.Helper()
-	s, err := p.NewServer(quick, nil)
-	testkit.WantNil(t, "NewServer", err)
+	s := p.NewServer(quick)
 	testkit.WantNil(t, "Start", s.Start(handler))
 	return s
 }
@@ -107,8 +107,7 @@ func TestAJobRunsUnderItsLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := open(t, nil)
-			s, err := p.NewServer(quick, nil)
-			testkit.WantNil(t, "NewServer", err)
+			s := p.NewServer(quick)
 			testkit.WantNil(t, "Start", s.Start(handler(s)))
 			enqueue(t, p, "k", asynq.MaxRetry(0))
 			select {
@@ -132,8 +131,7 @@ func TestUntilStartedWithWithoutOverlapping(t *testing.T) {
 	testkit.WantNil(t, "TryAcquire", err)
 	ran := make(chan joblock.State, 1)
 	tasks := asynq.NewServeMux()
-	s, err := p.NewServer(quick, nil)
-	testkit.WantNil(t, "NewServer", err)
+	s := p.NewServer(quick)
 	waits := make(chan bool, 100)
 	tasks.Use(s.Worker.WithoutOverlapping(func(*asynq.Task) string { waits <- true; return "type" }))
 	tasks.HandleFunc("export", func(ctx context.Context, _ *asynq.Task) error {
@@ -197,9 +195,8 @@ func TestCloseSettlesAllLocks(t *testing.T) {
 	if err := p.Redis.Ping(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("the Redis client is not closed: %v", err)
 	}
-	if _, err := p.NewServer(quick, nil); !errors.Is(err, joblock.ErrClosed) {
-		t.Errorf("NewServer after Close: %v", err)
-	}
+	testkit.WantErr(t, p.NewServer(quick).Start(asynq.NewServeMux()), joblock.ErrClosed)
+	testkit.WantErr(t, p.Ping(t.Context()), joblock.ErrClosed)
 	p.Go(func(context.Context) error { t.Error("called after Close"); return nil })
 }
 
@@ -245,8 +242,7 @@ func TestTwoServers(t *testing.T) {
 	for _, queue := range []string{"low", "high"} {
 		cfg := quick
 		cfg.Queues = map[string]int{queue: 1}
-		s, err := p.NewServer(cfg, nil)
-		testkit.WantNil(t, "NewServer", err)
+		s := p.NewServer(cfg)
 		testkit.WantNil(t, "Start", s.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			if _, ok := joblock.FromContext(ctx); ok {
 				got <- queue
@@ -277,8 +273,96 @@ func TestTheConfigIsPassedOn(t *testing.T) {
 	testkit.WantNil(t, "Release", lock.Release(t.Context()))
 }
 
-// What is wrong is told by Open, with names and values, and nothing is left open.
-func TestOpenRefuses(t *testing.T) {
+// What is wrong with the settings is logged once, and is the error of every call, with names and values.
+func TestWrongSettings(t *testing.T) {
+	good := asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}
+	for name, tt := range map[string]struct {
+		opt  asynq.RedisConnOpt
+		cfg  process.Config
+		says string
+	}{
+		"nil options":   {nil, process.Config{}, "the options of asynq are nil"},
+		"no go-redis":   {oddOpt{}, process.Config{}, "make a string"},
+		"a bad TTL":     {good, process.Config{Locks: &joblock.Config{TTL: -1}}, "Config.TTL is -1ns"},
+		"a bad prefix":  {good, process.Config{Redis: &redisstore.Config{Prefix: "a\n"}}, "Prefix"},
+		"a bad Reserve": {good, process.Config{Jobs: &handoff.Config{Reserve: 1}}, "Config.Reserve is 1ns"},
+		"two stores": {good, process.Config{
+			Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), Redis: &redisstore.Config{},
+		}, "Config.Store and Config.Redis"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log testkit.Log
+			tt.cfg.Logger = log.Text()
+			p := process.New(tt.opt, &tt.cfg)
+			if text := log.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, tt.says) {
+				t.Errorf("the log has %q", text)
+			}
+			ctx := t.Context()
+			_, tryErr := p.Locks.TryAcquire(ctx, "k")
+			_, uniqueErr := p.Jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, asynq.NewTask("t", nil))
+			_, manyErr := p.Jobs.EnqueueMany(ctx, nil)
+			s := p.NewServer(quick)
+			for what, err := range map[string]error{
+				"Ping": p.Ping(ctx), "TryAcquire": tryErr, "EnqueueUnique": uniqueErr, "EnqueueMany": manyErr,
+				"Start": s.Start(asynq.NewServeMux()), "Run": s.Run(asynq.NewServeMux()), "Redis.Ping": p.Redis.Ping(ctx).Err(),
+			} {
+				if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("%s: %v, want ErrInvalid with %q", what, err, tt.says)
+				}
+			}
+			_, enqueueErr := p.Client.Enqueue(asynq.NewTask("t", nil))
+			_, queuesErr := p.Inspector.Queues()
+			for what, err := range map[string]error{"Client.Enqueue": enqueueErr, "Inspector.Queues": queuesErr} {
+				if err == nil || !strings.Contains(err.Error(), tt.says) { // asynq makes text of errors
+					t.Errorf("%s: %v, want %q in it", what, err, tt.says)
+				}
+			}
+			// The fault is the server's and not the client's.
+			if f := handoff.NewGuard(p.Locks).Do(ctx, handoff.Claim{Key: "k"}, func(context.Context) {}); f == nil || f.Status != http.StatusInternalServerError {
+				t.Errorf("a Guard answers %+v", f)
+			}
+			if f := handoff.RefusalOf(ctx, uniqueErr); f.Status != http.StatusInternalServerError {
+				t.Errorf("a handler answers %+v", f)
+			}
+			s.Stop()
+			s.Shutdown()
+			testkit.WantNil(t, "Close", p.Close(ctx))
+		})
+	}
+}
+
+// What is wrong with a server is told by its Start and Run, and the rest of the process works.
+func TestWrongSettingsOfAServer(t *testing.T) {
+	p := open(t, &process.Config{Worker: &worker.Config{Share: 2}})
+	brief := quick
+	brief.GroupGracePeriod = time.Millisecond
+	for says, s := range map[string]*process.Server{
+		"Config.Share is 2": p.NewServer(quick), "GroupGracePeriod is 1ms": p.NewServer(brief),
+	} {
+		for what, err := range map[string]error{"Start": s.Start(asynq.NewServeMux()), "Run": s.Run(asynq.NewServeMux())} {
+			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v, want %q", what, err, says)
+			}
+		}
+		s.Shutdown()
+	}
+	testkit.WantNil(t, "Ping", p.Ping(t.Context()))
+	s := open(t, nil).NewServer(quick)
+	for what, err := range map[string]error{"Start": s.Start(nil), "Run": s.Run(nil)} {
+		if err == nil {
+			t.Errorf("%s of a nil handler has no error", what)
+		}
+	}
+	for _, none := range []*process.Process{nil, {}} {
+		testkit.WantErr(t, none.NewServer(quick).Start(asynq.NewServeMux()), joblock.ErrInvalid)
+		testkit.WantErr(t, none.Ping(t.Context()), joblock.ErrInvalid)
+		none.Go(func(context.Context) error { t.Error("called"); return nil })
+		testkit.WantNil(t, "Close", none.Close(t.Context()))
+	}
+}
+
+func TestPing(t *testing.T) {
+	t.Parallel()
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.WantNil(t, "Listen", err)
 	addr := nobody.Addr().String()
@@ -287,6 +371,8 @@ func TestOpenRefuses(t *testing.T) {
 	locked.RequireAuth("secret")
 	mini := redistest.MiniServer(t)
 	good := asynq.RedisClientOpt{Addr: mini.Addr()}
+	away := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+	away.SetAll(faultstore.Fault{Mode: faultstore.Refuse})
 	over, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("the process stops")
 	cancel(stopped)
@@ -297,43 +383,99 @@ func TestOpenRefuses(t *testing.T) {
 		want error
 		says string
 	}{
-		"nil options":      {t.Context(), nil, process.Config{}, joblock.ErrInvalid, "nil"},
-		"no go-redis":      {t.Context(), oddOpt{}, process.Config{}, joblock.ErrInvalid, "string"},
-		"nobody there":     {t.Context(), asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second}, process.Config{}, joblock.ErrUnavailable, addr},
-		"a wrong password": {t.Context(), asynq.RedisClientOpt{Addr: locked.Addr(), Password: "wrong"}, process.Config{}, joblock.ErrUnavailable, locked.Addr()},
-		"ctx has ended":    {over, good, process.Config{}, stopped, ""},
-		"a bad TTL":        {t.Context(), good, process.Config{Locks: &joblock.Config{TTL: -1}}, joblock.ErrInvalid, "Config.TTL"},
-		"a bad prefix":     {t.Context(), good, process.Config{Redis: &redisstore.Config{Prefix: "a\n"}}, joblock.ErrInvalid, "Prefix"},
-		"a bad Reserve":    {t.Context(), good, process.Config{Jobs: &handoff.Config{Reserve: 1}}, joblock.ErrInvalid, "Config.Reserve"},
-		"two stores": {t.Context(), good, process.Config{
-			Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), Redis: &redisstore.Config{},
-		}, joblock.ErrInvalid, "Config.Store and Config.Redis"},
+		"all is well":       {t.Context(), good, process.Config{}, nil, ""},
+		"nobody there":      {t.Context(), asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second}, process.Config{}, joblock.ErrUnavailable, addr},
+		"a wrong password":  {t.Context(), asynq.RedisClientOpt{Addr: locked.Addr(), Password: "wrong"}, process.Config{}, joblock.ErrUnavailable, locked.Addr()},
+		"the store is away": {t.Context(), good, process.Config{Store: away}, joblock.ErrUnavailable, "status"},
+		"ctx has ended":     {over, good, process.Config{}, stopped, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.cfg.Logger = slog.New(slog.DiscardHandler)
-			p, err := process.Open(tt.ctx, tt.opt, &tt.cfg)
-			if p != nil {
-				t.Error("a Process, too")
+			p := process.New(tt.opt, &tt.cfg)
+			err := p.Ping(tt.ctx)
+			testkit.WantNil(t, "Close", closeIt(p))
+			if tt.want == nil {
+				testkit.WantNil(t, "Ping", err)
+				return
 			}
 			testkit.WantErr(t, err, tt.want)
 			if !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "wrong") {
 				t.Errorf("the error is %q, want %q in it", err, tt.says)
 			}
-			testkit.WantNil(t, "Close of a nil Process", p.Close(t.Context()))
 		})
 	}
-	p := open(t, nil)
-	_, err = p.NewServer(quick, &worker.Config{Share: 2})
-	testkit.WantErr(t, err, joblock.ErrInvalid)
-	s, err := p.NewServer(quick, nil)
-	testkit.WantNil(t, "NewServer", err)
-	if err := s.Start(nil); err == nil {
-		t.Error("Start(nil) has no error")
+}
+
+// A server that is started before its Redis works when Redis is there.
+func TestStartBeforeRedis(t *testing.T) {
+	t.Parallel()
+	mini := redistest.MiniServer(t)
+	addr := mini.Addr()
+	mini.Close()
+	p := process.New(asynq.RedisClientOpt{Addr: addr}, &process.Config{Logger: slog.New(slog.DiscardHandler)})
+	defer func() { testkit.WantNil(t, "Close", closeIt(p)) }()
+	got := make(chan bool, 1)
+	serve(t, p, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		_, ok := joblock.FromContext(ctx)
+		got <- ok
+		return nil
+	}))
+	testkit.WantErr(t, p.Ping(t.Context()), joblock.ErrUnavailable)
+	testkit.WantNil(t, "Restart", mini.Restart())
+	testkit.WantNil(t, "Ping", p.Ping(t.Context()))
+	enqueue(t, p, "k")
+	if !<-got {
+		t.Error("the job has no lock")
 	}
-	var none *process.Process
-	_, err = none.NewServer(quick, nil)
-	testkit.WantErr(t, err, joblock.ErrInvalid)
-	none.Go(func(context.Context) error { t.Error("called"); return nil })
+}
+
+// asynq does not wait for handlers that it cuts short. Shutdown waits until they have parked their locks, and ends the keeper.
+func TestShutdownSettlesLocks(t *testing.T) {
+	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	p := open(t, &process.Config{Store: mem})
+	started := make(chan bool)
+	s := p.NewServer(quick)
+	s.Shutdown() // before Start: nothing
+	testkit.WantNil(t, "Start", s.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		close(started)
+		<-ctx.Done()
+		return ctx.Err()
+	})))
+	enqueue(t, p, "k")
+	<-started
+	s.Shutdown()
+	recs, err := mem.Inspect(t.Context(), driver.InspectRequest{Keys: []string{"k"}})
+	if err != nil || recs[0].State != driver.StateParked {
+		t.Errorf("after Shutdown the lock is %v, %v", recs, err)
+	}
+	testkit.WantErr(t, s.Worker.Run(t.Context()), joblock.ErrClosed)
+	if err := p.Locks.Do(t.Context(), "other", func(context.Context) error { return nil }); err != nil {
+		t.Errorf("the process has ended with its server: %v", err)
+	}
+}
+
+// A handler that does not heed its context is told of, by the log and by Close.
+func TestShutdownWithAStubbornHandler(t *testing.T) {
+	var log testkit.Log
+	p := open(t, &process.Config{Logger: log.Text()})
+	s := p.NewServer(quick)
+	process.Settle(s, time.Millisecond)
+	started, end := make(chan bool), make(chan bool)
+	testkit.WantNil(t, "Start", s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		close(started)
+		<-end
+		return nil
+	})))
+	enqueue(t, p, "k")
+	<-started
+	s.Shutdown()
+	if text := log.String(); !strings.Contains(text, "a handler runs 1ms after the end of its context") {
+		t.Errorf("the log has %s", text)
+	}
+	close(end)
+	if err := closeIt(p); err == nil || !strings.Contains(err.Error(), "a handler runs") {
+		t.Errorf("Close: %v", err)
+	}
 }
 
 type oddOpt struct{}
@@ -342,8 +484,7 @@ func (oddOpt) MakeRedisClient() any { return "a string" }
 
 func TestStartAfterClose(t *testing.T) {
 	p := open(t, nil)
-	s, err := p.NewServer(quick, nil)
-	testkit.WantNil(t, "NewServer", err)
+	s := p.NewServer(quick)
 	testkit.WantNil(t, "Close", closeIt(p))
 	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 	if err := s.Start(handler); !errors.Is(err, joblock.ErrClosed) {

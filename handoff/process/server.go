@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -12,52 +14,90 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
+// settleTimeout is how long Run and Shutdown wait, after asynq's own ShutdownTimeout, for handlers that were cut short.
+const settleTimeout = 10 * time.Second
+
+// leastGrace is the least GroupGracePeriod at which asynq.NewServer does not panic.
+const leastGrace = time.Second
+
 // Server is an asynq.Server whose tasks run under the locks that they carry. Its keeper looks after the locks of tasks
 // that nobody runs. Make a Server with Process.NewServer.
 type Server struct {
 	*asynq.Server
-	Worker *worker.Worker // for WithoutOverlapping
+	Worker *worker.Worker // for WithoutOverlapping; nil if NewServer was given wrong settings
 
-	p      *Process
-	once   sync.Once
-	keeper sync.WaitGroup
+	p        *Process
+	err      error         // what is wrong with the settings; p may be nil then
+	patience time.Duration // of the method settle
+	started  atomic.Bool
+	once     sync.Once
+	keeper   sync.WaitGroup
 }
 
 // NewServer returns a Server on the Process's Redis. cfg is as for asynq.NewServer, and goes through Worker.Configure.
-// wcfg configures the Worker and may be nil. A process may have several Servers.
+// Config.Worker of the Process configures the Worker. A process may have several Servers.
 //
-// The error is joblock.ErrInvalid if a field of wcfg is out of bounds, and joblock.ErrClosed after Close. NewServer
-// panics where asynq.NewServer panics: if GroupGracePeriod is below a second.
-func (p *Process) NewServer(cfg asynq.Config, wcfg *worker.Config) (*Server, error) {
-	if !p.opened() {
-		return nil, invalid("the Process was not made by Open")
+// NewServer returns no error, so that it fits where the call of asynq.NewServer was. Start and Run return it:
+//
+//	joblock.ErrInvalid  an argument of New was wrong, a field of Config.Worker is out of bounds, or GroupGracePeriod is below a
+//	                    second, where asynq.NewServer panics
+//	joblock.ErrClosed   NewServer was called after Close
+func (p *Process) NewServer(cfg asynq.Config) *Server {
+	s := &Server{p: p, patience: settleTimeout}
+	switch grace := cfg.GroupGracePeriod; {
+	case !p.made():
+		s.err = notMade("new server")
+	case p.err != nil:
+		s.err = p.err
+	case grace != 0 && grace < leastGrace:
+		s.err = invalid("new server", "asynq.Config.GroupGracePeriod is %s, must be at least %s, or 0 for 1m", grace, leastGrace)
+	default:
+		s.Worker, s.err = p.newWorker()
 	}
+	switch {
+	case s.err == nil:
+		s.Server = asynq.NewServerFromRedisClient(p.Redis, s.Worker.Configure(cfg))
+		s.err = p.add(s)
+	case p.made():
+		s.Server = asynq.NewServerFromRedisClient(p.Redis, asynq.Config{}) // which nobody starts
+	default:
+		rdb := refusingRedis(s.err)
+		rdb.Close() // nobody else would
+		s.Server = asynq.NewServerFromRedisClient(rdb, asynq.Config{})
+	}
+	return s
+}
+
+func (p *Process) newWorker() (*worker.Worker, error) {
 	var full worker.Config
-	if wcfg != nil {
-		full = *wcfg
+	if p.worker != nil {
+		full = *p.worker
 	}
 	if full.Logger == nil {
 		full.Logger = p.logger
 	}
 	w, err := worker.New(p.Locks, p.Inspector, &full)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("process: %w", err)
 	}
-	s := &Server{Worker: w, p: p}
-	s.Server = asynq.NewServerFromRedisClient(p.Redis, w.Configure(cfg))
+	return w, nil
+}
+
+// add lets Close shut s down.
+func (p *Process) add(s *Server) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, fmt.Errorf("process: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed), Op: "new server"})
+		return ended("new server")
 	}
 	p.servers = append(p.servers, s)
-	return s, nil
+	return nil
 }
 
-// ended returns an error if Close has begun. The caller has p.mu.
-func (p *Process) ended() error {
-	if p.closed {
-		return fmt.Errorf("process: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed), Op: "start"})
+// ready returns an error if the server cannot start. The caller has p.mu.
+func (s *Server) ready() error {
+	if s.p.closed {
+		return ended("start")
 	}
 	return nil
 }
@@ -65,32 +105,73 @@ func (p *Process) ended() error {
 // Start starts the server with handler, as asynq.Server.Start does, and a keeper. The Worker's Middleware is put around
 // handler: middlewares of an asynq.ServeMux, such as WithoutOverlapping, run inside of it. Register them before Start.
 // If handler has the Middleware already, nothing changes. Process.Close shuts the server down.
-// After Process.Close the error is joblock.ErrClosed.
+//
+// Errors are those of NewServer and of asynq.Server.Start, and joblock.ErrClosed after Process.Close. Redis need not be
+// there: ask Ping.
 func (s *Server) Start(handler asynq.Handler) error {
+	if s.err != nil {
+		return s.err
+	}
 	handler = s.around(handler)
 	s.p.mu.Lock() // Close shuts down only what has started
 	defer s.p.mu.Unlock()
-	if err := s.p.ended(); err != nil {
+	if err := s.ready(); err != nil {
 		return err
 	}
 	if err := s.Server.Start(handler); err != nil {
 		return err
 	}
+	s.started.Store(true)
 	s.keep()
 	return nil
 }
 
-// Run is Start, waits for a signal to exit as asynq.Server.Run does, and shuts the server down. Call Process.Close when
-// Run has returned.
+// Run is Start, waits for a signal to exit as asynq.Server.Run does, and then does what Shutdown does. Errors are those of
+// Start, and an error if a handler has not returned in time, as in Shutdown.
 func (s *Server) Run(handler asynq.Handler) error {
+	if s.err != nil {
+		return s.err
+	}
+	handler = s.around(handler)
 	s.p.mu.Lock()
-	err := s.p.ended()
+	err := s.ready()
 	s.p.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	s.keep() // a keeper may work although the server does not start
-	return s.Server.Run(s.around(handler))
+	if handler != nil {
+		s.started.Store(true)
+		s.keep() // a keeper may work although the server does not start
+	}
+	if err := s.Server.Run(handler); err != nil {
+		return err
+	}
+	return s.settle()
+}
+
+// Shutdown shuts the server down as asynq.Server.Shutdown does. After its ShutdownTimeout asynq cancels the handlers that
+// still run and does not wait for them. Shutdown waits until they have settled their locks: parked them for the next
+// attempt, or released them. Then it ends the keeper.
+//
+// If a handler has not returned ten seconds after its context has ended, Shutdown logs an ERROR, and the error of
+// Process.Close has it. The handler's lock is settled when it returns, and free for the next attempt when its lease ends.
+// Before Start, Shutdown does nothing.
+func (s *Server) Shutdown() {
+	s.Server.Shutdown()
+	if s.err != nil || !s.started.Load() {
+		return
+	}
+	if err := s.settle(); err != nil {
+		s.p.fail("Shutdown", err)
+	}
+}
+
+// settle closes the Worker, for a time.
+func (s *Server) settle() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), s.patience,
+		fmt.Errorf("a handler runs %s after the end of its context", s.patience))
+	defer cancel()
+	return s.close(ctx)
 }
 
 // around returns handler inside of the Worker's Middleware, and nil for nil, which asynq refuses.

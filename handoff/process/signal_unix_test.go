@@ -12,40 +12,55 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// Run serves until a signal comes, with the locks and the keeper of Start.
+// Run serves until a signal comes, with the locks and the keeper of Start, and then does what Shutdown does.
 func TestRunUntilASignal(t *testing.T) {
 	signals := make(chan os.Signal, 1) // or a signal before Run waits for one would end the tests
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	p := open(t, nil)
-	s, err := p.NewServer(quick, nil)
-	testkit.WantNil(t, "NewServer", err)
-	got, done := make(chan bool, 1), make(chan error, 1)
+	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	p := open(t, &process.Config{Store: mem})
+	s := p.NewServer(quick)
+	got, done := make(chan bool, 2), make(chan error, 1)
 	go func() {
-		done <- s.Run(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		done <- s.Run(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			_, ok := joblock.FromContext(ctx)
 			got <- ok
-			return nil
+			if string(task.Payload()) == "long" {
+				<-ctx.Done() // Shutdown cancels the handler and does not wait for it
+			}
+			return ctx.Err()
 		}))
 	}()
-	enqueue(t, p, "k")
+	enqueue(t, p, "short")
 	if !<-got {
 		t.Error("the job has no lock")
 	}
-	free(t, p.Locks, "k")
+	free(t, p.Locks, "short")
+	for deadline := time.Now().Add(hang); !s.Worker.KeeperStats().Working; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no keeper works")
+		}
+	}
+	enqueue(t, p, "long")
+	<-got
 	for {
 		testkit.WantNil(t, "kill", syscall.Kill(os.Getpid(), syscall.SIGTERM))
 		select {
 		case err := <-done:
 			testkit.WantNil(t, "Run", err)
-			for deadline := time.Now().Add(hang); !s.Worker.KeeperStats().Working; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("no keeper works")
-				}
+			recs, err := mem.Inspect(t.Context(), driver.InspectRequest{Keys: []string{"long"}})
+			if err != nil || recs[0].State != driver.StateParked {
+				t.Errorf("after Run the lock of the job that was cut short is %v, %v", recs, err)
+			}
+			if s.Worker.KeeperStats().Working {
+				t.Error("the keeper works after Run")
 			}
 			return
 		case <-time.After(100 * time.Millisecond):

@@ -53,7 +53,18 @@ var (
 	AnyOption  func(Option) any                   // what Use returns, a joblock.Option
 	AnyInvalid func(op, key, detail string) error // what Invalid returns
 	AnyToken   func(token any, key string) any    // what TokenOfSlot returns, a joblock.Token
+
+	AnyRefusing func(error) any // what Refusing returns, a *joblock.Locker
 )
+
+// AnyRefusingClient is the function of package handoff that makes what RefusingClient returns, a *handoff.Client.
+var AnyRefusingClient func(error) any
+
+// Refusing returns a Locker that does nothing: each call returns err. The type L is *joblock.Locker.
+func Refusing[L any](err error) L { return AnyRefusing(err).(L) }
+
+// RefusingClient returns a Client that does nothing: each call returns err. The type C is *handoff.Client.
+func RefusingClient[C any](err error) C { return AnyRefusingClient(err).(C) }
 
 // Status returns the public part of a record. The type S is joblock.Status.
 func Status[S any](r driver.Record) S { return AnyStatus(r).(S) }
