@@ -241,7 +241,7 @@ func TestRefusedRenewalLosesTheLockAtOnce(t *testing.T) {
 			k.StoreSkew += time.Minute // the store's clock jumps past the lease
 			_, err := k.peer().TryAcquire(k.Context(), "key")
 			wantNil(k, "TryAcquire", err)
-		}, joblock.ErrNotOwner},
+		}, joblock.ErrHeld}, // says who has it now
 		{"flushed", func(k *kit) { k.StoreSkew += 24 * time.Hour }, joblock.ErrNotFound},
 		{"lapsed", func(k *kit) { k.StoreSkew += 31 * time.Second }, nil},
 	} {

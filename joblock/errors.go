@@ -2,6 +2,7 @@ package joblock
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -93,6 +94,9 @@ func (e *Error) Error() string {
 		subject = strings.TrimSpace(subject + " " + strconv.Quote(shorten(e.Key, 80)))
 	}
 	what := codeText[e.Code]
+	if e.Code == codeLost && e.Holder != "" {
+		what += ": " + codeText[codeHeld]
+	}
 	if e.Holder != "" {
 		what += " (" + e.Holder + ")"
 	}
@@ -151,15 +155,19 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// The function unanswered returns ErrUnavailable for the error err of the store's transport. The parameter cause, if
+// The method unanswered returns ErrUnavailable for the error err of the store's transport. The parameter cause, if
 // not nil, is why the call's context has ended, and is joined to err. If err is an *Error, unanswered returns err.
-func unanswered(op, key string, cause, err error) error {
+func (l *Locker) unanswered(op, key string, cause, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
 		return err
 	}
-	if cause != nil && !errors.Is(err, cause) {
+	switch {
+	case cause != nil && !errors.Is(err, cause):
 		err = errors.Join(cause, err)
+	case cause == nil && errors.Is(err, context.DeadlineExceeded):
+		// Not with %w: the caller would look for a deadline in a context of its own that has none.
+		err = fmt.Errorf("no answer within %s, Config.CallTimeout: %v", l.cfg.CallTimeout, err)
 	}
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
 }

@@ -2,6 +2,7 @@ package joblock
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -194,7 +195,7 @@ func (h *holding) handedOver(op, job string) *Error {
 // ErrNotOwner of a handle that its user has ended.
 func (h *holding) lostBy(op string, r driver.Reply) *Error {
 	e := *errorOf(op, h.key, r).(*Error)
-	if e.Code != codeLost {
+	if e.Code != codeLost && e.Holder == "" { // a holder says enough
 		e.Detail = strings.TrimSuffix(codeText[e.Code]+": "+e.Detail, ": ")
 	}
 	e.Code = codeLost
@@ -220,6 +221,10 @@ func (h *holding) timePassed(now time.Time) step {
 		return step{}
 	}
 	why := &Error{Code: codeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
+	if late := max(now.Sub(h.trust), now.Round(0).Sub(h.trust.Round(0))); late > time.Second {
+		// Redis is not to blame: who looks into a loss should begin with this machine.
+		why.Detail += fmt.Sprintf("; seen %s after it: this process stood still", late.Round(time.Millisecond))
+	}
 	if !h.renewing {
 		why.Detail, why.Err = "the lease ran out", door.ErrNotRenewed
 	}

@@ -890,3 +890,23 @@ func (p *holdingPlay) fail(why string) {
 	}
 	p.Errorf("seed %d: %s\n%snow %s", p.seed, why, &story, show(new(holding), &p.h, nil))
 }
+
+// Who looks into a loss is told if this process stood still, and if its holder has ended the renewals.
+func TestLossTellsWhatHasStoodStill(t *testing.T) {
+	const stood = "seen 6s after it: this process stood still"
+	for _, c := range []struct {
+		seen time.Duration
+		says bool
+	}{{25500 * time.Millisecond, false}, {27 * time.Second, false}, {32 * time.Second, true}} {
+		h := testHolding()
+		s := h.timePassed(at(c.seen))
+		if !errors.Is(s.lost, ErrLost) || strings.Contains(s.lost.Error(), stood) != c.says {
+			t.Errorf("seen after %s: %v", c.seen, s.lost)
+		}
+	}
+	h := testHolding()
+	h.renewingStopped()
+	if s := h.timePassed(at(32 * time.Second)); !errors.Is(s.lost, door.ErrNotRenewed) || strings.Contains(s.lost.Error(), stood) {
+		t.Errorf("no longer renewed: %v", s.lost)
+	}
+}

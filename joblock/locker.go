@@ -99,12 +99,20 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	defer close(l.closed)
 	l.seals.Close()
-	err := errors.Join(
-		l.engine.stop(ctx),
-		sleep.While(ctx, l.seals.Wait),
-		sleep.While(ctx, l.waiters.Wait), // waiters leave their queues because of closing
-		l.janitor.stop(ctx),
-	)
+	var err, cut error // cut: ctx has ended first, which is told once
+	for _, wait := range []func(context.Context) error{
+		l.engine.stop,
+		func(ctx context.Context) error { return sleep.While(ctx, l.seals.Wait) },
+		func(ctx context.Context) error { return sleep.While(ctx, l.waiters.Wait) }, // they leave their queues because of closing
+		l.janitor.stop,
+	} {
+		if e := wait(ctx); e != nil && e == context.Cause(ctx) {
+			cut = fmt.Errorf("joblock: %s: %w", op, e)
+		} else {
+			err = errors.Join(err, e)
+		}
+	}
+	err = errors.Join(err, cut)
 	l.inbox.close()
 	l.engine.watching.Wait()
 	l.bounds.close()
@@ -154,7 +162,7 @@ func (l *Locker) check(op string, keys ...string) error {
 	return nil
 }
 
-// The method call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, the function unanswered
+// The method call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, the method unanswered
 // makes the error. If ctx has ended before, f does not run, and the function ended makes the error.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
@@ -163,7 +171,7 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	bounded, done := l.bounds.bound(ctx)
 	defer done()
 	if err := f(bounded); err != nil {
-		return unanswered(op, key, context.Cause(ctx), err)
+		return l.unanswered(op, key, context.Cause(ctx), err)
 	}
 	return nil
 }
@@ -214,7 +222,7 @@ func askAll[Q any](
 	replies, failed := inBatches(bounded, reqs, method)
 	for i, r := range replies {
 		if failed != nil && r.Outcome == driver.OutcomeUnknown {
-			errs[i] = unanswered(op, keyOf(&reqs[i]), context.Cause(ctx), failed)
+			errs[i] = l.unanswered(op, keyOf(&reqs[i]), context.Cause(ctx), failed)
 		}
 	}
 	return replies

@@ -92,7 +92,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 	if reply.Outcome != driver.OutcomeUnknown {
 		failed = nil
 	} else if failed != nil {
-		failed = unanswered(op, k.h.key, nil, failed)
+		failed = k.l.unanswered(op, k.h.key, nil, failed)
 	}
 	if errors.Is(failed, ErrUnavailable) {
 		end.req.Starts = false // the caller will not hear the janitor's answer

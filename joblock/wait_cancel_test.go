@@ -212,12 +212,19 @@ func TestCloseIsBoundedByItsContextWhileWaitersHang(t *testing.T) {
 		k := newKit(t, nil)
 		_, err := k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
+		other := k.acquire("other")
+		k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Release)
+		wantErr(t, other.Release(t.Context()), joblock.ErrUnavailable)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Late, Delay: 10 * time.Second}, faultstore.Acquire)
 		w := k.wait(k.locks, "key")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		_ = k.locks.Close(ctx) // whether something is left undone is not known then
+		err = k.locks.Close(ctx)
+		wantErr(t, err, context.DeadlineExceeded)
+		if err.Error() != "joblock: close: "+context.DeadlineExceeded.Error() {
+			t.Errorf("%v, want one line, though waiters and a clean-up are left", err)
+		}
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("Close took %s, its context lasted 1s", d)
 		}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"log"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +17,9 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), "localhost:6379", migrate); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, "localhost:6379", migrate); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -26,14 +31,10 @@ func run(ctx context.Context, addr string, work func(context.Context) error) (er
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, locks.Close(ctx)) }() // before rdb is closed
+	defer func() { err = errors.Join(err, locks.Close(context.WithoutCancel(ctx))) }() // before rdb is closed
 
-	err = locks.Do(ctx, "migrate", work, joblock.MaxWait(10*time.Second))
-	if errors.Is(err, joblock.ErrTimeout) {
-		log.Print("another process migrates: ", err)
-		return nil
-	}
-	return err
+	// Longer than a lease, so that a holder that died is not waited for in vain.
+	return locks.Do(ctx, "migrate", work, joblock.MaxWait(time.Minute))
 }
 
 // migrate ends when ctx does: the lock is lost then, with the cause joblock.ErrLost.

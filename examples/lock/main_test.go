@@ -2,11 +2,65 @@ package main
 
 import (
 	"context"
+	"errors"
+	"log"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
+
+// The two fragments of docs/locks.md.
+
+func nightly(ctx context.Context, locks *joblock.Locker, importPrices func(context.Context) error) error {
+	err := locks.Do(ctx, "import", importPrices, joblock.MaxWait(0))
+	if errors.Is(err, joblock.ErrHeld) { // for the rest of the lease, too, if the last one has died
+		log.Print("skipped: ", err) // says who has it
+		return nil
+	}
+	return err
+}
+
+func holder(ctx context.Context, locks *joblock.Locker) (string, error) {
+	st, err := locks.Status(ctx, "import") // st[0].State, Holder, Remaining, Fence
+	if err != nil {
+		return "", err
+	}
+	return st[0].Holder, nil
+}
+
+// A second import is skipped while the first one runs, and says who has the lock.
+func TestNightly(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer rdb.Close()
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: "node-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	var said strings.Builder
+	log.SetOutput(&said)
+	defer log.SetOutput(os.Stderr)
+	failure := errors.New("no prices")
+	err = nightly(t.Context(), locks, func(ctx context.Context) error {
+		if who, err := holder(ctx, locks); who != "node-1" || err != nil {
+			t.Errorf("held by %q, %v", who, err)
+		}
+		return errors.Join(failure, nightly(ctx, locks, func(context.Context) error {
+			t.Error("the second runs beside the first")
+			return nil
+		}))
+	})
+	if !errors.Is(err, failure) || errors.Is(err, joblock.ErrHeld) || !strings.Contains(said.String(), "skipped: ") || !strings.Contains(said.String(), "node-1") {
+		t.Errorf("%v, and the log says %q", err, said.String())
+	}
+}
 
 // The work of two processes does not overlap, and one that need not wait does not fail.
 func TestRun(t *testing.T) {
