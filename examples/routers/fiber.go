@@ -2,9 +2,9 @@ package routers
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
 
 	"github.com/joblock/toolkit/handoff"
 )
@@ -19,16 +19,8 @@ func Fiber(guard *handoff.Guard, claim func(*fiber.Ctx) handoff.Claim) fiber.Han
 			err = c.Next()
 		})
 		if refusal != nil {
-			return RefuseFiber(c, refusal)
+			return adaptor.HTTPHandler(refusal)(c)
 		}
 		return err
 	}
-}
-
-// RefuseFiber answers with a refusal: that of Fiber, or handoff.RefusalOf(c.UserContext(), err) in a handler.
-func RefuseFiber(c *fiber.Ctx, refusal *handoff.Refusal) error {
-	if refusal.RetryAfter > 0 {
-		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(int(refusal.RetryAfter.Seconds())))
-	}
-	return c.Status(refusal.Status).JSON(refusal)
 }

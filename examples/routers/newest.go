@@ -2,9 +2,9 @@ package routers
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/adaptor"
 	"github.com/labstack/echo/v5"
 
 	"github.com/joblock/toolkit/handoff"
@@ -39,16 +39,8 @@ func FiberV3(guard *handoff.Guard, claim func(fiber.Ctx) handoff.Claim) fiber.Ha
 			err = c.Next()
 		})
 		if refusal != nil {
-			return RefuseFiberV3(c, refusal)
+			return adaptor.HTTPHandler(refusal)(c)
 		}
 		return err
 	}
-}
-
-// RefuseFiberV3 is RefuseFiber for fiber v3.
-func RefuseFiberV3(c fiber.Ctx, refusal *handoff.Refusal) error {
-	if refusal.RetryAfter > 0 {
-		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(int(refusal.RetryAfter.Seconds())))
-	}
-	return c.Status(refusal.Status).JSON(refusal)
 }

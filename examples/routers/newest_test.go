@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/adaptor"
 	fiberrecover "github.com/gofiber/fiber/v3/middleware/recover"
 	"github.com/labstack/echo/v5"
 
@@ -49,7 +50,7 @@ func startFiberV3(b *bench) sender {
 	})
 	handler := func(c fiber.Ctx) error {
 		if err := b.run(c.Context()); err != nil {
-			return RefuseFiberV3(c, handoff.RefusalOf(c.Context(), err))
+			return adaptor.HTTPHandler(handoff.RefusalOf(c.Context(), err))(c)
 		}
 		return c.SendStatus(http.StatusOK)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	fiberrecover "github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/labstack/echo/v4"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -163,7 +164,7 @@ func startEcho(b *bench) sender {
 
 func (b *bench) fiberHandler(c *fiber.Ctx) error {
 	if err := b.run(c.UserContext()); err != nil {
-		return RefuseFiber(c, handoff.RefusalOf(c.UserContext(), err))
+		return adaptor.HTTPHandler(handoff.RefusalOf(c.UserContext(), err))(c)
 	}
 	return c.SendStatus(http.StatusOK)
 }

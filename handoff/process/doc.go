@@ -9,6 +9,8 @@
 //	p.Inspector  the asynq.Inspector
 //	p.Redis      the go-redis client of all of these
 //
+// An application that gives asynq a go-redis client of its own has NewFromRedisClient.
+//
 // A worker makes its asynq server with NewServer. The server has the methods of asynq's. Start and Run put the Worker's
 // Middleware around the handler, and start a keeper:
 //
@@ -41,7 +43,7 @@
 //	3  their Workers         handlers that Shutdown cut short settle their locks; the keepers end
 //	4  Jobs                  enqueues of unknown outcome are settled
 //	5  Locks                 renewals and clean-ups end
-//	6  Redis                 the connections are closed
+//	6  Redis                 the connections are closed, unless the client is yours
 //
 // Close the HTTP or gRPC server before: a request that still runs would find its Locker closed. The ctx of Close bounds
 // steps 1, 3, 4 and 5. A step that fails does not keep the next steps from being done. The error has the errors of all

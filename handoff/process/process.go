@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -60,6 +61,7 @@ type Process struct {
 	Inspector *asynq.Inspector
 
 	err    error // what is wrong with the arguments of New
+	owned  bool  // Close closes Redis
 	worker *worker.Config
 	logger *slog.Logger
 	work   context.Context // of the functions of Go
@@ -80,37 +82,51 @@ type Process struct {
 // does nothing: Ping, Start and Run of its servers, and every call of its fields return that error, a joblock.ErrInvalid.
 // Only Config.Worker is looked at by NewServer.
 func New(redisOpt asynq.RedisConnOpt, cfg *Config) *Process {
+	if redisOpt == nil {
+		return on(nil, cfg, invalid(opNew, "the options of asynq are nil"))
+	}
+	made := redisOpt.MakeRedisClient()
+	rdb, ok := made.(redis.UniversalClient)
+	if !ok {
+		return on(nil, cfg, invalid(opNew, "the options of asynq, a %T, make a %T, which is no go-redis v9 client", redisOpt, made))
+	}
+	p := on(rdb, cfg, nil)
+	if p.err != nil {
+		p.err = errors.Join(p.err, rdb.Close())
+	}
+	p.owned = true
+	return p
+}
+
+// NewFromRedisClient is New on a go-redis client of yours, as asynq.NewClientFromRedisClient is. Jobs, Client, Inspector and the
+// servers share rdb, and the locks have connections of their own with its options. Close does not close rdb. A nil rdb is
+// joblock.ErrInvalid, told as New tells it.
+func NewFromRedisClient(rdb redis.UniversalClient, cfg *Config) *Process {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return on(nil, cfg, invalid(opNew, "the Redis client is nil"))
+	}
+	return on(rdb, cfg, nil)
+}
+
+// on makes a Process on rdb. An err says what is wrong with rdb.
+func on(rdb redis.UniversalClient, cfg *Config, err error) *Process {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	p := &Process{logger: cfg.Logger, worker: cfg.Worker}
+	p := &Process{Redis: rdb, err: err, logger: cfg.Logger, worker: cfg.Worker}
 	if p.logger == nil {
 		p.logger = slog.Default()
 	}
 	p.work, p.stop = context.WithCancel(context.Background())
-	if p.Redis, p.err = clientOf(redisOpt); p.err == nil {
-		p.Client, p.Inspector = asynq.NewClientFromRedisClient(p.Redis), asynq.NewInspectorFromRedisClient(p.Redis)
-		if p.err = p.open(cfg); p.err != nil {
-			p.err = errors.Join(p.err, p.Redis.Close())
-		}
+	if p.err == nil {
+		p.Client, p.Inspector = asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+		p.err = p.open(cfg)
 	}
 	if p.err != nil {
 		p.logger.Error("process: the settings are wrong; nothing works", "err", p.err)
 		p.refuse(p.err)
 	}
 	return p
-}
-
-func clientOf(redisOpt asynq.RedisConnOpt) (redis.UniversalClient, error) {
-	if redisOpt == nil {
-		return nil, invalid(opNew, "the options of asynq are nil")
-	}
-	made := redisOpt.MakeRedisClient()
-	rdb, ok := made.(redis.UniversalClient)
-	if !ok {
-		return nil, invalid(opNew, "the options of asynq, a %T, make a %T, which is no go-redis v9 client", redisOpt, made)
-	}
-	return rdb, nil
 }
 
 // open makes the parts that need a Locker.
@@ -149,7 +165,7 @@ func (p *Process) open(cfg *Config) error {
 
 // refuse makes parts all of whose calls return err.
 func (p *Process) refuse(err error) {
-	p.Redis = refusingRedis(err)
+	p.Redis, p.owned = refusingRedis(err), true
 	p.Client, p.Inspector = asynq.NewClientFromRedisClient(p.Redis), asynq.NewInspectorFromRedisClient(p.Redis)
 	p.Locks = door.Refusing[*joblock.Locker](err)
 	p.Jobs = door.RefusingClient[*handoff.Client](err)
@@ -259,7 +275,9 @@ func (p *Process) Close(ctx context.Context) error {
 	if p.err == nil {
 		errs = append(errs, p.Jobs.Close(ctx), p.Locks.Close(ctx))
 	}
-	errs = append(errs, p.Redis.Close())
+	if p.owned {
+		errs = append(errs, p.Redis.Close())
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return errors.Join(append(errs, p.failed...)...)

@@ -331,6 +331,39 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
+// A Process on the application's own client leaves that client open.
+func TestNewFromRedisClient(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+	defer rdb.Close()
+	p := process.NewFromRedisClient(rdb, nil)
+	got := make(chan bool, 1)
+	serve(t, p, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		_, ok := joblock.FromContext(ctx)
+		got <- ok
+		return nil
+	}))
+	enqueue(t, p, "k")
+	if !<-got {
+		t.Error("the job has no lock")
+	}
+	testkit.WantNil(t, "Close", closeIt(p))
+	testkit.WantNil(t, "Ping of the application's client after Close", rdb.Ping(t.Context()).Err())
+
+	quiet := &process.Config{Logger: slog.New(slog.DiscardHandler)}
+	bad := *quiet
+	bad.Locks = &joblock.Config{TTL: -1}
+	for what, p := range map[string]*process.Process{
+		"nil": process.NewFromRedisClient(nil, quiet), "nil *Client": process.NewFromRedisClient((*redis.Client)(nil), quiet),
+		"a bad TTL": process.NewFromRedisClient(rdb, &bad),
+	} {
+		if err := p.Ping(t.Context()); !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+		testkit.WantNil(t, "Close", p.Close(t.Context()))
+	}
+	testkit.WantNil(t, "Ping of the application's client at last", rdb.Ping(t.Context()).Err())
+}
+
 // What is wrong with a server is told by its Start and Run, and the rest of the process works.
 func TestWrongSettingsOfAServer(t *testing.T) {
 	p := open(t, &process.Config{Worker: &worker.Config{Share: 2}})
