@@ -11,4 +11,6 @@ if [ -z "${notes//[[:space:]]/}" ]; then
 	echo "notes.sh: CHANGELOG.md has no section \"## [$version]\", or an empty one" >&2
 	exit 1
 fi
-printf '%s\n' "$notes" | sed '/./,$!d'
+# The page of a release does not know the files of the repository.
+at="https://github.com/joblock/toolkit/blob/v$version"
+printf '%s\n' "$notes" | sed -e '/./,$!d' -e "s|](\([A-Za-z][A-Za-z0-9_/.-]*\.md\)|]($at/\1|g"
