@@ -26,7 +26,12 @@ const (
 	// looks its own jobs up.
 	unkeptEvery = 30 * time.Second
 
-	// maxUnkept bounds the jobs that a Client remembers, with some 200 bytes each. Others are left to their reservations.
+	// keptFor is how long a Client remembers a job though a keeper works: it may be gone before the job is over, because
+	// the workers are rolled back to a release without locks.
+	keptFor = 5 * time.Minute
+
+	// maxUnkept bounds the jobs that a Client remembers, with some 200 bytes each. Then the oldest tenth is left to its
+	// reservations.
 	maxUnkept = 10_000
 
 	// maxKeepers is the largest worker.Config.Keepers.
@@ -41,16 +46,16 @@ const (
 
 // unkept has the jobs whose locks no keeper may look after. Client.mu guards all fields.
 type unkept struct {
-	jobs      []unkeptJob
-	looking   bool      // lookAfter runs
-	keptUntil time.Time // a keeper has worked shortly before: jobs need not be remembered before this time
-	told      time.Time // when the log last said that no keeper works
+	jobs    []unkeptJob
+	looking bool      // lookAfter runs
+	told    time.Time // when the log last said that no keeper works
 }
 
 // unkeptJob is a job that this Client has enqueued.
 type unkeptJob struct {
 	queue, id, job string
 	fences         map[string]int64 // by key: the fence of the hand-over; 0 if it is not known
+	since          time.Time        // when it was enqueued
 	until          time.Time        // when the reservations have ended
 }
 
@@ -63,10 +68,13 @@ func (c *Client) remember(h *handover) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := &c.unkept
-	if c.closing.Err() != nil || now.Before(u.keptUntil) || len(u.jobs) >= maxUnkept {
+	if c.closing.Err() != nil {
 		return
 	}
-	j := unkeptJob{queue: h.queue, id: h.id, job: h.job, fences: make(map[string]int64), until: now.Add(h.reserve())}
+	if len(u.jobs) >= maxUnkept {
+		u.jobs = slices.Delete(u.jobs, 0, maxUnkept/10)
+	}
+	j := unkeptJob{queue: h.queue, id: h.id, job: h.job, fences: make(map[string]int64), since: now, until: now.Add(h.reserve())}
 	if h.locks == nil && h.sequence == nil { // the tokens of a replacement are not in h
 		j.fences[h.unique.Key], j.fences[h.unique.slot()] = 0, 0
 	}
@@ -80,7 +88,7 @@ func (c *Client) remember(h *handover) {
 	}
 }
 
-// lookAfter looks after the remembered jobs until a keeper works, all are over, or the Client is closed.
+// lookAfter looks after the remembered jobs until none is left, or the Client is closed.
 func (c *Client) lookAfter() {
 	for sleep.For(c.closing, unkeptEvery) == nil {
 		ctx, cancel := context.WithTimeout(c.closing, unkeptEvery)
@@ -101,9 +109,11 @@ func (c *Client) look(ctx context.Context) bool {
 	c.mu.Lock()
 	u := &c.unkept
 	if works {
-		u.jobs, u.keptUntil, u.looking = nil, time.Now().Add(unkeptEvery), false
-		c.mu.Unlock()
-		return false
+		defer c.mu.Unlock()
+		recent := time.Now().Add(-keptFor)
+		u.jobs = slices.DeleteFunc(u.jobs, func(j unkeptJob) bool { return j.since.Before(recent) })
+		u.looking = len(u.jobs) > 0
+		return u.looking
 	}
 	all := u.jobs
 	u.jobs = nil

@@ -132,6 +132,34 @@ func TestClientNoticesThatTheKeeperIsGone(t *testing.T) {
 	})
 }
 
+// The workers are rolled back to a release without locks: the last keeper ends while jobs wait that it was to look after.
+func TestClientLooksAfterTheJobsOfAKeeperThatIsGone(t *testing.T) {
+	for _, c := range []struct {
+		kept  time.Duration // from the enqueue to the keeper's end
+		freed bool
+	}{{time.Second, true}, {4 * time.Minute, true}, {6 * time.Minute, false}} { // the last is left to its reservation
+		synctest.Test(t, func(t *testing.T) {
+			w := newMiniWeb(t)
+			keeper := w.keeper(t, 1)
+			w.submit(t)
+			time.Sleep(c.kept)
+			if err := keeper.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			w.end(t)
+			time.Sleep(grace + 2*unkeptEvery)
+			want := joblock.StateParked
+			if c.freed {
+				want = joblock.StateFree
+			}
+			wantState(t, w.locks, "k", want)
+			if text := w.log.String(); strings.Contains(text, "no keeper works") != c.freed {
+				t.Errorf("after %s the log is %s", c.kept, text)
+			}
+		})
+	}
+}
+
 // A job whose lock is in use is not over, whatever asynq says. When the lock was used and left behind, a warning is enough.
 func TestClientFreesNoLockThatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
