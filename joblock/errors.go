@@ -166,11 +166,24 @@ func (l *Locker) unanswered(op, key string, cause, err error) error {
 	case cause != nil && !errors.Is(err, cause):
 		err = errors.Join(cause, err)
 	case cause == nil && errors.Is(err, context.DeadlineExceeded):
-		// Not with %w: the caller would look for a deadline in a context of its own that has none.
-		err = fmt.Errorf("no answer within %s, Config.CallTimeout: %v", l.cfg.CallTimeout, err)
+		err = &callTimeout{l.cfg.CallTimeout, err}
 	}
 	return &Error{Code: codeUnavailable, Op: op, Key: key, Err: err}
 }
+
+// callTimeout is the error of a call that Config.CallTimeout has ended. It is no context.DeadlineExceeded: the caller
+// would look for a deadline in a context of its own that has none.
+type callTimeout struct {
+	after time.Duration
+	err   error
+}
+
+func (e *callTimeout) Error() string {
+	return fmt.Sprintf("no answer within %s, Config.CallTimeout: %v", e.after, e.err)
+}
+
+// Timeout is what net.Error has.
+func (e *callTimeout) Timeout() bool { return true }
 
 // The function ended returns the error of a call whose context has ended. The error is no *Error, because such a call
 // says nothing about the lock.
