@@ -117,8 +117,9 @@ func Example_uniqueJobs() {
 		fmt.Println(errors.Is(err, joblock.ErrHeld), second.Duplicate, second.Replaced != nil)
 	}
 
-	first := must(enqueueOnce(ctx, p.Jobs, task, asynq.Unique(time.Hour)))
-	_, err := enqueueOnce(ctx, p.Jobs, task, asynq.MaxRetry(3), asynq.Unique(time.Hour))
+	row := []asynq.Option{asynq.Unique(time.Hour), asynq.MaxRetry(3)} // of a table of tasks, used again and again
+	first := must(enqueueOnce(ctx, p.Jobs, task, row...))
+	_, err := enqueueOnce(ctx, p.Jobs, task, row...)
 	_, inTheWay, _ := handoff.JobOf(err)
 	fmt.Println("a duplicate of the first:", errors.Is(err, asynq.ErrDuplicateTask), inTheWay == first.ID)
 
@@ -130,6 +131,7 @@ func Example_uniqueJobs() {
 		fmt.Println("the invoice is", info.State)
 	}
 	// who]
+
 	// Output:
 	// true false false
 	// false true false
@@ -144,7 +146,7 @@ func Example_uniqueJobs() {
 // enqueueOnce enqueues a task unless one of the same type and payload waits or runs. It takes the place of
 // client.EnqueueContext with asynq.Unique, and returns the same error for a duplicate.
 func enqueueOnce(ctx context.Context, jobs *handoff.Client, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	opts = slices.DeleteFunc(opts, func(opt asynq.Option) bool { return opt.Type() == asynq.UniqueOpt })
+	opts = slices.DeleteFunc(slices.Clone(opts), func(opt asynq.Option) bool { return opt.Type() == asynq.UniqueOpt })
 	done, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: handoff.TaskKey(task)}, task, opts...)
 	if errors.Is(err, joblock.ErrHeld) {
 		err = fmt.Errorf("%w: %w", asynq.ErrDuplicateTask, err)

@@ -4,6 +4,7 @@ package readme
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -76,6 +77,45 @@ func TestCodeIsCompiled(t *testing.T) {
 	}
 	if blocks < 30 {
 		t.Errorf("found only %d blocks of Go", blocks)
+	}
+}
+
+// An example is run only if its last comment begins with Output. A comment right above takes that away, and nothing says so.
+func TestExamplesWithOutputAreRun(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		run := make(map[string]bool)
+		for _, e := range doc.Examples(file) {
+			run["Example"+e.Name] = e.Output != "" || e.EmptyOutput
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(f.Name.Name, "Example") || !strings.Contains(string(text[f.Pos()-1:f.End()-1]), "// Output:") {
+				continue
+			}
+			found++
+			if !run[f.Name.Name] {
+				t.Errorf("%s: %s is not run: put a blank line above its Output", path, f.Name.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 50 {
+		t.Errorf("found only %d examples with output", found)
 	}
 }
 
