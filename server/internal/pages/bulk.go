@@ -115,7 +115,7 @@ func (h *Handler) preview(ctx context.Context, v *View, b *BulkBody) (err error)
 		return err
 	}
 	for _, l := range list {
-		if row := rowOf(l); b.Filter.wants(row, v.Who, h.storeNow()) {
+		if row := rowOf(l); b.Filter.wants(&row, v.Who, h.storeNow()) {
 			b.add(BulkRow{Row: row})
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 const (
 	// patience is how long a page waits for what it has in an older state. A store that answers does so in less.
-	patience = 150 * time.Millisecond
+	patience = 50 * time.Millisecond
 
 	// patienceOld is how long a page waits if what it has is from a time when somebody looked before.
 	patienceOld = 2 * time.Second
@@ -64,14 +64,22 @@ type read[T any] struct {
 }
 
 // The function get returns what load reads, read at most the time least ago. Reads that take long are less frequent: so
-// that all of them take no more of the store's time than Config.Share. If the store does not answer, the result has the
+// that they take no more of the store's time than Config.Share, and less beside walks. If the store does not answer, the result has the
 // last value and the error. Without any value there is only an error.
 func get[T any](ctx context.Context, c *cache, key string, least time.Duration, load func(context.Context) (T, error)) (read[T], error) {
-	return getWithin(ctx, c, key, least, patience, patienceNew, load)
+	return getAs(ctx, c, key, terms{least: least, newer: patience, any: patienceNew}, load)
 }
 
-// getWithin is get that waits as long as it is told to: for a newer value, and for any value at all.
-func getWithin[T any](ctx context.Context, c *cache, key string, least, newer, any time.Duration, load func(context.Context) (T, error)) (read[T], error) {
+// terms say how get reads something.
+type terms struct {
+	least time.Duration // between two reads
+	newer time.Duration // how long to wait for a newer value
+	any   time.Duration // how long to wait for any value at all
+	small bool          // a few records: Config.Share does not count, so that a change is seen at once also if the store is far
+}
+
+// getAs is get on other terms.
+func getAs[T any](ctx context.Context, c *cache, key string, t terms, load func(context.Context) (T, error)) (read[T], error) {
 	c.mu.Lock()
 	now := time.Now()
 	e := c.m[key]
@@ -81,7 +89,10 @@ func getWithin[T any](ctx context.Context, c *cache, key string, least, newer, a
 		c.m[key] = e
 	}
 	e.used = now
-	age := max(least, time.Duration(float64(e.took)/c.h.cfg.Share)-e.took)
+	age := t.least
+	if share := c.h.cfg.Share / float64(1+c.h.walking.Load()); !t.small {
+		age = max(age, time.Duration(float64(e.took)/share)-e.took)
+	}
 	fresh := !e.at.IsZero() && e.err == nil && now.Sub(e.at) < age && !e.dirty
 	if !fresh && e.busy == nil && now.Sub(e.failed) >= retryAfter && c.h.enter() {
 		e.busy, e.dirty = make(chan struct{}), false
@@ -91,14 +102,14 @@ func getWithin[T any](ctx context.Context, c *cache, key string, least, newer, a
 	c.mu.Unlock()
 
 	if !fresh && busy != nil {
-		wait := newer
+		wait := t.newer
 		switch {
 		case !has:
-			wait = any
+			wait = t.any
 		case old:
-			wait = max(newer, min(any, patienceOld))
+			wait = max(t.newer, min(t.any, patienceOld))
 		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(wait) // 0: not at all
 		defer timer.Stop()
 		select {
 		case <-busy:

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -31,5 +32,8 @@ func (c *Caller) mayJob(job string) bool {
 	queue, _, _ := strings.Cut(job, "/")
 	return len(c.Queues) == 0 || slices.Contains(c.Queues, queue)
 }
+
+// sees names what the caller may see: what is computed for one caller is right for all with the same name.
+func (c *Caller) sees() string { return fmt.Sprintf("%q %q", c.Prefixes, c.Queues) }
 
 func (c *Caller) ended(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }

@@ -9,8 +9,9 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-func (h *Handler) cronJobs(ctx context.Context, scope string) (read[[]ops.CronJob], error) {
-	return get(ctx, h.cache, "cron "+scope, tick, func(ctx context.Context) ([]ops.CronJob, error) {
+// cronJobs reads the cron jobs of a scope. If there is nothing to show yet, it waits for the time any.
+func (h *Handler) cronJobs(ctx context.Context, scope string, any time.Duration) (read[[]ops.CronJob], error) {
+	return getAs(ctx, h.cache, "cron "+scope, terms{least: tick, newer: patience, any: any}, func(ctx context.Context) ([]ops.CronJob, error) {
 		jobs, err := h.cfg.Desk.CronJobs(ctx, scope)
 		if len(jobs) > 0 {
 			h.clock(jobs[0].Now)
@@ -91,7 +92,7 @@ func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
 	}
 	after := one(v.Query, "after")
 	for _, scope := range h.cfg.Scopes {
-		r, err := h.cronJobs(ctx, scope)
+		r, err := h.cronJobs(ctx, scope, patienceNew)
 		jobs, err := take(v, "the cron jobs of "+visible(scope), r, err)
 		if err != nil {
 			if len(h.cfg.Scopes) == 1 {

@@ -17,15 +17,18 @@
 // # What looking costs
 //
 //	what                      how it is read                                      how often
-//	many locks, many jobs     one walk for all viewers, with Config.Share; the    again when the last one has ended
-//	                          first one with a quarter, for three seconds
+//	many locks, many jobs     one walk for all viewers; all walks together with   again when the last one has ended
+//	                          Config.Share; the first one after a while with a
+//	                          quarter, for three seconds
 //	the rows on the screen    their records, one call                             every tick, one for all viewers
 //	one key                   its record; all of it when the record has changed   every tick; all of it every 5 s
 //	cron jobs, keepers        as package ops does                                 at most with Config.Share
 //	the doctor                as package ops does                                 every minute, while somebody looks
 //
 // Nothing is read while nobody looks. What was read last stays on the page while the store does not answer, with its
-// age.
+// age. A page waits for some hundredths of a second for a newer read, a first walk or all that is on the first page, and
+// then shows what it has: it says what is older than it should be, and what is still being read. Only for what a page is
+// about, and has never read, it waits longer. TestWhatAPageAsksOfTheStore holds what each page costs.
 //
 // # What changes something
 //

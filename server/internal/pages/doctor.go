@@ -20,7 +20,7 @@ type DoctorBody struct {
 }
 
 func (h *Handler) findings(ctx context.Context, least, wait time.Duration) (read[ops.Checkup], error) {
-	return getWithin(ctx, h.cache, "doctor", least, wait, wait, h.cfg.Desk.Doctor)
+	return getAs(ctx, h.cache, "doctor", terms{least: least, newer: wait, any: wait}, h.cfg.Desk.Doctor)
 }
 
 func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
@@ -47,14 +47,16 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 
 // doctorSum returns what the doctor has found last, and does not wait for the doctor.
 func (h *Handler) doctorSum(v *View) *DoctorSum {
-	r, err := h.findings(h.ctx, doctorEvery, time.Millisecond)
+	r, err := h.findings(h.ctx, doctorEvery, 0)
 	if err != nil {
 		if !errors.Is(err, errSlow) {
 			v.stale("what the doctor finds", time.Time{}, err)
 		}
 		return nil
 	}
-	v.stale("what the doctor has found", r.at, r.err)
+	if !errors.Is(r.err, errSlow) { // the page says in its place when the doctor looked
+		v.stale("what the doctor has found", r.at, r.err)
+	}
 	s := sumFindings(r.val.Findings)
 	s.At = r.at.Add(v.ahead())
 	return &s

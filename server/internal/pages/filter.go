@@ -83,7 +83,7 @@ func (f *Filter) Any() bool {
 	return f.Prefix != "" || f.Holder != "" || f.Job != "" || len(f.States) > 0 || f.older > 0 || f.waiters > 0
 }
 
-func (f *Filter) wants(r Row, who *Caller, now time.Time) bool {
+func (f *Filter) wants(r *Row, who *Caller, now time.Time) bool {
 	switch {
 	case !r.Locked(), r.Inner() && !f.Own && !(r.Role == ops.RoleGate && f.waiters > 0):
 	case !strings.HasPrefix(r.Key, f.Prefix), !who.MayUse(r.Key):
@@ -99,7 +99,7 @@ func (f *Filter) wants(r Row, who *Caller, now time.Time) bool {
 }
 
 // value is what rows are sorted by, before their keys.
-func (f *Filter) value(r Row) int64 {
+func (f *Filter) value(r *Row) int64 {
 	switch f.Sort {
 	case "since":
 		return r.Since.UnixMicro()
@@ -138,12 +138,21 @@ func (f *Filter) compare(a, b mark) int {
 }
 
 // sorted returns the rows of a walk in the order of the filter. Each order is made once for each walk.
-func (f *Filter) sorted(w *walk[Row]) []Row {
-	return of(w, fmt.Sprint("sorted ", f.Sort, f.Down), func() []Row {
-		rows := slices.Clone(w.rows)
-		slices.SortFunc(rows, func(a, b Row) int { return f.compare(mark{f.value(a), a.Key}, mark{f.value(b), b.Key}) })
-		return slices.CompactFunc(rows, func(a, b Row) bool { return a.Key == b.Key }) // a walk may see a key twice
+func (f *Filter) sorted(w *walk[Row]) []*Row {
+	return of(w, fmt.Sprint("sorted ", f.Sort, f.Down), func() []*Row {
+		rows := pointers(w.rows)
+		slices.SortFunc(rows, func(a, b *Row) int { return f.compare(mark{f.value(a), a.Key}, mark{f.value(b), b.Key}) })
+		return slices.CompactFunc(rows, func(a, b *Row) bool { return a.Key == b.Key }) // a walk may see a key twice
 	})
+}
+
+// pointers is for lists that are sorted: rows are large.
+func pointers[T any](rows []T) []*T {
+	all := make([]*T, len(rows))
+	for i := range rows {
+		all[i] = &rows[i]
+	}
+	return all
 }
 
 // page returns the rows of a page, how many there are in all, and the address part of the next page.
@@ -163,9 +172,9 @@ func (f *Filter) page(w *walk[Row], who *Caller, now time.Time) (rows []Row, all
 		switch {
 		case i < from:
 		case len(rows) < pageRows:
-			rows = append(rows, r)
+			rows = append(rows, *r)
 		case next == "":
-			last := rows[len(rows)-1]
+			last := &rows[len(rows)-1]
 			text, _ := json.Marshal(mark{f.value(last), last.Key}) // a number and a text
 			next = base64.RawURLEncoding.EncodeToString(text)
 		}
@@ -180,7 +189,7 @@ func (f *Filter) match(w *walk[Row], who *Caller, now time.Time, most int) (rows
 			if len(rows) == most {
 				return rows, true
 			}
-			rows = append(rows, r)
+			rows = append(rows, *r)
 		}
 	}
 	return rows, false

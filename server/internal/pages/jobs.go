@@ -24,7 +24,7 @@ type JobsBody struct {
 	News     int
 }
 
-func jobMark(j ops.Job) string {
+func jobMark(j *ops.Job) string {
 	rank := "1"
 	if j.Suspect != "" {
 		rank = "0"
@@ -43,10 +43,10 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 		Walk: infoOf(w, v.ahead()),
 	}
 	b.Walk.Jobs, b.Walk.Rows = true, true
-	sorted := of(w, "sorted", func() []ops.Job {
-		rows := slices.Clone(w.rows)
-		slices.SortFunc(rows, func(a, b ops.Job) int { return strings.Compare(jobMark(a), jobMark(b)) })
-		return slices.CompactFunc(rows, func(a, b ops.Job) bool { return a.Job == b.Job && a.Key == b.Key })
+	sorted := of(w, "sorted", func() []*ops.Job {
+		rows := pointers(w.rows)
+		slices.SortFunc(rows, func(a, b *ops.Job) int { return strings.Compare(jobMark(a), jobMark(b)) })
+		return slices.CompactFunc(rows, func(a, b *ops.Job) bool { return a.Job == b.Job && a.Key == b.Key })
 	})
 	after := one(v.Query, "after")
 	if v.sticky != nil && v.sticky.done {
@@ -70,10 +70,10 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 			continue
 		}
 		if len(b.Rows) < pageRows {
-			b.Rows = append(b.Rows, j)
+			b.Rows = append(b.Rows, *j)
 			keys = append(keys, j.Key)
 		} else if b.Next == "" {
-			b.Next = jobMark(b.Rows[len(b.Rows)-1])
+			b.Next = jobMark(&b.Rows[len(b.Rows)-1])
 		}
 	}
 	for q := range queues {

@@ -81,20 +81,20 @@ func (h *Handler) stick(v *View, w *walk[Row], body *LocksBody) {
 		}
 		return
 	}
-	by := of(w, "by key", func() map[string]Row {
-		m := make(map[string]Row, len(w.rows))
-		for _, r := range w.rows {
-			m[r.Key] = r
+	by := of(w, "by key", func() map[string]*Row {
+		m := make(map[string]*Row, len(w.rows))
+		for i := range w.rows {
+			m[w.rows[i].Key] = &w.rows[i]
 		}
 		return m
 	})
 	rows := make([]Row, 0, len(s.keys))
 	for _, key := range s.keys {
-		r, ok := by[key]
-		if !ok {
-			r = Row{Key: key}
+		r := by[key]
+		if r == nil {
+			r = &Row{Key: key}
 		}
-		rows = append(rows, r)
+		rows = append(rows, *r)
 	}
 	shown := 0
 	for _, r := range body.Rows {

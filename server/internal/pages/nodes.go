@@ -10,8 +10,9 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-func (h *Handler) keeper(ctx context.Context) (read[ops.Keeper], error) {
-	return get(ctx, h.cache, "keeper", 2*time.Second, func(ctx context.Context) (ops.Keeper, error) {
+// keeper reads who keeps. If there is nothing to show yet, it waits for the time any.
+func (h *Handler) keeper(ctx context.Context, any time.Duration) (read[ops.Keeper], error) {
+	return getAs(ctx, h.cache, "keeper", terms{least: 2 * time.Second, newer: patience, any: any}, func(ctx context.Context) (ops.Keeper, error) {
 		k, err := h.cfg.Desk.Keeper(ctx)
 		h.clock(k.Now)
 		return k, err
@@ -33,7 +34,7 @@ type NodesOfScope struct {
 }
 
 func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
-	r, err := h.keeper(ctx)
+	r, err := h.keeper(ctx, patienceNew)
 	keeper, err := take(v, "the keepers", r, err)
 	if err != nil {
 		return nil, err

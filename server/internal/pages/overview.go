@@ -1,9 +1,12 @@
 package pages
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
@@ -12,23 +15,34 @@ import (
 
 // OverviewBody is what the first page shows.
 type OverviewBody struct {
-	Counts  Counts
-	Series  []Series
-	From    time.Time // of the series
-	Walk    WalkInfo
-	Longest []Row // the longest lines
-	Oldest  []Row // what is held for longest
-	Lost    []Row // orphaned
+	OverviewLocks
+	Series []Series
+	From   time.Time // of the series
+	Walk   WalkInfo
 
-	Suspects []ops.Job
-	Halted   []string // the keys of sequences
-	Jobs     int
+	OverviewJobs
 	JobsWalk WalkInfo
 
 	Cron    []CronSum
 	Keeper  *ops.Keeper
 	Problem []string // what could not be read
 	Doctor  *DoctorSum
+}
+
+// OverviewLocks is what the first page shows of a walk over all locks. It is put together once for each walk, for all
+// callers who may see the same.
+type OverviewLocks struct {
+	Counts  Counts
+	Longest []Row // the longest lines
+	Oldest  []Row // what is held for longest
+	Lost    []Row // orphaned
+}
+
+// OverviewJobs is what the first page shows of a walk over the jobs.
+type OverviewJobs struct {
+	Suspects []ops.Job
+	Halted   []string // the keys of sequences
+	Jobs     int
 }
 
 // Series are the counts of one state over an hour.
@@ -42,6 +56,7 @@ type Series struct {
 // CronSum are the cron jobs of a scope in short.
 type CronSum struct {
 	Scope   string
+	Pending bool // they are being read for the first time
 	Jobs    int
 	Running int
 	Trouble []ops.CronJob
@@ -60,50 +75,62 @@ type DoctorSum struct {
 
 const worst = 5
 
+// overview shows a little of everything. All reads begin at once, and what takes long is left out until there is an
+// answer: the cron jobs of a large scope, and the doctor.
 func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
-	b := &OverviewBody{}
-	w, err := h.locks.look(ctx)
+	var (
+		group     sync.WaitGroup
+		w         *walk[Row]
+		jobs      *walk[ops.Job]
+		crons     = make([]read[[]ops.CronJob], len(h.cfg.Scopes))
+		keeper    read[ops.Keeper]
+		err       error
+		errJobs   error
+		errsCron  = make([]error, len(h.cfg.Scopes))
+		errKeeper error
+	)
+	group.Go(func() { w, err = h.locks.look(ctx) })
+	group.Go(func() { jobs, errJobs = h.jobs.look(ctx) })
+	group.Go(func() { keeper, errKeeper = h.keeper(ctx, patience) })
+	for i, scope := range h.cfg.Scopes {
+		group.Go(func() { crons[i], errsCron[i] = h.cronJobs(ctx, scope, patience) })
+	}
+	b := &OverviewBody{Doctor: h.doctorSum(v)}
+	group.Wait()
 	if err != nil {
 		return nil, err
 	}
 	v.stale("the locks", w.at, w.err)
 	ahead := v.ahead()
 	b.Walk = infoOf(w, ahead)
-	wants := func(r Row) bool { return (!r.Inner() || r.Role == ops.RoleGate) && v.Who.MayUse(r.Key) }
-	b.Counts = countsOf(w.rows, wants)
+	b.OverviewLocks = of(w, "overview "+v.Who.sees(), func() OverviewLocks { return locksFor(v.Who, w.rows) })
 	b.series(h, v, ahead)
-	b.worst(w, wants)
-	if jobs, err := h.jobs.look(ctx); err != nil {
-		b.problem("The jobs could not be read: %s.", err)
+	if errJobs != nil {
+		b.problem("The jobs could not be read: %s.", errJobs)
 	} else {
 		v.stale("the jobs", jobs.at, jobs.err)
 		b.JobsWalk = infoOf(jobs, ahead)
-		b.Halted = haltedOf(jobs.rows, v.Who)
-		for _, j := range jobs.rows {
-			if !v.Who.MayUse(j.Key) || !v.Who.mayJob(j.Job) {
-				continue
-			}
-			if b.Jobs++; j.Suspect != "" {
-				b.Suspects = append(b.Suspects, j)
-			}
-		}
+		b.OverviewJobs = of(jobs, "overview "+v.Who.sees(), func() OverviewJobs { return jobsFor(v.Who, jobs.rows) })
 	}
-	for _, scope := range h.cfg.Scopes {
-		r, err := h.cronJobs(ctx, scope)
-		jobs, err := take(v, "the cron jobs of "+visible(scope), r, err)
+	for i, scope := range h.cfg.Scopes {
+		if errors.Is(errsCron[i], errSlow) {
+			b.Cron = append(b.Cron, CronSum{Scope: scope, Pending: true})
+			continue
+		}
+		list, err := take(v, "the cron jobs of "+visible(scope), crons[i], errsCron[i])
 		if err != nil {
 			b.problem("The cron jobs of the scope "+scope+" could not be read: %s.", err)
 			continue
 		}
-		b.Cron = append(b.Cron, sumCron(scope, jobs))
+		b.Cron = append(b.Cron, sumCron(scope, list))
 	}
-	if r, err := h.keeper(ctx); err != nil {
-		b.problem("The keepers could not be read: %s.", err)
-	} else {
-		v.stale("the keepers", r.at, r.err)
-		b.Keeper = &r.val
+	switch {
+	case errKeeper == nil:
+		v.stale("the keepers", keeper.at, keeper.err)
+		b.Keeper = &keeper.val
+	case !errors.Is(errKeeper, errSlow):
+		b.problem("The keepers could not be read: %s.", errKeeper)
 	}
-	b.Doctor = h.doctorSum(v)
 	return b, nil
 }
 
@@ -133,39 +160,56 @@ func (b *OverviewBody) series(h *Handler, v *View, ahead time.Duration) {
 	}
 }
 
-// worst finds the rows that a person should look at first.
-func (b *OverviewBody) worst(w *walk[Row], wants func(Row) bool) {
-	var lines, held, lost []Row
-	for _, r := range w.rows {
+// locksFor finds the rows that a caller should look at first.
+func locksFor(who *Caller, rows []Row) (b OverviewLocks) {
+	wants := func(r *Row) bool { return (!r.Inner() || r.Role == ops.RoleGate) && who.MayUse(r.Key) }
+	b.Counts = countsOf(rows, wants)
+	var lines, held, lost []*Row
+	for i := range rows {
+		r := &rows[i]
 		if !wants(r) {
 			continue
-		}
-		if r.Role == ops.RoleGate {
-			r.Key, r.Holder = r.Group, "" // the line of a limit
 		}
 		if r.Waiters > 0 {
 			lines = append(lines, r)
 		}
-		if r.Role == ops.RoleGate {
-			continue
-		}
-		switch r.State {
-		case joblock.StateHeld:
+		switch {
+		case r.Role == ops.RoleGate:
+		case r.State == joblock.StateHeld:
 			held = append(held, r)
-		case joblock.StateOrphaned:
+		case r.State == joblock.StateOrphaned:
 			lost = append(lost, r)
 		}
 	}
-	first := func(rows []Row, compare func(a, b Row) int) []Row {
-		slices.SortFunc(rows, func(a, b Row) int {
-			if c := compare(a, b); c != 0 {
-				return c
-			}
-			return strings.Compare(a.Key, b.Key)
-		})
-		return rows[:min(worst, len(rows))]
+	first := func(rows []*Row, compare func(a, b *Row) int) (few []Row) {
+		slices.SortFunc(rows, func(a, b *Row) int { return cmp.Or(compare(a, b), strings.Compare(a.Key, b.Key)) })
+		for _, r := range rows[:min(worst, len(rows))] {
+			few = append(few, *r)
+		}
+		return few
 	}
-	b.Longest = first(lines, func(a, b Row) int { return b.Waiters - a.Waiters })
-	b.Oldest = first(held, func(a, b Row) int { return a.Since.Compare(b.Since) })
-	b.Lost = first(lost, func(a, b Row) int { return a.Since.Compare(b.Since) })
+	b.Longest = first(lines, func(a, b *Row) int { return b.Waiters - a.Waiters })
+	for i := range b.Longest {
+		if r := &b.Longest[i]; r.Role == ops.RoleGate {
+			r.Key, r.Holder = r.Group, "" // the line of a limit
+		}
+	}
+	b.Oldest = first(held, func(a, b *Row) int { return a.Since.Compare(b.Since) })
+	b.Lost = first(lost, func(a, b *Row) int { return a.Since.Compare(b.Since) })
+	return b
+}
+
+// jobsFor counts the jobs that a caller may see, and finds those to look at.
+func jobsFor(who *Caller, rows []ops.Job) (b OverviewJobs) {
+	b.Halted = haltedOf(rows, who)
+	for i := range rows {
+		j := &rows[i]
+		if !who.MayUse(j.Key) || !who.mayJob(j.Job) {
+			continue
+		}
+		if b.Jobs++; j.Suspect != "" {
+			b.Suspects = append(b.Suspects, *j)
+		}
+	}
+	return b
 }

@@ -27,7 +27,8 @@ type Config struct {
 	ReadOnly bool     // nobody may act
 	Recorded bool     // actions can be recorded; without a record there are no actions
 
-	// Share is the largest part of the store's time that reads for one kind of page take, after the first. Default 0.007.
+	// Share is the largest part of the store's time that all walks together take after their first ones, and that each other
+	// kind of read takes. Other reads take less while there are walks. From 0.001 to 1; default 0.005.
 	Share float64
 
 	Logger *slog.Logger // default slog.Default()
@@ -50,6 +51,7 @@ type Handler struct {
 	locks     *walker[Row]
 	jobs      *walker[ops.Job]
 	sequences *walker[ops.Sequence]
+	walking   atomic.Int32 // how many of the walkers walk
 	ring      ring
 	// events are the latest ones, the newest first. The field mu guards them.
 	events []ops.Event
@@ -82,7 +84,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Desk == nil {
 		return nil, errors.New("Config.Desk is nil")
 	}
-	if cfg.Share = cmp.Or(cfg.Share, 0.007); !(cfg.Share >= 0.001 && cfg.Share <= 1) {
+	if cfg.Share = cmp.Or(cfg.Share, 0.005); !(cfg.Share >= 0.001 && cfg.Share <= 1) {
 		return nil, fmt.Errorf("Config.Share is %v, must be from 0.001 to 1", cfg.Share)
 	}
 	if cfg.Logger == nil {

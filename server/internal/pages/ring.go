@@ -22,9 +22,10 @@ type Counts struct {
 	Waiting  int
 }
 
-func countsOf(rows []Row, wants func(Row) bool) Counts {
+func countsOf(rows []Row, wants func(*Row) bool) Counts {
 	var c Counts
-	for _, r := range rows {
+	for i := range rows {
+		r := &rows[i]
 		if !wants(r) {
 			continue
 		}
@@ -56,7 +57,7 @@ func (r *ring) add(w *walk[Row]) {
 	if n := len(r.points); n > 0 && w.at.Sub(r.points[n-1].At) < ringEvery {
 		return
 	}
-	c := countsOf(w.rows, func(row Row) bool { return !row.Inner() || row.Role == ops.RoleGate })
+	c := countsOf(w.rows, func(row *Row) bool { return !row.Inner() || row.Role == ops.RoleGate })
 	c.At = w.at
 	if r.points = append(r.points, c); len(r.points) > ringPoints {
 		r.points = r.points[1:]

@@ -88,7 +88,7 @@ func (h *Handler) statuses(ctx context.Context, v *View, what, name string, keys
 	if len(keys) == 0 {
 		return nil
 	}
-	r, err := get(ctx, h.cache, name, tick-100*time.Millisecond, func(ctx context.Context) (map[string]Row, error) {
+	r, err := getAs(ctx, h.cache, name, terms{least: tick - 100*time.Millisecond, newer: patience, any: patienceNew, small: true}, func(ctx context.Context) (map[string]Row, error) {
 		list, err := h.cfg.Desk.Statuses(ctx, keys...)
 		if err != nil {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
@@ -44,7 +45,7 @@ type Pause struct {
 type Old struct {
 	What string    // such as "the jobs"
 	At   time.Time // when it was read, by the store's clock
-	Why  string    // "" if the store is slow
+	Why  string    // "" if a newer read is under way
 }
 
 // A part is a piece of a page that can change while somebody looks.
@@ -66,10 +67,15 @@ type Cell struct {
 	It any
 }
 
+// buffers are for parts, of which a page has a hundred.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // Part renders a template as a part of the page. The template's outermost element must have the given id.
 func (v *View) Part(name, id string, it any) (template.HTML, error) {
-	var out bytes.Buffer
-	if err := v.h.sets[v.set()].ExecuteTemplate(&out, name, Cell{v, it}); err != nil {
+	out := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(out)
+	out.Reset()
+	if err := v.h.sets[v.set()].ExecuteTemplate(out, name, Cell{v, it}); err != nil {
 		return "", err
 	}
 	html := template.HTML(out.String()) // of html/template, which has escaped it
@@ -267,7 +273,7 @@ func (v *View) stale(what string, at time.Time, err error) {
 	v.Olds = append(v.Olds, old)
 }
 
-// OldWhy returns why something is old: the first reason that the store gave, or "" if it is slow.
+// OldWhy returns why something is old: the first reason that the store gave, or "" if a newer read is under way.
 func (v *View) OldWhy() string {
 	for _, o := range v.Olds {
 		if o.Why != "" {

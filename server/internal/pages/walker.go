@@ -13,18 +13,16 @@ const (
 	// betweenWalks is the pause between two walks.
 	betweenWalks = time.Second
 
-	// fastWalk is how long the first walk may take much of the store's time, and fastShare is how much.
+	// fastWalk is how long the first walk may take much of the store's time, and fastShare is how much. First is a walk for
+	// somebody who looks when nobody has looked lately.
 	fastWalk  = 3 * time.Second
 	fastShare = 0.25
 
 	// mostRows bounds the memory of a walk. What comes later is counted, and not shown.
 	mostRows = 200_000
 
-	// tellEvery is how often a first walk shows what it has found so far.
-	tellEvery = 300 * time.Millisecond
-
-	// firstLook is how long a page waits for a first walk.
-	firstLook = 60 * time.Millisecond
+	// firstLook is how long pages wait for a first walk to end, from its begin on.
+	firstLook = 40 * time.Millisecond
 )
 
 // A walk is what a walker has found. Nobody changes a walk.
@@ -43,6 +41,9 @@ type walk[T any] struct {
 }
 
 func (w *walk[T]) whole() bool { return w.done >= 1 }
+
+// some reports whether there is anything to show of a walk.
+func (w *walk[T]) some() bool { return w != nil && (w.done > 0 || len(w.rows) > 0) }
 
 // The function of returns what was computed of a walk under a name, or computes it.
 func of[T, V any](w *walk[T], name string, compute func() V) V {
@@ -72,11 +73,15 @@ type walker[T any] struct {
 	found func(*walk[T])
 
 	mu      sync.Mutex
-	last    *walk[T] // nil before the first one
+	last    *walk[T] // nil before the first one; in part if a first walk was given up
+	part    *walk[T] // what the walk that is under way has found so far; nil if there is none
 	err     error    // of the last walk
 	wanted  time.Time
 	running bool
-	news    chan struct{} // closed when last or err changes
+	since   time.Time     // when somebody looked after nobody had
+	first   bool          // the next walk is a first one
+	fast    time.Time     // when the latest first walk has begun
+	news    chan struct{} // closed when last or err changes, and when a walk begins to find something
 	again   chan struct{} // asks for a walk at once
 }
 
@@ -85,28 +90,42 @@ func newWalker[T any](h *Handler, run func(context.Context, float64, func(T), fu
 }
 
 // look returns the last walk. If there is none yet, look waits for a first part of one. With an error there is no walk.
-// The field err of a walk says why no newer one has succeeded.
+// The field err of a walk says why no newer one has succeeded. It is errSlow for a walk of the time when somebody looked
+// before, until there is a newer one.
 func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 	w.mu.Lock()
-	w.wanted = time.Now()
+	now := time.Now()
+	w.wanted = now
 	if !w.running && w.h.enter() {
-		w.running = true
+		w.running, w.since, w.err = true, now, nil
+		w.h.walking.Add(1)
+		// A page that is opened now and then costs no more than one that stays open.
+		if rest := time.Duration(float64(fastWalk) * fastShare / w.h.cfg.Share); w.last == nil || now.Sub(w.fast) >= rest {
+			w.first, w.fast = true, now
+		}
 		go w.loop()
 	}
-	has := w.last
+	wait := !w.has()
 	w.mu.Unlock()
-	if has == nil || !has.whole() {
-		w.await(ctx, has)
+	if wait {
+		w.await(ctx)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	last := w.last
+	if p := w.part; p.some() && (last == nil || !last.whole() && len(p.rows) >= len(last.rows)) {
+		return &walk[T]{rows: p.rows[:len(p.rows):len(p.rows)], more: p.more, began: p.began, at: time.Now(), done: p.done, err: w.err}, nil
+	}
 	switch {
-	case w.last != nil:
-		show := &walk[T]{rows: w.last.rows, more: w.last.more, began: w.last.began, at: w.last.at, done: w.last.done, took: w.last.took, err: w.err}
-		if w.err == nil {
-			return w.last, nil
+	case last != nil:
+		err := w.err
+		if err == nil && w.old(last) {
+			err = errSlow
 		}
-		return show, nil
+		if err == nil {
+			return last, nil
+		}
+		return &walk[T]{rows: last.rows, more: last.more, began: last.began, at: last.at, done: last.done, took: last.took, err: err}, nil
 	case w.err != nil:
 		return nil, w.err
 	case ctx.Err() != nil:
@@ -115,16 +134,25 @@ func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 	return nil, errSlow
 }
 
-// await waits for a whole walk for a moment and, if there is none at all, for any part of one for longer.
-func (w *walker[T]) await(ctx context.Context, has *walk[T]) {
-	moment, long := time.NewTimer(firstLook), time.NewTimer(patienceNew)
+// has reports whether there is a whole walk that is not old. The caller has w.mu.
+func (w *walker[T]) has() bool { return w.last != nil && w.last.whole() && !w.old(w.last) }
+
+// old reports whether a walk is of a time when somebody looked before. The caller has w.mu.
+func (w *walker[T]) old(has *walk[T]) bool { return w.since.Sub(has.at) > wantedFor }
+
+// await waits for a new whole walk until firstLook is over and, if there is none at all, for any part of one for longer.
+func (w *walker[T]) await(ctx context.Context) {
+	w.mu.Lock()
+	moment, long := time.NewTimer(time.Until(w.since.Add(firstLook))), time.NewTimer(patienceNew)
+	w.mu.Unlock()
 	defer moment.Stop()
 	defer long.Stop()
 	for late := false; ; {
 		w.mu.Lock()
-		news, last, err := w.news, w.last, w.err
+		news, err := w.news, w.err
+		all, some := w.has(), w.last != nil || w.part.some()
 		w.mu.Unlock()
-		if err != nil || last != nil && (last.whole() || late) {
+		if err != nil || all || some && late {
 			return
 		}
 		select {
@@ -164,6 +192,7 @@ func (w *walker[T]) loop() {
 		w.mu.Lock()
 		if w.h.ctx.Err() != nil || time.Since(w.wanted) > wantedFor {
 			w.running = false
+			w.h.walking.Add(-1)
 			w.mu.Unlock()
 			return
 		}
@@ -173,59 +202,61 @@ func (w *walker[T]) loop() {
 
 // once walks once. A first walk that takes long is given up, and its part stays until a slow walk has found more.
 func (w *walker[T]) once() error {
+	now := &walk[T]{began: time.Now()}
 	w.mu.Lock()
-	first := w.last == nil
+	first := w.first
+	w.first, w.part = false, now
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(w.h.ctx)
 	defer cancel()
-	share := w.h.cfg.Share
+	share := w.h.cfg.Share / float64(w.h.walking.Load()) // of all walks together
 	if first {
 		share = max(share, fastShare)
 	}
-	now := &walk[T]{began: time.Now()}
-	told := now.began.Add(firstLook - tellEvery) // the first part soon: a page waits for it
-	err := w.run(ctx, share, func(row T) {
-		if len(now.rows) < mostRows {
-			now.rows = append(now.rows, row)
-		} else {
-			now.more++
+	change := func(f func()) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		had := now.some()
+		if f(); now.some() != had {
+			w.tell()
 		}
+	}
+	err := w.run(ctx, share, func(row T) {
+		change(func() {
+			if len(now.rows) < mostRows {
+				now.rows = append(now.rows, row)
+			} else {
+				now.more++
+			}
+		})
 	}, func(done float64) {
-		now.done = min(done, 0.999) // whole only after the last row
+		change(func() { now.done = min(done, 0.999) }) // whole only after the last row
 		if first && time.Since(now.began) > fastWalk {
 			cancel()
 		}
-		if time.Since(told) > tellEvery {
-			told = time.Now()
-			w.tell(now, nil)
-		}
 	})
-	if first && ctx.Err() != nil && w.h.ctx.Err() == nil {
-		w.tell(now, nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.tell()
+	w.part, now.at = nil, time.Now()
+	switch {
+	case first && ctx.Err() != nil && w.h.ctx.Err() == nil:
+		if w.last == nil {
+			w.last = now
+		}
 		return nil
+	case err == nil:
+		now.done, now.took = 1, now.at.Sub(now.began)
+		if w.last = now; w.found != nil {
+			w.found(now)
+		}
 	}
-	if err == nil {
-		now.done = 1
-		now.took = time.Since(now.began)
-	}
-	w.tell(now, err)
+	w.err = err
 	return err
 }
 
-// tell shows a copy of what a walk has found, unless the last walk has found more.
-func (w *walker[T]) tell(now *walk[T], err error) {
-	copied := &walk[T]{rows: now.rows[:len(now.rows):len(now.rows)], more: now.more, began: now.began, at: time.Now(), done: now.done, took: now.took}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err == nil && (copied.whole() || w.last == nil || !w.last.whole() && len(copied.rows) >= len(w.last.rows)) {
-		w.last = copied
-		if copied.whole() && w.found != nil {
-			w.found(copied)
-		}
-	}
-	if err != nil || copied.whole() {
-		w.err = err
-	}
+// tell wakes those who wait for news. The caller has w.mu.
+func (w *walker[T]) tell() {
 	close(w.news)
 	w.news = make(chan struct{})
 }
