@@ -5,7 +5,15 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/joblock/toolkit/joblock"
 )
+
+// Unknown reports whether nothing is known of the key of a lock that Desk.Lock or Explain has read: the store has no record
+// of it, and nobody waits. Perhaps somebody has mistyped the key; see SimilarTo.
+func (l Lock) Unknown() bool {
+	return l.Fence == 0 && l.State == joblock.StateFree && l.Permits == nil && l.Waiters == 0 && len(l.Line) == 0
+}
 
 // Similar are the keys that are like a text, for people who have mistyped a key.
 type Similar struct {

@@ -7,6 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // locksOf returns locks with these keys, and then the error, if there is one.
@@ -93,4 +99,29 @@ func TestDistance(t *testing.T) {
 			t.Errorf("from %q to a beginning of %q: %d, want %d", c.a, c.b, got, c.prefix)
 		}
 	}
+}
+
+// A key is unknown only if the store has no record of it and nobody waits for it.
+func TestUnknownKeys(t *testing.T) {
+	bubble(t, func(t *testing.T, locks *joblock.Locker, _ *faultstore.Store) {
+		d, err := New(Config{Locks: locks})
+		testkit.WantNil(t, "New", err)
+		held, err := locks.TryAcquire(t.Context(), "held")
+		testkit.WantNil(t, "TryAcquire", err)
+		freed, err := locks.TryAcquire(t.Context(), "freed", joblock.Retain(time.Hour))
+		testkit.WantNil(t, "TryAcquire", err)
+		testkit.WantNil(t, "Release", freed.Release(t.Context()))
+		_, err = limit.New(locks, 2).TryAcquire(t.Context(), "limited")
+		testkit.WantNil(t, "TryAcquire", err)
+		for key, want := range map[string]bool{"held": false, "freed": false, "limited": false, "hedl": true} {
+			e, err := d.Explain(t.Context(), key)
+			testkit.WantNil(t, "Explain", err)
+			l, err := d.Lock(t.Context(), key)
+			testkit.WantNil(t, "Lock", err)
+			if e.Lock.Unknown() != want || l.Unknown() != want {
+				t.Errorf("%s is unknown: %v and %v, want %v", key, e.Lock.Unknown(), l.Unknown(), want)
+			}
+		}
+		testkit.WantNil(t, "Release", held.Release(t.Context()))
+	})
 }

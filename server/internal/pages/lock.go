@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
@@ -32,6 +33,14 @@ type LockBody struct {
 	Journal bool // there is a journal
 	Done    *HistoryItem
 	Limit   *ops.Permits
+	Unknown *UnknownKey // nothing is known of the key
+}
+
+// UnknownKey helps somebody who has mistyped a key, or who has a job and not a key.
+type UnknownKey struct {
+	ops.Similar
+	Job  bool // the key could be the name of a job
+	Walk WalkInfo
 }
 
 // Offer is something that an operator may do, with the page on which to do it.
@@ -92,8 +101,32 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 		return e.Scope == "" && (e.Key == key || e.Key == b.E.Lock.Job)
 	})
 	b.History = h.history(ctx, v, e.Lock)
+	if e.Lock.Unknown() && !b.Row.Locked() && b.Row.Fence == 0 {
+		b.Unknown = h.unknown(ctx, v, key)
+	}
 	v.Title = shorten(visible(key), 60)
 	return b, nil
+}
+
+// unknown looks for keys that are like one of which nothing is known, among those that the caller may see. The result is nil
+// if the keys cannot be read: the rest of the page is there, and this is only a help.
+func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey {
+	w, err := h.locks.look(ctx)
+	if err != nil {
+		return nil
+	}
+	like := of(w, "like "+key+" "+v.Who.sees(), func() ops.Similar {
+		s, _ := ops.SimilarTo(key, false, func(yield func(ops.Lock, error) bool) {
+			for i := range w.rows {
+				if r := &w.rows[i]; v.Who.MayUse(r.Key) && !yield(ops.Lock{Key: r.Key, Role: r.Role, Group: r.Group}, nil) {
+					return
+				}
+			}
+		})
+		return s
+	})
+	queue, id, _ := strings.Cut(key, "/")
+	return &UnknownKey{like, queue != "" && id != "" && v.Who.mayJob(key), infoOf(w, v.ahead())}
 }
 
 // explained reads all about a key: when its record has changed, and every few seconds.

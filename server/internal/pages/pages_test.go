@@ -101,6 +101,22 @@ func (f *fake) Doctor(context.Context) (ops.Checkup, error) {
 
 func (f *fake) HasJournal() bool { return false }
 
+func (f *fake) Explain(_ context.Context, key string) (ops.Explanation, error) {
+	e := ops.Explanation{Lock: ops.Lock{Key: key, State: joblock.StateFree}}
+	if i := slices.IndexFunc(f.locks, func(l ops.Lock) bool { return l.Key == key }); i >= 0 {
+		e.Lock = f.locks[i]
+	}
+	return e, f.err
+}
+
+func (f *fake) Actions(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
+	return func(func(ops.AuditEntry, error) bool) {}
+}
+
+func (f *fake) Audit(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
+	return func(func(ops.AuditEntry, error) bool) {}
+}
+
 func (f *fake) CronJobs(context.Context, string) ([]ops.CronJob, error) {
 	time.Sleep(f.slowReads)
 	return f.cron, f.err
@@ -327,6 +343,38 @@ func TestWalksOfAnEarlierLook(t *testing.T) {
 		f.err, f.slow, f.locks = nil, 0, many(100)
 		wants(true, ">34<")
 		wants(false, "away", "A newer read")
+	})
+}
+
+// The page of a key of which nothing is known names keys that are like it, of those that the caller may see, and the job
+// that has perhaps the name.
+func TestKeyOfWhichNothingIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{locks: many(10)}
+		for _, key := range []string{"export:acct-7", "secret:export:acct-7"} {
+			f.locks = append(f.locks, ops.Lock{Key: key, State: joblock.StateHeld, Fence: 99})
+		}
+		h := newHandler(t, f)
+		wants := func(path string, who *Caller, has bool, texts ...string) {
+			t.Helper()
+			page := h.get(path, who).Body.String()
+			_, page, _ = strings.Cut(page, `id="k-like"`)
+			page, _, _ = strings.Cut(page, "</div>")
+			for _, text := range texts {
+				if strings.Contains(page, text) != has {
+					t.Errorf("%s: %q: %v, want %v: %s", path, text, !has, has, page)
+				}
+			}
+		}
+		wants("lock?key=exprot:acct-7", someone, true, "Nothing is known", "lock?key=export%3aacct-7")
+		wants("lock?key=exprot:acct-7", someone, false, "a job")
+		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}}, true, "lock?key=export%3aacct-7")
+		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}}, false, "secret")
+		wants("lock?key=default/7", someone, true, "No key of a lock that somebody has is like it, among 12 keys", "job?job=default%2f7")
+		wants("lock?key=export:acct-7", someone, false, "Nothing is known")
+		f.locks = nil
+		time.Sleep(time.Hour)
+		wants("lock?key=exprot:acct-7", someone, true, "Nobody has a lock here")
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/joblock"
 )
 
 // likeTime bounds the search for keys that are like a mistyped one.
@@ -17,7 +16,7 @@ const likeTime = time.Second
 
 // The method hint helps people who have mistyped a key, or who have a job and not a key.
 func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
-	if !p.forPeople() || l.Fence != 0 || l.State != joblock.StateFree || l.Permits != nil || len(l.Line) > 0 {
+	if !p.forPeople() || !l.Unknown() {
 		return
 	}
 	p.say("nothing is known of the key %s at %s", safe(l.Key), s.where(d))
