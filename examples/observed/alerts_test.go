@@ -54,7 +54,7 @@ func shortened() string {
 		"_timestamp_seconds) > 180", "_timestamp_seconds) > 25", // JoblockKeeperSilent: the keeper tells itself every ten seconds
 		"overdue_timestamp_seconds) > 60", "overdue_timestamp_seconds) > 3", // JoblockCronLate
 		"paused_timestamp_seconds) > 86400", "paused_timestamp_seconds) > 3", // JoblockCronPausedLong
-		"> time() - 600", "> time() - 5", // JoblockSnapshotStale
+		"> time() - 600", "> time() - 10", // JoblockSnapshotStale: a busy machine is late by seconds
 	).Replace(text)
 }
 
@@ -236,6 +236,17 @@ scrape_configs:
 - job_name: cluster
   static_configs: [{targets: [%q]}]
 `, process, cluster), 0o600))
+	for try := 1; !w.started(dir); try++ { // another process may take the port first
+		if try == 5 {
+			w.Fatal("Prometheus does not start")
+		}
+	}
+}
+
+// started starts Prometheus on a port that is free just now, and waits until it has scraped both. The result is false if
+// Prometheus has ended before.
+func (w *world) started(dir string) bool {
+	w.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	w.nil(err)
 	addr := l.Addr().String()
@@ -245,21 +256,33 @@ scrape_configs:
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	w.nil(cmd.Start())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
 	w.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 	})
 	w.prom = "http://" + addr
+	over := false
 	until(w.T, "Prometheus has scraped both", func() bool {
+		select {
+		case <-ended:
+			over = true
+			w.Logf("Prometheus has ended: %s", &out)
+			return true
+		default:
+		}
 		var up struct {
 			Data struct{ Result []any }
 		}
 		return w.ask("/api/v1/query?query=up==1", &up) && len(up.Data.Result) == 2
 	})
+	return !over
 }
 
 func (w *world) ask(path string, into any) bool {
-	resp, err := http.Get(w.prom + path)
+	impatient := http.Client{Timeout: 5 * time.Second} // before Prometheus has the port, somebody else may have it
+	resp, err := impatient.Get(w.prom + path)
 	if err != nil {
 		return false
 	}
