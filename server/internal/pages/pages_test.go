@@ -61,6 +61,14 @@ func (f *fake) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, 
 	}
 }
 
+// change changes what is read next.
+func (f *fake) change(h *Handler, how func()) {
+	synctest.Wait()
+	h.locks.mu.Lock() // before each walk the walker has it
+	defer h.locks.mu.Unlock()
+	how()
+}
+
 func (f *fake) Statuses(_ context.Context, keys ...string) ([]ops.Lock, error) {
 	return nil, f.err
 }
@@ -326,21 +334,21 @@ func TestWalksOfAnEarlierLook(t *testing.T) {
 		}
 		wants(true, "334") // held
 		time.Sleep(time.Hour)
-		f.locks = many(100)
+		f.change(h, func() { f.locks = many(100) })
 		wants(true, ">34<")
 		time.Sleep(time.Hour)
-		f.locks, f.slow = many(10_000), 5*time.Millisecond
+		f.change(h, func() { f.locks, f.slow = many(10_000), 5*time.Millisecond })
 		wants(true, ">34<", "A newer read is under way. This page shows what was read before: the locks", ">59 min ") // and some seconds
 		time.Sleep(2 * time.Second)
 		wants(true, "334")
 		wants(false, "A newer read")
 		time.Sleep(10 * time.Second) // within the walk after it
 		wants(false, "A newer read")
-		f.err = errors.New("away")
+		f.change(h, func() { f.err = errors.New("away") })
 		time.Sleep(time.Minute)
 		wants(true, "away")
 		time.Sleep(time.Hour)
-		f.err, f.slow, f.locks = nil, 0, many(100)
+		f.change(h, func() { f.err, f.slow, f.locks = nil, 0, many(100) })
 		wants(true, ">34<")
 		wants(false, "away", "A newer read")
 	})
@@ -372,7 +380,7 @@ func TestKeyOfWhichNothingIsKnown(t *testing.T) {
 		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}}, false, "secret")
 		wants("lock?key=default/7", someone, true, "No key of a lock that somebody has is like it, among 12 keys", "job?job=default%2f7")
 		wants("lock?key=export:acct-7", someone, false, "Nothing is known")
-		f.locks = nil
+		f.change(h, func() { f.locks = nil })
 		time.Sleep(time.Hour)
 		wants("lock?key=exprot:acct-7", someone, true, "Nobody has a lock here")
 	})

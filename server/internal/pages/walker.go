@@ -10,8 +10,10 @@ const (
 	// wantedFor is how long walks go on after the last look.
 	wantedFor = 10 * time.Second
 
-	// betweenWalks is the pause between two walks.
+	// betweenWalks is the shortest pause between two walks, and longestPause the longest: the time that a walk takes also
+	// tells how busy this machine is.
 	betweenWalks = time.Second
+	longestPause = 10 * time.Second
 
 	// fastWalk is how long the first walk may take much of the store's time, and fastShare is how much. First is a walk for
 	// somebody who looks when nobody has looked lately.
@@ -178,11 +180,7 @@ func (w *walker[T]) refresh() {
 func (w *walker[T]) loop() {
 	defer w.h.busy.Done()
 	for {
-		pause := betweenWalks
-		if w.once() != nil {
-			pause = retryAfter
-		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(w.once())
 		select {
 		case <-timer.C:
 		case <-w.again:
@@ -200,8 +198,9 @@ func (w *walker[T]) loop() {
 	}
 }
 
-// once walks once. A first walk that takes long is given up, and its part stays until a slow walk has found more.
-func (w *walker[T]) once() error {
+// once walks once, and returns how long to rest then. A first walk that takes long is given up, and its part stays until a
+// slow walk has found more.
+func (w *walker[T]) once() (rest time.Duration) {
 	now := &walk[T]{began: time.Now()}
 	w.mu.Lock()
 	first := w.first
@@ -210,8 +209,9 @@ func (w *walker[T]) once() error {
 	ctx, cancel := context.WithCancel(w.h.ctx)
 	defer cancel()
 	share := w.h.cfg.Share / float64(w.h.walking.Load()) // of all walks together
+	used, rests := share, 0
 	if first {
-		share = max(share, fastShare)
+		used = max(share, fastShare)
 	}
 	change := func(f func()) {
 		w.mu.Lock()
@@ -221,7 +221,7 @@ func (w *walker[T]) once() error {
 			w.tell()
 		}
 	}
-	err := w.run(ctx, share, func(row T) {
+	err := w.run(ctx, used, func(row T) {
 		change(func() {
 			if len(now.rows) < mostRows {
 				now.rows = append(now.rows, row)
@@ -231,6 +231,9 @@ func (w *walker[T]) once() error {
 		})
 	}, func(done float64) {
 		change(func() { now.done = min(done, 0.999) }) // whole only after the last row
+		if done < 1 {
+			rests++ // the walk rests after each part but the last one
+		}
 		if first && time.Since(now.began) > fastWalk {
 			cancel()
 		}
@@ -244,15 +247,21 @@ func (w *walker[T]) once() error {
 		if w.last == nil {
 			w.last = now
 		}
-		return nil
+		return betweenWalks
 	case err == nil:
 		now.done, now.took = 1, now.at.Sub(now.began)
 		if w.last = now; w.found != nil {
 			w.found(now)
 		}
 	}
-	w.err = err
-	return err
+	if w.err = err; err != nil {
+		return retryAfter
+	}
+	part := now.took
+	if rests > 0 {
+		part = time.Duration(float64(now.took) / float64(rests) * used)
+	}
+	return min(max(betweenWalks, time.Duration(float64(part)*(1/share-1))), longestPause)
 }
 
 // tell wakes those who wait for news. The caller has w.mu.
