@@ -121,6 +121,9 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	case scheduler.StateLost:
 		add(troubleLost, "the run of %s was broken off, and no node executes the tick again", moment(last.Tick.At))
 	case scheduler.StateDied, scheduler.StateInterrupted:
+		if runsNow(e, last.Tick) {
+			break
+		}
 		add(troubleDied, "the run of %s was broken off on %s, and no node has taken the tick over yet", moment(last.Tick.At), last.Node)
 	}
 	for _, p := range e.Pauses {
@@ -144,6 +147,13 @@ func latestResult(e scheduler.Entry) scheduler.Execution {
 		return x
 	}
 	return scheduler.Execution{}
+}
+
+// runsNow reports whether a node executes the tick: after a drain or a death, another one has taken the tick over.
+func runsNow(e scheduler.Entry, tick scheduler.Tick) bool {
+	return slices.ContainsFunc(append([]scheduler.Execution{e.Latest}, e.Running...), func(x scheduler.Execution) bool {
+		return x.State == scheduler.StateRunning && x.Tick.ID() == tick.ID()
+	})
 }
 
 // failedInARow returns how many of the newest results are failures, one after the other, and the oldest of these.

@@ -234,3 +234,30 @@ func TestCronPreview(t *testing.T) {
 	_, err = CronPreview("* * * * *", berlin, time.Now(), 0)
 	testkit.WantErr(t, err, joblock.ErrInvalid)
 }
+
+// A run that was broken off is a trouble until another node executes its tick.
+func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
+	tick := scheduler.Tick{Name: "rollup", At: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)}
+	again, next := tick, tick
+	again.Broken = 1
+	next.At = tick.At.Add(time.Hour)
+	broken := scheduler.Execution{Tick: tick, Node: "a", State: scheduler.StateInterrupted}
+	running := func(t scheduler.Tick) scheduler.Execution {
+		return scheduler.Execution{Tick: t, Node: "b", State: scheduler.StateRunning}
+	}
+	for name, c := range map[string]struct {
+		e    scheduler.Entry
+		want int
+	}{
+		"nobody yet":         {scheduler.Entry{Latest: broken}, 1},
+		"taken over":         {scheduler.Entry{Latest: running(again), History: []scheduler.Execution{broken}}, 0},
+		"taken over, lanes":  {scheduler.Entry{Latest: broken, Running: []scheduler.Execution{running(again)}}, 0},
+		"another tick runs":  {scheduler.Entry{Latest: running(next), History: []scheduler.Execution{broken}}, 1},
+		"over on both nodes": {scheduler.Entry{Latest: scheduler.Execution{Tick: again, Node: "b", State: scheduler.StateDied}, History: []scheduler.Execution{broken}}, 1},
+	} {
+		c.e.Nodes = []string{"b"}
+		if got := troubles(c.e); len(got) != c.want {
+			t.Errorf("%s: %v, want %d", name, got, c.want)
+		}
+	}
+}
