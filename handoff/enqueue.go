@@ -53,6 +53,7 @@ type handover struct {
 	dispatch
 	locks  joblock.Locks // to hand over; nil if the key of dispatch.unique is to be taken
 	parked joblock.Locks // from which the tokens came, in the same order; nil if the token is of a key that was taken
+	call   door.Call     // zero unless copies of the enqueue may be under way, or come later
 }
 
 // newHandover reads task and opts, and returns a handover of no lock yet. The function check refuses what this kind of
@@ -112,6 +113,7 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 
 // run makes the tokens of h and enqueues the task with them.
 func (h *handover) run(ctx context.Context) (done Enqueued, err error) {
+	h.call = door.CallOf(ctx)
 	ctx, span := h.c.traced(ctx, h)
 	defer func() { span.End("", err) }()
 	err = h.c.ring.Ready(ctx)
@@ -183,11 +185,16 @@ func (h *handover) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 		return nil, h.takeBack(dctx, err)
 	}
 	info, outcome, err := h.settle(ctx, dctx)
+	if outcome == enqueued && h.call.Owner != "" && refused(h.sendErr) { // copies have the same header
+		return nil, h.wrap(fmt.Errorf("%w: %w", door.ErrRepeated, h.sendErr))
+	}
 	switch outcome {
 	case notEnqueued:
 		err = h.takeBack(dctx, err)
 	case unknown:
-		h.c.watch(h)
+		if h.call.Owner == "" { // otherwise a copy of the call finds out
+			h.c.watch(h)
+		}
 	}
 	return info, err
 }
@@ -198,9 +205,9 @@ func (h *handover) reserve() time.Duration { return h.delay() + h.c.reserve }
 // take returns the Take of the key that h has no lock for.
 func (h *handover) take() door.Take {
 	if s := h.sequence; s != nil {
-		return door.Take{Key: s.Key, Job: h.job, Reserve: h.reserve(), Patience: envelope.Patience, Most: s.Most}
+		return door.Take{Key: s.Key, Job: h.job, Reserve: h.reserve(), Patience: envelope.Patience, Most: s.Most, Call: h.call}
 	}
-	return door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve()}
+	return door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve(), Call: h.call}
 }
 
 // prepare makes the tokens of each of hs: prepare parks the locks of all hs in one batch, and takes the unique keys in
@@ -267,8 +274,32 @@ func (h *handover) undo(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// onlyOurs reports whether no copy of the call can have a task under the key that h has taken: another task has the
+// TaskID, so asynq refuses the copies too. The task of a copy has the same token. A token of a place has no fence, so if
+// that task is over, the place is a later one.
+func (h *handover) onlyOurs(ctx context.Context) bool {
+	if h.sent == nil || !refused(h.sendErr) {
+		return false
+	}
+	other, err := h.c.taskInfo(ctx, h.queue, h.id)
+	if err != nil {
+		return false
+	}
+	tokens, err := h.c.tokensOf(ctx, other)
+	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
+	mine := door.IdentityOf(h.tokens[0])
+	carries := slices.ContainsFunc(tokens, func(t joblock.Token) bool {
+		id := door.IdentityOf(t)
+		return t.Key() == h.tokens[0].Key() && id.Owner == mine.Owner && id.Fence == mine.Fence
+	})
+	return err == nil && (!carries || h.waits != nil && over)
+}
+
 // takeBack tries to undo the hand-over until ctx ends. takeBack returns err, the reason, joined with the error of undo.
 func (h *handover) takeBack(ctx context.Context, err error) error {
+	if h.call.Owner != "" && h.parked == nil && !h.onlyOurs(ctx) {
+		return err
+	}
 	rerr := h.undo(ctx)
 	if rerr == nil {
 		return err

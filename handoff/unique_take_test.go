@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -209,5 +210,46 @@ func TestLocksOfAJobAreParkedInOneCall(t *testing.T) {
 	}
 	for _, lock := range locks {
 		w.wantWithJob(t, lock, info)
+	}
+}
+
+// An enqueue that may be repeated fails after it has taken its key. The key stays with the call: a copy that was under way
+// may be about to enqueue the task. A later copy finds the key, and enqueues.
+func TestCopyOfAnEnqueueFinishesIt(t *testing.T) {
+	for name, enqueue := range map[string]func(w *web, ctx context.Context, id string) (handoff.Enqueued, error){
+		"unique": func(w *web, ctx context.Context, id string) (handoff.Enqueued, error) {
+			return w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID(id))
+		},
+		"sequence": func(w *web, ctx context.Context, id string) (handoff.Enqueued, error) {
+			return w.jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID(id))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				w.warm(t)
+				call := door.WithCall(t.Context(), door.Call{Owner: "call-of-one-caller", Nonce: "0123456789abc"})
+				w.faults.onEnqueue(func(context.Context, func() error) error { return errDown })
+				if got, err := enqueue(w, call, "1"); err == nil || got.TaskInfo != nil {
+					t.Fatalf("%+v, %v", got, err)
+				}
+				time.Sleep(time.Hour - time.Minute) // whatever is done in the background
+				before := wantState(t, w.locks, "k", joblock.StateParked)
+				w.faults.onEnqueue(nil)
+				if _, err := enqueue(w, t.Context(), "2"); name == "unique" && !errors.Is(err, joblock.ErrHeld) {
+					t.Errorf("another call: %v", err)
+				}
+				got, err := enqueue(w, call, "1")
+				if err != nil || got.ID != "1" || got.Waits {
+					t.Fatalf("the copy: %+v, %v", got, err)
+				}
+				if after := wantState(t, w.locks, "k", joblock.StateParked); after.Fence != before.Fence || after.Job != before.Job {
+					t.Errorf("%+v, want what the first copy has taken: %+v", after, before)
+				}
+				if _, err := enqueue(w, call, "1"); !errors.Is(err, door.ErrRepeated) {
+					t.Errorf("one more copy: %v", err)
+				}
+			})
+		})
 	}
 }

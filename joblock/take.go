@@ -24,9 +24,12 @@ func (l *Locker) takeAll(ctx context.Context, op string, takes []door.Take) []do
 			Key: t.Key, Nonce: newNonce(), Holder: l.cfg.Holder, Job: t.Job,
 			Reserve: t.Reserve, Retain: l.cfg.Retain, Grace: jobGrace(l.cfg.JobGrace, t.Reserve),
 		}
-		if t.Token != nil {
+		switch {
+		case t.Token != nil:
 			reqs[i].Owner = t.Token.(Token).owner.reveal()
-		} else {
+		case t.Call.Owner != "":
+			reqs[i].Owner, reqs[i].Nonce = t.Call.Owner, t.Call.Nonce
+		default:
 			reqs[i].Owner = newOwner()
 		}
 		if t.Patience > 0 {
@@ -88,7 +91,7 @@ func (l *Locker) checkTake(op string, t door.Take) error {
 func (l *Locker) taken(op string, take *door.Take, req *driver.TakeRequest, r driver.Reply, err error) door.Taken {
 	token := Token{key: req.Key, owner: newSecret(req.Owner), fence: r.Fence, ttl: l.cfg.TTL}
 	switch {
-	case errors.Is(err, ErrUnavailable) && take.Token != nil: // the job keeps its place
+	case errors.Is(err, ErrUnavailable) && (take.Token != nil || take.Call.Owner != ""): // the job keeps what it has
 	case errors.Is(err, ErrUnavailable):
 		l.janitor.add(cleanup{
 			req: driver.ReleaseRequest{

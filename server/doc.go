@@ -146,7 +146,9 @@
 // free one TTL later. With an Idempotency-Key such a lock waits for the repeated request, for one TTL at most.
 //
 // Enqueue with an Idempotency-Key and without task_id derives the ID of the task. A repeated request returns the task
-// of the first one as long as that task exists.
+// of the first one as long as that task exists. If the first one took the key and ended before its task was enqueued, the
+// repeated request enqueues the task. Until then the key is reserved for the task: for two minutes at most where a keeper
+// runs, otherwise for Config.Reserve of the Locker.
 //
 // # Operators
 //

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -74,11 +75,16 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A client that goes away must not leave half a hand-over to the search in the background.
+	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
+	defer cancel()
 	derived := name != "" && req.TaskID == ""
-	if derived {
-		if req.TaskID, err = ops.TaskID(c.r.Context(), s.cfg.Locks, fmt.Sprintf("%q %q %q %q", c.who.ID, req.Queue, req.Key, name)); err != nil {
+	if name != "" {
+		id, repeatable, err := ops.RepeatableEnqueue(ctx, s.cfg.Locks, fmt.Sprintf("%q %q %q %q %q", c.who.ID, req.Queue, req.Key, req.TaskID, name))
+		if err != nil {
 			return nil, err
 		}
+		ctx, req.TaskID = repeatable, cmp.Or(req.TaskID, id)
 	}
 	task, opts, err := req.task()
 	if err != nil {
@@ -93,11 +99,8 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 		return nil, err
 	}
 	defer done()
-	// A client that goes away must not leave half a hand-over to the search in the background.
-	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
-	defer cancel()
 	got, err := enqueue(door.WithOthers(ctx, c.who.mayTouch), task, opts)
-	if derived && isOwn(err, req.Queue, req.TaskID) {
+	if errors.Is(err, door.ErrRepeated) || derived && isOwn(err, req.Queue, req.TaskID) {
 		return ok(enqueued{Key: req.Key, Queue: req.Queue, TaskID: req.TaskID, Repeated: true}), nil
 	}
 	if err != nil {
@@ -119,8 +122,9 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 	return &answer{status: http.StatusCreated, body: out}, nil
 }
 
-// isOwn reports whether err says that the task exists already which an earlier copy of the request has enqueued. The ID
-// of that task is derived from the request, so no other request has made it.
+// isOwn reports whether err says that an earlier copy of the request has enqueued the task. The ID of that task is derived
+// from the request, so no other request has made it. If the key were only taken for the task, this copy would have enqueued
+// the task: so a key that the task's job has was resumed by the job, even if the task is not found.
 func isOwn(err error, queue, id string) bool {
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
 		return true

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,69 @@ func TestEnqueueRunsUnderTheLock(t *testing.T) {
 	got := b.post("/v1/acquire", object{"key": key, "wait_ms": 30_000}).ok()
 	b.post("/v1/release", object{"token": got.text("token")}).ok()
 	redistest.Ran(t, server.Backend())
+}
+
+// Copies of one call are on their way at the same time, through two replicas. Whichever enqueues the task, the other one
+// says so, and takes nothing away from the job.
+func TestCopiesOfAnEnqueue(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, shape := range []object{{}, {"task_id": "own"}, {"sequence": true}, {"sequence": true, "limit": 2}, {"on_conflict": "keep_last"}, {"on_conflict": "skip"}} {
+		t.Run(sprint(shape), func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.NewProxy(t, server.Addr())
+			a, b := newShop(t, proxy.Addr()), newShop(t, server.Addr())
+			key := "copies:" + sprint(shape)
+			order := object{"key": key, "type": "export", "queue": "q" + strconv.Itoa(len(key))}
+			for name, value := range shape {
+				order[name] = value
+			}
+			late := proxy.Once(redistest.Mentioning("asynq:{"), redistest.DelayRequest(300*time.Millisecond)) // after the key was taken
+			answers := make(chan *reply, 1)
+			go func() {
+				r, err := a.try(t.Context(), http.MethodPost, "/v1/enqueue", order, with("Idempotency-Key", "copies"))
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- r
+			}()
+			<-late.Struck()
+			statuses := make(map[int]int)
+			var tasks []string
+			for _, r := range []*reply{b.post("/v1/enqueue", order, with("Idempotency-Key", "copies")), <-answers} {
+				if r == nil {
+					t.FailNow()
+				}
+				o := r.ok()
+				statuses[r.status]++
+				if tasks = append(tasks, o.text("task_id")); o.flag("repeated") != (r.status == http.StatusOK) {
+					t.Errorf("%d %v", r.status, o)
+				}
+			}
+			if statuses[http.StatusCreated] != 1 || statuses[http.StatusOK] != 1 || tasks[0] != tasks[1] {
+				t.Errorf("%v for %v, want one task, and one answer that says it was there", statuses, tasks)
+			}
+			if shape["on_conflict"] == "keep_last" {
+				key += "%next"
+			}
+			if st := b.wantState(key, joblock.StateParked); st.Job != order["queue"].(string)+"/"+tasks[0] {
+				t.Errorf("%+v, want the key to be kept for %s", st, tasks[0])
+			}
+		})
+	}
+}
+
+// A task with the ID is there already, and is not that of a copy. The call is refused, and its key is free again.
+func TestRepeatableEnqueueOfAForeignTask(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a := newShop(t, server.Addr())
+	a.post("/v1/enqueue", object{"key": key + ":1", "type": "export", "task_id": "own"}).ok()
+	for _, sequence := range []bool{false, true} {
+		other := object{"key": key + ":2", "type": "export", "task_id": "own", "sequence": sequence}
+		a.post("/v1/enqueue", other, with("Idempotency-Key", "1")).refused(http.StatusConflict, "TASK_EXISTS")
+		a.wantState(key+":2", joblock.StateFree)
+	}
 }
 
 // Jobs of a sequence wait in the key's line.

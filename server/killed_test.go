@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -102,5 +104,119 @@ func TestKilledServer(t *testing.T) {
 	}
 	for _, s := range streams {
 		s.close()
+	}
+}
+
+// A server is killed when Redis has carried a call out, and before the answer is sent. The same call at another server
+// finds what was done. An acquire without an Idempotency-Key is another call: its key is nobody's, for a lease at most.
+func TestKilledBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	redisServer := redistest.Start(t)
+	rdb := redisServer.Client(t)
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{CallTimeout: hang})
+	testkit.WantNil(t, "New", err)
+	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
+	other := startProcess(t, plan{Redis: redisServer.Addr()})
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	token := "" // load the scripts
+	for _, verb := range []string{"acquire", "renew", "park", "resume", "release"} {
+		body := object{"token": token}
+		if verb == "acquire" {
+			body = object{"key": "warm"}
+		}
+		status, o, err := ask(t.Context(), client, other.url()+"/v1/"+verb, body)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d %v, %v", verb, status, o, err)
+		}
+		token = cmp.Or(o.text("token"), token)
+	}
+	const ttl = 2 * time.Second
+	for _, c := range []struct {
+		verb       string
+		repeatable bool
+		state      joblock.State // after the call that was killed
+	}{
+		{"acquire", true, joblock.StateHeld}, {"acquire", false, joblock.StateHeld}, {"renew", false, joblock.StateHeld},
+		{"park", false, joblock.StateParked}, {"resume", true, joblock.StateHeld}, {"release", false, joblock.StateFree},
+	} {
+		t.Run(fmt.Sprintf("%s, with an Idempotency-Key: %t", c.verb, c.repeatable), func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.NewProxy(t, redisServer.Addr())
+			killed := startProcess(t, plan{Redis: proxy.Addr()})
+			key := fmt.Sprintf("killed:%s:%t", c.verb, c.repeatable)
+			send := func(url, verb string, body object, header ...string) (int, object) {
+				status, o, err := ask(t.Context(), client, url+"/v1/"+verb, body, header...)
+				if err != nil {
+					return 0, nil
+				}
+				return status, o
+			}
+			var before object
+			body := object{"key": key, "ttl_ms": ttl.Milliseconds()}
+			if c.verb != "acquire" {
+				_, before = send(other.url(), "acquire", object{"key": key, "ttl_ms": 60_000})
+				body = object{"token": before.text("token")}
+			}
+			if c.verb == "resume" {
+				_, before = send(other.url(), "park", body)
+				body = object{"token": before.text("token")}
+			}
+			var header []string
+			if c.repeatable {
+				header = []string{"Idempotency-Key", key}
+			}
+			n := 0
+			done := proxy.Once(redistest.All(redistest.Named("evalsha"), redistest.Mentioning(key), func(redistest.Command) bool {
+				n++
+				return n > 1 || c.verb != "acquire" || !c.repeatable // which looks first
+			}), redistest.SwallowReply())
+			answered := make(chan int, 1)
+			go func() {
+				status, _ := send(killed.url(), c.verb, body, header...)
+				answered <- status
+			}()
+			select {
+			case <-done.Ran():
+			case status := <-answered:
+				t.Fatalf("%d before the kill", status)
+			}
+			killed.kill()
+			if status := <-answered; status != 0 {
+				t.Errorf("%d, want no answer", status)
+			}
+			sts, err := locks.Status(t.Context(), key)
+			testkit.WantNil(t, "Status", err)
+			st := sts[0]
+			if st.State != c.state { // the scripts are known to Redis
+				t.Fatalf("%+v, want %s", st, c.state)
+			}
+			if c.verb == "acquire" && st.Remaining > ttl {
+				t.Errorf("nobody has the lock for %s, and the lease is %s", st.Remaining, ttl)
+			}
+			status, o := send(other.url(), c.verb, body, header...)
+			if c.verb == "acquire" && !c.repeatable {
+				if status != http.StatusConflict {
+					t.Errorf("another acquire: %d %v", status, o)
+				}
+				body["wait_ms"] = 60_000
+				if status, o = send(other.url(), c.verb, body); status != http.StatusOK || o.number("fence") <= st.Fence {
+					t.Errorf("an acquire that waits: %d %v, after fence %d", status, o, st.Fence)
+				}
+				return
+			}
+			if status != http.StatusOK || c.state == joblock.StateHeld && o.number("fence") != st.Fence {
+				t.Errorf("the call again: %d %v, want fence %d", status, o, st.Fence)
+			}
+			if c.state == joblock.StateHeld {
+				token := o.text("token")
+				if c.verb == "renew" {
+					token = before.text("token")
+				}
+				if status, o := send(other.url(), "release", object{"token": token}); status != http.StatusOK || o.flag("already") {
+					t.Errorf("release: %d %v", status, o)
+				}
+			}
+		})
 	}
 }

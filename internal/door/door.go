@@ -130,7 +130,7 @@ type Locker interface {
 	//	ErrInvalid, ErrClosed, or the cause of ctx if ctx has already ended
 	//
 	// If a Take without an answer and without Token has parked its key or got a place, the Locker gives the key or the
-	// place up in the background. With Token, the job keeps what it has.
+	// place up in the background. With Token or Call, the job keeps what it has.
 	Take(ctx context.Context, op string, takes []Take) []Taken
 
 	// PassOn gives each of the slots that is free to the first waiting job, in the order of slots: see driver, Slots. A
@@ -207,6 +207,7 @@ type Take struct {
 	Patience time.Duration // if not 0, asks for a place in the line; how long the place lasts
 	Most     int           // with Patience: a line of so many places gets no new one; 0 means no bound
 	Token    any           // with Patience: the joblock.Token of an earlier Take for this key and job, or nil
+	Call     Call          // zero, or that of a Take that may be repeated, and has no Token
 }
 
 // Taken is the result of a Take.
@@ -354,6 +355,28 @@ func MayTouch(ctx context.Context, queue string, keys []string) error {
 		return may(queue, keys)
 	}
 	return nil
+}
+
+// A Call is an enqueue that may be repeated, also by another process, and at the same time. Copies have the same Owner,
+// which is secret, and the same Nonce, so that a copy of a Take finds what the first one has taken.
+type Call struct{ Owner, Nonce string }
+
+type callKey struct{}
+
+// WithCall returns a child of ctx for the enqueue of one task whose TaskID is the same in each copy of the call. A key
+// that a copy has taken without an enqueue in the end is left to the other copies, to a keeper and to the reservation: a
+// copy that released the key could release it under the task of another copy.
+func WithCall(ctx context.Context, c Call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// ErrRepeated says that another copy of a Call has enqueued the task.
+var ErrRepeated = errors.New("another copy of the call has enqueued the task")
+
+// CallOf returns the Call of WithCall, in any other context the zero Call.
+func CallOf(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(Call)
+	return c
 }
 
 // JobDone returns the job of WithJobDone. If ctx does not come from WithJobDone, done is false.

@@ -109,10 +109,12 @@ type Fault struct {
 	seen int
 	hits int
 	hit  chan struct{} // closed at the first hit
+	ran  chan struct{} // closed when the server has answered a command that was hit
+	once sync.Once     // closes ran
 }
 
 func newFault(times int, match Match, action Action) *Fault {
-	return &Fault{match: match, action: action, left: times, hit: make(chan struct{})}
+	return &Fault{match: match, action: action, left: times, hit: make(chan struct{}), ran: make(chan struct{})}
 }
 
 // Hits returns how many commands the fault has struck.
@@ -131,6 +133,16 @@ func (f *Fault) Seen() int {
 
 // Struck returns a channel that is closed when the fault strikes for the first time, before the action begins.
 func (f *Fault) Struck() <-chan struct{} { return f.hit }
+
+// Ran returns a channel that is closed when the server has answered a command that the fault has struck, before the action
+// on the reply ends: the command has certainly run. After actions that keep the command from the server it stays open.
+func (f *Fault) Ran() <-chan struct{} { return f.ran }
+
+func (f *Fault) answered() {
+	if f != nil {
+		f.once.Do(func() { close(f.ran) })
+	}
+}
 
 // Disarm ends the fault. Connections that the fault has broken stay broken.
 func (f *Fault) Disarm() {

@@ -82,7 +82,7 @@ func (l *link) forward(raw []byte, c Command) bool {
 	if hole {
 		return true // a command in a black hole is not counted
 	}
-	act := l.proxy.judge(c)
+	act, by := l.proxy.judge(c)
 	switch act.kind {
 	case dropRequest:
 		return false
@@ -94,7 +94,7 @@ func (l *link) forward(raw []byte, c Command) bool {
 			return false
 		}
 	}
-	if !l.owe(c, act) {
+	if !l.owe(c, act, by) {
 		return false
 	}
 	if act.kind == fail {
@@ -107,6 +107,7 @@ func (l *link) forward(raw []byte, c Command) bool {
 // answer is an answer that the client waits for, with the action for that answer.
 type answer struct {
 	act  Action
+	by   *Fault // whose action it is, or nil
 	push string // the first element of the push, if the answer comes as a push
 }
 
@@ -122,7 +123,7 @@ var pushed = slices.Concat([]string{"MESSAGE", "PMESSAGE", "SMESSAGE"}, subscrib
 
 // owe puts the coming answer to c into the queue. Call owe before c is sent: otherwise the answer could come before its
 // entry in the queue. If the answer is made by the proxy and the queue is empty, owe writes the answer at once.
-func (l *link) owe(c Command, act Action) bool {
+func (l *link) owe(c Command, act Action, by *Fault) bool {
 	name := c.Name()
 	l.mu.Lock()
 	first := len(l.owed) == 0
@@ -132,11 +133,11 @@ func (l *link) owe(c Command, act Action) bool {
 		l.owed = append(l.owed, answer{act: act})
 	case slices.Contains(subscribing, name):
 		l.subs = true
-		l.owed = append(l.owed, answer{act: act, push: name})
+		l.owed = append(l.owed, answer{act: act, by: by, push: name})
 	case slices.Contains(leaving, name):
 		l.subs = true
 	default:
-		l.owed = append(l.owed, answer{act: act})
+		l.owed = append(l.owed, answer{act: act, by: by})
 	}
 	l.mu.Unlock()
 	if act.kind == fail && first {
@@ -182,6 +183,7 @@ func (l *link) deliver(got reply) bool {
 	if !asked {
 		return l.write(got.raw)
 	}
+	due.by.answered()
 	switch due.act.kind {
 	case dropReply:
 		return false

@@ -164,18 +164,19 @@ func (p *Proxy) serve(from net.Listener, client net.Conn) {
 	p.mu.Unlock()
 }
 
-// judge counts a command, and returns the action for the command.
-func (p *Proxy) judge(c Command) Action {
+// judge counts a command, and returns the action for the command, and the fault whose action it is.
+func (p *Proxy) judge(c Command) (out Action, by *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out, free := Pass(), true
+	out = Pass()
+	free := true
 	for _, f := range p.faults {
 		counter := f.action.kind == pass
 		if f.strike(c, counter || free) && !counter {
-			out, free = f.action, false
+			out, by, free = f.action, f, false
 		}
 	}
-	return out
+	return out, by
 }
 
 // close ends the proxy and waits for its goroutines.

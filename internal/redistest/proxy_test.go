@@ -64,6 +64,17 @@ func TestFaultsOnOneCommand(t *testing.T) {
 			if f.Hits() != 1 || f.Seen() != 1 {
 				t.Errorf("Hits() = %d, Seen() = %d, want 1, 1", f.Hits(), f.Seen())
 			}
+			answered := tc.ran && tc.action != Pass()
+			select {
+			case <-f.Ran():
+				if !answered {
+					t.Error("Ran() is closed")
+				}
+			default:
+				if answered {
+					t.Error("Ran() is open")
+				}
+			}
 			if err := through.Incr(t.Context(), "other").Err(); err != nil {
 				t.Errorf("the command after: %v", err)
 			}

@@ -48,10 +48,10 @@ func build(t *testing.T) string {
 	return dir
 }
 
-// newWorkshop makes a workshop with the programs that the function build has built.
-func newWorkshop(t *testing.T, programs string) *workshop {
+// newWorkshop makes a workshop with the programs that the function build has built. The args are those of its redis-server.
+func newWorkshop(t *testing.T, programs string, args ...string) *workshop {
 	t.Helper()
-	w := &workshop{stage: newStage(t, redistest.Start(t)), bin: t.TempDir(), tmp: t.TempDir()}
+	w := &workshop{stage: newStage(t, redistest.Start(t, args...)), bin: t.TempDir(), tmp: t.TempDir()}
 	var err error
 	if w.plain, err = joblock.New(redisstore.New(w.redis.Client(t), nil), nil); err != nil {
 		t.Fatal(err)
