@@ -45,7 +45,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		_, err := s.Force(t.Context(), ForceRequest{Key: "forced", Fence: 1, Actor: Actor{By: "bob", Reason: "too late"}})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 		time.Sleep(4 * time.Minute)
-		wants("forced", "and lost it to a forced release at", "(4 min ago) by eva@laptop (hangs since noon).")
+		wants("forced", "and lost it when an operator freed it at", "(4 min ago) by eva@laptop (hangs since noon).")
 		if got := text("forced"); strings.Contains(got, "bob") || strings.Contains(got, "What operators did") {
 			t.Errorf("what changed nothing, or was said before, is told: %s", got)
 		}

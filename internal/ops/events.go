@@ -111,7 +111,8 @@ func (q *EventsQuery) check(op string) error {
 	return door.CheckText(op, "", "key", q.Key, 0, driver.MaxKeyBytes)
 }
 
-func (q *EventsQuery) wants(e Event) bool {
+// Wants reports whether e is shown. Before is not looked at.
+func (q *EventsQuery) Wants(e Event) bool {
 	switch {
 	case q.Key != "" && e.Key != q.Key && groupOf(e.Key) != q.Key:
 	case !strings.HasPrefix(e.Key, q.Prefix):
@@ -199,7 +200,7 @@ func (d *Desk) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error
 				return
 			}
 			for _, m := range page {
-				if e, ok := eventOf(m); ok && once.first(e.nonce) && q.wants(e) && !yield(e, nil) {
+				if e, ok := eventOf(m); ok && once.first(e.nonce) && q.Wants(e) && !yield(e, nil) {
 					return
 				}
 			}
@@ -334,7 +335,7 @@ func (f *Feed) look(ctx context.Context) (events []Event, err error) {
 		events = append(events, Event{ID: f.at, Kind: EventGap, Text: "events before this one are not in the journal any more"})
 	}
 	for _, m := range page {
-		if e, ok := eventOf(m); ok && f.once.first(e.nonce) && f.q.wants(e) {
+		if e, ok := eventOf(m); ok && f.once.first(e.nonce) && f.q.Wants(e) {
 			events = append(events, e)
 		}
 		f.at = m.ID

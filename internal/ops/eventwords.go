@@ -58,7 +58,7 @@ func (e *Event) sentence() string {
 	case event.Freed.String():
 		text = "the key was freed, because its job does not run again"
 	case event.Forced.String():
-		text = "the key was freed by force"
+		text = freedByForce(e.Reason)
 	case event.CleanupFailed.String():
 		text = visible(e.Source) + " could not clean up after a call without an answer, so a lock may be left behind until its lease ends"
 	case event.FellBack.String():
@@ -72,6 +72,14 @@ func (e *Event) sentence() string {
 		text += ": " + visible(e.Reason)
 	}
 	return text + e.because()
+}
+
+// The function freedByForce says that a key was freed by an operator, or otherwise by force. The reason tells which.
+func freedByForce(reason string) string {
+	if isSigned(reason) {
+		return "an operator has freed the key"
+	}
+	return "the key was freed by force"
 }
 
 func (e *Event) because() string {

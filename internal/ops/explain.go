@@ -219,6 +219,10 @@ func (s *story) ended() string {
 			how = "left it behind, and a keeper freed it"
 		case FreedByProgram:
 			how = "left it behind, and a program freed it"
+		case FreedByForce:
+			if isSigned(s.Reason) || s.forcedBy() != nil {
+				how = "lost it when an operator freed it"
+			}
 		}
 		if by := s.forcedBy(); by != nil {
 			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", cmpText(s.Holder, "Somebody without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))

@@ -40,10 +40,9 @@ func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifId
 		Term: driver.Term{Key: seen.Key, Fence: seen.Fence}, Kind: driver.ReleaseForced, Reason: reason,
 		Nonce: strconv.FormatUint(rand.Uint64(), 36), Retain: in.Settings().Retain,
 	}
-	kind := event.Forced
 	if ifIdle {
 		// With the job that the record had under this fence, which may be none.
-		req.Kind, req.Job, kind = driver.ReleaseForJob, seen.Job, event.Freed
+		req.Kind, req.Job = driver.ReleaseForJob, seen.Job
 	}
 	r, err := send(ctx, in, op, seen.Key, driver.Store.Release, req)
 	if r.Outcome == driver.OutcomeLapsed {
@@ -51,7 +50,7 @@ func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifId
 		err = door.Refusal(op, seen.Key, r)
 	}
 	if err == nil {
-		in.Tell(event.Event{Kind: kind, Key: seen.Key, Job: seen.Job, Fence: seen.Fence, Reason: reason})
+		in.Tell(event.Event{Kind: event.Forced, Key: seen.Key, Job: seen.Job, Fence: seen.Fence, Reason: reason})
 	}
 	return err
 }

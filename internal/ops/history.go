@@ -111,6 +111,15 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 		}
 	}
 	slices.SortStableFunc(h.Items, func(a, b Happening) int { return b.At.Compare(a.At.Time) })
+	InOrder(h.Items, func(h Happening) (string, int64, time.Time) {
+		switch {
+		case h.Event != nil:
+			return h.Event.Key, h.Event.Fence, h.At.Time
+		case h.Lock != nil:
+			return h.Lock.Key, h.fence(), h.At.Time
+		}
+		return "", 0, h.At.Time
+	})
 	if len(h.Items) > q.Most {
 		h.Items, h.More = h.Items[:q.Most], true
 	}
@@ -184,7 +193,7 @@ func (l Lock) told() (all []Happening) {
 	switch {
 	case l.State != joblock.StateFree:
 	case l.Ended == joblock.EndedForced && l.FreedBy == FreedByForce:
-		add(l.EndedAt, event.Forced.String(), "the key was freed by force"+reason)
+		add(l.EndedAt, event.Forced.String(), freedByForce(l.Reason)+reason)
 	case l.FreedBy == FreedByKeeper:
 		add(l.EndedAt, event.Freed.String(), "a keeper has freed the key: "+visible(strings.TrimPrefix(l.Reason, figures.Reason)))
 	case l.Ended == joblock.EndedForced:
@@ -206,6 +215,37 @@ func (h *History) has(told Happening) bool {
 		acted := is.Action != nil && is.Action.Outcome != OutcomeRefused && is.Action.Fence == told.Lock.Fence
 		return is.Kind == told.Kind || isFreed(told.Kind) && (isFreed(is.Kind) || acted)
 	})
+}
+
+// The method fence returns that of the holding of which the record of a key tells. The begin of a holding that was resumed
+// had another one.
+func (h *Happening) fence() int64 {
+	if h.Kind == event.Acquired.String() {
+		return h.Lock.First
+	}
+	return h.Lock.Fence
+}
+
+// InOrder changes the order of items, which are the newest first, where times of several processes contradict fences: what
+// happened within two seconds under a later fence of the same key comes before what happened under an earlier one. The
+// function of returns the key, the fence and the time of an item; a fence of 0 says nothing.
+func InOrder[T any](items []T, of func(T) (key string, fence int64, at time.Time)) {
+	for i := range items {
+		key, fence, at := of(items[i])
+		to := i
+		for j := i - 1; j >= 0 && fence > 0; j-- {
+			key2, fence2, at2 := of(items[j])
+			if at2.Sub(at) > sameTime {
+				break
+			}
+			if key2 == key && fence2 > 0 && fence2 < fence {
+				to = j
+			}
+		}
+		item := items[i]
+		copy(items[to+1:i+1], items[to:i])
+		items[to] = item
+	}
 }
 
 // isFreed reports whether a kind is that of a key that somebody else than its owner has freed.

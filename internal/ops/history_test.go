@@ -13,7 +13,9 @@ import (
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/memstore"
 )
 
 // texts returns the history of a key, the oldest first.
@@ -129,6 +131,57 @@ func TestHistoryHasWhatTheRecordTells(t *testing.T) {
 	})
 }
 
+// An operator who frees a key is told of in the same words whether or not somebody ran under the lock.
+func TestOperatorsHaveTheirOwnWords(t *testing.T) {
+	var told []event.Event
+	locks, err := joblock.New(memstore.New(nil), &joblock.Config{Observer: func(e event.Event) { told = append(told, e) }})
+	testkit.WantNil(t, "joblock.New", err)
+	defer func() { testkit.WantNil(t, "Close", locks.Close(t.Context())) }()
+	lock, err := locks.TryAcquire(t.Context(), "k")
+	testkit.WantNil(t, "TryAcquire", err)
+	_, err = lock.Park(t.Context(), joblock.ForJob("default/1"))
+	testkit.WantNil(t, "Park", err)
+	seen, err := locks.Status(t.Context(), "k")
+	testkit.WantNil(t, "Status", err)
+	told = nil
+	testkit.WantNil(t, "Force", Force(t.Context(), locks, seen[0], true, signed("TICKET-5", "eva")))
+	if len(told) != 1 || told[0].Kind != event.Forced {
+		t.Fatalf("%+v", told)
+	}
+	e := Event{Kind: told[0].Kind.String(), Reason: told[0].Reason}
+	if got := e.sentence(); got != "an operator has freed the key: TICKET-5 (by eva)" {
+		t.Error(got)
+	}
+}
+
+// Processes know the store's clock only nearly: what a later fence did comes after what an earlier one did.
+func TestOrderOfAHistory(t *testing.T) {
+	type item struct {
+		name, key string
+		fence     int64
+		at        int // milliseconds
+	}
+	order := func(items ...item) string {
+		InOrder(items, func(i item) (string, int64, time.Time) { return i.key, i.fence, time.UnixMilli(int64(i.at)) })
+		var names []string
+		for _, i := range items {
+			names = append(names, i.name)
+		}
+		return strings.Join(names, " ")
+	}
+	for want, items := range map[string][]item{
+		"contended acquired released": {{"released", "k", 3, 900}, {"contended", "k", 4, 800}, {"acquired", "k", 4, 700}},
+		"released acquired":           {{"released", "k", 4, 900}, {"acquired", "k", 4, 700}},
+		"b a":                         {{"b", "k", 3, 5000}, {"a", "k", 4, 1000}}, // far apart: the clock is right
+		"other x":                     {{"other", "l", 3, 900}, {"x", "k", 4, 800}},
+		"none x":                      {{"none", "k", 0, 900}, {"x", "k", 4, 800}},
+	} {
+		if got := order(items...); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // must returns a function that ends the test if there is an error.
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
@@ -144,10 +197,10 @@ func TestWhoHasFreedAKey(t *testing.T) {
 		"keeper: the task is archived":           "keeper, freed by a keeper",
 		"its job was over, and no keeper worked": "program, freed by a program",
 		"job failed":                             "program, freed by a program",
-		"job 41 hangs (by eva)":                  "force, forced",
-		"hangs (by eva)":                         "force, forced",
-		"the keeper: hangs":                      "force, forced",
-		"":                                       "force, forced",
+		"job 41 hangs (by eva)":                  "force, freed by an operator",
+		"hangs (by eva)":                         "force, freed by an operator",
+		"the keeper: hangs":                      "force, freed by force",
+		"":                                       "force, freed by force",
 	} {
 		l := show(joblock.Status{Key: "k", State: joblock.StateFree, Ended: joblock.EndedForced, Fence: 3, Reason: reason})
 		if got := string(l.FreedBy) + ", " + l.How(); got != want {

@@ -40,7 +40,7 @@ func (d *Desk) holds(ctx context.Context, key string) (*Holds, error) {
 			return nil, err
 		}
 		for _, m := range page {
-			if e, ok := eventOf(m); ok && once.first(e.nonce) && q.wants(e) {
+			if e, ok := eventOf(m); ok && once.first(e.nonce) && q.Wants(e) {
 				events = append(events, e)
 			}
 		}

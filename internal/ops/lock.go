@@ -172,6 +172,10 @@ func (l Lock) How() string {
 		return "freed by a keeper"
 	case l.FreedBy == FreedByProgram:
 		return "freed by a program"
+	case l.FreedBy == FreedByForce && isSigned(l.Reason):
+		return "freed by an operator"
+	case l.FreedBy == FreedByForce:
+		return "freed by force"
 	}
 	return l.Ended.String()
 }

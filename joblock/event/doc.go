@@ -32,7 +32,7 @@
 //	                   once a second
 //	ReleasedByToken    an owner token released the lock                                     Reason
 //	Freed              a job that will not run again lost its lock or its place in line     Job if the call named it, Reason
-//	Forced             ForceRelease has freed the key                                       Reason
+//	Forced             an operator or ForceRelease has freed the key                        Reason
 //	CleanupFailed      a call without an answer may have left a lock behind, and the        Fence, Reason, Err
 //	                   Locker could not remove that lock in time or before Close
 //	FellBack           the store did not answer, so a function of package fallback runs     Owner, Fence, Waited, Err

@@ -93,6 +93,7 @@ var functions = template.FuncMap{
 		return fmt.Sprint(n)
 	},
 	"plural": plural,
+	"kind":   kindOf,
 	"exact": func(d any) string {
 		switch d := d.(type) {
 		case time.Duration:

@@ -2,7 +2,10 @@ package pages
 
 import (
 	"context"
+	"slices"
 	"strings"
+
+	"github.com/joblock/toolkit/internal/ops"
 )
 
 // AuditBody is what the list of actions shows.
@@ -14,9 +17,17 @@ type AuditBody struct {
 	Action  string
 	Outcome string
 	Actions []string
+	Frees   bool // there are actions that have freed a key
 	Next    string
 	Full    bool // there are older records than those that the page looks through
 	Off     bool
+}
+
+// actionFree stands in the filter for all actions that free a key.
+const actionFree = "freed by an operator"
+
+func freeing(action string) bool {
+	return action == string(ops.ActForce) || action == string(ops.ActFreeIdle) || action == "skip"
 }
 
 func (h *Handler) auditPage(ctx context.Context, v *View) (any, error) {
@@ -32,11 +43,13 @@ func (h *Handler) auditPage(ctx context.Context, v *View) (any, error) {
 	after, past := one(v.Query, "after"), false
 	kinds := map[string]bool{}
 	for _, e := range all {
-		if !kinds[e.Action] {
-			kinds[e.Action] = true
-			b.Actions = append(b.Actions, e.Action)
+		name := itemOf(e).What
+		if !kinds[name] {
+			kinds[name] = true
+			b.Actions = append(b.Actions, name)
 		}
-		if b.Key != "" && e.Key != b.Key || b.By != "" && !strings.Contains(e.By, b.By) || b.Action != "" && e.Action != b.Action || b.Outcome != "" && e.Outcome != b.Outcome {
+		b.Frees = b.Frees || freeing(name)
+		if b.Key != "" && e.Key != b.Key && !slices.Contains(e.Keys, b.Key) || b.By != "" && !strings.Contains(e.By, b.By) || b.Action != "" && name != b.Action && !(b.Action == actionFree && freeing(name)) || b.Outcome != "" && e.Outcome != b.Outcome {
 			continue
 		}
 		b.All++

@@ -2,17 +2,26 @@ package pages
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 )
 
 const (
-	// mostEvents is how many of the latest events the pages look through.
+	// mostEvents is how many of the latest events the pages share.
 	mostEvents = 2000
+
+	// mostLooked is how many older events one look goes through, for rows that match a filter.
+	mostLooked = 10_000
+
+	// olderEvery is how often older events are read again: they do not change, and are forgotten some time.
+	olderEvery = time.Minute
 
 	// eventSlack is how much older than its place in the journal an event may be.
 	eventSlack = time.Minute
@@ -23,42 +32,195 @@ type EventsBody struct {
 	Journal bool
 	Rows    []ops.Event
 	All     int
-	Full    bool // there are older events than those that the page looks through
+	Looked  time.Time // of the oldest event that was looked at; zero if that is the oldest one of the journal
 	Key     string
 	Prefix  string
 	Kind    string
-	Kinds   []string
-	Next    string
+	From    string
+	To      string
+	Kinds   []EventKind
+	Next    string // the ID of the event before which to go on
+}
+
+// EventKind is a kind of events, and what the list calls it.
+type EventKind struct{ Name, Title string }
+
+// kindTitles are of kinds whose names alone are not understood.
+var kindTitles = map[string]string{
+	event.Forced.String():       "freed by an operator, or by force",
+	event.Freed.String():        "freed by a keeper or a program",
+	eventlog.CronKind("paused"): "cron: a tick was skipped in a pause",
+}
+
+func eventKinds() []EventKind {
+	var all []EventKind
+	for _, k := range ops.EventKinds() {
+		title := kindTitles[k]
+		if title == "" {
+			title = k
+		}
+		all = append(all, EventKind{k, title})
+	}
+	return all
+}
+
+// kindOf returns what the list calls the kind of an event.
+func kindOf(e ops.Event) string {
+	switch e.Kind {
+	case event.Forced.String():
+		return ops.Lock{State: joblock.StateFree, Ended: joblock.EndedForced, FreedBy: ops.FreedByForce, Reason: e.Reason}.How()
+	case eventlog.CronKind("paused"):
+		return "cron tick skipped"
+	}
+	return e.Kind
+}
+
+// Filtered reports whether the list shows some events only.
+func (b *EventsBody) Filtered() bool {
+	return b.Key != "" || b.Prefix != "" || b.Kind != "" || b.From != "" || b.To != ""
 }
 
 func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 	b := &EventsBody{
-		Journal: h.cfg.Desk.HasJournal(), Key: one(v.Query, "key"), Prefix: one(v.Query, "prefix"), Kind: one(v.Query, "kind"), Kinds: ops.EventKinds(),
+		Journal: h.cfg.Desk.HasJournal(), Key: strings.TrimSpace(one(v.Query, "key")), Prefix: one(v.Query, "prefix"), Kind: one(v.Query, "kind"),
+		From: strings.TrimSpace(one(v.Query, "from")), To: strings.TrimSpace(one(v.Query, "to")), Kinds: eventKinds(),
 	}
 	if !b.Journal {
 		return b, nil
 	}
-	all, err := h.journal(ctx, v)
+	q := ops.EventsQuery{Key: b.Key, Prefix: b.Prefix}
+	if b.Kind != "" {
+		q.Kinds = []string{b.Kind}
+	}
+	var to time.Time
+	for _, bound := range []struct {
+		name, text string
+		at         *time.Time
+	}{{"from", b.From, &q.Since}, {"to", b.To, &to}} {
+		at, err := parseInstant(bound.text, v.Now)
+		if err != nil {
+			return nil, bad("The time %s is %q, %s.", bound.name, shorten(visible(bound.text), 40), err)
+		}
+		*bound.at = at
+	}
+	wants := func(e ops.Event) bool {
+		return v.Who.MayUse(e.Key) && q.Wants(e) && (to.IsZero() || e.At.Before(to))
+	}
+	after := one(v.Query, "after")
+	if _, _, ok := eventlog.ParseID(after); after != "" && !ok {
+		return nil, bad("%q is not the place of an event.", shorten(visible(after), 40))
+	}
+	latest, err := h.journal(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	b.Full = len(all) == mostEvents
-	after, past := one(v.Query, "after"), false
-	for _, e := range all {
-		if !v.Who.MayUse(e.Key) || b.Key != "" && e.Key != b.Key || !strings.HasPrefix(e.Key, b.Prefix) || b.Kind != "" && e.Kind != b.Kind {
-			continue
-		}
-		if b.All++; after != "" && !past {
-			past = e.ID == after
-			continue
-		}
-		if len(b.Rows) < pageRows {
+	add := func(e ops.Event) {
+		if b.All++; len(b.Rows) < pageRows {
 			b.Rows = append(b.Rows, e)
 		} else if b.Next == "" {
 			b.Next = b.Rows[len(b.Rows)-1].ID
 		}
 	}
+	for _, e := range latest {
+		if (after == "" || eventlog.Before(e.ID, after)) && wants(e) {
+			add(e)
+		}
+	}
+	if len(latest) < mostEvents || b.Next != "" {
+		if b.Next != "" && len(latest) == mostEvents {
+			b.Looked = latest[len(latest)-1].At.Time
+		}
+		return b, nil
+	}
+	end := latest[len(latest)-1].ID // of what the pages share; it moves on
+	from := latest[len(latest)/2].ID
+	if after != "" && eventlog.Before(after, end) {
+		end, from = after, after
+	}
+	if !to.IsZero() {
+		if bound := fmt.Sprintf("%d-0", to.Add(eventSlack).UnixMilli()); eventlog.Before(bound, end) {
+			from = bound
+		}
+	}
+	name := fmt.Sprintf("events %q", append([]string{b.Key, b.Prefix, b.Kind, b.From, b.To, after}, v.Who.Prefixes...))
+	read := func() (read[olderEvents], error) {
+		return get(ctx, h.cache, name, olderEvery, func(ctx context.Context) (olderEvents, error) {
+			return h.older(ctx, from, end, q.Since, wants)
+		})
+	}
+	r, err := read()
+	if err == nil && r.err == nil && eventlog.Before(r.val.from, from) && eventlog.Before(r.val.from, end) {
+		h.cache.forget(name) // events between were in neither
+		r, err = read()
+	}
+	older, err := take(v, "the older events", r, err)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range older.rows {
+		if eventlog.Before(e.ID, end) {
+			add(e)
+		}
+	}
+	if b.Looked = older.looked; b.Next == "" {
+		b.Next = older.next
+	}
 	return b, nil
+}
+
+// olderEvents are events that match a filter.
+type olderEvents struct {
+	from   string // the ID before which they were looked for
+	rows   []ops.Event
+	looked time.Time // as EventsBody.Looked
+	next   string    // the ID of the last event that was looked at, "" if the journal has no older one
+}
+
+// older looks for a page of events before the one with the ID end, and for those between the IDs end and from, which are
+// newer: so the result is of use also when there have come more.
+func (h *Handler) older(ctx context.Context, from, end string, since time.Time, wants func(ops.Event) bool) (olderEvents, error) {
+	found, n, rows := olderEvents{from: from}, 0, 0
+	for e, err := range h.cfg.Desk.Events(ctx, ops.EventsQuery{Before: from, Since: since}) {
+		if err != nil {
+			return found, err
+		}
+		if n++; wants(e) {
+			found.rows = append(found.rows, e)
+			if eventlog.Before(e.ID, end) {
+				rows++
+			}
+		}
+		if rows > pageRows || n == mostLooked {
+			found.looked, found.next = e.At.Time, e.ID
+			break
+		}
+	}
+	return found, nil
+}
+
+// parseInstant reads a time as people write it: "15:04" of today, "2026-01-02 15:04", both in UTC and with seconds if wanted, or
+// how long ago it was, "10m". The text "" is the zero time.
+func parseInstant(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	text = strings.TrimSpace(strings.TrimSuffix(text, "UTC"))
+	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05Z", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	for _, layout := range []string{"15:04:05", "15:04"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			y, m, d := now.UTC().Date()
+			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, time.UTC), nil
+		}
+	}
+	ago, err := parseLength(strings.TrimSuffix(strings.ReplaceAll(text, "min", "m"), " ago"))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("must be a time of UTC such as 15:04 or 2006-01-02 15:04, or how long ago, such as 10m")
+	}
+	return now.Add(-ago), nil
 }
 
 // journal reads the latest events, the newest first. All pages share the read, and only what is new is read again.

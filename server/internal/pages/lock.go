@@ -3,12 +3,14 @@ package pages
 import (
 	"cmp"
 	"context"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 	tailLength = 1000
 
 	// historyRows is how many lines the history of a key has at most.
-	historyRows = 30
+	historyRows = 50
 )
 
 // LockBody is what the page about one key shows.
@@ -62,6 +64,11 @@ type HistoryItem struct {
 	Key     string
 	Of      string // what an action was done to, for people
 	Action  bool
+	Href    string   // of the page about what an action was done to
+	Keys    []string // of the locks of a task
+
+	Times int       // how often it has happened, if that is more than once
+	First time.Time // then: when it happened first
 }
 
 var offerTitles = map[ops.ActionName]string{
@@ -204,6 +211,7 @@ func (h *Handler) tail(ctx context.Context) (read[[]ops.AuditEntry], error) {
 // history puts together what has happened to a key, the newest first.
 func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryItem {
 	var items []HistoryItem
+	of := ops.EventsQuery{Key: l.Key}
 	if v.Who.Operate || v.Who.Admin {
 		r, err := h.tail(ctx)
 		if err != nil {
@@ -221,15 +229,57 @@ func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryIte
 			v.notice("The journal could not be read: %s.", plain(err))
 		}
 		for _, e := range events {
-			if e.Key == l.Key {
-				items = append(items, HistoryItem{
-					ID: e.ID, At: e.At.Time, What: e.Kind, Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key,
-				})
+			if of.Wants(e) {
+				items = append(items, happened(e))
 			}
 		}
 	}
 	slices.SortStableFunc(items, func(a, b HistoryItem) int { return b.At.Compare(a.At) })
+	ops.InOrder(items, func(i HistoryItem) (string, int64, time.Time) {
+		if i.Action {
+			return "", 0, i.At // it was recorded before it began
+		}
+		return i.Key, i.Fence, i.At
+	})
+	items = fold(items)
 	return items[:min(len(items), historyRows)]
+}
+
+// happened returns an event as an item. Who is the process that did it, or for which it was done.
+func happened(e ops.Event) HistoryItem {
+	item := HistoryItem{ID: e.ID, At: e.At.Time, What: kindOf(e), Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key}
+	switch e.Kind {
+	case event.Contended.String(), event.GaveUp.String():
+		item.Who = e.Source // the holder stands in the text
+	case event.Forced.String(), event.Freed.String():
+		item.Who = cmp.Or(e.Holder, e.Source)
+	}
+	return item
+}
+
+// fold makes one item of what the same process was refused again and again, while nothing else happened. The items are the
+// newest first.
+func fold(items []HistoryItem) []HistoryItem {
+	var all []HistoryItem
+	for _, item := range items {
+		at := -1
+		for i := len(all) - 1; i >= 0 && refused(item) && refused(all[i]); i-- {
+			if all[i].What == item.What && all[i].Who == item.Who && all[i].Fence == item.Fence && all[i].Key == item.Key {
+				at = i
+				break
+			}
+		}
+		if at < 0 {
+			all = append(all, item)
+			continue
+		}
+		all[at].Times, all[at].First = max(2, all[at].Times+1), item.At
+	}
+	return all
+}
+
+func refused(i HistoryItem) bool {
+	return !i.Action && (i.What == event.Contended.String() || i.What == event.GaveUp.String())
 }
 
 func itemOf(e ops.AuditEntry) HistoryItem {
@@ -237,11 +287,16 @@ func itemOf(e ops.AuditEntry) HistoryItem {
 	if e.IfIdle {
 		item.What = "free if idle"
 	}
+	item.Keys = e.Keys
 	switch {
-	case e.Key != "":
-		item.Of = visible(e.Key)
+	case e.Scope != "" && e.Key != "":
+		item.Of, item.Href = visible(e.Key), "cronjob?"+url.Values{"scope": {e.Scope}, "name": {e.Key}}.Encode()
 	case e.Scope != "":
-		item.Of = "all of " + visible(e.Scope)
+		item.Of, item.Href = "all of "+visible(e.Scope), "cron?"+url.Values{"scope": {e.Scope}}.Encode()
+	case e.Key != "" && e.Fence == 0 && strings.HasSuffix(e.Action, " task"):
+		item.Of, item.Href = visible(e.Key), "job?"+url.Values{"job": {e.Key}}.Encode()
+	case e.Key != "":
+		item.Of, item.Href = visible(e.Key), "lock?"+url.Values{"key": {e.Key}}.Encode()
 	}
 	if e.Error != "" {
 		item.Outcome += ": " + e.Error

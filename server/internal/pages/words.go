@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"html/template"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,9 @@ func visible(text string) string {
 // mostWord is how long a part of a name may be that is not broken, in characters.
 const mostWord = 22
 
+// mostTail is how long a part of a name may be that stays on the line of the part before, with the separator after it.
+const mostTail = 3
+
 // breaks renders a name so that lines end between its parts: after a colon, a slash and the like. Only a part that is too
 // long is broken elsewhere.
 func breaks(name string) template.HTML {
@@ -91,17 +95,23 @@ func breaks(name string) template.HTML {
 		b.WriteString(template.HTMLEscapeString(text))
 		b.WriteString(`</span>`)
 	}
-	for {
-		i := strings.IndexAny(name, ":/._-@ ")
-		if i < 0 || i+1 == len(name) {
-			word(name)
-			return template.HTML(b.String())
+	parts := strings.FieldsFunc(separators.ReplaceAllString(name, "$0\x00"), func(r rune) bool { return r == 0 })
+	for i := 0; i < len(parts); i++ {
+		part := parts[i]
+		// A number at the end of a name, or a letter, is not read alone.
+		for i+1 < len(parts) && utf8.RuneCountInString(parts[i+1]) <= mostTail && utf8.RuneCountInString(part+parts[i+1]) <= mostWord {
+			i++
+			part += parts[i]
 		}
-		word(name[:i+1])
-		b.WriteString("<wbr>")
-		name = name[i+1:]
+		word(part)
+		if i+1 < len(parts) {
+			b.WriteString("<wbr>")
+		}
 	}
+	return template.HTML(b.String())
 }
+
+var separators = regexp.MustCompile("[:/._@ -]")
 
 // shorten cuts text to some characters.
 func shorten(text string, most int) string {
