@@ -142,13 +142,16 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	}
 }
 
+// ByDrop stands in the effect of ActCancelTask, for those who have a command line.
+const ByDrop = " (joblock jobs drop)"
+
 // afterCancel says what becomes of a task whose running attempt is cancelled.
 func (s *story) afterCancel() string {
 	t := &s.task
 	if t.Attempt >= t.Attempts {
 		return "This attempt is the last one: then the task has failed for good."
 	}
-	return fmt.Sprintf("Attempt %d of %d follows, and may hang again. To be rid of the task, delete it (joblock jobs drop) before that attempt begins.", t.Attempt+1, t.Attempts)
+	return fmt.Sprintf("Attempt %d of %d follows, and may hang again. To be rid of the task, delete it%s before that attempt begins.", t.Attempt+1, t.Attempts, ByDrop)
 }
 
 // afterDelete says what becomes of the lock when the task is deleted.

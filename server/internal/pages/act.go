@@ -49,7 +49,8 @@ type ActBody struct {
 	Task    *ops.Task
 	Cron    *ops.CronJob
 
-	Wait    string // what happens if nobody does anything
+	Wait    string    // what happens if nobody does anything
+	WaitAt  time.Time // when that is
 	Effect  string
 	Danger  string
 	Command string
@@ -67,7 +68,7 @@ type ActBody struct {
 }
 
 var verbs = map[string]string{
-	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "delete": "Delete the task",
+	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "end": "End the job", "delete": "Delete the task",
 	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
 }
 
@@ -235,9 +236,19 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 		}
 		for _, a := range e.Actions {
 			if a.Name == want && e.Lock.Job == b.Job {
-				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
+				b.Effect, b.Danger, b.Command = inPages(a.Effect), a.Danger, a.Command
 			}
 		}
+	}
+	if b.Do == "end" {
+		b.Danger = fmt.Sprintf("A handler that does not heed the end of its context goes on. Then the task stays, which the record of the action says after %s.", length(endWait))
+	}
+	b.Wait, b.WaitAt = idle(task, b.Explain)
+	if b.Lock != nil {
+		b.Title = b.Verb + ": " + shorten(visible(b.Lock.Key), 60)
+	}
+	if task.Type != "" {
+		b.Title += " (" + shorten(visible(task.Type), 40) + ")"
 	}
 	if b.Key != "" {
 		b.Back = "lock?" + url.Values{"key": {b.Key}}.Encode()
@@ -249,6 +260,56 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 		b.Nothing = fmt.Sprintf("The task is %s by now, so that does not fit.", task.State)
 	}
 	return nil
+}
+
+// endWait is how long ops.Desk.EndTask waits for a handler.
+const endWait = 10 * time.Second
+
+// inPages returns the effect of an action without what only those need who have a command line.
+func inPages(effect string) string { return strings.ReplaceAll(effect, ops.ByDrop, "") }
+
+// idle says what becomes of a task if nobody does anything, and when, if that is known. The parameter e is of its lock, and may be
+// nil.
+func idle(t ops.Task, e *ops.Explanation) (text string, at time.Time) {
+	of := func(n int) string { return fmt.Sprintf("Attempt %d of %d", n, max(n, t.Attempts)) }
+	switch {
+	case t.State == "active" && t.Crashed:
+		text = "The worker of this attempt is gone. asynq begins another attempt within two minutes of its death."
+	case t.State == "active":
+		text = of(t.Attempt) + " goes on"
+		if t.Timeout > 0 {
+			text += fmt.Sprintf(", for at most %s in all if its handler heeds its context", length(t.Timeout.Duration()))
+			if at = t.Deadline.Time; at.IsZero() && e != nil && !e.Lock.Changed.IsZero() {
+				at = e.Lock.Changed.Add(t.Timeout.Duration())
+			}
+		}
+		if text += "."; t.Attempt < t.Attempts {
+			text += fmt.Sprintf(" If it fails, attempt %d follows.", t.Attempt+1)
+		}
+		if !at.IsZero() {
+			text += " Its time is up at"
+		}
+	case t.Waits && t.State == "scheduled":
+		text = "The job waits in line, and starts when its turn comes."
+	case t.State == "scheduled", t.State == "retry":
+		text, at = of(t.Attempt+1)+" begins at", t.NextAt.Time
+		if at.IsZero() {
+			text = of(t.Attempt+1) + " begins at its time."
+		}
+	case t.State == "pending":
+		text = of(t.Attempt+1) + " begins as soon as a worker is free."
+	case t.State == "aggregating":
+		text = "The task waits for others of its group, and runs with them."
+	case t.State == "archived" && t.Snoozed:
+		text = "The task comes back from the archive after a pause of some seconds."
+	case t.State == "archived" && t.Halts:
+		text = "The task stays in the archive, and its sequence halts."
+	case t.State == "archived":
+		text = "The task stays in the archive, and does not run again."
+	case t.State == "completed":
+		text = "The task is done, and asynq forgets it some time."
+	}
+	return text, at
 }
 
 func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
@@ -266,6 +327,7 @@ func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
 		b.Back = "cronjob?" + url.Values{"scope": {b.Scope}, "name": {b.Name}}.Encode()
 	}
 	b.Effect = cronEffect(b.Do, j)
+	b.Wait, b.WaitAt = cronIdle(b.Do, j)
 	switch {
 	case b.Name != "" && b.Do == "trigger" && len(j.Nodes) == 0:
 		b.Danger = "No node that is up has the job. The run begins when one comes."
@@ -348,6 +410,8 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 		acted, err = desk.RunTask(ctx, req)
 	case "cancel":
 		acted, err = desk.CancelTask(ctx, req)
+	case "end":
+		acted, err = desk.EndTask(ctx, req)
 	case "delete":
 		acted, err = desk.DeleteTask(ctx, req)
 	case "pause", "pause-all":

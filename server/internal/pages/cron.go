@@ -219,6 +219,23 @@ var cronTitles = map[string]string{
 	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
 }
 
+// cronIdle says what becomes of a cron job, or of all of a scope, if nobody does anything, and when.
+func cronIdle(do string, j ops.CronJob) (text string, at time.Time) {
+	switch {
+	case do == "pause-all":
+		return "The cron jobs of the scope run as before.", at
+	case do == "resume-all":
+		return "The cron jobs of the scope stay paused, and their ticks are skipped.", at
+	case do == "forget":
+		return "The record stays, and runs nothing.", at
+	case j.Paused:
+		return "The job stays paused, and its ticks are skipped.", at
+	case !j.Next.IsZero():
+		return "The job runs at its next tick, at", j.Next.Time
+	}
+	return "", at
+}
+
 // cronEffect says what an action does to a cron job.
 func cronEffect(do string, j ops.CronJob) string {
 	running := ""

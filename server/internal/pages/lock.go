@@ -99,6 +99,11 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 			continue // each permit of a limit has a page of its own
 		}
 		b.Actions = append(b.Actions, v.offer(a, e.Lock))
+		if a.Name == ops.ActCancelTask {
+			end := v.offer(ops.Action{Name: actEnd, Effect: steerEffects["end"]}, e.Lock)
+			end.Title = steerTitles["end"]
+			b.Actions = append(b.Actions, end)
+		}
 	}
 	if p := e.Lock.Permits; p != nil && p.Kind != "" {
 		b.Limit = p
@@ -164,8 +169,12 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 	return r.val, nil
 }
 
+// actEnd is what the pages offer besides the actions of package ops: to cancel a task and to delete it, in one.
+const actEnd ops.ActionName = "end task"
+
 // offer returns an action of package ops with the page on which to do it.
 func (v *View) offer(a ops.Action, l ops.Lock) Offer {
+	a.Effect = inPages(a.Effect)
 	o := Offer{Action: a, Title: offerTitles[a.Name]}
 	if !v.MayOperate() {
 		return o
@@ -183,8 +192,8 @@ func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 		if v.Who.mayJob(l.Job) {
 			o.Href = actURL("do", "skip", "key", l.Key)
 		}
-	case ops.ActRunTask, ops.ActCancelTask, ops.ActDeleteTask:
-		do := map[ops.ActionName]string{ops.ActRunTask: "run", ops.ActCancelTask: "cancel", ops.ActDeleteTask: "delete"}[a.Name]
+	case ops.ActRunTask, ops.ActCancelTask, actEnd, ops.ActDeleteTask:
+		do := map[ops.ActionName]string{ops.ActRunTask: "run", ops.ActCancelTask: "cancel", actEnd: "end", ops.ActDeleteTask: "delete"}[a.Name]
 		if task != "" {
 			o.Href = actURL("do", do, "job", task, "key", l.Key)
 		}

@@ -1,0 +1,119 @@
+package pages
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// A steered is a Desk with one job.
+type steered struct {
+	*chronicle
+	task ops.Task
+	did  []string
+}
+
+func (s *steered) Job(context.Context, string) ([]ops.Job, ops.Task, error) {
+	l := s.lock
+	return []ops.Job{{Job: s.task.Job(), Key: l.Key, Lock: l, Task: s.task}}, s.task, nil
+}
+
+func (s *steered) Explain(_ context.Context, key string) (ops.Explanation, error) {
+	return ops.Explanation{Key: key, Lock: s.lock, Actions: []ops.Action{
+		{Name: ops.ActCancelTask, Command: "joblock jobs cancel", Effect: "To be rid of the task, delete it" + ops.ByDrop + " before that."},
+	}}, nil
+}
+
+func (s *steered) EndTask(_ context.Context, req ops.TaskRequest) (ops.Acted, error) {
+	s.did = append(s.did, "end "+req.ID+" at "+req.Step+": "+req.Reason)
+	s.acts = append(s.acts, ops.AuditEntry{ID: "9-0", At: ops.Time{Time: time.Now()}, Action: "end task", Key: s.task.Job(), By: "x", Reason: req.Reason, Outcome: "asked", Error: "the handler has not returned within 10 s"})
+	return ops.Acted{Audit: "9-0"}, nil
+}
+
+func (s *steered) handler(t *testing.T) *Handler {
+	h, err := New(Config{Desk: s, Recorded: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// A job is ended with one form, which says before what becomes of it otherwise.
+func TestEndOfAJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := ops.Time{Time: time.Now()}
+		task := ops.Task{Queue: "default", ID: "1", Type: "invoices", State: "active", Attempt: 1, Attempts: 26, Step: "active-1", Timeout: ops.Millis(time.Hour)}
+		lock := ops.Lock{Key: "stuck", State: joblock.StateHeld, Fence: 7, Job: "default/1", Changed: now, Now: now, Task: &task}
+		s := &steered{chronicle: &chronicle{fake: &fake{}, lock: lock}, task: task}
+		h := s.handler(t)
+		get := func(path string) string { t.Helper(); return h.get(path, someone).Body.String() }
+		page := get("lock?key=stuck")
+		wantPage(t, page, true, "End the job…", "act?do=end&amp;job=default%2F1&amp;key=stuck", "delete it before that.")
+		wantPage(t, page, false, "joblock jobs drop")
+		wantPage(t, get("job?job=default/1"), true, "End the job…")
+		page = get("act?do=end&job=default%2F1&key=stuck")
+		wantPage(t, page, true, "<title>End the job: stuck (invoices) · joblock</title>", "Attempt 1 of 26 goes on, for at most 1 h in all", "attempt 2 follows", "Its time is up at", "01:00:00 UTC", "in 1 h", `value="active-1"`)
+		wantPage(t, page, false, "Everything stays as it is")
+		form := url.Values{"do": {"end"}, "job": {"default/1"}, "key": {"stuck"}, "step": {"active-1"}, "reason": {"TICKET-5"}, "fence": {"7"}}
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/act", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		h.Serve(w, r, "act", someone)
+		if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || len(s.did) != 1 || s.did[0] != "end 1 at active-1: TICKET-5" {
+			t.Fatalf("%d, %q, %s", w.Code, s.did, w.Body)
+		} else {
+			wantPage(t, get(to), true, "end task", "asked: the handler has not returned within 10 s")
+		}
+		s.task.State, s.task.Step = "retry", "retry-1"
+		time.Sleep(2 * time.Second)
+		wantPage(t, get("act?do=end&job=default%2F1"), true, "The task is retry by now")
+	})
+}
+
+// What becomes of a task, and when, if nobody does anything.
+func TestWhatBecomesOfATask(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	lock := &ops.Explanation{Lock: ops.Lock{Changed: ops.Time{Time: at}}}
+	for _, c := range []struct {
+		task ops.Task
+		lock *ops.Explanation
+		want string
+		at   time.Time
+	}{
+		{ops.Task{State: "retry", Attempt: 1, Attempts: 26, NextAt: ops.Time{Time: at}}, nil, "Attempt 2 of 26 begins at", at},
+		{ops.Task{State: "scheduled", Attempts: 3, NextAt: ops.Time{Time: at}}, nil, "Attempt 1 of 3 begins at", at},
+		{ops.Task{State: "scheduled", Attempts: 3, Waits: true, NextAt: ops.Time{Time: at}}, nil, "starts when its turn comes", time.Time{}},
+		{ops.Task{State: "pending", Attempts: 3}, nil, "Attempt 1 of 3 begins as soon as a worker is free.", time.Time{}},
+		{ops.Task{State: "active", Attempt: 3, Attempts: 3}, nil, "Attempt 3 of 3 goes on.", time.Time{}},
+		{ops.Task{State: "active", Attempt: 1, Attempts: 3, Timeout: ops.Millis(time.Hour)}, lock, "If it fails, attempt 2 follows. Its time is up at", at.Add(time.Hour)},
+		{ops.Task{State: "active", Crashed: true}, nil, "within two minutes", time.Time{}},
+		{ops.Task{State: "archived"}, nil, "does not run again", time.Time{}},
+		{ops.Task{State: "archived", Halts: true}, nil, "its sequence halts", time.Time{}},
+		{ops.Task{State: "archived", Snoozed: true}, nil, "comes back", time.Time{}},
+		{ops.Task{State: "aggregating"}, nil, "others of its group", time.Time{}},
+		{ops.Task{State: "absent"}, nil, "", time.Time{}},
+	} {
+		if text, when := idle(c.task, c.lock); !strings.Contains(text, c.want) || !when.Equal(c.at) || c.want == "" && text != "" {
+			t.Errorf("%+v: %q %s, want %q %s", c.task, text, when, c.want, c.at)
+		}
+	}
+	next := ops.CronJob{Next: ops.Time{Time: at}}
+	for do, want := range map[string]string{"pause": "at its next tick, at", "pause-all": "run as before", "resume-all": "stay paused", "forget": "The record stays"} {
+		if text, _ := cronIdle(do, next); !strings.Contains(text, want) {
+			t.Errorf("%s: %q, want %q", do, text, want)
+		}
+	}
+	next.Paused = true
+	if text, when := cronIdle("resume", next); !strings.Contains(text, "stays paused") || !when.IsZero() {
+		t.Error(text, when)
+	}
+}
