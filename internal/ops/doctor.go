@@ -205,14 +205,18 @@ func (c *checkup) place(p KeeperPlace) {
 		return
 	}
 	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration() || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*figures.Period
-	c.late = c.late || silent || p.Behind || now.Sub(p.At.Time) > 4*figures.Period
+	late := max(p.Late.Duration(), c.overdue)
+	behind := p.Behind && late >= p.every() // less is told by no promise, and passes
+	c.late = c.late || silent || behind || now.Sub(p.At.Time) > 4*figures.Period
 	switch {
 	case now.Sub(p.At.Time) > 4*figures.Period:
 		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its figures are %s old", length(now.Sub(p.At.Time))), "the keeper may hang: it renews its place, but does not get through to the store otherwise", "look at the log of that process")
 	case silent:
 		c.add(Fault, "keeper", p.Holder, "it has got no answer to the question which locks are due, for longer than two periods", "locks of jobs that are over are not freed, and reservations not prolonged", "look at the log of that process, and at the store")
-	case p.Behind:
+	case behind && p.Late.Duration() >= p.every():
 		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: the latest check was late by %s", length(p.Late.Duration())), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.Config.Share, more Keepers, or a longer Every")
+	case behind:
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: more locks are due than it asks for at a time, one for %s", length(late)), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.Config.Share, more Keepers, or a longer Every")
 	}
 	if p.Unanswered > 0 && p.Checked > 0 && p.Unanswered*10 > p.Checked {
 		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("%d of %d checks had no answer", p.Unanswered, p.Checked), "asynq's Redis or the locks' store often does not answer that process", "look at the log of that process")

@@ -84,6 +84,10 @@ func (p *KeeperPlace) every() time.Duration {
 	return defaultEvery
 }
 
+// Lags reports whether the keeper is late by a period or more, so that a person should know. A keeper that is Behind by less
+// catches up.
+func (p *KeeperPlace) Lags() bool { return p.Behind && p.Late.Duration() >= p.every() }
+
 // Keeper reads who keeps the locks of jobs, and the figures that the keepers write once per figures.Period. Errors:
 // joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Keeper(ctx context.Context) (Keeper, error) {

@@ -161,9 +161,27 @@ func TestDoctor(t *testing.T) {
 		}, []string{"fault keeper: it has got no answer"}},
 		{"a keeper that is behind", func(s *stage) {
 			f := now(good)
-			f.Behind, f.Late, f.Checked, f.Unanswered = true, 5000, 10, 5
+			f.Behind, f.Late, f.Checked, f.Unanswered = true, 45_000, 10, 5
 			s.keep(keyspace.Keepers, 1, f)
-		}, []string{"warning keeper: it is behind: the latest check was late by 5 s", "warning keeper: 5 of 10 checks had no answer"}},
+		}, []string{"warning keeper: it is behind: the latest check was late by 45 s", "warning keeper: 5 of 10 checks had no answer"}},
+		{"a keeper that was a little late", func(s *stage) {
+			f := now(good)
+			f.Behind, f.Late = true, 5000
+			s.keep(keyspace.Keepers, 1, f)
+		}, nil},
+		{"a keeper with more to do than it asks for at a time, and not late", func(s *stage) {
+			f := now(good)
+			f.Behind = true
+			s.keep(keyspace.Keepers, 1, f)
+		}, nil},
+		{"a keeper with more to do than it asks for at a time, for long", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			time.Sleep(3*time.Minute + 20*time.Second)
+			f := now(good)
+			f.Behind = true
+			s.keep(keyspace.Keepers, 1, f)
+		}, []string{"warning keeper: it is behind: more locks are due than it asks for at a time, one for 3 min"}},
 		{"keepers that are configured differently", func(s *stage) {
 			s.keep(keyspace.Keepers, 1, now(good))
 			f := now(good)
