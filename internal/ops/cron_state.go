@@ -35,7 +35,7 @@ const (
 
 // CronTrouble is something about a job that a person should look at.
 type CronTrouble struct {
-	Code string `json:"code"` // failed, lost, died, overdue, paused, deserted, contested, clock or problem
+	Code string `json:"code"` // failed, flaky, lost, died, overdue, paused, deserted, contested, clock or problem
 	Text string `json:"text"` // a sentence without a full stop
 }
 
@@ -125,6 +125,10 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 			break
 		}
 		add(troubleDied, "the run of %s was broken off on %s, and no node has taken the tick over yet", moment(last.Tick.At), last.Node)
+	default:
+		if n, of, latest := failedLately(e); n >= flakyFrom {
+			add("flaky", "%d of the last %d runs failed, the latest of them that of %s: %s", n, of, moment(latest.Tick.At), latest.Error)
+		}
 	}
 	for _, p := range e.Pauses {
 		add("paused", "%s", CronPause{Time{p.Since}, p.By, p.Note, p.All})
@@ -165,6 +169,28 @@ func failedInARow(e scheduler.Entry) (n int, first scheduler.Execution) {
 		n, first = n+1, x
 	}
 	return n, first
+}
+
+const (
+	// flakyOf is how many of the newest results are looked at for failures, and flakyFrom how many of them make a trouble
+	// although the newest run ended well.
+	flakyOf   = 10
+	flakyFrom = 2
+)
+
+// failedLately returns how many of the newest results are failures, of how many, and the newest failure.
+func failedLately(e scheduler.Entry) (n, of int, latest scheduler.Execution) {
+	for x := range results(e) {
+		if of == flakyOf {
+			break
+		}
+		if of++; x.State == scheduler.StateFailed {
+			if n++; n == 1 {
+				latest = x
+			}
+		}
+	}
+	return n, of, latest
 }
 
 // results walks over the executions on record that are over or broken off, the newest first.

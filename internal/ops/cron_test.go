@@ -261,3 +261,39 @@ func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
 		}
 	}
 }
+
+// A job of which some runs fail is in trouble, also if the newest ended well.
+func TestRunsThatFailNowAndThen(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	runs := func(states string) (e scheduler.Entry) { // the newest first
+		e.Nodes = []string{"n"}
+		for i, c := range states {
+			x := scheduler.Execution{State: map[rune]scheduler.State{'d': scheduler.StateDone, 'f': scheduler.StateFailed, 'r': scheduler.StateRunning}[c]}
+			x.Tick.At, x.Error = at.Add(-time.Duration(i)*time.Minute), "503"
+			if i == 0 {
+				e.Latest = x
+			} else {
+				e.History = append(e.History, x)
+			}
+		}
+		return e
+	}
+	for states, want := range map[string]string{
+		"":              "",
+		"dddddddddd":    "",
+		"dfdddddddd":    "",
+		"dfddfddfdd":    "flaky 3 of the last 10 runs failed, the latest of them that of 2026-03-01 11:59:00 UTC: 503",
+		"rdffd":         "flaky 2 of the last 4 runs failed",
+		"ddddddddddfff": "",
+		"ddddddddfffff": "flaky 2 of the last 10 runs failed",
+		"fdfd":          "failed the run of",
+	} {
+		got := ""
+		for _, one := range troubles(runs(states)) {
+			got += one.Code + " " + one.Text
+		}
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", states, got, want)
+		}
+	}
+}

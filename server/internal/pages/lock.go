@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 const (
@@ -89,6 +90,11 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rowOf(e.Lock).Unknown && !v.Live {
+		if other := h.meant(ctx, v, key); other != "" {
+			return nil, &moved{"lock?" + url.Values{"key": {other}}.Encode()}
+		}
+	}
 	b := &LockBody{Key: key, E: e, Row: rowOf(e.Lock), Journal: h.cfg.Desk.HasJournal()}
 	if fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]; ok && fresh.Fence == b.Row.Fence {
 		b.Row = fresh
@@ -139,6 +145,21 @@ func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey 
 	})
 	queue, id, _ := strings.Cut(key, "/")
 	return &UnknownKey{like, queue != "" && id != "" && v.Who.mayJob(key), infoOf(w, v.ahead())}
+}
+
+// meant returns the key that somebody means who has copied it with blanks, or with the prefix of the keys in Redis; "" if the
+// store knows nothing of that either.
+func (h *Handler) meant(ctx context.Context, v *View, key string) string {
+	trimmed := strings.TrimSpace(key)
+	for _, other := range []string{trimmed, strings.TrimPrefix(trimmed, redisstore.DefaultPrefix)} {
+		if other == "" || other == key || !v.Who.MayUse(other) {
+			continue
+		}
+		if e, err := h.explained(ctx, v, other); err == nil && !rowOf(e.Lock).Unknown {
+			return other
+		}
+	}
+	return ""
 }
 
 // explained reads all about a key: when its record has changed, and every few seconds.
@@ -341,6 +362,30 @@ func (b *LockBody) Full() bool { return b.OfLimit() && b.Limit.N > 0 && b.Limit.
 
 // Live reports whether somebody runs under the lock, as far as the store knows.
 func (b *LockBody) Live() bool { return b.Row.State == joblock.StateHeld }
+
+// Renewing reports whether the holder renews its lease: it has done so, and no two renewals are overdue.
+func (b *LockBody) Renewing() bool {
+	return b.Live() && !b.Row.Silent && b.Row.Renewed.After(b.E.Lock.Changed.Time)
+}
+
+// Turns reports whether it can be told about when those who wait have their turn.
+func (b *LockBody) Turns() bool { return !b.turn(1).IsZero() }
+
+// Turn returns about when somebody at a place in the line has the key, if holders take as long as they did lately; zero if the
+// present one takes longer than all of them did. Each page tells it anew.
+func (b *LockBody) Turn(w ops.Waiter) time.Time { return b.turn(w.Position) }
+
+func (b *LockBody) turn(position int) time.Time {
+	l, h := &b.E.Lock, b.E.Lock.Holds
+	if h == nil || b.Limit != nil || !l.Locked() || l.Since.IsZero() || l.Age > h.Most {
+		return time.Time{}
+	}
+	at := l.Since.Add(h.Median.Duration())
+	if at.Before(l.Now.Time) {
+		at = l.Since.Add(h.Most.Duration())
+	}
+	return at.Add(time.Duration(position-1) * h.Median.Duration())
+}
 
 // MoreWaiters returns how many wait besides those that are shown.
 func (b *LockBody) MoreWaiters() int {

@@ -236,6 +236,11 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, name string, who
 		h.Problem(w, r, who, http.StatusForbidden, "Not allowed", "You need the scope admin to see this page.")
 	default:
 		it, err := h.page(name).make(r.Context(), v)
+		var to *moved
+		if errors.As(err, &to) {
+			seeOther(w, to.href)
+			return
+		}
 		if err != nil {
 			h.fail(w, r, v, err)
 			return
@@ -260,6 +265,11 @@ type shown struct {
 }
 
 func (e *shown) Error() string { return e.text }
+
+// moved is the error of a page that another page stands for.
+type moved struct{ href string }
+
+func (e *moved) Error() string { return "see " + e.href }
 
 func bad(format string, args ...any) error {
 	return &shown{http.StatusBadRequest, "That cannot be shown", fmt.Sprintf(format, args...)}

@@ -23,6 +23,10 @@ type Row struct {
 	Number  int
 	How     string // how the last holding of a free key ended
 	Reason  string
+	Renewed time.Time // when the lease of a lock that is held began, or was renewed last
+	Silent  bool      // two renewals are overdue
+	Never   bool      // Silent, but perhaps the holder does not renew by itself
+	Unknown bool      // the store has no record of the key
 }
 
 func rowOf(l ops.Lock) Row {
@@ -33,6 +37,11 @@ func rowOf(l ops.Lock) Row {
 	if l.State == joblock.StateHeld {
 		r.Ends = l.ExpiresAt.Time
 	}
+	if l.State == joblock.StateHeld {
+		pulse := l.Pulse()
+		r.Renewed, r.Silent, r.Never = l.Renewed.Time, pulse == ops.PulseSilent || pulse == ops.PulseNever, pulse == ops.PulseNever
+	}
+	r.Unknown = l.Unknown()
 	switch l.Role {
 	case ops.RolePermit:
 		r.Waiters = 0 // who waits for a limit waits for each of its permits, and is counted in the line of the limit

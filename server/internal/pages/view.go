@@ -226,6 +226,58 @@ func (v *View) For(at any) template.HTML {
 	return stamp("for", t, length(v.Now.Sub(t)))
 }
 
+// Left renders the time until an instant.
+func (v *View) Left(at any) template.HTML {
+	t := instant(at)
+	return stamp("left", t, length(t.Sub(v.Now)))
+}
+
+// told are the times in the sentences of package ops that are counted from the time of the sentence. The first two are those
+// beside the instant itself.
+var told = regexp.MustCompile(`((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC)( \(|, )([0-9][0-9a-z ]* ago|in [0-9][0-9a-z ]*|now|[0-9][0-9a-z ]* from now)|((?:lease was|was alive|lease of [0-9][0-9a-z ]* began) )([0-9][0-9a-z ]* ago)`)
+
+// Sentence renders a sentence of package ops that was made at a time. What it says of times counts on, as do the other times of
+// the page.
+func (v *View) Sentence(text string, made any) template.HTML {
+	now := instant(made)
+	if now.IsZero() {
+		return template.HTML(template.HTMLEscapeString(text))
+	}
+	var b strings.Builder
+	at := 0
+	for _, m := range told.FindAllStringSubmatchIndex(text, -1) {
+		part := func(i int) string { return text[m[2*i]:m[2*i+1]] }
+		var html template.HTML
+		begin, end := m[0], m[1]
+		if m[2] >= 0 {
+			begin = m[6]
+			t, err := parseInstant(part(1), now)
+			switch {
+			case err != nil:
+				continue
+			case strings.HasSuffix(part(3), " from now"):
+				html = v.Left(t) + " from now"
+			case strings.HasSuffix(part(3), " ago"):
+				html = v.Ago(t)
+			default:
+				html = v.In(t)
+			}
+		} else {
+			begin = m[10]
+			ago, err := parseLength(strings.ReplaceAll(strings.TrimSuffix(part(5), " ago"), "min", "m"))
+			if err != nil {
+				continue
+			}
+			html = v.Ago(now.Add(-ago).Truncate(time.Second))
+		}
+		b.WriteString(template.HTMLEscapeString(text[at:begin]))
+		b.WriteString(string(html))
+		at = end
+	}
+	b.WriteString(template.HTMLEscapeString(text[at:]))
+	return template.HTML(b.String())
+}
+
 // In renders how long it is until an instant.
 func (v *View) In(at any) template.HTML {
 	t := instant(at)

@@ -25,6 +25,7 @@ function words(kind, at) {
   const d = (Date.now() + ahead - at) / 1000
   if (kind === 'ago') return length(d) + ' ago'
   if (kind === 'for') return length(d)
+  if (kind === 'left') return length(-d)
   return -d > 0 ? 'in ' + length(-d) : 'now'
 }
 function count() {
