@@ -223,6 +223,9 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 	for _, queue := range p.Strangers {
 		found := fmt.Sprintf("none of its %d databases has the queue %q, whose jobs have locks", p.Databases, queue)
+		if p.Databases == 1 {
+			found = fmt.Sprintf("its only database does not have the queue %q, whose jobs have locks", queue)
+		}
 		fix := "give worker.Config.Inspectors an Inspector for each database, in every process with a keeper"
 		for _, db := range c.cfg.Databases {
 			if has, err := call(context.Background(), db.Asynq.Queues); err == nil && slices.Contains(has, queue) {
@@ -302,6 +305,24 @@ func (c *checkup) nothing(ctx context.Context) error {
 	return nil
 }
 
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// ofThem says how many queues have jobs with locks.
+func ofThem(queues int) string {
+	switch queues {
+	case 0:
+		return "no job has a lock"
+	case 1:
+		return "the jobs with locks are in one queue"
+	}
+	return fmt.Sprintf("the jobs with locks are in %d queues", queues)
+}
+
 // The method databases compares the queues of jobs that have locks with those of Config.Databases.
 func (c *checkup) databases(ctx context.Context) error {
 	if len(c.cfg.Databases) == 0 {
@@ -335,6 +356,6 @@ func (c *checkup) databases(ctx context.Context) error {
 	if len(missing) > 0 {
 		c.add(Warning, "asynq", "", "jobs have locks, and no database known here has their queues: "+strings.Join(missing, ", "), "these queues were deleted, or are in a database that was not named", "name that database too")
 	}
-	c.well("asynq", "", fmt.Sprintf("%d queues in %d databases; the jobs with locks are among %d of them", len(known), len(c.cfg.Databases), len(c.queues)))
+	c.well("asynq", "", fmt.Sprintf("%s in %s; %s", many(len(known), "queue"), many(len(c.cfg.Databases), "database"), ofThem(len(c.queues))))
 	return nil
 }

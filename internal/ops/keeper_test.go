@@ -194,7 +194,7 @@ func TestDoctor(t *testing.T) {
 			f := now(good)
 			f.Strangers = []string{"low"}
 			s.keep(keyspace.Keepers, 1, f)
-		}, []string{`fault asynq: none of its 1 databases has the queue "low", whose jobs have locks; the database "jobs" has it`}},
+		}, []string{`fault asynq: its only database does not have the queue "low", whose jobs have locks; the database "jobs" has it`}},
 		{"a database that nobody has named", func(s *stage) {
 			s.park("k", "low/1")
 			s.keep(keyspace.Keepers, 1, now(good))

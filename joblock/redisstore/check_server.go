@@ -138,7 +138,7 @@ func (n *checkedServer) memory() {
 	if n.info["maxmemory"] != "" {
 		room := "no limit"
 		if limit > 0 {
-			room = fmt.Sprintf("%d %% of it are used", 100*n.info.num("used_memory")/limit)
+			room = fmt.Sprintf("%d %% of it is used", 100*n.info.num("used_memory")/limit)
 		}
 		n.wellUnless("maxmemory", room)
 	}

@@ -241,6 +241,17 @@ func TestEveryPage(t *testing.T) {
 			if wide := js[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
 				t.Errorf("%s: %d pixels are beyond the window: %s", what, wide, js[string](b, `[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).map(e => e.outerHTML.slice(0, 120)).join("\n")`))
 			}
+			if look.name == "narrow" {
+				if off := js[bool](b, `(() => { const h = document.querySelector("nav [aria-current]"), n = document.querySelector("nav"); if (!h) return false; const a = h.getBoundingClientRect(), b = n.getBoundingClientRect(); return a.left < b.left - 1 || a.right > b.right + 1 })()`); off {
+					t.Errorf("%s: the present page is out of sight in the navigation", what)
+				}
+				if !js[bool](b, `!document.querySelector("nav") || document.querySelector("nav").matches(".left, .right")`) {
+					t.Errorf("%s: nothing tells that the navigation has more", what)
+				}
+				if low := js[string](b, `[...document.querySelectorAll(".list td:not(:first-child)")].filter(d => { const r = document.createRange(); r.selectNodeContents(d); const box = r.getClientRects()[0]; return box && box.height > 4 && box.top - d.getBoundingClientRect().top > 14 }).slice(0, 3).map(e => e.outerHTML.slice(0, 160)).join("\n")`); low != "" {
+					t.Errorf("%s: an empty line stands before: %s", what, low)
+				}
+			}
 			switch look.name { // what is wrong in one colour scheme only is contrast
 			case "light":
 				b.a11y(what, "")

@@ -188,6 +188,20 @@ document.addEventListener('click', async e => {
   setTimeout(() => { b.textContent = 'copy' }, 1500)
 })
 
+// On a narrow screen the navigation scrolls: where one is is in sight, and an edge behind which there is more is faint.
+const nav = one('nav')
+if (nav) {
+  const here = one('nav [aria-current]')
+  const edges = () => {
+    nav.classList.toggle('left', nav.scrollLeft > 1)
+    nav.classList.toggle('right', nav.scrollLeft + nav.clientWidth < nav.scrollWidth - 1)
+  }
+  if (here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2
+  nav.addEventListener('scroll', edges, { passive: true })
+  addEventListener('resize', edges)
+  edges()
+}
+
 // What must be typed must be typed before the button works. The server looks too.
 for (const field of all('input[data-typed]')) {
   const button = field.form.querySelector('button:not(.copy)')
