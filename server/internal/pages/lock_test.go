@@ -51,7 +51,7 @@ func TestKeysThatWereMistyped(t *testing.T) {
 		}
 		for _, asked := range []string{"deploy-shop", "joblock:nobody", "+x"} {
 			w := h.get("lock?key="+asked, someone)
-			wantPage(t, w.Body.String(), true, "unknown", "Check how the key is spelt")
+			wantPage(t, w.Body.String(), true, "unknown", "Check how it is spelt")
 			wantPage(t, w.Body.String(), false, "There is nothing to do", "▲ now", ">free<")
 		}
 		wantPage(t, h.get("lock?key=was", someone).Body.String(), true, "▲ now", "There is nothing to do")
