@@ -716,6 +716,7 @@ var deeds = []struct {
 	{"the form to force", func(s *stage) *seen { return s.open("act?do=force&key=" + url.QueryEscape(heldKey)) }},
 	{"the form to free many", func(s *stage) *seen { return s.open("bulk?prefix=export:") }},
 	{"cancel a task", func(s *stage) *seen { return s.deed("cancel", "job", "default/active") }},
+	{"end a job", func(s *stage) *seen { return s.deed("end", "job", "default/active") }},
 	{"run a task", func(s *stage) *seen { return s.deed("run", "job", s.job) }},
 	{"delete a task", func(s *stage) *seen { return s.deed("delete", "job", s.job) }},
 	{"skip a job", func(s *stage) *seen { return s.deed("skip", "key", jobKey, "fence", s.fence(jobKey)) }},

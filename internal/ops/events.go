@@ -126,6 +126,15 @@ func (q *EventsQuery) Wants(e Event) bool {
 	return false
 }
 
+// IsEventID reports whether text may be the ID of an event.
+func IsEventID(text string) bool {
+	_, _, ok := eventlog.ParseID(text)
+	return ok
+}
+
+// EventBefore reports whether the event with the ID a is older in the journal than the one with the ID b. Both must be IDs.
+func EventBefore(a, b string) bool { return eventlog.Before(a, b) }
+
 func groupOf(key string) string {
 	_, group, _ := roleOf(key)
 	return group

@@ -54,6 +54,9 @@ func sumCron(scope string, jobs []ops.CronJob) CronSum {
 		if j.State == ops.CronRunning {
 			s.Running++
 		}
+		if slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }) {
+			s.Paused++
+		}
 		if troubled(*j) && len(s.Trouble) < worst {
 			s.Trouble = append(s.Trouble, *j)
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
@@ -45,11 +44,14 @@ type EventsBody struct {
 // EventKind is a kind of events, and what the list calls it.
 type EventKind struct{ Name, Title string }
 
+// kindPaused is the kind of events about ticks that a pause has skipped.
+const kindPaused = "cron paused"
+
 // kindTitles are of kinds whose names alone are not understood.
 var kindTitles = map[string]string{
-	event.Forced.String():       "freed by an operator, or by force",
-	event.Freed.String():        "freed by a keeper or a program",
-	eventlog.CronKind("paused"): "cron: a tick was skipped in a pause",
+	event.Forced.String(): "freed by an operator, or by force",
+	event.Freed.String():  "freed by a keeper or a program",
+	kindPaused:            "cron: a tick was skipped in a pause",
 }
 
 func eventKinds() []EventKind {
@@ -69,7 +71,7 @@ func kindOf(e ops.Event) string {
 	switch e.Kind {
 	case event.Forced.String():
 		return ops.Lock{State: joblock.StateFree, Ended: joblock.EndedForced, FreedBy: ops.FreedByForce, Reason: e.Reason}.How()
-	case eventlog.CronKind("paused"):
+	case kindPaused:
 		return "cron tick skipped"
 	}
 	return e.Kind
@@ -107,7 +109,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 		return v.Who.MayUse(e.Key) && q.Wants(e) && (to.IsZero() || e.At.Before(to))
 	}
 	after := one(v.Query, "after")
-	if _, _, ok := eventlog.ParseID(after); after != "" && !ok {
+	if after != "" && !ops.IsEventID(after) {
 		return nil, bad("%q is not the place of an event.", shorten(visible(after), 40))
 	}
 	latest, err := h.journal(ctx, v)
@@ -122,7 +124,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 		}
 	}
 	for _, e := range latest {
-		if (after == "" || eventlog.Before(e.ID, after)) && wants(e) {
+		if (after == "" || ops.EventBefore(e.ID, after)) && wants(e) {
 			add(e)
 		}
 	}
@@ -134,11 +136,11 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 	}
 	end := latest[len(latest)-1].ID // of what the pages share; it moves on
 	from := latest[len(latest)/2].ID
-	if after != "" && eventlog.Before(after, end) {
+	if after != "" && ops.EventBefore(after, end) {
 		end, from = after, after
 	}
 	if !to.IsZero() {
-		if bound := fmt.Sprintf("%d-0", to.Add(eventSlack).UnixMilli()); eventlog.Before(bound, end) {
+		if bound := fmt.Sprintf("%d-0", to.Add(eventSlack).UnixMilli()); ops.EventBefore(bound, end) {
 			from = bound
 		}
 	}
@@ -149,7 +151,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 		})
 	}
 	r, err := read()
-	if err == nil && r.err == nil && eventlog.Before(r.val.from, from) && eventlog.Before(r.val.from, end) {
+	if err == nil && r.err == nil && ops.EventBefore(r.val.from, from) && ops.EventBefore(r.val.from, end) {
 		h.cache.forget(name) // events between were in neither
 		r, err = read()
 	}
@@ -158,7 +160,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 		return nil, err
 	}
 	for _, e := range older.rows {
-		if eventlog.Before(e.ID, end) {
+		if ops.EventBefore(e.ID, end) {
 			add(e)
 		}
 	}
@@ -186,7 +188,7 @@ func (h *Handler) older(ctx context.Context, from, end string, since time.Time, 
 		}
 		if n++; wants(e) {
 			found.rows = append(found.rows, e)
-			if eventlog.Before(e.ID, end) {
+			if ops.EventBefore(e.ID, end) {
 				rows++
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -31,7 +30,7 @@ func (c *chronicle) HasJournal() bool { return true }
 func (c *chronicle) Events(_ context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error] {
 	return func(yield func(ops.Event, error) bool) {
 		for _, e := range slices.Backward(c.events) {
-			if q.Before != "" && !eventlog.Before(e.ID, q.Before) || !q.Wants(e) {
+			if q.Before != "" && !ops.EventBefore(e.ID, q.Before) || !q.Wants(e) {
 				continue
 			}
 			if c.passed++; !yield(e, nil) {
@@ -201,6 +200,15 @@ func TestHistoryOfALock(t *testing.T) {
 			t.Error(page)
 		}
 	})
+}
+
+// The list knows the kinds that it calls otherwise.
+func TestKindsThatAreCalledOtherwise(t *testing.T) {
+	for kind := range kindTitles {
+		if !slices.Contains(ops.EventKinds(), kind) {
+			t.Errorf("there is no kind %q", kind)
+		}
+	}
 }
 
 // Fold leaves what happened between.

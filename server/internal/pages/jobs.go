@@ -91,14 +91,22 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	fresh := h.statuses(ctx, v, "the locks of the rows", "rows "+strings.Join(keys, "\x00"), keys)
+	gone := false
 	for i := range b.Rows {
 		j := &b.Rows[i]
 		if now, ok := fresh[j.Key]; ok && j.Place == nil {
 			j.Lock.State, j.Lock.Waiters = now.State, now.Waiters
 			if now.Job != j.Job {
 				j.Lock.State = 0 // the job has given its lock back since the walk
+				gone = true
 			}
 		}
+	}
+	if gone && !v.Live { // the rows of a stream stay where they are
+		b.Rows = slices.DeleteFunc(b.Rows, func(j ops.Job) bool {
+			_, ok := fresh[j.Key]
+			return ok && j.Place == nil && j.Lock.State == 0
+		})
 	}
 	return b, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 const (
@@ -147,11 +146,14 @@ func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey 
 	return &UnknownKey{like, queue != "" && id != "" && v.Who.mayJob(key), infoOf(w, v.ahead())}
 }
 
+// redisPrefix is what stands before keys in Redis, unless the store is configured otherwise.
+const redisPrefix = "joblock:"
+
 // meant returns the key that somebody means who has copied it with blanks, or with the prefix of the keys in Redis; "" if the
 // store knows nothing of that either.
 func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 	trimmed := strings.TrimSpace(key)
-	for _, other := range []string{trimmed, strings.TrimPrefix(trimmed, redisstore.DefaultPrefix)} {
+	for _, other := range []string{trimmed, strings.TrimPrefix(trimmed, redisPrefix)} {
 		if other == "" || other == key || !v.Who.MayUse(other) {
 			continue
 		}

@@ -35,13 +35,14 @@ type OverviewLocks struct {
 	Counts  Counts
 	Longest []Row // the longest lines
 	Oldest  []Row // what is held for longest
-	Lost    []Row // orphaned
+	Lost    []Row // orphaned, or with a holder that is silent
 }
 
 // OverviewJobs is what the first page shows of a walk over the jobs.
 type OverviewJobs struct {
 	Suspects []ops.Job
 	Halted   []string // the keys of sequences
+	Over     []string // keys that are kept for jobs that are over, or do not exist: a keeper will free them
 	Jobs     int
 }
 
@@ -61,6 +62,7 @@ type CronSum struct {
 	Running int
 	Trouble []ops.CronJob
 	Next    *ops.CronJob
+	Paused  int // besides those that a pause of all pauses
 	Pause   *ops.CronPause
 }
 
@@ -176,7 +178,9 @@ func locksFor(who *Caller, rows []Row) (b OverviewLocks) {
 		switch {
 		case r.Role == ops.RoleGate:
 		case r.State == joblock.StateHeld:
-			held = append(held, r)
+			if held = append(held, r); r.Silent {
+				lost = append(lost, r)
+			}
 		case r.State == joblock.StateOrphaned:
 			lost = append(lost, r)
 		}
@@ -195,8 +199,21 @@ func locksFor(who *Caller, rows []Row) (b OverviewLocks) {
 		}
 	}
 	b.Oldest = first(held, func(a, b *Row) int { return a.Since.Compare(b.Since) })
-	b.Lost = first(lost, func(a, b *Row) int { return a.Since.Compare(b.Since) })
+	b.Lost = first(lost, func(a, b *Row) int {
+		return cmp.Or(cmp.Compare(lostRank(a), lostRank(b)), a.Since.Compare(b.Since))
+	})
 	return b
+}
+
+// lostRank orders locks whose holders are dead, or perhaps are.
+func lostRank(r *Row) int {
+	switch {
+	case r.State == joblock.StateOrphaned:
+		return 0
+	case r.Never:
+		return 2
+	}
+	return 1
 }
 
 // jobsFor counts the jobs that a caller may see, and finds those to look at.
@@ -207,8 +224,11 @@ func jobsFor(who *Caller, rows []ops.Job) (b OverviewJobs) {
 		if !who.MayUse(j.Key) || !who.mayJob(j.Job) {
 			continue
 		}
-		if b.Jobs++; j.Suspect != "" {
+		switch b.Jobs++; {
+		case j.Suspect != "":
 			b.Suspects = append(b.Suspects, *j)
+		case j.Place == nil && j.Lock.State != joblock.StateHeld && j.Task.Ended() && !j.Task.Halts:
+			b.Over = append(b.Over, j.Key)
 		}
 	}
 	return b
