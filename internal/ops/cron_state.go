@@ -126,7 +126,7 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 		}
 		add(troubleDied, "the run of %s was broken off on %s, and no node has taken the tick over yet", moment(last.Tick.At), last.Node)
 	default:
-		if n, of, latest := failedLately(e); n >= flakyFrom {
+		if n, of, times, latest := failedLately(e); times >= flakyFrom {
 			add("flaky", "%d of the last %d runs failed, the latest of them that of %s: %s", n, of, moment(latest.Tick.At), latest.Error)
 		}
 	}
@@ -172,25 +172,34 @@ func failedInARow(e scheduler.Entry) (n int, first scheduler.Execution) {
 }
 
 const (
-	// flakyOf is how many of the newest results are looked at for failures, and flakyFrom how many of them make a trouble
-	// although the newest run ended well.
+	// flakyOf is how many of the newest results are looked at for failures. If the job failed, ended well, and failed again
+	// among them, flakyFrom times in all, that is a trouble although the newest run ended well. One failure, or several in a
+	// row, are over then.
 	flakyOf   = 10
 	flakyFrom = 2
 )
 
-// failedLately returns how many of the newest results are failures, of how many, and the newest failure.
-func failedLately(e scheduler.Entry) (n, of int, latest scheduler.Execution) {
+// failedLately returns how many of the newest results are failures, of how many, how many times the job began to fail, and the
+// newest failure.
+func failedLately(e scheduler.Entry) (n, of, times int, latest scheduler.Execution) {
+	well := true
 	for x := range results(e) {
 		if of == flakyOf {
 			break
 		}
-		if of++; x.State == scheduler.StateFailed {
+		of++
+		failed := x.State == scheduler.StateFailed
+		if failed {
 			if n++; n == 1 {
 				latest = x
 			}
+			if well {
+				times++
+			}
 		}
+		well = !failed
 	}
-	return n, of, latest
+	return n, of, times, latest
 }
 
 // results walks over the executions on record that are over or broken off, the newest first.

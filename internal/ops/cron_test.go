@@ -279,14 +279,16 @@ func TestRunsThatFailNowAndThen(t *testing.T) {
 		return e
 	}
 	for states, want := range map[string]string{
-		"":              "",
-		"dddddddddd":    "",
-		"dfdddddddd":    "",
-		"dfddfddfdd":    "flaky 3 of the last 10 runs failed, the latest of them that of 2026-03-01 11:59:00 UTC: 503",
-		"rdffd":         "flaky 2 of the last 4 runs failed",
-		"ddddddddddfff": "",
-		"ddddddddfffff": "flaky 2 of the last 10 runs failed",
-		"fdfd":          "failed the run of",
+		"":               "",
+		"dddddddddd":     "",
+		"dfdddddddd":     "",
+		"dfddfddfdd":     "flaky 3 of the last 10 runs failed, the latest of them that of 2026-03-01 11:59:00 UTC: 503",
+		"rdffd":          "", // it was mended
+		"ddddddddddfff":  "",
+		"ddddddddfffff":  "",
+		"rdfdf":          "flaky 2 of the last 4 runs failed",
+		"ddddddddfdffff": "",
+		"fdfd":           "failed the run of",
 	} {
 		got := ""
 		for _, one := range troubles(runs(states)) {
