@@ -80,7 +80,8 @@ func inspectMany(t *testing.T, k *kit, spoiled map[string][]string) {
 	}
 }
 
-// A hundred records take one call.
+// A hundred records take one call, and few commands in it: one tells the time, one that there are records, one all texts.
+// Absent keys take two commands, and eight of them one more if there is a record besides.
 func TestInspectOfManyTakesFewCalls(t *testing.T) {
 	k := newRealKit(t)
 	ctx := context.Background()
@@ -89,20 +90,30 @@ func TestInspectOfManyTakesFewCalls(t *testing.T) {
 		keys = append(keys, fmt.Sprint("key ", i))
 		k.acquire(keys[i])
 	}
-	read := func(n int) func() {
+	read := func(keys []string, state driver.State) func() {
 		return func() {
-			recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: keys[:n]})
-			if err != nil || recs[n-1].State != driver.StateHeld {
-				t.Errorf("inspect %d: %v", n, err)
+			recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: keys})
+			if err != nil || recs[len(keys)-1].State != state {
+				t.Errorf("inspect %d: %v", len(keys), err)
 			}
 		}
 	}
 	for n, want := range map[int]int{1: 1, 2: 1, 100: 1, 101: 2, 250: 3} {
-		read(n)() // makes the script known
-		scripts, commands, _ := k.work(read(n))
-		if scripts != want || commands > n+1*want {
-			t.Errorf("%d records took %d scripts and %d commands in them, want %d and %d", n, scripts, commands, want, n+want)
+		read(keys[:n], driver.StateHeld)() // makes the script known
+		scripts, commands, _ := k.work(read(keys[:n], driver.StateHeld))
+		if scripts != want || commands > 3*want {
+			t.Errorf("%d records took %d scripts and %d commands in them, want %d and %d", n, scripts, commands, want, 3*want)
 		}
+	}
+	for i := range keys {
+		keys[i] = "absent " + keys[i]
+	}
+	for _, want := range []int{2, 3 + 64/8} {
+		scripts, commands, _ := k.work(read(keys[:64], driver.StateFree))
+		if scripts != 1 || commands > want {
+			t.Errorf("64 keys, with %s first, took %d scripts and %d commands in them, want 1 and %d", keys[0], scripts, commands, want)
+		}
+		keys[0] = "key 0" // a record among absent keys
 	}
 }
 

@@ -66,7 +66,7 @@ var (
 		"reserve", "queue", "queue#place", "queue#serve", "queue#give", "grant", "reserve#decide", "record#write", "record#state", "answer")
 	inspectScript = newScript("inspect", "record", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
 		"record#state", "inspect#place", "queue#place", "inspect#answer")
-	inspectManyScript = newScript("inspect", "record", "inspect#many", "record#read", "inspect", "record#fields", "record#memo", "record#foreign",
+	inspectManyScript = newScript("inspect", "record", "inspect#many", "inspect", "record#fields", "record#memo", "record#foreign",
 		"record#state", "inspect#place", "queue#place", "inspect#answer", "inspect#all")
 	lineScript   = newScript("line", "record", "record#read", "record#fields", "record#foreign", "line#answer")
 	bindScript   = newScript("bind", "index", "index#bind", "bind")

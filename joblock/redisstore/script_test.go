@@ -28,14 +28,15 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 	}
 	states := []driver.State{driver.StateFree, driver.StateHeld, driver.StateParked, driver.StateOrphaned}
 	checkConstants(t, "OK HELD BUSY NOT_FOUND NOT_OWNER RELEASED LAPSED WRONG_JOB FOREIGN FULL", outcomes)
+	checkConstants(t, "ABSENT", []driver.Outcome{driver.OutcomeNotFound})
 	checkConstants(t, "STATE_FREE STATE_HELD STATE_PARKED STATE_ORPHANED", states)
 }
 
 // keysOf has all scripts, each with how many keys the script names. The script that inspects many keys goes through
-// all of them, and names the first one only.
+// all of them, and names none.
 var keysOf = map[*script]int{
 	acquireScript: 1, takeScript: 2, resumeScript: 2, parkScript: 2, renewScript: 1, releaseScript: 1, releaseSlotScript: 3,
-	reserveScript: 2, inspectScript: 1, inspectManyScript: 1, lineScript: 1,
+	reserveScript: 2, inspectScript: 1, inspectManyScript: 0, lineScript: 1,
 	bindScript: 1, dueScript: 1, settleScript: 1, sealScript: 1,
 }
 
@@ -69,7 +70,7 @@ func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
 	comment := regexp.MustCompile(`(?m)--.*$`)
 	for sc, keys := range keysOf {
 		text := comment.ReplaceAllString(sc.source.(string), "")
-		for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, (?:key|set|index|KEYS\[[12]\]))?[,)]`).FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'(, (?:key|set|index|KEYS\[[12]\]|unpack\(KEYS\)|unpack\(others\)))?[,)]`).FindAllStringSubmatch(text, -1) {
 			if !slices.Contains([]string{"TIME", "PUBLISH", "SPUBLISH", "PUBSUB"}, m[1]) && m[2] == "" {
 				t.Errorf("%s: %s is called with something other than the key, the set or the index", sc.op, m[1])
 			}
@@ -77,6 +78,9 @@ func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
 		named := map[string]bool{}
 		for _, m := range regexp.MustCompile(`KEYS\[(.*?)\]`).FindAllStringSubmatch(text, -1) {
 			named[m[1]] = true
+		}
+		if sc == inspectManyScript {
+			delete(named, "i") // from which its others are
 		}
 		for n := range keys {
 			delete(named, strconv.Itoa(n+1))
