@@ -309,11 +309,7 @@ type forceRequest struct {
 
 // force frees the key of the holding that the caller has seen: If-Match has its fence.
 func (s *Server) force(c *call, req *forceRequest) (*answer, error) {
-	key, err := c.keyFrom(req.Key)
-	if err != nil {
-		return nil, err
-	}
-	fence, err := c.ifMatch()
+	key, fence, err := c.holdingFrom(req.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -327,6 +323,14 @@ func (s *Server) force(c *call, req *forceRequest) (*answer, error) {
 		return nil, err
 	}
 	return ok(done), nil
+}
+
+// holdingFrom returns the key of the call, and the fence in If-Match: the holding that the caller has seen.
+func (c *call) holdingFrom(other string) (key string, fence int64, err error) {
+	if key, err = c.keyFrom(other); err == nil {
+		fence, err = c.ifMatch()
+	}
+	return key, fence, err
 }
 
 // ifMatch returns the fence in If-Match: a number, or the ETag of a lock.
@@ -503,11 +507,7 @@ type skipRequest struct {
 
 // skip moves a sequence on past the job that halts it: the holding that the caller has seen, by If-Match.
 func (s *Server) skip(c *call, req *skipRequest) (*answer, error) {
-	key, err := c.keyFrom(req.Key)
-	if err != nil {
-		return nil, err
-	}
-	fence, err := c.ifMatch()
+	key, fence, err := c.holdingFrom(req.Key)
 	if err != nil {
 		return nil, err
 	}

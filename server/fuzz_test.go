@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -25,6 +28,8 @@ type fuzzed struct {
 	foreign *joblock.Lock
 	token   string
 	calls   int
+
+	inspector *asynq.Inspector // of a database with the task job in the queues mine and theirs
 }
 
 func newFuzzed(f *testing.F, name string, who Authorizer, handler func(*Server) http.Handler) *fuzzed {
@@ -35,7 +40,17 @@ func newFuzzed(f *testing.F, name string, who Authorizer, handler func(*Server) 
 	// Nothing is remembered for long, or the store would grow with the inputs.
 	z.locks, err = joblock.New(store(), &joblock.Config{Logger: slog.New(slog.DiscardHandler), Retain: time.Millisecond, Reserve: time.Millisecond, MaxTTL: time.Hour})
 	testkit.WantNil(f, "New", err)
-	z.s, err = New(Config{Locks: z.locks, Authorize: who, Logger: logger, BodyTimeout: time.Second, Scopes: []string{"main"}})
+	mini := redistest.MiniServer(f)
+	rdb := redistest.MiniClient(f, mini)
+	z.inspector = asynq.NewInspectorFromRedisClient(rdb)
+	for _, queue := range []string{"mine", "theirs"} {
+		_, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("export", nil), asynq.Queue(queue), asynq.TaskID("job"))
+		testkit.WantNil(f, "Enqueue", err)
+	}
+	z.s, err = New(Config{
+		Locks: z.locks, Authorize: who, Logger: logger, BodyTimeout: time.Second, Scopes: []string{"main"},
+		Databases: []Database{{Name: "main", Inspector: z.inspector}}, Redis: rdb,
+	})
 	testkit.WantNil(f, "New", err)
 	z.foreign, err = z.locks.TryAcquire(context.Background(), "foreign", joblock.TTL(time.Hour), joblock.Retain(time.Hour))
 	testkit.WantNil(f, "TryAcquire", err)
@@ -88,6 +103,14 @@ func FuzzServer(f *testing.F) {
 		{"GET", "/v1/locks?prefix=mine:&state=held,free&older_ms=1&waiters=1&ended=1&own=1&limit=5&cursor=x", "", ""},
 		{"GET", "/v1/jobs?prefix=mine:&queue=mine&suspects=1&cursor=e30&limit=1", "", ""},
 		{"GET", "/v1/jobs/mine/a%2Fb", "", ""},
+		{"GET", "/v1/jobs/theirs/job", "If-None-Match: *", ""},
+		{"POST", "/v1/jobs/mine/job/run", `If-Match: "x"`, `{"reason":"x"}`},
+		{"POST", "/v1/jobs/mine/job/cancel", "If-Match: *", `{"reason":"x"}`},
+		{"POST", "/v1/jobs/theirs/job/drop", "If-Match: *", `{"reason":"x"}`},
+		{"POST", "/v1/jobs/theirs/job/drop", `If-Match: "a","b"`, `{"reason":"x","key":"y"}`},
+		{"POST", "/v1/jobs/theirs/%00/run?x=1", "If-Match: \"\\\"", `{"reason":""}`},
+		{"POST", "/v1/skip", `If-Match: "1"`, `{"key":"foreign","reason":"x"}`},
+		{"POST", "/v1/locks/mine:a/skip", `If-Match: W/"1-2"`, `{"reason":"x"}`},
 		{"GET", "/v1/locks?prefix=mine:&job=1&queue=mine&cursor=e30&limit=1", "", ""},
 		{"GET", "/v1/cron/x/backfill?from=2026-01-02T15:04:05Z&to=2026-01-03T15:04:05Z", "", ""},
 		{"POST", "/v1/cron/x/backfill", "", `{"from":"2026-01-02T15:04:05Z","to":"2026-01-03T15:04:05Z","reason":"x"}`},
@@ -162,6 +185,11 @@ func (z *fuzzed) try(t *testing.T, method, path, headers, body string) {
 	case "nobody":
 		if got := res.StatusCode; got < 400 && !open(r.URL.Path) {
 			t.Errorf("%s %s: an unknown caller gets %d %s", method, path, got, w.Body)
+		}
+	}
+	if strings.Contains(path, "jobs") && (z.name == "with a prefix" || z.name == "nobody") {
+		if info, err := z.inspector.GetTaskInfo("theirs", "job"); err != nil || info.State != asynq.TaskStatePending {
+			t.Errorf("%s: the task of others: %+v, %v", z.name, info, err)
 		}
 	}
 	if z.calls++; z.calls%256 != 0 {
