@@ -1,14 +1,14 @@
 package server
 
 import (
+	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
+	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/certs"
@@ -25,7 +25,7 @@ type ListenConfig struct {
 	CertFile, KeyFile string
 
 	// ClientCAFile has the authorities whose client certificates are accepted, in PEM form. A client may still come
-	// without a certificate, with a token.
+	// without a certificate, with a token. A changed file counts as the two above do. Connections that are open stay.
 	ClientCAFile string
 
 	// Insecure allows an address that is not loopback without TLS or without an Authorizer, as behind a proxy that has
@@ -86,15 +86,41 @@ func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 	if cfg.ClientCAFile == "" {
 		return c, nil
 	}
-	pem, err := os.ReadFile(cfg.ClientCAFile)
+	authorities, err := certs.OpenPool(cfg.ClientCAFile, func(err error) {
+		if err != nil {
+			logger.Error("server: the authorities of clients have changed and are bad; those from before stay", "err", err)
+			return
+		}
+		logger.Info("server: read the changed authorities of clients", "path", cfg.ClientCAFile)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("server: the authorities of clients: %w", err)
 	}
-	if c.ClientCAs = x509.NewCertPool(); !c.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("server: %s has no certificate in PEM form", cfg.ClientCAFile)
-	}
 	c.ClientAuth = tls.VerifyClientCertIfGiven
+	c.GetConfigForClient = perPool(c.Clone(), authorities)
 	return c, nil
+}
+
+// perPool returns a tls.Config.GetConfigForClient that knows the present authorities. Each change of them makes a Config
+// with keys of its own, so that a session from before is not resumed: its certificate is verified anew.
+func perPool(base *tls.Config, authorities *certs.Pool) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	var mu sync.Mutex // guards what follows
+	var of *tls.Config
+	return func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pool := authorities.Get()
+		mu.Lock()
+		defer mu.Unlock()
+		if of == nil || of.ClientCAs != pool {
+			var key [32]byte
+			if _, err := rand.Read(key[:]); err != nil {
+				return nil, err
+			}
+			of = base.Clone()
+			of.ClientCAs = pool
+			of.SetSessionTicketKeys([][32]byte{key})
+		}
+		return of, nil
+	}
 }
 
 // loopback reports whether host is only reached from this machine. A name other than localhost may resolve to anything.

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -153,6 +154,86 @@ func TestCertificateThatChanges(t *testing.T) {
 		if !shown().Equal(second) || time.Since(began) > hang {
 			t.Fatal("half a change counts, or nobody tells of it")
 		}
+	}
+}
+
+// A connection that comes after the file of the clients' authorities has changed is judged by the new ones, also if it
+// would resume a session from before. A bad change does no harm.
+func TestAuthoritiesThatChange(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	authority := func(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
+		return issue(t, dir, name, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
+	}
+	old, oldKey := authority("old")
+	fresh, freshKey := authority("fresh")
+	_, _ = issue(t, dir, "server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, old, oldKey)
+	for name, ca := range map[string]*x509.Certificate{"before": old, "after": fresh} {
+		_, _ = issue(t, dir, name, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, map[string]*ecdsa.PrivateKey{"before": oldKey, "after": freshKey}[name])
+	}
+	text := func(name string) []byte {
+		text, err := os.ReadFile(file(name))
+		testkit.WantNil(t, "ReadFile", err)
+		return text
+	}
+	testkit.WantNil(t, "WriteFile", os.WriteFile(file("clients.pem"), text("old.pem"), 0o600))
+	a := newReplica(t, store())
+	l, err := a.s.Listen(ListenConfig{Address: "127.0.0.1:0", CertFile: file("server.pem"), KeyFile: file("server.key"), ClientCAFile: file("clients.pem")})
+	testkit.WantNil(t, "Listen", err)
+	hs := HTTPServer(a.s)
+	hs.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = hs.Serve(l)
+	}()
+	defer func() {
+		_ = hs.Close()
+		<-served
+	}()
+	roots := x509.NewCertPool()
+	roots.AddCert(old)
+	sessions := tls.NewLRUClientSessionCache(4)
+	// accepted asks with the certificate called name. With TLS 1.3 a refusal comes after the handshake.
+	accepted := func(name string) (ok, resumed bool) {
+		t.Helper()
+		pair, err := tls.LoadX509KeyPair(file(name+".pem"), file(name+".key"))
+		testkit.WantNil(t, "LoadX509KeyPair", err)
+		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: roots, ClientSessionCache: sessions,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }})
+		if err != nil {
+			return false, false
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		_, err = io.ReadAll(conn)
+		return err == nil, conn.ConnectionState().DidResume
+	}
+	if ok, _ := accepted("before"); !ok {
+		t.Error("the certificate is not accepted")
+	}
+	if ok, resumed := accepted("before"); !ok || !resumed {
+		t.Errorf("%t, %t, want a session that is resumed", ok, resumed)
+	}
+	testkit.WantNil(t, "WriteFile", os.WriteFile(file("clients.pem"), []byte("half"), 0o600))
+	for began := time.Now(); !strings.Contains(a.log.String(), "have changed and are bad"); time.Sleep(20 * time.Millisecond) {
+		if ok, _ := accepted("before"); !ok || time.Since(began) > hang {
+			t.Fatal("half a change counts, or nobody tells of it")
+		}
+	}
+	testkit.WantNil(t, "WriteFile", os.WriteFile(file("clients.pem"), text("fresh.pem"), 0o600))
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if ok, _ := accepted("before"); !ok {
+			break
+		}
+		if time.Since(began) > hang {
+			t.Fatal("the authorities stay those from before")
+		}
+	}
+	sessions = tls.NewLRUClientSessionCache(4)
+	if ok, _ := accepted("after"); !ok {
+		t.Error("a certificate of the new authority is not accepted")
 	}
 }
 

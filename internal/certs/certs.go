@@ -1,4 +1,4 @@
-// Package certs has a certificate in files, which is read again when the files change.
+// Package certs has certificates and authorities in files, which are read again when the files change.
 package certs
 
 import (
@@ -87,9 +87,12 @@ func (p *Pair) again() {
 }
 
 // stands reports whether the files are certainly those that were read.
-func (p *Pair) stands() bool {
-	for i, name := range []string{p.certFile, p.keyFile} {
-		was := p.seen[i]
+func (p *Pair) stands() bool { return stand(p.seen[:], p.certFile, p.keyFile) }
+
+// stand reports whether files are certainly those that were seen.
+func stand(seen []state, names ...string) bool {
+	for i, name := range names {
+		was := seen[i]
 		if was.info == nil {
 			return false
 		}

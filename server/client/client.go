@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,7 +40,9 @@ type Config struct {
 	// new, they use the one from before, as long as it is valid.
 	CertFile, KeyFile string
 
-	// CAFile has the authorities of the servers' certificates, in PEM form. Default those of the system.
+	// CAFile has the authorities of the servers' certificates, in PEM form. New connections use the authorities that are in
+	// the file by then, or those from before while the file is bad; through a proxy, those that New has read. Default those
+	// of the system.
 	CAFile string
 
 	// HTTP sends the requests; its Timeout must be 0, and it must not follow redirections. With HTTP, the files above must
@@ -80,7 +81,7 @@ func New(cfg Config) (*Client, error) {
 		}
 		c.urls = append(c.urls, strings.TrimSuffix(u.String(), "/"))
 	}
-	secure, err := cfg.tls()
+	secure, authorities, err := cfg.tls()
 	if err != nil {
 		return nil, err
 	}
@@ -88,41 +89,43 @@ func New(cfg Config) (*Client, error) {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConnsPerHost = 32
 		transport.TLSClientConfig = secure
+		if authorities != nil {
+			direct := secure.Clone()
+			direct.NextProtos = []string{"h2", "http/1.1"}
+			transport.DialTLSContext = authorities.Dial(net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}, direct)
+		}
 		c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	return c, nil
 }
 
-// The method tls returns what the files say, nil without files.
-func (cfg *Config) tls() (*tls.Config, error) {
+// The method tls returns what the files say, nil without files. The authorities are nil without a CAFile.
+func (cfg *Config) tls() (_ *tls.Config, authorities *certs.Pool, err error) {
 	switch {
 	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
-		return nil, errors.New("client: Config.CertFile and Config.KeyFile belong together")
+		return nil, nil, errors.New("client: Config.CertFile and Config.KeyFile belong together")
 	case cfg.CertFile == "" && cfg.CAFile == "":
-		return nil, nil
+		return nil, nil, nil
 	case cfg.HTTP != nil:
-		return nil, errors.New("client: Config.HTTP has a TLS configuration of its own, so Config.CertFile and Config.CAFile make no sense with it")
+		return nil, nil, errors.New("client: Config.HTTP has a TLS configuration of its own, so Config.CertFile and Config.CAFile make no sense with it")
 	case !slices.ContainsFunc(cfg.URLs, func(text string) bool { return strings.HasPrefix(strings.ToLower(text), "https:") }):
-		return nil, errors.New("client: Config.CertFile and Config.CAFile need a URL that begins with https")
+		return nil, nil, errors.New("client: Config.CertFile and Config.CAFile need a URL that begins with https")
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.CertFile != "" {
 		pair, err := certs.Open(cfg.CertFile, cfg.KeyFile, nil)
 		if err != nil {
-			return nil, fmt.Errorf("client: the certificate: %w", err)
+			return nil, nil, fmt.Errorf("client: the certificate: %w", err)
 		}
 		c.GetClientCertificate = pair.ForClient
 	}
 	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("client: the authorities of servers: %w", err)
+		if authorities, err = certs.OpenPool(cfg.CAFile, nil); err != nil {
+			return nil, nil, fmt.Errorf("client: the authorities of servers: %w", err)
 		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("client: %s has no certificate in PEM form", cfg.CAFile)
-		}
+		c.RootCAs = authorities.Get() // for connections through a proxy
 	}
-	return c, nil
+	return c, authorities, nil
 }
 
 // Close closes connections that no call uses.

@@ -1,0 +1,94 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Pool is a file of authorities, in PEM form. Make a Pool with OpenPool. A Pool is safe for concurrent use.
+//
+// The file is read again at most a second after it has changed, when somebody asks for the authorities. While the file is
+// bad, or cannot be read, the authorities from before count. A file that is not regular, such as a pipe, is read once.
+type Pool struct {
+	file string
+	tell func(error)
+
+	mu      sync.Mutex // guards what follows
+	pool    *x509.CertPool
+	checked time.Time
+	seen    [1]state
+	err     error // why the changed file is not read; nil if it is
+}
+
+// OpenPool reads the file. The function tell, unless nil, is called with nil when a changed file was read, and with the
+// reason when it cannot be read, once for each reason.
+func OpenPool(file string, tell func(error)) (*Pool, error) {
+	if tell == nil {
+		tell = func(error) {}
+	}
+	p := &Pool{file: file, tell: tell, checked: time.Now()}
+	if err := p.read(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Get returns the authorities: the same pool as before, unless they have changed.
+func (p *Pool) Get() *x509.CertPool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.checked) >= checkEvery {
+		p.checked = now
+		if !stand(p.seen[:], p.file) {
+			p.again()
+		}
+	}
+	return p.pool
+}
+
+// Dial returns a function that connects to servers whom the present authorities vouch for. Base has the rest.
+func (p *Pool) Dial(dialer net.Dialer, base *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		secure := base.Clone()
+		secure.RootCAs = p.Get()
+		return (&tls.Dialer{NetDialer: &dialer, Config: secure}).DialContext(ctx, network, addr)
+	}
+}
+
+// again reads the file, and tells of it.
+func (p *Pool) again() {
+	before := p.pool
+	err := p.read()
+	switch {
+	case err == nil && p.pool.Equal(before):
+		p.pool = before
+		if p.err != nil {
+			p.tell(nil)
+		}
+	case err == nil:
+		p.tell(nil)
+	case p.err == nil || p.err.Error() != err.Error():
+		p.tell(err)
+	}
+	p.err = err
+}
+
+// read reads the file. After an error the authorities from before stay.
+func (p *Pool) read() error {
+	p.seen = [1]state{}
+	text, seen, err := readFile(p.file)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return fmt.Errorf("%s has no certificate in PEM form", p.file)
+	}
+	p.pool, p.seen = pool, [1]state{seen}
+	return nil
+}
