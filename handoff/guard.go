@@ -181,7 +181,7 @@ func (g *Guard) release(ctx context.Context, h *held) {
 			err := lock.Release(ctx, joblock.Reason(reasonRequestOver))
 			if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // ErrNotOwner: handed over to a job, or on the way
 				g.logger.WarnContext(ctx, "handoff: release after the response failed",
-					"key", lock.Key(), "fence", lock.Fence(), "owner", door.IdentityOf(lock).Digest, "err", err)
+					"key", lock.Key(), "fence", lock.Fence(), "owner", door.IdentityOf(lock).Digest(), "err", err)
 			}
 		})
 	}

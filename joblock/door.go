@@ -13,7 +13,7 @@ import (
 func init() {
 	door.Of = func(locker any) door.Locker { return inside{locker.(*Locker)} }
 	door.OfLock = func(lock any) door.Lock { return insideLock{lock.(*Lock)} }
-	door.IdentityOf = identityOf
+	door.IdentityOf, door.DigestOf = identityOf, digest
 	door.TokenAt = func(token any, fence int64) any {
 		t := token.(Token)
 		t.fence = fence
@@ -66,7 +66,6 @@ func identityOf(lockOrToken any) (id door.Identity) {
 			id = door.Identity{Owner: *of.h.owner, Fence: of.Fence(), TTL: of.h.ttl}
 		}
 	}
-	id.Digest = digest(id.Owner)
 	return id
 }
 

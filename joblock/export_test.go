@@ -47,7 +47,7 @@ func (k *Lock) Owner() string {
 	}
 	return identityOf(k).Owner
 }
-func (k *Lock) Digest() string     { return identityOf(k).Digest }
+func (k *Lock) Digest() string     { return identityOf(k).Digest() }
 func (k *Lock) TTL() time.Duration { return identityOf(k).TTL }
 func (k *Lock) Recovered() bool    { return !k.none() && k.recovered }
 

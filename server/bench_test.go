@@ -2,11 +2,14 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -230,3 +233,56 @@ func bare(locks *joblock.Locker) http.Handler {
 	})
 	return mux
 }
+
+// BenchmarkHandlerPair is what a pair costs without connections and without Redis: through a Server, and through the bare
+// handler.
+func BenchmarkHandlerPair(b *testing.B) {
+	locks, err := joblock.New(memoryStore(), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	testkit.WantNil(b, "New", err)
+	s, err := New(Config{Locks: locks, Authorize: Anyone, Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+	testkit.WantNil(b, "New", err)
+	defer func() {
+		testkit.WantNil(b, "Close", s.Close(context.Background()))
+		testkit.WantNil(b, "Close of the Locker", locks.Close(context.Background()))
+	}()
+	for _, side := range []struct {
+		name string
+		h    http.Handler
+	}{{"server", s}, {"bare", bare(locks)}} {
+		b.Run(side.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				answer := serveText(side.h, "/v1/acquire", `{"key":"bench","ttl_ms":10000,"holder":"bench"}`)
+				_, rest, _ := strings.Cut(answer, `"token":"`)
+				token, _, _ := strings.Cut(rest, `"`)
+				if answer = serveText(side.h, "/v1/release", `{"token":"`+token+`"}`); !strings.Contains(answer, "released") {
+					b.Fatal(answer)
+				}
+			}
+		})
+	}
+}
+
+// serveText answers a request with as little as can be around the handler.
+func serveText(h http.Handler, path, body string) string {
+	r := &http.Request{
+		Method: http.MethodPost, URL: &url.URL{Path: path}, RequestURI: path, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "localhost",
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+		RemoteAddr: "127.0.0.1:1",
+	}
+	w := &textWriter{header: make(http.Header)}
+	h.ServeHTTP(w, r)
+	return w.text.String()
+}
+
+type textWriter struct {
+	header http.Header
+	text   strings.Builder
+}
+
+func (w *textWriter) Header() http.Header              { return w.header }
+func (w *textWriter) WriteHeader(int)                  {}
+func (w *textWriter) Write(p []byte) (int, error)      { return w.text.Write(p) }
+func (w *textWriter) SetReadDeadline(time.Time) error  { return nil }
+func (w *textWriter) SetWriteDeadline(time.Time) error { return nil }
+func (w *textWriter) Flush()                           {}

@@ -30,13 +30,14 @@ func (c *call) read(v any) error {
 	if !utf8.Valid(text) {
 		return problemf(http.StatusBadRequest, codeRequest, "the body is not UTF-8")
 	}
-	if !json.Valid(text) {
+	err = json.Unmarshal(text, v)
+	var broken *json.SyntaxError
+	if errors.As(err, &broken) {
 		return notAnObject()
 	}
 	if err := checkFields(text, fieldNames(reflect.TypeOf(v).Elem())); err != nil {
 		return err
 	}
-	err = json.Unmarshal(text, v)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case err == nil:
@@ -53,19 +54,19 @@ func (c *call) body() ([]byte, error) {
 	if c.r.ContentLength > maxBody {
 		return nil, tooLarge()
 	}
-	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, problemf(http.StatusUnsupportedMediaType, codeMediaType, "Content-Type is %s, must be application/json", shown(c.r.Header.Get("Content-Type")))
+	if as := c.r.Header.Get("Content-Type"); as != jsonType {
+		if kind, _, err := mime.ParseMediaType(as); err != nil || kind != jsonType {
+			return nil, problemf(http.StatusUnsupportedMediaType, codeMediaType, "Content-Type is %s, must be application/json", shown(as))
+		}
 	}
 	if coding := c.r.Header.Get("Content-Encoding"); coding != "" {
 		return nil, problemf(http.StatusUnsupportedMediaType, codeMediaType, "Content-Encoding is %s, must be absent", shown(coding))
 	}
-	rc := http.NewResponseController(c.w)
-	deadline := rc.SetReadDeadline(c.began.Add(c.s.cfg.BodyTimeout))
 	text, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	if err == nil {
 		c.whole = true
-		if deadline == nil {
-			_ = rc.SetReadDeadline(time.Time{}) // the server notices that the client is gone by reading on
+		if c.timed {
+			_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // the server notices that the client is gone by reading on
 		}
 		return text, nil
 	}

@@ -26,6 +26,7 @@ type call struct {
 	r     *http.Request
 	id    string // of the request, for logs
 	began time.Time
+	timed bool // the connection has a deadline for the body
 	whole bool // the body was read to its end
 
 	// For the log.
@@ -68,14 +69,23 @@ func (m *mount) newCall(w http.ResponseWriter, r *http.Request) *call {
 	c.w = &writer{ResponseWriter: w, c: c}
 	h := c.w.Header()
 	h.Set("Joblock-Request", c.id)
-	h.Set("X-Content-Type-Options", "nosniff")
+	h["X-Content-Type-Options"] = noSniff
 	if r.ContentLength != 0 {
 		// Package net/http reads the rest of a body that no route has read before it sends the answer. Not every
 		// ResponseWriter has deadlines.
-		_ = http.NewResponseController(w).SetReadDeadline(c.began.Add(m.s.cfg.BodyTimeout))
+		c.timed = http.NewResponseController(w).SetReadDeadline(c.began.Add(m.s.cfg.BodyTimeout)) == nil
 	}
 	return c
 }
+
+// Values of headers that all answers share. An Add to one of them makes another slice.
+var (
+	noSniff  = []string{"nosniff"}
+	noStore  = []string{"no-store"}
+	typeJSON = []string{jsonType}
+)
+
+const jsonType = "application/json"
 
 // caught answers a request whose handler has panicked.
 func (c *call) caught() {
@@ -140,7 +150,7 @@ func (c *call) answer(a *answer) {
 	for name, value := range a.header {
 		c.w.Header().Set(name, value)
 	}
-	c.write(a.status, "application/json", text)
+	c.write(a.status, jsonType, text)
 }
 
 // writeJSON writes a value that can be encoded in every case.
@@ -160,8 +170,12 @@ func (c *call) writeEmpty(status int) {
 
 func (c *call) write(status int, contentType string, text []byte) {
 	h := c.w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
+	if contentType == jsonType {
+		h["Content-Type"] = typeJSON
+	} else {
+		h.Set("Content-Type", contentType)
+	}
+	h["Cache-Control"] = noStore
 	h.Set("Content-Length", strconv.Itoa(len(text)+1))
 	c.send(func() {
 		c.w.WriteHeader(status)
@@ -253,10 +267,23 @@ func (c *call) useKey(key string) error {
 	if !c.who.mayUse(key) {
 		return problemf(http.StatusForbidden, codeForbidden, "the caller may not use this key")
 	}
-	if _, err := joblock.ParseToken(key); err != nil { // a token in the place of the key must not get into the log
+	if !isToken(key) { // which must not get into the log
 		c.key = key
 	}
 	return nil
+}
+
+// isToken reports whether text is the text form of a token.
+func isToken(text string) bool {
+	for i := range len(text) {
+		switch b := text[i]; {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', b == '-', b == '_':
+		default:
+			return false // most keys have a colon, and need not be decoded
+		}
+	}
+	_, err := joblock.ParseToken(text)
+	return err == nil
 }
 
 // useJob refuses a job in a queue that the caller may not use: the job's task is shown to whoever has bound a lock to the

@@ -63,7 +63,8 @@ func (s *Server) acquire(c *call, req *acquireRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ask.Call, err = c.repeatable("acquire", ask.Key, fmt.Sprint(ask.TTL, " ", strconv.Quote(ask.Holder), " ", ask.Limit)); err != nil {
+	parameters := func() string { return fmt.Sprint(ask.TTL, " ", strconv.Quote(ask.Holder), " ", ask.Limit) }
+	if ask.Call, err = c.repeatable("acquire", ask.Key, parameters); err != nil {
 		return nil, err
 	}
 	lease, err := s.lease(c, ask)
@@ -185,12 +186,12 @@ func (c *call) idempotencyKey() (string, error) {
 
 // repeatable returns the call that the Idempotency-Key names, nil without an Idempotency-Key. The name is the caller's
 // own: other principals, and other keys of locks, have other calls.
-func (c *call) repeatable(verb, key, parameters string) (*ops.Call, error) {
+func (c *call) repeatable(verb, key string, parameters func() string) (*ops.Call, error) {
 	name, err := c.idempotencyKey()
 	if name == "" || err != nil {
 		return nil, err
 	}
-	return ops.NewCall(c.r.Context(), c.s.cfg.Locks, fmt.Sprintf("%q %q %q %q", verb, c.who.ID, key, name), parameters)
+	return ops.NewCall(c.r.Context(), c.s.cfg.Locks, fmt.Sprintf("%q %q %q %q", verb, c.who.ID, key, name), parameters())
 }
 
 type renewRequest struct {
@@ -320,7 +321,8 @@ func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
 		opts = append(opts, joblock.TTL(ttl))
 	}
 	// The token is a part of the name: the same Idempotency-Key with another token is another call.
-	repeat, err := c.repeatable("resume", token.Key(), fmt.Sprint(token.Digest(), " ", ops.FenceOf(token), " ", strconv.Quote(req.Job)))
+	parameters := func() string { return fmt.Sprint(token.Digest(), " ", ops.FenceOf(token), " ", strconv.Quote(req.Job)) }
+	repeat, err := c.repeatable("resume", token.Key(), parameters)
 	if err != nil {
 		return nil, err
 	}

@@ -119,6 +119,9 @@ func (f step) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // checkPath refuses a path that the mux would redirect. A client that follows the redirection would ask for another
 // key.
 func checkPath(path string) *problem {
+	if strings.HasPrefix(path, "/") && !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
+		return nil
+	}
 	segments := strings.Split(path, "/")
 	if segments[0] != "" || len(segments) < 2 {
 		return problemf(http.StatusBadRequest, codeRequest, "the path does not begin with a slash")

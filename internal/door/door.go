@@ -35,6 +35,9 @@ var (
 	// IdentityOf returns the Identity of a joblock.Token, or of a *joblock.Lock that may be nil.
 	IdentityOf func(lockOrToken any) Identity
 
+	// DigestOf returns the digest of an owner.
+	DigestOf func(owner string) string
+
 	// TokenAt returns the joblock.Token of the same lock as token, a joblock.Token, with another fence.
 	TokenAt func(token any, fence int64) any
 
@@ -254,11 +257,13 @@ type Lock interface {
 
 // Identity is the part of a lock or a token that only the toolkit sees.
 type Identity struct {
-	Owner  string // a secret
-	Digest string // of the owner, fit for logs
-	Fence  int64  // of a token: the fence at which the token was made
-	TTL    time.Duration
+	Owner string // a secret
+	Fence int64  // of a token: the fence at which the token was made
+	TTL   time.Duration
 }
+
+// Digest returns the digest of the owner, which is fit for logs.
+func (id Identity) Digest() string { return DigestOf(id.Owner) }
 
 // Option has those settings of an acquisition that only the toolkit uses.
 type Option struct {

@@ -101,7 +101,7 @@ func (s *stage) take(locks *joblock.Locker, key string, opts ...joblock.TryOptio
 		s.Fatal(err)
 	}
 	s.hide(door.IdentityOf(lock).Owner)
-	s.note(lock, lock.Token(), door.IdentityOf(lock).Digest)
+	s.note(lock, lock.Token(), door.IdentityOf(lock).Digest())
 	return lock
 }
 

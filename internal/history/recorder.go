@@ -74,7 +74,7 @@ func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token jobl
 
 func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
 	e.At, e.Trust = now(), lock.ExpiresAt().UnixNano()
-	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), door.IdentityOf(lock).Digest, lock.Fence(), door.IdentityOf(lock).TTL
+	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), door.IdentityOf(lock).Digest(), lock.Fence(), door.IdentityOf(lock).TTL
 	e.Holding = r.id()
 	r.write(e)
 	own := e.Job
@@ -94,7 +94,7 @@ func (r *Recorder) id() string {
 // Take takes the key of token for job, or a place in the line of the key: see door.Locker.
 // The result waits says which. An ErrUnavailable leaves it open: ask again.
 func (r *Recorder) Take(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, reserve, patience time.Duration) (waits bool, err error) {
-	e := Event{Kind: TakeBegun, Key: token.Key(), Chain: door.IdentityOf(token).Digest, Call: now(), Job: job, Reserve: reserve}
+	e := Event{Kind: TakeBegun, Key: token.Key(), Chain: door.IdentityOf(token).Digest(), Call: now(), Job: job, Reserve: reserve}
 	r.write(e)
 	taken := door.Of(locks).Take(ctx, "take", []door.Take{{
 		Key: e.Key, Job: job, Reserve: reserve, Patience: patience, Token: token,

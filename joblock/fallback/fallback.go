@@ -180,6 +180,6 @@ func (f *Locks) tellOverrun(lock *joblock.Lock) {
 
 // The method about returns e with the fields that describe a lock.
 func (f *Locks) about(e event.Event, lock *joblock.Lock) event.Event {
-	e.Key, e.Owner, e.Fence = lock.Key(), door.IdentityOf(lock).Digest, lock.Fence()
+	e.Key, e.Owner, e.Fence = lock.Key(), door.IdentityOf(lock).Digest(), lock.Fence()
 	return e
 }
