@@ -111,6 +111,13 @@ func (in inside) Call(ctx context.Context, op, key string, f func(context.Contex
 	return in.l.call(ctx, op, key, func(ctx context.Context) error { return f(ctx, in.l.store) })
 }
 
+func (in inside) Store() driver.Store {
+	if in.l == nil {
+		return nil
+	}
+	return in.l.store
+}
+
 func (in inside) Parts() int {
 	if in.l == nil || in.l.store == nil {
 		return 0

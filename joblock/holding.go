@@ -37,6 +37,7 @@ import (
 //	  refused, or no answer  an error in every state, and a refused Reclaim is forgotten
 //	releaseBegun             released   ErrNotOwner  ErrNotOwner  ErrAlreadyReleased  sends
 //	releaseAnswered          changes nothing, in any state
+//	releaseUndone            -          -            -            held                -
 //	doubted, verifyBegun     check it   -            -            -                   -
 //	verified, not held       lost       -            -            -                   -
 //	lockerClosed             lost       lost         -            -                   -
@@ -475,6 +476,16 @@ func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, fa
 		return event.Lost, why, why
 	}
 	return event.Lost, why, errorOf(op, h.key, reply)
+}
+
+// releaseUndone takes back a releaseBegun, whose Release has changed nothing. The result is true if the handle holds the
+// lock again, and false if the lock was lost before.
+func (h *holding) releaseUndone() (held bool) {
+	if h.state != lockReleased {
+		return false
+	}
+	h.state, h.over = lockHeld, nil
+	return true
 }
 
 // The method doubted records a push which claims that the term with this fence was taken away. The result check says

@@ -162,6 +162,12 @@ var holdingEvents = []struct {
 	{"releaseAnswered, lost before", func(h *holding) []any {
 		return three(h.releaseAnswered("release", releasing{lost: ErrLost}, ok(0), nil))
 	}},
+	{"releaseUndone", func(h *holding) []any {
+		if h.releaseUndone() {
+			return []any{"held again"}
+		}
+		return nil
+	}},
 	{"doubted", func(h *holding) []any { return checked(10, h.doubted(10)) }},
 	{"doubted, another term", func(h *holding) []any { return checked(9, h.doubted(9)) }},
 	{"verifyBegun", func(h *holding) []any { return checked(h.verifyBegun()) }},
@@ -607,6 +613,9 @@ releaseAnswered, no answer
 	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells released why:ErrUnavailable ErrUnavailable
 releaseAnswered, lost before
 	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: ErrLost
+releaseUndone
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming lost late: -
+	released: state=held over=none held again
 doubted
 	held shared asking owed undoing stopped capped resumed: doubt=doubted check 10
 	pushed parking parked reclaiming released lost late: -

@@ -72,7 +72,18 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, e
 	}
 	ctx, s := l.trace(ctx, event.Call{Op: event.Release, Keys: keysOf(l, reqs, releasedKey), Job: job})
 	defer func() { s.End("", firstOf(errs)) }()
-	replies, failed := inBatches(l.bounds.detached(ctx), reqs, l.store.Release)
+	release := door.ReleaserOf(ctx)
+	if release == nil {
+		release = l.store.Release
+	}
+	replies, failed := inBatches(l.bounds.detached(ctx), reqs, release)
+	if failed != nil && door.ReleaserOf(ctx) != nil {
+		for _, end := range ends {
+			errs[end.at] = failed
+			locks[end.at].undone()
+		}
+		return
+	}
 	for n, end := range ends {
 		startNext(start, reqs[n].Key, replies[n])
 		errs[end.at] = locks[end.at].ended(op, reason, end, replies[n], failed)
@@ -106,6 +117,16 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 		k.tell(end.span, e)
 	}
 	return err
+}
+
+// The method undone takes back the begin of a Release.
+func (k *Lock) undone() {
+	k.mu.Lock()
+	held := k.h.releaseUndone()
+	k.mu.Unlock()
+	if held {
+		_ = k.l.engine.add(k) // after Close the lock is lost, and the next call on the lock says so
+	}
 }
 
 // Release releases the lock of token, whichever holder in the owner's chain has the lock. A holder that is alive finds

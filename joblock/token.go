@@ -111,6 +111,9 @@ func (t Token) MarshalText() ([]byte, error) {
 	return base64.RawURLEncoding.AppendEncode(nil, bin), nil
 }
 
+// strict is here, because each call of Strict makes another table.
+var strict = base64.RawURLEncoding.Strict()
+
 // UnmarshalText reads the text form. With an error t is unchanged.
 func (t *Token) UnmarshalText(text []byte) error {
 	if err := checkTokenSize(len(text)); err != nil {
@@ -120,7 +123,7 @@ func (t *Token) UnmarshalText(text []byte) error {
 	if bytes.ContainsAny(text, "\r\n") {
 		return tokenError("a line break in the text")
 	}
-	bin, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	bin, err := strict.AppendDecode(nil, text)
 	if err != nil {
 		return tokenError("not base64url")
 	}

@@ -91,14 +91,18 @@ func onRedis(t testing.TB, ttl time.Duration) *rig {
 	return newRig(t, server.Client(t), redisstore.New(server.Client(t), nil), ttl)
 }
 
+// newRig returns a rig with locks in store, or without a Locker if store is nil.
 func newRig(t testing.TB, rdb *redis.Client, store driver.Store, ttl time.Duration) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, rdb: rdb, faults: faultstore.New(store), log: new(testkit.Log),
+		t: t, rdb: rdb, log: new(testkit.Log),
 		client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb),
 		ttl: ttl, patience: time.Minute, step: 5 * time.Millisecond,
 	}
-	r.locks = r.newLocker()
+	if store != nil {
+		r.faults = faultstore.New(store)
+		r.locks = r.newLocker()
+	}
 	return r
 }
 

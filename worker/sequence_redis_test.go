@@ -20,8 +20,16 @@ import (
 // Jobs of many sequences on a real Redis, on two servers and with failures: each sequence runs in order, one job at a
 // time, under growing fences, and a job that waits occupies no worker.
 func TestSequencesOnRedis(t *testing.T) {
+	t.Run("apart", func(t *testing.T) { sequencesOnRedis(t, onRedis(t, 5*time.Second)) })
+	t.Run("at once", func(t *testing.T) {
+		r := onRedis(t, 5*time.Second)
+		r.useStore(r.rdb)
+		sequencesOnRedis(t, r)
+	})
+}
+
+func sequencesOnRedis(t *testing.T, r *rig) {
 	const sequences, each = 5, 20
-	r := onRedis(t, 5*time.Second)
 	r.patience = 2 * time.Minute
 	l := r.line()
 	var mu sync.Mutex

@@ -7,6 +7,9 @@
 //	                                  together. So few calls take more than two round trips, as many as the two commands
 //	                                  of an Inspector's call. One call that hangs does not hold up the others
 //
+// Where the locks are in the same Redis as the tasks, a job of a sequence needs no such calls when it ends: the method Ends
+// puts both into the script of the release.
+//
 // The calls of a pipeline are separate steps, as single calls are. Calls to a cluster share no pipeline: a node that
 // hangs would hold up the calls to all other nodes.
 package asynqbatch
@@ -35,6 +38,7 @@ const lanes = 2
 type Inspector struct {
 	inner   *asynq.Inspector
 	guarded *asynq.Inspector // RunTask runs scheduled tasks only; nil as batcher
+	steps   *steps           // nil if Ends has to return nil
 	batcher *batcher         // nil if this version of asynq keeps the client of an Inspector elsewhere
 }
 
@@ -47,7 +51,7 @@ func New(in *asynq.Inspector) *Inspector {
 	}
 	_, one := client.(*redis.Client)
 	b := &batcher{UniversalClient: client, share: one}
-	return &Inspector{asynq.NewInspectorFromRedisClient(b), asynq.NewInspectorFromRedisClient(newGuard(b)), b}
+	return &Inspector{asynq.NewInspectorFromRedisClient(b), asynq.NewInspectorFromRedisClient(newGuard(b)), stepsOnce(), b}
 }
 
 // All returns the result of New for each of ins.

@@ -15,6 +15,9 @@ import (
 const onlyScheduled = `if redis.call("HGET", KEYS[1], "state") ~= "scheduled" then return 0 end
 `
 
+// guarded returns the text of asynq's script behind onlyScheduled.
+func guarded(text string) string { return onlyScheduled + text }
+
 // guard is a client for an Inspector of which only RunTask is called. guard puts onlyScheduled before the script with which
 // asynq runs a task. So the question whether the task is scheduled costs no command of its own, and nobody can archive the
 // task between the question and the run. If a later version of asynq runs a task without a script, the guard fails.
@@ -57,7 +60,7 @@ func (g *guard) EvalSha(ctx context.Context, sha string, keys []string, args ...
 // Eval makes a call of the guarded script in place of asynq's own.
 func (g *guard) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
 	sum := sha1.Sum([]byte(text)) // as Redis names scripts
-	text = onlyScheduled + text
+	text = guarded(text)
 	g.mu.Lock()
 	g.scripts[hex.EncodeToString(sum[:])] = redis.NewScript(text)
 	g.mu.Unlock()

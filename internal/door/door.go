@@ -105,6 +105,9 @@ type Locker interface {
 	// ErrUnavailable about key. If ctx has already ended, Call does not run f and returns ctx's cause.
 	Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error
 
+	// Store returns the store, or nil for a Locker that is nil or that joblock.New has not made.
+	Store() driver.Store
+
 	// Parts is driver.Store.Parts, or 0 for a Locker that is nil or that joblock.New has not made.
 	Parts() int
 
@@ -152,7 +155,8 @@ type Locker interface {
 	// and []joblock.Token. The function optsOf returns the options for the lock with the index i.
 	Park(ctx context.Context, locks, optsOf any) (tokens any, errs []error)
 
-	// End is joblock.Lock.Release. The type of locks is joblock.Locks.
+	// End is joblock.Lock.Release. The type of locks is joblock.Locks. In a context of WithReleaser, all errors may
+	// be that of the Releaser.
 	End(ctx context.Context, locks any, reason string) []error
 
 	// Release is joblock.Locker.Release. The types of tokens and opts are []joblock.Token and []joblock.ReleaseOption.
@@ -342,6 +346,24 @@ func WithStarter(ctx context.Context, start func(key, job string)) context.Conte
 func Starter(ctx context.Context) func(key, job string) {
 	start, _ := ctx.Value(starterKey{}).(func(key, job string))
 	return start
+}
+
+type releaseKey struct{}
+
+// A Releaser stands in for the method Release of a Locker's store. After an error of a Releaser the Locker holds the locks
+// as before, and does not repeat the releases. A later End of these locks sends the same releases.
+type Releaser func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error)
+
+// WithReleaser returns a child of ctx for Locker.End, which then calls release in place of the method of the store. Never
+// pass such a context to a handler.
+func WithReleaser(ctx context.Context, release Releaser) context.Context {
+	return context.WithValue(ctx, releaseKey{}, release)
+}
+
+// ReleaserOf returns the Releaser of WithReleaser, or nil.
+func ReleaserOf(ctx context.Context) Releaser {
+	release, _ := ctx.Value(releaseKey{}).(Releaser)
+	return release
 }
 
 type othersKey struct{}

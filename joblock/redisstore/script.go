@@ -55,9 +55,7 @@ var (
 		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")
 	renewScript = newScript("renew", "record", "record#read", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
-	releaseScript = newScript("release", "record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
-		"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "queue#give", "release#left", "grant",
-		"record#write", "record#state", "answer")
+	releaseScript = newScript("release", releaseStages...)
 	// Of another slot than the first: see slot.lua.
 	releaseSlotScript = newScript("release", "record", "record#read", "index", "index#bind", "record#fields", "record#foreign",
 		"release", "term", "release#decide", "slot#decide", "slot", "queue", "queue#place", "queue#serve", "slot#serve", "queue#give",
@@ -74,6 +72,13 @@ var (
 	settleScript = newScript("settle", "settle")
 	sealScript   = newScript("seal keys", "seal")
 )
+
+// releaseStages is the row of releaseScript. Package beside adds steps to it.
+var releaseStages = []string{
+	"record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
+	"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "queue#give", "release#left", "grant",
+	"record#write", "record#state", "answer",
+}
 
 // The type script is a Lua script and the first arguments of its calls. The arguments are interfaces, so that a call
 // does not box each of them anew.
@@ -94,10 +99,14 @@ func newScript(op string, row ...string) *script {
 		}
 		src.WriteString(text)
 	}
+	return scriptOf(op, src.String())
+}
+
+func scriptOf(op, src string) *script {
 	return &script{
 		op:      op,
-		source:  src.String(),
-		sha:     redis.NewScript(src.String()).Hash(),
+		source:  src,
+		sha:     redis.NewScript(src).Hash(),
 		evalsha: "evalsha",
 		eval:    "eval",
 	}

@@ -18,8 +18,8 @@ const keyAt = 3
 type scriptCall struct {
 	made  redis.Cmd
 	args  []any // in the field room while they fit
-	room  [keyAt + 9]any
-	texts [7]string
+	room  [keyAt + 10]any
+	texts [8]string
 	nums  [2]int64
 
 	text, num int // how many elements of texts and nums are used

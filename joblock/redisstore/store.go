@@ -46,6 +46,7 @@ type Store struct {
 	prefix  string
 	invalid error // what Validate and every call return; nil if New was given good arguments
 
+	app   redis.UniversalClient // what New was given
 	ops   redis.UniversalClient // for everything but renewals; sends a call again by itself
 	renew redis.UniversalClient // for renewals; never sends a call again by itself
 	owned bool                  // New has made ops and renew
@@ -101,6 +102,7 @@ func New(rdb redis.UniversalClient, cfg *Config) *Store {
 	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > maxReplicaTimeout:
 		s.invalid = invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, maxReplicaTimeout)
 	default:
+		s.app = rdb
 		s.ops, s.renew, s.owned = ownClients(rdb)
 		_, one := rdb.(*redis.Client)
 		s.places, s.joint, s.hashes = places(s.prefix, tagged(rdb)), one || tagged(rdb), !one

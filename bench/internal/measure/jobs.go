@@ -68,7 +68,7 @@ func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 		Base:    string(bare),
 		Columns: jobColumns,
 	}
-	return s, b.jobsOf(ctx, s, 0, b.Scale.Rounds, bare, locked, lined)
+	return s, b.jobsOf(ctx, s, 0, b.Scale.Rounds, bare, locked, floored, lined)
 }
 
 func (b *Bench) work(ctx context.Context) (*report.Section, error) {
@@ -121,6 +121,9 @@ func (b *Bench) runJobs(ctx context.Context, mode jobMode, n int, work time.Dura
 		err = k.enqueue(ctx, unique, keysOf("job", n+1))
 	case lined:
 		err = k.enqueueLines(ctx, keysOf("line", n/lineJobs+1), lineJobs)
+		n = (n/lineJobs+1)*lineJobs - 1
+	case floored:
+		err = k.enqueueFloor(ctx, keysOf("line", n/lineJobs+1), lineJobs)
 		n = (n/lineJobs+1)*lineJobs - 1
 	default:
 		err = k.enqueue(ctx, alone, keysOf("job", n+1))
@@ -218,7 +221,11 @@ func (k *jobKit) server(mode jobMode, cfg asynq.Config) (*asynq.Server, *asynq.S
 	cfg.Logger = silence{}
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, jobConcurrency)
 	cfg.TaskCheckInterval = cmp.Or(cfg.TaskCheckInterval, jobPause)
-	if mode != bare {
+	switch mode {
+	case bare:
+	case floored:
+		mux.Use(k.floor)
+	default:
 		mux.Use(k.worker.Middleware)
 		cfg = k.worker.Configure(cfg)
 	}

@@ -1,0 +1,42 @@
+// Package beside puts steps that are not about locks into the script of a release. So the server makes these steps and
+// the release in one step, with one command. That is possible if the steps' keys are on the server of the lock, and the
+// server is no cluster.
+//
+// Package redisstore sets the variables of beside. So neither that package nor those that have such steps know each
+// other.
+package beside
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Steps are steps beside a release. Both texts are Lua.
+type Steps struct {
+	// Before runs before the release. After "return 'not yet'" the release changes nothing. Before uses the locals first and
+	// second, and must raise no error: redis.pcall instead of redis.call.
+	Before string
+
+	// After is the body of a function, which runs when the release has given the key to a job that waits. The local job is
+	// that job, as in driver.Reply.Next. The function returns true if it has started the job. An error is no harm: the caller
+	// of the release starts the job.
+	After string
+}
+
+var (
+	// Able reports whether Release may be called: whether store keeps its records on the one server, and in the one
+	// database, that client talks to. Able is nil in a program without package redisstore.
+	Able func(store driver.Store, client redis.UniversalClient) bool
+
+	// Release is driver.Store.Release of one key, with steps. Before a call, Able has returned true. The key is not that
+	// of another slot than the first. Release returns ErrNotYet if the step Before says so, or could not run. If the step
+	// After has started the job that got the key, driver.Reply.Next is "".
+	Release func(ctx context.Context, store driver.Store, req driver.ReleaseRequest, steps *Steps, first, second string) (driver.Reply, error)
+)
+
+// ErrNotYet means that the release has changed nothing.
+var ErrNotYet = errors.New("beside: the release has to wait")
