@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
@@ -206,6 +207,9 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 		if o.limit != nil {
 			limited, ok := keyspace.Limit(t.Key())
 			return ok && limited == key
+		}
+		if line, _ := driver.LineOf(t.Key()); o.inLine && line == key {
+			return true // a slot of a sequence
 		}
 		return t.Key() == key
 	}

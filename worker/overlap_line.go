@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
+	"strings"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -14,7 +17,8 @@ import (
 // InLine lets a task whose key is busy wait in the line of the key, as the jobs of a sequence do. Such a task occupies
 // no worker: the task is snoozed for a day, and whoever releases the key runs the task. The tasks run in the order in
 // which they first found the key busy. Tasks of handoff.EnqueueInSequence stand in the same line, from their enqueue
-// on.
+// on. Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the slots is free,
+// beside the jobs that have the other slots.
 //
 // Differences to WithoutOverlapping without InLine: no task waits in place, so MaxWait and Need do not count. After a
 // crash the key stays with the task until asynq has recovered the task. Without a keeper, a key whose task is deleted
@@ -43,12 +47,31 @@ func (o *overlap) lineUp(a *attempt, key string) (*joblock.Lock, error) {
 	}})[0]
 	switch {
 	case taken.Err == nil && taken.Waits != nil:
+		if lock, err := a.turnInSlot(token); lock != nil || err != nil {
+			return lock, err
+		}
 		return nil, a.waitForTurn(key)
 	case taken.Err != nil && (taken.Full || !errors.Is(taken.Err, joblock.ErrHeld)):
 		return nil, taken.Err
 	}
 	// The key is parked for the job, or an earlier attempt has left the key behind.
 	locks, errs := a.resume(a.ctx, []joblock.Token{token})
+	return locks[0], errs[0]
+}
+
+// turnInSlot is for a job that has just asked for a place in line. If the job had waited before, and its turn was for
+// another slot than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
+// results are nil. In a line with one slot, the question costs a job one lookup of its task, once.
+func (a *attempt) turnInSlot(token joblock.Token) (*joblock.Lock, error) {
+	if !strings.Contains(a.lastErr(), nextjob.WaitText) {
+		return nil, nil
+	}
+	got, err := slots.Of(a.ctx, a.w.locks, token, a.job, slots.Keys(token.Key(), 2, driver.MaxSlots))
+	if err != nil || len(got) == 0 {
+		return nil, err
+	}
+	a.leaveLine(a.ctx, token, reasonStarted)
+	locks, errs := a.resume(a.ctx, []joblock.Token{door.TokenOfSlot(token, got[0].Key)})
 	return locks[0], errs[0]
 }
 

@@ -58,6 +58,48 @@ func TestTasksOfOtherClientsWaitInLine(t *testing.T) {
 	})
 }
 
+// A task in the line of a sequence with a Limit runs in whichever slot comes free first, beside the job in the other one.
+// The jobs of the sequence have their slots, and line up for nothing more.
+func TestTurnInAnotherSlot(t *testing.T) {
+	for _, c := range []struct{ name, ends, stays string }{{"the second slot", "b", "a"}, {"the first slot", "a", "b"}} {
+		t.Run(c.name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				l := r.line()
+				var p probe
+				over := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{})}
+				r.serve(service{use: inLine()}, p.handler(func(ctx context.Context, _ int) error {
+					id, _ := asynq.GetTaskID(ctx)
+					if wait, ok := over[id]; ok {
+						<-wait
+					}
+					return nil
+				}))
+				l.add(handoff.Sequence{Limit: 2}, "a", "b")
+				r.until("a and b run", func() bool { return p.running() == 2 })
+				l.wantLine()
+				for _, id := range []string{"c", "d"} {
+					r.submit(id, asynq.NewTask(taskType, nil), 3)
+					r.untilTask(id, "retry")
+				}
+				l.wantLine("c", "d")
+				start := time.Now()
+				close(over[c.ends])
+				r.untilTask("d", "gone")
+				if took := time.Since(start); took > 10*time.Second {
+					t.Errorf("the line took %s\n%s", took, r.log)
+				}
+				l.wantLine()
+				r.until("only one job runs", func() bool { return p.running() == 1 })
+				close(over[c.stays])
+				r.untilTask(c.stays, "gone")
+				time.Sleep(time.Second)
+				l.wantFreeSlots(2)
+				r.wantRuns(&p, 4)
+			})
+		})
+	}
+}
+
 // A task without a retry left asks from the archive, and is run from there when its turn comes.
 func TestLastAttemptWaitsInLine(t *testing.T) {
 	virtual(t, func(r *rig) {
