@@ -63,7 +63,8 @@ func (b *Bench) jobs(ctx context.Context) (*report.Section, error) {
 		Name:  "jobs",
 		Title: fmt.Sprintf("Jobs that do nothing: %d through asynq", b.Scale.Jobs),
 		Note: fmt.Sprintf("Enqueued before, with a lock of their own by handoff's EnqueueUnique, and then processed with concurrency %d, with a lock: resume, "+
-			"run, release. In sequences of %d jobs each, all but the first of which wait: resume, run, release, and start the next. "+
+			"run, release. In sequences of %d jobs each, all but the first of which wait: resume, run, release, and start the next. The two bare "+
+			"scripts are the least that an order of jobs takes: one when a job starts, and one after asynq has written its end, which runs the next. "+
 			"Commands are those of one job, CPU is that of processing one; asynq's own house-keeping is among them.", jobConcurrency, lineJobs),
 		Base:    string(bare),
 		Columns: jobColumns,
