@@ -179,9 +179,9 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 		return ops.Explanation{}, err
 	}
 	fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]
-	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Waiters != fresh.Waiters) {
+	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Waiters != fresh.Waiters || was.Pulse != fresh.Pulse) {
 		// The key of a limit has no waiters of its own: what Explain says of them is about the line of the permits.
-		if was.Fence != fresh.Fence || was.State != fresh.State || r.val.Lock.Permits == nil {
+		if was.Fence != fresh.Fence || was.State != fresh.State || was.Pulse != fresh.Pulse || r.val.Lock.Permits == nil {
 			h.cache.forget(name)
 			if newer, err := read(); err == nil {
 				r = newer

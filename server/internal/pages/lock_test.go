@@ -148,6 +148,15 @@ func TestTimesInSentences(t *testing.T) {
 			t.Errorf("%s:\n%s, want\n%s", text, got, want)
 		}
 	}
+	newer := Row{Renewed: now.Add(4 * time.Second), Ends: now.Add(34 * time.Second)} // the sentences are older than the record
+	for text, want := range map[string]string{
+		"The last renewal of the lease was 6 s ago; one is due every 10 s. So the holder was alive 6 s ago. Without another renewal the lease ends at 15:08:22 UTC, 22 s from now.": "The last renewal of the lease was 1 s ago; one is due every 10 s. So the holder was alive 1 s ago. Without another renewal the lease ends at 15:08:34 UTC, 29 s from now.",
+		"web has had it since 15:07:45 UTC (2 ms ago).": "web has had it since 15:07:45 UTC (20 s ago).",
+	} {
+		if got := timeTags.Replace(tagsOf(string(v.Sentence(text, ops.Time{Time: now}, newer)))); got != want {
+			t.Errorf("%s:\n%s, want\n%s", text, got, want)
+		}
+	}
 	if got := string(v.Sentence("a <b> at 15:07:45 UTC (2 s ago)", ops.Time{})); got != "a &lt;b&gt; at 15:07:45 UTC (2 s ago)" {
 		t.Error(got)
 	}

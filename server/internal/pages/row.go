@@ -24,9 +24,10 @@ type Row struct {
 	How     string // how the last holding of a free key ended
 	Reason  string
 	Renewed time.Time // when the lease of a lock that is held began, or was renewed last
-	Silent  bool      // two renewals are overdue
-	Never   bool      // Silent, but perhaps the holder does not renew by itself
-	Unknown bool      // the store has no record of the key
+	Pulse   ops.Pulse
+	Silent  bool // two renewals are overdue
+	Never   bool // Silent, but perhaps the holder does not renew by itself
+	Unknown bool // the store has no record of the key
 }
 
 func rowOf(l ops.Lock) Row {
@@ -39,7 +40,8 @@ func rowOf(l ops.Lock) Row {
 	}
 	if l.State == joblock.StateHeld {
 		pulse := l.Pulse()
-		r.Renewed, r.Silent, r.Never = l.Renewed.Time, pulse == ops.PulseSilent || pulse == ops.PulseNever, pulse == ops.PulseNever
+		r.Renewed, r.Pulse = l.Renewed.Time, pulse
+		r.Silent, r.Never = pulse == ops.PulseSilent || pulse == ops.PulseNever, pulse == ops.PulseNever
 	}
 	r.Unknown = l.Unknown()
 	switch l.Role {

@@ -237,8 +237,8 @@ func (v *View) Left(at any) template.HTML {
 var told = regexp.MustCompile(`((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC)( \(|, )([0-9][0-9a-z ]* ago|in [0-9][0-9a-z ]*|now|[0-9][0-9a-z ]* from now)|((?:lease was|was alive|lease of [0-9][0-9a-z ]* began) )([0-9][0-9a-z ]* ago)`)
 
 // Sentence renders a sentence of package ops that was made at a time. What it says of times counts on, as do the other times of
-// the page.
-func (v *View) Sentence(text string, made any) template.HTML {
+// the page. What it says of the lease is that of a newer record of the same holding, if row is one.
+func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 	now := instant(made)
 	if now.IsZero() {
 		return template.HTML(template.HTMLEscapeString(text))
@@ -256,7 +256,11 @@ func (v *View) Sentence(text string, made any) template.HTML {
 			case err != nil:
 				continue
 			case strings.HasSuffix(part(3), " from now"):
-				html = v.Left(t) + " from now"
+				if len(row) > 0 && !row[0].Ends.IsZero() {
+					t = row[0].Ends
+				}
+				begin = m[2]
+				html = v.At(t) + template.HTML(template.HTMLEscapeString(part(2))) + v.Left(t) + " from now"
 			case strings.HasSuffix(part(3), " ago"):
 				html = v.Ago(t)
 			default:
@@ -268,7 +272,11 @@ func (v *View) Sentence(text string, made any) template.HTML {
 			if err != nil {
 				continue
 			}
-			html = v.Ago(now.Add(-ago).Truncate(time.Second))
+			t := now.Add(-ago).Truncate(time.Second)
+			if len(row) > 0 && !row[0].Renewed.IsZero() && !strings.HasPrefix(part(4), "lease of ") {
+				t = row[0].Renewed
+			}
+			html = v.Ago(t)
 		}
 		b.WriteString(template.HTMLEscapeString(text[at:begin]))
 		b.WriteString(string(html))
