@@ -16,7 +16,7 @@ const (
 	actsBack = 24 * time.Hour
 
 	// actsShown is how many actions an explanation has.
-	actsShown = 3
+	actsShown = 8
 )
 
 // The names of the actions that a story knows.
@@ -106,7 +106,11 @@ func (s *story) operators() string {
 	if len(all) == 0 {
 		return ""
 	}
-	return "What operators did: " + strings.Join(all, "; ") + "."
+	text := "What operators did: " + strings.Join(all, "; ") + "."
+	if len(s.acts) == actsShown {
+		text += " \"joblock audit -- " + shell(s.Key) + "\" has all that they did to the key."
+	}
+	return text
 }
 
 // The method byWhom says who has done e, and why.

@@ -160,7 +160,7 @@ func (s *story) afterDelete() string {
 		return fmt.Sprintf("No keeper works, so the lock stays until %s.", s.clock(s.ReservedUntil.Time))
 	}
 	if s.State == joblock.StateHeld {
-		return fmt.Sprintf("A keeper frees the lock within %s, if nobody renews its lease.", length(s.Remaining.Duration()+s.grace()+s.keeper.every()))
+		return fmt.Sprintf("A keeper frees the lock at %s at the latest, if nobody renews its lease.", s.clock(s.check(latest(s.ExpiresAt.Time, s.graceEnd())).Time))
 	}
-	return fmt.Sprintf("A keeper frees the lock within %s.", length(s.grace()+s.keeper.every()))
+	return fmt.Sprintf("A keeper frees the lock at %s at the latest, if the task is deleted now.", s.clock(s.check(latest(s.now, s.graceEnd())).Time))
 }

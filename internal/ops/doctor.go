@@ -31,7 +31,7 @@ const (
 // Finding is one thing that Doctor found.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Subject  string   `json:"subject"`        // "keeper", "cron", "asynq", or a subject of redisstore.Finding
+	Subject  string   `json:"subject"`        // "keeper", "cron", "asynq", "journal", or a subject of redisstore.Finding
 	Node     string   `json:"node,omitempty"` // the server, the process or the scope
 	Found    string   `json:"found"`
 	Means    string   `json:"means"`
@@ -61,14 +61,14 @@ const (
 )
 
 // Doctor looks for what endangers locks, jobs and cron jobs, and says what to change, the worst first, and what is well. It
-// looks at the servers (redisstore.Store.Examine), the keepers, the databases of asynq, and the cron jobs of
-// Config.Scopes. Without Findings there is nothing to change.
+// looks at the servers (redisstore.Store.Examine), the keepers, the databases of asynq, the cron jobs of
+// Config.Scopes, and what the journal has of the last hour. Without Findings there is nothing to change.
 //
 // What could not be looked at is a Finding as well. So an error only says that ctx has ended or the Locker is closed; the
 // result then has what was found before.
 func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	c := &checkup{Desk: d}
-	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron, c.nothing} {
+	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron, c.journal, c.nothing} {
 		if err := look(ctx); err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -185,6 +185,10 @@ func (c *checkup) keepers(ctx context.Context) error {
 	if works != nil && !c.late && c.overdue > 2*works.every()+2*figures.Period {
 		c.add(Warning, "keeper", "", fmt.Sprintf("the check of a lock has been due for %s, and the keepers do not say that they are behind", length(c.overdue)),
 			"locks of jobs that are over are freed later than every "+length(works.every()), "look at the log of the keepers; they may lack rights for a part of the index, or share a Redis with keepers of another version")
+	}
+	if works != nil && c.keeper.StandBy == 0 && c.keeper.working() == 1 && len(c.queues) > 0 {
+		c.add(Note, "keeper", "", fmt.Sprintf("%s is the only keeper, and none stands by", works.Holder),
+			"if that process ends, locks of jobs that are over stay until their reservations end, or until a process with a keeper starts", "run a keeper in every worker process (in Go: worker.Worker.Run)")
 	}
 	switch {
 	case works != nil:

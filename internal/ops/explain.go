@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -90,7 +91,7 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 	}
 	var keeper Keeper
 	if lock.Job != "" && lock.Locked() {
-		if keeper, err = d.Keeper(ctx); err != nil {
+		if keeper, err = d.keepers(ctx, keyspace.Keepers); err != nil { // those that only watch change nothing
 			lock.problem("The keepers could not be read: %s.", err)
 		}
 	}
@@ -127,7 +128,7 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
-	for _, more := range []string{s.doing(), s.operators(), s.permits(), s.next(), s.Pace(), s.telling(unread)} {
+	for _, more := range []string{s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread)} {
 		if more != "" {
 			text = append(text, more)
 		}
@@ -174,7 +175,11 @@ func (s *story) who() string {
 		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s, unless it is freed before.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 		fmt.Fprintf(&b, " Last label: %s.", label)
 	case joblock.StateOrphaned:
-		fmt.Fprintf(&b, "%s got the lock at %s (%s) and did not give it back: its lease has run out, because its process has died, hangs, or is cut off from the store.%s%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.stopped(), s.begun())
+		because := "because its process has died, hangs, or is cut off from the store"
+		if s.Lately != nil && s.Lately.Meant {
+			because = "because it had ended the renewal itself, as the journal shows"
+		}
+		fmt.Fprintf(&b, "%s got the lock at %s (%s) and did not give it back: its lease has run out, %s.%s%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), because, s.stopped(), s.begun())
 		fmt.Fprintf(&b, " The lock is still kept%s, until %s unless it is freed before.", s.forWhom(), s.clock(s.ReservedUntil.Time))
 	}
 	return b.String()

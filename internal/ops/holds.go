@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -22,35 +21,11 @@ const (
 	// holdsOf is how many holdings a Holds is of at most.
 	holdsOf = 20
 
-	// holdsRead is how many of the latest entries of the journal are read for a Holds.
-	holdsRead = 2 * eventPage
+	// holdsRead is how many of the latest entries of the journal are read for a Holds and a Lately, holdsPage how many with
+	// each call.
+	holdsRead = 10 * holdsPage
+	holdsPage = 100
 )
-
-// holds returns how long the holders of a key, of its permits and of its slots had it lately; nil if the journal does not
-// tell. It looks at the latest 1,000 entries of the journal.
-func (d *Desk) holds(ctx context.Context, key string) (*Holds, error) {
-	if d.cfg.Journal == nil {
-		return nil, nil
-	}
-	var events []Event
-	to, once, q := "+", repeats{}, EventsQuery{Key: key}
-	for range holdsRead / eventPage {
-		page, err := d.cfg.Journal.page(ctx, true, "-", to, eventPage)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range page {
-			if e, ok := eventOf(m); ok && once.first(e.nonce) && q.Wants(e) {
-				events = append(events, e)
-			}
-		}
-		if len(page) < eventPage {
-			break
-		}
-		to = "(" + page[len(page)-1].ID
-	}
-	return holdsIn(events), nil
-}
 
 // holdsIn returns the Holds of events, nil if they tell of no holding. With the defaults of package journal, a journal has
 // those who got a lock after a wait, and no releases. A holding has then ended when somebody got the key who had waited

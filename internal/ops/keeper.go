@@ -70,6 +70,16 @@ func (k Keeper) Works() *KeeperPlace {
 	return nil
 }
 
+// The method working returns how many keepers work and change locks.
+func (k Keeper) working() (n int) {
+	for _, p := range k.Places {
+		if p.Works && !p.DryRun {
+			n++
+		}
+	}
+	return n
+}
+
 // defaultEvery is the default of worker.Config.Every, for keepers whose figures are not known.
 const defaultEvery = 30 * time.Second
 
@@ -91,12 +101,18 @@ func (p *KeeperPlace) Lags() bool { return p.Behind && p.Late.Duration() >= p.ev
 // Keeper reads who keeps the locks of jobs, and the figures that the keepers write once per figures.Period. Errors:
 // joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Keeper(ctx context.Context) (Keeper, error) {
+	return d.keepers(ctx, keyspace.Keepers, keyspace.DryKeepers)
+}
+
+// The method keepers is Keeper for the keepers whose permits are those of keys. Each of keys costs the reading of hundreds
+// of records.
+func (d *Desk) keepers(ctx context.Context, keys ...string) (Keeper, error) {
 	const op = "keeper"
 	k := Keeper{Places: []KeeperPlace{}}
 	if err := d.in.Check(op); err != nil {
 		return k, err
 	}
-	for _, key := range []string{keyspace.Keepers, keyspace.DryKeepers} {
+	for _, key := range keys {
 		if err := d.readKeepers(ctx, op, key, &k); err != nil {
 			return Keeper{}, err
 		}

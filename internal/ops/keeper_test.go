@@ -97,6 +97,7 @@ func TestDoctor(t *testing.T) {
 		f.At, f.Asked = time.Now(), time.Now()
 		return f
 	}
+	const lone = "note keeper: worker:1 is the only keeper, and none stands by"
 	for _, c := range []struct {
 		name string
 		do   func(s *stage)
@@ -108,6 +109,13 @@ func TestDoctor(t *testing.T) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")
 			s.keep(keyspace.Keepers, 1, now(good))
+		}, []string{lone}},
+		{"a keeper that works, and one that stands by", func(s *stage) {
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
+			s.park("k", "default/1")
+			s.keep(keyspace.Keepers, 1, now(good))
+			_, err := s.locks.TryAcquire(s.Context(), keyspace.Gate(keyspace.Keepers), door.OwnKey[joblock.TryOption]())
+			testkit.WantNil(s, "TryAcquire", err)
 		}, nil},
 		{"jobs and no keeper", func(s *stage) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
@@ -123,7 +131,7 @@ func TestDoctor(t *testing.T) {
 			s.park("k", "default/1")
 			time.Sleep(3*time.Minute + 20*time.Second)
 			s.keep(keyspace.Keepers, 1, now(good))
-		}, []string{"warning keeper: the check of a lock has been due for 3 min, and the keepers do not say that they are behind"}},
+		}, []string{"warning keeper: the check of a lock has been due for 3 min, and the keepers do not say that they are behind", lone}},
 		{"checks that the keeper knows to be late", func(s *stage) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")
@@ -131,13 +139,13 @@ func TestDoctor(t *testing.T) {
 			f := now(good)
 			f.Behind, f.Late = true, 180_000
 			s.keep(keyspace.Keepers, 1, f)
-		}, []string{"warning keeper: it is behind"}},
+		}, []string{"warning keeper: it is behind", lone}},
 		{"checks that are a little late", func(s *stage) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")
 			time.Sleep(time.Minute + 20*time.Second)
 			s.keep(keyspace.Keepers, 1, now(good))
-		}, nil},
+		}, []string{lone}},
 		{"jobs and a keeper that changes nothing", func(s *stage) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")
@@ -194,11 +202,11 @@ func TestDoctor(t *testing.T) {
 			f := now(good)
 			f.Strangers = []string{"low"}
 			s.keep(keyspace.Keepers, 1, f)
-		}, []string{`fault asynq: its only database does not have the queue "low", whose jobs have locks; the database "jobs" has it`}},
+		}, []string{`fault asynq: its only database does not have the queue "low", whose jobs have locks; the database "jobs" has it`, lone}},
 		{"a database that nobody has named", func(s *stage) {
 			s.park("k", "low/1")
 			s.keep(keyspace.Keepers, 1, now(good))
-		}, []string{`warning asynq: jobs have locks, and no database known here has their queues: "low"`}},
+		}, []string{`warning asynq: jobs have locks, and no database known here has their queues: "low"`, lone}},
 		{"two databases with one queue", func(s *stage) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.cfg.Databases = append(s.cfg.Databases, Database{"other", s.asynq})

@@ -55,6 +55,7 @@ type Lock struct {
 	Permits *Permits `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
 	Task    *Task    `json:"task,omitempty"`    // the task of Job, as asynq sees it
 	Holds   *Holds   `json:"holds,omitempty"`   // how long holders took lately, if somebody waits and a journal tells
+	Lately  *Lately  `json:"lately,omitempty"`  // who was refused lately and which leases ran out, if a journal tells
 
 	// Problems say what could not be read, in sentences. The fields concerned are missing.
 	Problems []string `json:"problems,omitempty"`
@@ -84,6 +85,10 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 			break
 		}
 	}
+	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
+		task := d.task(ctx, lock.Job)
+		lock.Task = &task
+	}
 	permits, err := d.permitsBeside(ctx, lock)
 	switch {
 	case err != nil:
@@ -93,15 +98,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 		lock.Now.Time = latest(lock.Now.Time, permits.Now.Time) // the key of a limit has no record of its own
 		lock.Waiters = max(lock.Waiters, permits.Waiting)
 	}
-	if len(lock.Line) > 0 {
-		if lock.Holds, err = d.holds(ctx, key); err != nil {
-			lock.problem("How long holders took lately could not be read: %s.", err)
-		}
-	}
-	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
-		task := d.task(ctx, lock.Job)
-		lock.Task = &task
-	}
+	lock.journal(ctx, d)
 	return lock, nil
 }
 

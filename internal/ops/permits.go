@@ -107,7 +107,7 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 		p.N = cmp.Or(p.N, n)
 		return p, err
 	}
-	err := d.readSlots(ctx, op, &p)
+	err := d.readSlots(ctx, op, &p, driver.MaxSlots)
 	if p.Kind != "" {
 		p.N = cmp.Or(p.N, n)
 	}
@@ -116,7 +116,8 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 
 // permitsBeside reads the permits for somebody who wants to know about the key itself. A key that has a record of its own is
 // rarely that of a limit, too. So its permits are read only if somebody waits for one, or was refused one in the last day;
-// and its slots only if jobs have or want the key. Else each look at a lock would read 512 records.
+// and its slots only if jobs have or want the key. If the task of its job is known, only about as many slots are read as the
+// task says that the sequence has. Else each look at a lock would read 512 records.
 func (d *Desk) permitsBeside(ctx context.Context, lock Lock) (Permits, error) {
 	if lock.Fence == 0 || lock.Role != "" {
 		return d.Permits(ctx, lock.Key, 0)
@@ -130,7 +131,11 @@ func (d *Desk) permitsBeside(ctx context.Context, lock Lock) (Permits, error) {
 	if lock.Job == "" && !slices.ContainsFunc(lock.Line, ofJobs) && len(lock.Line) == lock.Waiters {
 		return p, nil
 	}
-	err := d.readSlots(ctx, op, &p)
+	slots := driver.MaxSlots
+	if lock.Task != nil && lock.Task.Type != "" { // asynq has the task
+		slots = max(inspectFew, lock.Task.Limit)
+	}
+	err := d.readSlots(ctx, op, &p, slots)
 	return p, err
 }
 
@@ -172,13 +177,13 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) 
 	return nil
 }
 
-// readSlots sets p if its key is that of a sequence of which somebody has another slot than the first.
-func (d *Desk) readSlots(ctx context.Context, op string, p *Permits) error {
+// readSlots sets p if its key is that of a sequence of which somebody has another one of the first slots than the first.
+func (d *Desk) readSlots(ctx context.Context, op string, p *Permits, slots int) error {
 	if len(driver.SlotKey(p.Key, driver.MaxSlots)) > driver.MaxKeyBytes {
 		return nil
 	}
 	var keys []string
-	for i := range driver.MaxSlots {
+	for i := range slots {
 		keys = append(keys, driver.SlotKey(p.Key, i+1))
 	}
 	recs, err := d.inspect(ctx, op, p.Key, keys)

@@ -69,6 +69,9 @@ func (s *story) pulse() string {
 	case PulseSilent:
 		return fmt.Sprintf("%s, and two are overdue. So the holder stopped between %s and %s: it has died, hangs, or is cut off from the store.", known, silent, stopped) + ends
 	case PulseNever:
+		if s.Lately != nil && s.Lately.Unrenewed > 0 {
+			return fmt.Sprintf(" The lease of %s began %s ago and was never renewed. The holders of this key do not renew by themselves, as the journal shows: so nothing is known of this one, and it need not be dead.", length(s.TTL.Duration()), quiet) + ends
+		}
 		return fmt.Sprintf(" The lease of %s began %s ago and was never renewed. If the holder is a program of the toolkit, a renewal is due every %s: then it stopped between %s and %s, for it has died, hangs, or is cut off from the store. If it is a script that took the lock with \"joblock acquire\", or a client of the lock server, it need not renew, and nothing is known of it.",
 			length(s.TTL.Duration()), quiet, every, silent, stopped) + ends
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -209,6 +210,9 @@ func newHistory(s *server) *cobra.Command {
 tasks that had its lock, the newest first. See "events" for the journal, and "audit" for the actions. How the last lock on
 KEY began and ended, for instance that a keeper has freed KEY, is listed without a journal, too.
 
+Without --limit, history lists 50 lines, and says on the standard error if there are more. With -o json there is then
+"more": true.
+
 Exit codes:
   0   the records were read, even if they have nothing of KEY
   64  wrong usage
@@ -239,18 +243,26 @@ Exit codes:
 					p.say("nothing is on record; the journal is empty")
 				case len(h.Items) == 0:
 					p.say("nothing is on record; the journal begins at %s", h.From.UTC().Format(time.RFC3339))
+				case h.More && most < mostHistory:
+					p.say("there is more: \"joblock history --limit %d -- %s\" lists older lines, too", mostHistory, safe(args[0]))
 				case h.More:
-					p.say("there is more; see --limit")
+					p.say("there is more: \"joblock events -- %s\" and \"joblock audit -- %[1]s\" list all", safe(args[0]))
+				}
+				if len(h.Items) == 0 && from.IsZero() {
+					s.hintOf(ctx, d, p, args[0])
 				}
 				return nil
 			})
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only of the last `TIME`, such as 24h, or since a time (default: all)")
-	cmd.Flags().IntVar(&most, "limit", 50, "print at most `N` lines, from 1 to 1000")
+	cmd.Flags().IntVar(&most, "limit", 50, fmt.Sprintf("print at most `N` lines, from 1 to %d", mostHistory))
 	out.flags(cmd.Flags())
 	return cmd
 }
+
+// mostHistory is the most that --limit of history may be.
+const mostHistory = 1000
 
 func happeningColumns(p *printer, now time.Time) []column[ops.Happening] {
 	what := column[ops.Happening]{head: "WHAT", text: func(h ops.Happening) string { return h.Text }}

@@ -63,10 +63,17 @@ func TestEventsAndHistory(t *testing.T) {
 	if strings.Index(h.out, "force release") > strings.Index(h.out, "has lost") {
 		t.Errorf("the newest does not come first:\n%s", h.out)
 	}
-	p.do("history", "exports:acct-7", "--limit", "1").wants(0, "force release", "there is more").lacks("has lost")
+	p.do("history", "exports:acct-7", "--limit", "1").wants(0, "force release", `there is more: "joblock history --limit 1000 -- exports:acct-7" lists older lines, too`).lacks("has lost")
+	p.do("history", "exports:acct-7").wants(0).lacks("there is more")
 	p.do("history", "exports:acct-7", "--limit", "0").wants(0) // the default
 	p.do("history", "exports:acct-7", "--limit", "1001").wants(exitUsage, "1001")
 	p.do("history", "nobody").wants(0, "nothing is on record; the journal begins at")
+	_, err = p.locks.TryAcquire(t.Context(), "exports:acct-9")
+	testkit.WantNil(t, "TryAcquire", err)
+	p.do("history", "exprots:acct-9").wants(0, "nothing is known of the key exprots:acct-9 at", "like it: exports:acct-9")
+	p.do("history", "exprots:acct-9", "-o", "json").wants(0).lacks("like it")
+	p.do("permits", "exprots:acct-9").wants(exitNo, "like it: exports:acct-9", "neither a limit")
+	p.do("permits", "exports:acct-9").wants(exitNo, "neither a limit").lacks("like it")
 	p.do("history", "exports:acct-7", "-o", "json").wants(0).fits("history.json")
 	wantLines(t, "happening.json", p.do("history", "exports:acct-7", "-o", "jsonl").wants(0).out)
 

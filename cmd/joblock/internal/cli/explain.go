@@ -66,6 +66,9 @@ Exit codes:
 	return cmd
 }
 
+// The commands of an explanation that ask before they act.
+var asking = []string{"joblock force-release", "joblock jobs cancel", "joblock jobs drop", "joblock jobs skip"}
+
 // explanationText returns the paragraphs of an explanation. A line feed begins a line within a paragraph.
 func explanationText(e ops.Explanation) []string {
 	text := slices.Clone(e.Text)
@@ -79,6 +82,7 @@ func explanationText(e ops.Explanation) []string {
 	if len(e.Actions) > 0 {
 		text = append(text, "What you may do:")
 	}
+	asks := false
 	for i, a := range e.Actions {
 		paragraph := fmt.Sprintf("%d. %s: %s", i+1, a.Name, a.Effect)
 		if a.Danger != "" {
@@ -88,6 +92,10 @@ func explanationText(e ops.Explanation) []string {
 			paragraph += "\n   " + a.Command
 		}
 		text = append(text, paragraph)
+		asks = asks || slices.ContainsFunc(asking, func(command string) bool { return strings.HasPrefix(a.Command, command+" ") })
+	}
+	if asks {
+		text = append(text, "TEXT says why, for those who look later. A command that ends or deletes something asks first; without a terminal it needs --yes.")
 	}
 	return text
 }

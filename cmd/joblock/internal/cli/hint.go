@@ -26,6 +26,16 @@ func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
 	s.like(ctx, d, p, l.Key, false)
 }
 
+// The method hintOf is hint for a command that has not read the lock on key.
+func (s *server) hintOf(ctx context.Context, d *desk, p *printer, key string) {
+	if !p.forPeople() {
+		return
+	}
+	if l, err := d.Lock(ctx, key); err == nil { // else what was asked for is told, and this is only a help
+		s.hint(ctx, d, p, l)
+	}
+}
+
 // The method where says where a command has looked for locks.
 func (s *server) where(d *desk) string {
 	if d.session == nil {

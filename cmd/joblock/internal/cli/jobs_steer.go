@@ -140,7 +140,7 @@ one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
 				step = task.Step
 				text := fmt.Sprintf("This deletes the task %s for ever: %s.", args[0], taskText(task))
 				if keys := keysOfJob(locks); len(keys) > 0 {
-					text += fmt.Sprintf(" Within a minute or so the keeper gives %s to the next one.", quoted(keys))
+					text += fmt.Sprintf(" A keeper gives %s to the next one; \"joblock explain\" says when.", quoted(keys))
 				}
 				return text, nil
 			}, func(ctx context.Context, d *desk) error {
@@ -206,7 +206,7 @@ func cancelText(t ops.Task) string {
 	if t.Attempt >= t.Attempts {
 		return text + " This attempt is the last one: after the attempt the task has failed for good."
 	}
-	return text + fmt.Sprintf(" Attempt %d of %d follows, and may hang again: \"joblock jobs drop %s\" before that attempt deletes the task.", t.Attempt+1, t.Attempts, t.Job())
+	return text + fmt.Sprintf(" Attempt %d of %d follows, and may hang again: \"joblock jobs drop --reason TEXT -- %s\" before that attempt deletes the task.", t.Attempt+1, t.Attempts, t.Job())
 }
 
 // skipText says what "jobs skip" does to the sequence of a key.

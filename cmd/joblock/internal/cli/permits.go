@@ -46,6 +46,7 @@ Exit codes:
 					return err
 				}
 				if permits.Kind == "" {
+					s.hintOf(ctx, d, p, args[0])
 					return &exitError{exitNo, fmt.Errorf("%s is neither a limit nor a sequence with several slots, or nobody has used it for a while", safe(args[0]))}
 				}
 				if p.format == "json" {

@@ -1,0 +1,130 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+const (
+	// repeatedBack is how far back Doctor reads the journal, and repeatedRead how many of its events at most.
+	repeatedBack = time.Hour
+	repeatedRead = 2000
+
+	// repeatedFrom is from which number on events of one kind and key are a Finding, repeatedShown how many of these there are.
+	repeatedFrom  = 3
+	repeatedShown = 5
+)
+
+// repeatMeans says what it means if an event comes again and again. An event of another kind is none that Doctor tells.
+var repeatMeans = map[string]string{
+	event.GaveUp.String():            "callers wait in vain for a key that somebody has for longer than they wait",
+	event.Lost.String():              "holders lose the lock before their work is over",
+	event.RenewedLate.String():       "leases are renewed so late that locks may be lost: the process or the store is slow",
+	event.RenewalUnanswered.String(): "the store often does not answer that process, so locks may be lost",
+	event.CleanupFailed.String():     "locks are left behind until their leases end",
+	event.FellBack.String():          "functions run without a lock that other processes know",
+	event.Overran.String():           "functions run for longer than they are meant to",
+	event.Forced.String():            "somebody frees the key by force again and again",
+}
+
+func init() {
+	for kind, means := range map[scheduler.Kind]string{
+		scheduler.EventFailed:     "runs of the job fail again and again, even if the latest one was well",
+		scheduler.EventBroken:     "runs of the job are broken off, because their lock is lost",
+		scheduler.EventLost:       "runs of the job are broken off, and no node executes them again",
+		scheduler.EventMissed:     "the schedulers do not come round to the ticks in time",
+		scheduler.EventOverlapped: "runs of the job take longer than the time between two ticks",
+		scheduler.EventContested:  "two versions of a program define the job",
+	} {
+		repeatMeans[eventlog.CronKind(string(kind))] = means
+	}
+}
+
+// The type repeated is an event that has come several times.
+type repeated struct {
+	Event // the latest
+	n     int
+}
+
+// The method journal looks for what has happened again and again, even if it has stopped: other looks see only what is wrong
+// now.
+func (c *checkup) journal(ctx context.Context) error {
+	if !c.HasJournal() {
+		return nil
+	}
+	now := cmp.Or(c.keeper.Now.Time, time.Now())
+	kinds := make([]string, 0, len(repeatMeans))
+	for kind := range repeatMeans {
+		kinds = append(kinds, kind)
+	}
+	type about struct{ kind, key string }
+	at := make(map[about]int)
+	var all []repeated
+	read := 0
+	for e, err := range c.Events(ctx, EventsQuery{Kinds: kinds, Since: now.Add(-repeatedBack)}) {
+		if err != nil {
+			if ctx.Err() == nil && Denied(err) { // the finding says what that means
+				err = errors.New(strings.TrimPrefix(err.Error(), "the journal could not be read: "))
+			}
+			return c.unread(ctx, "journal", "", err)
+		}
+		key := cmp.Or(groupOf(e.Key), e.Key, e.Source)
+		if e.Name != "" {
+			key = e.Scope + ": " + e.Name
+		}
+		i, ok := at[about{e.Kind, key}]
+		if !ok {
+			i = len(all)
+			at[about{e.Kind, key}] = i
+			all = append(all, repeated{Event: e})
+		}
+		all[i].n++
+		if read++; read == repeatedRead {
+			break
+		}
+	}
+	if read == 0 {
+		one, err := c.cfg.Journal.page(ctx, false, "-", "+", 1)
+		if err != nil {
+			return c.unread(ctx, "journal", "", err)
+		}
+		if len(one) == 0 {
+			return nil // nobody writes a journal: nothing is known
+		}
+	}
+	all = slices.DeleteFunc(all, func(r repeated) bool { return r.n < repeatedFrom })
+	slices.SortStableFunc(all, func(a, b repeated) int { return cmp.Compare(b.n, a.n) })
+	for i, r := range all {
+		if i == repeatedShown {
+			c.add(Note, "journal", "", fmt.Sprintf("%d more kinds of events have come again and again in the last hour", len(all)-i), "see the others", "joblock events --since 1h")
+			break
+		}
+		c.repeated(now, r)
+	}
+	c.well("journal", "", fmt.Sprintf("in the last hour nothing that is wrong has happened %d times", repeatedFrom))
+	return nil
+}
+
+func (c *checkup) repeated(now time.Time, r repeated) {
+	node, show := cmp.Or(groupOf(r.Key), r.Key), "joblock events --since 1h"
+	switch {
+	case r.Name != "":
+		node, show = r.Scope+": "+r.Name, fmt.Sprintf("joblock events --since 1h --scope %s --cron %s", shell(r.Scope), shell(r.Name))
+	case node != "":
+		show = "joblock events --since 1h -- " + shell(node)
+	default:
+		node = r.Source
+	}
+	found := fmt.Sprintf("%d times %q in the last hour, the last at %s (%s ago): %s",
+		r.n, r.Kind, moment(r.At.Time), length(now.Sub(r.At.Time)), strings.TrimSuffix(r.Text, "."))
+	c.add(Note, "journal", node, found, repeatMeans[r.Kind], show+" lists them")
+}

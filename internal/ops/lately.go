@@ -1,0 +1,194 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// Lately is what the journal tells of the callers of a key, its permits and its slots. With the defaults of package journal
+// a journal has who gave up, and not who asked once and was refused.
+type Lately struct {
+	GaveUp   int    `json:"gave_up,omitempty"`  // how many waited in vain in the last hour
+	Busy     int    `json:"busy,omitempty"`     // how many found the key busy in the last hour, if the journal has that
+	LastAt   Time   `json:"last_at,omitzero"`   // when the last of these was refused
+	LastBy   string `json:"last_by,omitempty"`  // the process of that one
+	Lapsed   int    `json:"lapsed,omitempty"`   // how many holders of the last day let their leases run out
+	LapsedAt Time   `json:"lapsed_at,omitzero"` // when somebody got the key after the last of these
+
+	// How many holders of the last day had ended their renewal themselves before their leases ran out, when the last of
+	// these leases did, and whether the present or last holder of the key is one of them.
+	Unrenewed   int  `json:"unrenewed,omitempty"`
+	UnrenewedAt Time `json:"unrenewed_at,omitzero"`
+	Meant       bool `json:"meant,omitempty"`
+
+	Since Time `json:"since,omitzero"` // not all was read: the numbers are of what has happened since then
+}
+
+const (
+	refusedBack = time.Hour
+	lapsedBack  = 24 * time.Hour
+)
+
+// latelyIn returns the Lately of the events of a key, nil if they tell of no refusal and of no lease that ran out. The
+// parameter fence is that of the present holding, and since is the time of the oldest entry that was read, zero if all were read.
+func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
+	var l Lately
+	for _, e := range events {
+		age := now.Sub(e.At.Time)
+		switch {
+		case e.Kind == event.Acquired.String() && e.Prior == joblock.EndedLapsed.String() && age <= lapsedBack:
+			l.Lapsed++
+			l.LapsedAt.Time = latest(l.LapsedAt.Time, e.At.Time)
+			continue
+		case e.Kind == event.Lost.String() && strings.Contains(e.Error, door.ErrNotRenewed.Error()) && age <= lapsedBack:
+			l.Unrenewed++
+			l.UnrenewedAt.Time = latest(l.UnrenewedAt.Time, e.At.Time)
+			l.Meant = l.Meant || e.Fence == fence
+			continue
+		case age > refusedBack:
+			continue
+		case e.Kind == event.GaveUp.String():
+			l.GaveUp++
+		case e.Kind == event.Contended.String():
+			l.Busy++
+		default:
+			continue
+		}
+		if e.At.After(l.LastAt.Time) {
+			l.LastAt, l.LastBy = e.At, e.Source
+		}
+	}
+	if l == (Lately{}) {
+		return nil
+	}
+	if now.Sub(since) < lapsedBack {
+		l.Since.Time = since
+	}
+	return &l
+}
+
+// The method past reads what the journal has of a key, its permits and its slots: of the last day, and if somebody waits
+// older events too. It looks at the latest 1,000 entries of the journal, and few at a time: Redis serves nobody else
+// meanwhile. The result since is the time of the oldest entry that was looked at, zero if all were.
+func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) (events []Event, since time.Time, err error) {
+	to, once, q := "+", repeats{}, EventsQuery{Key: key}
+	for range holdsRead / holdsPage {
+		page, err := d.cfg.Journal.page(ctx, true, "-", to, holdsPage)
+		if err != nil {
+			return nil, since, err
+		}
+		for _, m := range page {
+			e, ok := eventOf(m)
+			if ok {
+				since = e.At.Time
+			}
+			if ok && once.first(e.nonce) && q.Wants(e) {
+				events = append(events, e)
+			}
+		}
+		if len(page) < holdsPage {
+			return events, time.Time{}, nil
+		}
+		if !waits && now.Sub(since) > lapsedBack {
+			break
+		}
+		to = "(" + page[len(page)-1].ID
+	}
+	return events, since, nil
+}
+
+// The method journal sets what the journal tells of the lock.
+func (l *Lock) journal(ctx context.Context, d *Desk) {
+	waits := len(l.Line) > 0
+	if d.cfg.Journal == nil || !waits && !l.Locked() && l.Permits == nil {
+		return
+	}
+	now := l.Now.Time
+	if now.IsZero() {
+		now = time.Now()
+	}
+	events, since, err := d.past(ctx, l.Key, now, waits)
+	switch {
+	case err == nil:
+	case waits:
+		l.problem("How long holders took lately could not be read: %s.", err)
+		return
+	case Denied(err):
+		return
+	default:
+		l.problem("What the journal has of the key could not be read: %s.", err)
+		return
+	}
+	l.Lately = latelyIn(slices.Clone(events), l.Fence, now, since)
+	if waits {
+		l.Holds = holdsIn(events)
+	}
+}
+
+// The method refusals says who wanted the key lately and did not get it.
+func (s *story) refusals() string {
+	l := s.Lately
+	if l == nil || l.GaveUp+l.Busy == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("In the last hour %s", s.from())
+	switch {
+	case l.Busy == 0:
+		text += fmt.Sprintf("%s waited for the key in vain.", calls(l.GaveUp))
+	case l.GaveUp == 0:
+		text += fmt.Sprintf("%s found the key busy.", calls(l.Busy))
+	default:
+		text += fmt.Sprintf("%s found the key busy, and %d waited in vain.", calls(l.Busy), l.GaveUp)
+	}
+	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", cmpText(l.LastBy, "without a name"), s.when(l.LastAt.Time))
+}
+
+// The method from says where the numbers of s.Lately begin, if they are not of the whole time.
+func (s *story) from() string {
+	if s.Lately.Since.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("(the journal was read back to %s) ", s.clock(s.Lately.Since.Time))
+}
+
+// The method lapses says what the ends of earlier holdings tell of a holder that does not renew.
+func (s *story) lapses() string {
+	l := s.Lately
+	switch {
+	case l == nil:
+		return ""
+	case l.Unrenewed > 0:
+		return fmt.Sprintf("In the last day %s%s of this key had ended the renewal themselves when their leases ran out, the last one at %s.", s.from(), holders(l.Unrenewed), s.when(l.UnrenewedAt.Time))
+	case l.Lapsed == 0:
+		return ""
+	}
+	text := fmt.Sprintf("In the last day %s%s let the lease of this key run out; after the last of them somebody got the key at %s.", s.from(), holders(l.Lapsed), s.when(l.LapsedAt.Time))
+	if l.Lapsed >= lapsesUsual && s.Job == "" && !s.hasRenewed() && (s.State == joblock.StateHeld || s.State == joblock.StateOrphaned) {
+		text += " Perhaps their program never renews: then a lease without a renewal does not say that the holder is dead."
+	}
+	return text
+}
+
+// lapsesUsual is from how many leases on that have run out it may be the way in which a program uses a key.
+const lapsesUsual = 2
+
+func calls(n int) string {
+	if n == 1 {
+		return "1 call"
+	}
+	return fmt.Sprintf("%d calls", n)
+}
+
+func holders(n int) string {
+	if n == 1 {
+		return "1 holder"
+	}
+	return fmt.Sprintf("%d holders", n)
+}

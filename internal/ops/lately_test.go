@@ -1,0 +1,80 @@
+package ops
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The journal tells who asked for a key in vain, and whether leases of that key run out as a rule.
+func TestLately(t *testing.T) {
+	ago := func(d time.Duration, kind, prior string) Event {
+		return Event{At: Time{noon.Add(-d)}, Kind: kind, Key: "k", Prior: prior, Source: "web-" + d.String()}
+	}
+	ended := func(d time.Duration, fence int64) Event {
+		e := ago(d, "lost", "")
+		e.Fence, e.Error = fence, "lock lost: the lease ran out: "+door.ErrNotRenewed.Error()
+		return e
+	}
+	const m = time.Minute
+	for name, c := range map[string]struct {
+		events []Event
+		never  string // what a lease says that was never renewed
+		orphan bool
+		since  time.Duration // how long ago the oldest entry was
+		want   Lately
+		says   []string
+	}{
+		"nothing": {events: []Event{ago(m, "acquired", ""), ago(2*m, "released", ""), ago(61*m, "gave up", ""), ago(25*time.Hour, "acquired", "lapsed")}},
+		"gave up": {events: []Event{ago(3*m, "gave up", ""), ago(9*m, "gave up", "")},
+			want: Lately{GaveUp: 2, LastAt: Time{noon.Add(-3 * m)}, LastBy: "web-3m0s"},
+			says: []string{"In the last hour 2 calls waited for the key in vain. The last one was in the process web-3m0s, at 11:57:00 UTC (3 min ago)."}},
+		"busy": {events: []Event{ago(3*m, "contended", ""), ago(9*m, "gave up", "")}, since: 10 * m,
+			want: Lately{GaveUp: 1, Busy: 1, LastAt: Time{noon.Add(-3 * m)}, LastBy: "web-3m0s", Since: Time{noon.Add(-10 * m)}},
+			says: []string{"In the last hour (the journal was read back to 11:50:00 UTC) 1 call found the key busy, and 1 waited in vain."}},
+		"one lease": {events: []Event{ago(5*m, "acquired", "lapsed")}, since: 30 * time.Hour,
+			want: Lately{Lapsed: 1, LapsedAt: Time{noon.Add(-5 * m)}},
+			says: []string{"In the last day 1 holder let the lease of this key run out; after the last of them somebody got the key at 11:55:00 UTC (5 min ago)."}},
+		"no renewal": {events: []Event{ended(5*m, 6), ended(65*m, 5)}, never: "The holders of this key do not renew by themselves, as the journal shows: so nothing is known of this one, and it need not be dead.",
+			want: Lately{Unrenewed: 2, UnrenewedAt: Time{noon.Add(-5 * m)}},
+			says: []string{"In the last day 2 holders of this key had ended the renewal themselves when their leases ran out, the last one at 11:55:00 UTC (5 min ago)."}},
+		"no renewal of this one": {events: []Event{ended(5*m, 7)}, orphan: true,
+			want: Lately{Unrenewed: 1, UnrenewedAt: Time{noon.Add(-5 * m)}, Meant: true},
+			says: []string{"its lease has run out, because it had ended the renewal itself, as the journal shows."}},
+		"leases": {events: []Event{ago(5*m, "acquired", "lapsed"), ago(65*m, "acquired", "lapsed")},
+			want: Lately{Lapsed: 2, LapsedAt: Time{noon.Add(-5 * m)}},
+			says: []string{"In the last day 2 holders let", "Perhaps their program never renews: then a lease without a renewal does not say that the holder is dead."}},
+	} {
+		var since time.Time
+		if c.since > 0 {
+			since = noon.Add(-c.since)
+		}
+		got := latelyIn(c.events, 7, noon, since)
+		if (got == nil) != (c.want == Lately{}) || got != nil && *got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+		l := lockIn(joblock.StateHeld, "", 25*time.Second)
+		if c.orphan {
+			l = lockIn(joblock.StateOrphaned, "", 25*time.Second)
+		}
+		if c.never == "" && !c.orphan {
+			c.never = "then it stopped between"
+		}
+		l.Renewed, l.TTL, l.Lately = Time{noon.Add(-25 * time.Second)}, Millis(30*time.Second), got
+		l.Remaining, l.ExpiresAt = Millis(5*time.Second), Time{noon.Add(5 * time.Second)}
+		e := explain(l, Keeper{}, true, nil, nil)
+		checkSentences(t, e)
+		text := strings.Join(e.Text, "\n")
+		for _, want := range append(c.says, c.never) {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in:\n%s", name, want, text)
+			}
+		}
+		if strings.Contains(text, "Perhaps their") != (name == "leases") {
+			t.Errorf("%s: what is usual is told of few, or not of many:\n%s", name, text)
+		}
+	}
+}
