@@ -355,3 +355,21 @@ func TestExplainOfAKeyThatAKeeperFreed(t *testing.T) {
 		}
 	})
 }
+
+// What is said of a task before it is deleted names the time that is said of its lock afterwards.
+func TestTheTimeOfADeletedTaskIsOne(t *testing.T) {
+	for _, state := range []joblock.State{joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned} {
+		for _, age := range []time.Duration{time.Second, 10 * time.Minute} {
+			before, after := lockIn(state, "q/1", age), lockIn(state, "q/1", age)
+			task, gone := taskStates["retry"], taskStates["absent"]
+			before.Task, after.Task = &task, &gone
+			at := explain(after, working(KeeperPlace{}), true, nil, nil).Frees.Latest.UTC().Format("15:04:05 UTC")
+			i := slices.IndexFunc(explain(before, working(KeeperPlace{}), true, nil, nil).Actions, func(a Action) bool {
+				return a.Name == ActDeleteTask && strings.Contains(a.Effect, "A keeper frees the lock at "+at+" at the latest")
+			})
+			if i < 0 {
+				t.Errorf("%s for %s: no %s in %+v", state, age, at, explain(before, working(KeeperPlace{}), true, nil, nil).Actions)
+			}
+		}
+	}
+}
