@@ -189,7 +189,7 @@ func TestDoctor(t *testing.T) {
 			f := now(good)
 			f.Behind = true
 			s.keep(keyspace.Keepers, 1, f)
-		}, []string{"warning keeper: it is behind: more locks are due than it asks for at a time, one for 3 min"}},
+		}, []string{"warning keeper: it is behind: more locks are due than it asks for at a time, one for 3 min", lone}},
 		{"keepers that are configured differently", func(s *stage) {
 			s.keep(keyspace.Keepers, 1, now(good))
 			f := now(good)
