@@ -36,6 +36,7 @@ func (s *Server) deskRoutes() []route {
 		{http.MethodPost, "/v1/locks/{key}/force-release", ScopeOperate, reads(s.force)},
 		get("/v1/jobs", ScopeRead, s.jobs),
 		get("/v1/jobs/{queue}/{id}", ScopeRead, s.job),
+		get("/v1/sequences", ScopeRead, s.sequences),
 		{http.MethodPost, "/v1/jobs/{queue}/{id}/run", ScopeOperate, s.taskAction((*ops.Desk).RunTask)},
 		{http.MethodPost, "/v1/jobs/{queue}/{id}/cancel", ScopeOperate, s.taskAction((*ops.Desk).CancelTask)},
 		{http.MethodPost, "/v1/jobs/{queue}/{id}/drop", ScopeOperate, s.taskAction((*ops.Desk).DeleteTask)},
@@ -350,8 +351,8 @@ func (c *call) ifMatch() (int64, error) {
 }
 
 func (s *Server) jobs(c *call) (*answer, error) {
-	q := c.query("prefix", "queue", "suspects", "cursor", "limit")
-	ask := ops.JobsQuery{Prefix: q.text("prefix"), Queue: q.text("queue"), Suspects: q.flag("suspects")}
+	q := c.query("prefix", "queue", "suspects", "slow", "cursor", "limit")
+	ask := ops.JobsQuery{Prefix: q.text("prefix"), Queue: q.text("queue"), Suspects: q.flag("suspects"), Slow: q.flag("slow")}
 	most := q.number("limit", 100, 1, 1000)
 	if err := q.err(); err != nil {
 		return nil, err
@@ -370,6 +371,40 @@ func (s *Server) jobs(c *call) (*answer, error) {
 		return nil, err
 	}
 	return ok(list[ops.Job]{Items: page.Items, Next: page.Next, More: page.Next != ""}), nil
+}
+
+// sequences lists the lines of jobs, those that have halted first. There is no page after the first: what comes first is
+// what needs somebody.
+func (s *Server) sequences(c *call) (*answer, error) {
+	q := c.query("prefix", "halted", "limit")
+	ask := ops.SequencesQuery{Prefix: q.text("prefix"), Halted: q.flag("halted")}
+	most := q.number("limit", 100, 1, 1000)
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	if err := c.usePrefix(&ask.Prefix); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
+	defer cancel()
+	l := list[ops.Sequence]{Items: []ops.Sequence{}}
+	for seq, err := range s.desk.Sequences(ctx, ask) {
+		if err != nil && ctx.Err() != nil && !c.ended() {
+			l.More = true
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if seq.Job == "" || c.useJob(seq.Job) == nil {
+			l.Items = append(l.Items, seq)
+		}
+	}
+	slices.SortFunc(l.Items, ops.CompareSequences)
+	if len(l.Items) > most {
+		l.Items, l.More = l.Items[:most], true
+	}
+	return ok(l), nil
 }
 
 func foreignQueue() *problem {

@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "rewrite the schemas of the Desk's types
 var deskTypes = []any{
 	ops.Lock{}, ops.Explanation{}, ops.Waiter{}, ops.Permits{}, ops.Forced{}, ops.Job{}, ops.Task{}, ops.CronJob{}, ops.CronTick{},
 	ops.CronNode{}, ops.CronPlan{}, ops.Acted{}, ops.Keeper{}, ops.Finding{}, ops.Checked{}, ops.AuditEntry{}, ops.Event{}, ops.History{},
+	ops.Sequence{},
 }
 
 // The document has every field of the Desk's types. After a change of these types run: go test -run Desk -update

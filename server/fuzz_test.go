@@ -111,6 +111,7 @@ func FuzzServer(f *testing.F) {
 		{"POST", "/v1/jobs/theirs/%00/run?x=1", "If-Match: \"\\\"", `{"reason":""}`},
 		{"POST", "/v1/skip", `If-Match: "1"`, `{"key":"foreign","reason":"x"}`},
 		{"POST", "/v1/locks/mine:a/skip", `If-Match: W/"1-2"`, `{"reason":"x"}`},
+		{"GET", "/v1/sequences?prefix=mine:&halted=1&limit=1", "", ""},
 		{"GET", "/v1/locks?prefix=mine:&job=1&queue=mine&cursor=e30&limit=1", "", ""},
 		{"GET", "/v1/cron/x/backfill?from=2026-01-02T15:04:05Z&to=2026-01-03T15:04:05Z", "", ""},
 		{"POST", "/v1/cron/x/backfill", "", `{"from":"2026-01-02T15:04:05Z","to":"2026-01-03T15:04:05Z","reason":"x"}`},

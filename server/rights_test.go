@@ -104,6 +104,48 @@ func TestJobOfAForeignQueue(t *testing.T) {
 	})
 }
 
+// The lines of jobs: those that have halted come first, also if the list is cut off. A caller sees those of its own keys and
+// queues.
+func TestSequences(t *testing.T) {
+	server := redistest.Start(t)
+	a := newShop(t, server.Addr(), func(cfg *Config) { cfg.Authorize = withQueues })
+	bulk, admin := with("Caller", "bulk"), with("Caller", "admin")
+	for i, job := range []struct{ key, queue string }{
+		{"bulk:long", "bulk"}, {"bulk:long", "bulk"}, {"bulk:long", "bulk"}, {"export:halts", "bulk"}, {"export:halts", "bulk"},
+		{"export:foreign", "payments"}, {"pay:ours", "payments"},
+	} {
+		a.post("/v1/enqueue", object{
+			"key": job.key, "queue": job.queue, "task_id": fmt.Sprint(i), "type": "x", "sequence": true, "on_failure": "halt",
+		}, admin).ok()
+	}
+	testkit.WantNil(t, "ArchiveTask", a.inspector.ArchiveTask("bulk", "3"))
+	for path, c := range map[string]struct {
+		who  func(*http.Request)
+		want string
+		more bool
+	}{
+		"?":                        {admin, "export:halts halted 1, bulk:long waiting 2, export:foreign waiting 0, pay:ours waiting 0", false},
+		"?limit=1":                 {admin, "export:halts halted 1", true},
+		"?halted=1":                {admin, "export:halts halted 1", false},
+		"?prefix=bulk:":            {bulk, "bulk:long waiting 2", false},
+		"?prefix=export:":          {bulk, "export:halts halted 1", false},
+		"?prefix=export:&halted=0": {admin, "export:halts halted 1, export:foreign waiting 0", false},
+	} {
+		page := a.get("/v1/sequences"+path, c.who).ok()
+		var all []string
+		for _, o := range page.items() {
+			all = append(all, fmt.Sprint(o["key"], " ", o["state"], " ", o["waiting"]))
+		}
+		if got := strings.Join(all, ", "); got != c.want || page.flag("more") != c.more {
+			t.Errorf("%s: %s, more %t; want %s", path, got, page.flag("more"), c.want)
+		}
+	}
+	for _, path := range []string{"", "?prefix=pay:", "?prefix=exp"} {
+		a.get("/v1/sequences"+path, bulk).refused(http.StatusForbidden, "FORBIDDEN")
+	}
+	a.get("/v1/sequences?limit=0", admin).refused(http.StatusBadRequest, "LOCK_INVALID")
+}
+
 // A stream, and a request that waits, ends when its account is gone, or changed so that it may not have the lock.
 func TestAccountThatIsChangedMeanwhile(t *testing.T) {
 	const within = recheckEvery + 2*checkFile

@@ -456,7 +456,7 @@ func (s *stage) tryEvil() map[string]string {
 			}
 		}
 		// In the answers of the API, and in every parameter of every page.
-		for _, path := range []string{"/v1/locks?own=1", "/v1/jobs", "/v1/cron", "/v1/events", "/v1/audit", "/v1/explain?key=" + url.QueryEscape(evil("key"))} {
+		for _, path := range []string{"/v1/locks?own=1", "/v1/jobs", "/v1/sequences", "/v1/cron", "/v1/events", "/v1/audit", "/v1/explain?key=" + url.QueryEscape(evil("key"))} {
 			if r := s.raw("GET", path, ""); r.status != 200 || strings.Contains(r.text, "<") || r.header.Get("Content-Type") != "application/json" || r.header.Get("X-Content-Type-Options") != "nosniff" {
 				s.Errorf("%s: %d %s", path, r.status, r.header)
 			}

@@ -148,7 +148,7 @@ func (a *attempt) run(next asynq.Handler) (err error) {
 	}
 	defer a.limitOverrun()()
 
-	finished := false
+	began, finished := time.Now(), false
 	defer func() {
 		if !finished {
 			_ = a.settle(errors.New("the handler panicked")) // no recover: asynq reports the place of the panic
@@ -156,6 +156,7 @@ func (a *attempt) run(next asynq.Handler) (err error) {
 	}()
 	err = next.ProcessTask(ctx, a.task)
 	finished = true
+	a.took(err, time.Since(began))
 	if snoozed := a.snoozeForLoss(ctx, err); snoozed != nil {
 		if a.canSnooze() {
 			a.logSnoozed(snoozed)

@@ -165,8 +165,16 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	ctx, stop := lock.Context(ctx)
 	defer stop()
 	defer a.limitOverrun()()
-	defer func(start time.Time) { o.pace.ended(time.Since(start)) }(time.Now())
-	return h.next.ProcessTask(ctx, task)
+	finished := false // stays so if the handler panics
+	defer func(start time.Time) {
+		took := time.Since(start)
+		if o.pace.ended(took); finished && !a.mayCarry() { // else the outer middleware notes the length
+			a.took(result, took)
+		}
+	}(time.Now())
+	result = h.next.ProcessTask(ctx, task)
+	finished = true
+	return result
 }
 
 // The type ifBusy is the policy for a task whose key is still busy after the wait in place.

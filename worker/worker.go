@@ -39,6 +39,8 @@ type Worker struct {
 	inArchive  atomic.Int64 // how many tasks this Worker is snoozing by way of the archive
 	hasStarted atomic.Bool  // the method Started was called
 
+	usual usualTimes // how long tasks take
+
 	next *nextjob.Starter // of jobs whose turn in line comes with a call of this Worker
 
 	open *inflight // counts unsettled attempts, background work, and calls of Run, for which Close waits
@@ -76,6 +78,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 		Every: full.Every, Reserve: full.Reserve, Share: full.Share, Keepers: full.Keepers, Snoozed: snoozedInArchive, Next: w.next, DryRun: full.DryRun, Logger: full.Logger,
 	})
 	w.places.Store(-1)
+	w.usual.next = time.Now().Add(usualPeriod)
 	return w, nil
 }
 

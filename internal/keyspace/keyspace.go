@@ -19,6 +19,9 @@ const (
 	DryKeepers = "%keeper:dry"
 )
 
+// Usual is the key of the record that says how long the tasks of each type usually take; see package usual.
+const Usual = "%usual"
+
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 

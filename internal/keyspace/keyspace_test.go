@@ -6,7 +6,7 @@ import (
 )
 
 func TestTheToolkitsKeysAreNoApplications(t *testing.T) {
-	for _, key := range []string{Keepers, DryKeepers, Again("default/1"), Again("default/beef"), Cron("cron"), Cron("cron:%25"), CronScopes, CronNames("a%3Ab", 3), CronNodes("a"), CronNode("a", "f00"), Next("x"), Next("a%3Ab"), Permit("x", 3), Gate("x"), Size("x")} {
+	for _, key := range []string{Keepers, DryKeepers, Usual, Again("default/1"), Again("default/beef"), Cron("cron"), Cron("cron:%25"), CronScopes, CronNames("a%3Ab", 3), CronNodes("a"), CronNode("a", "f00"), Next("x"), Next("a%3Ab"), Permit("x", 3), Gate("x"), Size("x")} {
 		if CheckApplication(key) == "" {
 			t.Errorf("%q passes for a key of an application", key)
 		}

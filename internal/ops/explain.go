@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -302,7 +303,7 @@ func (s *story) doing() string {
 	default:
 		fmt.Fprintf(&b, "In asynq its task %s is %s.", visible(t.Type), visible(string(t.State)))
 	}
-	if long := s.long(); long != "" {
+	if long := cmp.Or(s.long(), s.unusual()); long != "" {
 		b.WriteString(" " + long)
 	}
 	if t.Paused && !t.Ended() {

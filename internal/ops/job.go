@@ -23,9 +23,12 @@ type Job struct {
 	Task  Task    `json:"task"`
 
 	// Ran is for how long the present attempt has had the lock; 0 if none runs. Long says, in a sentence, that the attempt
-	// should be over: its time is up. How long the jobs of its type usually take is recorded nowhere.
-	Ran  Millis `json:"ran_ms,omitzero"`
-	Long string `json:"long,omitempty"`
+	// should be over: its time is up. Slow says, in a sentence, that it has run for far longer than Usual; Usual is nil if
+	// no attempt of the type is known.
+	Ran   Millis `json:"ran_ms,omitzero"`
+	Long  string `json:"long,omitempty"`
+	Slow  string `json:"slow,omitempty"`
+	Usual *Usual `json:"usual,omitempty"`
 
 	// Suspect says, in a sentence, why the lock or the place probably helps nobody; "" if it does. A lock that a keeper
 	// frees with its next check is no suspect.
@@ -37,6 +40,7 @@ type JobsQuery struct {
 	Queue    string // of asynq
 	Prefix   string // of the key
 	Suspects bool   // only those with Job.Suspect
+	Slow     bool   // only those with Job.Long or Job.Slow
 
 	// May, unless nil, says which jobs are shown, by their names.
 	May func(job string) bool
@@ -61,6 +65,11 @@ func (d *Desk) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
 // wants reports whether an entry of the index is of interest.
 func (q *JobsQuery) wants(l driver.JobLock) bool {
 	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue) && (q.May == nil || q.May(l.Job))
+}
+
+// shows reports whether a job is of interest.
+func (q *JobsQuery) shows(j Job) bool {
+	return (j.Suspect != "" || !q.Suspects) && (j.Long != "" || j.Slow != "" || !q.Slow)
 }
 
 // Job reads the locks that are bound to a job, "queue/taskID", and the places of the job. It reads all of the index of
@@ -95,7 +104,7 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.JobLock)
 				return
 			}
 			for _, j := range d.join(ctx, found, keeper) {
-				if (j.Suspect != "" || !q.Suspects) && !yield(j, nil) {
+				if q.shows(j) && !yield(j, nil) {
 					return
 				}
 			}
@@ -126,9 +135,9 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 	for i := range all {
 		j := &all[i]
 		s := story{Lock: j.Lock, task: j.Task, keeper: keeper, known: true, now: j.Lock.Now.Time}
-		j.Suspect = s.suspect(j.Place)
+		j.Suspect, j.Usual = s.suspect(j.Place), keeper.usual(j.Task.Type)
 		if j.Place == nil {
-			j.Ran, j.Long = Millis(s.ran()), s.long()
+			j.Ran, j.Long, j.Slow = Millis(s.ran()), s.long(), s.unusual()
 		}
 	}
 	return all

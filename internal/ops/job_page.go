@@ -145,7 +145,7 @@ func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, mo
 func (d *Desk) joinUntil(ctx context.Context, until time.Time, found []bound, q JobsQuery, keeper Keeper) []Job {
 	ctx, cancel := context.WithDeadline(ctx, until.Add(pageTime/4))
 	defer cancel()
-	return slices.DeleteFunc(d.join(ctx, found, keeper), func(j Job) bool { return q.Suspects && j.Suspect == "" })
+	return slices.DeleteFunc(d.join(ctx, found, keeper), func(j Job) bool { return !q.shows(j) })
 }
 
 // mark names an entry of the index, and tells nothing about it.

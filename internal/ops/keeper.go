@@ -8,6 +8,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/usual"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -19,6 +20,8 @@ type Keeper struct {
 	Places  []KeeperPlace `json:"places"`
 	StandBy int           `json:"stand_by"` // how many wait for a place, for a while with those that have died
 	Now     Time          `json:"now,omitzero"`
+
+	lengths usual.Table // what workers tell of their tasks, read along
 }
 
 // KeeperPlace is the place of a keeper. The counts are those of the keeper's process since it began; see
@@ -151,6 +154,9 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 			used = append(used, rec.Key)
 		}
 	}
+	if key == keyspace.Keepers {
+		used = append(used, keyspace.Usual)
+	}
 	recs, err = d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: used, Memo: true}) // few, for memos are read one by one
 	if err != nil {
 		return err
@@ -158,6 +164,12 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 	for _, rec := range recs {
 		if rec.Now.After(k.Now.Time) {
 			k.Now = Time{rec.Now}
+		}
+		if rec.Key == keyspace.Usual {
+			if k.lengths, err = usual.Decode(rec.Memo); err != nil {
+				k.lengths = usual.Table{} // a worker writes it anew
+			}
+			continue
 		}
 		_, _, number := permitOf(rec.Key)
 		k.Places = append(k.Places, placeOf(number, key == keyspace.DryKeepers, rec))

@@ -24,6 +24,7 @@ type (
 	Action      = ops.Action
 	Job         = ops.Job
 	Task        = ops.Task
+	Sequence    = ops.Sequence
 	Keeper      = ops.Keeper
 	KeeperPlace = ops.KeeperPlace
 	Checkup     = ops.Checkup
@@ -190,11 +191,18 @@ type JobsQuery struct {
 	Queue    string // of asynq
 	Prefix   string // of the key
 	Suspects bool   // only those whose lock probably helps nobody
+	Slow     bool   // only those whose attempt runs over its time, or for far longer than usual
 }
 
 // Jobs walks over the jobs that have locks or wait for locks, page by page.
 func (c *Client) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
-	return pages[Job](ctx, c, "jobs", "/v1/jobs", values("queue", q.Queue, "prefix", q.Prefix, "suspects", flag(q.Suspects)))
+	return pages[Job](ctx, c, "jobs", "/v1/jobs", values("queue", q.Queue, "prefix", q.Prefix, "suspects", flag(q.Suspects), "slow", flag(q.Slow)))
+}
+
+// Sequences walks over the lines of jobs whose keys begin with prefix, those that have halted first; with halted, over these
+// only. After 1,000 of them, and if the server could not look at everything in time, the walk ends with ErrMore.
+func (c *Client) Sequences(ctx context.Context, prefix string, halted bool) iter.Seq2[Sequence, error] {
+	return list[Sequence](ctx, c, "sequences", "", "/v1/sequences", values("prefix", prefix, "halted", flag(halted)))
 }
 
 // Job returns the task of a job, and its locks and places in line.

@@ -13,8 +13,10 @@ type JobsBody struct {
 	Rows     []ops.Job
 	All      int
 	Suspects int
+	Slows    int // attempts that run for too long
 	Next     string
 	Only     bool // suspects
+	Slow     bool // only Slows
 	Queue    string
 	Prefix   string
 	State    string
@@ -25,12 +27,18 @@ type JobsBody struct {
 }
 
 func jobMark(j *ops.Job) string {
-	rank := "1"
-	if j.Suspect != "" {
+	rank := "2"
+	switch {
+	case j.Suspect != "":
 		rank = "0"
+	case slow(j):
+		rank = "1"
 	}
 	return rank + j.Job + "\x00" + j.Key
 }
+
+// slow reports whether the attempt of a job runs for too long.
+func slow(j *ops.Job) bool { return j.Long != "" || j.Slow != "" }
 
 func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 	w, err := h.jobs.look(ctx)
@@ -39,7 +47,7 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 	}
 	v.stale("the jobs and their tasks", w.at, w.err)
 	b := &JobsBody{
-		Only: one(v.Query, "suspects") == "1", Queue: one(v.Query, "queue"), Prefix: one(v.Query, "prefix"), State: one(v.Query, "task"),
+		Only: one(v.Query, "suspects") == "1", Slow: one(v.Query, "slow") == "1", Queue: one(v.Query, "queue"), Prefix: one(v.Query, "prefix"), State: one(v.Query, "task"),
 		Walk: infoOf(w, v.ahead()),
 	}
 	b.Walk.Jobs, b.Walk.Rows = true, true
@@ -62,7 +70,10 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 		if j.Suspect != "" {
 			b.Suspects++
 		}
-		if b.Only && j.Suspect == "" || b.Queue != "" && j.Task.Queue != b.Queue || b.State != "" && string(j.Task.State) != b.State || !strings.HasPrefix(j.Key, b.Prefix) {
+		if slow(j) {
+			b.Slows++
+		}
+		if b.Only && j.Suspect == "" || b.Slow && !slow(j) || b.Queue != "" && j.Task.Queue != b.Queue || b.State != "" && string(j.Task.State) != b.State || !strings.HasPrefix(j.Key, b.Prefix) {
 			continue
 		}
 		b.All++

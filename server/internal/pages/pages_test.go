@@ -460,6 +460,30 @@ func TestJobThatWaitsForItsTurn(t *testing.T) {
 	})
 }
 
+// An attempt that runs for too long comes before the others, with why, and can be asked for.
+func TestJobsThatRunForTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		active := ops.Task{Queue: "mail", State: "active", Attempts: 4}
+		h := newHandler(t, &fake{jobs: []ops.Job{
+			{Job: "mail/1", Key: "k", Task: active, Lock: ops.Lock{State: joblock.StateHeld}},
+			{Job: "mail/2", Key: "l", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Slow: "The attempt has run for 14 min."},
+			{Job: "mail/3", Key: "m", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Long: "Its time was up."},
+		}})
+		all := h.get("jobs", someone).Body.String()
+		for _, text := range []string{"Slow.</span> The attempt has run for 14 min.", "Over its time.</span> Its time was up.", "2 that run for too long"} {
+			if !strings.Contains(all, text) {
+				t.Errorf("without %q: %s", text, all)
+			}
+		}
+		if strings.Index(all, "mail%2f3") > strings.Index(all, "mail%2f1") {
+			t.Error("what runs for too long does not come first")
+		}
+		if some := h.get("jobs?slow=1", someone).Body.String(); strings.Contains(some, "mail%2f1") || !strings.Contains(some, "mail%2f2") || !strings.Contains(some, "mail%2f3") {
+			t.Error(some)
+		}
+	})
+}
+
 // Viewers share reads, and a read that fails leaves the last value.
 func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

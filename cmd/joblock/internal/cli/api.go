@@ -311,7 +311,7 @@ func (a *api) Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, erro
 	if err := checkShare(q.Share); err != nil {
 		return failing[ops.Job](err)
 	}
-	return a.Client.Jobs(ctx, client.JobsQuery{Queue: q.Queue, Prefix: q.Prefix, Suspects: q.Suspects})
+	return a.Client.Jobs(ctx, client.JobsQuery{Queue: q.Queue, Prefix: q.Prefix, Suspects: q.Suspects, Slow: q.Slow})
 }
 
 func (a *api) Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error) {
@@ -322,8 +322,11 @@ func (a *api) Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error) 
 	return a.Client.Job(ctx, queue, id)
 }
 
-func (a *api) Sequences(context.Context, ops.SequencesQuery) iter.Seq2[ops.Sequence, error] {
-	return failing[ops.Sequence](needsRedis("the list of sequences"))
+func (a *api) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error] {
+	if err := checkShare(q.Share); err != nil {
+		return failing[ops.Sequence](err)
+	}
+	return a.Client.Sequences(ctx, q.Prefix, q.Halted)
 }
 
 func (a *api) Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {

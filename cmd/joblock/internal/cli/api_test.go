@@ -141,7 +141,7 @@ func TestRemote(t *testing.T) {
 			for _, args := range [][]string{
 				{"get", key, "--server", "http://localhost:1", "--redis", "redis://localhost"}, {"get", key, "--server", "localhost:1"},
 				{"get", key, "--server", "https://u:secret@h"}, {"get", key, "--server", "http://h", "--server-token-file", os.Args[0] + "x"},
-				{"ls", "--share", "0.5"}, {"jobs", "sequences"},
+				{"ls", "--share", "0.5"}, {"jobs", "sequences", "--share", "0.5"},
 			} {
 				s.api = "http://127.0.0.1:1"
 				c := s.launch("joblock", s.joblock(args...))
@@ -185,7 +185,7 @@ func TestRemoteDesk(t *testing.T) {
 	}
 	for schema, args := range map[string][]string{
 		"get.json": {"get", key}, "explain.json": {"explain", key}, "ls.json": {"ls", "--sort", "key"}, "waiters.json": {"waiters", key},
-		"top.json": {"top"}, "jobs.json": {"jobs", "ls"}, "audit.json": {"audit"}, "cron-jobs.json": {"cron", "ls", "-s", "shop"},
+		"top.json": {"top"}, "jobs.json": {"jobs", "ls"}, "sequences.json": {"jobs", "sequences"}, "audit.json": {"audit"}, "cron-jobs.json": {"cron", "ls", "-s", "shop"},
 		"cron-nodes.json": {"cron", "nodes", "-s", "shop"}, "cron-scopes.json": {"cron", "scopes"},
 	} {
 		out := both(0, append(args, "-o", "json")...)

@@ -51,15 +51,17 @@ Columns:
   TASK     what asynq says of the task, or "in line" for a job that waits for its turn
   NEXT     when asynq takes the task; of a job in line its place, for a while with the places of waiters that have died
   RUNS     for how long the present attempt runs, and how long it may. "over its time": its handler ignores its context.
-           How long the jobs of its type usually take is recorded nowhere; --sort runs has the longest first
+           "usually 3 s to 8 s": it runs for far longer than the latest attempts of its type that succeeded, and may hang.
+           --slow shows only these two
   LOCK     the state of the lock, or "waits"
   SUSPECT  why a lock, or a place in line, probably helps nobody: the task is gone or over, and the lock is kept. A lock
            is no suspect while a keeper may still be about to free it: for a minute, in which an enqueue may be under
            way, and two of the keeper's periods, 2 min by default; nor for a minute more while an attempt still runs
 
 Exit codes besides those of "joblock help":
-  1  with --check: there is a suspect`,
+  1  with --check: there is a suspect; with --slow: an attempt runs for too long`,
 		Example: `  joblock jobs ls
+  joblock jobs ls --slow
   joblock jobs ls --queue exports --sort age -o wide
   joblock jobs ls --suspects --check   # for monitoring`,
 		Args: exactly(),
@@ -80,11 +82,14 @@ Exit codes besides those of "joblock help":
 				var done atomic.Int64
 				q.Progress = func(part float64) { done.Store(int64(100 * part)) }
 				p.progress = func() string { return fmt.Sprintf("read %d %% of the index of jobs", done.Load()) }
-				suspects := 0
+				suspects, slow := 0, 0
 				var rows iter.Seq2[ops.Job, error] = func(yield func(ops.Job, error) bool) {
 					for j, err := range d.Jobs(cmd.Context(), q) {
 						if j.Suspect != "" {
 							suspects++
+						}
+						if q.Slow && err == nil {
+							slow++
 						}
 						if !yield(j, err) {
 							return
@@ -97,13 +102,19 @@ Exit codes besides those of "joblock help":
 				if err := printAll(p, jobRowColumns(p), rows); err != nil {
 					return err
 				}
-				if q.Suspects {
+				switch {
+				case q.Suspects:
 					p.none("no suspect found")
-				} else {
+				case q.Slow:
+					p.none("no attempt runs for too long")
+				default:
 					p.none("no job has a lock or waits for one")
 				}
-				if check && suspects > 0 {
+				switch {
+				case check && suspects > 0:
 					return &exitError{exitNo, fmt.Errorf("found %s", plural(suspects, "suspect"))}
+				case check && slow > 0:
+					return &exitError{exitNo, fmt.Errorf("found %s that run for too long", plural(slow, "job"))}
 				}
 				return nil
 			})
@@ -115,8 +126,9 @@ Exit codes besides those of "joblock help":
 	f.StringVar(&q.Queue, "queue", "", "only jobs in this `QUEUE` of asynq")
 	f.StringVar(&q.Prefix, "key", "", "only keys that begin with `TEXT`")
 	f.BoolVar(&q.Suspects, "suspects", false, "only suspects")
+	f.BoolVar(&q.Slow, "slow", false, "only jobs whose attempt runs over its time, or for far longer than usual")
 	f.Float64Var(&q.Share, "share", defaultShare, "largest part of the time in which Redis works for the list, from 0.001 to 1")
-	f.BoolVar(&check, "check", false, "exit with 1 if there is a suspect")
+	f.BoolVar(&check, "check", false, "exit with 1 if there is a suspect or, with --slow, any such job")
 	return cmd
 }
 
@@ -156,11 +168,15 @@ func jobRowColumns(p *printer) []column[ops.Job] {
 		{head: "ATTEMPT", text: func(j ops.Job) string { return attemptText(j.Task) }},
 		{head: "NEXT", text: func(j ops.Job) string { return nextText(p, j) }},
 		{head: "RUNS", text: runsText, role: func(j ops.Job) role {
-			if j.Long != "" {
+			switch {
+			case j.Long != "":
 				return bad
+			case j.Slow != "":
+				return warning
 			}
 			return plain
 		}},
+		{head: "USUALLY", wide: true, text: func(j ops.Job) string { return usualText(j.Usual) }},
 		{head: "LOCK", text: lockText, role: func(j ops.Job) role {
 			if j.Place != nil {
 				return plain
@@ -235,7 +251,18 @@ func runsText(j ops.Job) string {
 	if j.Long != "" {
 		text += ", over its time"
 	}
+	if j.Slow != "" {
+		text += ", usually " + j.Usual.Text()
+	}
 	return text
+}
+
+// usualText is how long the attempts of a type usually take.
+func usualText(u *ops.Usual) string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s (the latest %d)", u.Text(), u.Count)
 }
 
 func taskRole(t ops.Task) role {
@@ -323,6 +350,12 @@ func jobReportColumns(p *printer) []column[jobReport] {
 				return ""
 			}
 			return runsText(r.Locks[i])
+		}},
+		{head: "USUALLY", text: func(r jobReport) string {
+			if len(r.Locks) == 0 {
+				return ""
+			}
+			return usualText(r.Locks[0].Usual)
 		}},
 		{head: "FAILED", text: func(r jobReport) string { return at(r.Task.LastFailedAt) }},
 		{head: "LAST ERROR", text: func(r jobReport) string { return r.Task.LastError }, role: always[jobReport](bad)},

@@ -85,7 +85,7 @@ Exit codes besides those of "joblock help":
 	o.flags(cmd.Flags())
 	f := cmd.Flags()
 	f.BoolVar(&q.Halted, "halted", false, "only sequences that have halted")
-	f.Float64Var(&q.Share, "share", 0.25, "largest part of the time in which Redis works for the list, from 0.001 to 1")
+	f.Float64Var(&q.Share, "share", defaultShare, "largest part of the time in which Redis works for the list, from 0.001 to 1")
 	f.BoolVar(&check, "check", false, "exit with 1 if a sequence has halted or is stuck")
 	return cmd
 }

@@ -257,9 +257,13 @@ func TestBadRuns(t *testing.T) {
 func TestHowLongAnAttemptRuns(t *testing.T) {
 	t.Parallel()
 	for want, j := range map[string]ops.Job{
-		"":                              {},
-		"1m00s":                         {Ran: ops.Millis(time.Minute)},
-		"1m00s of 30m00s":               {Ran: ops.Millis(time.Minute), Task: ops.Task{Timeout: ops.Millis(30 * time.Minute)}},
+		"":                {},
+		"1m00s":           {Ran: ops.Millis(time.Minute)},
+		"1m00s of 30m00s": {Ran: ops.Millis(time.Minute), Task: ops.Task{Timeout: ops.Millis(30 * time.Minute)}},
+		"14m00s of 30m00s, usually 3 s to 8 s": {
+			Ran: ops.Millis(14 * time.Minute), Slow: "x", Task: ops.Task{Timeout: ops.Millis(30 * time.Minute)},
+			Usual: &ops.Usual{Count: 20, Shortest: ops.Millis(3 * time.Second), Longest: ops.Millis(8 * time.Second)},
+		},
 		"2h00m of 1h00m, over its time": {Ran: ops.Millis(2 * time.Hour), Long: "x", Task: ops.Task{Timeout: ops.Millis(time.Hour)}},
 	} {
 		if got := runsText(j); got != want {

@@ -196,6 +196,12 @@ func TestRemoteTasks(t *testing.T) {
 	testkit.WantNil(t, "ArchiveTask", q.asynq.ArchiveTask("webhooks", "acme-1"))
 	q.do("jobs", "run", "webhooks/acme-1", "--reason", "mended").wants(0, "asynq runs the task webhooks/acme-1 now")
 	testkit.WantNil(t, "ArchiveTask", q.asynq.ArchiveTask("webhooks", "acme-1"))
+	q.sequence("webhooks:aaa", "aaa-1", "aaa-2", "aaa-3")
+	q.do("jobs", "sequences", "-o", "name").wants(0, "webhooks:acme\nwebhooks:aaa\n")
+	q.do("jobs", "sequences", "--halted", "--check").wants(exitNo, "webhooks/acme-1", "found 1 sequence that halted").lacks("webhooks:aaa")
+	q.do("jobs", "sequences", "webhooks:aa", "-o", "json").wants(0, `"waiting":2`).fits("sequences.json")
+	q.do("jobs", "sequences", "exports:").wants(0, "no job is in a sequence")
+	q.do("jobs", "ls", "--slow", "--check").wants(0, "no attempt runs for too long")
 	q.do("jobs", "skip", "webhooks:acme", "--yes").wants(0, "has moved on past webhooks/acme-1")
 	if st := q.status("webhooks:acme"); st.Job != "webhooks/acme-2" {
 		t.Errorf("%+v", st)
@@ -224,6 +230,7 @@ func TestFlagsOfALockServer(t *testing.T) {
 		{"--tls-cert needs a URL", []string{"ls", "--tls-cert", file, "--tls-key", file}},
 		{"--share other than 0.25", []string{"ls", "--share", "0.5"}},
 		{"--share other than 0.25", []string{"jobs", "ls", "--share", "0.5"}},
+		{"--share other than 0.25", []string{"jobs", "sequences", "--share", "0.5"}},
 		{"exclude each other", []string{"ls", "--redis", "redis://localhost"}},
 	} {
 		ask(t, append(row.args[:1:1], append([]string{"--server", "http://127.0.0.1:1"}, row.args[1:]...)...)...).wants(exitUsage, row.says)

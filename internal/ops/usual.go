@@ -1,0 +1,51 @@
+package ops
+
+import (
+	"fmt"
+	"time"
+)
+
+// Usual is how long the latest attempts of a type of task took that have succeeded, up to usual.Most of them. Workers
+// write it about once a minute.
+type Usual struct {
+	Count    int    `json:"count"`
+	Shortest Millis `json:"shortest_ms"`
+	Median   Millis `json:"median_ms"`
+	Longest  Millis `json:"longest_ms"`
+}
+
+const (
+	// usualFew is how many attempts a type needs before another attempt is compared with them.
+	usualFew = 5
+
+	// An attempt is slow if it has run for slowTimes as long as the longest of them, and slowMore longer.
+	slowTimes = 3
+	slowMore  = 10 * time.Second
+)
+
+// Text returns "3 s to 8 s".
+func (u *Usual) Text() string {
+	shortest, longest := length(u.Shortest.Duration()), length(u.Longest.Duration())
+	if shortest == longest {
+		return longest
+	}
+	return shortest + " to " + longest
+}
+
+// usual returns how long tasks of a type usually take, nil if no attempt is known.
+func (k Keeper) usual(task string) *Usual {
+	all := k.lengths.Of(task)
+	if len(all) == 0 {
+		return nil
+	}
+	return &Usual{len(all), Millis(all[0]), Millis(all[len(all)/2]), Millis(all[len(all)-1])}
+}
+
+// The method unusual says that the present attempt has run for far longer than usual, "" if not.
+func (s *story) unusual() string {
+	u, ran := s.keeper.usual(s.task.Type), s.ran()
+	if u == nil || u.Count < usualFew || ran < slowTimes*u.Longest.Duration() || ran < u.Longest.Duration()+slowMore {
+		return ""
+	}
+	return fmt.Sprintf("The attempt has run for %s, and the latest %d of its type that succeeded took %s: it may hang.", length(ran), u.Count, u.Text())
+}

@@ -1,0 +1,89 @@
+// Package usual has the table of how long the tasks of each type usually take: package worker writes the table, and
+// package ops reads it. The table is the memo of one key; see keyspace.Usual.
+package usual
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+const (
+	// Most is how many lengths the table keeps of each type: the latest.
+	Most = 20
+
+	// MostType is the longest name of a type that the table takes, in bytes. So no type fills the table alone.
+	MostType = 512
+)
+
+// Table has the lengths of attempts that have succeeded, by the type of the task. The zero value is an empty table.
+type Table struct {
+	Writes int64             `json:"writes"`
+	Types  map[string]Recent `json:"types,omitempty"`
+}
+
+// Recent has the latest attempts of a type.
+type Recent struct {
+	Write   int64   `json:"write"`      // Table.Writes when the latest of them came
+	Lengths []int64 `json:"lengths_ms"` // the oldest first
+}
+
+// Add adds lengths in milliseconds, by type, the oldest first.
+func (t *Table) Add(lengths map[string][]int64) {
+	t.Writes++
+	if t.Types == nil {
+		t.Types = make(map[string]Recent)
+	}
+	for name, more := range lengths {
+		if len(name) > MostType || len(more) == 0 {
+			continue
+		}
+		all := append(slices.Clone(t.Types[name].Lengths), more...)
+		t.Types[name] = Recent{t.Writes, all[max(0, len(all)-Most):]}
+	}
+}
+
+// Encode returns the text of t. Encode first removes the types that have not come for the longest time, until the text
+// is short enough for a memo.
+func (t *Table) Encode() []byte {
+	for {
+		text, err := json.Marshal(t)
+		if err != nil {
+			panic(fmt.Sprintf("usual: %v", err)) // every Table has a JSON
+		}
+		if len(text) <= driver.MaxMemoBytes {
+			return text
+		}
+		names := make([]string, 0, len(t.Types))
+		for name := range t.Types {
+			names = append(names, name)
+		}
+		slices.SortFunc(names, func(a, b string) int { return int(t.Types[a].Write - t.Types[b].Write) })
+		for _, name := range names[:1+len(names)/8] {
+			delete(t.Types, name)
+		}
+	}
+}
+
+// Decode is the reverse of Encode. The text of a key that has no memo yet is an empty table.
+func Decode(text []byte) (t Table, err error) {
+	if len(text) == 0 {
+		return t, nil
+	}
+	if err := json.Unmarshal(text, &t); err != nil {
+		return Table{}, fmt.Errorf("the usual lengths of tasks cannot be read: %w", err)
+	}
+	return t, nil
+}
+
+// Of returns the lengths of the latest attempts of a type, sorted. Empty: none is known.
+func (t Table) Of(name string) (sorted []time.Duration) {
+	for _, ms := range t.Types[name].Lengths {
+		sorted = append(sorted, time.Duration(ms)*time.Millisecond)
+	}
+	slices.Sort(sorted)
+	return sorted
+}

@@ -1,0 +1,107 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/usual"
+	"github.com/joblock/toolkit/joblock"
+)
+
+const (
+	// usualPeriod is the least time between two writes of the usual lengths by one Worker, and before the first. So they
+	// cost a process three commands a minute, however many tasks it runs.
+	usualPeriod = time.Minute
+
+	// usualBusy is the least time until the next try if another process is writing.
+	usualBusy = 5 * time.Second
+
+	// usualTime bounds a write.
+	usualTime = 5 * time.Second
+
+	// usualTypes bounds how many types wait for the next write.
+	usualTypes = 200
+
+	// usualKept is how long the store keeps the lengths after the latest write.
+	usualKept = 30 * 24 * time.Hour
+)
+
+// The type usualTimes gathers how long attempts take, for people who ask whether a job hangs.
+type usualTimes struct {
+	mu      sync.Mutex
+	next    time.Time // no write before
+	writing bool
+	lengths map[string][]int64 // in milliseconds, by type: those that are not written yet
+}
+
+// The method note adds the length of an attempt. The result reports whether a write is due, which the caller then begins.
+func (u *usualTimes) note(task string, took time.Duration) (due bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all, known := u.lengths[task]
+	if len(task) > usual.MostType || !known && len(u.lengths) >= usualTypes {
+		return false
+	}
+	if u.lengths == nil {
+		u.lengths = make(map[string][]int64)
+	}
+	all = append(all, took.Milliseconds())
+	u.lengths[task] = all[max(0, len(all)-usual.Most):]
+	due = !u.writing && !time.Now().Before(u.next)
+	u.writing = u.writing || due
+	return due
+}
+
+// The method take returns what is not written yet, and forgets it.
+func (u *usualTimes) take() map[string][]int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	lengths := u.lengths
+	u.lengths = nil
+	return lengths
+}
+
+// The method wrote ends a write. No other write begins within the pause.
+func (u *usualTimes) wrote(pause time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.writing, u.next = false, time.Now().Add(pause)
+}
+
+// The method took notes how long the handler has run, if it has succeeded in time: what a failure takes says little about
+// how long an attempt should run. No job waits for the write, and a length that cannot be written is left out.
+func (a *attempt) took(err error, length time.Duration) {
+	if err != nil || a.ctx.Err() != nil || !a.w.usual.note(a.task.Type(), length) {
+		return
+	}
+	a.w.open.background(func() {
+		pause := usualPeriod
+		if err := a.w.writeUsual(); errors.Is(err, joblock.ErrHeld) {
+			pause = usualBusy
+		} else if err != nil {
+			a.w.cfg.Logger.Debug("worker: could not write how long tasks usually take, which only people read", "err", err)
+		}
+		a.w.usual.wrote(pause)
+	})
+}
+
+// The method writeUsual adds what is gathered to the table that all processes share.
+func (w *Worker) writeUsual() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), usualTime)
+	defer cancel()
+	lock, err := w.locks.TryAcquire(ctx, keyspace.Usual, door.Use[joblock.TryOption](door.Option{OwnKey: true, Memo: true, Silent: true}), joblock.Retain(usualKept))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release(ctx)) }()
+	table, err := usual.Decode(door.OfLock(lock).Memo())
+	if err != nil {
+		table = usual.Table{} // figures for people: begin anew
+	}
+	table.Add(w.usual.take())
+	return door.OfLock(lock).WriteMemo(ctx, table.Encode())
+}
