@@ -40,6 +40,7 @@ func (s *Server) deskRoutes() []route {
 		{http.MethodPost, "/v1/jobs/{queue}/{id}/run", ScopeOperate, s.taskAction((*ops.Desk).RunTask)},
 		{http.MethodPost, "/v1/jobs/{queue}/{id}/cancel", ScopeOperate, s.taskAction((*ops.Desk).CancelTask)},
 		{http.MethodPost, "/v1/jobs/{queue}/{id}/drop", ScopeOperate, s.taskAction((*ops.Desk).DeleteTask)},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/archive", ScopeOperate, s.taskAction((*ops.Desk).ArchiveTask)},
 		{http.MethodPost, "/v1/skip", ScopeOperate, reads(s.skip)},
 		{http.MethodPost, "/v1/locks/{key}/skip", ScopeOperate, reads(s.skip)},
 		get("/v1/cron", ScopeRead, s.cronJobs),

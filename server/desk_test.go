@@ -340,7 +340,7 @@ func TestTasksAreSteered(t *testing.T) {
 	if seen == "" {
 		t.Fatal("the job has no ETag")
 	}
-	for _, verb := range []string{"run", "cancel", "drop"} {
+	for _, verb := range []string{"run", "cancel", "drop", "archive"} {
 		a.post(path+"/"+verb, why).refused(http.StatusPreconditionRequired, "PRECONDITION_REQUIRED")
 		for _, bad := range []string{"x", `""`, `"a", "b"`, `W/"x"`} {
 			a.post(path+"/"+verb, why, with("If-Match", bad)).refused(http.StatusBadRequest, "LOCK_INVALID")

@@ -48,7 +48,7 @@
 //	POST /v1/force-release               operate  frees a key, whoever has it; see Operators
 //	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
 //	GET  /v1/sequences                   read     the lines of jobs: which have halted, why, and how many wait
-//	POST /v1/jobs/{queue}/{id}/run       operate  runs a task again, or now; also …/cancel and …/drop. See Operators
+//	POST /v1/jobs/{queue}/{id}/run       operate  runs a task again, or now; also …/cancel, …/drop and …/archive. See Operators
 //	POST /v1/skip                        operate  moves a sequence on past the job that halts it
 //	GET  /v1/cron                        read     the cron jobs of a scope; /v1/cron/{name} is one, /next its next ticks
 //	GET  /v1/cron-nodes                  read     the nodes of a scope that are up

@@ -170,7 +170,10 @@ func (f *tasks) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
 }
 func (f *tasks) RunTask(queue, id string) error    { return f.change(queue, id, asynq.TaskStatePending) }
 func (f *tasks) DeleteTask(queue, id string) error { delete(f.all, queue+"/"+id); return nil }
-func (f *tasks) CancelProcessing(id string) error  { return nil }
+func (f *tasks) ArchiveTask(queue, id string) error {
+	return f.change(queue, id, asynq.TaskStateArchived)
+}
+func (f *tasks) CancelProcessing(id string) error { return nil }
 func (f *tasks) change(queue, id string, to asynq.TaskState) error {
 	f.all[queue+"/"+id].State = to
 	return nil

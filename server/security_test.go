@@ -718,6 +718,7 @@ var deeds = []struct {
 	{"cancel a task", func(s *stage) *seen { return s.deed("cancel", "job", "default/active") }},
 	{"end a job", func(s *stage) *seen { return s.deed("end", "job", "default/active") }},
 	{"run a task", func(s *stage) *seen { return s.deed("run", "job", s.job) }},
+	{"archive a task", func(s *stage) *seen { return s.deed("archive", "job", s.job) }},
 	{"delete a task", func(s *stage) *seen { return s.deed("delete", "job", s.job) }},
 	{"skip a job", func(s *stage) *seen { return s.deed("skip", "key", jobKey, "fence", s.fence(jobKey)) }},
 	{"free many", func(s *stage) *seen {

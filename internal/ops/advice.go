@@ -122,6 +122,9 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 		add(ActUnpause, "asynq queue unpause "+shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
 	}
 	gone := "The job is gone. " + s.afterDelete()
+	archive := func() {
+		add(ActArchive, "joblock jobs archive"+job, "asynq keeps the task in its archive, and runs it no more by itself; \"joblock jobs run\" runs it later. "+s.afterArchive(), "")
+	}
 	switch {
 	case t.State == "active":
 		add(ActCancelTask, "joblock jobs cancel"+job, "The handler that runs the task is told to end. The attempt then counts as failed. "+s.afterCancel(), "A handler that does not heed that goes on.")
@@ -133,11 +136,14 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	case t.State == "archived":
 		add(ActRunTask, "joblock jobs run"+job, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
 	case t.State == "pending":
+		archive()
 		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
 	case t.State == "aggregating":
+		archive()
 		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
 	default:
 		add(ActRunTask, "joblock jobs run"+job, "asynq takes the task now, and does not wait for its time.", "")
+		archive()
 		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
 	}
 }
@@ -152,6 +158,14 @@ func (s *story) afterCancel() string {
 		return "This attempt is the last one: then the task has failed for good."
 	}
 	return fmt.Sprintf("Attempt %d of %d follows, and may hang again. To be rid of the task, delete it%s before that attempt begins.", t.Attempt+1, t.Attempts, ByDrop)
+}
+
+// afterArchive says what becomes of the lock when the task is archived.
+func (s *story) afterArchive() string {
+	if s.task.Halts && s.task.carries(s.Lock) {
+		return "The sequence halts until somebody runs the task, or skips the job."
+	}
+	return s.afterDelete()
 }
 
 // afterDelete says what becomes of the lock when the task is deleted.

@@ -38,6 +38,7 @@
 //	RunTask     makes asynq run a task again, or now
 //	CancelTask  ends the context of the handler that runs a task
 //	DeleteTask  deletes a task that does not run
+//	ArchiveTask takes a task that does not run out of its queue, and keeps it to be run later
 //	Cron…       pauses, resumes, triggers, backfills or forgets a cron job
 //
 // Force and SkipJob name the holding that the operator has seen, by its fence: if the key has another fence by now, both

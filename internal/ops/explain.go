@@ -77,6 +77,7 @@ const (
 	ActRunTask    ActionName = "run task"
 	ActCancelTask ActionName = "cancel task"
 	ActSkipJob    ActionName = "skip job"
+	ActArchive    ActionName = "archive task"
 	ActDeleteTask ActionName = "delete task"
 	ActStartKeep  ActionName = "start a keeper"
 	ActFreeIdle   ActionName = "free if idle"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/hibiken/asynq"
@@ -24,23 +25,29 @@ import (
 type Steerer interface {
 	RunTask(queue, id string) error
 	DeleteTask(queue, id string) error
+	ArchiveTask(queue, id string) error
 	CancelProcessing(id string) error
 }
 
-// The actions of which CheckDelete and CheckCancel say whether the state of a task allows them.
+// The actions of which CheckDelete, CheckArchive and CheckCancel say whether the state of a task allows them.
 const (
-	actRun    = "run task"
-	actDelete = "delete task"
-	actCancel = "cancel task"
+	actRun     = "run task"
+	actDelete  = "delete task"
+	actArchive = "archive task"
+	actCancel  = "cancel task"
 )
 
 var (
 	deletable   = []TaskState{"pending", "scheduled", "retry", "archived", "completed", "aggregating"}
+	archivable  = []TaskState{"pending", "scheduled", "retry", "aggregating"}
 	cancellable = []TaskState{"active"}
 )
 
 // CheckDelete returns the error with which DeleteTask refuses a task that is in this state, or nil.
 func (t Task) CheckDelete() error { return t.in(actDelete, deletable) }
+
+// CheckArchive returns the error with which ArchiveTask refuses a task that is in this state, or nil.
+func (t Task) CheckArchive() error { return t.in(actArchive, archivable) }
 
 // CheckCancel returns the error with which CancelTask refuses a task that is in this state, or nil.
 func (t Task) CheckCancel() error { return t.in(actCancel, cancellable) }
@@ -88,6 +95,17 @@ func (d *Desk) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 // runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be gone.
 func (d *Desk) DeleteTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return d.steer(ctx, actDelete, req, deletable, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
+}
+
+// ArchiveTask takes a task that does not run out of its queue, and keeps the task in asynq's archive, to look at and to run
+// later: see RunTask. The keeper then gives its lock or its place in line to the next, within a minute or so; a job that is
+// run later takes its lock anew, or stands in line again. But the key of a sequence that halts on failure stays with the
+// job: the sequence halts. asynq deletes archived tasks after 90 days, and the oldest of 10,000. See RunTask about the step.
+//
+// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
+// or is over, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be archived.
+func (d *Desk) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return d.steer(ctx, actArchive, req, archivable, func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
 }
 
 // CancelTask ends the context of the handler that runs a task. The attempt then ends as after a timeout, if the handler
@@ -177,8 +195,8 @@ func (t Task) in(action string, states []TaskState) error {
 		}
 	}
 	detail := fmt.Sprintf("the task is %s", t.State)
-	if action == actDelete && t.State == "active" {
-		detail += ": cancel the task first, and delete it before its next attempt begins"
+	if t.State == "active" && (action == actDelete || action == actArchive) {
+		detail += fmt.Sprintf(": cancel the task first, and %s it before its next attempt begins", strings.TrimSuffix(action, " task"))
 	}
 	return refusal(action, t.Job(), joblock.ErrBusy, detail)
 }

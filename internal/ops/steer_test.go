@@ -26,6 +26,10 @@ type steerable struct {
 
 func (s *steerable) RunTask(_, id string) error    { s.did = append(s.did, "run "+id); return nil }
 func (s *steerable) DeleteTask(_, id string) error { s.did = append(s.did, "delete "+id); return nil }
+func (s *steerable) ArchiveTask(_, id string) error {
+	s.did = append(s.did, "archive "+id)
+	return nil
+}
 func (s *steerable) CancelProcessing(id string) error {
 	s.did = append(s.did, "cancel "+id)
 	return nil
@@ -47,6 +51,8 @@ func TestActionsAreTiedToTheStepThatWasSeen(t *testing.T) {
 		"run: it has failed again":       {seen, moved(seen, func(i *asynq.TaskInfo) { i.Retried++; i.LastFailedAt = failed.Add(time.Minute) }), "run"},
 		"run: it has failed uncharged":   {seen, moved(seen, func(i *asynq.TaskInfo) { i.LastFailedAt = failed.Add(time.Minute) }), "run"},
 		"run: it is archived":            {seen, moved(seen, func(i *asynq.TaskInfo) { i.State = asynq.TaskStateArchived }), "run"},
+		"archive: it is pending":         {seen, moved(seen, func(i *asynq.TaskInfo) { i.State = asynq.TaskStatePending }), "archive"},
+		"archive: it runs":               {seen, moved(active, func(i *asynq.TaskInfo) { i.Retried = 1 }), "archive"},
 		"delete: it is pending":          {seen, moved(seen, func(i *asynq.TaskInfo) { i.State = asynq.TaskStatePending }), "delete"},
 		"cancel: the next attempt runs":  {active, moved(active, func(i *asynq.TaskInfo) { i.Retried = 1; i.LastFailedAt = failed }), "cancel"},
 		"cancel: the same attempt again": {active, moved(active, func(i *asynq.TaskInfo) { i.LastFailedAt = failed }), "cancel"},
@@ -59,9 +65,10 @@ func TestActionsAreTiedToTheStepThatWasSeen(t *testing.T) {
 				act := func(step string) error {
 					req := TaskRequest{Queue: "default", ID: "1", Step: step, Actor: eva}
 					do := map[string]func() (Acted, error){
-						"run":    func() (Acted, error) { return s.RunTask(t.Context(), req) },
-						"delete": func() (Acted, error) { return s.DeleteTask(t.Context(), req) },
-						"cancel": func() (Acted, error) { return s.CancelTask(t.Context(), req) },
+						"run":     func() (Acted, error) { return s.RunTask(t.Context(), req) },
+						"delete":  func() (Acted, error) { return s.DeleteTask(t.Context(), req) },
+						"archive": func() (Acted, error) { return s.ArchiveTask(t.Context(), req) },
+						"cancel":  func() (Acted, error) { return s.CancelTask(t.Context(), req) },
 					}[c.do]
 					_, err := do()
 					return err

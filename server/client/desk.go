@@ -297,6 +297,12 @@ func (c *Client) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return c.task(ctx, "drop", req)
 }
 
+// ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive, to be run later. Errors are
+// those of DropTask.
+func (c *Client) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	return c.task(ctx, "archive", req)
+}
+
 func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done Acted, err error) {
 	seen := "*"
 	if req.Step != "" {

@@ -68,7 +68,7 @@ type ActBody struct {
 }
 
 var verbs = map[string]string{
-	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "end": "End the job", "delete": "Delete the task",
+	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "end": "End the job", "delete": "Delete the task", "archive": "Archive the task",
 	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
 }
 
@@ -222,7 +222,7 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	b.Task, b.Step, b.Back = &task, task.Step, "job?"+url.Values{"job": {b.Job}}.Encode()
 	b.Title = b.Verb + ": " + shorten(visible(b.Job), 60)
 	b.Effect = steerEffects[b.Do]
-	want := map[string]ops.ActionName{"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "delete": ops.ActDeleteTask}[b.Do]
+	want := map[string]ops.ActionName{"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "delete": ops.ActDeleteTask, "archive": ops.ActArchive}[b.Do]
 	for _, j := range locks {
 		if !v.Who.MayUse(j.Key) || j.Place != nil {
 			continue
@@ -414,6 +414,8 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 		acted, err = desk.EndTask(ctx, req)
 	case "delete":
 		acted, err = desk.DeleteTask(ctx, req)
+	case "archive":
+		acted, err = desk.ArchiveTask(ctx, req)
 	case "pause", "pause-all":
 		acted, err = desk.CronPause(ctx, b.Scope, b.Name, who)
 	case "resume", "resume-all":

@@ -36,6 +36,7 @@ type Desk interface {
 	CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	EndTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
+	ArchiveTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
 	CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
 	CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error)

@@ -167,7 +167,7 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	}
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
 	if v.MayOperate() && !b.Hidden {
-		for _, do := range []string{"run", "cancel", "end", "delete"} {
+		for _, do := range []string{"run", "cancel", "end", "archive", "delete"} {
 			inLine := do == "run" && b.Task.Waits && slices.ContainsFunc(b.Locks, func(j ops.Job) bool { return j.Place != nil })
 			if steers(do, b.Task) && !inLine {
 				b.Actions = append(b.Actions, Offer{Title: steerTitles[do], Href: actURL("do", do, "job", job), Action: ops.Action{Effect: steerEffects[do]}})
@@ -179,13 +179,14 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-var steerTitles = map[string]string{"run": "Run the task", "cancel": "Cancel the task", "end": "End the job", "delete": "Delete the task"}
+var steerTitles = map[string]string{"run": "Run the task", "cancel": "Cancel the task", "end": "End the job", "archive": "Archive the task", "delete": "Delete the task"}
 
 var steerEffects = map[string]string{
-	"run":    "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it anew.",
-	"cancel": "The context of the running handler ends, and the attempt counts as failed. A handler that ignores its context goes on.",
-	"end":    "The context of the running handler ends. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
-	"delete": "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+	"run":     "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it anew.",
+	"cancel":  "The context of the running handler ends, and the attempt counts as failed. A handler that ignores its context goes on.",
+	"end":     "The context of the running handler ends. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+	"archive": "asynq keeps the task in its archive, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
+	"delete":  "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
 }
 
 // steers reports whether an action fits the state of a task.
@@ -198,6 +199,8 @@ func steers(do string, t ops.Task) bool {
 		return t.State == "scheduled" || t.State == "retry" || t.State == "archived"
 	case "cancel", "end":
 		return t.CheckCancel() == nil
+	case "archive":
+		return t.CheckArchive() == nil
 	case "delete":
 		return t.CheckDelete() == nil
 	}

@@ -73,7 +73,7 @@ type HistoryItem struct {
 
 var offerTitles = map[ops.ActionName]string{
 	ops.ActWait: "Wait", ops.ActUnpause: "Unpause the queue", ops.ActRunTask: "Run the task", ops.ActCancelTask: "Cancel the task",
-	ops.ActSkipJob: "Skip the job", ops.ActDeleteTask: "Delete the task", ops.ActStartKeep: "Start a keeper",
+	ops.ActSkipJob: "Skip the job", ops.ActArchive: "Archive the task", ops.ActDeleteTask: "Delete the task", ops.ActStartKeep: "Start a keeper",
 	ops.ActFreeIdle: "Free if idle", ops.ActForce: "Force release",
 }
 
@@ -215,8 +215,8 @@ func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 		if v.Who.mayJob(l.Job) {
 			o.Href = actURL("do", "skip", "key", l.Key)
 		}
-	case ops.ActRunTask, ops.ActCancelTask, actEnd, ops.ActDeleteTask:
-		do := map[ops.ActionName]string{ops.ActRunTask: "run", ops.ActCancelTask: "cancel", actEnd: "end", ops.ActDeleteTask: "delete"}[a.Name]
+	case ops.ActRunTask, ops.ActCancelTask, actEnd, ops.ActArchive, ops.ActDeleteTask:
+		do := map[ops.ActionName]string{ops.ActRunTask: "run", ops.ActCancelTask: "cancel", actEnd: "end", ops.ActArchive: "archive", ops.ActDeleteTask: "delete"}[a.Name]
 		if task != "" {
 			o.Href = actURL("do", do, "job", task, "key", l.Key)
 		}

@@ -384,12 +384,21 @@ func (a *api) CronStopBackfill(ctx context.Context, scope, name string, who ops.
 	return a.Client.CronStopBackfill(ctx, scope, name, who.Reason)
 }
 
+// Payload shows none: who may read the jobs of a lock server need not be allowed to read what they are about.
+func (a *api) Payload(context.Context, string) (ops.Payload, error) {
+	return ops.Payload{}, needsRedis("the payload of a task")
+}
+
 func (a *api) RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
 	return a.Client.RunTask(ctx, taskOf(req))
 }
 
 func (a *api) DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
 	return a.DropTask(ctx, taskOf(req))
+}
+
+func (a *api) ArchiveTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
+	return a.Client.ArchiveTask(ctx, taskOf(req))
 }
 
 func (a *api) CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {

@@ -37,8 +37,10 @@ type deskFace interface {
 	History(ctx context.Context, q ops.HistoryQuery) (ops.History, error)
 
 	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
+	Payload(ctx context.Context, job string) (ops.Payload, error)
 	RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
+	ArchiveTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)
 

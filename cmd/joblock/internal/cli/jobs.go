@@ -31,7 +31,7 @@ The databases of asynq are that of --redis, or those of --asynq.`,
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(newJobsLs(s), newJobsGet(s), newJobsSequences(s), newJobsRun(s), newJobsCancel(s), newJobsDrop(s), newJobsSkip(s))
+	cmd.AddCommand(newJobsLs(s), newJobsGet(s), newJobsSequences(s), newJobsRun(s), newJobsCancel(s), newJobsArchive(s), newJobsDrop(s), newJobsSkip(s))
 	return cmd
 }
 
@@ -282,21 +282,26 @@ type jobReport struct {
 	Job   string    `json:"job"`
 	Task  ops.Task  `json:"task"`
 	Locks []ops.Job `json:"locks"`
+
+	Payload *ops.Payload `json:"payload,omitempty"`
 }
 
 func newJobsGet(s *server) *cobra.Command {
 	var o output
-	var check bool
+	var check, payload bool
 	cmd := &cobra.Command{
 		Use:     "get QUEUE/ID",
 		Aliases: []string{"show"},
 		Short:   "show a task of asynq with its locks and its places in line",
-		Long: `Get shows a task of asynq, the locks that are bound to it, and its places in line. The payload of the task is not shown.
+		Long: `Get shows a task of asynq, the locks that are bound to it, and its places in line. With --payload it shows the payload of the task too:
+at most 2,000 characters, without tokens of locks, and without values of JSON whose names call them passwords, tokens or
+other secrets. Other secrets in a payload are shown. A lock server shows no payload.
 
 Exit codes besides those of "joblock help":
   1  there is neither such a task nor a lock of it; with --check: one of its locks is a suspect, or the task has failed
      for good`,
 		Example: `  joblock jobs get exports/41
+  joblock jobs get exports/41 --payload
   joblock jobs get exports/41 -o json`,
 		Args: exactly("QUEUE/ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -311,7 +316,14 @@ Exit codes besides those of "joblock help":
 				if len(locks) == 0 && (task.State == ops.TaskAbsent || task.State == ops.TaskNoQueue) {
 					return &exitError{exitNo, fmt.Errorf("there is neither a task %s nor a lock of it", args[0])}
 				}
-				r := jobReport{args[0], task, locks}
+				r := jobReport{Job: args[0], Task: task, Locks: locks}
+				if payload {
+					got, err := d.Payload(ctx, args[0])
+					if err != nil {
+						return err
+					}
+					r.Payload = &got
+				}
 				if err := printOne(p, jobReportColumns(p), r); err != nil {
 					return err
 				}
@@ -326,6 +338,7 @@ Exit codes besides those of "joblock help":
 		},
 	}
 	o.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&payload, "payload", false, "show the payload of the task, too")
 	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if a lock is a suspect, or the task has failed for good")
 	return cmd
 }
@@ -367,6 +380,12 @@ func jobReportColumns(p *printer) []column[jobReport] {
 				texts = append(texts, heldText(j))
 			}
 			return strings.Join(texts, "; ")
+		}},
+		{head: "PAYLOAD", text: func(r jobReport) string {
+			if r.Payload == nil {
+				return ""
+			}
+			return r.Payload.String()
 		}},
 		{head: "SUSPECT", text: func(r jobReport) string {
 			var texts []string

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // parseJob reads an argument QUEUE/ID.
@@ -119,7 +121,8 @@ func newJobsDrop(s *server) *cobra.Command {
 		Use:   "drop QUEUE/ID",
 		Short: "delete a task that does not run; its lock or its place goes to the next",
 		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the next
-one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
+one, within a minute or so. A task that runs needs "joblock jobs cancel" first. To keep the task, "joblock jobs archive" it.
+Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 
 ` + stepHelp + " Drop asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes,
 		Example: `  joblock jobs drop webhooks/acme-7 --reason "sent by hand"`,
@@ -142,7 +145,7 @@ one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
 				if keys := keysOfJob(locks); len(keys) > 0 {
 					text += fmt.Sprintf(" A keeper gives %s to the next one; \"joblock explain\" says when.", quoted(keys))
 				}
-				return text, nil
+				return text + payloadText(ctx, d, args[0]), nil
 			}, func(ctx context.Context, d *desk) error {
 				done, err := d.DeleteTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
 				if err != nil {
@@ -156,6 +159,86 @@ one, within a minute or so. A task that runs needs "joblock jobs cancel" first.
 	stepFlag(cmd, &step)
 	ask.flags(cmd)
 	return cmd
+}
+
+func newJobsArchive(s *server) *cobra.Command {
+	var who actorFlags
+	var step string
+	var ask confirmation
+	cmd := &cobra.Command{
+		Use:     "archive QUEUE/ID",
+		Aliases: []string{"hold"},
+		Short:   "take a task that does not run out of its queue, and keep it to look at and to run later",
+		Long: `Archive takes a task that does not run out of its queue, with its payload, into asynq's archive: asynq runs it no more by
+itself. The keeper then gives its lock, or its place in line, to the next one, within a minute or so. "joblock jobs run"
+runs the task later: it takes its lock anew, or stands in line again.
+
+A job that has the key of a sequence that halts on failure halts the sequence: nobody else runs until "joblock jobs run" or
+"joblock jobs skip". asynq deletes archived tasks after 90 days, and the oldest if a queue has more than 10,000. A task that
+runs needs "joblock jobs cancel" first.
+
+` + stepHelp + " Archive asks, and is\nalways tied to the step that it has shown.\n\n" + jobCodes,
+		Example: `  joblock jobs archive webhooks/acme-7 --reason "the shop asks us to wait"
+  joblock jobs run webhooks/acme-7 --reason "the shop is ready"`,
+		Args: exactly("QUEUE/ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			queue, id, err := parseJob(args[0])
+			if err != nil {
+				return err
+			}
+			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (string, error) {
+				locks, task, err := d.Job(ctx, args[0])
+				if err != nil {
+					return "", err
+				}
+				if err := cmp.Or(task.CheckStep("archive task", step), task.CheckArchive()); err != nil {
+					return "", err
+				}
+				step = task.Step
+				return archiveText(task, locks) + payloadText(ctx, d, args[0]), nil
+			}, func(ctx context.Context, d *desk) error {
+				done, err := d.ArchiveTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "archived the task %s; \"joblock jobs run %s\" runs it later", args[0], args[0])
+			})
+		},
+	}
+	who.flags(cmd)
+	stepFlag(cmd, &step)
+	ask.flags(cmd)
+	return cmd
+}
+
+// archiveText says what "jobs archive" does to a task that has locks or waits for some.
+func archiveText(t ops.Task, locks []ops.Job) string {
+	text := fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, to be run later: %s.", t.Job(), taskText(t))
+	var given []ops.Job
+	for _, j := range locks {
+		if line, _ := driver.LineOf(j.Key); t.Halts && j.Place == nil && line == t.Sequence {
+			text += fmt.Sprintf(" The sequence of %q halts with it, until \"joblock jobs run\" or \"joblock jobs skip\".", j.Key)
+			continue
+		}
+		given = append(given, j)
+	}
+	if len(given) > 0 {
+		text += fmt.Sprintf(" Within a minute or so the keeper gives %s to the next one.", quoted(keysOfJob(given)))
+	}
+	return text
+}
+
+// payloadText shows the payload of a task that is about to be taken away.
+func payloadText(ctx context.Context, d *desk, job string) string {
+	var is *exitError
+	switch p, err := d.Payload(ctx, job); {
+	case errors.As(err, &is):
+		return " A lock server does not show its payload."
+	case err != nil:
+		return fmt.Sprintf(" Its payload could not be read: %s.", err)
+	default:
+		return " Its payload: " + p.String()
+	}
 }
 
 func newJobsSkip(s *server) *cobra.Command {

@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -162,13 +163,47 @@ func TestJobsAreSteered(t *testing.T) {
 	}
 	q.do("jobs", "skip", "webhooks:nobody", "--yes").wants(exitNo, "no job has the key")
 
-	q.do("jobs", "drop", "exports/41").wants(exitUsage, "deletes the task exports/41 for ever: export, scheduled", `"exports:acct-7"`, "--yes")
+	q.do("jobs", "archive", "exports/41").wants(exitUsage, "out of its queue into asynq's archive", "export, scheduled", `gives "exports:acct-7" to the next`, "Its payload: (0 bytes)", "--yes")
+	q.do("jobs", "archive", "exports/41", "--yes", "--step", "archived-1").wants(exitBusy, "moved on")
+	q.do("jobs", "archive", "exports/41", "--yes", "--reason", "wait").wants(0, "archived the task exports/41", "joblock jobs run exports/41")
+	q.do("jobs", "hold", "exports/41", "--yes").wants(exitBusy, "the task is archived")
+	q.do("jobs", "run", "exports/41").wants(0, "asynq runs the task exports/41 now")
+	q.do("audit").wants(0, "archive task", "wait")
+	q.do("jobs", "archive", "webhooks/acme-2").wants(exitUsage, `The sequence of "webhooks:acme" halts with it`).lacks("to the next one")
+	q.do("jobs", "archive", "webhooks/acme-3").wants(exitUsage, `gives "webhooks:acme" to the next one`).lacks("halts with it")
+	q.do("jobs", "drop", "exports/41").wants(exitUsage, "deletes the task exports/41 for ever: export, pending", `"exports:acct-7"`, "Its payload: (0 bytes)", "--yes")
 	q.do("jobs", "drop", "exports/41", "--yes").wants(0, "deleted the task exports/41")
 	q.do("jobs", "drop", "exports/41", "--yes").wants(exitNo, "no such task")
 	q.do("jobs", "run", "exports/41").wants(exitNo, "no such task")
 	for _, bad := range [][]string{{"run"}, {"run", "x"}, {"drop", "x/"}, {"cancel", "/"}, {"skip"}, {"skip", ""}, {"skip", "\x1b"}, {"run", "a/b", "--reason", "\x00"}} {
 		q.do(append([]string{"jobs"}, bad...)...).wants(exitUsage)
 	}
+}
+
+// A payload is shown to whoever asks for it, and to whoever is about to drop it; no secret is.
+func TestPayloadsAreShown(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t, redistest.Start(t))
+	lock, err := q.locks.TryAcquire(t.Context(), "exports:7")
+	testkit.WantNil(t, "TryAcquire", err)
+	text, err := lock.Token().MarshalText()
+	testkit.WantNil(t, "MarshalText", err)
+	payload := fmt.Sprintf(`{"account":7,"password":"x1y2","lock":%q,"name":"\u001b[2J"}`, text)
+	_, err = q.sender.Enqueue(t.Context(), lock, asynq.NewTask("export", []byte(payload)), asynq.Queue("exports"), asynq.TaskID("7"), asynq.ProcessIn(time.Hour))
+	testkit.WantNil(t, "Enqueue", err)
+	q.do("jobs", "get", "exports/7").wants(0).lacks("account\":")
+	for _, args := range [][]string{{"jobs", "get", "exports/7", "--payload"}, {"jobs", "drop", "exports/7"}, {"jobs", "archive", "exports/7"}} {
+		code := exitUsage
+		if args[1] == "get" {
+			code = 0
+		}
+		q.do(args...).wants(code, `"account":7`, `"password":"(hidden)"`, "(2 hidden)", "owner #").lacks("x1y2", string(text[:24]), string(text[len(text)-24:]), "\x1b")
+	}
+	q.do("jobs", "get", "exports/7", "--payload", "-o", "json").wants(0, `"hidden": 2`).lacks("x1y2", string(text[:24])).fits("job.json")
+	q.do("jobs", "get", "exports/7", "-o", "json").wants(0).lacks(`"payload"`)
+	q.remote()
+	q.do("jobs", "get", "exports/7", "--payload").wants(exitUsage, "the payload of a task is not to be had from a lock server")
+	q.do("jobs", "drop", "exports/7").wants(exitUsage, "A lock server does not show its payload.").lacks("account\":")
 }
 
 // The sequence that has halted comes first, with its error and the command that gets it going. That command does so.

@@ -206,6 +206,9 @@ func TestRemoteTasks(t *testing.T) {
 	if st := q.status("webhooks:acme"); st.Job != "webhooks/acme-2" {
 		t.Errorf("%+v", st)
 	}
+	q.do("jobs", "archive", "exports/41", "--yes", "--step", "pending-9").wants(exitBusy, "moved on")
+	q.do("jobs", "archive", "exports/41", "--yes").wants(0, "archived the task exports/41")
+	q.do("jobs", "archive", "exports/41", "--yes").wants(exitBusy, "the task is archived")
 	q.do("jobs", "drop", "exports/41", "--yes").wants(0, "deleted the task exports/41")
 	q.do("jobs", "run", "exports/41").wants(exitNo, "no such task")
 	q.do("jobs", "skip", "webhooks:nobody", "--yes").wants(exitNo, "no job has the key")
