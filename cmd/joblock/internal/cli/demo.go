@@ -26,6 +26,10 @@ look:
   export:acct-3     its job fails once; export:acct-5: its job always fails
   webhooks:shop-2   a line of jobs that grows
   stuck:invoices    its job does not end
+  reindex:catalog   hangs every two minutes, until somebody on call forces it
+
+"joblock cron ls" has jobs by the clock, of which "rates" fails now and then; "joblock events" and "joblock audit" have
+what happens, and what was done about it.
 
 Nobody but this machine can reach the Redis, which has no password.
 

@@ -13,11 +13,11 @@ import (
 func (c *company) clock() error {
 	for n := range 2 {
 		name := "cron-" + strconv.Itoa(n+1) + ":9"
-		locks, err := c.locker(name)
+		p, err := c.process(name)
 		if err != nil {
 			return err
 		}
-		s, err := scheduler.New(locks, &scheduler.Config{Scope: Scope, Node: name, Logger: quiet, Sync: 2 * time.Second, Grace: time.Second})
+		s, err := scheduler.New(p.locks, &scheduler.Config{Scope: Scope, Node: name, Logger: quiet, Observe: p.events.ObserveCron(Scope), Sync: 2 * time.Second, Grace: time.Second})
 		if err != nil {
 			return err
 		}
@@ -38,12 +38,12 @@ func (c *company) clock() error {
 	return nil
 }
 
-// rates fails in every third minute.
+// rates fails at every third run, the first one included.
 func (c *company) rates(ctx context.Context) error {
 	if err := c.takes(ctx, 2*time.Second); err != nil {
 		return err
 	}
-	if time.Now().Minute()%3 == 0 {
+	if c.rated.Add(1)%3 == 1 {
 		return errors.New("the exchange answers 503")
 	}
 	return nil

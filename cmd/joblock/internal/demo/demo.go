@@ -10,8 +10,10 @@
 //	export:acct-N     one job per account; acct-3 fails at the first attempt, acct-5 at every attempt
 //	webhooks:shop-N   a sequence of jobs per shop; that of shop-2 grows, because its jobs take long
 //	stuck:invoices    a job whose handler does not end for ten minutes
+//	reindex:catalog   hangs every two minutes, and somebody on call forces it
 //
-// The scope of the jobs by the clock is Scope.
+// The scope of the jobs by the clock is Scope. The journal has all of that, and how each cron job has ended; the job "rates"
+// fails at every third run, the first one included. The audit has what people did.
 package demo
 
 import (
@@ -22,6 +24,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -64,6 +67,7 @@ type company struct {
 	closers   []func() error // the clients of Redis
 	client    *asynq.Client
 	inspector *asynq.Inspector
+	rated     atomic.Int64 // how often the job "rates" has run
 }
 
 func found(addr string) (*company, error) {
@@ -81,19 +85,31 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // The method locker makes the Locker of a process. People see the label as the holder.
 func (c *company) locker(label string) (*joblock.Locker, error) {
+	p, err := c.process(label)
+	return p.locks, err
+}
+
+// The type process is a process of the demo.
+type process struct {
+	rdb    *redis.Client
+	locks  *joblock.Locker
+	events *journal.Journal
+}
+
+func (c *company) process(label string) (p process, err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: c.addr})
 	c.closers = append(c.closers, rdb.Close)
 	events, err := journal.New(rdb, &journal.Config{All: true, Source: label, Logger: quiet})
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	c.journals = append(c.journals, events)
 	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: label, Logger: quiet, WatchForced: true, Observer: events.Observe})
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	c.lockers = append(c.lockers, locks)
-	return locks, nil
+	return process{rdb, locks, events}, nil
 }
 
 // The method work begins everything, and returns after the end of ctx.

@@ -12,7 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -46,6 +49,7 @@ func TestEverythingMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	audit := ops.NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)
 	is := func(key string, state joblock.State, ok func(joblock.Status) bool) func() bool {
 		return func() bool {
 			st, err := locks.Status(t.Context(), key)
@@ -74,6 +78,24 @@ func TestEverythingMoves(t *testing.T) {
 				paused = paused || e.Name == "newsletter" && e.Paused
 			}
 			return err == nil && len(entries) == 5 && done && paused
+		},
+		"the journal has a failure of a cron job, and a forced release": func() bool {
+			entries, err := rdb.XRange(t.Context(), redisstore.DefaultPrefix+eventlog.Name, "-", "+").Result()
+			failed, forced := false, false
+			for _, m := range entries {
+				e, _, ok := eventlog.Decode(m)
+				failed = failed || ok && e.Kind == eventlog.CronKind(string(scheduler.EventFailed)) && e.Scope == Scope && e.Name == "rates"
+				forced = forced || ok && e.Kind == event.Forced.String() && e.Key == "reindex:catalog"
+			}
+			return err == nil && failed && forced
+		},
+		"the audit has who has forced it": func() bool {
+			for e, err := range audit.Read(t.Context(), ops.AuditQuery{Key: "reindex:catalog"}) {
+				if err == nil && e.By == "eva" && e.Action == "force release" && e.Outcome == ops.OutcomeDone {
+					return true
+				}
+			}
+			return false
 		},
 		"asynq has tasks": func() bool {
 			info, err := inspector.GetQueueInfo("webhooks")

@@ -5,8 +5,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // people are the processes that take locks by themselves: a deployment, a report, an import, a geocoder.
@@ -46,6 +48,35 @@ func (c *company) people() error {
 			_, _ = lock.Park(ctx, joblock.ForJob("default/import-that-nobody-enqueued"))
 		}
 		return 3 * time.Minute
+	})
+	return c.onCall()
+}
+
+// The method onCall lets a process hang, and somebody on call force its lock, as "joblock force-release" does.
+func (c *company) onCall() error {
+	hangs, err := c.locker("batch-2:31 reindex.sh")
+	if err != nil {
+		return err
+	}
+	p, err := c.process("eva@ops-1")
+	if err != nil {
+		return err
+	}
+	desk, err := ops.New(ops.Config{Locks: p.locks, Audit: ops.NewAudit(p.rdb, redisstore.DefaultPrefix, patience)})
+	if err != nil {
+		return err
+	}
+	const key, hung, pause = "reindex:catalog", 20 * time.Second, 100 * time.Second
+	c.happens(func(ctx context.Context) time.Duration {
+		lock, err := hangs.TryAcquire(ctx, key)
+		if err != nil {
+			return pause
+		}
+		c.pause(hung)
+		_, _ = desk.Force(ctx, ops.ForceRequest{Key: key, Fence: lock.Fence(), Actor: ops.Actor{
+			By: "eva", From: "ops-1", Reason: "hangs since the disk is full; reindexed by hand",
+		}})
+		return pause
 	})
 	return nil
 }
