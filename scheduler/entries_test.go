@@ -14,6 +14,47 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
+// Everybody can read what the options of a job are, as the node has them that has executed it last.
+func TestPoliciesOfAJob(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		fn := func(context.Context) error { return nil }
+		a := c.node(0)
+		for name, opts := range map[string][]scheduler.Option{
+			"plain":  nil,
+			"queue":  {scheduler.OverlapQueue(3), scheduler.CatchUpAll(time.Hour, 7), scheduler.AtMostOnce(), scheduler.Timeout(time.Minute)},
+			"newest": {scheduler.OverlapNewest(), scheduler.CatchUpNone(), scheduler.Retry(2, time.Second, time.Minute), scheduler.StartDeadline(time.Hour)},
+			"cancel": {scheduler.OverlapCancel(), scheduler.PauseAfter(5), scheduler.Jitter(time.Second), scheduler.RunAtStart("r1")},
+			"lanes":  {scheduler.AtOnce(4)},
+		} {
+			a.add(name, "@every 10m", fn, opts...)
+		}
+		wantNil(t, "Task", a.Task("task", "@every 10m", func(context.Context, scheduler.Tick) error { return nil }))
+		admin := c.admin()
+		a.start()
+		until(start, 25*min)
+		all, err := admin.AllEntries(c.Context())
+		wantNil(t, "AllEntries", err)
+		want := map[string]string{
+			"plain":  "ticks that come during a run are skipped; of missed ticks the newest is caught up with",
+			"queue":  "ticks that come during a run wait, 3 at most; missed ticks of the last 1h0m0s are caught up with, 7 at most; a run that is broken off is lost; an attempt may take 1m0s",
+			"newest": "of the ticks that come during a run the newest waits; missed ticks are skipped; a tick that cannot begin within 1h0m0s is missed; an attempt that fails is repeated up to 2 times, after 1s to 1m0s",
+			"cancel": "a tick that comes during a run cancels the run; of missed ticks the newest is caught up with; jitter up to 1s; runs once at start, in the whole cluster; paused after 5 failures in a row",
+			"lanes":  "up to 4 runs at once; ticks that come during a run are skipped; of missed ticks the newest is caught up with",
+			"task":   "ticks that come during a run are skipped; of missed ticks the newest is caught up with; an attempt that fails is repeated up to 5 times, after 1s to 30s; a run enqueues a task",
+		}
+		for _, e := range all {
+			if e.Policies != want[e.Name] {
+				t.Errorf("%s: %q, want %q", e.Name, e.Policies, want[e.Name])
+			}
+		}
+		if len(all) != len(want) {
+			t.Errorf("%d jobs, want %d", len(all), len(want))
+		}
+	})
+}
+
 // A process without jobs sees all jobs of its scope, and no others.
 func TestAllEntriesFromAnywhere(t *testing.T) {
 	virtual(t, func(c *cluster) {

@@ -74,6 +74,10 @@ type Entry struct {
 	Zone string `json:"zone"` // of Spec; "" if this process cannot parse Spec
 	// Words is Spec in English, like "at 03:00 on the last Friday of each month, Europe/Berlin".
 	Words string `json:"words,omitempty"`
+
+	// Policies says in English what the options of the job are, as the node has them that has written the ledger last. "" if
+	// none has.
+	Policies string `json:"policies,omitempty"`
 	Here  bool   `json:"here"` // the job is registered with this Scheduler
 
 	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and take
@@ -301,7 +305,7 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
-		Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
+		Policies: l.Definition.Policies, Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
 		Backfill: showBackfill(l, o), Resumed: showResumed(l.Resumption(o)),
 	}
 	if rules.Spec.String() != "" { // the node can parse the spec in force

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
@@ -28,6 +30,58 @@ func OverlapCancel() Option { return setOverlap(false, true, ledger.Overlap{Newe
 // setOverlap returns an Option. The parameter queues stands for OverlapQueue, and cancel for OverlapCancel.
 func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 	return func(o *options) { o.queues, o.cancel, o.Overlap = queues, cancel, overlap }
+}
+
+// words returns in English what the options are, those first that a job always has.
+func (o *options) words() string {
+	var all []string
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if o.AtOnce > 1 {
+		add("up to %d runs at once", o.AtOnce)
+	}
+	switch {
+	case o.Overlap.Queue > 0:
+		add("ticks that come during a run wait, %d at most", o.Overlap.Queue)
+	case o.cancel:
+		add("a tick that comes during a run cancels the run")
+	case o.Overlap.Newest:
+		add("of the ticks that come during a run the newest waits")
+	default:
+		add("ticks that come during a run are skipped")
+	}
+	switch {
+	case o.CatchUp.Most == 0:
+		add("missed ticks are skipped")
+	case o.catchUpAll:
+		add("missed ticks of the last %s are caught up with, %d at most", o.CatchUp.Window, o.CatchUp.Most)
+	default:
+		add("of missed ticks the newest is caught up with")
+	}
+	if o.Deadline > 0 {
+		add("a tick that cannot begin within %s is missed", o.Deadline)
+	}
+	if o.AtMostOnce {
+		add("a run that is broken off is lost")
+	}
+	if o.timeout > 0 {
+		add("an attempt may take %s", o.timeout)
+	}
+	if o.retries > 0 {
+		add("an attempt that fails is repeated up to %d times, after %s to %s", o.retries, o.retryFirst, o.retryMost)
+	}
+	if o.jitter > 0 {
+		add("jitter up to %s", o.jitter)
+	}
+	if o.AtStart {
+		add("runs once at start, in the whole cluster")
+	}
+	if o.pauseAfter > 0 {
+		add("paused after %d failures in a row", o.pauseAfter)
+	}
+	if o.task {
+		add("a run enqueues a task")
+	}
+	return ledger.ShortenPolicies(strings.Join(all, "; "))
 }
 
 // StartDeadline skips a tick as missed if the tick's first execution has not begun within d after the tick was due: 1 s

@@ -109,7 +109,7 @@ func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick)
 		return nil, invalid(op, name, "spec %q has no ticks", text)
 	}
 	o.Program, o.Delay = s.program, delayOf(name, o.jitter)
-	o.Fingerprint = o.fingerprint()
+	o.Fingerprint, o.Policies = o.fingerprint(), o.words()
 	return &job{options: o, name: name, key: s.keyOf(name), fn: fn, index: -1}, nil
 }
 

@@ -26,6 +26,10 @@ type CronJob struct {
 	Zone  string `json:"zone,omitempty"`
 	Words string `json:"words,omitempty"` // Spec in English
 
+	// Policies are the options of the job in English, with semicolons between: what happens to ticks that overlap or are
+	// missed, and bounds, retries, jitter if there are some.
+	Policies string `json:"policies,omitempty"`
+
 	Nodes  []string   `json:"nodes"` // that are up and have the job
 	Since  Time       `json:"since,omitzero"`
 	Former []CronSpec `json:"former,omitempty"`
@@ -372,7 +376,7 @@ func (d *Desk) cron(ctx context.Context, action, scope, name string, who Actor,
 
 func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 	j := CronJob{
-		Now: now, State: stateOf(e), Troubles: troubles(e), Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
+		Now: now, State: stateOf(e), Troubles: troubles(e), Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Policies: e.Policies, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
 		Next: Time{e.Next}, Paused: e.Paused, Overdue: Time{e.Overdue}, Behind: Millis(e.Behind), Contested: e.Contested,
 		Problem: e.Problem, Waiting: e.Waiting, InLine: e.InLine, Counts: e.Counts,
 	}

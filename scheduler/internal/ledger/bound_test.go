@@ -21,7 +21,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 	l := &Ledger{
 		Version: version, Spec: worst[:spec.MaxBytes], Delay: large, Last: large, Triggered: large,
 		Counts:     Counts{large, large, large, large, large, large, large, large},
-		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
+		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Policies: ShortenPolicies(worst), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
 	}
 	for range 2 * keptFormer {
 		l.putIntoForce(&Job{SpecText: worst[:spec.MaxBytes]}, Moment{Since: time.UnixMilli(large), Now: time.UnixMilli(large)})

@@ -10,6 +10,7 @@ import (
 const (
 	keptDefinitions = 4
 	maxProgramBytes = 100
+	maxPolicyBytes  = 500
 
 	// contested is how often an earlier definition must come back to make a contest. In a deploy that is rolled back
 	// the earlier definition comes back once.
@@ -30,6 +31,8 @@ type Definition struct {
 	Latest  int64    `json:"u,omitempty"`    // the time of the latest return that Back counts
 	Since   int      `json:"n,omitempty"`    // executions since Latest
 	Told    int64    `json:"w,omitempty"`    // the time at which a node last reported Back
+
+	Policies string `json:"o,omitempty"` // the options in words, of the node that wrote last
 }
 
 var errContested = errors.New("scheduler: two different definitions of the job take turns in one scope; give each application a Config.Scope of its own")
@@ -50,7 +53,7 @@ func (l *Ledger) define(j *Job, m Moment) []News {
 	at := slices.Index(d.By, j.Fingerprint)
 	others := slices.DeleteFunc(d.By, func(other string) bool { return other == j.Fingerprint })
 	d.By = prepend(j.Fingerprint, others, keptDefinitions)
-	d.Program, l.Delay = j.Program, j.Delay.Milliseconds()
+	d.Program, d.Policies, l.Delay = j.Program, j.Policies, j.Delay.Milliseconds()
 	switch {
 	case at == 0 || len(d.By) == 1:
 		return nil
@@ -68,6 +71,9 @@ func (l *Ledger) define(j *Job, m Moment) []News {
 	d.Told = now
 	return []News{{Kind: NewsContested, Node: m.Node, Count: d.Back, Err: fmt.Errorf("%w: %w", errContested, change)}}
 }
+
+// ShortenPolicies cuts the words of options so that they fit into a ledger.
+func ShortenPolicies(words string) string { return shortenJSON(words, maxPolicyBytes) }
 
 // ShortenProgram cuts the name of a program so that the name fits into a ledger.
 func ShortenProgram(name string) string { return shortenJSON(name, maxProgramBytes) }

@@ -30,6 +30,7 @@ type Job struct {
 	KeepOthers   int           // how many other executions the history has at most
 	Program      string        // the result of ShortenProgram for the program that has registered the job
 	Fingerprint  string        // a hash of spec, options and program; 16 bytes
+	Policies     string        // the options in words: the result of ShortenPolicies
 }
 
 // CatchUp selects the newest missed ticks for execution. Window bounds their age, and Most bounds their number.

@@ -28,7 +28,8 @@ type LimitRow struct {
 	Taken   int
 	Waiting int
 	Oldest  time.Time
-	Cells   []Row // those that are taken, by number
+	Changed string // who has changed N, and when; "" if nobody is known to have
+	Cells   []Row  // those that are taken, by number
 }
 
 // Free returns how many more may have the key, or -1 if that is not known.
@@ -70,6 +71,11 @@ func (h *Handler) limitsPage(ctx context.Context, v *View) (any, error) {
 		if size, ok := known[keyspace.Size(b.Rows[i].Key)]; ok {
 			if said, ok := keyspace.ParseSaid(size.Holder); ok {
 				b.Rows[i].N = said.N
+				p := ops.Permits{N: said.N, Before: said.Before, First: said.First, Since: ops.Time{Time: said.Since}, Now: ops.Time{Time: h.storeNow()}}
+				if said.Since.IsZero() {
+					p.Since.Time = size.Since
+				}
+				b.Rows[i].Changed = p.Changed()
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
@@ -31,6 +32,7 @@ type fake struct {
 	Desk
 	locks     []ops.Lock
 	jobs      []ops.Job
+	statuses  []ops.Lock // whatever was asked for
 	sequences []ops.Sequence
 	cron      []ops.CronJob
 	slow      time.Duration // of each page of 250 locks
@@ -70,7 +72,7 @@ func (f *fake) change(h *Handler, how func()) {
 }
 
 func (f *fake) Statuses(_ context.Context, keys ...string) ([]ops.Lock, error) {
-	return nil, f.err
+	return f.statuses, f.err
 }
 
 func (f *fake) Jobs(context.Context, ops.JobsQuery) iter.Seq2[ops.Job, error] {
@@ -483,6 +485,44 @@ func TestJobsThatRunForTooLong(t *testing.T) {
 		}
 	})
 }
+
+// The list of limits says who has changed the number of permits, and when.
+func TestWhoHasChangedALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := keyspace.Said{N: 5, Before: 3, First: "web2:9", By: "web1:8", Since: time.Now().Add(-10 * time.Minute)}
+		size := ops.Lock{Key: keyspace.Size("geo"), Role: ops.RoleSize, Holder: said.String()}
+		h := newHandler(t, &fake{statuses: []ops.Lock{size}, locks: []ops.Lock{
+			{Key: keyspace.Permit("geo", 1), Role: ops.RolePermit, Group: "geo", Number: 1, State: joblock.StateHeld},
+		}})
+		if text := h.get("limits", someone).Body.String(); !strings.Contains(text, "1 of 5") || !strings.Contains(text, "web2:9 was the first to say 5 and not 3, 10 min ago") {
+			t.Error(text)
+		}
+	})
+}
+
+// A cron job's page says what its options are.
+func TestPoliciesOfACronJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, &fake{cron: []ops.CronJob{{Scope: "shop", Name: "rollup", Policies: "missed ticks are skipped; <b>"}}})
+		if text := h.get("cronjob?scope=shop&name=rollup", &Caller{ID: "x"}).Body.String(); !strings.Contains(text, "<dt>Policies</dt><dd>missed ticks are skipped; &lt;b&gt;</dd>") {
+			t.Error(text)
+		}
+	})
+}
+
+func (f *fake) CronJob(_ context.Context, _, name string) (ops.CronJob, error) {
+	for _, j := range f.cron {
+		if j.Name == name {
+			return j, f.err
+		}
+	}
+	return ops.CronJob{}, joblock.ErrNotFound
+}
+
+func (f *fake) CronNext(context.Context, string, string, int) ([]ops.CronTick, error) {
+	return nil, f.err
+}
+func (f *fake) CronNodes(context.Context, string) ([]ops.CronNode, error) { return nil, f.err }
 
 // Viewers share reads, and a read that fails leaves the last value.
 func TestReadsAreShared(t *testing.T) {

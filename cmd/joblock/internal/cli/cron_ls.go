@@ -166,6 +166,7 @@ func oneJobColumns(p *printer) []column[ops.CronJob] {
 		{head: "STATE", text: cronStateText, role: cronStateRole},
 		{head: "SPEC", text: func(j ops.CronJob) string { return j.Spec }},
 		{head: "RUNS", text: func(j ops.CronJob) string { return j.Words }},
+		{head: "POLICIES", text: func(j ops.CronJob) string { return j.Policies }},
 		{head: "SINCE", wide: true, text: func(j ops.CronJob) string { return when(p, j.Now, j.Since) }},
 		{head: "FORMER", text: func(j ops.CronJob) string {
 			if len(j.Former) == 0 {
