@@ -122,7 +122,7 @@ func TestOlderEvents(t *testing.T) {
 		}
 		c.add(0, ops.Event{Kind: "lost", Key: "new"})
 		time.Sleep(2 * time.Second)
-		page = get("events?kind=contended&key=busy")
+		get("events?kind=contended&key=busy")
 		time.Sleep(2 * time.Second)
 		wantPage(t, get("events?kind=lost"), true, "At least <b>102 events</b>", "about new<", "about old:149<")
 		wantPage(t, get("events?kind=acquired"), true, "No event matches the filter.", "<b>0 events</b>.")

@@ -248,9 +248,8 @@ func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 	for _, m := range told.FindAllStringSubmatchIndex(text, -1) {
 		part := func(i int) string { return text[m[2*i]:m[2*i+1]] }
 		var html template.HTML
-		begin, end := m[0], m[1]
+		begin, end := m[6], m[1]
 		if m[2] >= 0 {
-			begin = m[6]
 			t, err := parseInstant(part(1), now)
 			switch {
 			case err != nil:
