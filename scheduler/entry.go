@@ -78,7 +78,7 @@ type Entry struct {
 	// Policies says in English what the options of the job are, as the node has them that has written the ledger last. "" if
 	// none has.
 	Policies string `json:"policies,omitempty"`
-	Here  bool   `json:"here"` // the job is registered with this Scheduler
+	Here     bool   `json:"here"` // the job is registered with this Scheduler
 
 	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and take
 	// an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See Scheduler.Nodes.
