@@ -109,6 +109,8 @@ func (s *stage) joblock(args ...string) *exec.Cmd {
 
 func (s *stage) joblockAt(url string, args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
+	// A group whose parents are in this session: SIGTSTP stops no process of an orphaned group, which the test's own may be.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Args[0] = "joblock"
 	cmd.Env = append(os.Environ(), envAs+"=1", envRedis+"="+url, "GORACE=atexit_sleep_ms=0", envHolder+"=")
 	if s.api != "" && len(args) > 0 && args[0] != "serve" {
