@@ -222,9 +222,11 @@ func (h *holding) timePassed(now time.Time) step {
 		return step{}
 	}
 	why := &Error{Code: codeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
-	if late := max(now.Sub(h.trust), now.Round(0).Sub(h.trust.Round(0))); late > time.Second {
-		// Redis is not to blame: who looks into a loss should begin with this machine.
+	// Redis is not to blame if the deadline was seen late: who looks into the loss should begin with this machine.
+	if late := now.Sub(h.trust); late > time.Second {
 		why.Detail += fmt.Sprintf("; seen %s after it: this process stood still", late.Round(time.Millisecond))
+	} else if late = now.Round(0).Sub(h.trust.Round(0)); late > time.Second {
+		why.Detail += fmt.Sprintf("; seen %s after it, by the wall clock: this machine slept, or its clock was set", late.Round(time.Millisecond))
 	}
 	if !h.renewing {
 		why.Detail, why.Err = "the lease ran out", door.ErrNotRenewed

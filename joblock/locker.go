@@ -106,7 +106,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		func(ctx context.Context) error { return sleep.While(ctx, l.waiters.Wait) }, // they leave their queues because of closing
 		l.janitor.stop,
 	} {
-		if e := wait(ctx); e != nil && e == context.Cause(ctx) {
+		if e := wait(ctx); e != nil && errors.Is(e, context.Cause(ctx)) {
 			cut = fmt.Errorf("joblock: %s: %w", op, e)
 		} else {
 			err = errors.Join(err, e)

@@ -232,6 +232,26 @@ func TestCloseIsBoundedByItsContextWhileWaitersHang(t *testing.T) {
 	})
 }
 
+// several is an error that cannot be compared: a comparison with == panics.
+type several []string
+
+func (s several) Error() string { return "several" }
+
+func TestCloseBearsAnyCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		lock := k.acquire("key")
+		k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Release)
+		wantErr(t, lock.Release(t.Context()), joblock.ErrUnavailable)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(several{"a", "b"})
+		var cause several
+		if err := k.locks.Close(ctx); !errors.As(err, &cause) {
+			t.Errorf("%v, want the cause", err)
+		}
+	})
+}
+
 func TestAcquireAfterCloseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
