@@ -125,14 +125,19 @@ func (u Unique) mark(env *envelope.Envelope, token joblock.Token) error {
 	return nil
 }
 
-// TaskKey returns a key made of the task's type and payload: "unique:<type>:<SHA-256 of the payload>". Payloads are
-// compared byte by byte. Queue, headers and options do not count. For one job per queue, put the queue's name in
-// front with joblock.Key. For a nil task TaskKey returns "", which EnqueueUnique refuses.
+// TaskKey returns a key made of the task's type and payload: "unique:<type>:<digest>". The digest is the first half of the
+// payload's SHA-256, 32 hexadecimal digits. Payloads are compared byte by byte. Queue, headers and options do not count. For
+// one job per queue, put the queue's name in front with joblock.Key. For a nil task TaskKey returns "", which EnqueueUnique
+// refuses.
+//
+// Keys are in logs, metrics and errors, so nothing of the payload is in them to read. "joblock explain" says of which type
+// of task a key is, and by which command to see the payload of its job.
 func TaskKey(task *asynq.Task) string {
 	if task == nil {
 		return ""
 	}
-	return joblock.Key("unique", task.Type(), fmt.Sprintf("%x", sha256.Sum256(task.Payload())))
+	digest := fmt.Sprintf("%x", sha256.Sum256(task.Payload()))
+	return joblock.Key(keyspace.Unique, task.Type(), digest[:keyspace.UniqueDigits])
 }
 
 // JobOf returns the task of the job that has the lock, according to err, such as an ErrHeld. ok is false if no job has

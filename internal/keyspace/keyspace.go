@@ -8,6 +8,7 @@ package keyspace
 
 import (
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -49,6 +50,25 @@ func Again(job string) string { return "%again:" + job }
 // Next returns the key of the lock for a job that waits until another job has released the lock on key; see
 // handoff.KeepLast.
 func Next(key string) string { return key + "%next" }
+
+// Unique is the first part of the keys that handoff.TaskKey makes for applications, and UniqueDigits is how many hexadecimal
+// digits the last part has. The part between is a type of tasks.
+const (
+	Unique       = "unique"
+	UniqueDigits = 32
+)
+
+// TaskType returns the type of the tasks for which handoff.TaskKey makes key, or the key of which key is the Next. An
+// application may have made such a key otherwise.
+func TaskType(key string) (kind string, ok bool) {
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(key, Next("")), Unique+":")
+	escaped, digest, two := strings.Cut(rest, ":")
+	if !ok || !two || len(digest) != UniqueDigits || strings.Trim(digest, "0123456789abcdef") != "" {
+		return "", false
+	}
+	kind, err := url.PathUnescape(escaped)
+	return kind, err == nil
+}
 
 // permitMark separates the key of a limit from the number of a permit. The limit's key ends at the last permitMark.
 const permitMark = "%#"

@@ -41,3 +41,30 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestTaskType(t *testing.T) {
+	const digest = "541dc1350123456789abcdef00000000"
+	for key, want := range map[string]string{
+		"unique:report:" + digest:           "report",
+		Next("unique:report:" + digest):     "report",
+		"unique:mail%3Awelcome:" + digest:   "mail:welcome",
+		"unique:100%25:" + digest:           "100%",
+		"unique:report:" + digest[1:]:       "-",
+		"unique:report:" + digest + "0":     "-",
+		"unique:report:X" + digest[1:]:      "-",
+		"unique:mail:welcome:" + digest:     "-", // TaskKey writes no colon within a part
+		"unique:" + Empty(2) + ":" + digest: "-",
+		"unique:" + digest:                  "-",
+		"report:" + digest:                  "-",
+		"a:unique:report:" + digest:         "-",
+		"":                                  "-",
+	} {
+		kind, ok := TaskType(key)
+		if !ok {
+			kind = "-"
+		}
+		if kind != want {
+			t.Errorf("TaskType(%q) is %q, want %q", key, kind, want)
+		}
+	}
+}

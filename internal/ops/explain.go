@@ -130,7 +130,7 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
-	for _, more := range []string{s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread)} {
+	for _, more := range []string{s.named(), s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread)} {
 		if more != "" {
 			text = append(text, more)
 		}
@@ -254,6 +254,23 @@ func (s *story) ended() string {
 		text += fmt.Sprintf(". Reason: %s", visible(s.Reason))
 	}
 	return text + "."
+}
+
+// The method named says what a key stands for that handoff.TaskKey has made: the digest in it tells nobody anything.
+func (s *story) named() string {
+	key := s.Key
+	if s.Role == RolePermit || s.Role == RoleSlot {
+		key = s.Group
+	}
+	kind, ok := keyspace.TaskType(key)
+	if !ok {
+		return ""
+	}
+	text := fmt.Sprintf("The key stands for all tasks of type %s with the same payload: its last part is a digest of that payload.", quote(kind))
+	if t := s.task; t.State != "" && t.State != TaskUnknown && t.State != TaskNoQueue && t.State != TaskAbsent {
+		text += fmt.Sprintf(" \"joblock jobs get --payload -- %s\" shows the payload.", shell(s.Job))
+	}
+	return text
 }
 
 // The method doing says what the job of the lock does in asynq.

@@ -224,6 +224,39 @@ func TestParagraphs(t *testing.T) {
 	}
 }
 
+// What a key stands for that handoff.TaskKey has made: the type, and where the payload is, if it still is.
+func TestKeysOfTasksAreNamed(t *testing.T) {
+	const digest = "541dc1350123456789abcdef00000000"
+	stands := `The key stands for all tasks of type "mail:welcome" with the same payload: its last part is a digest of that payload.`
+	shown := ` "joblock jobs get --payload -- 'q/it'\''s'" shows the payload.`
+	for name, task := range taskStates {
+		for _, in := range []Lock{
+			{Key: "unique:mail%3Awelcome:" + digest},
+			{Key: "unique:mail%3Awelcome:" + digest + "%next", Role: RoleNext},
+			{Key: "unique:mail%3Awelcome:" + digest + "%#2", Role: RolePermit, Group: "unique:mail%3Awelcome:" + digest, Number: 2},
+		} {
+			l := lockIn(joblock.StateParked, "q/it's", 10*time.Minute)
+			l.Key, l.Role, l.Group, l.Number, l.Task = in.Key, in.Role, in.Group, in.Number, &task
+			want := stands
+			if name != "unknown" && name != "no queue" && name != "absent" {
+				want += shown
+			}
+			if got := explain(l, working(KeeperPlace{}), true, nil, nil).Text; got[1] != want {
+				t.Errorf("%s, %s: %q, want %q", name, in.Key, got[1], want)
+			}
+		}
+	}
+	l := lockIn(joblock.StateHeld, "", time.Minute)
+	l.Key = "unique:mail%3Awelcome:" + digest
+	if got := explain(l, Keeper{}, true, nil, nil).Text[1]; got != stands {
+		t.Errorf("without a job: %q, want %q", got, stands)
+	}
+	l.Key = "unique:mail:welcome:" + digest
+	if got := strings.Join(explain(l, Keeper{}, true, nil, nil).Text, "\n"); strings.Contains(got, "stands for") {
+		t.Errorf("a key that TaskKey does not make: %s", got)
+	}
+}
+
 // The holder of a resumed lock has had the lock for a shorter time than its owner.
 func TestHolderOfAResumedLock(t *testing.T) {
 	for state, want := range map[joblock.State]string{
