@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -155,6 +156,39 @@ func enqueueOnce(ctx context.Context, jobs *handoff.Client, task *asynq.Task, op
 }
 
 // helper]
+
+// docs/cron.md
+func Example_movedEntries() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx := context.Background()
+	s := asynqtick.NewScheduler(p.Locks, &scheduler.Config{Scope: "shop", Logger: slog.New(slog.DiscardHandler)}, p.Redis, nil)
+	report := asynq.NewTask("report", nil)
+	_, err := s.Register("0 3 * * *", report, asynq.MaxRetry(5), once(p.Jobs, report))
+	check(err)
+	check(s.Start())
+	defer s.Shutdown()
+
+	jobs := must(s.Scheduler().Entries(ctx))
+	for range 2 { // no worker works: the second one finds the first one's task
+		fmt.Println(must(s.Scheduler().TriggerAndWait(ctx, jobs[0].Name)).State)
+	}
+	info := must(p.Inspector.GetQueueInfo("default"))
+	fmt.Println(info.Pending, "task waits")
+	// Output:
+	// done
+	// overlapped
+	// 1 task waits
+}
+
+// [once
+
+// once takes the place of asynq.Unique(ttl): s.Register("0 3 * * *", report, asynq.MaxRetry(5), once(p.Jobs, report))
+func once(jobs *handoff.Client, task *asynq.Task) asynq.Option {
+	return asynqtick.With(jobs.EnqueueUnique, handoff.Unique{Key: handoff.TaskKey(task)})
+}
+
+// once]
 
 // docs/limits.md
 func Example_limits() {

@@ -2,6 +2,9 @@ package handoff_test
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
@@ -64,4 +68,60 @@ func TestTicksDuringAnOutageAreNotLost(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Entries of an asynqtick.Scheduler carry a lock by the option With. While the first task waits, however long, the ticks
+// after it are skipped and have not failed; a task that is deleted frees the key, and the next tick has a task.
+func TestEntriesThatCarryALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warm(t)
+		var told []string // by the hook, for each tick
+		s := asynqtick.NewScheduler(w.locks, &scheduler.Config{Scope: "shop", Logger: w.log.Text()}, w.rdb, &asynq.SchedulerOpts{
+			PreEnqueueFunc: func(_ *asynq.Task, opts []asynq.Option) {
+				for _, opt := range opts {
+					if opt.Type() < 0 {
+						t.Errorf("the hook is told of %s, which asynq does not know", opt)
+					}
+				}
+			},
+			PostEnqueueFunc: func(info *asynq.TaskInfo, err error) {
+				switch {
+				case errors.Is(err, joblock.ErrHeld):
+					told = append(told, "held")
+				case err != nil || info == nil || info.Queue != "low":
+					t.Errorf("the hook got %+v, %v", info, err)
+				default:
+					told = append(told, "task")
+				}
+			},
+		})
+		task := asynq.NewTask("digest", []byte("7"))
+		key := handoff.TaskKey(task)
+		if _, err := s.Register("@every 10m", task, asynq.Queue("low"), asynqtick.With(w.jobs.EnqueueUnique, handoff.Unique{Key: key})); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Shutdown()
+		time.Sleep(time.Duration(-time.Now().UnixNano())%(10*time.Minute) + 35*time.Minute)
+		st := wantState(t, w.locks, key, joblock.StateParked)
+		queue, id, _ := strings.Cut(st.Job, "/")
+		if err := w.inspector.DeleteTask(queue, id); err != nil || queue != "low" {
+			t.Fatal(st.Job, err)
+		}
+		time.Sleep(20 * time.Minute)
+		wantState(t, w.locks, key, joblock.StateParked)
+		if want := []string{"task", "held", "held", "task", "held"}; !slices.Equal(told, want) {
+			t.Errorf("the ticks had %q, want %q", told, want)
+		}
+		entries, err := s.Scheduler().Entries(t.Context())
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("%d entries, %v", len(entries), err)
+		}
+		if n := entries[0].Counts; n.Done != 2 || n.Overlapped != 3 || n.Failed != 0 {
+			t.Errorf("counts %+v, want 2 done and 3 overlapped", n)
+		}
+	})
 }

@@ -6,6 +6,7 @@
 //
 //	Enqueue              a function for scheduler.Scheduler.Task that enqueues the same task at each tick
 //	EnqueueWith          the same for a task with a lock: one at a time, or in a sequence
+//	With                 an option by which entries of those below carry a lock, too
 //	Once                 the same for tasks that depend on the tick
 //	Tasks                registers such jobs, and shows them to asynq's Inspector and to asynqmon
 //	Scheduler            takes the place of asynq.Scheduler: the same calls of Register, on all nodes

@@ -382,6 +382,9 @@ func join(specs []string) (string, bool) {
 func identify(c *asynq.PeriodicTaskConfig) (name, digest string) {
 	var opts []string
 	for _, opt := range c.Opts {
+		if opt == nil { // asynq.Client skips it
+			continue
+		}
 		if id, ok := opt.Value().(string); ok && opt.Type() == asynq.TaskIDOpt {
 			name = id
 		}

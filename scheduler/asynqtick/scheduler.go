@@ -30,9 +30,10 @@ import (
 //
 //	one task at several specs  is one job with several rules; asynq has an entry for each
 //	the same Register twice    is one job, and returns the same ID
-//	asynq.Unique               a tick whose task is a duplicate is skipped and counted, not failed
+//	asynq.Unique               a tick whose task is a duplicate is skipped and counted, not failed. With has the same for
+//	                           as long as the task waits and runs, whatever the TTL
 //	asynq.TaskID               is the name of the job; tasks have the IDs of their ticks. In place of a TaskID that keeps
-//	                           tasks from overlapping, take EnqueueWith and handoff.Unique
+//	                           tasks from overlapping, take With and handoff.Unique
 //
 // A Scheduler is safe for concurrent use. Make a Scheduler with NewScheduler.
 type Scheduler struct {
@@ -80,8 +81,8 @@ func NewScheduler(locks *joblock.Locker, cfg *scheduler.Config, rdb redis.Univer
 // Register registers a task to be enqueued at each tick of cronspec, and returns an ID for Unregister. Before Start and
 // afterwards, Register sends nothing. opts are options of asynq.
 //
-// Register returns joblock.ErrInvalid, and registers nothing, if task is nil, if cronspec is bad or has no ticks, or if
-// an asynq.TaskID among opts is no name of a job.
+// Register returns joblock.ErrInvalid, and registers nothing, if task is nil, if cronspec is bad or has no ticks, if an
+// asynq.TaskID among opts is no name of a job, or if opts have With and asynq.Unique.
 func (r *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (entryID string, err error) {
 	if r.err != nil {
 		return "", r.err

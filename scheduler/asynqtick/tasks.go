@@ -45,12 +45,21 @@ func New(s *scheduler.Scheduler, rdb redis.UniversalClient) *Tasks {
 	return &Tasks{s: s, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: make(map[string]shown)}
 }
 
-// Add registers a job that enqueues task at each tick of spec, as scheduler.Scheduler.Task with Enqueue does. Errors are
-// those of Task. With scheduler.Replace, Add replaces a job that this Scheduler has.
+// Add registers a job that enqueues task at each tick of spec, as scheduler.Scheduler.Task with Enqueue does, or with the
+// option With as with EnqueueWith. Errors are those of Task, and joblock.ErrInvalid for options that do not go together.
+// With scheduler.Replace, Add replaces a job that this Scheduler has.
 func (t *Tasks) Add(name, spec string, task *asynq.Task, opts []asynq.Option, jobOpts ...scheduler.Option) error {
+	own, w, err := split(opts)
+	if err != nil {
+		return err
+	}
 	var enqueue func(context.Context, scheduler.Tick) error
 	if task != nil && t.rdb != nil {
-		enqueue = Once(func(ctx context.Context, tick scheduler.Tick) error { return t.enqueue(ctx, tick, task, opts) })
+		send := t.client.EnqueueContext
+		if w != nil {
+			send = w.enqueue
+		}
+		enqueue = Once(func(ctx context.Context, tick scheduler.Tick) error { return t.enqueue(ctx, tick, send, task, own) })
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +67,7 @@ func (t *Tasks) Add(name, spec string, task *asynq.Task, opts []asynq.Option, jo
 		return err
 	}
 	entry := shown{task: task}
-	for _, opt := range opts {
+	for _, opt := range own { // asynq's Inspector cannot read others
 		entry.opts = append(entry.opts, opt.String())
 	}
 	t.tasks[name] = entry
@@ -73,14 +82,15 @@ func (t *Tasks) Remove(name string) error {
 	return t.s.Remove(name)
 }
 
-// enqueue enqueues the task of a tick, and calls the hooks as asynq.Scheduler does. If the task is in the queue already,
+// enqueue enqueues the task of a tick by send, and calls the hooks as asynq.Scheduler does. If the task is in the queue already,
 // because another node has enqueued it and died, the hooks after the enqueuing are not called.
-func (t *Tasks) enqueue(ctx context.Context, tick scheduler.Tick, task *asynq.Task, opts []asynq.Option) error {
+func (t *Tasks) enqueue(ctx context.Context, tick scheduler.Tick,
+	send func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error), task *asynq.Task, opts []asynq.Option) error {
 	opts = append(slices.Clip(opts), asynq.TaskID(tick.ID()))
 	if t.hooks != nil && t.hooks.PreEnqueueFunc != nil {
 		t.hooks.PreEnqueueFunc(task, opts)
 	}
-	info, err := t.client.EnqueueContext(ctx, task, opts...)
+	info, err := send(ctx, task, opts...)
 	if t.hooks == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
 		return err
 	}

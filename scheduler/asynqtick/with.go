@@ -1,0 +1,109 @@
+package asynqtick
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/hibiken/asynq"
+)
+
+// With returns an option for an entry of a Scheduler, for a config of a PeriodicTaskManager, and for Tasks.Add. The tasks of
+// the entry then carry a lock. With takes the place of asynq.Unique, whose key lapses under a task that waits or runs for
+// longer than its TTL, and outlasts a task that fails. The parameters are those of EnqueueWith:
+//
+//	report := asynq.NewTask("report", nil)
+//	unique := handoff.Unique{Key: handoff.TaskKey(report)}
+//	entryID, err := s.Register("0 3 * * *", report, asynq.MaxRetry(5), asynqtick.With(jobs.EnqueueUnique, unique))
+//
+// A tick whose predecessor's task still waits or runs finds the key busy; the overlap policies of scheduler.Scheduler.Task say
+// what becomes of the tick. By default it is skipped, and has not failed. The workers need the middleware of package worker.
+//
+// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose enqueue is nil. Of several With
+// the last one counts. The fields of how that are not zero are among the options that identify a job; asynq's Inspector does
+// not show them. A hook after the enqueuing gets the asynq.TaskInfo of enqueue's result. Only this package knows the option:
+// an asynq.Client or asynq.Scheduler skips it without a word.
+func With[How, Enqueued any](
+	enqueue func(context.Context, How, *asynq.Task, ...asynq.Option) (Enqueued, error), how How,
+) asynq.Option {
+	w := &with{text: fmt.Sprintf("With(%s)", describe(how))}
+	if enqueue != nil {
+		w.enqueue = func(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+			done, err := enqueue(ctx, how, task, opts...)
+			return infoOf(done), err
+		}
+	}
+	return w
+}
+
+// with is the option of With.
+type with struct {
+	enqueue func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error) // nil: bad
+	text    string
+}
+
+// withOpt is no type of asynq's options.
+const withOpt asynq.OptionType = -1
+
+func (w *with) String() string         { return w.text }
+func (w *with) Type() asynq.OptionType { return withOpt }
+func (w *with) Value() any             { return w.text }
+
+// split returns the options that asynq knows, and how to enqueue with them; nil: as asynq.Client does. An error says why
+// the options do not go together.
+func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
+	unique := false
+	for _, opt := range opts {
+		switch o := opt.(type) {
+		case nil: // asynq.Client skips it
+		case *with:
+			w = o
+		default:
+			unique = unique || o.Type() == asynq.UniqueOpt
+			own = append(own, o)
+		}
+	}
+	switch {
+	case w == nil:
+	case w.enqueue == nil:
+		err = invalid("the enqueue of With is nil")
+	case unique:
+		err = invalid("the options asynq.Unique and %s are two kinds of uniqueness, use one", w)
+	}
+	return own, w, err
+}
+
+// describe returns a text for what a task is enqueued with. The text identifies the job, on all nodes and in later releases
+// of what how is a type of: so it has no addresses, and no fields that are not set.
+func describe(how any) string {
+	v := reflect.ValueOf(how)
+	if v.Kind() != reflect.Struct {
+		return fmt.Sprintf("%T: %v", how, how)
+	}
+	text := []string{v.Type().String()}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if value := v.Field(i); f.IsExported() && !value.IsZero() && value.Kind() != reflect.Pointer {
+			text = append(text, fmt.Sprintf("%s: %v", f.Name, value))
+		}
+	}
+	return strings.Join(text, ", ")
+}
+
+// infoOf returns the TaskInfo in the result of a method such as handoff.Client.EnqueueUnique, or nil. This package does not
+// import handoff, as nobody needs it for ticks without locks.
+func infoOf(done any) *asynq.TaskInfo {
+	if info, ok := done.(*asynq.TaskInfo); ok {
+		return info
+	}
+	v := reflect.ValueOf(done)
+	if v.Kind() != reflect.Struct {
+		return nil
+	}
+	if field := v.FieldByName("TaskInfo"); field.IsValid() && field.CanInterface() {
+		info, _ := field.Interface().(*asynq.TaskInfo)
+		return info
+	}
+	return nil
+}
