@@ -3,25 +3,49 @@
 # of it. Values that are wrong must be refused.
 set -euo pipefail
 
-helm="go run helm.sh/helm/v3/cmd/helm@$HELM"
+bin=$(mktemp -d)
+trap 'rm -rf "$bin"' EXIT
+GOBIN=$bin go install "helm.sh/helm/v3/cmd/helm@$HELM"
 chart=deploy/helm/joblock
 needed=(--set redis.secretName=r --set accounts.secretName=a)
-$helm lint --strict "$chart" "${needed[@]}"
-all=$($helm template shop "$chart" "${needed[@]}" --set tls.secretName=t --set serviceMonitor.enabled=true)
-least=$($helm template shop "$chart" "${needed[@]}" --set networkPolicy.enabled=false --set podDisruptionBudget.enabled=false)
+full=("${needed[@]}" --set tls.secretName=t --set serviceMonitor.enabled=true --set serviceMonitor.token.secretName=m
+	--set serviceMonitor.tls.caSecretName=c --set serviceMonitor.labels.release=prometheus --set 'redis.ports={26379,6379}'
+	--set 'networkPolicy.egress[0].ports[0].port=4317')
+make() { "$bin/helm" template shop "$chart" --namespace web "$@"; }
+fail() { echo "chart: $1" >&2; exit 1; }
+
+"$bin/helm" lint --strict "$chart" "${needed[@]}"
+"$bin/helm" lint --strict "$chart" "${full[@]}"
+all=$(make "${full[@]}")
+least=$(make "${needed[@]}" --set networkPolicy.enabled=false --set podDisruptionBudget.enabled=false)
 for kind in Deployment Service NetworkPolicy PodDisruptionBudget ServiceMonitor; do
-	grep -q "^kind: $kind\$" <<<"$all" || { echo "chart: no $kind" >&2; exit 1; }
+	grep -q "^kind: $kind\$" <<<"$all" || fail "no $kind"
 done
-[ "$(grep -c '^kind: ' <<<"$least")" = 2 ] || { echo "chart: more than a Deployment and a Service" >&2; exit 1; }
-grep -q -e '--cert=' <<<"$all" && grep -q -e '--insecure' <<<"$least"
-for bad in replicas=0 service.type=Other redis.port=x serviceMonitor.interval=often no.such=1; do
-	if $helm template shop "$chart" "${needed[@]}" --set "$bad" >/dev/null 2>&1; then
-		echo "chart: the value $bad is taken" >&2
-		exit 1
-	fi
+[ "$(grep -c '^kind: ' <<<"$least")" = 2 ] || fail "more than a Deployment and a Service"
+grep -q -e '--cert=' <<<"$all" && grep -q -e '--insecure' <<<"$least" || fail "TLS is not as it is set"
+
+# Lines that one kind must have, without their indentation.
+kind() { awk -v "kind=$1" 'BEGIN { RS = "---\n" } $0 ~ "\nkind: " kind "\n"' <<<"$all" | sed 's/^ *//'; }
+has() { grep -qxF -e "$2" <<<"$(kind "$1")" || fail "no line \"$2\" in the $1"; }
+has NetworkPolicy '- {port: 26379, protocol: TCP}'
+has NetworkPolicy '- {port: 6379, protocol: TCP}'
+has NetworkPolicy '- port: 4317'
+has PodDisruptionBudget 'minAvailable: 1'
+for line in 'release: prometheus' 'scheme: https' 'name: m' 'key: token' 'serverName: shop.web.svc' 'name: c' 'key: ca.crt'; do
+	has ServiceMonitor "$line"
 done
-if $helm template shop "$chart" >/dev/null 2>&1; then
-	echo "chart: it needs no Secrets" >&2
-	exit 1
-fi
+all=$(make "${needed[@]}" --set serviceMonitor.enabled=true --set serviceMonitor.token.secretName=m)
+has ServiceMonitor 'scheme: http'
+if grep -q tlsConfig <<<"$all"; then fail "a ServiceMonitor with TLS for a server without"; fi
+
+# A budget for one replica would keep its node from being drained.
+one=$(make "${needed[@]}" --set replicas=1)
+if grep -q PodDisruptionBudget <<<"$one"; then fail "one replica has a budget"; fi
+
+for bad in replicas=0 service.type=Other redis.ports=6379 'redis.ports={}' 'redis.ports={x}' 'redis.ports={0}' 'redis.ports={1,1}' \
+	redis.port=6379 serviceMonitor.interval=often no.such=1 podDisruptionBudget.minAvailable=0 \
+	podDisruptionBudget.minAvailable=2 serviceMonitor.enabled=true serviceMonitor.token.key=x; do
+	if make "${needed[@]}" --set "$bad" >/dev/null 2>&1; then fail "the value $bad is taken"; fi
+done
+if make >/dev/null 2>&1; then fail "it needs no Secrets"; fi
 echo "chart: linted; all and least of it are as they should be; bad values are refused"
