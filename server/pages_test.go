@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,26 +156,51 @@ type stage struct {
 	tasks            *tasks
 }
 
-// tasks is a database of asynq.
-type tasks struct{ all map[string]*asynq.TaskInfo }
+// tasks is a database of asynq. Pages read it while an action changes it.
+type tasks struct {
+	mu  sync.Mutex // guards what follows
+	all map[string]*asynq.TaskInfo
+}
+
+func (f *tasks) put(job string, info asynq.TaskInfo) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all[job] = &info
+}
+
+func (f *tasks) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}
 
 func (f *tasks) Queues() ([]string, error) { return []string{"default"}, nil }
 func (f *tasks) GetQueueInfo(string) (*asynq.QueueInfo, error) {
 	return &asynq.QueueInfo{Queue: "default"}, nil
 }
 func (f *tasks) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if info := f.all[queue+"/"+id]; info != nil {
-		return info, nil
+		is := *info
+		return &is, nil
 	}
 	return nil, asynq.ErrTaskNotFound
 }
-func (f *tasks) RunTask(queue, id string) error    { return f.change(queue, id, asynq.TaskStatePending) }
-func (f *tasks) DeleteTask(queue, id string) error { delete(f.all, queue+"/"+id); return nil }
+func (f *tasks) RunTask(queue, id string) error { return f.change(queue, id, asynq.TaskStatePending) }
+func (f *tasks) DeleteTask(queue, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, queue+"/"+id)
+	return nil
+}
 func (f *tasks) ArchiveTask(queue, id string) error {
 	return f.change(queue, id, asynq.TaskStateArchived)
 }
 func (f *tasks) CancelProcessing(id string) error { return nil }
 func (f *tasks) change(queue, id string, to asynq.TaskState) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.all[queue+"/"+id].State = to
 	return nil
 }
@@ -190,7 +216,7 @@ const (
 func staged(t *testing.T, cfg PagesConfig, change func(*Config), f func(s *stage)) {
 	bubble(t, func(t *testing.T) {
 		_, record := audited(t)
-		s := &stage{held: heldKey, job: "default/export-41", limit: "geo", tasks: &tasks{map[string]*asynq.TaskInfo{}}}
+		s := &stage{held: heldKey, job: "default/export-41", limit: "geo", tasks: &tasks{all: map[string]*asynq.TaskInfo{}}}
 		changes := []func(*Config){record, func(cfg *Config) { cfg.Scopes = []string{"shop"} }}
 		if change != nil {
 			changes = append(changes, change)
@@ -222,7 +248,7 @@ func (s *stage) fill() {
 	parked := lock(jobKey, joblock.Holder("web3:73"))
 	_, err := parked.Park(ctx, joblock.ForJob(s.job), joblock.Reserve(time.Hour))
 	testkit.WantNil(s, "Park", err)
-	s.tasks.all[s.job] = &asynq.TaskInfo{ID: "export-41", Queue: "default", Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, LastErr: "no disk", NextProcessAt: time.Now().Add(time.Minute)}
+	s.tasks.put(s.job, asynq.TaskInfo{ID: "export-41", Queue: "default", Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, LastErr: "no disk", NextProcessAt: time.Now().Add(time.Minute)})
 	_, err = ops.AcquireLease(ctx, s.locks, ops.LeaseRequest{Key: s.limit, TTL: time.Hour, Limit: 3, Holder: "geocoder"})
 	testkit.WantNil(s, "AcquireLease", err)
 }
@@ -434,7 +460,7 @@ func TestTasksFromThePages(t *testing.T) {
 		to := s.submit("act", "do", "run", "job", s.job, "step", "retry-1", "reason", "now").has(http.StatusSeeOther).location()
 		s.open(to).has(http.StatusOK, "run task of default/export-41 : done", "pending")
 		s.submit("act", "do", "delete", "job", s.job, "reason", "away").has(http.StatusSeeOther)
-		if len(s.tasks.all) != 0 {
+		if s.tasks.count() != 0 {
 			t.Error("the task is still there")
 		}
 		s.submit("act", "do", "run", "job", s.job, "reason", "now").has(http.StatusConflict, "absent by now")
@@ -701,7 +727,7 @@ func TestHostileTextsOnThePages(t *testing.T) {
 		l, err := s.locks.TryAcquire(s.Context(), evil, joblock.Holder(evil))
 		testkit.WantNil(t, "TryAcquire", err)
 		job := "default/" + evil
-		s.tasks.all[job] = &asynq.TaskInfo{ID: evil, Queue: "default", Type: evil + "\u202e", LastErr: evil + "\u202e\x1b[2J", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1}
+		s.tasks.put(job, asynq.TaskInfo{ID: evil, Queue: "default", Type: evil + "\u202e", LastErr: evil + "\u202e\x1b[2J", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1})
 		_, err = l.Park(s.Context(), joblock.ForJob(job), joblock.Reserve(time.Hour))
 		testkit.WantNil(t, "Park", err)
 		s.submit("act", "do", "idle", "key", evil, "fence", s.fence(evil), "reason", evil).has(http.StatusSeeOther)

@@ -385,9 +385,9 @@ func (s *stage) fillEvil() (paths []string) {
 	_, err = ops.AcquireLease(ctx, s.locks, ops.LeaseRequest{Key: evil("limit"), TTL: time.Hour, Limit: 3, Holder: evil("permit")})
 	testkit.WantNil(s, "AcquireLease", err)
 	job := "default/" + evil("job")
-	s.tasks.all[job] = &asynq.TaskInfo{
+	s.tasks.put(job, asynq.TaskInfo{
 		ID: evil("job"), Queue: "default", Type: evil("type"), Payload: []byte(evil("payload")), LastErr: evil("error") + "\u202e\x1b[2J\x00", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1,
-	}
+	})
 	l, err := s.locks.TryAcquire(ctx, "kept")
 	testkit.WantNil(s, "TryAcquire", err)
 	token, err := l.Park(ctx, joblock.ForJob(job), joblock.Reserve(time.Hour))
@@ -758,7 +758,7 @@ func (s *stage) fillForRoles() {
 		_, err = l.Park(s.Context(), opts...)
 		testkit.WantNil(s, "Park", err)
 	}
-	s.tasks.all["default/active"] = &asynq.TaskInfo{ID: "active", Queue: "default", Type: "export", State: asynq.TaskStateActive}
+	s.tasks.put("default/active", asynq.TaskInfo{ID: "active", Queue: "default", Type: "export", State: asynq.TaskStateActive})
 }
 
 // Who may do what on the pages: each caller tries everything.
