@@ -30,7 +30,9 @@ func (c *call) read(v any) error {
 	if !utf8.Valid(text) {
 		return problemf(http.StatusBadRequest, codeRequest, "the body is not UTF-8")
 	}
-	err = json.Unmarshal(text, v)
+	if err = json.Unmarshal(text, v); err == nil {
+		return checkFields(text, fieldNames(reflect.TypeOf(v).Elem()))
+	}
 	var broken *json.SyntaxError
 	if errors.As(err, &broken) {
 		return notAnObject()
@@ -39,10 +41,7 @@ func (c *call) read(v any) error {
 		return err
 	}
 	var wrong *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &wrong) && wrong.Field != "":
+	if errors.As(err, &wrong) && wrong.Field != "" {
 		return problemf(http.StatusBadRequest, codeRequest, "%s is a %s, must be %s", wrong.Field, shown(wrong.Value), kindName(wrong.Type))
 	}
 	// The text of other errors may repeat a part of the body.
@@ -62,7 +61,7 @@ func (c *call) body() ([]byte, error) {
 	if coding := c.r.Header.Get("Content-Encoding"); coding != "" {
 		return nil, problemf(http.StatusUnsupportedMediaType, codeMediaType, "Content-Encoding is %s, must be absent", shown(coding))
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	text, err := c.readAll()
 	if err == nil {
 		c.whole = true
 		if c.timed {
@@ -80,6 +79,26 @@ func (c *call) body() ([]byte, error) {
 	}
 	c.w.Header().Set("Connection", "close")
 	return nil, problemf(http.StatusBadRequest, codeRequest, "the body has ended early")
+}
+
+// readAll reads the body to its end, of at most maxBody bytes. A body that is told to be small takes one allocation. A
+// client that tells of much gets no memory before it sends so much.
+func (c *call) readAll() ([]byte, error) {
+	const small = 4 << 10
+	told := c.r.ContentLength
+	if told < 0 || told > small {
+		return io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	}
+	text := make([]byte, told+1) // one byte more, so that the end is seen
+	n, err := io.ReadFull(c.r.Body, text)
+	switch {
+	case err == nil: // the program has put another body into the request
+		rest, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody-told-1))
+		return append(text, rest...), err
+	case int64(n) == told && (err == io.EOF || err == io.ErrUnexpectedEOF):
+		return text[:n], nil
+	}
+	return nil, err
 }
 
 func tooLarge() *problem {
@@ -217,5 +236,6 @@ func oneOf(name, text string, list []string) (int, error) {
 type stamp time.Time
 
 func (t stamp) MarshalText() ([]byte, error) {
-	return []byte(time.Time(t).UTC().Format("2006-01-02T15:04:05.000Z")), nil
+	const layout = "2006-01-02T15:04:05.000Z"
+	return time.Time(t).UTC().AppendFormat(make([]byte, 0, len(layout)), layout), nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,9 +9,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -22,7 +25,7 @@ import (
 type call struct {
 	s     *Server
 	m     *mount
-	w     *writer
+	w     *writer // the field own
 	r     *http.Request
 	id    string // of the request, for logs
 	began time.Time
@@ -35,6 +38,10 @@ type call struct {
 	key    string
 	code   string // of the problem, or ""
 	detail error  // behind a 500 or 503
+
+	own    writer
+	values [4]string // of headers; see header
+	used   int       // how many of values there are
 }
 
 // The type writer notes status and length of an answer.
@@ -66,9 +73,10 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (m *mount) newCall(w http.ResponseWriter, r *http.Request) *call {
 	c := &call{s: m.s, m: m, r: r, id: strconv.FormatUint(rand.Uint64(), 36), began: time.Now()}
-	c.w = &writer{ResponseWriter: w, c: c}
-	h := c.w.Header()
-	h.Set("Joblock-Request", c.id)
+	c.own = writer{ResponseWriter: w, c: c}
+	c.w = &c.own
+	h := w.Header()
+	c.header(h, "Joblock-Request", c.id)
 	h["X-Content-Type-Options"] = noSniff
 	if r.ContentLength != 0 {
 		// Package net/http reads the rest of a body that no route has read before it sends the answer. Not every
@@ -86,6 +94,17 @@ var (
 )
 
 const jsonType = "application/json"
+
+// header sets a header, whose name is in its canonical form. The first few values take no allocation.
+func (c *call) header(h http.Header, name, value string) {
+	if c.used == len(c.values) {
+		h[name] = []string{value}
+		return
+	}
+	c.values[c.used] = value
+	c.used++
+	h[name] = c.values[c.used-1 : c.used : c.used]
+}
 
 // caught answers a request whose handler has panicked.
 func (c *call) caught() {
@@ -124,7 +143,8 @@ func (c *call) serve(r route) {
 // An answer is what a route returns. A route that has written its answer itself returns nil.
 type answer struct {
 	status int
-	header map[string]string
+	fence  int64  // of the header Joblock-Fence, unless 0
+	etag   string // of the header ETag, unless ""
 	body   any
 }
 
@@ -142,24 +162,51 @@ func okOr(body any, err error) (*answer, error) {
 const answerTimeout = 10 * time.Second
 
 func (c *call) answer(a *answer) {
-	text, err := json.Marshal(a.body)
-	if err != nil {
+	e := encoders.Get().(*encoder)
+	defer e.free()
+	if err := e.json.Encode(a.body); err != nil {
 		c.refuse(c.problemOf(fmt.Errorf("encode the answer: %w", err)))
 		return
 	}
-	for name, value := range a.header {
-		c.w.Header().Set(name, value)
+	h := c.w.Header()
+	if a.fence != 0 {
+		c.header(h, fenceHeader, strconv.FormatInt(a.fence, 10))
 	}
-	c.write(a.status, jsonType, text)
+	if a.etag != "" {
+		c.header(h, etagHeader, a.etag)
+	}
+	c.write(a.status, jsonType, e.text.Bytes())
 }
 
 // writeJSON writes a value that can be encoded in every case.
 func (c *call) writeJSON(status int, contentType string, v any) {
-	text, err := json.Marshal(v)
-	if err != nil {
+	e := encoders.Get().(*encoder)
+	defer e.free()
+	if err := e.json.Encode(v); err != nil {
 		panic(err)
 	}
-	c.write(status, contentType, text)
+	c.write(status, contentType, e.text.Bytes())
+}
+
+// An encoder has the text of one answer at a time.
+type encoder struct {
+	text bytes.Buffer
+	json *json.Encoder // into text
+}
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.json = json.NewEncoder(&e.text)
+	return e
+}}
+
+// free gives the encoder back. A list may be long, and its memory would be kept for small answers.
+func (e *encoder) free() {
+	const most = 16 << 10
+	if e.text.Cap() <= most {
+		e.text.Reset()
+		encoders.Put(e)
+	}
 }
 
 // writeEmpty writes an answer without a body.
@@ -168,6 +215,7 @@ func (c *call) writeEmpty(status int) {
 	c.send(func() { c.w.WriteHeader(status) })
 }
 
+// write writes a whole answer.
 func (c *call) write(status int, contentType string, text []byte) {
 	h := c.w.Header()
 	if contentType == jsonType {
@@ -176,10 +224,10 @@ func (c *call) write(status int, contentType string, text []byte) {
 		h.Set("Content-Type", contentType)
 	}
 	h["Cache-Control"] = noStore
-	h.Set("Content-Length", strconv.Itoa(len(text)+1))
+	c.header(h, "Content-Length", strconv.Itoa(len(text)))
 	c.send(func() {
 		c.w.WriteHeader(status)
-		_, _ = c.w.Write(append(text, '\n')) // a client that is gone needs no answer
+		_, _ = c.w.Write(text) // a client that is gone needs no answer
 	})
 }
 
@@ -232,23 +280,37 @@ func (c *call) log() {
 	if !logger.Enabled(context.Background(), level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs,
+	now := time.Now()
+	attrs := [11]slog.Attr{
 		slog.String("request", c.id), slog.String("method", shown(c.r.Method)), slog.String("route", c.route),
 		slog.Int("status", c.w.status), slog.String("principal", c.who.ID), slog.String("remote", c.r.RemoteAddr),
-		slog.Int64("bytes", c.w.bytes), slog.Duration("duration", time.Since(c.began)),
-	)
+		slog.Int64("bytes", c.w.bytes), slog.Duration("duration", now.Sub(c.began)),
+	}
+	n := 8
+	add := func(a slog.Attr) {
+		attrs[n] = a
+		n++
+	}
 	if c.key != "" {
-		attrs = append(attrs, slog.String("key", c.key))
+		add(slog.String("key", c.key))
 	}
 	if c.code != "" {
-		attrs = append(attrs, slog.String("code", c.code))
+		add(slog.String("code", c.code))
 	}
 	if c.detail != nil {
-		attrs = append(attrs, slog.Any("err", c.detail))
+		add(slog.Any("err", c.detail))
 	}
-	logger.LogAttrs(context.Background(), level, "server: request", attrs...)
+	line := slog.NewRecord(now, level, "server: request", requestLine) // Logger.LogAttrs would walk the stack for each line
+	line.AddAttrs(attrs[:n]...)
+	_ = logger.Handler().Handle(context.Background(), line) // a Logger passes its errors over, too
 }
+
+// requestLine is the place in the code that the line of a request has, for a handler with AddSource.
+var requestLine = func() uintptr {
+	var pcs [1]uintptr
+	runtime.Callers(1, pcs[:])
+	return pcs[0]
+}()
 
 // ended reports whether the client is gone.
 func (c *call) ended() bool { return c.r.Context().Err() != nil }
@@ -275,16 +337,15 @@ func (c *call) useKey(key string) error {
 
 // isToken reports whether text is the text form of a token.
 func isToken(text string) bool {
-	for i := range len(text) {
-		switch b := text[i]; {
-		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', b == '-', b == '_':
-		default:
-			return false // most keys have a colon, and need not be decoded
-		}
+	if !strings.HasPrefix(text, tokenHead) {
+		return false // as almost all keys
 	}
 	_, err := joblock.ParseToken(text)
 	return err == nil
 }
+
+// tokenHead is how the text form of each token begins: with the first two bytes of the binary form, see Token.
+const tokenHead = "lQ"
 
 // useJob refuses a job in a queue that the caller may not use: the job's task is shown to whoever has bound a lock to the
 // job, and the job's worker can take the lock.

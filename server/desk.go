@@ -160,7 +160,7 @@ func (s *Server) lock(c *call) (*answer, error) {
 		return nil, err
 	}
 	tag := entityTag(l)
-	a := &answer{status: http.StatusOK, header: map[string]string{"ETag": tag}, body: l}
+	a := &answer{status: http.StatusOK, etag: tag, body: l}
 	for _, given := range strings.Split(c.r.Header.Get("If-None-Match"), ",") {
 		if given = strings.TrimSpace(given); given == tag || given == "W/"+tag || given == "*" && l.Fence != 0 {
 			c.w.Header().Set("ETag", tag)
@@ -436,7 +436,7 @@ func (s *Server) job(c *call) (*answer, error) {
 		More  bool      `json:"more,omitempty"`
 	}{locks, task, more})
 	if task.Step != "" {
-		a.header = map[string]string{"ETag": strconv.Quote(task.Step)}
+		a.etag = strconv.Quote(task.Step)
 	}
 	return a, nil
 }

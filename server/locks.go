@@ -15,8 +15,11 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// fenceHeader has the fence of an answer that grants a lock, for clients that read no body.
-const fenceHeader = "Joblock-Fence"
+// Headers of answers, in their canonical form.
+const (
+	fenceHeader = "Joblock-Fence" // of a lock that is granted, for clients that read no body
+	etagHeader  = "Etag"
+)
 
 type acquireRequest struct {
 	Key    string `json:"key"`
@@ -43,8 +46,8 @@ type granted struct {
 func (c *call) grant(g ops.Grant) *answer {
 	elapsed, left := c.left(g)
 	return &answer{
-		status: http.StatusOK, header: map[string]string{fenceHeader: strconv.FormatInt(g.Fence, 10)},
-		body: granted{
+		status: http.StatusOK, fence: g.Fence,
+		body: &granted{
 			Key: g.Token.Key(), Token: g.Token, Fence: g.Fence, TTL: ops.TTLOf(g.Token).Milliseconds(),
 			Elapsed: elapsed.Milliseconds(), Valid: left.Milliseconds(), ExpiresAt: stamp(g.Until), Prior: g.Prior,
 		},
@@ -248,14 +251,14 @@ func (s *Server) release(c *call, req *releaseRequest) (*answer, error) {
 		return nil, err
 	}
 	err = ops.Release(c.lasting(), s.cfg.Locks, token, req.Reason)
+	if err == nil {
+		return ok(&released{Key: token.Key(), Released: true}), nil
+	}
 	var e *joblock.Error
 	if errors.As(err, &e) && errors.Is(e, joblock.ErrAlreadyReleased) {
-		return ok(released{token.Key(), true, true, e.Ended, e.Reason}), nil
+		return ok(&released{token.Key(), true, true, e.Ended, e.Reason}), nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return ok(released{Key: token.Key(), Released: true}), nil
+	return nil, err
 }
 
 type parkRequest struct {
@@ -282,7 +285,7 @@ func (s *Server) park(c *call, req *parkRequest) (*answer, error) {
 	}
 	fence := ops.FenceOf(parked)
 	return &answer{
-		status: http.StatusOK, header: map[string]string{fenceHeader: strconv.FormatInt(fence, 10)},
+		status: http.StatusOK, fence: fence,
 		body: struct {
 			Key      string        `json:"key"`
 			Token    joblock.Token `json:"token"`

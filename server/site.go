@@ -93,9 +93,10 @@ func within(r *http.Request) bool {
 
 // hostName returns the name in a header Host: in lower case, without the port and the brackets of an IPv6 address.
 func hostName(host string) string {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.Contains(host, ":") {
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			return strings.ToLower(name)
+		}
 	}
-	return strings.ToLower(name)
+	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
 }

@@ -67,10 +67,7 @@ var ErrOtherBody = errors.New("the same call was made with other parameters")
 //	joblock.ErrBusy           the lock of the call was handed over
 //	joblock.ErrAlreadyReleased  the lock of the call has ended, and the store still remembers so
 func AcquireLease(ctx context.Context, locks *joblock.Locker, req LeaseRequest) (Grant, error) {
-	opts := []joblock.AcquireOption{
-		joblock.NoRenew(), joblock.MaxWait(req.Wait),
-		door.Use[joblock.AcquireOption](door.Option{Detached: true}),
-	}
+	opts := append(make([]joblock.AcquireOption, 0, 5), joblock.NoRenew(), joblock.MaxWait(req.Wait), detached)
 	if req.TTL != 0 {
 		opts = append(opts, joblock.TTL(req.TTL))
 	}
@@ -87,6 +84,9 @@ func AcquireLease(ctx context.Context, locks *joblock.Locker, req LeaseRequest) 
 	}
 	return leaseOf(locks.Acquire(ctx, req.Key, opts...))
 }
+
+// detached is for a lock that leaves no Lock behind.
+var detached = door.Use[joblock.AcquireOption](door.Option{Detached: true})
 
 // acquireAgain is AcquireLease with a Call. What the store still knows of the call's lock decides.
 func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, opts []joblock.AcquireOption) (Grant, error) {

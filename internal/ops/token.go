@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -28,8 +27,8 @@ type Grant struct {
 }
 
 func grantOf(lock *joblock.Lock) Grant {
-	token := lock.Token()
-	return Grant{Token: token, Fence: door.IdentityOf(token).Fence, Lease: time.Until(lock.ExpiresAt()), Until: lock.ExpiresAt(), Prior: lock.Prior()}
+	token, until := lock.Token(), lock.ExpiresAt()
+	return Grant{Token: token, Fence: FenceOf(token), Lease: time.Until(until), Until: until, Prior: lock.Prior()}
 }
 
 // Acquire takes the lock of token, which joblock.NewToken has made. The options are those of Locker.Acquire, without
@@ -197,7 +196,7 @@ func Release(ctx context.Context, locks *joblock.Locker, token joblock.Token, re
 		req.Nonce = strconv.FormatUint(rand.Uint64(), 36) // the token may take the lock again, and release it again
 	}
 	_, err := send(ctx, in, op, key, driver.Store.Release, req)
-	if err == nil {
+	if err == nil && in.Settings().Observed {
 		in.Tell(event.Event{Kind: event.ReleasedByToken, Key: key, Owner: id.Digest(), Reason: reason})
 	}
 	return err
@@ -210,8 +209,13 @@ func term(key string, id door.Identity) driver.Term {
 // The function nonce names a call. The same call with the same token and the same detail has the same name, in every
 // process. The name tells nothing about the owner.
 func nonce(op string, id door.Identity, detail string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "joblock %s\n%s\n%d\n%s", op, id.Owner, id.Fence, detail))
-	return hex.EncodeToString(sum[:])[:13] // see newNonce in package joblock
+	text := make([]byte, 0, 256)
+	text = append(append(append(text, "joblock "...), op...), '\n')
+	text = append(append(text, id.Owner...), '\n')
+	text = append(strconv.AppendInt(text, id.Fence, 10), '\n')
+	text = append(text, detail...)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:7])[:13] // see newNonce in package joblock
 }
 
 // The type period is the value of a parameter, with its bounds.
