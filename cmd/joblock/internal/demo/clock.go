@@ -22,9 +22,9 @@ func (c *company) clock() error {
 			return err
 		}
 		if err := errors.Join(
-			s.Func("beat", "@every 10s", func(context.Context) error { return nil }),
+			s.Func("beat", c.every(10*time.Second), func(context.Context) error { return nil }),
 			s.Func("cleanup", "* * * * *", func(ctx context.Context) error { return c.takes(ctx, 15*time.Second) }),
-			s.Func("rates", "@every 20s", c.rates),
+			s.Func("rates", c.every(20*time.Second), c.rates),
 			s.Func("nightly", "0 3 * * *", func(context.Context) error { return nil }),
 			s.Func("newsletter", "0 9 * * 1", func(context.Context) error { return nil }),
 		); err != nil {
@@ -37,6 +37,8 @@ func (c *company) clock() error {
 	}
 	return nil
 }
+
+func (c *company) every(d time.Duration) string { return "@every " + (d / c.pace).String() }
 
 // rates fails at every third run, the first one included.
 func (c *company) rates(ctx context.Context) error {

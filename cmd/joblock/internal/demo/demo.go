@@ -4,7 +4,7 @@
 //
 //	key               what happens
 //	deploy:shop       two deployments at a time are asked for; each has the lock for half a minute, the other one waits
-//	report:monthly    somebody takes the lock and dies, again and again; the lock is free when the lease ends
+//	report:monthly    a process takes the lock, renews its lease, and dies; the lock is free when the lease ends; and so on
 //	import:prices     is parked for a task that does not exist; the keeper frees the key
 //	geocoder          three permits for five callers
 //	export:acct-N     one job per account; acct-3 fails at the first attempt, acct-5 at every attempt
@@ -43,13 +43,18 @@ const Scope = "demo"
 // calls ready with the URL of the Redis. Run ends everything when ctx ends, and then returns nil. An error says what did
 // not start, or did not end within a few seconds.
 func Run(ctx context.Context, port int, ready func(url string)) error {
+	return run(ctx, port, 1, ready)
+}
+
+// The function run is Run for a company in which people are so many times as fast.
+func run(ctx context.Context, port int, pace time.Duration, ready func(url string)) error {
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true)
 	if err := embedded.StartAddr(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
 		return fmt.Errorf("start the embedded Redis: %w", err)
 	}
 	defer embedded.Close()
-	c, err := found(embedded.Addr())
+	c, err := found(embedded.Addr(), pace)
 	if err == nil {
 		err = c.work(ctx, func() { ready("redis://" + embedded.Addr()) })
 	}
@@ -59,6 +64,7 @@ func Run(ctx context.Context, port int, ready func(url string)) error {
 // The type company has what all parts of the demo share.
 type company struct {
 	addr      string
+	pace      time.Duration   // how many times as fast people are
 	ctx       context.Context // of everything that happens; ends when the demo ends
 	stop      context.CancelFunc
 	happening sync.WaitGroup
@@ -70,8 +76,8 @@ type company struct {
 	rated     atomic.Int64 // how often the job "rates" has run
 }
 
-func found(addr string) (*company, error) {
-	c := &company{addr: addr}
+func found(addr string, pace time.Duration) (*company, error) {
+	c := &company{addr: addr, pace: pace}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.client, c.inspector = asynq.NewClient(c.redis()), asynq.NewInspector(c.redis())
 	c.closers = append(c.closers, c.client.Close, c.inspector.Close)
@@ -96,20 +102,36 @@ type process struct {
 	events *journal.Journal
 }
 
-func (c *company) process(label string) (p process, err error) {
-	rdb := redis.NewClient(&redis.Options{Addr: c.addr})
-	c.closers = append(c.closers, rdb.Close)
-	events, err := journal.New(rdb, &journal.Config{All: true, Source: label, Logger: quiet})
-	if err != nil {
-		return p, err
+func (c *company) process(label string) (process, error) {
+	p, err := newProcess(label, &redis.Options{Addr: c.addr})
+	if err == nil {
+		c.lockers, c.journals, c.closers = append(c.lockers, p.locks), append(c.journals, p.events), append(c.closers, p.rdb.Close)
 	}
-	c.journals = append(c.journals, events)
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: label, Logger: quiet, WatchForced: true, Observer: events.Observe})
-	if err != nil {
-		return p, err
+	return p, err
+}
+
+// The function newProcess makes a process. Its label is what people see as the holder.
+func newProcess(label string, opts *redis.Options) (p process, err error) {
+	p.rdb = redis.NewClient(opts)
+	p.events, err = journal.New(p.rdb, &journal.Config{All: true, Source: label, Logger: quiet})
+	if err == nil {
+		p.locks, err = joblock.New(redisstore.New(p.rdb, nil), &joblock.Config{Holder: label, Logger: quiet, WatchForced: true, Observer: p.events.Observe})
 	}
-	c.lockers = append(c.lockers, locks)
-	return process{rdb, locks, events}, nil
+	if err != nil {
+		return p, errors.Join(err, p.close(context.Background()))
+	}
+	return p, nil
+}
+
+// The method close ends a process that newProcess has made, also half of one.
+func (p process) close(ctx context.Context) (err error) {
+	if p.locks != nil {
+		err = errors.Join(err, p.locks.Close(ctx))
+	}
+	if p.events != nil {
+		err = errors.Join(err, p.events.Close(ctx))
+	}
+	return errors.Join(err, p.rdb.Close())
 }
 
 // The method work begins everything, and returns after the end of ctx.
@@ -175,10 +197,10 @@ func (c *company) happens(do func(ctx context.Context) time.Duration) {
 	})
 }
 
-// The method pause returns after d, or when the demo ends.
+// The method pause returns after d at the pace of the company, or when the demo ends.
 func (c *company) pause(d time.Duration) {
 	select {
-	case <-time.After(d):
+	case <-time.After(d / c.pace):
 	case <-c.ctx.Done():
 	}
 }

@@ -28,7 +28,7 @@ func TestEverythingMoves(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	url, ended := make(chan string, 1), make(chan error, 1)
-	go func() { ended <- Run(ctx, 0, func(u string) { url <- u }) }()
+	go func() { ended <- run(ctx, 0, 10, func(u string) { url <- u }) }()
 	var addr string
 	select {
 	case u := <-url:
@@ -49,6 +49,10 @@ func TestEverythingMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	desk, err := ops.New(ops.Config{Locks: locks, Journal: ops.NewJournal(rdb, redisstore.DefaultPrefix, time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	audit := ops.NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)
 	is := func(key string, state joblock.State, ok func(joblock.Status) bool) func() bool {
 		return func() bool {
@@ -56,10 +60,22 @@ func TestEverythingMoves(t *testing.T) {
 			return err == nil && st[0].State == state && ok(st[0])
 		}
 	}
-	any := func(joblock.Status) bool { return true }
 	for what, ok := range map[string]func() bool{
 		"a deployment waits": is("deploy:shop", joblock.StateHeld, func(st joblock.Status) bool { return st.Waiters > 0 }),
-		"a report has died":  is("report:monthly", joblock.StateHeld, any),
+		"a report has died: it has renewed its lease, and two renewals are overdue": func() bool {
+			l, err := desk.Lock(t.Context(), "report:monthly")
+			return err == nil && l.Pulse() == ops.PulseSilent && strings.HasSuffix(l.Holder, " report.sh")
+		},
+		"and nobody has told of its end but the one after it": func() bool {
+			told := false
+			for e, err := range desk.Events(t.Context(), ops.EventsQuery{Key: "report:monthly"}) {
+				if err != nil || e.Kind == event.Lost.String() || e.Kind == event.Released.String() {
+					t.Fatalf("the journal has %+v, %v", e, err)
+				}
+				told = told || e.Prior == joblock.EndedLapsed.String()
+			}
+			return told
+		},
 		"an import is parked": is("import:prices", joblock.StateParked, func(st joblock.Status) bool {
 			return st.Job == "default/import-that-nobody-enqueued"
 		}),

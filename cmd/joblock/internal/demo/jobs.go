@@ -114,7 +114,7 @@ func (c *company) webhook(ctx context.Context, task *asynq.Task) error {
 // The method takes is work of the length d.
 func (c *company) takes(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(d):
+	case <-time.After(d / c.pace):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

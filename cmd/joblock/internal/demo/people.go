@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -34,15 +35,11 @@ func (c *company) people() error {
 			return time.Second
 		})
 	}
-	locks, err := c.locker("batch-1:12 report.sh")
+	c.reports()
+	locks, err := c.locker("batch-1:30 import.sh")
 	if err != nil {
 		return err
 	}
-	c.happens(func(ctx context.Context) time.Duration {
-		const lease = 90 * time.Second
-		_, _ = locks.TryAcquire(ctx, "report:monthly", joblock.TTL(lease), joblock.NoRenew()) // and dies
-		return lease + 20*time.Second
-	})
 	c.happens(func(ctx context.Context) time.Duration {
 		if lock, err := locks.TryAcquire(ctx, "import:prices"); err == nil {
 			_, _ = lock.Park(ctx, joblock.ForJob("default/import-that-nobody-enqueued"))
@@ -50,6 +47,26 @@ func (c *company) people() error {
 		return 3 * time.Minute
 	})
 	return c.onCall()
+}
+
+// The method reports lets a process take a lock and renew its lease once, and then die: as one whose machine is gone it
+// tells nobody. Every process has a number of its own.
+func (c *company) reports() {
+	const lease, gap = time.Minute, 20 * time.Second
+	number := 11
+	c.happens(func(ctx context.Context) time.Duration {
+		number++
+		p, die, err := c.mortal(fmt.Sprintf("batch-1:%d report.sh", number))
+		if err != nil {
+			return gap
+		}
+		defer die()
+		if _, err := p.locks.TryAcquire(ctx, "report:monthly", joblock.TTL(lease/c.pace)); err != nil {
+			return gap
+		}
+		c.pause(lease/3 + lease/20)
+		return lease + gap
+	})
 }
 
 // The method onCall lets a process hang, and somebody on call force its lock, as "joblock force-release" does.
@@ -88,7 +105,7 @@ func (c *company) under(ctx context.Context, d time.Duration, take func() (*jobl
 		return // the demo ends, or somebody tries what happens when Redis is away
 	}
 	select {
-	case <-time.After(d):
+	case <-time.After(d / c.pace):
 	case <-lock.Done():
 	case <-ctx.Done():
 	}
