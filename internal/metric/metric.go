@@ -151,7 +151,10 @@ var (
 		"joblock.cron.runs", Counter, "{tick}", []string{"scope", "job", "result"}, "Ticks by what became of them: done, failed, cancelled, lost, taken_over, missed, overlapped or paused. From the ledger, so it outlasts restarts.", nil,
 	}
 	CronLastSuccess = Metric{
-		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the newest run on record ended that is done, as Unix time.", nil,
+		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the newest run on record ended that is done, as Unix time; absent if there is none.", nil,
+	}
+	CronSince = Metric{
+		"joblock.cron.since.timestamp", Gauge, "s", []string{"scope", "job"}, "From when on the ticks of the job are those of its spec, as Unix time.", nil,
 	}
 	CronLastDuration = Metric{
 		"joblock.cron.last.run.duration", Gauge, "s", []string{"scope", "job"}, "How long the newest run took that has ended.", nil,
@@ -192,7 +195,7 @@ var (
 var Cluster = []Metric{
 	Locks, JobLocks, Waiters, LongestLine, OldestAcquired, Snapshot, SnapshotDuration, Unread,
 	KeeperWorking, KeeperStandBy, KeeperAsked, KeeperBehind, KeeperLate, KeeperChecks, KeeperFreed,
-	CronRuns, CronLastSuccess, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronWaiting, CronNodes,
+	CronRuns, CronLastSuccess, CronSince, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronWaiting, CronNodes,
 	CheckFindings, CheckTime, BuildInfo,
 }
 

@@ -355,6 +355,7 @@ func (e emitter) cron(f cronFigures) {
 			e.emit(metric.CronRuns, float64(n), f.scope, j.Name, result)
 		}
 		e.lastRuns(f.scope, j)
+		at(metric.CronSince, j.Since)
 		at(metric.CronNext, j.Next)
 		at(metric.CronOverdue, j.Overdue)
 		if f.intervals[i] > 0 {
@@ -372,8 +373,7 @@ func (e emitter) cron(f cronFigures) {
 	}
 }
 
-// lastRuns tells of the newest run that is done, and of the newest that has ended. If there are runs on record, but none
-// is done, the time of the latter is 0: long ago.
+// lastRuns tells of the newest run that is done, and of the newest that has ended.
 func (e emitter) lastRuns(scope string, j ops.CronJob) {
 	done, ended := ops.Time{}, false
 	for _, run := range j.Runs() { // the newest first
@@ -388,11 +388,8 @@ func (e emitter) lastRuns(scope string, j ops.CronJob) {
 			done = run.Ended
 		}
 	}
-	switch {
-	case !done.IsZero():
+	if !done.IsZero() {
 		e.emit(metric.CronLastSuccess, unix(done.Time), scope, j.Name)
-	case ended:
-		e.emit(metric.CronLastSuccess, 0, scope, j.Name)
 	}
 }
 
