@@ -115,7 +115,10 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	case scheduler.StateFailed:
 		text := fmt.Sprintf("the run of %s failed on %s: %s", moment(last.Tick.At), last.Node, last.Error)
 		if n, first := failedInARow(e); n > 1 {
-			text += fmt.Sprintf("; failing since %s: the last %d runs on record failed, the first of them that of %s", moment(first.Started), n, moment(first.Tick.At))
+			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, moment(first.Tick.At))
+		}
+		if n, of, times, _ := failedLately(e); times >= flakyFrom { // others went well between them
+			text += fmt.Sprintf("; in all %d of the last %d runs failed", n, of)
 		}
 		add(troubleFailed, "%s", text)
 	case scheduler.StateLost:

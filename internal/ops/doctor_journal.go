@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -34,6 +35,7 @@ var repeatMeans = map[string]string{
 	event.FellBack.String():          "functions run without a lock that other processes know",
 	event.Overran.String():           "functions run for longer than they are meant to",
 	event.Forced.String():            "somebody frees the key by force again and again",
+	kindLapsed:                       "holders die, hang or are cut off while they have the lock, or their program never renews its lease",
 }
 
 func init() {
@@ -64,6 +66,9 @@ func (c *checkup) journal(ctx context.Context) error {
 	now := cmp.Or(c.keeper.Now.Time, time.Now())
 	kinds := make([]string, 0, len(repeatMeans))
 	for kind := range repeatMeans {
+		if kind == kindLapsed {
+			kind = event.Acquired.String() // by the next holder: a dead one tells nothing
+		}
 		kinds = append(kinds, kind)
 	}
 	type about struct{ kind, key string }
@@ -76,6 +81,11 @@ func (c *checkup) journal(ctx context.Context) error {
 				err = errors.New(strings.TrimPrefix(err.Error(), "the journal could not be read: "))
 			}
 			return c.unread(ctx, "journal", "", err)
+		}
+		if e.Kind == event.Acquired.String() {
+			if e.Kind = kindLapsed; e.Prior != joblock.EndedLapsed.String() {
+				continue
+			}
 		}
 		key := cmp.Or(groupOf(e.Key), e.Key, e.Source)
 		if e.Name != "" {

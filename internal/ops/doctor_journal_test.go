@@ -50,18 +50,23 @@ func TestDoctorTellsWhatRepeats(t *testing.T) {
 		time.Sleep(61 * time.Minute)
 		for range 2 {
 			c.write(gaveUp)
-			c.write(eventlog.Entry{Kind: "acquired", Key: "export", Waited: 5000})
+			c.write(eventlog.Entry{Kind: "acquired", Key: "export", Waited: 5000, Prior: "released"})
 			time.Sleep(time.Minute)
 		}
 		want("twice within an hour", "well")
 		gaveUp.Source = "web:2"
 		c.write(gaveUp)
+		for range 5 {
+			c.write(eventlog.Entry{Kind: "acquired", Key: "report", Holder: "batch:2", Prior: "lapsed"})
+			c.write(eventlog.Entry{Kind: "acquired", Key: "deploy", Holder: "ci:1", Prior: "released"})
+		}
 		for i := range 4 { // any permit
 			c.write(eventlog.Entry{Kind: "lost", Key: keyspace.Permit("geo", i+1), Holder: "geo:1"})
 			c.write(eventlog.Entry{Kind: eventlog.CronKind("failed"), Key: "shop:rollup", Scope: "shop", Name: "rollup", Error: "no disk"})
 		}
 		time.Sleep(time.Minute)
 		want("three times and more",
+			`note report: 5 times "lapsed" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): batch:2 got the lock; the lock of the holder before had lapsed: nobody renewed its lease in time | holders die, hang or are cut off while they have the lock`,
 			`note shop: rollup: 4 times "cron failed" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): the job has failed`,
 			`note geo: 4 times "lost" in the last hour, the last at `,
 			`note export: 3 times "gave up" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): web:2 gave up after a wait of 5 s: exports:7 has the key | callers wait in vain for a key that somebody has for longer than they wait | joblock events --since 1h -- export lists them`)
@@ -70,7 +75,7 @@ func TestDoctorTellsWhatRepeats(t *testing.T) {
 				c.write(eventlog.Entry{Kind: "overran", Key: fmt.Sprint("k", i), Source: "web:1"})
 			}
 		}
-		if got := told(); len(got) != repeatedShown+1 || !strings.Contains(got[repeatedShown], fmt.Sprint(2*repeatedShown+3-repeatedShown, " more kinds of events")) {
+		if got := told(); len(got) != repeatedShown+1 || !strings.Contains(got[repeatedShown], fmt.Sprint(2*repeatedShown+4-repeatedShown, " more kinds of events")) {
 			t.Errorf("of many:\n%s", strings.Join(got, "\n"))
 		}
 		time.Sleep(2 * time.Hour)

@@ -24,10 +24,10 @@ func (e *Event) sentence() string {
 			text += " after a wait of " + length(e.Waited.Duration())
 		}
 		if e.Prior == "lapsed" {
-			text += "; the holder before has died, or was cut off, so that its lease ran out"
+			text += "; the lock of the holder before had lapsed: nobody renewed its lease in time"
 		}
 	case event.Contended.String():
-		text = "the key was found busy: " + who + " has it"
+		text = cmpText(e.Source, "somebody") + " found the key busy: " + who + " has it"
 		if e.Remaining > 0 {
 			text += ", for " + length(e.Remaining.Duration()) + " more unless that is prolonged or the key is freed"
 		}

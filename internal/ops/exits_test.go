@@ -225,7 +225,7 @@ func TestSequencesAreListed(t *testing.T) {
 		testkit.WantNil(t, "PauseQueue", p.inspector.PauseQueue("default"))
 		all := want(SequencesQuery{}, "ledger halted default/l1 1/1+1, wallet halted default/w1 1/1+2, "+
 			"imports stuck default/m1 3/3+2, alone stuck default/x1 1/1+0, desk running  1/0+1")
-		if c := all[0].Command; c != "joblock jobs run --step archived-1 --reason TEXT -- default/l1" || !strings.Contains(all[0].Why, "its sequence halts") {
+		if c := all[0].Command; c != "joblock jobs run --step archived-0 --reason TEXT -- default/l1" || !strings.Contains(all[0].Why, "its sequence halts") {
 			t.Errorf("a halted sequence: %q, %q", c, all[0].Why)
 		}
 		if !strings.Contains(all[2].Why, "is paused") || !strings.Contains(all[4].Why, "web:1 has the key, and no job") || all[4].Command != "joblock explain -- desk" {

@@ -76,6 +76,8 @@ const (
 	ActUnpause    ActionName = "unpause queue"
 	ActRunTask    ActionName = "run task"
 	ActCancelTask ActionName = "cancel task"
+	ActEndArchive ActionName = "end and archive task"
+	ActEndDelete  ActionName = "end and delete task"
 	ActSkipJob    ActionName = "skip job"
 	ActArchive    ActionName = "archive task"
 	ActDeleteTask ActionName = "delete task"
@@ -312,7 +314,11 @@ func (s *story) doing() string {
 		case t.Snoozed:
 			fmt.Fprintf(&b, "In asynq its task %s is in the archive only for a pause of some seconds, because its key was busy.", visible(t.Type))
 		case s.halted():
-			fmt.Fprintf(&b, "In asynq its task %s has failed for good, and its sequence halts until somebody decides.%s", visible(t.Type), s.after())
+			how := "has failed for good"
+			if t.Attempt == 0 {
+				how = "was archived before its first attempt"
+			}
+			fmt.Fprintf(&b, "In asynq its task %s %s, and its sequence halts until somebody decides.%s", visible(t.Type), how, s.after())
 		default:
 			fmt.Fprintf(&b, "In asynq its task %s is archived: it has failed for good, or somebody has archived it.%s", visible(t.Type), s.after())
 		}
@@ -384,8 +390,12 @@ func (s *story) permits() string {
 	if p.By != "" {
 		text += fmt.Sprintf(" The number %d is what %s said at %s, when it used the limit; every caller counts by its own number.", p.N, visible(p.By), s.when(p.Said.Time))
 	}
-	if changed := p.Changed(); changed != "" {
+	switch changed := p.Changed(); {
+	case changed == "":
+	case p.Before > 0:
 		text += fmt.Sprintf(" Of the callers, %s.", changed)
+	default:
+		text += " " + strings.ToUpper(changed[:1]) + changed[1:] + "."
 	}
 	if doubt := p.Doubt(); doubt != "" {
 		text += fmt.Sprintf(" But %s.", doubt)

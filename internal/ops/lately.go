@@ -28,7 +28,9 @@ type Lately struct {
 	UnrenewedAt Time `json:"unrenewed_at,omitzero"`
 	Meant       bool `json:"meant,omitempty"`
 
-	Since Time `json:"since,omitzero"` // not all was read: the numbers are of what has happened since then
+	// Since is the time of the oldest event that was read, if that is less than a day ago: the numbers are of what has happened
+	// since then. Older events were not read, or the journal has none.
+	Since Time `json:"since,omitzero"`
 }
 
 const (
@@ -37,7 +39,7 @@ const (
 )
 
 // latelyIn returns the Lately of the events of a key, nil if they tell of no refusal and of no lease that ran out. The
-// parameter fence is that of the present holding, and since is the time of the oldest entry that was read, zero if all were read.
+// parameter fence is that of the present holding, and since is the time of the oldest entry that was read.
 func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
 	var l Lately
 	for _, e := range events {
@@ -76,7 +78,7 @@ func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
 
 // The method past reads what the journal has of a key, its permits and its slots: of the last day, and if somebody waits
 // older events too. It looks at the latest 1,000 entries of the journal, and few at a time: Redis serves nobody else
-// meanwhile. The result since is the time of the oldest entry that was looked at, zero if all were.
+// meanwhile. The result since is the time of the oldest entry that was looked at.
 func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) (events []Event, since time.Time, err error) {
 	to, once, q := "+", repeats{}, EventsQuery{Key: key}
 	for range holdsRead / holdsPage {
@@ -93,10 +95,7 @@ func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) 
 				events = append(events, e)
 			}
 		}
-		if len(page) < holdsPage {
-			return events, time.Time{}, nil
-		}
-		if !waits && now.Sub(since) > lapsedBack {
+		if len(page) < holdsPage || !waits && now.Sub(since) > lapsedBack {
 			break
 		}
 		to = "(" + page[len(page)-1].ID
@@ -138,7 +137,7 @@ func (s *story) refusals() string {
 	if l == nil || l.GaveUp+l.Busy == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("In the last hour %s", s.from())
+	text := s.window(refusedBack, "hour")
 	switch {
 	case l.Busy == 0:
 		text += fmt.Sprintf("%s waited for the key in vain.", calls(l.GaveUp))
@@ -150,12 +149,13 @@ func (s *story) refusals() string {
 	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", cmpText(l.LastBy, "without a name"), s.when(l.LastAt.Time))
 }
 
-// The method from says where the numbers of s.Lately begin, if they are not of the whole time.
-func (s *story) from() string {
-	if s.Lately.Since.IsZero() {
-		return ""
+// The method window begins a sentence with the time that the numbers of s.Lately are of: the last hour or day, or what the
+// journal tells of it.
+func (s *story) window(back time.Duration, name string) string {
+	if since := s.Lately.Since.Time; !since.IsZero() && s.now.Sub(since) < back {
+		return fmt.Sprintf("Since %s (%s), as far back as the journal was read, ", s.clock(since), s.ago(since))
 	}
-	return fmt.Sprintf("(the journal was read back to %s) ", s.clock(s.Lately.Since.Time))
+	return fmt.Sprintf("In the last %s ", name)
 }
 
 // The method lapses says what the ends of earlier holdings tell of a holder that does not renew.
@@ -165,11 +165,11 @@ func (s *story) lapses() string {
 	case l == nil:
 		return ""
 	case l.Unrenewed > 0:
-		return fmt.Sprintf("In the last day %s%s of this key had ended the renewal themselves when their leases ran out, the last one at %s.", s.from(), holders(l.Unrenewed), s.when(l.UnrenewedAt.Time))
+		return fmt.Sprintf("%s%s of this key had ended the renewal themselves when their leases ran out, the last one at %s.", s.window(lapsedBack, "day"), holders(l.Unrenewed), s.when(l.UnrenewedAt.Time))
 	case l.Lapsed == 0:
 		return ""
 	}
-	text := fmt.Sprintf("In the last day %s%s let the lease of this key run out; after the last of them somebody got the key at %s.", s.from(), holders(l.Lapsed), s.when(l.LapsedAt.Time))
+	text := fmt.Sprintf("%s%s let the lease of this key run out; after the last of them somebody got the key at %s.", s.window(lapsedBack, "day"), holders(l.Lapsed), s.when(l.LapsedAt.Time))
 	if l.Lapsed >= lapsesUsual && s.Job == "" && !s.hasRenewed() && (s.State == joblock.StateHeld || s.State == joblock.StateOrphaned) {
 		text += " Perhaps their program never renews: then a lease without a renewal does not say that the holder is dead."
 	}

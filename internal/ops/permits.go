@@ -49,10 +49,14 @@ type Permits struct {
 // changedLately is how long after a change of N the number before may still be in use.
 const changedLately = time.Hour
 
-// Changed says, in a sentence without a full stop, who has changed N and when. It is "" if nobody is known to have.
+// Changed says, in a sentence without a full stop, who has changed N and when, or since when nobody has. It is "" if nobody has
+// said an N.
 func (p *Permits) Changed() string {
-	if p.Before == 0 {
+	switch {
+	case p.Since.IsZero():
 		return ""
+	case p.Before == 0:
+		return fmt.Sprintf("it has been %d for %s at least", p.N, length(p.Now.Sub(p.Since.Time)))
 	}
 	who := cmpText(p.First, "somebody without a label")
 	return fmt.Sprintf("%s was the first to say %d and not %d, %s ago", who, p.N, p.Before, length(p.Now.Sub(p.Since.Time)))

@@ -171,7 +171,7 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		t.Attempt, t.NextAt = info.Retried, Time{info.NextProcessAt}
 	default:
 		t.Attempt = info.Retried
-		if info.State == asynq.TaskStateArchived || info.State == asynq.TaskStateCompleted {
+		if info.State == asynq.TaskStateCompleted || info.State == asynq.TaskStateArchived && failedForGood(info, t.Attempts) {
 			t.Attempt++ // the attempt that has ended the task is not counted as a retry
 		}
 	}
@@ -187,6 +187,14 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		}
 	}
 	return t
+}
+
+// failedForGood reports whether an attempt has archived a task: the last one that the author allows, or one that has failed
+// with asynq.SkipRetry. Otherwise somebody has archived the task before its next attempt. asynq does not say which. So a task
+// that was archived before its last attempt counts as one whose last attempt has failed.
+func failedForGood(info *asynq.TaskInfo, attempts int) bool {
+	return !info.LastFailedAt.IsZero() &&
+		(info.Retried == 0 || info.Retried+1 >= attempts || strings.Contains(info.LastErr, asynq.SkipRetry.Error()))
 }
 
 // flag returns the flag of a command that ties it to the step of the task.

@@ -281,6 +281,8 @@ func happeningColumns(p *printer, now time.Time) []column[ops.Happening] {
 			switch {
 			case h.Action != nil:
 				return h.Action.By
+			case h.Event != nil && (h.Kind == "contended" || h.Kind == "gave up"):
+				return h.Event.Source // the holder stands in the text
 			case h.Event != nil && h.Event.Holder != "":
 				return h.Event.Holder
 			case h.Lock != nil && h.Kind != "forced" && h.Kind != "freed":

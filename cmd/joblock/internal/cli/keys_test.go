@@ -444,7 +444,7 @@ func TestPermits(t *testing.T) {
 	if doc.V != 1 || doc.Taken != 2 || doc.Kind != "limit" || len(doc.Items) != 2 {
 		t.Errorf("%+v", doc)
 	}
-	if out := o.ok("permits", key1, "-l", "2"); !strings.HasPrefix(out, "2 of 2 taken, 1 waiting; 2 is what web-1:77 said ") || !strings.Contains(out, " ago\nNUMBER  KEY") {
+	if out := o.ok("permits", key1, "-l", "2"); !strings.HasPrefix(out, "2 of 2 taken, 1 waiting; 2 is what web-1:77 said ") || !strings.Contains(out, " ago; it has been 2 for ") || !strings.Contains(out, " at least\nNUMBER  KEY") {
 		t.Errorf("the table is\n%s", out)
 	}
 	if n := wantLines(t, "lock.json", o.ok("permits", key1, "-o", "jsonl")); n != 2 {
