@@ -228,9 +228,9 @@ func cut[T any](c *call, most int, walk func(context.Context) iter.Seq2[T, error
 
 // list shows the locks whose keys begin with a prefix. A caller with prefixes of its own names one of them.
 func (s *Server) list(c *call) (*answer, error) {
-	q := c.query("prefix", "state", "older_ms", "waiters", "ended", "own", "job", "queue", "cursor", "limit")
+	q := c.query("prefix", "contains", "state", "older_ms", "waiters", "ended", "own", "job", "queue", "cursor", "limit")
 	ask := ops.LocksQuery{
-		Prefix: q.text("prefix"), OlderThan: time.Duration(q.number("older_ms", 0, 0, int(driver.MaxPeriod.Milliseconds()))) * time.Millisecond,
+		Prefix: q.text("prefix"), Contains: q.text("contains"), OlderThan: time.Duration(q.number("older_ms", 0, 0, int(driver.MaxPeriod.Milliseconds()))) * time.Millisecond,
 		Waiters: q.number("waiters", 0, 0, 1_000_000), Ended: q.flag("ended"), Own: q.flag("own"),
 		Jobs: q.flag("job"), Queue: q.text("queue"),
 	}
@@ -446,7 +446,8 @@ func (s *Server) job(c *call) (*answer, error) {
 func (s *Server) taskAction(do func(*ops.Desk, context.Context, ops.TaskRequest) (ops.Acted, error)) func(*call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		var req struct {
-			Reason string `json:"reason"`
+			Reason string   `json:"reason"`
+			Then   ops.Then `json:"then"` // of a cancel alone
 		}
 		if err := c.query().err(); err != nil {
 			return nil, err
@@ -458,7 +459,7 @@ func (s *Server) taskAction(do func(*ops.Desk, context.Context, ops.TaskRequest)
 		if err != nil {
 			return nil, err
 		}
-		task := ops.TaskRequest{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id"), Step: step, Actor: c.actor(req.Reason)}
+		task := ops.TaskRequest{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id"), Step: step, Then: req.Then, Actor: c.actor(req.Reason)}
 		if err := s.useTask(c, task.Queue, task.ID); err != nil {
 			return nil, err
 		}

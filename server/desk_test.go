@@ -114,6 +114,18 @@ func TestListLocksByPages(t *testing.T) {
 		if len(seen) != most || seen["import:1"] || pages < 2 {
 			a.Errorf("%d locks on %d pages", len(seen), pages)
 		}
+		seen = make(map[string]bool)
+		for next := "start"; next != ""; {
+			o := a.get("/v1/locks?contains=ort:1&limit=1000" + map[bool]string{false: "&cursor=" + next}[next == "start"]).ok()
+			for _, l := range o.items() {
+				seen[l.text("key")] = true
+			}
+			next = o.text("next")
+		}
+		if len(seen) != 1+1+10+100 || !seen["export:1"] || !seen["import:1"] || !seen["export:199"] { // import:1, export:1, 10 to 19, 100 to 199
+			a.Errorf("%d locks contain the text", len(seen))
+		}
+		a.get("/v1/locks?contains="+strings.Repeat("x", 513)).refused(http.StatusBadRequest, "LOCK_INVALID")
 		if o := a.get("/v1/locks?state=parked,orphaned").ok(); len(o.items()) != 0 {
 			a.Errorf("%v", o)
 		}

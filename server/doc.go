@@ -162,6 +162,10 @@
 // quotes. If the key has another holding by now, nothing changes. A live holder is not stopped by a forced release, and
 // finds out at its next renewal. Until then the fences protect the resource.
 //
+// An action on a task names the step that the caller has seen, by If-Match with the ETag of the job, or with * whatever step
+// the task is at. A cancel with {"then": "drop"} or {"then": "archive"} answers when the handler has returned, after ten
+// seconds at most; the field became says what has become of the task.
+//
 // # Pages
 //
 // [Server.Pages] returns pages for people: what the routes for operators show, live in a browser, with what an operator

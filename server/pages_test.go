@@ -770,6 +770,9 @@ func TestFreeManyFromThePages(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		s.open("locks?prefix=batch:").has(http.StatusOK, "30 locks match", "Free these")
+		s.open("locks?contains=atch").has(http.StatusOK, "30 locks match", "Free these", "a filter costs the store nothing more")
+		s.open("locks?contains=atch&prefix=x").has(http.StatusOK, "No lock matches the filter")
+		s.open("bulk?contains=atch").has(http.StatusOK, "30 locks match: under 29 nobody runs, 1 has a live holder")
 		s.open("bulk").has(http.StatusBadRequest, "The filter is empty")
 		page := s.open("bulk?prefix=batch:").has(http.StatusOK, "30 locks match: under 29 nobody runs, 1 has a live holder", "1 live")
 		form := []string{"query", "prefix=batch:"}

@@ -716,6 +716,7 @@ var deeds = []struct {
 	{"the form to force", func(s *stage) *seen { return s.open("act?do=force&key=" + url.QueryEscape(heldKey)) }},
 	{"the form to free many", func(s *stage) *seen { return s.open("bulk?prefix=export:") }},
 	{"cancel a task", func(s *stage) *seen { return s.deed("cancel", "job", "default/active") }},
+	{"end a job, and archive it", func(s *stage) *seen { return s.deed("end-archive", "job", "default/active") }},
 	{"end a job", func(s *stage) *seen { return s.deed("end", "job", "default/active") }},
 	{"run a task", func(s *stage) *seen { return s.deed("run", "job", s.job) }},
 	{"archive a task", func(s *stage) *seen { return s.deed("archive", "job", s.job) }},

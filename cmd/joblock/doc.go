@@ -30,7 +30,7 @@
 //	cron COMMAND           sees and steers jobs by the clock: ls, get, next, history, nodes, scopes; pause, resume,
 //	                       trigger, forget, backfill
 //	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and steers them: ls, get,
-//	                       sequences; run, cancel, drop, skip
+//	                       sequences; run, cancel, drop, archive, skip
 //	doctor                 says what is wrong with servers, keepers, clocks, databases and cron nodes, and what to do
 //	export FILE            prints the Grafana dashboard, or the alerts for Prometheus
 //	version                prints the version

@@ -73,7 +73,9 @@ func (s *story) forcedBy() *AuditEntry {
 
 // deletedBy returns the deletion of the task of the job, or nil.
 func (s *story) deletedBy() *AuditEntry {
-	return s.act(func(e AuditEntry) bool { return s.Job != "" && e.Action == actDelete && e.Key == s.Job })
+	return s.act(func(e AuditEntry) bool {
+		return s.Job != "" && (e.Action == actDelete || e.Action == actEndDelete) && e.Key == s.Job
+	})
 }
 
 func (s *story) act(is func(AuditEntry) bool) *AuditEntry {

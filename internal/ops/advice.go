@@ -121,13 +121,16 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	if t.Paused {
 		add(ActUnpause, "asynq queue unpause "+shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
 	}
-	gone := "The job is gone. " + s.afterDelete()
+	gone := "The job is gone. " + s.afterEnd("deleted")
 	archive := func() {
 		add(ActArchive, "joblock jobs archive"+job, "asynq keeps the task in its archive, and runs it no more by itself; \"joblock jobs run\" runs it later. "+s.afterArchive(), "")
 	}
 	switch {
 	case t.State == "active":
-		add(ActCancelTask, "joblock jobs cancel"+job, "The handler that runs the task is told to end. The attempt then counts as failed. "+s.afterCancel(), "A handler that does not heed that goes on.")
+		const told, deaf = "The handler that runs the task is told to end. ", "A handler that does not heed that goes on"
+		add(ActCancelTask, "joblock jobs cancel"+job, told+"The attempt then counts as failed. "+s.afterCancel(), deaf+".")
+		add(ActEndArchive, "joblock jobs cancel --then archive"+job, told+"When it has returned, the task goes into asynq's archive before another attempt begins; \"joblock jobs run\" runs it later. "+s.afterArchive(), deaf+", and the task stays.")
+		add(ActEndDelete, "joblock jobs cancel --then drop"+job, told+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), deaf+", and the task stays. What the job was to do is not done.")
 	case t.Snoozed:
 	case s.halted():
 		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
@@ -148,16 +151,13 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	}
 }
 
-// ByDrop stands in the effect of ActCancelTask, for those who have a command line.
-const ByDrop = " (joblock jobs drop)"
-
 // afterCancel says what becomes of a task whose running attempt is cancelled.
 func (s *story) afterCancel() string {
 	t := &s.task
 	if t.Attempt >= t.Attempts {
 		return "This attempt is the last one: then the task has failed for good."
 	}
-	return fmt.Sprintf("Attempt %d of %d follows, and may hang again. To be rid of the task, delete it%s before that attempt begins.", t.Attempt+1, t.Attempts, ByDrop)
+	return fmt.Sprintf("Attempt %d of %d follows, and may hang again.", t.Attempt+1, t.Attempts)
 }
 
 // afterArchive says what becomes of the lock when the task is archived.
@@ -165,16 +165,16 @@ func (s *story) afterArchive() string {
 	if s.task.Halts && s.task.carries(s.Lock) {
 		return "The sequence halts until somebody runs the task, or skips the job."
 	}
-	return s.afterDelete()
+	return s.afterEnd("archived")
 }
 
-// afterDelete says what becomes of the lock when the task is deleted.
-func (s *story) afterDelete() string {
+// afterEnd says what becomes of the lock when the task is deleted or archived.
+func (s *story) afterEnd(how string) string {
 	if !s.keeps() {
 		return fmt.Sprintf("No keeper works, so the lock stays until %s.", s.clock(s.ReservedUntil.Time))
 	}
 	if s.State == joblock.StateHeld {
 		return fmt.Sprintf("A keeper frees the lock at %s at the latest, if nobody renews its lease.", s.clock(s.check(latest(s.ExpiresAt.Time, s.graceEnd())).Time))
 	}
-	return fmt.Sprintf("A keeper frees the lock at %s at the latest, if the task is deleted now.", s.clock(s.check(latest(s.now, s.graceEnd())).Time))
+	return fmt.Sprintf("A keeper frees the lock at %s at the latest, if the task is %s now.", s.clock(s.check(latest(s.now, s.graceEnd())).Time), how)
 }

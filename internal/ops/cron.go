@@ -138,6 +138,9 @@ type Acted struct {
 	// CronPause that is not Unchanged, the pause goes on with the new reason.
 	Was *CronPause `json:"was,omitempty"`
 
+	// Became, of CancelTask with a Then, is what has become of the task.
+	Became Became `json:"became,omitempty"`
+
 	Problems []string `json:"problems,omitempty"`
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -273,6 +274,9 @@ func TestLocksAreFiltered(t *testing.T) {
 			{LocksQuery{States: []joblock.State{joblock.StateFree}, Prefix: "a:"}, "a:free"},
 			{LocksQuery{OlderThan: 2 * time.Second}, "a:held a:parked b:orphaned b:parked"},
 			{LocksQuery{OlderThan: time.Hour}, ""},
+			{LocksQuery{Contains: "park"}, "a:parked b:parked"},
+			{LocksQuery{Contains: ":p", Prefix: "b", Jobs: true}, "b:parked"},
+			{LocksQuery{Contains: "a:x"}, ""},
 			{LocksQuery{Waiters: 1}, "a:held geo%#1"},
 			{LocksQuery{Own: true, Prefix: "geo"}, "geo%#1 geo%#gate"},
 			{LocksQuery{Jobs: true}, "a:parked b:orphaned b:parked"},
@@ -289,6 +293,9 @@ func TestLocksAreFiltered(t *testing.T) {
 		s.keys(LocksQuery{Jobs: true})
 		if s.store.Calls(faultstore.List) != before || s.store.Calls(faultstore.Due) != due {
 			t.Error("the locks of jobs were read by a walk over all keys, or with claims")
+		}
+		for _, err := range s.Locks(t.Context(), LocksQuery{Contains: "\x00"}) {
+			testkit.WantErr(t, err, joblock.ErrInvalid)
 		}
 		for range s.Locks(t.Context(), LocksQuery{Jobs: true, Share: 2}) {
 		}
@@ -406,6 +413,29 @@ func TestJobsAndSuspects(t *testing.T) {
 		if got, want := list(JobsQuery{}), fmt.Sprintf(all, true, true); got != want {
 			t.Errorf("without a keeper: %s; want %s", got, want)
 		}
+		freed := func() string {
+			t.Helper()
+			var all []string
+			for j, err := range s.Jobs(t.Context(), JobsQuery{}) {
+				testkit.WantNil(t, "Jobs", err)
+				left := time.Duration(0)
+				if !j.FreedAt.IsZero() {
+					left = j.FreedAt.Sub(j.Lock.Now.Time).Round(time.Second)
+				}
+				all = append(all, fmt.Sprintf("%s by %s (%s) in %s", j.Key, j.FreedBy, j.Freed(), left))
+			}
+			slices.Sort(all)
+			return strings.Join(all, ", ")
+		}
+		if got, want := freed(), "a by job (the end of its reservation) in 1h0m0s, b by reservation (the end of its reservation) in 1h0m0s, "+
+			"c by reservation (the end of its reservation) in 1h0m0s, d by reservation (the end of its reservation) in 1h0m0s"; got != want {
+			t.Errorf("without a keeper %s; want %s", got, want)
+		}
+		keeper := s.acquire(keyspace.Permit(keyspace.Keepers, 1), door.OwnKey[joblock.TryOption]())
+		if got, want := freed(), "a by job (its job) in 0s, b by keeper (the keeper) in 1m30s, c by reservation (the end of its reservation) in 1h0m0s, d by keeper (the keeper) in 30s"; got != want {
+			t.Errorf("with a keeper %s; want %s", got, want)
+		}
+		testkit.WantNil(t, "Release", keeper.Release(t.Context()))
 		if got, want := list(JobsQuery{Suspects: true, Queue: "default"}), "default/done d completed true, default/gone b absent true"; got != want {
 			t.Errorf("suspects: %s; want %s", got, want)
 		}

@@ -36,7 +36,7 @@
 //	Force       frees a key
 //	SkipJob     moves a sequence on past the job that has failed and halts it
 //	RunTask     makes asynq run a task again, or now
-//	CancelTask  ends the context of the handler that runs a task
+//	CancelTask  ends the context of the handler that runs a task, and if that is wanted the task then
 //	DeleteTask  deletes a task that does not run
 //	ArchiveTask takes a task that does not run out of its queue, and keeps it to be run later
 //	Cron…       pauses, resumes, triggers, backfills or forgets a cron job

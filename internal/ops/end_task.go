@@ -4,70 +4,122 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
 )
 
+// EndWait is how long CancelTask with a Then waits for the handler to return.
+const EndWait = 10 * time.Second
+
+// endEvery is how often CancelTask looks meanwhile.
+const endEvery = 100 * time.Millisecond
+
+// Then says what is to become of a task whose attempt is cancelled.
+type Then string
+
+// What is to become of the task. "" leaves it to asynq: it is tried again, or has failed for good.
 const (
-	actEnd = "end task"
-
-	// endWait is how long EndTask waits for the handler to return.
-	endWait = 10 * time.Second
-
-	// endEvery is how often EndTask looks meanwhile.
-	endEvery = 100 * time.Millisecond
+	ThenDrop    Then = "drop"    // it is deleted
+	ThenArchive Then = "archive" // it is kept in asynq's archive, to be run later
 )
 
-// EndTask ends a task whose attempt runs, for good: it cancels the attempt as CancelTask does, waits up to ten seconds for the
-// handler to return, and deletes the task before another attempt begins. If another one begins all the same, EndTask cancels that
-// one too. If the handler does not return in that time, the task stays, which the record of the action says (OutcomeAsked). A task
-// that ends well meanwhile is left alone. See RunTask about the step.
-//
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or does not
-// run, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the attempt may be cancelled, and the task deleted.
-func (d *Desk) EndTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	job := envelope.Job(req.Queue, req.ID)
-	return d.steer(ctx, actEnd, req, cancellable, func(s Steerer) error {
-		began := d.lookUp(ctx, job)
-		if began.State != "active" {
-			return &outcome{OutcomeFailed, "the attempt has ended just now, and the task was not changed"}
-		}
-		cancelled := began.Step
-		if err := s.CancelProcessing(req.ID); err != nil {
-			return err
-		}
-		for until := time.Now().Add(endWait); ; {
-			t := d.lookUp(ctx, job)
-			switch {
-			case t.State == "active" && t.Step != cancelled: // the next attempt
-				if err := s.CancelProcessing(req.ID); err != nil {
-					return err
-				}
-				cancelled = t.Step
-			case t.State == "active", t.State == TaskUnknown: // not yet, or not known
-			case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
-				return nil
-			case t.State == "pending" && t.Attempt < began.Attempt && began.Attempt > 1:
-				return &outcome{OutcomeAsked, "somebody has enqueued the task anew, and it was left alone"}
-			default:
-				err := s.DeleteTask(req.Queue, req.ID)
-				if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
-					return nil
-				}
-				if now := d.lookUp(ctx, job); now.State != "active" {
-					return err
-				}
-			}
-			if !time.Now().Before(until) {
-				return &outcome{OutcomeAsked, fmt.Sprintf("the handler has not returned within %s, so the task was not deleted; delete it when the handler has returned", length(endWait))}
-			}
-			if err := sleep.For(ctx, endEvery); err != nil {
-				return err
-			}
-		}
+// Became is what has become of such a task.
+type Became string
+
+// What has become of the task.
+const (
+	BecameDropped  Became = "dropped"
+	BecameArchived Became = "archived"
+	BecameOver     Became = "over"    // it has ended well meanwhile, or somebody else has deleted it
+	BecameAnew     Became = "anew"    // somebody has enqueued it anew meanwhile, and it was left alone
+	BecameRunning  Became = "running" // its handler has not returned within EndWait, so the task stays
+)
+
+// The method end cancels the attempt of a task, and then deletes or archives the task.
+func (d *Desk) end(ctx context.Context, req TaskRequest) (Acted, error) {
+	action := actEndDelete
+	switch req.Then {
+	case ThenDrop:
+	case ThenArchive:
+		action = actEndArchive
+	default:
+		return Acted{}, checkThen(actCancel, req.Then)
+	}
+	var became Became
+	done, err := d.steer(ctx, action, req, cancellable, func(s Steerer) (err error) {
+		became, err = d.ending(ctx, s, req, action)
+		return err
 	})
+	if err == nil {
+		done.Became = became
+	}
+	return done, err
+}
+
+// ending cancels, waits for the handler to return, and then deletes or archives the task before another attempt begins. If
+// another one begins all the same, ending cancels that one too.
+func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action string) (Became, error) {
+	job := envelope.Job(req.Queue, req.ID)
+	began := d.lookUp(ctx, job)
+	if began.State != "active" {
+		return "", refusal(action, job, ErrMovedOn, "the attempt has ended just now")
+	}
+	if err := s.CancelProcessing(req.ID); err != nil {
+		return "", err
+	}
+	finish, did := s.DeleteTask, BecameDropped
+	if req.Then == ThenArchive {
+		finish, did = s.ArchiveTask, BecameArchived
+	}
+	cancelled := began.Step
+	for until := time.Now().Add(EndWait); ; {
+		t := d.lookUp(ctx, job)
+		switch {
+		case t.State == "active" && t.Step != cancelled: // the next attempt
+			if err := s.CancelProcessing(req.ID); err != nil {
+				return "", err
+			}
+			cancelled = t.Step
+		case t.State == "active", t.State == TaskUnknown: // not yet, or not known
+		case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
+			return BecameOver, nil
+		case t.State == "pending" && t.Attempt < began.Attempt && began.Attempt > 1:
+			return BecameAnew, &outcome{OutcomeAsked, "somebody has enqueued the task anew, and it was left alone"}
+		case t.State == "archived" && !t.Snoozed && req.Then == ThenArchive: // it was the last attempt
+			return BecameArchived, nil
+		case t.Snoozed && req.Then == ThenArchive: // it comes back from the archive soon
+		default:
+			err := finish(req.Queue, req.ID)
+			if err == nil {
+				return did, nil
+			}
+			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+				return BecameOver, nil
+			}
+			if now := d.lookUp(ctx, job); now.Step == t.Step { // otherwise it has moved on in this moment
+				return "", err
+			}
+		}
+		if !time.Now().Before(until) {
+			if t.State == TaskUnknown {
+				return "", errors.New(strings.TrimSuffix(t.Problem, "."))
+			}
+			verb := map[Then]string{ThenDrop: "deleted", ThenArchive: "archived"}[req.Then]
+			return BecameRunning, &outcome{OutcomeAsked, fmt.Sprintf("the handler has not returned within %s, so the task was not %s", length(EndWait), verb)}
+		}
+		if err := sleep.For(ctx, endEvery); err != nil {
+			return "", err
+		}
+	}
+}
+
+// checkThen returns the error of an action for which there is no such Then.
+func checkThen(action string, then Then) error {
+	return &refused{fmt.Sprintf("%s: then is %q, must be %q or %q, and makes sense with a cancel alone", action, visible(shorten(string(then), 40)), ThenDrop, ThenArchive), joblock.ErrInvalid, nil}
 }

@@ -361,7 +361,7 @@ func TestATaskThatHangs(t *testing.T) {
 	if task.Attempt = 26; !strings.Contains(effect(), "This attempt is the last one") {
 		t.Error(effect())
 	}
-	if err := task.CheckDelete(); !errors.Is(err, joblock.ErrBusy) || !strings.Contains(err.Error(), "cancel the task first") {
+	if err := task.CheckDelete(); !errors.Is(err, joblock.ErrBusy) || !strings.Contains(err.Error(), "cancel it with then=drop") {
 		t.Error(err)
 	}
 	testkit.WantNil(t, "CheckCancel", task.CheckCancel())

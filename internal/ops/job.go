@@ -22,6 +22,12 @@ type Job struct {
 	Place *Waiter `json:"place,omitempty"` // not nil if the job waits; Position is then "at most that many before", plus 1
 	Task  Task    `json:"task"`
 
+	// FreedBy is what frees the key, if nobody does anything; "" if the job waits. FreedAt is when others can get the key at the
+	// latest, with ByKeeper and with ByReservation: the job is over or does not exist, or no keeper works. Otherwise FreedAt is
+	// zero: the key is kept for as long as the job lives, however long that is.
+	FreedBy FreesBy `json:"freed_by,omitempty"`
+	FreedAt Time    `json:"freed_at,omitzero"`
+
 	// Ran is for how long the present attempt has had the lock; 0 if none runs. Long says, in a sentence, that the attempt
 	// should be over: its time is up. Slow says, in a sentence, that it has run for far longer than Usual; Usual is nil if
 	// no attempt of the type is known.
@@ -47,6 +53,29 @@ type JobsQuery struct {
 
 	Share    float64 // as LocksQuery; counts the calls to asynq's Redis too
 	Progress func(done float64)
+}
+
+// Freed says in a few words what frees the key, before the time FreedAt, if there is one. It is "" if the job waits.
+func (j Job) Freed() string {
+	switch {
+	case j.FreedBy == ByJob && j.FreedAt.IsZero():
+		return "its job"
+	case j.FreedBy == ByKeeper:
+		return "the keeper"
+	case j.FreedBy == ByHolder:
+		return "its holder"
+	case j.FreedBy == ByNothing:
+		return "nothing"
+	case j.FreedBy == "" || j.FreedBy == ByNobody:
+		return ""
+	}
+	return "the end of its reservation"
+}
+
+// Incomparable reports whether an attempt runs of which it cannot be said whether it is slow: too few attempts of its type are
+// known that have succeeded. Perhaps none ever has.
+func (j Job) Incomparable() bool {
+	return j.Ran > 0 && j.Long == "" && (j.Usual == nil || j.Usual.Count < usualFew)
 }
 
 // endGrace is how long a handler may take to return when the time of its attempt is up.
@@ -138,6 +167,8 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 		j.Suspect, j.Usual = s.suspect(j.Place), keeper.usual(j.Task.Type)
 		if j.Place == nil {
 			j.Ran, j.Long, j.Slow = Millis(s.ran()), s.long(), s.unusual()
+			f := s.frees()
+			j.FreedBy, j.FreedAt = f.By, f.Latest
 		}
 	}
 	return all

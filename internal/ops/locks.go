@@ -7,13 +7,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // LocksQuery says which locks Desk.Locks shows. The zero value shows every lock that somebody has, but no key of the
 // toolkit's own. A lock is shown if all fields that are set allow it.
 type LocksQuery struct {
 	Prefix    string          // keys that begin with Prefix
+	Contains  string          // keys with this text anywhere; the walk reads the records of all keys under Prefix
 	States    []joblock.State // one of these; none means held, parked and orphaned
 	OlderThan time.Duration   // somebody has had the lock for at least that long
 	Waiters   int             // at least so many wait
@@ -39,6 +42,10 @@ type LocksQuery struct {
 // query, joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
+		if err := checkContains("list", q.Contains); err != nil {
+			yield(Lock{}, err)
+			return
+		}
 		for lock, err := range d.walk(ctx, q) {
 			if err != nil {
 				yield(Lock{}, err)
@@ -49,6 +56,10 @@ func (d *Desk) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 			}
 		}
 	}
+}
+
+func checkContains(op, text string) error {
+	return door.CheckText(op, "", "contains", text, 0, driver.MaxKeyBytes)
 }
 
 // The method walk walks over all locks that can be of interest for q.
@@ -71,7 +82,7 @@ func (q *LocksQuery) free() bool { return q.Ended || slices.Contains(q.States, j
 
 func (q *LocksQuery) wants(l Lock) bool {
 	switch {
-	case !strings.HasPrefix(l.Key, q.Prefix):
+	case !strings.HasPrefix(l.Key, q.Prefix), !strings.Contains(l.Key, q.Contains):
 	case l.Role.inner() && !q.Own:
 	case len(q.States) > 0 && !slices.Contains(q.States, l.State) && !(q.Ended && l.State == joblock.StateFree):
 	case len(q.States) == 0 && !l.Locked() && !(q.Ended && l.State == joblock.StateFree):

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -60,7 +61,7 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 	if err := d.in.Check(op); err != nil {
 		return Page{}, err
 	}
-	if err := door.CheckText(op, "", "prefix", q.Prefix, 0, driver.MaxKeyBytes); err != nil {
+	if err := cmp.Or(door.CheckText(op, "", "prefix", q.Prefix, 0, driver.MaxKeyBytes), checkContains(op, q.Contains)); err != nil {
 		return Page{}, err
 	}
 	if q.Jobs || q.Queue != "" {

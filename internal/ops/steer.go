@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 
 	"github.com/hibiken/asynq"
@@ -35,6 +34,9 @@ const (
 	actDelete  = "delete task"
 	actArchive = "archive task"
 	actCancel  = "cancel task"
+
+	actEndArchive = string(ActEndArchive)
+	actEndDelete  = string(ActEndDelete)
 )
 
 var (
@@ -71,6 +73,9 @@ type TaskRequest struct {
 	// Step is the Task.Step that the operator has seen. If the task has moved on by then, the action changes nothing. ""
 	// takes the task as it is.
 	Step string
+
+	// Then, of CancelTask alone, is what becomes of the task when the handler has returned.
+	Then Then
 
 	Actor
 }
@@ -111,9 +116,17 @@ func (d *Desk) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) 
 // CancelTask ends the context of the handler that runs a task. The attempt then ends as after a timeout, if the handler
 // heeds its context. asynq sends the message once: a process that is cut off does not get it. See RunTask about the step.
 //
+// With a Then, CancelTask waits up to EndWait for the handler to return, and deletes or archives the task before another attempt
+// begins. If one begins all the same, CancelTask cancels that one too. Acted.Became says what has become of the task. A task
+// that ends well meanwhile is left alone; so is one whose handler does not return in time, which the record says (OutcomeAsked).
+//
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
-// does not run, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent.
+// does not run, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent, and with a Then the task may be
+// deleted or archived.
 func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
+	if req.Then != "" {
+		return d.end(ctx, req)
+	}
 	return d.steer(ctx, actCancel, req, cancellable, func(s Steerer) error {
 		if err := s.CancelProcessing(req.ID); err != nil {
 			return err
@@ -130,6 +143,9 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 	}
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return Acted{}, door.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
+	}
+	if req.Then != "" && action != actEndDelete && action != actEndArchive {
+		return Acted{}, checkThen(action, req.Then)
 	}
 	return d.record(ctx, req.Actor, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: d.task(ctx, job).keys}, func(ctx context.Context) error {
 		t := d.task(ctx, job)
@@ -154,7 +170,7 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 			_, err := call(ctx, func() (struct{}, error) { return struct{}{}, do(s) })
 			var is *outcome
 			switch {
-			case err == nil, errors.As(err, &is):
+			case err == nil, errors.As(err, &is), errors.Is(err, ErrMovedOn):
 				return err
 			case errors.Is(err, asynq.ErrTaskNotFound):
 				return refusal(action, job, joblock.ErrNotFound, "there is no such task any more")
@@ -196,7 +212,8 @@ func (t Task) in(action string, states []TaskState) error {
 	}
 	detail := fmt.Sprintf("the task is %s", t.State)
 	if t.State == "active" && (action == actDelete || action == actArchive) {
-		detail += fmt.Sprintf(": cancel the task first, and %s it before its next attempt begins", strings.TrimSuffix(action, " task"))
+		then := map[string]Then{actDelete: ThenDrop, actArchive: ThenArchive}[action]
+		detail += fmt.Sprintf(": cancel it with then=%s, which waits for its handler", then)
 	}
 	return refusal(action, t.Job(), joblock.ErrBusy, detail)
 }

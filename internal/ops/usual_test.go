@@ -67,6 +67,9 @@ func TestAttemptsThatRunLongerThanUsual(t *testing.T) {
 				if known := c.of == task; (j.Usual != nil) != known || known && j.Usual.Count != len(c.usually) {
 					t.Errorf("usually: %+v", j.Usual)
 				}
+				if few := c.of != task || len(c.usually) < 5; j.Incomparable() != few {
+					t.Errorf("it cannot be compared: %t", !few)
+				}
 				e, err := s.Explain(t.Context(), "k")
 				if text := strings.Join(e.Text, " "); err != nil || !strings.Contains(text, j.Slow) || strings.Contains(text, "may hang") != (c.slow != "") {
 					t.Errorf("%s; %v", text, err)

@@ -106,6 +106,7 @@ func (c *Client) Explain(ctx context.Context, key string) (e Explanation, err er
 // LocksQuery says which locks Locks shows. A lock is shown if all fields that are set allow it.
 type LocksQuery struct {
 	Prefix    string
+	Contains  string          // a text anywhere in the key; the server reads all locks under Prefix
 	States    []joblock.State // none means held, parked and orphaned
 	OlderThan time.Duration
 	Waiters   int
@@ -121,7 +122,7 @@ func (c *Client) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error]
 	for _, s := range q.States {
 		states = append(states, s.String())
 	}
-	query := values("prefix", q.Prefix, "state", strings.Join(states, ","), "older_ms", number(ms(q.OlderThan)), "waiters", number(q.Waiters),
+	query := values("prefix", q.Prefix, "contains", q.Contains, "state", strings.Join(states, ","), "older_ms", number(ms(q.OlderThan)), "waiters", number(q.Waiters),
 		"job", flag(q.Jobs), "queue", q.Queue, "ended", flag(q.Ended), "own", flag(q.Own))
 	return pages[Lock](ctx, c, "list", "/v1/locks", query)
 }
@@ -277,6 +278,9 @@ type TaskRequest struct {
 	Queue, ID string
 	Step      string // Task.Step as it was seen; "" takes the task as it is
 	Reason    string // for others, from 1 to 256 bytes
+
+	// Then, of CancelTask alone, is "drop" or "archive": what becomes of the task when its handler has returned.
+	Then string
 }
 
 // RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. CancelTask tells the handler of a
@@ -287,7 +291,9 @@ func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return c.task(ctx, "run", req)
 }
 
-// CancelTask tells the handler that runs a task to end; see RunTask.
+// CancelTask tells the handler that runs a task to end; see RunTask. With a Then the call waits up to ten seconds more for the
+// handler to return, and Acted.Became says what has become of the task: "dropped", "archived", "over" if it has ended well
+// meanwhile, "anew" if somebody has enqueued it again, or "running" if the handler has not returned, so that the task stays.
 func (c *Client) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return c.task(ctx, "cancel", req)
 }
@@ -308,8 +314,14 @@ func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done A
 	if req.Step != "" {
 		seen = `"` + req.Step + `"`
 	}
-	_, err = c.do(ctx, call{op: verb + " task", method: http.MethodPost, path: "/v1/jobs/" + url.PathEscape(req.Queue) + "/" + url.PathEscape(req.ID) + "/" + verb,
-		into: &done, header: http.Header{"If-Match": {seen}}, body: map[string]string{"reason": req.Reason}})
+	ask := call{op: verb + " task", method: http.MethodPost, path: "/v1/jobs/" + url.PathEscape(req.Queue) + "/" + url.PathEscape(req.ID) + "/" + verb,
+		into: &done, header: http.Header{"If-Match": {seen}}}
+	body := map[string]string{"reason": req.Reason}
+	if req.Then != "" {
+		body["then"], ask.wait = req.Then, ops.EndWait
+	}
+	ask.body = body
+	_, err = c.do(ctx, ask)
 	return done, err
 }
 

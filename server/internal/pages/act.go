@@ -68,7 +68,7 @@ type ActBody struct {
 }
 
 var verbs = map[string]string{
-	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "end": "End the job", "delete": "Delete the task", "archive": "Archive the task",
+	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "end": "End the job, delete it", "end-archive": "End the job, archive it", "delete": "Delete the task", "archive": "Archive the task",
 	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
 }
 
@@ -222,7 +222,7 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	b.Task, b.Step, b.Back = &task, task.Step, "job?"+url.Values{"job": {b.Job}}.Encode()
 	b.Title = b.Verb + ": " + shorten(visible(b.Job), 60)
 	b.Effect = steerEffects[b.Do]
-	want := map[string]ops.ActionName{"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "delete": ops.ActDeleteTask, "archive": ops.ActArchive}[b.Do]
+	want := steerNames[b.Do]
 	for _, j := range locks {
 		if !v.Who.MayUse(j.Key) || j.Place != nil {
 			continue
@@ -240,8 +240,8 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 			}
 		}
 	}
-	if b.Do == "end" {
-		b.Danger = fmt.Sprintf("A handler that does not heed the end of its context goes on. Then the task stays, which the record of the action says after %s.", length(endWait))
+	if b.Do == "end" || b.Do == "end-archive" {
+		b.Danger = fmt.Sprintf("A handler that does not heed the end of its context goes on. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
 	}
 	b.Wait, b.WaitAt = idle(task, b.Explain)
 	if b.Lock != nil {
@@ -262,11 +262,10 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	return nil
 }
 
-// endWait is how long ops.Desk.EndTask waits for a handler.
-const endWait = 10 * time.Second
-
-// inPages returns the effect of an action without what only those need who have a command line.
-func inPages(effect string) string { return strings.ReplaceAll(effect, ops.ByDrop, "") }
+// inPages returns the effect of an action with the names of buttons in the place of commands.
+func inPages(effect string) string {
+	return strings.ReplaceAll(effect, `"joblock jobs run" runs it`, `"Run the task" runs it`)
+}
 
 // idle says what becomes of a task if nobody does anything, and when, if that is known. The parameter e is of its lock, and may be
 // nil.
@@ -410,8 +409,9 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 		acted, err = desk.RunTask(ctx, req)
 	case "cancel":
 		acted, err = desk.CancelTask(ctx, req)
-	case "end":
-		acted, err = desk.EndTask(ctx, req)
+	case "end", "end-archive":
+		req.Then = map[string]ops.Then{"end": ops.ThenDrop, "end-archive": ops.ThenArchive}[b.Do]
+		acted, err = desk.CancelTask(ctx, req)
 	case "delete":
 		acted, err = desk.DeleteTask(ctx, req)
 	case "archive":

@@ -28,13 +28,15 @@ func (s *steered) Job(context.Context, string) ([]ops.Job, ops.Task, error) {
 
 func (s *steered) Explain(_ context.Context, key string) (ops.Explanation, error) {
 	return ops.Explanation{Key: key, Lock: s.lock, Actions: []ops.Action{
-		{Name: ops.ActCancelTask, Command: "joblock jobs cancel", Effect: "To be rid of the task, delete it" + ops.ByDrop + " before that."},
+		{Name: ops.ActCancelTask, Command: "joblock jobs cancel", Effect: "The handler is told to end."},
+		{Name: ops.ActEndArchive, Command: "joblock jobs cancel --then archive", Effect: `It is archived; "joblock jobs run" runs it later.`},
+		{Name: ops.ActEndDelete, Command: "joblock jobs cancel --then drop", Effect: "It is deleted."},
 	}}, nil
 }
 
-func (s *steered) EndTask(_ context.Context, req ops.TaskRequest) (ops.Acted, error) {
-	s.did = append(s.did, "end "+req.ID+" at "+req.Step+": "+req.Reason)
-	s.acts = append(s.acts, ops.AuditEntry{ID: "9-0", At: ops.Time{Time: time.Now()}, Action: "end task", Key: s.task.Job(), By: "x", Reason: req.Reason, Outcome: "asked", Error: "the handler has not returned within 10 s"})
+func (s *steered) CancelTask(_ context.Context, req ops.TaskRequest) (ops.Acted, error) {
+	s.did = append(s.did, string(req.Then)+" "+req.ID+" at "+req.Step+": "+req.Reason)
+	s.acts = append(s.acts, ops.AuditEntry{ID: "9-0", At: ops.Time{Time: time.Now()}, Action: "end and delete task", Key: s.task.Job(), By: "x", Reason: req.Reason, Outcome: "asked", Error: "the handler has not returned within 10 s"})
 	return ops.Acted{Audit: "9-0"}, nil
 }
 
@@ -57,21 +59,29 @@ func TestEndOfAJob(t *testing.T) {
 		h := s.handler(t)
 		get := func(path string) string { t.Helper(); return h.get(path, someone).Body.String() }
 		page := get("lock?key=stuck")
-		wantPage(t, page, true, "End the job…", "act?do=end&amp;job=default%2F1&amp;key=stuck", "delete it before that.")
-		wantPage(t, page, false, "joblock jobs drop")
-		wantPage(t, get("job?job=default/1"), true, "End the job…")
+		wantPage(t, page, true, "End the job, delete it…", "act?do=end&amp;job=default%2F1&amp;key=stuck", "End the job, archive it…", "act?do=end-archive&amp;job=default%2F1&amp;key=stuck", "It is archived; &#34;Run the task&#34; runs it later.", "joblock jobs cancel --then archive")
+		wantPage(t, page, false, "joblock jobs run")
+		wantPage(t, get("job?job=default/1"), true, "End the job, delete it…", "End the job, archive it…")
 		page = get("act?do=end&job=default%2F1&key=stuck")
-		wantPage(t, page, true, "<title>End the job: stuck (invoices) · joblock</title>", "Attempt 1 of 26 goes on, for at most 1 h in all", "attempt 2 follows", "Its time is up at", "01:00:00 UTC", "in 1 h", `value="active-1"`)
+		wantPage(t, page, true, "<title>End the job, delete it: stuck (invoices) · joblock</title>", "It is deleted.", "which the record of the action says after 10 s", "Attempt 1 of 26 goes on, for at most 1 h in all", "attempt 2 follows", "Its time is up at", "01:00:00 UTC", "in 1 h", `value="active-1"`)
 		wantPage(t, page, false, "Everything stays as it is")
 		form := url.Values{"do": {"end"}, "job": {"default/1"}, "key": {"stuck"}, "step": {"active-1"}, "reason": {"TICKET-5"}, "fence": {"7"}}
 		r := httptest.NewRequest(http.MethodPost, "http://localhost/act", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
 		h.Serve(w, r, "act", someone)
-		if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || len(s.did) != 1 || s.did[0] != "end 1 at active-1: TICKET-5" {
+		if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || len(s.did) != 1 || s.did[0] != "drop 1 at active-1: TICKET-5" {
 			t.Fatalf("%d, %q, %s", w.Code, s.did, w.Body)
 		} else {
-			wantPage(t, get(to), true, "end task", "asked: the handler has not returned within 10 s")
+			wantPage(t, get(to), true, "end and delete task", "asked: the handler has not returned within 10 s")
+		}
+		form.Set("do", "end-archive")
+		r = httptest.NewRequest(http.MethodPost, "http://localhost/act", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w = httptest.NewRecorder()
+		h.Serve(w, r, "act", someone)
+		if w.Code != http.StatusSeeOther || s.did[len(s.did)-1] != "archive 1 at active-1: TICKET-5" {
+			t.Errorf("%d, %q", w.Code, s.did)
 		}
 		s.task.State, s.task.Step = "retry", "retry-1"
 		time.Sleep(2 * time.Second)

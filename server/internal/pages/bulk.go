@@ -140,7 +140,7 @@ func (b *BulkBody) typed() {
 // filterQuery returns the parts of an address that belong to a filter.
 func filterQuery(q url.Values) url.Values {
 	kept := url.Values{}
-	for _, name := range []string{"prefix", "state", "holder", "job", "older", "waiters", "own"} {
+	for _, name := range []string{"prefix", "contains", "state", "holder", "job", "older", "waiters", "own"} {
 		if values := q[name]; len(values) > 0 {
 			kept[name] = values
 		}

@@ -34,7 +34,6 @@ type Desk interface {
 	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)
 	RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
-	EndTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	ArchiveTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
 	CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)

@@ -19,6 +19,7 @@ import (
 // A Filter says which locks a list shows, and in which order. All of it is in the address.
 type Filter struct {
 	Prefix  string
+	Part    string // of the key, anywhere
 	Holder  string // a part of the label
 	Job     string // a part of the name; "any" with AnyJob
 	States  map[string]bool
@@ -45,7 +46,7 @@ var sorts = []string{"since", "key", "state", "ends", "waiters"}
 
 func parseFilter(q url.Values) (*Filter, error) {
 	f := &Filter{
-		Prefix: one(q, "prefix"), Holder: strings.TrimSpace(one(q, "holder")), Job: strings.TrimSpace(one(q, "job")),
+		Prefix: one(q, "prefix"), Part: strings.TrimSpace(one(q, "contains")), Holder: strings.TrimSpace(one(q, "holder")), Job: strings.TrimSpace(one(q, "job")),
 		Older: strings.TrimSpace(one(q, "older")), Waiters: strings.TrimSpace(one(q, "waiters")), Own: one(q, "own") == "1",
 		Sort: oneOf(one(q, "sort"), sorts...), Down: one(q, "dir") == "down", States: make(map[string]bool),
 	}
@@ -80,13 +81,13 @@ func parseFilter(q url.Values) (*Filter, error) {
 
 // Any reports whether the filter leaves anything out.
 func (f *Filter) Any() bool {
-	return f.Prefix != "" || f.Holder != "" || f.Job != "" || len(f.States) > 0 || f.older > 0 || f.waiters > 0
+	return f.Prefix != "" || f.Part != "" || f.Holder != "" || f.Job != "" || len(f.States) > 0 || f.older > 0 || f.waiters > 0
 }
 
 func (f *Filter) wants(r *Row, who *Caller, now time.Time) bool {
 	switch {
 	case !r.Locked(), r.Inner() && !f.Own && !(r.Role == ops.RoleGate && f.waiters > 0):
-	case !strings.HasPrefix(r.Key, f.Prefix), !who.MayUse(r.Key):
+	case !strings.HasPrefix(r.Key, f.Prefix), !strings.Contains(r.Key, f.Part), !who.MayUse(r.Key):
 	case len(f.States) > 0 && !f.States[r.State.String()]:
 	case f.Holder != "" && !strings.Contains(r.Holder, f.Holder):
 	case f.Job == "any" && r.Job == "", f.Job != "" && f.Job != "any" && !strings.Contains(r.Job, f.Job):

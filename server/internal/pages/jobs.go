@@ -14,6 +14,7 @@ type JobsBody struct {
 	All      int
 	Suspects int
 	Slows    int // attempts that run for too long
+	Unknown  int // attempts of which it cannot be said whether they do
 	Next     string
 	Only     bool // suspects
 	Slow     bool // only Slows
@@ -72,6 +73,8 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 		}
 		if slow(j) {
 			b.Slows++
+		} else if j.Incomparable() {
+			b.Unknown++
 		}
 		if b.Only && j.Suspect == "" || b.Slow && !slow(j) || b.Queue != "" && j.Task.Queue != b.Queue || b.State != "" && string(j.Task.State) != b.State || !strings.HasPrefix(j.Key, b.Prefix) {
 			continue
@@ -167,7 +170,7 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	}
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
 	if v.MayOperate() && !b.Hidden {
-		for _, do := range []string{"run", "cancel", "end", "archive", "delete"} {
+		for _, do := range []string{"run", "cancel", "end-archive", "end", "archive", "delete"} {
 			inLine := do == "run" && b.Task.Waits && slices.ContainsFunc(b.Locks, func(j ops.Job) bool { return j.Place != nil })
 			if steers(do, b.Task) && !inLine {
 				b.Actions = append(b.Actions, Offer{Title: steerTitles[do], Href: actURL("do", do, "job", job), Action: ops.Action{Effect: steerEffects[do]}})
@@ -179,14 +182,22 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-var steerTitles = map[string]string{"run": "Run the task", "cancel": "Cancel the task", "end": "End the job", "archive": "Archive the task", "delete": "Delete the task"}
+var steerTitles = map[string]string{
+	"run": "Run the task", "cancel": "Cancel the task", "end-archive": "End the job, archive it", "end": "End the job, delete it", "archive": "Archive the task", "delete": "Delete the task",
+}
+
+// steerNames are what package ops calls the actions on a task.
+var steerNames = map[string]ops.ActionName{
+	"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "end-archive": ops.ActEndArchive, "end": ops.ActEndDelete, "archive": ops.ActArchive, "delete": ops.ActDeleteTask,
+}
 
 var steerEffects = map[string]string{
-	"run":     "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it anew.",
-	"cancel":  "The context of the running handler ends, and the attempt counts as failed. A handler that ignores its context goes on.",
-	"end":     "The context of the running handler ends. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
-	"archive": "asynq keeps the task in its archive, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
-	"delete":  "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+	"run":         "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it anew.",
+	"cancel":      "The context of the running handler ends, and the attempt counts as failed. A handler that ignores its context goes on.",
+	"end-archive": "The context of the running handler ends. When the handler has returned, the task goes into asynq's archive, before another attempt begins, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
+	"end":         "The context of the running handler ends. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+	"archive":     "asynq keeps the task in its archive, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
+	"delete":      "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
 }
 
 // steers reports whether an action fits the state of a task.
@@ -197,7 +208,7 @@ func steers(do string, t ops.Task) bool {
 			return false // it would go back to wait for its turn
 		}
 		return t.State == "scheduled" || t.State == "retry" || t.State == "archived"
-	case "cancel", "end":
+	case "cancel", "end", "end-archive":
 		return t.CheckCancel() == nil
 	case "archive":
 		return t.CheckArchive() == nil

@@ -73,7 +73,7 @@ type HistoryItem struct {
 
 var offerTitles = map[ops.ActionName]string{
 	ops.ActWait: "Wait", ops.ActUnpause: "Unpause the queue", ops.ActRunTask: "Run the task", ops.ActCancelTask: "Cancel the task",
-	ops.ActSkipJob: "Skip the job", ops.ActArchive: "Archive the task", ops.ActDeleteTask: "Delete the task", ops.ActStartKeep: "Start a keeper",
+	ops.ActEndArchive: steerTitles["end-archive"], ops.ActEndDelete: steerTitles["end"], ops.ActSkipJob: "Skip the job", ops.ActArchive: "Archive the task", ops.ActDeleteTask: "Delete the task", ops.ActStartKeep: "Start a keeper",
 	ops.ActFreeIdle: "Free if idle", ops.ActForce: "Force release",
 }
 
@@ -104,11 +104,6 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 			continue // each permit of a limit has a page of its own
 		}
 		b.Actions = append(b.Actions, v.offer(a, e.Lock))
-		if a.Name == ops.ActCancelTask {
-			end := v.offer(ops.Action{Name: actEnd, Effect: steerEffects["end"]}, e.Lock)
-			end.Title = steerTitles["end"]
-			b.Actions = append(b.Actions, end)
-		}
 	}
 	if p := e.Lock.Permits; p != nil && p.Kind != "" {
 		b.Limit = p
@@ -192,9 +187,6 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 	return r.val, nil
 }
 
-// actEnd is what the pages offer besides the actions of package ops: to cancel a task and to delete it, in one.
-const actEnd ops.ActionName = "end task"
-
 // offer returns an action of package ops with the page on which to do it.
 func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 	a.Effect = inPages(a.Effect)
@@ -215,10 +207,11 @@ func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 		if v.Who.mayJob(l.Job) {
 			o.Href = actURL("do", "skip", "key", l.Key)
 		}
-	case ops.ActRunTask, ops.ActCancelTask, actEnd, ops.ActArchive, ops.ActDeleteTask:
-		do := map[ops.ActionName]string{ops.ActRunTask: "run", ops.ActCancelTask: "cancel", actEnd: "end", ops.ActArchive: "archive", ops.ActDeleteTask: "delete"}[a.Name]
-		if task != "" {
-			o.Href = actURL("do", do, "job", task, "key", l.Key)
+	default:
+		for do, name := range steerNames {
+			if name == a.Name && task != "" {
+				o.Href = actURL("do", do, "job", task, "key", l.Key)
+			}
 		}
 	}
 	return o

@@ -41,8 +41,8 @@ type OverviewLocks struct {
 // OverviewJobs is what the first page shows of a walk over the jobs.
 type OverviewJobs struct {
 	Suspects []ops.Job
-	Halted   []string // the keys of sequences
-	Over     []string // keys that are kept for jobs that are over, or do not exist: a keeper will free them
+	Halted   []string  // the keys of sequences
+	Over     []ops.Job // whose keys are kept, although the jobs are over or do not exist: a keeper will free them
 	Jobs     int
 }
 
@@ -228,7 +228,7 @@ func jobsFor(who *Caller, rows []ops.Job) (b OverviewJobs) {
 		case j.Suspect != "":
 			b.Suspects = append(b.Suspects, *j)
 		case j.Place == nil && j.Lock.State != joblock.StateHeld && j.Task.Ended() && !j.Task.Halts:
-			b.Over = append(b.Over, j.Key)
+			b.Over = append(b.Over, *j)
 		}
 	}
 	return b

@@ -467,7 +467,8 @@ func TestJobsThatRunForTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		active := ops.Task{Queue: "mail", State: "active", Attempts: 4}
 		h := newHandler(t, &fake{jobs: []ops.Job{
-			{Job: "mail/1", Key: "k", Task: active, Lock: ops.Lock{State: joblock.StateHeld}},
+			{Job: "mail/1", Key: "k", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Ran: ops.Millis(time.Hour)},
+			{Job: "mail/4", Key: "n", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Ran: ops.Millis(time.Hour), Usual: &ops.Usual{Count: 20}},
 			{Job: "mail/2", Key: "l", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Slow: "The attempt has run for 14 min."},
 			{Job: "mail/3", Key: "m", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Long: "Its time was up."},
 		}})
@@ -480,8 +481,36 @@ func TestJobsThatRunForTooLong(t *testing.T) {
 		if strings.Index(all, "mail%2f3") > strings.Index(all, "mail%2f1") {
 			t.Error("what runs for too long does not come first")
 		}
-		if some := h.get("jobs?slow=1", someone).Body.String(); strings.Contains(some, "mail%2f1") || !strings.Contains(some, "mail%2f2") || !strings.Contains(some, "mail%2f3") {
+		if strings.Contains(all, "nothing can be said") {
+			t.Error("all jobs say what is not known of some")
+		}
+		if some := h.get("jobs?slow=1", someone).Body.String(); !strings.Contains(some, "Of 1 attempt nothing can be said: too few") || strings.Contains(some, "mail%2f1") || !strings.Contains(some, "mail%2f2") || !strings.Contains(some, "mail%2f3") {
 			t.Error(some)
+		}
+	})
+}
+
+// The list of jobs says what frees the key of each: for as long as a job lives its key is kept, however close the end of its
+// reservation is.
+func TestWhatFreesTheKeysOfJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		until := ops.Lock{State: joblock.StateParked, ReservedUntil: ops.Time{Time: now.Add(time.Hour)}, Now: ops.Time{Time: now}}
+		gone := ops.Job{Job: "mail/2", Key: "gone", Task: ops.Task{Queue: "mail", State: ops.TaskAbsent}, Lock: until, FreedBy: ops.ByKeeper, FreedAt: ops.Time{Time: now.Add(40 * time.Second)}}
+		h := newHandler(t, &fake{jobs: []ops.Job{
+			{Job: "mail/1", Key: "lives", Task: ops.Task{Queue: "mail", State: "retry"}, Lock: until, FreedBy: ops.ByJob}, gone,
+		}})
+		text := h.get("jobs", someone).Body.String()
+		for _, want := range []string{`data-l="key freed by">its job</td>`, `data-l="key freed by">the keeper <span class="muted"><time`, "in 40 s</time> at the latest"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("without %q: %s", want, text)
+			}
+		}
+		if strings.Contains(text, "in 1 h") {
+			t.Error("the list shows when a reservation ends that the keeper prolongs")
+		}
+		if text := h.get("overview", someone).Body.String(); !strings.Contains(text, "One key is kept for a job that is over") || !strings.Contains(text, "in 40 s</time> at the latest") {
+			t.Error(text)
 		}
 	})
 }
@@ -495,6 +524,14 @@ func TestWhoHasChangedALimit(t *testing.T) {
 			{Key: keyspace.Permit("geo", 1), Role: ops.RolePermit, Group: "geo", Number: 1, State: joblock.StateHeld},
 		}})
 		if text := h.get("limits", someone).Body.String(); !strings.Contains(text, "1 of 5") || !strings.Contains(text, "web2:9 was the first to say 5 and not 3, 10 min ago") {
+			t.Error(text)
+		}
+		said.Before, said.First = 0, ""
+		size.Holder = said.String()
+		h = newHandler(t, &fake{statuses: []ops.Lock{size}, locks: []ops.Lock{
+			{Key: keyspace.Permit("geo", 1), Role: ops.RolePermit, Group: "geo", Number: 1, State: joblock.StateHeld},
+		}})
+		if text := h.get("limits", someone).Body.String(); !strings.Contains(text, "it has been 5 for 10 min at least") {
 			t.Error(text)
 		}
 	})

@@ -288,7 +288,7 @@ func (a *api) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, e
 		return failing[ops.Lock](err)
 	}
 	return a.Client.Locks(ctx, client.LocksQuery{
-		Prefix: q.Prefix, States: q.States, OlderThan: q.OlderThan, Waiters: q.Waiters, Jobs: q.Jobs, Queue: q.Queue, Ended: q.Ended, Own: q.Own,
+		Prefix: q.Prefix, Contains: q.Contains, States: q.States, OlderThan: q.OlderThan, Waiters: q.Waiters, Jobs: q.Jobs, Queue: q.Queue, Ended: q.Ended, Own: q.Own,
 	})
 }
 
@@ -406,7 +406,7 @@ func (a *api) CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, e
 }
 
 func taskOf(req ops.TaskRequest) client.TaskRequest {
-	return client.TaskRequest{Queue: req.Queue, ID: req.ID, Step: req.Step, Reason: req.Reason}
+	return client.TaskRequest{Queue: req.Queue, ID: req.ID, Step: req.Step, Then: string(req.Then), Reason: req.Reason}
 }
 
 func (a *api) SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error) {

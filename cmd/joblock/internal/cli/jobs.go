@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -52,8 +53,12 @@ Columns:
   NEXT     when asynq takes the task; of a job in line its place, for a while with the places of waiters that have died
   RUNS     for how long the present attempt runs, and how long it may. "over its time": its handler ignores its context.
            "usually 3 s to 8 s": it runs for far longer than the latest attempts of its type that succeeded, and may hang.
-           --slow shows only these two
+           --slow shows only these two, and says of which attempts nothing can be said: of types of which fewer than five
+           attempts are known that have succeeded
   LOCK     the state of the lock, or "waits"
+  FREED BY what frees the key if nobody does anything. "its job": however long the job lives, a keeper keeps the key for
+           it. "the keeper": the job is over, and the keeper frees the key in that time at the latest. "the end of its
+           reservation": no keeper works
   SUSPECT  why a lock, or a place in line, probably helps nobody: the task is gone or over, and the lock is kept. A lock
            is no suspect while a keeper may still be about to free it: for a minute, in which an enqueue may be under
            way, and two of the keeper's periods, 2 min by default; nor for a minute more while an attempt still runs
@@ -83,13 +88,23 @@ Exit codes besides those of "joblock help":
 				q.Progress = func(part float64) { done.Store(int64(100 * part)) }
 				p.progress = func() string { return fmt.Sprintf("read %d %% of the index of jobs", done.Load()) }
 				suspects, slow := 0, 0
+				all := q
+				all.Slow = false // of those that are left out, some may be slow, too
+				apart := make(map[string]bool)
+				types := make(map[string]bool)
 				var rows iter.Seq2[ops.Job, error] = func(yield func(ops.Job, error) bool) {
-					for j, err := range d.Jobs(cmd.Context(), q) {
+					for j, err := range d.Jobs(cmd.Context(), all) {
+						if q.Slow && err == nil {
+							if j.Incomparable() {
+								apart[j.Job], types[j.Task.Type] = true, true
+							}
+							if j.Long == "" && j.Slow == "" {
+								continue
+							}
+							slow++
+						}
 						if j.Suspect != "" {
 							suspects++
-						}
-						if q.Slow && err == nil {
-							slow++
 						}
 						if !yield(j, err) {
 							return
@@ -109,6 +124,10 @@ Exit codes besides those of "joblock help":
 					p.none("no attempt runs for too long")
 				default:
 					p.none("no job has a lock or waits for one")
+				}
+				if len(apart) > 0 && p.forPeople() {
+					p.say("of %s nothing can be said, of the types %s: too few attempts of these types have succeeded to know what is usual; \"joblock jobs ls --sort runs\" shows for how long they run",
+						plural(len(apart), "attempt"), strings.Join(slices.Sorted(maps.Keys(types)), ", "))
 				}
 				switch {
 				case check && suspects > 0:
@@ -184,6 +203,7 @@ func jobRowColumns(p *printer) []column[ops.Job] {
 			return stateRole(j.Lock)
 		}},
 		{head: "AGE", text: func(j ops.Job) string { return ageText(j) }},
+		{head: "FREED BY", text: func(j ops.Job) string { return freedText(p, j) }},
 		{head: "KEY", text: func(j ops.Job) string { return j.Key }},
 		{head: "SUSPECT", text: func(j ops.Job) string { return j.Suspect }, role: always[ops.Job](warning)},
 		{head: "STEP", wide: true, text: func(j ops.Job) string { return j.Task.Step }},
@@ -201,6 +221,15 @@ func lockText(j ops.Job) string {
 		return "waits"
 	}
 	return j.Lock.State.String()
+}
+
+// freedText is what frees the key of a job, and when.
+func freedText(p *printer, j ops.Job) string {
+	text := j.Freed()
+	if text != "" && !j.FreedAt.IsZero() {
+		text += ", " + when(p, j.Lock.Now, j.FreedAt)
+	}
+	return text
 }
 
 // ageOf returns for how long a job has had its lock, or has waited in line.
@@ -368,7 +397,14 @@ func jobReportColumns(p *printer) []column[jobReport] {
 			if len(r.Locks) == 0 {
 				return ""
 			}
-			return usualText(r.Locks[0].Usual)
+			text := usualText(r.Locks[0].Usual)
+			switch unknown := slices.ContainsFunc(r.Locks, ops.Job.Incomparable); {
+			case unknown && text == "":
+				return "not known: no attempt of the type is known that has succeeded"
+			case unknown:
+				return text + ", too few to compare with"
+			}
+			return text
 		}},
 		{head: "FAILED", text: func(r jobReport) string { return at(r.Task.LastFailedAt) }},
 		{head: "LAST ERROR", text: func(r jobReport) string { return r.Task.LastError }, role: always[jobReport](bad)},
@@ -377,7 +413,7 @@ func jobReportColumns(p *printer) []column[jobReport] {
 		{head: "LOCKS", text: func(r jobReport) string {
 			var texts []string
 			for _, j := range r.Locks {
-				texts = append(texts, heldText(j))
+				texts = append(texts, heldText(p, j))
 			}
 			return strings.Join(texts, "; ")
 		}},
@@ -410,13 +446,16 @@ func waitsText(r jobReport) string {
 }
 
 // heldText says what a job has to do with a key.
-func heldText(j ops.Job) string {
+func heldText(p *printer, j ops.Job) string {
 	if j.Place != nil {
 		return fmt.Sprintf("%s: in line for %s, place %d", j.Key, ageText(j), j.Place.Position)
 	}
 	text := fmt.Sprintf("%s: %s for %s", j.Key, j.Lock.State, ageText(j))
 	if j.Lock.State == joblock.StateHeld && j.Lock.Holder != "" {
 		text += " by " + j.Lock.Holder
+	}
+	if freed := freedText(p, j); freed != "" {
+		text += ", freed by " + freed
 	}
 	return text
 }

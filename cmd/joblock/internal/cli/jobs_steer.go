@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -71,25 +72,37 @@ when its turn comes, and would go back to wait before.
 
 func newJobsCancel(s *server) *cobra.Command {
 	var who actorFlags
-	var step string
+	var step, then string
 	var ask confirmation
 	cmd := &cobra.Command{
 		Use:   "cancel QUEUE/ID",
-		Short: "tell the handler that runs a task to end",
+		Short: "tell the handler that runs a task to end, and end the task with --then",
 		Long: `Cancel tells the handler that runs a task to end, wherever it runs: in Go its context ends. The attempt then ends as
-after a timeout: the task is tried again, or has failed. A handler that does not heed that goes on. A task that hangs may hang in its
-next attempt, too: to be rid of the task, "joblock jobs drop" it after the cancel and before that attempt begins.
+after a timeout: the task is tried again, or has failed. A handler that does not heed that goes on.
 
-` + stepHelp + " Cancel asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes,
-		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"`,
-		Args:    exactly("QUEUE/ID"),
+A task that hangs may hang in its next attempt, too. With --then, cancel waits up to 10 seconds for the handler to return, and
+ends the task before another attempt begins: "drop" deletes the task, "archive" keeps it in asynq's archive, where "joblock
+jobs run" finds it. A task that ends well meanwhile is left alone. Before it asks, cancel --then drop shows the payload.
+
+` + stepHelp + " Cancel asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes + `
+      with --then also: the handler was told to end and has not returned in time, so the task stays`,
+		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"
+  joblock jobs cancel exports/41 --then archive --reason "hangs in the third party's API, which is down"`,
+		Args: exactly("QUEUE/ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			queue, id, err := parseJob(args[0])
 			if err != nil {
 				return err
 			}
-			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (string, error) {
-				_, task, err := d.Job(ctx, args[0])
+			within := s.timeout
+			if cmd.Flags().Changed("then") {
+				if err := oneOf("then", then, []string{string(ops.ThenDrop), string(ops.ThenArchive)}); err != nil {
+					return err
+				}
+				within += ops.EndWait
+			}
+			return s.confirming(cmd, &ask, args[0], within, func(ctx context.Context, d *desk) (string, error) {
+				locks, task, err := d.Job(ctx, args[0])
 				if err != nil {
 					return "", err
 				}
@@ -97,20 +110,44 @@ next attempt, too: to be rid of the task, "joblock jobs drop" it after the cance
 					return "", err
 				}
 				step = task.Step
-				return cancelText(task), nil
+				text := cancelText(task, ops.Then(then), locks)
+				if ops.Then(then) == ops.ThenDrop {
+					text += payloadText(ctx, d, args[0])
+				}
+				return text, nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.CancelTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
+				done, err := d.CancelTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Then: ops.Then(then), Actor: who.actor()})
 				if err != nil {
 					return err
 				}
-				return acted(cmd, done, "the handler of %s was told to end", args[0])
+				return ended(cmd, done, args[0])
 			})
 		},
 	}
 	who.flags(cmd)
 	stepFlag(cmd, &step)
+	cmd.Flags().StringVar(&then, "then", "", "`drop|archive` the task when its handler has returned (default: asynq tries it again)")
 	ask.flags(cmd)
 	return cmd
+}
+
+// ended tells what has become of a task whose attempt was cancelled.
+func ended(cmd *cobra.Command, done ops.Acted, job string) error {
+	switch done.Became {
+	case ops.BecameDropped:
+		return acted(cmd, done, "the handler of %s has returned; deleted the task", job)
+	case ops.BecameArchived:
+		return acted(cmd, done, "the handler of %s has returned; archived the task; \"joblock jobs run %s\" runs it later", job, job)
+	case ops.BecameOver:
+		return acted(cmd, done, "the task %s has ended by itself meanwhile, or was deleted by somebody else", job)
+	case ops.BecameAnew:
+		return cmp.Or(acted(cmd, done, "the handler of %s was told to end", job),
+			error(&exitError{exitBusy, fmt.Errorf("somebody has enqueued the task %s anew meanwhile, and it was left alone", job)}))
+	case ops.BecameRunning:
+		return cmp.Or(acted(cmd, done, "the handler of %s was told to end", job),
+			error(&exitError{exitBusy, fmt.Errorf("the handler has not returned within %s, so the task %s stays; the same command waits again", ops.EndWait, job)}))
+	}
+	return acted(cmd, done, "the handler of %s was told to end", job)
 }
 
 func newJobsDrop(s *server) *cobra.Command {
@@ -121,7 +158,7 @@ func newJobsDrop(s *server) *cobra.Command {
 		Use:   "drop QUEUE/ID",
 		Short: "delete a task that does not run; its lock or its place goes to the next",
 		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the next
-one, within a minute or so. A task that runs needs "joblock jobs cancel" first. To keep the task, "joblock jobs archive" it.
+one, within a minute or so. A task that runs needs "joblock jobs cancel --then drop". To keep the task, "joblock jobs archive" it.
 Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 
 ` + stepHelp + " Drop asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes,
@@ -132,7 +169,7 @@ Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 			if err != nil {
 				return err
 			}
-			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (string, error) {
+			return s.confirming(cmd, &ask, args[0], s.timeout, func(ctx context.Context, d *desk) (string, error) {
 				locks, task, err := d.Job(ctx, args[0])
 				if err != nil {
 					return "", err
@@ -175,7 +212,7 @@ runs the task later: it takes its lock anew, or stands in line again.
 
 A job that has the key of a sequence that halts on failure halts the sequence: nobody else runs until "joblock jobs run" or
 "joblock jobs skip". asynq deletes archived tasks after 90 days, and the oldest if a queue has more than 10,000. A task that
-runs needs "joblock jobs cancel" first.
+runs needs "joblock jobs cancel --then archive".
 
 ` + stepHelp + " Archive asks, and is\nalways tied to the step that it has shown.\n\n" + jobCodes,
 		Example: `  joblock jobs archive webhooks/acme-7 --reason "the shop asks us to wait"
@@ -186,7 +223,7 @@ runs needs "joblock jobs cancel" first.
 			if err != nil {
 				return err
 			}
-			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (string, error) {
+			return s.confirming(cmd, &ask, args[0], s.timeout, func(ctx context.Context, d *desk) (string, error) {
 				locks, task, err := d.Job(ctx, args[0])
 				if err != nil {
 					return "", err
@@ -213,10 +250,14 @@ runs needs "joblock jobs cancel" first.
 
 // archiveText says what "jobs archive" does to a task that has locks or waits for some.
 func archiveText(t ops.Task, locks []ops.Job) string {
-	text := fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, to be run later: %s.", t.Job(), taskText(t))
+	return fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, to be run later: %s.", t.Job(), taskText(t)) + givenText(t, locks, true)
+}
+
+// givenText says what becomes of the locks and places of a task that is deleted or, with kept, archived.
+func givenText(t ops.Task, locks []ops.Job, kept bool) (text string) {
 	var given []ops.Job
 	for _, j := range locks {
-		if line, _ := driver.LineOf(j.Key); t.Halts && j.Place == nil && line == t.Sequence {
+		if line, _ := driver.LineOf(j.Key); kept && t.Halts && j.Place == nil && line == t.Sequence {
 			text += fmt.Sprintf(" The sequence of %q halts with it, until \"joblock jobs run\" or \"joblock jobs skip\".", j.Key)
 			continue
 		}
@@ -257,7 +298,7 @@ has not failed. Skip asks, and is tied to the job that it has shown; with --fenc
 		Args:    exactly("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var seen ops.Lock
-			return s.confirming(cmd, &ask, args[0], func(ctx context.Context, d *desk) (text string, err error) {
+			return s.confirming(cmd, &ask, args[0], s.timeout, func(ctx context.Context, d *desk) (text string, err error) {
 				if seen, err = d.Lock(ctx, args[0]); err != nil {
 					return "", err
 				}
@@ -284,12 +325,17 @@ has not failed. Skip asks, and is tied to the job that it has shown; with --fenc
 }
 
 // cancelText says what "jobs cancel" does to a task that runs.
-func cancelText(t ops.Task) string {
+func cancelText(t ops.Task, then ops.Then, locks []ops.Job) string {
 	text := fmt.Sprintf("This tells the handler that runs the task %s to end: %s. A handler that does not heed that goes on.", t.Job(), taskText(t))
-	if t.Attempt >= t.Attempts {
+	switch {
+	case then == ops.ThenDrop:
+		return text + fmt.Sprintf(" When it has returned, within %s, the task is deleted for ever, before another attempt begins.%s", ops.EndWait, givenText(t, locks, false))
+	case then == ops.ThenArchive:
+		return text + fmt.Sprintf(" When it has returned, within %s, the task goes into asynq's archive, before another attempt begins, to be run later.%s", ops.EndWait, givenText(t, locks, true))
+	case t.Attempt >= t.Attempts:
 		return text + " This attempt is the last one: after the attempt the task has failed for good."
 	}
-	return text + fmt.Sprintf(" Attempt %d of %d follows, and may hang again: \"joblock jobs drop --reason TEXT -- %s\" before that attempt deletes the task.", t.Attempt+1, t.Attempts, t.Job())
+	return text + fmt.Sprintf(" Attempt %d of %d follows, and may hang again: --then drop or --then archive ends the task before that.", t.Attempt+1, t.Attempts)
 }
 
 // skipText says what "jobs skip" does to the sequence of a key.
@@ -315,9 +361,9 @@ func (s *server) acting(cmd *cobra.Command, f func(context.Context, *desk) error
 	})
 }
 
-// The method confirming calls look, which says what is about to happen, asks the user, and then calls act. The time
-// that the user takes does not count for --timeout.
-func (s *server) confirming(cmd *cobra.Command, ask *confirmation, want string,
+// The method confirming calls look, which says what is about to happen, asks the user, and then calls act, whose context
+// ends after the given time. The time that the user takes does not count for --timeout.
+func (s *server) confirming(cmd *cobra.Command, ask *confirmation, want string, within time.Duration,
 	look func(context.Context, *desk) (string, error), act func(context.Context, *desk) error) error {
 	return s.with(func(d *desk) error {
 		ctx, cancel := context.WithTimeoutCause(cmd.Context(), s.timeout, errSilent)
@@ -329,7 +375,7 @@ func (s *server) confirming(cmd *cobra.Command, ask *confirmation, want string,
 		if err := ask.confirm(cmd, want, "%s", text); err != nil {
 			return err
 		}
-		ctx, cancel = context.WithTimeoutCause(cmd.Context(), s.timeout, errSilent)
+		ctx, cancel = context.WithTimeoutCause(cmd.Context(), within, errSilent)
 		defer cancel()
 		return act(ctx, d)
 	})

@@ -276,6 +276,10 @@ func TestLs(t *testing.T) {
 		{"--ended --state held", []string{"export:free", "export:held"}},
 		{"--job", []string{"export:parked", "import:orphaned"}},
 		{"--queue exports", []string{"export:parked"}},
+		{"--contains port", []string{"export:held", "export:parked", "import:orphaned"}},
+		{"export: --contains rk", []string{"export:parked"}},
+		{"--contains EXPORT", nil},
+		{"--contains rk --job", []string{"export:parked"}},
 		{"--older 1h", nil},
 		{"--waiters 1", []string{"export:held"}},
 		{"--waiters 3", nil},
@@ -303,6 +307,12 @@ func TestLs(t *testing.T) {
 		if r := o.call("ls", prefix); r.code != exitOK || r.stdout != "" || r.stderr != want {
 			t.Errorf("ls %s: %+v\nwant %s", prefix, r, want)
 		}
+	}
+	if r := o.call("ls", "im", "--contains", "xport"); r.code != exitOK || r.stderr != "no lock found whose key begins with \"im\" and contains xport, at "+at {
+		t.Errorf("nothing that contains a text: %+v", r)
+	}
+	if r := o.call("ls", "--contains", "a\x00"); r.code != exitUsage {
+		t.Errorf("a bad text: %+v", r)
 	}
 	if r := o.call("ls", "--prefix", "mistyped:"); r.stderr != "no lock found at "+o.redis.Addr()+", under the prefix \"mistyped:\"\n" {
 		t.Errorf("another prefix: %+v", r)

@@ -16,6 +16,7 @@ import (
 
 // The type lockFilter has the flags that say which locks a walk is about.
 type lockFilter struct {
+	part    string
 	states  []string
 	job     bool
 	queue   string
@@ -34,6 +35,7 @@ var lockStates = map[string]joblock.State{
 }
 
 func (f *lockFilter) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&f.part, "contains", "", "only keys with this `TEXT` anywhere; all locks under PREFIX are read for that")
 	fs.StringSliceVar(&f.states, "state", nil, "only locks in this `STATE`: held, parked, orphaned or free; may be repeated (default: the first three)")
 	fs.BoolVar(&f.job, "job", false, "only locks of jobs; they are found without a walk over all keys of Redis")
 	fs.StringVar(&f.queue, "queue", "", "only locks of jobs in this `QUEUE` of asynq")
@@ -46,7 +48,7 @@ func (f *lockFilter) flags(fs *pflag.FlagSet) {
 // The method query returns the query for the locks under prefix.
 func (f *lockFilter) query(prefix string) (q ops.LocksQuery, err error) {
 	q = ops.LocksQuery{
-		Prefix: prefix, OlderThan: f.older, Waiters: f.waiters, Jobs: f.job || f.queue != "", Queue: f.queue, Own: f.own, Share: f.share,
+		Prefix: prefix, Contains: f.part, OlderThan: f.older, Waiters: f.waiters, Jobs: f.job || f.queue != "", Queue: f.queue, Own: f.own, Share: f.share,
 	}
 	for _, name := range f.states {
 		state, ok := lockStates[name]

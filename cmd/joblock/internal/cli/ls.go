@@ -24,7 +24,8 @@ func newLs(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "list locks",
-		Long: `Ls lists the locks that somebody has: all, or those whose keys begin with PREFIX.
+		Long: `Ls lists the locks that somebody has: all, or those whose keys begin with PREFIX. With --contains a text may stand anywhere
+in the key: then all locks under PREFIX are read, and not only those that are printed.
 
 Redis has no list of all locks. So ls looks at every key in Redis, also at those of other applications, a few at a time,
 and leaves Redis to others for the rest of the time: see --share. Locks are printed as they are found, in no order. A
@@ -51,6 +52,7 @@ Exit codes:
   77  Redis does not let this user in, or does not let this user do that`,
 		Example: `  joblock ls
   joblock ls export: --older 1h
+  joblock ls --contains acct-7
   joblock ls --state orphaned,parked --sort age
   joblock ls --waiters 10 -o json
   joblock ls --job --queue exports -o name`,
@@ -94,8 +96,10 @@ Exit codes:
 			}
 			switch {
 			case p.rows > 0 || !p.forPeople():
-			case prefix == "":
+			case prefix == "" && q.Contains == "":
 				p.say("no lock found at %s", s.where(d))
+			case q.Contains != "":
+				p.say("no lock found whose key begins with %q and contains %s, at %s", safe(prefix), safe(q.Contains), s.where(d))
 			default:
 				p.say("no lock found whose key begins with %s, at %s", safe(prefix), s.where(d))
 				s.like(cmd.Context(), d, p, prefix, true)

@@ -31,7 +31,7 @@ func TestOnCall(t *testing.T) {
 			s.waits("web2:72", "exports:acct-7")
 			s.next()
 			s.next()
-			s.task("exports", "export-41", asynq.TaskStateRetry)
+			s.task("exports", "export-41", asynq.TaskStateArchived)
 		},
 		"A lock that nobody gives back": func(s *scene) {
 			s.export("exports:acct-7", "export-41", time.Hour)

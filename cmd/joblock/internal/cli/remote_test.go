@@ -161,7 +161,7 @@ func TestRemoteLocksOfJobs(t *testing.T) {
 	q.remote()
 	for args, want := range map[string]string{
 		"--job": "exports:acct-7\nwebhooks:acme\n", "--queue exports": "exports:acct-7\n", "--job web": "webhooks:acme\n", "--queue none": "",
-		"--job --state held": "", "": "exports:acct-7\nplain\nwebhooks:acme\n",
+		"--contains ai": "plain\n", "--contains acme --job": "webhooks:acme\n", "--job --state held": "", "": "exports:acct-7\nplain\nwebhooks:acme\n",
 	} {
 		if got := q.do(append([]string{"ls", "--sort", "key", "-o", "name"}, strings.Fields(args)...)...).wants(0).out; got != want {
 			t.Errorf("ls %s: %q, want %q", args, got, want)
@@ -192,6 +192,7 @@ func TestRemoteTasks(t *testing.T) {
 	q.remote()
 	q.do("jobs", "skip", "webhooks:acme", "--yes").wants(exitBusy, "the job has not failed: its task is pending")
 	q.do("jobs", "cancel", "webhooks/acme-1", "--yes").wants(exitBusy, "the task is pending")
+	q.do("jobs", "cancel", "webhooks/acme-1", "--then", "drop", "--yes").wants(exitBusy, "the task is pending")
 	q.do("jobs", "run", "exports/41", "--step", "archived-1-1").wants(exitBusy, "moved on")
 	testkit.WantNil(t, "ArchiveTask", q.asynq.ArchiveTask("webhooks", "acme-1"))
 	q.do("jobs", "run", "webhooks/acme-1", "--reason", "mended").wants(0, "asynq runs the task webhooks/acme-1 now")

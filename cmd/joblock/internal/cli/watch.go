@@ -120,7 +120,7 @@ type watchOptions struct {
 }
 
 // walkFlags are the flags that only a walk can heed.
-var walkFlags = []string{"state", "job", "queue", "older", "waiters", "own", "share"}
+var walkFlags = []string{"contains", "state", "job", "queue", "older", "waiters", "own", "share"}
 
 func (o *watchOptions) check(cmd *cobra.Command) error {
 	switch {
