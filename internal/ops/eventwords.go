@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -86,7 +87,8 @@ func (e *Event) because() string {
 	if e.Error == "" {
 		return ""
 	}
-	return " (" + visible(e.Error) + ")"
+	// The sentences are for people who need not know the names of options.
+	return " (" + visible(strings.Replace(e.Error, door.ErrNotRenewed.Error(), "the holder had ended its renewal itself", 1)) + ")"
 }
 
 // The method who names the holder, for the begin of a sentence.
