@@ -466,19 +466,43 @@ func (b *tab) html() string {
 	}
 }
 
+// reach finds a node and uses it, again if the browser has read the document anew meanwhile and so numbered its nodes anew.
+func (b *tab) reach(selector string, use func(cdp.NodeID) error) {
+	b.Helper()
+	for {
+		err := use(b.node(selector))
+		if err == nil {
+			return
+		}
+		if b.ctx.Err() != nil || !strings.Contains(err.Error(), "node with given id") {
+			b.Fatal(err)
+		}
+	}
+}
+
 func (b *tab) typeInto(selector, text string) {
 	b.Helper()
-	id := b.node(selector)
-	call(b, dom.Focus, dom.FocusParams{NodeID: id})
+	b.reach(selector, func(id cdp.NodeID) error {
+		_, err := chromedp.Call(b.ctx, dom.Focus, dom.FocusParams{NodeID: id})
+		return err
+	})
 	call(b, input.InsertText, input.InsertTextParams{Text: text})
 }
 
 // press clicks, and waits for a text of the next page.
 func (b *tab) press(selector, then string) {
 	b.Helper()
-	id := b.node(selector)
-	call(b, dom.ScrollIntoViewIfNeeded, dom.ScrollIntoViewIfNeededParams{NodeID: id})
-	quad := call(b, dom.GetContentQuads, dom.GetContentQuadsParams{NodeID: id}).Quads[0]
+	var quad dom.Quad
+	b.reach(selector, func(id cdp.NodeID) error {
+		if _, err := chromedp.Call(b.ctx, dom.ScrollIntoViewIfNeeded, dom.ScrollIntoViewIfNeededParams{NodeID: id}); err != nil {
+			return err
+		}
+		got, err := chromedp.Call(b.ctx, dom.GetContentQuads, dom.GetContentQuadsParams{NodeID: id})
+		if err == nil {
+			quad = got.Quads[0]
+		}
+		return err
+	})
 	x, y := (quad[0]+quad[4])/2, (quad[1]+quad[5])/2
 	for _, kind := range []input.DispatchMouseEventType{input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased} {
 		call(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: input.MouseButtonLeft, ClickCount: 1})
