@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -334,6 +335,52 @@ func TestJobs(t *testing.T) {
 		t.Errorf("jobs of another queue: %v", none)
 	}
 	a.get("/v1/doctor").ok()
+}
+
+// A job that runs is ended with one call, before its next attempt, and the answer says what has become of its task.
+func TestAJobIsEnded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	_, audit := audited(t)
+	a := newShop(t, server.Addr(), audit)
+	begun := make(chan string, 4)
+	worker := asynq.NewServer(asynq.RedisClientOpt{Addr: server.Addr()}, asynq.Config{
+		Concurrency: 2, LogLevel: asynq.FatalLevel, TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 3 * time.Second },
+	})
+	testkit.WantNil(t, "Start", worker.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		begun <- id
+		<-ctx.Done()
+		return ctx.Err()
+	})))
+	t.Cleanup(worker.Shutdown)
+	for then, became := range map[string]string{"archive": "archived", "drop": "dropped"} {
+		a.post("/v1/enqueue", object{"key": "end:" + then, "type": "hangs", "task_id": then}).ok()
+		if id := <-begun; id != then {
+			t.Fatalf("%s has begun", id)
+		}
+		path := "/v1/jobs/default/" + then
+		seen := with("If-Match", a.get(path).header.Get("ETag"))
+		for _, bad := range []string{"run", "drop", "archive"} {
+			a.post(path+"/"+bad, object{"reason": "hangs", "then": then}, seen).refused(http.StatusBadRequest, "LOCK_INVALID")
+		}
+		a.post(path+"/cancel", object{"reason": "hangs", "then": "hide"}, seen).refused(http.StatusBadRequest, "LOCK_INVALID")
+		if o := a.post(path+"/cancel", object{"reason": "hangs", "then": then}, seen).ok(); o.text("became") != became || o.text("audit") == "" {
+			t.Errorf("%v", o)
+		}
+		info, err := a.inspector.GetTaskInfo("default", then)
+		if then == "drop" && !errors.Is(err, asynq.ErrTaskNotFound) || then == "archive" && (err != nil || info.State != asynq.TaskStateArchived) {
+			t.Errorf("%s: %+v, %v", then, info, err)
+		}
+		a.post(path+"/cancel", object{"reason": "hangs", "then": then}, seen).refused(map[string]int{"archive": http.StatusPreconditionFailed, "drop": http.StatusNotFound}[then],
+			map[string]string{"archive": "TASK_STATE", "drop": "TASK_NOT_FOUND"}[then])
+	}
+	select {
+	case id := <-begun:
+		t.Errorf("another attempt of %s has begun", id)
+	default:
+	}
 }
 
 // Tasks are steered at the step that the caller has seen, recorded, and within the rights of the caller.
