@@ -17,6 +17,14 @@ import (
 type ending struct {
 	*steerable
 	onCancel, onFinish func() error
+	onLook             func() // before each look
+}
+
+func (e *ending) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
+	if e.onLook != nil {
+		e.onLook()
+	}
+	return e.steerable.GetTaskInfo(queue, id)
 }
 
 func (e *ending) CancelProcessing(id string) error {
@@ -115,6 +123,124 @@ func TestEndOfATask(t *testing.T) {
 				time.Sleep(2 * time.Hour) // the timers
 			})
 		})
+	}
+}
+
+// Others may do something to the task a second after it was cancelled. What CancelTask did not see it does not touch, and it
+// gives up for nothing that passes.
+func TestEndOfATaskThatOthersChange(t *testing.T) {
+	active := func(retried int) asynq.TaskInfo {
+		return asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateActive, Retried: retried, MaxRetry: 3}
+	}
+	becomes := func(state asynq.TaskState, retried int) func(*fakeAsynq) {
+		info := active(retried)
+		info.State = state
+		return func(f *fakeAsynq) { f.set(info) }
+	}
+	fails := func(f *fakeAsynq, err error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.err = err
+	}
+	away := errors.New("away")
+	for name, c := range map[string]struct {
+		retried int
+		then    func(*fakeAsynq)
+		refused error // of each delete
+		did     string
+		outcome string
+		err     error
+		after   time.Duration // the end of the call; less than a second more
+	}{
+		"somebody deletes it": {0, func(f *fakeAsynq) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			clear(f.tasks)
+		}, nil, "cancel 1", OutcomeDone, nil, time.Second},
+		"somebody enqueues it anew":        {1, becomes(asynq.TaskStatePending, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"its worker dies in the first one": {0, becomes(asynq.TaskStatePending, 0), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
+		"asynq is away for a while": {0, func(f *fakeAsynq) {
+			fails(f, away)
+			time.AfterFunc(3*time.Second, func() { fails(f, nil); becomes(asynq.TaskStateRetry, 1)(f) })
+		}, nil, "cancel 1, delete 1", OutcomeDone, nil, 4 * time.Second},
+		"it was deleted before the delete": {0, becomes(asynq.TaskStateRetry, 1), asynq.ErrTaskNotFound, "cancel 1", OutcomeDone, nil, time.Second},
+		"the delete fails":                 {0, becomes(asynq.TaskStateRetry, 1), away, "cancel 1", OutcomeUnknown, joblock.ErrUnavailable, time.Second},
+		"the operator goes away":           {0, nil, nil, "cancel 1", OutcomeUnknown, joblock.ErrUnavailable, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			staged(t, func(t *testing.T, s *stage) {
+				db := &ending{steerable: &steerable{fakeAsynq: s.asynq}, onFinish: func() error { return c.refused }}
+				s.cfg.Databases = []Database{{"jobs", db}}
+				s.asynq.set(active(c.retried))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				db.onCancel = func() error {
+					if c.then == nil {
+						time.AfterFunc(2*time.Second, cancel)
+					} else {
+						time.AfterFunc(time.Second, func() { c.then(s.asynq) })
+					}
+					return nil
+				}
+				_, task, err := s.Job(ctx, "default/1")
+				testkit.WantNil(t, "Job", err)
+				began := time.Now()
+				_, err = s.CancelTask(ctx, TaskRequest{Queue: "default", ID: "1", Step: task.Step, Then: ThenDrop, Actor: eva})
+				took := time.Since(began)
+				if !errors.Is(err, c.err) || c.err == nil && err != nil {
+					t.Errorf("error %v, want %v", err, c.err)
+				}
+				last := s.audit.entries[len(s.audit.entries)-1]
+				if did := strings.Join(db.did, ", "); did != c.did || last.Outcome != c.outcome || took < c.after || took > c.after+time.Second {
+					t.Errorf("%q was done in %s, want %q in %s; on record is %+v, want %s", did, took, c.did, c.after, last, c.outcome)
+				}
+				time.Sleep(time.Minute) // the timers
+			})
+		})
+	}
+}
+
+// The attempt ends by itself before CancelTask cancels it, at each of the looks before that. Then nothing is done to the task.
+func TestEndOfATaskThatHasJustEnded(t *testing.T) {
+	late, refused := 0, 0
+	for look := 1; ; look++ {
+		over := false
+		staged(t, func(t *testing.T, s *stage) {
+			info := asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateActive, MaxRetry: 3}
+			db := &ending{steerable: &steerable{fakeAsynq: s.asynq}, onFinish: func() error { return nil }, onCancel: func() error { return nil }}
+			s.cfg.Databases = []Database{{"jobs", db}}
+			s.asynq.set(info)
+			_, task, err := s.Job(t.Context(), "default/1")
+			testkit.WantNil(t, "Job", err)
+			looks := 0
+			db.onLook = func() {
+				if looks++; looks == look {
+					info.State, info.Retried = asynq.TaskStateRetry, 1
+					s.asynq.set(info)
+				}
+			}
+			_, err = s.CancelTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Step: task.Step, Then: ThenDrop, Actor: eva})
+			switch last := s.audit.entries[len(s.audit.entries)-1]; {
+			case errors.Is(err, ErrMovedOn) && strings.Contains(err.Error(), "has ended just now"):
+				late++
+			case errors.Is(err, joblock.ErrBusy):
+				refused++
+			case err == nil && strings.Join(db.did, ", ") == "cancel 1, delete 1":
+				over = true
+				return
+			default:
+				t.Errorf("at look %d: %v, %q; on record is %+v", look, err, db.did, last)
+			}
+			if len(db.did) > 0 {
+				t.Errorf("at look %d: %q was done", look, db.did)
+			}
+		})
+		if over || t.Failed() || look == 10 {
+			break
+		}
+	}
+	if refused == 0 || late == 0 {
+		t.Errorf("%d calls were refused and %d at the last look, want some of each", refused, late)
 	}
 }
 
