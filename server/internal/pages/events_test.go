@@ -148,7 +148,7 @@ func TestEventsOfATime(t *testing.T) {
 		wantPage(t, get("from", "10m"), true, "<b>11 events</b>", "m:59", "m:49")
 		wantPage(t, get("from", "10 min ago", "to", "5m"), true, "<b>5 events</b>", "m:50")
 		at := time.Now().Add(-30 * time.Minute).UTC()
-		for _, layout := range []string{"15:04", "15:04:05", "2006-01-02 15:04"} {
+		for _, layout := range []string{"15:04", "15:04:05", "15:04 UTC", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04:05Z"} {
 			wantPage(t, get("from", at.Format(layout)), true, "<b>31 events</b>")
 		}
 		wantPage(t, get("from", "noon"), true, "must be a time of UTC such as 15:04")

@@ -123,8 +123,21 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, got, b.Turns())
 		}
 	}
-	if b := (&LockBody{}); b.Turns() {
-		t.Error("without a journal nobody knows")
+	held := ops.Lock{State: joblock.StateHeld, Since: ops.Time{Time: at}, Now: ops.Time{Time: at}, Holds: &ops.Holds{N: 5, Median: 1000, Most: 1000}}
+	for name, change := range map[string]func(*LockBody){
+		"no journal tells": func(b *LockBody) { b.E.Lock.Holds = nil },
+		"of a limit":       func(b *LockBody) { b.Limit = &ops.Permits{} }, // the one who leaves first is not known
+		"since nobody knows when": func(b *LockBody) {
+			b.E.Lock.Since = ops.Time{}
+		},
+	} {
+		b := &LockBody{}
+		if b.E.Lock = held; !b.Turns() {
+			t.Fatal("nobody's turn is known")
+		}
+		if change(b); b.Turns() {
+			t.Errorf("%s: a turn is told all the same", name)
+		}
 	}
 }
 
