@@ -106,6 +106,14 @@ func TestEnqueueRunsUnderTheLock(t *testing.T) {
 	}
 	a.wantState(key, joblock.StateHeld)
 	b.post("/v1/acquire", object{"key": key}).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED")
+	for _, policy := range []string{"reject", "skip"} { // the job has its key by now, and the call cannot take it again
+		order["on_conflict"] = policy
+		again := b.post("/v1/enqueue", order, with("Idempotency-Key", "order-1"))
+		if o := again.ok(); again.status != http.StatusOK || !o.flag("repeated") || o.text("task_id") != job.text("task_id") {
+			t.Errorf("%s, while the job runs: %d %v", policy, again.status, o)
+		}
+		b.post("/v1/enqueue", object{"key": key, "type": "export", "task_id": job.text("task_id")}).refused(http.StatusConflict, "TASK_EXISTS")
+	}
 	close(finish)
 	got := b.post("/v1/acquire", object{"key": key, "wait_ms": 30_000}).ok()
 	b.post("/v1/release", object{"token": got.text("token")}).ok()
