@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
@@ -29,10 +30,35 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 // Errors are those of Pause. If ctx ends during the wait, the error is the cause of ctx, and the trigger stays. The error
 // has no sentinel if the execution is no longer in the history.
 func (s *Scheduler) TriggerAndWait(ctx context.Context, name string) (Execution, error) {
-	o, err := s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
+	wait, err := s.follow(ctx, name)
 	if err != nil {
 		return Execution{}, err
 	}
+	return wait(ctx)
+}
+
+func init() {
+	door.AnyFollow = func(ctx context.Context, s any, name string) (func(context.Context) (any, error), error) {
+		wait, err := s.(*Scheduler).follow(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) (any, error) { return wait(ctx) }, nil
+	}
+}
+
+// The method follow triggers a job, and returns what waits for the end of the execution. After an error of wait, wait can
+// be called again.
+func (s *Scheduler) follow(ctx context.Context, name string) (wait func(context.Context) (Execution, error), err error) {
+	o, err := s.changeOrder(ctx, "trigger", name, (*ledger.Order).Trigger)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (Execution, error) { return s.await(ctx, name, o) }, nil
+}
+
+// The method await waits for the end of the execution by the trigger in o.
+func (s *Scheduler) await(ctx context.Context, name string, o ledger.Order) (Execution, error) {
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		if err := sleep.For(ctx, pause); err != nil {
 			return Execution{}, context.Cause(ctx)

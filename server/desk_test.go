@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -252,10 +253,24 @@ func TestCronJobs(t *testing.T) {
 			t.Errorf("resumed: %v", j)
 		}
 		a.post(name+"/trigger", object{"reason": "now"}).ok()
+		outcomes := func() (all []string) { // of the trigger, the newest first
+			for _, e := range a.get("/v1/audit").ok().items() {
+				if e.text("action") == "cron trigger" {
+					all = append(all, e.text("outcome"))
+				}
+			}
+			return all
+		}
+		if got := outcomes(); !slices.Equal(got, []string{"asked", ""}) {
+			t.Errorf("the audit has %q", got)
+		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if ran != 1 {
 			t.Errorf("ran %d times", ran)
+		}
+		if got := outcomes(); !slices.Equal(got, []string{"done", "asked", ""}) {
+			t.Errorf("after the run the audit has %q", got)
 		}
 		now := time.Now().UTC()
 		day := func(n int) string { return now.AddDate(0, 0, n).Format(time.RFC3339) }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -98,6 +99,8 @@ type Server struct {
 	attempts *attempts
 	ready    readiness
 
+	follows atomic.Int64 // how many executions are waited for; see await
+
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 
@@ -154,7 +157,9 @@ func New(cfg Config) (*Server, error) {
 	if s.sites, err = newSites(cfg); err != nil {
 		return nil, err
 	}
-	if s.desk, err = ops.New(cfg.desk()); err != nil {
+	desk := cfg.desk()
+	desk.Follow = s.await
+	if s.desk, err = ops.New(desk); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
@@ -202,6 +207,31 @@ func (s *Server) Close(ctx context.Context) error {
 	s.close()
 	s.mu.Unlock()
 	return sleep.While(ctx, s.busy.Wait)
+}
+
+const (
+	followFor  = 24 * time.Hour // how long the Server waits for the end of an execution that it has asked for
+	followMost = 100            // for how many it waits at a time; a wait costs Redis a read every second
+)
+
+// await runs wait in a goroutine of its own, until Close begins. Beyond the bound nobody waits.
+func (s *Server) await(wait func(context.Context)) {
+	if s.follows.Add(1) > followMost {
+		s.follows.Add(-1)
+		return
+	}
+	done, err := s.enter()
+	if err != nil {
+		s.follows.Add(-1)
+		return
+	}
+	go func() {
+		defer done()
+		defer s.follows.Add(-1)
+		ctx, cancel := context.WithTimeout(s.closing, followFor)
+		defer cancel()
+		wait(ctx)
+	}()
 }
 
 // begin is enter, and tells the Meter of the wait or the stream.

@@ -75,8 +75,8 @@
 //	                events, history, force-release, audit, doctor; jobs ls, get, run, cancel, drop and skip; cron ls, get, next, history, nodes, scopes,
 //	                pause, resume, trigger, backfill, forget
 //	with Redis only jobs sequences; a --share other than 0.25
-//	differs         the audit names the account of the caller, and says "asked" of each cron trigger; history has the actions of
-//	                operators for callers with the scope admin; --max-ttl of the server bounds --ttl; an acquire that waits
+//	differs         the audit names the account of the caller, and says how a cron trigger has ended also without --wait; history has
+//	                the actions of operators for callers with the scope admin; --max-ttl of the server bounds --ttl; an acquire that waits
 //	                for longer than a minute, or of a permit, is not found again when its answer is lost: such a lock ends
 //	                with its lease
 //

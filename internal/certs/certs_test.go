@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io/fs"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,6 +23,7 @@ import (
 type shelf struct {
 	*testing.T
 	cert, key string
+	names     []net.IP // in the certificates that make returns
 	told      []error
 }
 
@@ -35,7 +37,7 @@ func (s *shelf) make(number int64, valid time.Duration) (cert, key []byte) {
 	s.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	testkit.WantNil(s, "GenerateKey", err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(number), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(number), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid), IPAddresses: s.names}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	testkit.WantNil(s, "CreateCertificate", err)
 	pkcs, err := x509.MarshalPKCS8PrivateKey(private)

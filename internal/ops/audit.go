@@ -37,7 +37,8 @@ func (a Actor) check(op, key string) error {
 }
 
 // AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one
-// with the Outcome. If the second entry is missing, nobody knows what became of the action.
+// with the Outcome. If the second entry is missing, nobody knows what became of the action. After OutcomeAsked a third entry
+// may say what has become of it: the newest counts.
 type AuditEntry struct {
 	ID     string `json:"id"` // set by Audit.Write
 	At     Time   `json:"at"` // set by Audit.Write
@@ -63,7 +64,7 @@ type AuditEntry struct {
 // The outcomes of actions.
 const (
 	OutcomeDone    = "done"
-	OutcomeAsked   = "asked"   // somebody else was told to do it, and nobody has waited for the end
+	OutcomeAsked   = "asked"   // somebody else was told to do it, and nobody has seen the end
 	OutcomeFailed  = "failed"  // it was begun, and has ended badly
 	OutcomeRefused = "refused" // nothing was changed
 	OutcomeUnknown = "unknown" // the store did not answer
@@ -201,7 +202,9 @@ func ActionsOf(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error
 				yield(AuditEntry{}, err)
 				return
 			case e.Of != "":
-				outcomes[e.Of] = e
+				if _, newer := outcomes[e.Of]; !newer {
+					outcomes[e.Of] = e
+				}
 				continue
 			}
 			is, ok := outcomes[e.ID]

@@ -3,6 +3,7 @@ package ops
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
@@ -329,24 +332,70 @@ func (d *Desk) pauseOf(ctx context.Context, action, scope, name string, who Acto
 
 // CronTrigger asks for one execution of a cron job. If the parameter wait is true, CronTrigger waits for the end of the
 // execution, which is Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution that was waited for
-// has ended. Errors are those of scheduler.Scheduler.Trigger and TriggerAndWait, and ErrNotRecorded.
+// has ended. With Config.Follow it says OutcomeAsked first, and how the execution has ended when it has. Errors are those of
+// scheduler.Scheduler.Trigger and TriggerAndWait, and ErrNotRecorded.
 func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, who Actor) (Acted, error) {
-	return d.cron(ctx, "cron trigger", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, acted *Acted) error {
-		if !wait {
-			if err := s.Trigger(ctx, name); err != nil {
+	const action = "cron trigger"
+	if wait {
+		return d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, acted *Acted) error {
+			x, err := s.TriggerAndWait(ctx, name)
+			if err != nil {
 				return err
 			}
-			return &outcome{OutcomeAsked, ""}
-		}
-		x, err := s.TriggerAndWait(ctx, name)
-		if err != nil {
+			acted.Run = cronRun(x)
+			return endOf(x)
+		})
+	}
+	var end func(context.Context) (scheduler.Execution, error)
+	acted, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) (err error) {
+		if end, err = door.Follow[scheduler.Execution](ctx, s, name); err != nil {
 			return err
 		}
-		if acted.Run = cronRun(x); x.State != scheduler.StateDone {
-			return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
-		}
-		return nil
+		return &outcome{OutcomeAsked, ""}
 	})
+	if err == nil && d.cfg.Follow != nil {
+		e := AuditEntry{Action: action, Scope: scope, Key: name, By: who.By, From: who.From, Reason: who.Reason, Of: acted.Audit}
+		d.cfg.Follow(func(ctx context.Context) { d.follow(ctx, e, end) })
+	}
+	return acted, err
+}
+
+// endOf returns nil for an execution that is done, or the outcome that says how the execution has ended.
+func endOf(x scheduler.Execution) error {
+	if x.State == scheduler.StateDone {
+		return nil
+	}
+	return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
+}
+
+// followPause is the pause before something is tried again while Redis does not answer.
+const followPause = time.Second
+
+// The method follow waits for the end of an execution, and writes e with the outcome. If ctx ends before, nothing is written:
+// the record says that the execution was asked for.
+func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Context) (scheduler.Execution, error)) {
+	x, err := end(ctx)
+	for ; errors.Is(err, joblock.ErrUnavailable); x, err = end(ctx) {
+		if sleep.For(ctx, followPause) != nil {
+			return
+		}
+	}
+	var is *outcome
+	switch {
+	case err == nil && !errors.As(endOf(x), &is):
+		e.Outcome = OutcomeDone
+	case err == nil:
+		e.Outcome, e.Error = is.outcome, is.text
+	case ctx.Err() != nil:
+		return
+	default:
+		e.Outcome, e.Error = OutcomeUnknown, err.Error()
+	}
+	for {
+		if _, err := d.cfg.Audit.Write(ctx, e); err == nil || sleep.For(ctx, followPause) != nil {
+			return
+		}
+	}
 }
 
 // CronForget removes the record of a cron job that no node has any more. Errors are those of scheduler.Scheduler.Forget,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
@@ -17,9 +18,15 @@ import (
 // The method schedule runs a node of the scope "shop", whose job fails, until stop is called.
 func (s *stage) schedule() (stop func()) {
 	s.Helper()
+	return s.scheduleOf("rollup", errors.New("no disk"))
+}
+
+// The method scheduleOf runs a node of the scope "shop" with one job.
+func (s *stage) scheduleOf(job string, result error) (stop func()) {
+	s.Helper()
 	node, err := scheduler.New(s.locks, &scheduler.Config{Scope: "shop", Node: "node-1", Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(s, "scheduler.New", err)
-	testkit.WantNil(s, "Func", node.Func("rollup", "0 3 * * *", func(context.Context) error { return errors.New("no disk") }))
+	testkit.WantNil(s, "Func", node.Func(job, "0 3 * * *", func(context.Context) error { return result }))
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -198,6 +205,65 @@ func TestRecordOfATrigger(t *testing.T) {
 			t.Errorf("no such job: %+v", e)
 		}
 	})
+}
+
+// Somebody who follows the run that was asked for has the record say how it has ended, also if Redis is away meanwhile. A
+// record whose run nobody has seen to its end stays as it was.
+func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		result error                                   // of the run
+		fault  func(s *stage, over context.CancelFunc) // after the trigger
+		want   AuditEntry
+	}{
+		"failed": {errors.New("no disk"), nil, AuditEntry{Outcome: OutcomeFailed, Error: "the run has ended as failed: no disk"}},
+		"done":   {nil, nil, AuditEntry{Outcome: OutcomeDone}},
+		"the store is away": {nil, func(s *stage, _ context.CancelFunc) {
+			s.store.SetAll(faultstore.Fault{Mode: faultstore.Refuse})
+			time.Sleep(20 * time.Second)
+			s.store.Clear()
+		}, AuditEntry{Outcome: OutcomeDone}},
+		"the record is away": {nil, func(s *stage, _ context.CancelFunc) { s.audit.fails = 3 }, AuditEntry{Outcome: OutcomeDone}},
+		"the wait ends":      {nil, func(_ *stage, over context.CancelFunc) { over() }, AuditEntry{Outcome: OutcomeAsked}},
+		"it is lost": {nil, func(s *stage, over context.CancelFunc) {
+			over()
+			s.follow(s.Context(), AuditEntry{Of: "1", Action: "cron trigger", Scope: "shop", Key: "job", By: eva.By, Reason: eva.Reason},
+				func(context.Context) (x scheduler.Execution, err error) { return x, errors.New("no longer in the history") })
+		}, AuditEntry{Outcome: OutcomeUnknown, Error: "no longer in the history"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			staged(t, func(t *testing.T, s *stage) {
+				stop := s.scheduleOf("job", c.result)
+				ctx, over := context.WithTimeout(t.Context(), time.Hour)
+				defer over()
+				var group sync.WaitGroup
+				s.cfg.Follow = func(wait func(context.Context)) { group.Go(func() { wait(ctx) }) }
+				done, err := s.CronTrigger(t.Context(), "shop", "job", false, eva)
+				testkit.WantNil(t, "CronTrigger", err)
+				if is := s.audit.entries[1]; is.Outcome != OutcomeAsked || is.Of != done.Audit {
+					t.Errorf("at first: %+v", is)
+				}
+				if c.fault != nil {
+					c.fault(s, over)
+				}
+				group.Wait()
+				stop()
+				var all []AuditEntry
+				for e, err := range s.Actions(t.Context(), AuditQuery{}) {
+					testkit.WantNil(t, "Actions", err)
+					all = append(all, e)
+				}
+				if len(all) != 1 || all[0].ID != done.Audit || all[0].Outcome != c.want.Outcome || all[0].Error != c.want.Error || all[0].By != eva.By {
+					t.Errorf("%+v, want %+v", all, c.want)
+				}
+				if c.want.Outcome == OutcomeAsked {
+					return
+				}
+				if last := s.audit.entries[len(s.audit.entries)-1]; last.Action != "cron trigger" || last.Scope != "shop" || last.Key != "job" || last.By != eva.By || last.Reason != eva.Reason {
+					t.Errorf("the last entry is %+v", last)
+				}
+			})
+		})
+	}
 }
 
 // The ticks of a paused job are marked.

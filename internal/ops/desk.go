@@ -43,6 +43,10 @@ type Config struct {
 	// Acted, if set, is told what has become of each action: its outcome is one of those of AuditEntry, or "not recorded".
 	Acted func(action, outcome string)
 
+	// Follow, unless nil, runs wait in a goroutine of its own, until wait returns or the context ends that Follow gives it. It
+	// waits for the end of an execution that CronTrigger has asked for, and records how the execution has ended.
+	Follow func(wait func(context.Context))
+
 	// Journal reads what has happened to locks and cron jobs. Without a Journal nothing is known of the past.
 	Journal *Journal
 }

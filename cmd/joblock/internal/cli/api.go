@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"iter"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -83,7 +84,12 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig, transport.MaxIdleConnsPerHost = secure, 4
+	transport.TLSClientConfig, transport.MaxIdleConnsPerHost = secure.Config, 4
+	if secure.authorities != nil {
+		direct := &security{secure.Clone(), secure.authorities}
+		direct.NextProtos = []string{"h2", "http/1.1"} // TLSClientConfig is for connections through a proxy
+		transport.DialTLSContext = direct.dial(net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second})
+	}
 	cfg.HTTP = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	c, err := client.New(cfg)
 	if err != nil {

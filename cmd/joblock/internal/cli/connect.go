@@ -58,6 +58,11 @@ type server struct {
 
 	set   *pflag.FlagSet    // the flags, of which given tells
 	files map[string][]byte // what was read, by file: a pipe can be read once
+
+	// What is read again when its files change, and what is told of that; nil before the first connection, or if nothing is.
+	authorities *certs.Pool
+	pair        *certs.Pair
+	changed     func(flags string, err error) // err is nil for a change that counts
 }
 
 func (s *server) flags(f *pflag.FlagSet) {
@@ -321,11 +326,33 @@ func readFile(name, file string) ([]byte, error) {
 	return data, nil
 }
 
-func (s *server) tlsConfig(a address) (*tls.Config, error) {
+// The type security says how connections are encrypted. A nil *security: not at all.
+type security struct {
+	*tls.Config
+	authorities *certs.Pool // of new connections; nil: those in Config
+}
+
+// dial returns what connects to the servers, or nil: then whoever connects uses the Config.
+func (c *security) dial(dialer net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if c == nil || c.authorities == nil {
+		return nil
+	}
+	return c.authorities.Dial(dialer, c.Config)
+}
+
+// config returns the Config, or nil.
+func (c *security) config() *tls.Config {
+	if c == nil {
+		return nil
+	}
+	return c.Config
+}
+
+func (s *server) tlsConfig(a address) (*security, error) {
 	if !a.tls {
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	c := &security{Config: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if a.kind == "single" {
 		c.ServerName, _, _ = net.SplitHostPort(a.hosts[0])
 	}
@@ -337,6 +364,12 @@ func (s *server) tlsConfig(a address) (*tls.Config, error) {
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, usage("--tls-ca: the file %s has no certificate in PEM form", s.ca)
 		}
+		if regular(s.ca) && s.authorities == nil { // a command may outlive its authorities
+			if s.authorities, err = certs.OpenPool(s.ca, s.tell("--tls-ca")); err != nil {
+				return nil, usage("--tls-ca: %w", err)
+			}
+		}
+		c.authorities = s.authorities
 	}
 	if (s.cert == "") != (s.key == "") {
 		return nil, usage("--tls-cert and --tls-key belong together")
@@ -355,14 +388,23 @@ func (s *server) tlsConfig(a address) (*tls.Config, error) {
 			return nil, usage("--tls-cert, --tls-key: %w", err)
 		}
 		if c.Certificates = []tls.Certificate{pair}; regular(s.cert) && regular(s.key) { // a command may outlive its certificate
-			files, err := certs.Open(s.cert, s.key, nil)
-			if err != nil {
-				return nil, usage("--tls-cert, --tls-key: %w", err)
+			if s.pair == nil {
+				if s.pair, err = certs.Open(s.cert, s.key, s.tell("--tls-cert, --tls-key")); err != nil {
+					return nil, usage("--tls-cert, --tls-key: %w", err)
+				}
 			}
-			c.Certificates, c.GetClientCertificate = nil, files.ForClient
+			c.Certificates, c.GetClientCertificate = nil, s.pair.ForClient
 		}
 	}
 	return c, nil
+}
+
+// The method tell returns what the files of flags tell of their changes, nil if nobody listens.
+func (s *server) tell(flags string) func(error) {
+	if s.changed == nil {
+		return nil
+	}
+	return func(err error) { s.changed(flags, err) }
 }
 
 // regular reports whether name is that of a file that can be read again, unlike a pipe.
@@ -373,7 +415,7 @@ func regular(name string) bool {
 
 // The method target returns where the Redis is, with the password, and how to encrypt. The method reads every file that
 // the flags name.
-func (s *server) target(getenv func(string) string) (address, *tls.Config, error) {
+func (s *server) target(getenv func(string) string) (address, *security, error) {
 	a, err := s.address(getenv)
 	if err != nil {
 		return a, nil, err
@@ -399,9 +441,10 @@ func (s *server) client(getenv func(string) string) (redis.UniversalClient, erro
 
 // The method connect returns a client of the server at a. The client connects at its first call. If bound is not 0, a
 // call without a context is tried once, for at most bound.
-func (s *server) connect(a address, secure *tls.Config, bound time.Duration) redis.UniversalClient {
+func (s *server) connect(a address, secure *security, bound time.Duration) redis.UniversalClient {
 	o := redis.UniversalOptions{
-		Addrs: a.hosts, Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure,
+		Addrs: a.hosts, Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure.config(),
+		Dialer:      secure.dial(net.Dialer{Timeout: s.timeout, KeepAliveConfig: keepAlive}),
 		DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
 	}
 	if bound > 0 {
@@ -420,6 +463,9 @@ func (s *server) connect(a address, secure *tls.Config, bound time.Duration) red
 	}
 	return redis.NewClient(single)
 }
+
+// keepAlive is as go-redis's own dialer has it.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // The type session is a Locker, with what has to be closed after it.
 type session struct {

@@ -122,6 +122,7 @@ func TestRemoteCron(t *testing.T) {
 		t.Errorf("two triggers have the run %s", first.out)
 	}
 	p.do("cron", "trigger", "broken", "--wait").wants(exitNo, "has ended as failed: no such table")
+	p.until("the audit has the end", func() bool { return strings.Contains(p.do("audit", "broken", "--limit", "1").out, "failed") })
 	p.do("cron", "trigger", "nothing", "--wait").wants(exitNo)
 	two := []string{"cron", "backfill", "rollup", "--from", "2026-01-04", "--to", "2026-01-05"}
 	p.do(two...).wants(exitUsage, "2 ticks", "--yes")

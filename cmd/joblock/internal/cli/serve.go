@@ -417,6 +417,13 @@ type handler struct {
 // The method open opens the locks, asynq and the keeper, and returns the handler.
 func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error) {
 	s := o.server
+	s.changed = func(flags string, err error) {
+		if err != nil {
+			logger.Error("serve: files have changed and are bad; what was read before stays", "flags", flags, "err", err)
+			return
+		}
+		logger.Info("serve: read changed files", "flags", flags)
+	}
 	redis, databases, err := s.databases(os.Getenv)
 	if err != nil {
 		return nil, err
