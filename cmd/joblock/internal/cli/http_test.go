@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -383,39 +382,4 @@ func kill(c *company) {
 	p := c.server
 	p.signal(syscall.SIGKILL)
 	p.exits(-9)
-}
-
-// What docs/server.md shows is what the tests run: its Python is a part of the example, and its commands have these flags.
-func TestServerPage(t *testing.T) {
-	read := func(name string) string {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	blocks := regexp.MustCompile("(?s)```(python|sh)\n(.*?)```").FindAllStringSubmatch(read("../../../../docs/server.md"), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("found %d blocks", len(blocks))
-	}
-	for _, b := range blocks {
-		if b[1] == "python" {
-			if !strings.Contains(read(examples+"/http/web.py"), b[2]) {
-				t.Errorf("no part of web.py:\n%s", b[2])
-			}
-			continue
-		}
-		for line := range strings.Lines(b[2]) {
-			words := strings.Fields(line)
-			help := ask(t, append(words[1:2], "--help")...)
-			if words[1] == "token" {
-				help = ask(t, "token", "new", "--help")
-			}
-			for _, word := range words {
-				if strings.HasPrefix(word, "--") {
-					help.wants(exitOK, " "+word+" ")
-				}
-			}
-		}
-	}
 }
