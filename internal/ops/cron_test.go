@@ -219,15 +219,16 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 		"done":   {nil, nil, AuditEntry{Outcome: OutcomeDone}},
 		"the store is away": {nil, func(s *stage, _ context.CancelFunc) {
 			s.store.SetAll(faultstore.Fault{Mode: faultstore.Refuse})
-			time.Sleep(20 * time.Second)
-			s.store.Clear()
+			time.AfterFunc(20*time.Second, func() { s.store.Clear() })
 		}, AuditEntry{Outcome: OutcomeDone}},
 		"the record is away": {nil, func(s *stage, _ context.CancelFunc) { s.audit.fails = 3 }, AuditEntry{Outcome: OutcomeDone}},
 		"the wait ends":      {nil, func(_ *stage, over context.CancelFunc) { over() }, AuditEntry{Outcome: OutcomeAsked}},
 		"it is lost": {nil, func(s *stage, over context.CancelFunc) {
 			over()
 			s.follow(s.Context(), AuditEntry{Of: "1", Action: "cron trigger", Scope: "shop", Key: "job", By: eva.By, Reason: eva.Reason},
-				func(context.Context) (x scheduler.Execution, err error) { return x, errors.New("no longer in the history") })
+				func(context.Context) (x scheduler.Execution, err error) {
+					return x, errors.New("no longer in the history")
+				})
 		}, AuditEntry{Outcome: OutcomeUnknown, Error: "no longer in the history"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,8 +236,8 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 				stop := s.scheduleOf("job", c.result)
 				ctx, over := context.WithTimeout(t.Context(), time.Hour)
 				defer over()
-				var group sync.WaitGroup
-				s.cfg.Follow = func(wait func(context.Context)) { group.Go(func() { wait(ctx) }) }
+				var follow func(context.Context)
+				s.cfg.Follow = func(wait func(context.Context)) { follow = wait }
 				done, err := s.CronTrigger(t.Context(), "shop", "job", false, eva)
 				testkit.WantNil(t, "CronTrigger", err)
 				if is := s.audit.entries[1]; is.Outcome != OutcomeAsked || is.Of != done.Audit {
@@ -245,7 +246,7 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 				if c.fault != nil {
 					c.fault(s, over)
 				}
-				group.Wait()
+				follow(ctx)
 				stop()
 				var all []AuditEntry
 				for e, err := range s.Actions(t.Context(), AuditQuery{}) {
