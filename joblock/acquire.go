@@ -19,7 +19,8 @@ const (
 
 	// leasePolls is the least number of polls in a lease, so the place of a dead waiter is kept for half a lease at
 	// most. If the holder dies with its waiters, the holder's lease still lasts at least two thirds, so no dead waiter
-	// gets a grant. If the holder lives, at most one dead waiter gets a grant, and the lease of that grant outlasts the
+	// gets a grant. If the holder lives, a grant to a dead waiter lasts as long as the place, if the store knows that
+	// nobody hears of the grant. If not, at most one dead waiter gets a grant, and the lease of that grant outlasts the
 	// places of the other dead waiters. The price: a waiter costs the store twice as much as a holder, which renews
 	// every third of a lease.
 	leasePolls = 2 * keptPolls
@@ -68,8 +69,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 // only delays the lock.
 //
 // A push that is lost delays a waiter by at most Config.Poll. All waiters that died together delay the waiters behind
-// them by one TTL and a poll. If more than 32 died and the leases are short, the delay may be three times Config.Poll
-// instead.
+// them by three times Config.Poll and a poll, if the store knows of their death: package redisstore knows from the
+// connections that are closed. If the store does not know, as when a machine loses its power, the delay is one TTL and a
+// poll, if that is longer.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
 	if err != nil {

@@ -100,6 +100,12 @@
 // serves the first in line, so nobody overtakes. A waiter's lease begins when the store makes the grant, not when the
 // waiter asks.
 //
+// A waiter that dies keeps its place for three polls, and a key that becomes free in that time is granted to it. The
+// store mostly knows that nobody hears of the grant: memstore and redisstore count the subscribers, and the connection
+// of a process that has died is closed. Then the lease ends with the place, and the next waiter has the key. If the
+// waiter lives after all, it asks in time, and gets a whole lease. If a machine dies or is cut off without closing its
+// connections, the key is busy for the dead waiter's TTL. So it is in a cluster if the waiter had not asked a second time.
+//
 // A push without a grant is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter
 // ask at most once a second, and make a holder check its lock at most five times a second. A push with a grant may be
 // late or repeated. So a waiter takes only a grant whose fence is larger than the fence of the waiter's latest refusal.

@@ -38,28 +38,111 @@ func TestDeadWaiterIsSkippedWhenItsPatienceIsOver(t *testing.T) {
 	})
 }
 
-func TestLockGrantedToADeadWaiterMovesOnWithItsLease(t *testing.T) {
-	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
-			testkit.Seed(t, seed)
-			k := newKit(t, nil)
-			holder := k.acquire("key")
-			k.die("key", joblock.DefaultTTL, 3*joblock.DefaultPoll)
-			first, second := k.wait(k.peer(), "key"), k.wait(k.locks, "key")
-			wantNil(t, "Release", holder.Release(t.Context()))
-			if r := k.record("key"); r.Holder != "dead" {
-				t.Fatalf("the holder is %q", r.Holder)
+// The store knows that nobody hears of the grant to a process that has died: its connections are closed. If a machine
+// has died, or is cut off, the connections seem open.
+func TestLockGrantedToADeadWaiterMovesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		heard bool
+		ttl   time.Duration
+		last  time.Duration
+	}{
+		"with its place":                       {false, joblock.DefaultTTL, 3*joblock.DefaultPoll - time.Second},
+		"with its place, after a long lease":   {false, time.Hour, 3*joblock.DefaultPoll - time.Second},
+		"with its lease, if that is shorter":   {false, 5 * time.Second, 5 * time.Second},
+		"with its lease, if it may have heard": {true, joblock.DefaultTTL, joblock.DefaultTTL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(10) {
+				synctest.Test(t, func(t *testing.T) {
+					testkit.Seed(t, seed)
+					k := newKit(t, nil)
+					holder := k.acquire("key")
+					if c.heard {
+						stop, err := k.mem.Subscribe(t.Context(), "nobody's", func(driver.Push) {})
+						wantNil(t, "Subscribe", err)
+						defer stop()
+					}
+					k.die("key", c.ttl, 3*joblock.DefaultPoll)
+					time.Sleep(time.Second)
+					first, second := k.wait(k.peer(), "key"), k.wait(k.locks, "key")
+					wantNil(t, "Release", holder.Release(t.Context()))
+					if r := k.record("key"); r.Holder != "dead" {
+						t.Fatalf("the holder is %q", r.Holder)
+					}
+					start := time.Now()
+					lock := first.granted(c.last + onTime) // it has asked meanwhile, and knows when
+					if d := time.Since(start); d < c.last {
+						t.Errorf("granted after %s, before the end after %s", d, c.last)
+					}
+					if lock.Prior() != joblock.EndedLapsed {
+						t.Errorf("prior is %q, want lapsed", lock.Prior())
+					}
+					k.wantTrusted(lock, onTime)
+					wantNil(t, "Release", lock.Release(t.Context()))
+					second.granted(0)
+				})
 			}
-			start := time.Now()
-			lock := first.granted(joblock.DefaultTTL + onTime) // it has asked meanwhile, and knows when
-			if d := time.Since(start); d < joblock.DefaultTTL {
-				t.Errorf("granted after %s, before the lease's end", d)
+		})
+	}
+}
+
+// Dead waiters of whom the store knows cost those behind them one place together, however long their leases are.
+func TestDeadWaitersOfWhomTheStoreKnowsCostOnePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		holder := k.acquire("key")
+		for i := range 7 {
+			r, err := k.mem.Acquire(t.Context(), driver.AcquireRequest{
+				Key: "key", Owner: "dead", Nonce: fmt.Sprint("dead ", i), TTL: time.Hour, Retain: time.Hour, Holder: "dead",
+				Inbox: "nobody's", Patience: 3 * joblock.DefaultPoll,
+			})
+			if err != nil || r.Outcome != driver.OutcomeHeld {
+				t.Fatalf("Acquire: %+v, %v", r, err)
 			}
-			if lock.Prior() != joblock.EndedLapsed {
-				t.Errorf("prior is %q, want lapsed", lock.Prior())
+			time.Sleep(joblock.DefaultPoll / 8)
+		}
+		last := time.Now()
+		w := k.wait(k.peer(), "key")
+		wantNil(t, "Release", holder.Release(t.Context()))
+		w.granted(time.Until(last.Add(3*joblock.DefaultPoll + joblock.DefaultPoll/4 + onTime)))
+	})
+}
+
+// deafStore is a store whose pushes do not come: nobody has subscribed to the inboxes of its waiters.
+type deafStore struct{ driver.Store }
+
+func (s deafStore) Subscribe(context.Context, string, func(driver.Push)) (func(), error) {
+	return func() {}, nil
+}
+
+// A waiter that lives and hears nothing finds its grant, and then has a whole lease.
+func TestWaiterThatHearsNothingTakesUpItsGrant(t *testing.T) {
+	for name, opts := range map[string][]joblock.AcquireOption{
+		"renewed":     {joblock.TTL(time.Minute)},
+		"not renewed": {joblock.TTL(time.Minute), joblock.NoRenew()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(10) {
+				synctest.Test(t, func(t *testing.T) {
+					testkit.Seed(t, seed)
+					k := newKit(t, nil)
+					holder := k.acquire("key")
+					w, next := k.wait(k.open(deafStore{k.store}, nil), "key", opts...), k.wait(k.peer(), "key")
+					wantNil(t, "Release", holder.Release(t.Context()))
+					if r := k.record("key"); r.Lease > 3*joblock.DefaultPoll+time.Millisecond {
+						t.Errorf("nobody hears of the grant, and its lease is %s", r.Lease)
+					}
+					lock := w.granted(joblock.DefaultPoll * 5 / 4)
+					if r := k.record("key"); r.Lease < time.Minute {
+						t.Errorf("the waiter knows of its grant, and has %s", r.Lease)
+					}
+					k.wantTrusted(lock, onTime)
+					time.Sleep(40 * time.Second)
+					wantNil(t, "Err", lock.Err())
+					wantNil(t, "Release", lock.Release(t.Context()))
+					next.granted(onTime)
+				})
 			}
-			wantNil(t, "Release", lock.Release(t.Context()))
-			second.granted(0)
 		})
 	}
 }

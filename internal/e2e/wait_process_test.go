@@ -76,8 +76,8 @@ func TestQueueAcrossProcessesIsInOrder(t *testing.T) {
 	}
 }
 
-// A process dies that holds the lock, that is first in line, or all of whose
-// threads are in line: the lock moves on within a TTL and a poll.
+// A process dies that holds the lock: the lock moves on within a TTL and a poll. A process dies that is first in line,
+// or all of whose threads are in line: the lock moves on when their places end, however long their TTL is.
 func TestLockMovesOnWhenAProcessIsKilled(t *testing.T) {
 	t.Run("the holder", func(t *testing.T) {
 		t.Parallel()
@@ -97,8 +97,17 @@ func TestLockMovesOnWhenAProcessIsKilled(t *testing.T) {
 			server := redistest.Start(t)
 			locks := newLocks(t, server.Addr(), &waitConfig)
 			holder := acquireSoon(t, newLocks(t, server.Addr(), &neverDue), "k") // not lost before the release
-			dead := startQueue(t, queuePlan{Addr: server.Addr(), Key: "k", Waiters: n, Rounds: 1, Hold: -1, Config: waitConfig})
+			config := waitConfig
+			config.TTL = time.Hour
+			dead := startQueue(t, queuePlan{Addr: server.Addr(), Key: "k", Waiters: n, Rounds: 1, Hold: -1, Config: config})
 			awaitWaiters(t, locks, "k", n)
+			inboxes := func() int {
+				channels, err := server.Client(t).PubSubChannels(t.Context(), "joblock:inbox:*").Result()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(channels)
+			}
 			got := make(chan *joblock.Lock, 1)
 			go func() {
 				lock, err := locks.Acquire(t.Context(), "k", joblock.MaxWait(60*time.Second), joblock.TTL(time.Hour))
@@ -108,7 +117,9 @@ func TestLockMovesOnWhenAProcessIsKilled(t *testing.T) {
 				got <- lock
 			}()
 			awaitWaiters(t, locks, "k", n+1)
+			before := inboxes()
 			dead.kill()
+			await(t, "the server to see the death", func() bool { return inboxes() < before })
 			if err := holder.Release(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -15,8 +15,11 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	return s.step(ctx, req.Key, func(r *record, now time.Time) driver.Reply {
 		var reply driver.Reply
 		switch first, waits := r.next(now); {
-		case r.held(now) && r.owner == req.Owner && r.nonce == req.Nonce: // again
-			return r.acquired(now, req)
+		case r.held(now) && r.owner == req.Owner && r.nonce == req.Nonce:
+			if r.renewed.Equal(r.changed) && r.ttl < req.TTL { // taken up
+				r.extend(now, req.TTL, 0, req.Retain)
+			}
+			return r.acquired(now, req) // again
 		case r.live(now): // taken
 			reply = r.who(now, driver.OutcomeHeld)
 		case !waits || first.Nonce == req.Nonce: // next
@@ -319,6 +322,9 @@ func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done f
 // The method serve is GRANT to a waiter, and the push that tells the waiter. The result is the waiting job, "" for an
 // Acquire. If starts is true, the caller starts the job, and there is no push.
 func (s *Store) serve(r *record, now time.Time, first place, starts bool) (job string) {
+	if first.job == "" && len(s.inboxes[first.Inbox]) == 0 { // nobody hears of the grant
+		first.TTL = min(first.TTL, first.until.Sub(now))
+	}
 	s.grant(r, now, first)
 	switch {
 	case first.job == "":

@@ -208,7 +208,7 @@ func (r *reference) reservePlace(now time.Duration, req driver.ReserveRequest, l
 	if next.Nonce == req.Nonce {
 		p.reply = servedBy(next, driver.OutcomeOK)
 	} else {
-		p.reply = servedBy(next, driver.OutcomeHeld)
+		p.reply = servedBy(p.grants, driver.OutcomeHeld)
 		p = p.thenQueue(r, now, req.Nonce, func(*reference) {})
 	}
 	p.reply.Next = next.job

@@ -131,6 +131,10 @@ func (r *reference) acquire(now time.Duration, req driver.AcquireRequest) predic
 	case ph == running && r.owner == req.Owner && r.nonce == req.Nonce:
 		p = r.again(req.Memo)
 		p.reply.Lease, p.reply.Ended, p.again = r.lease-now, r.prior, false
+		if r.renewed == r.changed && r.lease < deadline(r.renewed, req.TTL) { // the waiter takes up a short lease
+			p.reply.Lease = deadline(0, req.TTL)
+			p.apply = func(r *reference) { r.prolong(now, req.TTL, 0, req.Retain) }
+		}
 		return p
 	case ph == running || ph == waiting || ph == orphan:
 		p = r.refuse(now, driver.OutcomeHeld)
@@ -147,7 +151,7 @@ func (r *reference) acquire(now time.Duration, req driver.AcquireRequest) predic
 			}
 		}
 		p = r.serve(now, next, how)
-		p.reply = servedBy(next, driver.OutcomeHeld)
+		p.reply = servedBy(p.grants, driver.OutcomeHeld)
 	}
 	if req.Inbox != "" {
 		p = p.thenQueue(r, now, req.Nonce, func(r *reference) { r.queue(now, inLine{AcquireRequest: req}) })
@@ -190,7 +194,7 @@ func (r *reference) take(now time.Duration, req driver.TakeRequest) prediction {
 			}
 		}
 		p = r.serve(now, next, how)
-		p.reply = servedBy(next, driver.OutcomeHeld)
+		p.reply = servedBy(p.grants, driver.OutcomeHeld)
 	}
 	if joins {
 		p = p.thenQueue(r, now, req.Nonce, func(r *reference) { r.queue(now, jobInLine(req)) })

@@ -93,13 +93,17 @@ func (r *reference) begin(now time.Duration, req inLine, prior driver.Ended, mem
 	*r = next
 }
 
-// The method serve makes the waiter in the parameter next the owner, in the call of somebody else.
+// The method serve makes the waiter in the parameter next the owner, in the call of somebody else. A lease of which
+// nobody hears ends with the waiter's place.
 func (r *reference) serve(now time.Duration, next *inLine, how driver.Ended) prediction {
-	memo := r.memo
+	memo, heir := r.memo, *next
+	if heir.job == "" && heir.Inbox == unheardInbox {
+		heir.TTL = min(heir.TTL, heir.until-now)
+	}
 	return prediction{
-		grants: next,
+		grants: &heir,
 		how:    how,
-		apply:  func(r *reference) { r.begin(now, *next, how, memo) },
+		apply:  func(r *reference) { r.begin(now, heir, how, memo) },
 	}
 }
 

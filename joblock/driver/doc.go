@@ -56,6 +56,7 @@
 //	  foreign            the value at the key is not a record            Foreign   same
 //
 //	Acquire
+//	  taken up           as again; a shorter lease began with the term   OK        LEASE
 //	  again              held by Owner; the term began with this Nonce   OK        same
 //	  taken              live                                            Held      same; QUEUE
 //	  next               nobody waits, or this Nonce is first in line    OK        GRANT to the caller
@@ -138,6 +139,13 @@
 // new fence. Since and Changed are now. The GRANT to a Take has no lease: the same step parks the key for Reserve,
 // under the same fence, and binds the record to Job.
 //
+// A GRANT of which nobody hears is shorter. It is the GRANT to an Acquire that waits, in the call of somebody else, if
+// nobody has subscribed to the Inbox of that Acquire. Its lease and its reservation end with the place, or TTL from now
+// if that is earlier. For the waiter has probably died, and would block the key. If the waiter lives, it asks before the
+// place ends, and row "taken up" makes the lease a whole one: the lease began with the term, so Renewed is Changed, and
+// is shorter than the TTL of the Acquire. A store that cannot tell whether somebody has subscribed counts the GRANT as
+// heard.
+//
 // TERM begins a term with a new fence and this Nonce. A Resume also replaces Holder. Changed is now.
 //
 // LEASE begins a lease of TTL, and reserves the key for at least Reserve beyond the lease. A reservation that lasts
@@ -174,10 +182,10 @@
 // free, grants the key to the first waiter whose place has not ended. The call drops the places before that one. Then
 // the call pushes the waiter's Nonce to the waiter's Inbox, unless the call is that waiter's own Acquire.
 //
-// The waiter finds the grant in the push, or by sending the Acquire again: see row "again". A push only saves the
-// waiter from asking often: without a push, the waiter still asks from time to time. The reply to a repeated Acquire
-// is that of an immediate grant, except that Lease is what is left of the lease. A place keeps the record until the
-// place has ended and the Retain of its Acquire has passed as well.
+// The waiter finds the grant in the push, or by sending the Acquire again: see rows "taken up" and "again". A push only
+// saves the waiter from asking often: without a push, the waiter still asks from time to time. The reply to a repeated
+// Acquire is that of an immediate grant, except that Lease is what is left of the lease. A place keeps the record until
+// the place has ended and the Retain of its Acquire has passed as well.
 //
 // Reply.Ahead is the number of places before the caller's place. Ahead may count places that have ended or that a
 // Release gave up. Record.Waiters may count places that have ended. A store may limit how many ended places one call
@@ -223,9 +231,10 @@
 //
 // A push may carry the Grant, which saves the waiter the call. A store sets Push.Grant only if two conditions hold.
 // First, the store is certain that the push is its own: nobody else can have made or altered the Grant. Second, an
-// Acquire sent again at the time of the push would have been answered OK with this Fence and this Ended. For example,
-// a store that answers a grant only after a replica has the record waits for the replica, or leaves Grant nil. Without
-// Grant the waiter asks.
+// Acquire sent again at the time of the push would have been answered OK with this Fence and this Ended, and the lease
+// is a whole one. For example, a store that answers a grant only after a replica has the record waits for the replica,
+// or leaves Grant nil. And the push for a GRANT of which nobody hears carries no Grant, because the push may reach
+// somebody after all. Without Grant the waiter asks.
 //
 // A push with a Grant may still be late or repeated. So the waiter compares fences. The Fence of a Held is the fence
 // of the present term, after the call. A larger Grant.Fence therefore belongs to a grant that the store made after it

@@ -20,7 +20,8 @@ type Push struct {
 	Job   string
 }
 
-// Grant is the grant that a Push is about. The lease lasts the TTL of the waiter's latest Acquire, from the grant on.
+// Grant is the grant that a Push is about. The lease lasts the whole TTL of the waiter's latest Acquire, from the grant
+// on.
 type Grant struct {
 	Fence int64 // of the term that the grant began, at most MaxFence
 	Ended Ended // how the previous ownership ended

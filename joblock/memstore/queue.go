@@ -99,21 +99,21 @@ func (r *record) leave(nonce string) *place {
 }
 
 // nextWaiter removes the first place that has not ended, and the ended places before that place. If onlyJobs is true,
-// nextWaiter passes over the places of Acquires that have not ended. The result ok is false if no such place is left.
-func (r *record) nextWaiter(now instant, onlyJobs bool) (w waiter, ok bool) {
+// nextWaiter passes over the places of Acquires that have not ended. The result is nil if no such place is left.
+func (r *record) nextWaiter(now instant, onlyJobs bool) *place {
 	if r.queue == nil {
-		return w, false
+		return nil
 	}
 	for e := r.queue.places.Front(); e != nil; {
 		p, next := placeAt(e), e.Next()
 		if alive := p.until > now.ms; !alive || p.job != "" || !onlyJobs {
 			if r.remove(e); alive {
-				return p.waiter, true
+				return p
 			}
 		}
 		e = next
 	}
-	return w, false
+	return nil
 }
 
 func (r *record) remove(e *list.Element) *place {

@@ -6,8 +6,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// instant is one reading of the store's clock. Deadlines are in milliseconds, fences in microseconds.
-type instant struct{ ms, us int64 }
+// instant is one reading of the store's clock, and who listens then. Deadlines are in milliseconds, fences in
+// microseconds.
+type instant struct {
+	ms, us  int64
+	inboxes map[string][]*listener // Store.inboxes: an inbox to which nobody listens is not in the map
+}
 
 func (now instant) time() time.Time { return time.UnixMicro(now.us) }
 

@@ -254,7 +254,7 @@ func (s *Store) enter(ctx context.Context) (instant, error) {
 	}
 	s.mu.Lock()
 	now := s.cfg.Now()
-	return instant{ms: now.UnixMilli(), us: now.UnixMicro()}, nil
+	return instant{ms: now.UnixMilli(), us: now.UnixMicro(), inboxes: s.inboxes}, nil
 }
 
 // find returns the record of key, or the zero record. find drops a record whose retention is over.

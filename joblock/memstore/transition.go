@@ -34,17 +34,20 @@ func (a answer) waits(now instant, r record, p *place) answer {
 func outcome(o driver.Outcome) answer { return answer{Reply: driver.Reply{Outcome: o}} }
 
 func (r record) acquire(now instant, req driver.AcquireRequest) (record, answer) {
-	if r.leased(now) && r.owner == req.Owner && r.nonce == req.Nonce { // again
-		return r, r.acquired(now, req)
+	if r.leased(now) && r.owner == req.Owner && r.nonce == req.Nonce {
+		if r.renewed == r.changed && now.after(req.TTL)-now.ms > r.lease-r.renewed { // taken up
+			r.extend(now, req.TTL, 0, req.Retain)
+		}
+		return r, r.acquired(now, req) // again
 	}
 	var pushes []push
 	if !r.live(now) {
-		first, waiting := r.nextWaiter(now, false)
-		if !waiting || first.Nonce == req.Nonce { // next
+		first := r.nextWaiter(now, false)
+		if first == nil || first.Nonce == req.Nonce { // next
 			r.grant(now, waiter{AcquireRequest: req})
 			return r, r.acquired(now, req)
 		}
-		pushes = []push{r.grant(now, first)} // passed on
+		pushes = []push{r.serve(now, first)} // passed on
 	}
 	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
 	a.pushes, a.Fence = pushes, r.fence
@@ -70,13 +73,13 @@ func (r record) take(now instant, req driver.TakeRequest) (record, answer) {
 	}
 	var pushes []push
 	if !r.live(now) {
-		first, waiting := r.nextWaiter(now, false)
-		if !waiting || first.Nonce == req.Nonce { // parked
+		first := r.nextWaiter(now, false)
+		if first == nil || first.Nonce == req.Nonce { // parked
 			r.grant(now, asWaiter(req))
 			r.parkAs(req.Job)
 			return r, r.taken().binding(r.job, req.Grace)
 		}
-		pushes = []push{r.grant(now, first)} // passed on
+		pushes = []push{r.serve(now, first)} // passed on
 	}
 	a := r.inTheWay(now, driver.OutcomeHeld) // taken, passed on
 	a.pushes, a.Fence = pushes, r.fence
@@ -218,15 +221,15 @@ func (r record) release(now instant, req driver.ReleaseRequest, line *record) (r
 
 // The method pass grants the free key to the first in the queue of q, and adds that to the answer a.
 func (r *record) pass(now instant, req driver.ReleaseRequest, q *record, a answer) answer {
-	first, waits := q.nextWaiter(now, q != r)
-	if !waits {
+	first := q.nextWaiter(now, q != r)
+	if first == nil {
 		return a
 	}
 	if q != r {
 		first.Key = req.Key
 		a = a.binding(first.job, min(req.Grace, first.TTL/2))
 	}
-	granted := r.grant(now, first)
+	granted := r.serve(now, first)
 	if a.Next = first.job; first.job == "" || !req.Starts {
 		a.pushes = append(a.pushes, granted)
 	}
@@ -264,8 +267,8 @@ func (r record) reservePlace(now instant, req driver.ReserveRequest, p *place) (
 	var next string
 	var pushes []push
 	if !r.live(now) {
-		first, _ := r.nextWaiter(now, false) // p has not ended
-		granted := r.grant(now, first)
+		first := r.nextWaiter(now, false) // not nil, because p has not ended
+		granted := r.serve(now, first)
 		if next = first.job; next == "" || !req.Starts {
 			pushes = []push{granted}
 		}
@@ -281,6 +284,17 @@ func (r record) reservePlace(now instant, req driver.ReserveRequest, p *place) (
 }
 
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
+
+// serve is the step GRANT of the transition table, for the waiter at p, in the call of somebody else. The result is the
+// push for the waiter. If nobody listens to the waiter's inbox, the waiter has died, or asks soon. So its lease ends
+// with its place.
+func (r *record) serve(now instant, p *place) push {
+	w := p.waiter
+	if w.job == "" && len(now.inboxes[w.Inbox]) == 0 {
+		w.TTL = min(w.TTL, time.Duration(p.until-now.ms)*time.Millisecond)
+	}
+	return r.grant(now, w)
+}
 
 // grant is the step GRANT of the transition table, for w. grant returns the push for a waiter. The push to an Acquire
 // carries the grant: only the Store can deliver a push, so the waiter may trust the push without asking.

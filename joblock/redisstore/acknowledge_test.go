@@ -76,6 +76,7 @@ func TestConformanceAcknowledged(t *testing.T) {
 		})
 		beForgiving(h.Store.(*Store))
 		h.Advance = time.Sleep
+		h.Deaf = true
 		return h
 	})
 }

@@ -36,6 +36,7 @@ func TestConformanceOnCluster(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *storetest.Harness {
 		h := harness(t, rdb, fmt.Sprintf("test %d:", n.Add(1)))
 		h.Advance = time.Sleep
+		h.Deaf = true // a server of a cluster knows only its own subscribers: see TestClusterKnowsOfWaitersThatHaveDied
 		return h
 	})
 }

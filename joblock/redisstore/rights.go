@@ -47,6 +47,11 @@ var pushRights = area{severity: Warning, subject: "pub/sub",
 		{"ping", "PING"},
 	}}
 
+// deathRights are for grants to waiters that have died.
+var deathRights = area{severity: Warning, subject: "pub/sub",
+	means:  "a key that a waiter gets after its process has died is busy for the waiter's whole TTL, and the server logs hand-overs as denied",
+	rights: []right{{"pubsub|numsub", "PUBSUB NUMSUB $channel"}}}
+
 // shardRights are for waiting in a cluster.
 var shardRights = area{severity: Warning, subject: "pub/sub",
 	means: "each hand-over of a key is told to all nodes of the cluster", with: " &$prefix*",
@@ -69,7 +74,7 @@ var replicaRights = area{severity: Fault, subject: "permissions", means: "with C
 
 // areas returns the areas that this Store needs.
 func (s *Store) areas() []area {
-	all := []area{lockRights, jobRights, pushRights, listRights}
+	all := []area{lockRights, jobRights, pushRights, deathRights, listRights}
 	if _, many := s.ops.(*redis.ClusterClient); many {
 		all = append(all, clusterRights, shardRights)
 	}

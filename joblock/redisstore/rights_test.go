@@ -34,7 +34,7 @@ func rules(areas ...area) []string {
 }
 
 // onOne are the areas of a Store on one server.
-var onOne = []area{lockRights, jobRights, pushRights, listRights}
+var onOne = []area{lockRights, jobRights, pushRights, deathRights, listRights}
 
 func TestRightsAreDocumented(t *testing.T) {
 	documented := redistest.Rules(t, "doc.go", "Permissions")
@@ -70,7 +70,7 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 	slices.Sort(called)
 	called = slices.Compact(called)
 	var listed []string
-	for _, a := range []area{lockRights, jobRights, pushRights, shardRights} {
+	for _, a := range []area{lockRights, jobRights, pushRights, deathRights, shardRights} {
 		for _, r := range a.rights {
 			notOfScripts := []string{
 				"eval", "evalsha", "subscribe", "unsubscribe", "ping", "ssubscribe", "sunsubscribe", "cluster|shards", "cluster|myid",
@@ -82,6 +82,7 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 		}
 	}
 	slices.Sort(listed)
+	listed = slices.Compact(listed) // two rights of PUBSUB
 	if !slices.Equal(called, listed) {
 		t.Errorf("the scripts call %v, listed are %v", called, listed)
 	}

@@ -46,7 +46,7 @@ func readStages() map[string]string {
 // common.
 var (
 	acquireScript = newScript("acquire", "record", "record#read", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
-		"acquire#decide", "queue", "queue#place", "queue#serve", "queue#give", "grant", "record#write", "acquire#answer", "record#state", "answer")
+		"acquire#decide", "queue", "queue#place", "queue#serve", "queue#give", "grant", "lease", "record#write", "acquire#answer", "record#state", "answer")
 	takeScript = newScript("take", "record", "record#read", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
 		"take", "queue", "queue#place", "queue#serve", "queue#give", "grant", "take#bind", "record#write", "take#answer", "record#state", "answer")
 	resumeScript = newScript("resume", "record", "record#read", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",

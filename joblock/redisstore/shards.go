@@ -60,6 +60,7 @@ type shards struct {
 type shardPart struct {
 	until time.Time  // when the last place has ended that this process has taken in a queue of the part, and shardLinger
 	node  *shardNode // where the part's channel is subscribed to, or nil
+	sure  bool       // the node has confirmed the subscription
 	again time.Time  // not before then is the next attempt
 }
 
@@ -90,14 +91,15 @@ func (h *shards) stop() {
 	h.work.Wait()
 }
 
-// The method want says that this process waits in a part, for at most the given time from now.
-func (h *shards) want(part int, patience time.Duration) {
+// The method want says that this process waits in a part, for at most the given time from now. The result sure says that
+// the part's channel is subscribed to.
+func (h *shards) want(part int, patience time.Duration) (sure bool) {
 	until := time.Now().Add(patience + shardLinger)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.parts[part]
 	if p == nil && h.off {
-		return
+		return false
 	}
 	if p == nil {
 		p = &shardPart{}
@@ -107,6 +109,7 @@ func (h *shards) want(part int, patience time.Duration) {
 	if until.After(p.until) {
 		p.until = until
 	}
+	return p.sure
 }
 
 func (h *shards) awake() {
@@ -191,7 +194,7 @@ func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 		node = &shardNode{client: client, sub: client.SSubscribe(h.ctx)} // without a channel, this only makes the PubSub
 		h.nodes[client] = node
 	}
-	p.node = node
+	p.node, p.sure = node, false
 	h.mu.Unlock()
 	if !known && !h.able(node) || !h.tell(node, node.sub.SSubscribe, part) {
 		dead[client] = true
@@ -264,7 +267,7 @@ func (h *shards) lose(node *shardNode) {
 	}
 	for _, p := range h.parts {
 		if p.node == node {
-			p.node = nil
+			p.node, p.sure = nil, false
 		}
 	}
 	h.awake()
@@ -276,7 +279,7 @@ func (h *shards) moved(node *shardNode, match func(part int) bool) {
 	defer h.mu.Unlock()
 	for part, p := range h.parts {
 		if p.node == node && match(part) {
-			p.node = nil
+			p.node, p.sure = nil, false
 			h.cluster.ReloadState(h.ctx)
 			h.awake()
 		}
@@ -307,9 +310,23 @@ func (h *shards) receive(node *shardNode) {
 		case *redis.Message:
 			h.deliver(got.Payload)
 		case *redis.Subscription:
-			if got.Kind == "sunsubscribe" {
+			switch got.Kind {
+			case "ssubscribe":
+				h.confirmed(node, got.Channel)
+			case "sunsubscribe":
 				h.moved(node, func(part int) bool { return h.channel(part) == got.Channel })
 			}
+		}
+	}
+}
+
+// The method confirmed notes that a channel is subscribed to at node.
+func (h *shards) confirmed(node *shardNode, channel string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for part, p := range h.parts {
+		if p.node == node && h.channel(part) == channel {
+			p.sure = true
 		}
 	}
 }
@@ -355,11 +372,13 @@ func (i *shardInboxes) add(inbox string, h *shards) (stop func()) {
 	}
 }
 
-// The method want says that an Acquire with this inbox is about to wait.
-func (i *shardInboxes) want(inbox string, part int, patience time.Duration) {
+// The method want says that an Acquire with this inbox is about to wait. The result sure says that the inbox is
+// subscribed to at the node of the part.
+func (i *shardInboxes) want(inbox string, part int, patience time.Duration) (sure bool) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	for _, h := range i.open[inbox] {
-		h.want(part, patience)
+		sure = h.want(part, patience) || sure
 	}
+	return sure
 }

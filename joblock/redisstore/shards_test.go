@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,4 +188,99 @@ func TestPushesWithoutShardChannels(t *testing.T) {
 		return h.off && len(h.parts) == 0 && len(h.nodes) == 0
 	})
 	l.handOver("key")
+}
+
+// In a cluster a server knows of a waiter that has died if the waiter's process was subscribed at that server.
+func TestClusterKnowsOfWaitersThatHaveDied(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
+	t.Run("the usual stages", func(t *testing.T) { deadInCluster(t, cluster, "key 1", usualName) })
+	t.Run("the general stages", func(t *testing.T) { deadInCluster(t, cluster, "key 2", func(name string) string { return name }) })
+}
+
+func deadInCluster(t *testing.T, cluster *redistest.Cluster, key string, name func(string) string) {
+	ctx := t.Context()
+	k := newKit(t, cluster.Client(t))
+	l := &line{k, make(chan driver.Push, 100)}
+	stop, err := k.Subscribe(ctx, "inbox", func(p driver.Push) { l.pushed <- p })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(stop)
+	t.Cleanup(stop)
+	other := New(l.rdb, nil) // to which the inbox does not belong
+	t.Cleanup(func() { other.Close() })
+	// joins has two calls wait for the key: one with the inbox, and one that is new, or whose process the server does not
+	// know.
+	type waits struct {
+		term   driver.Term
+		req    driver.AcquireRequest
+		behind driver.AcquireRequest
+	}
+	joins := func() waits {
+		r, err := l.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "holder", Nonce: name(l.nonce()), TTL: long, Retain: long})
+		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+		w := waits{term: driver.Term{Key: key, Owner: "holder", Fence: r.Fence}}
+		w.req = driver.AcquireRequest{Key: key, Owner: "waiter", Nonce: name(l.nonce()), TTL: 3 * long, Retain: long, Inbox: "inbox", Patience: long}
+		w.behind = w.req
+		w.behind.Owner, w.behind.Nonce, w.behind.Inbox = "behind", name(l.nonce()), "nobody's"
+		for _, req := range []driver.AcquireRequest{w.req, w.behind} {
+			r, err := l.Acquire(ctx, req)
+			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
+		}
+		return w
+	}
+	// lease releases the key, and returns the lease of the next owner.
+	lease := func(term driver.Term, owner string) time.Duration {
+		t.Helper()
+		release := l.release(term)
+		release.Nonce = name(release.Nonce)
+		rs, err := other.Release(ctx, []driver.ReleaseRequest{release})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		recs, err := l.Inspect(ctx, driver.InspectRequest{Keys: []string{term.Key}})
+		if err != nil || recs[0].Owner != owner || recs[0].State != driver.StateHeld {
+			t.Fatalf("after the release: %+v, %v", recs, err)
+		}
+		return recs[0].Lease
+	}
+	free := func(owner string) {
+		t.Helper()
+		release := l.release(driver.Term{Key: key, Owner: owner})
+		release.Nonce = name(release.Nonce)
+		rs, err := l.Release(ctx, []driver.ReleaseRequest{release})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+	}
+	first, err := l.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "first", Nonce: name(l.nonce()), TTL: long, Retain: long})
+	wantOutcome(t, "acquire", first, err, driver.OutcomeOK)
+	free("first") // the usual stages need a record that was released before
+	await(t, "the subscription", func() bool { return l.shards.want("inbox", l.part(key), long) })
+
+	alive := joins()
+	if d := lease(alive.term, "waiter"); d <= 2*long {
+		t.Errorf("the waiter that lives has a lease of %s, want %s", d, alive.req.TTL)
+	}
+	if p := <-l.pushed; p.Nonce != alive.req.Nonce {
+		t.Errorf("pushed %+v", p)
+	}
+	// Of who is behind the server has never known.
+	recs, err := l.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := lease(driver.Term{Key: key, Owner: "waiter", Fence: recs[0].Fence}, "behind"); d <= 2*long {
+		t.Errorf("the waiter that may be new has a lease of %s, want %s", d, alive.behind.TTL)
+	}
+	free("behind")
+
+	dead := joins()
+	stop()
+	l.subscribed(cluster, key, 0)
+	if d := lease(dead.term, "waiter"); d > long+time.Millisecond {
+		t.Errorf("the waiter that has died has a lease of %s, want no more than its place, %s", d, long)
+	}
+	r, err := l.Acquire(ctx, dead.req)
+	wantOutcome(t, "ask", r, err, driver.OutcomeOK)
+	if r.Lease <= 2*long {
+		t.Errorf("the waiter that asks has a lease of %s, want %s", r.Lease, dead.req.TTL)
+	}
 }

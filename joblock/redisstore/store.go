@@ -177,10 +177,11 @@ func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
 		c.flag(req.Memo)
 	}
 	if req.Inbox != "" {
-		c.str(s.inPart(req.Key, s.address(req.Inbox))).millis(req.Patience)
-		if s.sharded {
-			s.shards.want(req.Inbox, s.part(req.Key), req.Patience)
+		address := s.inPart(req.Key, s.address(req.Inbox))
+		if s.sharded && s.shards.want(req.Inbox, s.part(req.Key), req.Patience) {
+			address = sure(address)
 		}
+		c.str(address).millis(req.Patience)
 	}
 	return c
 }

@@ -53,6 +53,11 @@ func (s *Store) inPart(key, text string) string {
 	return text
 }
 
+// The function sure returns the address of a waiter whose shard channel is subscribed to: the first tab is double. If
+// nobody is subscribed to that channel later, the waiter has died, or its slot has moved. Without that mark, the waiter
+// may be new.
+func sure(address string) string { return strings.Replace(address, "\t", "\t\t", 1) }
+
 // The method forced returns the Redis channel for forced releases.
 func (s *Store) forced() string { return s.prefix + "forced" }
 

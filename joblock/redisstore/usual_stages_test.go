@@ -141,6 +141,11 @@ func TestUsualStagesDecideAsTheGeneralOnes(t *testing.T) {
 		t.Cleanup(func() { rdb.Close() })
 		k := newKit(t, rdb)
 		giveTime(t, k.Store, rdb)
+		sub := rdb.Subscribe(t.Context(), k.channel("inbox"))
+		t.Cleanup(func() { sub.Close() })
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		twins[i] = twin{k.Store, m}
 	}
 	for seed := range uint64(100) {
@@ -177,7 +182,7 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 		call := dice.IntN(8)
 		acquire := driver.AcquireRequest{Key: key, Owner: term.Owner, Nonce: nonce, TTL: period(), Retain: period(), Holder: any("", "host")}
 		if !often() {
-			acquire.Inbox, acquire.Patience = "inbox", period()
+			acquire.Inbox, acquire.Patience = any("inbox", "nobody's"), period()
 		}
 		take := driver.TakeRequest{
 			Key: key, Owner: term.Owner, Nonce: nonce, Holder: any("", "host"), Job: any("q/1", "q/1", "q/2"), Reserve: period(),

@@ -185,6 +185,7 @@ var grantCases = []testCase{
 		unheard.stop()
 		k.hold("key", "me")
 		req := k.waitReq("key", "you", unheard)
+		req.Patience = 2 * long // the place outlasts the lease, which is a whole one then: see unheardCases
 		k.join(req)
 		k.free("key")
 		before := k.wantOwner("release", req)

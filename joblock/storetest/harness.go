@@ -24,6 +24,10 @@ type Harness struct {
 	// the microsecond.
 	Exact bool
 
+	// Deaf says that the store cannot tell whether somebody has subscribed to an inbox. Then a waiter that has died
+	// may get the key for its whole TTL.
+	Deaf bool
+
 	// Unit is the length of a lease that a test lets run out. The suite waits for a Unit some fifty times. The
 	// store's clock must be able to measure a Unit. Default DefaultUnit.
 	Unit time.Duration
@@ -71,6 +75,7 @@ var areas = []area{
 	{name: "concurrent", cases: concurrentCases},
 	{name: "queue", cases: queueCases},
 	{name: "grant", cases: grantCases},
+	{name: "unheard", cases: unheardCases, needs: func(h *Harness) bool { return !h.Deaf }},
 	{name: "line", cases: lineCases},
 	{name: "slot", cases: slotCases},
 	{name: "queue calls", cases: queueCallCases},

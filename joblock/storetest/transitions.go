@@ -67,6 +67,7 @@ var table = []struct {
 		{"foreign", forn, same}, // foreignCases test this row
 	}},
 	{acquire, []row{
+		{"taken up", ok, renews}, // unheardCases test this row
 		{"again", ok, same},
 		{"taken", hld, same},
 		{"next", ok, grants},

@@ -225,7 +225,7 @@ var mutants = []mutant{
 		[]edit{{"internal/nextjob/nextjob.go", "if try == len(pauses) {", "if try == 0 {"}},
 		[]string{"b started after", "never happened: b runs"}, false, "TestTurnBeforeTheEnqueue"},
 	{"a slot that is given back goes to nobody",
-		[]edit{{"joblock/memstore/transition.go", "	first, waits := q.nextWaiter(now, q != r)\n", "	if q != r {\n		return a\n	}\n	first, waits := q.nextWaiter(now, q != r)\n"}},
+		[]edit{{"joblock/memstore/transition.go", "	first := q.nextWaiter(now, q != r)\n", "	if q != r {\n		return a\n	}\n	first := q.nextWaiter(now, q != r)\n"}},
 		[]string{"jobs ran at a time"}, false, "TestSeveralJobsOfASequenceAtATime"},
 	{"the job that gets a slot is in no index",
 		[]edit{{"joblock/memstore/transition.go", "		a = a.binding(first.job, min(req.Grace, first.TTL/2))\n", ""}},

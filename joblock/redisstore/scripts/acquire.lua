@@ -12,18 +12,24 @@ local memo_wanted = ARGV[5] and string.sub(ARGV[5], 1, 1) == '1'
 --# decide
 
 local by, label = string.match(ARGV[2], '^\n([^\n]*)\n([^\n]*)')
-local call, lease_ms = string.match(ARGV[3], '[^\n]*', 3), string.sub(ARGV[4], 1, 12)
-local retain_ms = ARGV[1] - 1 - lease_ms
+local call, ttl_ms = string.match(ARGV[3], '[^\n]*', 3), string.sub(ARGV[4], 1, 12)
+local retain_ms = ARGV[1] - 1 - ttl_ms
+local lease_ms, more_ms -- of the stage lease
 if live and owner == by and nonce == call and lease_end > now_ms then
-  resent = true -- an earlier run got the key, or the key was granted while this call waited
+  -- An earlier run got the key, or the key was granted while this call waited.
+  if at == changed and ttl < ttl_ms then
+    lease_ms, more_ms, retain = ttl_ms, 0, retain_ms
+  else
+    resent = true
+  end
 elseif live then
   outcome = HELD
 else
   vacant, hash_only = true, ARGV[5] and #ARGV[5] == 2
-  heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = by, call, lease_ms, retain_ms, label
+  heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = by, call, ttl_ms, retain_ms, label
 end
 if (queue or outcome and ARGV[6]) and not resent then
-  asker = {call = call, place = ARGV[1] .. '\n' .. lease_ms .. ARGV[2], retain = retain_ms, inbox = ARGV[6],
+  asker = {call = call, place = ARGV[1] .. '\n' .. ttl_ms .. ARGV[2], retain = retain_ms, inbox = ARGV[6],
     patience = tonumber(ARGV[7])}
 end
 

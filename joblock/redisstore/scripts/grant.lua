@@ -2,6 +2,20 @@
 -- usual pass in record.lua.
 
 if heir_call then
+  -- Nobody hears of the grant: the waiter has died, or asks soon. So the lease ends with the place. An address with a
+  -- tab is of a cluster, where a server knows only its own subscribers. A double tab says that this server was to know
+  -- the waiter. A server that does not tell counts as heard.
+  if push and not heir_job then
+    local sure = string.find(push, '\t\t', 1, true)
+    if sure then push = string.gsub(push, '\t\t', '\t') end
+    if push ~= own_inbox and sure then
+      ears = redis.pcall('PUBSUB', 'SHARDNUMSUB', (string.gsub(push, '\t', '')))[2]
+    elseif push ~= own_inbox and not string.find(push, '\t', 1, true) then
+      ears = redis.pcall('PUBSUB', 'NUMSUB', push)[2]
+    end
+    unheard = ears == 0
+    if unheard and heir_till - now_ms < heir_ttl + 0 then heir_ttl = string.format('%12d', heir_till - now_ms) end
+  end
   prior = not exists and '-' or ended == '' and 'L' or ended
   fence, ended, owner, nonce, last = next_fence, '', heir_owner, heir_call, last or ''
   holder, job, reason = heir_holder, '', ''

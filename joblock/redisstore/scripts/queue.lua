@@ -111,7 +111,8 @@ if queue or asker then
     local keep = life and #ttl == 12 and tonumber(ttl) and life - 1 - ttl
     if not till or not keep or keep < 0 or life > 999999999999 then return nil, '' end -- not 12 digits
     if till <= now_ms then return nil, call end
-    return {call = call, owner = owner, holder = holder, job = job ~= '' and job, ttl = ttl, retain = keep, inbox = inbox}, call
+    return {call = call, owner = owner, holder = holder, job = job ~= '' and job, ttl = ttl, retain = keep, inbox = inbox,
+      till = till}, call
   end
 
   -- next_waiter removes the first place, and repeats that as long as the removed place has ended. The result is the
@@ -169,7 +170,7 @@ if queue or asker then
       end
     elseif waiter and not (asker and waiter.call == asker.call) then
       heir_owner, heir_call, heir_ttl, heir_retain, heir_holder = waiter.owner, waiter.call, waiter.ttl, waiter.retain, waiter.holder
-      heir_job, push = waiter.job, waiter.inbox
+      heir_job, push, heir_till = waiter.job, waiter.inbox, waiter.till
       if asker then outcome = HELD end
     end
   end

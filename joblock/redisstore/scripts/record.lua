@@ -183,7 +183,21 @@ if row and row[2] and ARGV[8] == nil and sub(row[1] or '', 1, #ARGV[1]) == ARGV[
     local till, life, ttl, names, job, call, inbox = string.match(redis.call('HGET', key, 'q' .. head) or '',
       '^(%d+)\n(%d+)\n([%d ]+)(\n[^\n]*\n[^\n]*\n)([^\n]*)\n\n([^\n]*)\n([^\n]*)\n')
     if till and #call == 13 and #ttl == 12 and (tonumber(ttl) or life + 0) < life + 0 and #life < 13 and till * 1000 > now + 0 then
-      local grant = now .. '\n' .. prior
+      local grant, listener = now .. '\n' .. prior, ARGV[5] or ''
+      local sure = string.find(inbox, '\t\t', 1, true) -- the same steps as in grant.lua
+      if sure then inbox = string.gsub(inbox, '\t\t', '\t') end
+      local own, ears = sub(listener, 1, #inbox + 1) == inbox .. '\n', nil
+      if job ~= '' or own then
+      elseif sure then
+        ears = redis.pcall('PUBSUB', 'SHARDNUMSUB', (string.gsub(inbox, '\t', '')))[2]
+      elseif not string.find(inbox, '\t', 1, true) then
+        ears = redis.pcall('PUBSUB', 'NUMSUB', inbox)[2]
+      end
+      local unheard, rest = ears == 0, till - (now - now % 1000) / 1000
+      if unheard and rest < ttl + 0 then
+        life = string.format('%d', life - ttl + rest)
+        ttl = string.format('%12d', rest)
+      end
       text = 'jobH' .. now .. names .. job .. '\n\n' .. now .. '\n\n' .. call .. '\n' .. ARGV[2] .. '\n' .. now .. prior .. kind .. now
         .. (job == '' and ttl or '           0') .. ttl
       if waiting == '1' then
@@ -196,25 +210,24 @@ if row and row[2] and ARGV[8] == nil and sub(row[1] or '', 1, #ARGV[1]) == ARGV[
         if left < life + 0 then redis.call('PEXPIRE', key, life) end
         redis.call('HSET', key, 's', text, 'q', head + 1 .. ' ' .. tail .. ' ' .. waiting - 1)
       end
-      local listener = ARGV[5] or ''
       if job ~= '' then
         if sub(listener, -2) ~= '\n1' then redis.pcall('PUBLISH', inbox, job .. '\n' .. key) end
         return {1, job}
       end
-      if sub(listener, 1, #inbox + 1) == inbox .. '\n' then return {1, call, grant} end
+      if own then return {1, call, grant} end
       local proof_key, told = string.match(listener, '\n([^\n]+)'), call
-      if proof_key then
+      if proof_key and not unheard then
         told = call .. '\n' .. grant
         told = told .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. told))
       end
       local heard = 0 -- the same steps as at the end of the stage write
       if string.find(inbox, '\t', 1, true) then
         local shard = string.gsub(inbox, '\t', '')
-        if (redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, told) end
+        if (ears or redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, told) end
         inbox = string.gsub(inbox, '\t.*\t', '')
       end
       if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', inbox, told) end
-      return proof_key and 1 or {1, 1}
+      return (proof_key or unheard) and 1 or {1, 1}
     end
   end
 end
@@ -294,7 +307,8 @@ local hash_only -- a record that this call makes is of the kind h or M
 local vacant -- the key is free, and goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
 local heir_job -- if set: the heir is a job, and the key is parked for that job
-local push -- the channel of the heir, if the heir has waited
+local push, heir_till -- the channel of the heir, if the heir has waited; until when the heir's place was kept, in ms
+local ears, unheard -- how many have subscribed to that channel, if that is known; whether these are none
 local starts -- the caller starts a job that gets the key: there is no push to the heir
 local proof_key, own_inbox -- of the Store that calls, if that Store has met waiters: see the end of the stage write
 local asker -- whom queue.lua serves: call [, place, retain, inbox, patience]; place is a part of q<n>, see queue.lua.
@@ -413,7 +427,8 @@ elseif push and push == own_inbox then
   answer = {answer, heir_call, fence .. '\n' .. prior}
 elseif push then
   local text = heir_call
-  if proof_key and proof_key ~= '' then
+  if unheard then -- the lease is shorter than a waiter expects that does not ask
+  elseif proof_key and proof_key ~= '' then
     text = heir_call .. '\n' .. fence .. '\n' .. prior
     text = text .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. text))
   elseif answer then
@@ -430,7 +445,7 @@ elseif push then
   local heard = 0
   if string.find(push, '\t', 1, true) then
     local shard = string.gsub(push, '\t', '')
-    if (redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, text) end
+    if (ears or redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, text) end
     push = string.gsub(push, '\t.*\t', '')
   end
   if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', push, text) end
