@@ -76,6 +76,9 @@ func (w *writes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		st := w.r.status(seqKey)
 		_, job, _ := envelope.ParseJob(st.Job)
 		seen := job + "; b " + w.state("b")
+		if !w.lives() { // another command has just written the end: what was seen may be of before and after it
+			return next(ctx, cmd)
+		}
 		err := next(ctx, cmd)
 		if !w.lives() {
 			w.mu.Lock()
