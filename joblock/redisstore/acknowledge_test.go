@@ -65,6 +65,7 @@ func acknowledged(t testing.TB, rdb redis.UniversalClient) *kit {
 }
 
 func TestConformanceAcknowledged(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: 2 * patience})

@@ -16,6 +16,7 @@ import (
 )
 
 func TestConformanceOnRedis(t *testing.T) {
+	t.Parallel()
 	srv := redistest.Start(t)
 	redistest.Ran(t, srv.Backend())
 	rdb := srv.Client(t)
@@ -29,6 +30,7 @@ func TestConformanceOnRedis(t *testing.T) {
 }
 
 func TestConformanceOnCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := cluster.Client(t)

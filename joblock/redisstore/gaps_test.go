@@ -102,6 +102,7 @@ func TestManyEmptyPlacesBetweenWaiters(t *testing.T) {
 // Whatever becomes of those who wait, at the ends of the queue or in its middle, those who
 // are left are served in turn, and what is known of the others is gone.
 func TestQueuesOfThoseWhoComeAndGo(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		rnd := rand.New(rand.NewPCG(1, 2))

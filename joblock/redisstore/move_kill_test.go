@@ -15,6 +15,7 @@ import (
 // on. All locks are there before and after its end: held, parked with their entries of the
 // index, and waited for. The waiters learn of their grants by asking.
 func TestMastersDieAtEachStepOfAMove(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "2000")
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: 2 * patience})

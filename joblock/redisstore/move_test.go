@@ -21,6 +21,7 @@ import (
 // well, goes from master to master, at each stage of a move, by callers who have not been
 // told. The index goes before the records, or after them.
 func TestLocksMoveWithTheirSlots(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	k := newKit(t, cluster.Client(t))
@@ -515,6 +516,7 @@ func (m *movedLocks) end() {
 
 // A WAIT has to follow each call to the node that it was sent on to.
 func TestAcknowledgedLocksMoveWithTheirSlots(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "15000") // a fail-over would be another test
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: 2 * patience})

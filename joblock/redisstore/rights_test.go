@@ -91,6 +91,7 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 // The documented rights are enough for all that can happen to a lock, and nothing is
 // sent that they do not cover: a call that fails in the background shows here only.
 func TestDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
 	one := func(t *testing.T, replicas int, servers []*redistest.Server, admin redis.UniversalClient, areas []area, rdb redis.UniversalClient) {
 		for _, s := range servers {
 			s.SetUser(t, "locks", rules(areas...)...)

@@ -25,6 +25,7 @@ func nodeCalls(t *testing.T, cluster *redistest.Cluster) []int {
 // What is done for one lock is one call at one node, and no node has more calls than
 // others when there are many locks.
 func TestLocksOfJobsAreSpreadOverACluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	k := newKit(t, cluster.Client(t))

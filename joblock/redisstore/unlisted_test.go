@@ -116,6 +116,7 @@ func (p *parkers) check(when string) {
 // While a slot moves, at each step of the move, and after the SIGKILL of a master, no
 // parked lock is lost or missing in the index; and no entry stays for ever.
 func TestNoLockIsUnlistedWhenSlotsMoveAndMastersDie(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "2000")
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ClusterStateReloadInterval: 500 * time.Millisecond})
