@@ -67,7 +67,7 @@ func TestReturnedTasksShowNoToken(t *testing.T) {
 			secrets = append(secrets, string(text), door.IdentityOf(token).Owner)
 		}
 	}
-	secrets = append(secrets, "tokens", envelope.Header+":", envelope.Header+"\"")
+	secrets = append(secrets, "tokens", " - - ", envelope.Header+":", envelope.Header+"\"")
 	for what, got := range returned {
 		var log strings.Builder
 		slog.New(slog.NewJSONHandler(&log, nil)).Info("enqueued", "task", got)

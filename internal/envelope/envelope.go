@@ -10,27 +10,23 @@
 package envelope
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
 
 // Header is the name of the one header. The header's value, sealed by package seal, has the job, the type of the task,
 // the tokens, and which tokens the worker treats specially. There is one header, so that no part can be left out, added
-// or exchanged. The value is JSON, so that people can read it.
+// or exchanged.
 const Header = "joblock"
 
 const (
@@ -71,15 +67,6 @@ type Sequence struct {
 	// none.
 	Waits     bool
 	NotBefore time.Time
-}
-
-// MayWait returns what the headers of a task say of the job's place in line, or nil. The seal is not verified: MayWait
-// is for a first look at many tasks.
-func MayWait(headers map[string]string) *Sequence {
-	if text := headers[Header]; strings.Contains(text, `"sequence":`) {
-		return &Sequence{Waits: strings.Contains(text, `"waits":true`)}
-	}
-	return nil
 }
 
 // Wait is how far away the time of a task is that waits for its turn. Such a task is scheduled or snoozed for so long,
@@ -129,94 +116,13 @@ func LeadOf(taskID string) (lead string, ok bool) {
 	return lead, ok && lead != ""
 }
 
-// content is the JSON of an envelope.
-type content struct {
-	Job        string   `json:"job"`
-	Type       string   `json:"type"`
-	Retries    int      `json:"retries"`
-	Tokens     []string `json:"tokens"`
-	UntilStart []int    `json:"untilStart,omitempty"` // indices in Tokens
-	FromStart  []int    `json:"fromStart,omitempty"`
-
-	Sequence *sequence `json:"sequence,omitempty"`
-}
-
-// sequence is the JSON of a Sequence.
-type sequence struct {
-	Token     int   `json:"token"` // index in content.Tokens
-	Halt      bool  `json:"halt,omitempty"`
-	Limit     int   `json:"limit,omitempty"`
-	Waits     bool  `json:"waits,omitempty"`
-	NotBefore int64 `json:"notBefore,omitempty"` // in Unix milliseconds; 0 means none
-}
-
 // Seal returns the header's value for the task with this job name and type.
 func (e Envelope) Seal(ctx context.Context, ring *seal.Ring, job, taskType string) (string, error) {
-	c := content{Job: job, Type: taskType, Retries: e.Retries}
-	for _, t := range e.Tokens {
-		text, err := t.MarshalText()
-		if err != nil {
-			return "", err
-		}
-		c.Tokens = append(c.Tokens, string(text))
-	}
-	var err1, err2 error
-	c.UntilStart, err1 = e.places(e.UntilStart)
-	c.FromStart, err2 = e.places(e.FromStart)
-	err3 := e.writeSequence(&c)
-	if err := cmp.Or(err1, err2, err3); err != nil {
+	text, err := e.text(job, taskType)
+	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		return "", fmt.Errorf("seal envelope: %w", err)
-	}
-	return ring.Seal(ctx, string(text))
-}
-
-// The method places returns the indices, in e.Tokens, of the tokens in the parameter some.
-func (e Envelope) places(some []joblock.Token) ([]int, error) {
-	var places []int
-	for _, t := range some {
-		i := slices.Index(e.Tokens, t)
-		if i < 0 {
-			return nil, door.Invalid("seal envelope", "", "%s is not among the tokens", t)
-		}
-		places = append(places, i)
-	}
-	return places, nil
-}
-
-// writeSequence puts e.Sequence into c.
-func (e Envelope) writeSequence(c *content) error {
-	if e.Sequence == nil {
-		return nil
-	}
-	at, err := e.places([]joblock.Token{e.Sequence.Token})
-	if err != nil {
-		return err
-	}
-	c.Sequence = &sequence{Token: at[0], Halt: e.Sequence.Halt, Limit: e.Sequence.Limit, Waits: e.Sequence.Waits}
-	if t := e.Sequence.NotBefore; !t.IsZero() {
-		c.Sequence.NotBefore = t.UnixMilli()
-	}
-	return nil
-}
-
-// readSequence is the reverse of writeSequence.
-func (e *Envelope) readSequence(c *content) error {
-	if c.Sequence == nil {
-		return nil
-	}
-	token, err := e.at([]int{c.Sequence.Token})
-	if err != nil {
-		return err
-	}
-	e.Sequence = &Sequence{Token: token[0], Halt: c.Sequence.Halt, Limit: c.Sequence.Limit, Waits: c.Sequence.Waits}
-	if ms := c.Sequence.NotBefore; ms != 0 {
-		e.Sequence.NotBefore = time.UnixMilli(ms)
-	}
-	return nil
+	return ring.Seal(ctx, text)
 }
 
 // Task has the parts of a task that Open reads.
@@ -302,42 +208,6 @@ func Peek(task Task) (e Opened, ok bool) {
 		return seal.Opened{Text: text}, err
 	}, task)
 	return e, ok && err == nil
-}
-
-// read decodes the text of an envelope.
-func read(text string) (e Opened, taskType string, err error) {
-	var c content
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		return e, "", err
-	}
-	if len(c.Tokens) == 0 || len(c.Tokens) > MaxCarried || c.Retries < -1 {
-		return e, "", door.Invalid("open envelope", "", "%d tokens, must be from 1 to %d; or %d retries, must be at least -1",
-			len(c.Tokens), MaxCarried, c.Retries)
-	}
-	e.Job, e.Retries = c.Job, c.Retries
-	for _, text := range c.Tokens {
-		t, err := joblock.ParseToken(text)
-		if err != nil {
-			return e, "", err
-		}
-		e.Tokens = append(e.Tokens, t)
-	}
-	var err1, err2 error
-	e.UntilStart, err1 = e.at(c.UntilStart)
-	e.FromStart, err2 = e.at(c.FromStart)
-	return e, c.Type, cmp.Or(err1, err2, e.readSequence(&c))
-}
-
-// The method at is the reverse of the method places.
-func (e Envelope) at(places []int) ([]joblock.Token, error) {
-	var some []joblock.Token
-	for _, i := range places {
-		if i < 0 || i >= len(e.Tokens) {
-			return nil, door.Invalid("open envelope", "", "there is no token %d", i)
-		}
-		some = append(some, e.Tokens[i])
-	}
-	return some, nil
 }
 
 // Strip returns a copy of headers without the envelope, or nil if nothing is left.

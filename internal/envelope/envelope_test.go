@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -164,14 +165,23 @@ func TestDistrustSaysWhy(t *testing.T) {
 		"huge":             {strings.Repeat("A", 1<<20), Unread},
 		"changed":          {strings.Replace(good, "export", "Export", 1), Forged},
 		"another's key":    {foreign, Unknown},
-		"no JSON":          {odd("text"), Unread},
-		"no tokens":        {odd(`{"job":"default/t-1","type":"export"}`), Unread},
-		"too many tokens":  {odd(`{"tokens":["` + strings.Repeat(`a","`, MaxCarried) + `a"]}`), Unread},
-		"no such token":    {odd(`{"untilStart":[1],"tokens":["` + string(token) + `"]}`), Unread},
-		"negative place":   {odd(`{"fromStart":[-1],"tokens":["` + string(token) + `"]}`), Unread},
-		"no such sequence": {odd(`{"sequence":{"token":1},"tokens":["` + string(token) + `"]}`), Unread},
-		"negative retries": {odd(`{"retries":-2,"tokens":["` + string(token) + `"]}`), Unread},
-		"broken token":     {odd(`{"tokens":["` + string(token[1:]) + `"]}`), Unread},
+		"no words":         {odd("text"), Unread},
+		"few words":        {odd("0 - - - " + string(token) + " 1"), Unread},
+		"no tokens":        {odd(words(0, "-", "-", "-", "")), Unread},
+		"too many tokens":  {odd(words(0, "-", "-", "-", strings.Repeat(string(token)+",", MaxCarried)+string(token))), Unread},
+		"no such token":    {odd(words(0, "-", "1", "-", string(token))), Unread},
+		"negative place":   {odd(words(0, "-", "-", "-1", string(token))), Unread},
+		"no place":         {odd(words(0, "-", "-", "x", string(token))), Unread},
+		"too many places":  {odd(words(0, "-", "0,0", "-", string(token))), Unread},
+		"no such sequence": {odd(words(0, "1,0,0,0,0", "-", "-", string(token))), Unread},
+		"short sequence":   {odd(words(0, "0,0,0,0", "-", "-", string(token))), Unread},
+		"long sequence":    {odd(words(0, "0,0,0,0,0,0", "-", "-", string(token))), Unread},
+		"no sequence":      {odd(words(0, string(token), "-", "-", string(token))), Unread},
+		"negative retries": {odd(words(-2, "-", "-", "-", string(token))), Unread},
+		"no retries":       {odd(string(token) + words(0, "-", "-", "-", string(token))), Unread},
+		"long job":         {odd("0 - - - " + string(token) + " 999 " + job + taskType), Unread},
+		"negative job":     {odd("0 - - - " + string(token) + " -1 " + job + taskType), Unread},
+		"broken token":     {odd(words(0, "-", "-", "-", string(token[1:]))), Unread},
 	} {
 		_, ok, err := Open(t.Context(), ring(t).Open, Task{job, taskType, map[string]string{Header: c.value}})
 		var d *Distrust
@@ -179,6 +189,66 @@ func TestDistrustSaysWhy(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %s", name, ok, err, c.want)
 		} else if strings.Contains(err.Error(), string(token)) {
 			t.Errorf("%s: the error shows a token: %v", name, err)
+		}
+	}
+}
+
+// words returns the text of an envelope of these words.
+func words(retries int, sequence, untilStart, fromStart, tokens string) string {
+	return fmt.Sprint(retries, " ", sequence, " ", untilStart, " ", fromStart, " ", tokens, " ", len(job), " ", job, taskType)
+}
+
+func TestTextOfAnEnvelope(t *testing.T) {
+	all := tokens(t, 3)
+	texts := make([]string, len(all))
+	for i, token := range all {
+		text, err := token.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	for want, e := range map[string]Envelope{
+		words(3, "-", "-", "-", texts[0]):                             {Tokens: all[:1], Retries: 3},
+		words(-1, "-", "0", "1,2", strings.Join(texts, ",")):          {Tokens: all, Retries: -1, UntilStart: all[:1], FromStart: all[1:]},
+		words(0, "1,1,7,0,0", "-", "-", strings.Join(texts[:2], ",")): {Tokens: all[:2], Sequence: &Sequence{Token: all[1], Halt: true, Limit: 7}},
+		words(0, "0,0,0,1,1700000000001", "-", "-", texts[0]): {
+			Tokens: all[:1], Sequence: &Sequence{Token: all[0], Waits: true, NotBefore: time.UnixMilli(1700000000001)},
+		},
+	} {
+		got, err := seal.Text(sealed(t, ring(t), e)[Header])
+		if err != nil || got != want {
+			t.Errorf("%v\nis  %q, %v\nwant %q", e, got, err, want)
+		}
+	}
+}
+
+// The names of jobs and types may have any characters.
+func TestNamesWithSpacesStayApart(t *testing.T) {
+	e := Envelope{Tokens: tokens(t, 1)}
+	seen := map[string]bool{}
+	for _, names := range [][2]string{{"q/a b", "c"}, {"q/a", " bc"}, {"q/a bc", ""}, {"q/a\n", "b 3 c"}, {"", "q/a bc"}} {
+		text, err := e.Seal(t.Context(), ring(t), names[0], names[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[text] {
+			t.Errorf("%q has the text of another one", names)
+		}
+		seen[text] = true
+		got, _, err := Open(t.Context(), ring(t).Open, Task{names[0], names[1], map[string]string{Header: text}})
+		if err != nil || got.Job != names[0] {
+			t.Errorf("%q: opened %q, %v", names, got.Job, err)
+		}
+	}
+}
+
+// MayWait believes what is not sealed, and is asked about any header.
+func TestFirstLookAtOddHeaders(t *testing.T) {
+	waiting := sealed(t, ring(t), Envelope{Tokens: tokens(t, 1)})[Header]
+	for _, value := range []string{"", "x", "a.b.c.d.e", waiting, strings.Repeat(".", 200), strings.Repeat(" ", 200)} {
+		if got := MayWait(map[string]string{Header: value}); got != nil {
+			t.Errorf("%.40q: %+v, want nil", value, got)
 		}
 	}
 }
@@ -255,7 +325,8 @@ func TestAggregateNamesItsLead(t *testing.T) {
 // sealed.
 func FuzzOpen(f *testing.F) {
 	r := ring(f)
-	good := sealed(f, r, Envelope{Tokens: tokens(f, 2), Retries: 25})[Header]
+	all := tokens(f, 2)
+	good := sealed(f, r, Envelope{Tokens: all, Retries: 25, UntilStart: all[:1], Sequence: &Sequence{Token: all[1], Waits: true}})[Header]
 	f.Add(good)
 	f.Add(good[:len(good)-1])
 	f.Add("")
@@ -264,6 +335,37 @@ func FuzzOpen(f *testing.F) {
 		var d *Distrust
 		if !ok || value != good && !errors.As(err, &d) {
 			t.Fatalf("Open = %v, %v", ok, err)
+		}
+	})
+}
+
+// FuzzRead: whatever was sealed, reading neither panics nor takes much memory, and what was read is sealed to what reads
+// the same.
+func FuzzRead(f *testing.F) {
+	all := tokens(f, 2)
+	for _, e := range []Envelope{
+		{Tokens: all, Retries: 25, UntilStart: all[:1], FromStart: all[1:]},
+		{Tokens: all[:1], Sequence: &Sequence{Token: all[0], Halt: true, Limit: 3, Waits: true, NotBefore: time.UnixMilli(1)}},
+	} {
+		text, err := e.text(job, taskType)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add("0 - - -  0 ")
+	f.Fuzz(func(t *testing.T, text string) {
+		e, taskType, err := read(text)
+		if err != nil {
+			return
+		}
+		again, err := e.text(e.Job, taskType)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same, sameType, err := read(again)
+		if err != nil || sameType != taskType || !reflect.DeepEqual(same, e) {
+			t.Errorf("%q was read as %+v, and sealed as %q: %+v, %v", text, e, again, same, err)
 		}
 	})
 }

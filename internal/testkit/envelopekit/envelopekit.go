@@ -3,7 +3,7 @@ package envelopekit
 
 import (
 	"context"
-	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/joblock/toolkit/internal/envelope"
@@ -12,13 +12,14 @@ import (
 
 // Read returns the envelope in headers, as envelope.Open does, but does not check the seal, the job and the task type.
 func Read(headers map[string]string) (envelope.Opened, bool, error) {
-	var text string
-	if parts := strings.SplitN(headers[envelope.Header], ".", 5); len(parts) == 5 {
-		text = parts[4]
+	text, _ := seal.Text(headers[envelope.Header]) // a bad text is Open's to refuse
+	var taskType string
+	if words := strings.SplitN(text, " ", 7); len(words) == 7 {
+		if n, _ := strconv.Atoi(words[5]); n >= 0 && n <= len(words[6]) {
+			taskType = words[6][n:]
+		}
 	}
-	var sealed struct{ Type string }
-	_ = json.Unmarshal([]byte(text), &sealed) // a bad text is Open's to refuse
 	return envelope.Open(context.Background(), func(context.Context, string) (seal.Opened, error) {
 		return seal.Opened{Text: text}, nil
-	}, envelope.Task{Type: sealed.Type, Headers: headers})
+	}, envelope.Task{Type: taskType, Headers: headers})
 }

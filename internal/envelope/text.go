@@ -1,0 +1,214 @@
+package envelope
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The text of an envelope is a row of words, each of which ends with a space, and then the job and the type of the task:
+//
+//	retries       the field Retries
+//	sequence      the field Sequence: "-", or five numbers: the index of the token; 1 for Halt; Limit; 1 for Waits;
+//	              NotBefore in Unix milliseconds
+//	until start   the indices of the tokens in the field UntilStart; "-" if there is none
+//	from start    likewise of the field FromStart
+//	tokens        the tokens
+//	length        of the job, in bytes
+//
+// Numbers, and tokens, have commas between them. Each worker reads such a text before each job: as JSON the reading took
+// longer than to verify the seal.
+const none = "-"
+
+// wordSequence is the number of the word about the sequence.
+const wordSequence = 1
+
+// text returns the text of e, for the task with this job name and type.
+func (e *Envelope) text(job, taskType string) (string, error) {
+	var few [1024]byte
+	out := append(strconv.AppendInt(few[:0], int64(e.Retries), 10), ' ')
+	if s := e.Sequence; s == nil {
+		out = append(out, none...)
+	} else {
+		at, err := e.place(s.Token)
+		if err != nil {
+			return "", err
+		}
+		var notBefore int64
+		if !s.NotBefore.IsZero() {
+			notBefore = s.NotBefore.UnixMilli()
+		}
+		out = strconv.AppendInt(out, int64(at), 10)
+		for _, n := range [...]int64{one(s.Halt), int64(s.Limit), one(s.Waits), notBefore} {
+			out = strconv.AppendInt(append(out, ','), n, 10)
+		}
+	}
+	for _, some := range [...][]joblock.Token{e.UntilStart, e.FromStart} {
+		out = append(out, ' ')
+		if len(some) == 0 {
+			out = append(out, none...)
+		}
+		for i, t := range some {
+			at, err := e.place(t)
+			if err != nil {
+				return "", err
+			}
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = strconv.AppendInt(out, int64(at), 10)
+		}
+	}
+	for i, t := range e.Tokens {
+		token, err := t.MarshalText()
+		if err != nil {
+			return "", err
+		}
+		between := byte(',')
+		if i == 0 {
+			between = ' '
+		}
+		out = append(append(out, between), token...)
+	}
+	out = strconv.AppendInt(append(out, ' '), int64(len(job)), 10)
+	out = append(append(append(out, ' '), job...), taskType...)
+	return string(out), nil
+}
+
+func one(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// The method place returns the index of t in e.Tokens.
+func (e *Envelope) place(t joblock.Token) (int, error) {
+	i := slices.Index(e.Tokens, t)
+	if i < 0 {
+		return 0, door.Invalid("seal envelope", "", "%s is not among the tokens", t)
+	}
+	return i, nil
+}
+
+// The function read is the reverse of the method text.
+func read(text string) (e Opened, taskType string, err error) {
+	const op = "open envelope"
+	var words [6]string
+	for i := range words {
+		var more bool
+		if words[i], text, more = strings.Cut(text, " "); !more {
+			return e, "", door.Invalid(op, "", "%d words, must be %d", i, len(words))
+		}
+	}
+	n, err := strconv.Atoi(words[5])
+	if err != nil || n < 0 || n > len(text) {
+		return e, "", door.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
+	}
+	e.Job, taskType = text[:n], text[n:]
+	if e.Retries, err = strconv.Atoi(words[0]); err != nil || e.Retries < -1 {
+		return e, "", door.Invalid(op, "", "the retries are no number of at least -1")
+	}
+	count := 1 + strings.Count(words[4], ",")
+	if count > MaxCarried {
+		return e, "", door.Invalid(op, "", "%d tokens, must be from 1 to %d", count, MaxCarried)
+	}
+	e.Tokens = make([]joblock.Token, 0, count)
+	for token := range strings.SplitSeq(words[4], ",") {
+		t, err := joblock.ParseToken(token)
+		if err != nil {
+			return e, "", err
+		}
+		e.Tokens = append(e.Tokens, t)
+	}
+	var err1, err2, err3 error
+	e.Sequence, err1 = e.readSequence(words[wordSequence])
+	e.UntilStart, err2 = e.at(words[2])
+	e.FromStart, err3 = e.at(words[3])
+	return e, taskType, cmp.Or(err1, err2, err3)
+}
+
+// readSequence reads the word about the sequence. The result is nil if there is none.
+func (e *Envelope) readSequence(word string) (*Sequence, error) {
+	if word == none {
+		return nil, nil
+	}
+	var n [5]int64
+	rest, more := word, true
+	for i := range n {
+		var part string
+		var err error
+		part, rest, more = strings.Cut(rest, ",")
+		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || more != (i < len(n)-1) {
+			return nil, door.Invalid("open envelope", "", "the sequence is not %d numbers", len(n))
+		}
+	}
+	token, err := e.token(n[0])
+	if err != nil {
+		return nil, err
+	}
+	s := &Sequence{Token: token, Halt: n[1] == 1, Limit: int(n[2]), Waits: n[3] == 1}
+	if n[4] != 0 {
+		s.NotBefore = time.UnixMilli(n[4])
+	}
+	return s, nil
+}
+
+// The method at returns the tokens with the indices in word.
+func (e *Envelope) at(word string) ([]joblock.Token, error) {
+	if word == none {
+		return nil, nil
+	}
+	n := 1 + strings.Count(word, ",")
+	if n > len(e.Tokens) {
+		return nil, door.Invalid("open envelope", "", "%d indices of %d tokens", n, len(e.Tokens))
+	}
+	some := make([]joblock.Token, 0, n)
+	for text := range strings.SplitSeq(word, ",") {
+		i, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, door.Invalid("open envelope", "", "the index of a token is no number")
+		}
+		t, err := e.token(i)
+		if err != nil {
+			return nil, err
+		}
+		some = append(some, t)
+	}
+	return some, nil
+}
+
+// The method token returns the token with the index i.
+func (e *Envelope) token(i int64) (joblock.Token, error) {
+	if i < 0 || i >= int64(len(e.Tokens)) {
+		return joblock.Token{}, door.Invalid("open envelope", "", "there is no token %d", i)
+	}
+	return e.Tokens[i], nil
+}
+
+// MayWait returns what the headers of a task say of the job's place in line, or nil. The seal is not verified: MayWait
+// is for a first look at many tasks.
+func MayWait(headers map[string]string) *Sequence {
+	text, err := seal.Text(headers[Header])
+	if err != nil {
+		return nil
+	}
+	var word string
+	for range wordSequence + 1 {
+		var more bool
+		if word, text, more = strings.Cut(text, " "); !more {
+			return nil
+		}
+	}
+	parts := strings.Split(word, ",")
+	if len(parts) != 5 {
+		return nil
+	}
+	return &Sequence{Waits: parts[3] == "1"}
+}
