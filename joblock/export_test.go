@@ -53,3 +53,9 @@ func (k *Lock) Recovered() bool    { return !k.none() && k.recovered }
 
 // MaxTokenBytes bounds every form of a token.
 const MaxTokenBytes = maxTokenBytes
+
+// The two ways to read the binary form of a token.
+var (
+	ScanToken = scanToken
+	ReadToken = readToken
+)

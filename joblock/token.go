@@ -25,6 +25,8 @@ const (
 	tokenFields  = 5
 )
 
+const maxTokenTTL = int64(driver.MaxPeriod / time.Millisecond)
+
 // Token is the transferable form of a lock: the key, the owner, the fence under which the token was made, and the TTL
 // of the lease. A Token is a capability: treat its marshalled forms as secrets.
 //
@@ -162,6 +164,19 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	if err := checkTokenSize(len(data)); err != nil {
 		return err
 	}
+	got, ok := scanToken(data)
+	if !ok {
+		var err error
+		if got, err = readToken(data); err != nil {
+			return err
+		}
+	}
+	*t = got
+	return nil
+}
+
+// readToken reads a token in its binary form, and says what is wrong with a bad one.
+func readToken(data []byte) (got Token, err error) {
 	r := bytes.NewReader(data)
 	dec := msgpack.GetDecoder()
 	defer msgpack.PutDecoder(dec)
@@ -169,42 +184,40 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	n, notArray := dec.DecodeArrayLen()
 	version, err := dec.DecodeInt64()
 	if notArray != nil || err != nil {
-		return tokenError("not a token")
+		return Token{}, tokenError("not a token")
 	}
 	if version != tokenVersion {
-		return tokenError(fmt.Sprintf("version %d is unknown, this build reads %d", version, tokenVersion))
+		return Token{}, tokenError(fmt.Sprintf("version %d is unknown, this build reads %d", version, tokenVersion))
 	}
 	if n != tokenFields {
-		return tokenError(fmt.Sprintf("%d fields, want %d", n, tokenFields))
+		return Token{}, tokenError(fmt.Sprintf("%d fields, want %d", n, tokenFields))
 	}
-	var got Token
 	if got.key, err = decodeString(dec, r, data); err != nil {
-		return err
+		return Token{}, err
 	}
 	owner, err := decodeString(dec, r, data)
 	if err != nil {
-		return err
+		return Token{}, err
 	}
 	got.owner = newSecret(owner)
 	if got.fence, err = dec.DecodeInt64(); err != nil {
-		return tokenError("truncated or mistyped fence")
+		return Token{}, tokenError("truncated or mistyped fence")
 	}
 	ms, err := dec.DecodeInt64()
 	if err != nil {
-		return tokenError("truncated or mistyped TTL")
+		return Token{}, tokenError("truncated or mistyped TTL")
 	}
 	if ms < 1 || ms > driver.MaxPeriod.Milliseconds() {
-		return tokenError(fmt.Sprintf("TTL of %d ms, must be from 1 to %d", ms, driver.MaxPeriod.Milliseconds()))
+		return Token{}, tokenError(fmt.Sprintf("TTL of %d ms, must be from 1 to %d", ms, driver.MaxPeriod.Milliseconds()))
 	}
 	got.ttl = time.Duration(ms) * time.Millisecond
 	if err := got.check(); err != nil {
-		return err
+		return Token{}, err
 	}
 	if canon, err := got.MarshalBinary(); err != nil || !bytes.Equal(canon, data) {
-		return tokenError("not in canonical form, or trailing bytes")
+		return Token{}, tokenError("not in canonical form, or trailing bytes")
 	}
-	*t = got
-	return nil
+	return got, nil
 }
 
 // DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. DecodeMsgpack checks the

@@ -115,7 +115,7 @@ func (r *Ring) Derive(ctx context.Context, text string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cmp.Or(r.first, &signers[len(signers)-1]).sum("derive.", text), nil
+	return cmp.Or(r.first, &signers[len(signers)-1]).derive("derive.", text), nil
 }
 
 // Opened is a text whose seal was found genuine.

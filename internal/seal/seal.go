@@ -6,13 +6,13 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"hash"
-	"strings"
 	"sync"
 )
 
@@ -29,15 +29,23 @@ const (
 	idBytes = 8
 )
 
-var (
-	idLen  = hex.EncodedLen(idBytes)
-	macLen = base64.RawURLEncoding.EncodedLen(sha256.Size)
+const (
+	idLen  = 2 * idBytes             // in hex
+	macLen = (sha256.Size*8 + 5) / 6 // in base64
 )
 
 // signer seals with one secret.
 type signer struct {
 	id   string     // not a secret
-	macs *sync.Pool // of hash.Hash, an HMAC with the key; to make such a hash takes longer than to seal with it
+	macs *sync.Pool // of *mac, with the key; to make one takes longer than to seal with it
+}
+
+// mac is an HMAC with a key, and room for what goes in and comes out.
+type mac struct {
+	hash.Hash
+	text []byte
+	sum  [sha256.Size]byte
+	code [macLen]byte // the sum in base64
 }
 
 // newSigner derives id and key from the secret. The id reveals neither key nor secret.
@@ -45,7 +53,7 @@ func newSigner(secret []byte) signer {
 	key := derive(secret, "joblock seal: key")
 	return signer{
 		id:   hex.EncodeToString(derive(secret, "joblock seal: name")[:idBytes]),
-		macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }},
+		macs: &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }},
 	}
 }
 
@@ -56,35 +64,49 @@ func derive(secret []byte, purpose string) []byte {
 }
 
 // frame has the parts of a sealed text.
-type frame struct{ key, store, mac, text string }
+type frame struct{ head, key, store, mac, text string }
 
-// head returns the beginning of a sealed text. The MAC covers the head and the text. All heads have the same length, so
+// headOf returns the beginning of a sealed text. The MAC covers the head and the text. All heads have the same length, so
 // different frames differ in what the MAC covers.
-func (f frame) head() string { return version + "." + f.key + "." + f.store + "." }
+func headOf(key, store string) string { return version + "." + key + "." + store + "." }
 
-// sum returns the MAC of a text with this head.
-func (s signer) sum(head, text string) []byte {
-	h := s.macs.Get().(hash.Hash)
-	defer s.macs.Put(h)
-	h.Reset()
-	h.Write([]byte(head))
-	h.Write([]byte(text))
-	return h.Sum(nil)
+// sum returns the MAC of a text with this head, in a mac that the caller puts back into s.macs.
+func (s signer) sum(head, text string) *mac {
+	m := s.macs.Get().(*mac)
+	m.Reset()
+	m.text = append(append(m.text[:0], head...), text...)
+	m.Write(m.text)
+	m.Sum(m.sum[:0])
+	return m
+}
+
+// coded returns sum with the MAC in base64 too.
+func (s signer) coded(head, text string) *mac {
+	m := s.sum(head, text)
+	base64.RawURLEncoding.Encode(m.code[:], m.sum[:])
+	return m
 }
 
 // seal returns the sealed form of text. The parameter store is the name of the sealer's store.
 func (s signer) seal(store, text string) string {
-	head := frame{key: s.id, store: store}.head()
-	return head + base64.RawURLEncoding.EncodeToString(s.sum(head, text)) + "." + text
+	head := headOf(s.id, store)
+	m := s.coded(head, text)
+	defer s.macs.Put(m)
+	return head + string(m.code[:]) + "." + text
 }
 
-// strict is here, because each call of Strict makes another table.
-var strict = base64.RawURLEncoding.Strict()
+// derive returns the MAC of a text with this head.
+func (s signer) derive(head, text string) []byte {
+	m := s.sum(head, text)
+	defer s.macs.Put(m)
+	return bytes.Clone(m.sum[:])
+}
 
 // check returns ErrMismatch unless the MAC of f is right, after a comparison in constant time.
 func (s signer) check(f frame) error {
-	mac, err := strict.DecodeString(f.mac)
-	if err != nil || !hmac.Equal(mac, s.sum(f.head(), f.text)) {
+	m := s.coded(f.head, f.text)
+	defer s.macs.Put(m)
+	if !hmac.Equal(m.code[:], []byte(f.mac)) {
 		return ErrMismatch
 	}
 	return nil
@@ -97,10 +119,21 @@ func Text(sealed string) (string, error) {
 	return f.text, err
 }
 
+// Where the parts of a sealed text begin.
+const (
+	keyAt   = len(version + ".")
+	storeAt = keyAt + idLen + 1
+	macAt   = storeAt + idLen + 1
+	textAt  = macAt + macLen + 1
+)
+
 func parse(sealed string) (frame, error) {
-	parts := strings.SplitN(sealed, ".", 5)
-	if len(parts) != 5 || parts[0] != version || len(parts[1]) != idLen || len(parts[2]) != idLen || len(parts[3]) != macLen {
+	if len(sealed) < textAt || sealed[:keyAt] != version+"." ||
+		sealed[storeAt-1] != '.' || sealed[macAt-1] != '.' || sealed[textAt-1] != '.' {
 		return frame{}, ErrMalformed
 	}
-	return frame{key: parts[1], store: parts[2], mac: parts[3], text: parts[4]}, nil
+	return frame{
+		head: sealed[:macAt], key: sealed[keyAt : storeAt-1], store: sealed[storeAt : macAt-1], mac: sealed[macAt : textAt-1],
+		text: sealed[textAt:],
+	}, nil
 }
