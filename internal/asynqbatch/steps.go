@@ -48,26 +48,26 @@ func stepsOf() *steps {
 	// A job that has ended has no task any more, or a completed one. That there is no task says nothing if asynq's keys
 	// of the queue are elsewhere, behind a proxy of several servers: but where asynq has written the end, it has counted
 	// the job.
-	s.Before = `local state = redis.pcall('HGET', first, 'state')
-if state ~= 'completed' and (state or redis.pcall('EXISTS', second .. 'processed') ~= 1) then return 'not yet' end`
-	// The name of a job is the queue, a slash and the ID. The queue of a name with a percent sign is escaped.
+	s.Before = `if redis.pcall('EXISTS', first, first, second .. 'processed') ~= 1 -- 2 and 3 if there is a task
+    and redis.pcall('HGET', first, 'state') ~= 'completed' then return 'not yet' end`
+	// The name of a job is the queue, a slash and the ID. The queue of a name with a percent sign is escaped. What follows
+	// is what asynq's script does with a scheduled task, in fewer commands. asynq's key of the task comes first, then that of
+	// the pending tasks; its arguments begin with the ID and the prefix.
 	s.After = `local queue, id = string.match(job, '^([^/%%]+)/(.+)$')
-if not queue then return false end
-local KEYS, ARGV = {` + luaList(run.keys) + `}, {` + luaList(run.args) + `}
-return 1 == (function()
-` + guarded(run.text) + `
-end)()`
+local task = queue and ` + luaText(run.keys[0]) + `
+if not task or redis.call('HGET', task, 'state') ~= 'scheduled' or redis.call('ZREM', ` + luaText(run.args[1]) + ` .. 'scheduled', id) == 0 then
+  return false
+end
+redis.call('LPUSH', ` + luaText(run.keys[1]) + `, id)
+redis.call('HSET', task, 'state', 'pending')
+return true`
 	return s
 }
 
-// luaList returns the values as expressions of Lua, with the locals queue and id for the places of their names.
-func luaList[T any](values []T) string {
-	var list []string
-	for _, v := range values {
-		text := strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, anyQueue, "' .. queue .. '", anyID, "' .. id .. '").Replace(fmt.Sprint(v))
-		list = append(list, "'"+text+"'")
-	}
-	return strings.Join(list, ", ")
+// luaText returns the value as an expression of Lua, with the locals queue and id for the places of their names.
+func luaText(v any) string {
+	text := strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, anyQueue, "' .. queue .. '", anyID, "' .. id .. '").Replace(fmt.Sprint(v))
+	return "'" + text + "'"
 }
 
 // Ends returns a Releaser for the release of the key of the job with this ID, which has ended, to the next job. In one step,
