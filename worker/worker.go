@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/crew"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -100,6 +101,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if _, inside := ctx.Value(envelopeKey{}).(envelope.Envelope); inside {
 			return next.ProcessTask(ctx, task) // the second Middleware of two would find the locks of the first one busy
 		}
+		crew.Grow() // asynq calls each handler in a new goroutine
 		a, err := w.newAttempt(ctx, task)
 		if err != nil {
 			return err
