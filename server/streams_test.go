@@ -186,12 +186,13 @@ func (s *stream1) line() object {
 
 // until reads to the next line of a type.
 func (s *stream1) until(kind string) object {
-	for {
+	for last := (object)(nil); ; {
 		o := s.line()
 		if o == nil {
-			s.t.Errorf("the stream has ended without %q", kind)
+			s.t.Errorf("the stream has ended without %q, after %v", kind, last)
 			return nil
 		}
+		last = o
 		if o.text("type") == kind {
 			s.fence = o.number("fence")
 			return o
