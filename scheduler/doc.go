@@ -160,8 +160,22 @@
 //
 // At each instant one spec is in force, the one in the ledger. All nodes that have the job execute the ticks of that
 // spec, whatever their own spec is. The node that has registered the job last decides: at the start of its Run, or in a
-// call while Run is running. So a deploy ends with the new spec, because each node starts with it. If a node of the old
-// release starts again during the deploy, the old spec is in force until the next node of the new release starts.
+// call while Run is running. So a deploy ends with the new spec, because each node starts with it.
+//
+// The decision lasts as long as that node is up and has the job. Then the spec of the youngest node is in force that is up
+// and has the job: of the node whose Run has begun last. A node with another spec looks for that every three Config.Sync.
+//
+//	the node that has decided is up           nothing changes, until a node registers another spec
+//	it is stopped, or removes the job         the youngest node decides at its next look, some 30 s later
+//	it dies                                   the youngest node decides when the record of the dead node has ended, 90 s
+//	                                          later, at its next look
+//	the youngest node has the spec in force   nothing changes
+//	the records of nodes cannot be read, or   nothing changes
+//	a node was cut off less than 90 s ago
+//
+// So if a node of the old release starts late in a deploy, the old spec is in force until that node has gone. And if the only
+// node of a new release dies, the old spec comes back. Two nodes that are up never take turns. Entry.SpecBy is the node that
+// has decided, and Entry.OtherSpecs has the nodes that are up and have another spec.
 //
 // A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
 // those of the old spec, later ticks are those of the new one. So each tick of either spec is treated once. Ticks of the
@@ -184,7 +198,8 @@
 // Two applications on one store need different scopes. Within a scope the name alone identifies a job, so each
 // application would execute some ticks of the other one. Nodes notice a second definition of a job: another spec, other
 // options, or another module of the program. A new definition is a deploy, reported once as EventRedefined. If two
-// definitions take turns for more than a quarter of an hour, a node reports EventContested and sets Entry.Contested.
+// definitions take turns for more than a quarter of an hour, a node reports EventContested and sets Entry.Contested. A node
+// that is up and has another spec for as long sets Entry.Contested as well.
 //
 // # Seen from anywhere
 //
@@ -206,7 +221,9 @@
 // # Cost
 //
 // A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and to find triggers, and two
-// commands a minute to renew its record. AllEntries reads 34 records, one for each node, and one for each job. At a tick,
+// commands a minute to renew its record. A node that has another spec of some jobs than the one in force sends two more
+// commands a minute: each reads the record of the node that has decided. If that node is not up, one such command is followed
+// by two that read the records of all nodes. AllEntries reads 34 records, one for each node, and one for each job. At a tick,
 // the first node sends four commands besides the read. A later node sends only its share of a pipeline, and its share
 // of a second pipeline if the execution takes more than half a second. During a longer execution each node reads the
 // ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand

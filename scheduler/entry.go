@@ -67,6 +67,13 @@ type FormerSpec struct {
 	Until time.Time `json:"until"` // ticks up to this time were those of Spec
 }
 
+// OtherSpec is a node that is up and has another spec of a job than the one in force.
+type OtherSpec struct {
+	Node  string    `json:"node"`
+	Spec  string    `json:"spec"`
+	Since time.Time `json:"since"` // when the node first saw that another spec was in force
+}
+
 // Entry is the state of a job in the whole cluster.
 type Entry struct {
 	Name string `json:"name"`
@@ -84,10 +91,16 @@ type Entry struct {
 	// an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See Scheduler.Nodes.
 	Nodes []string `json:"nodes,omitempty"`
 
-	// Since is the time from which on ticks are those of Spec. Former has the specs before Spec, the newest first, two at
-	// most.
+	// Since is the time from which on ticks are those of Spec. SpecBy is the node that has registered Spec last: as long as it
+	// is up with the job, Spec stays in force, unless a node registers another one. Former has the specs before Spec, the
+	// newest first, two at most.
 	Since  time.Time    `json:"since,omitzero"`
+	SpecBy string       `json:"spec_by,omitempty"`
 	Former []FormerSpec `json:"former,omitempty"`
+
+	// OtherSpecs has the nodes that are up and have another spec, sorted by node. A node says so after three times Config.Sync,
+	// and of some dozens of jobs at most.
+	OtherSpecs []OtherSpec `json:"other_specs,omitempty"`
 
 	// Next is when the next tick is due, jitter included. Next is zero if the job is paused. Next is also zero if
 	// Overdue is set and Here is false.
@@ -105,10 +118,12 @@ type Entry struct {
 	// more than 10 s. Ticks wait until Next; triggers do not wait.
 	Behind time.Duration `json:"behind,omitempty"`
 
-	// Contested is set if two definitions of the job have taken turns at least three times and for at least 15 minutes.
-	// Probably two applications with the same Config.Scope have a job of this name, and each application executes some
-	// of the ticks.
-	Contested bool `json:"contested,omitempty"`
+	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two definitions of the job have
+	// taken turns at least three times. A node of another release was left up; or two applications with the same Config.Scope
+	// have a job of this name, and each application executes some of the ticks. DisagreeSince is the begin, also of a
+	// disagreement that is shorter, as during a deploy; zero if OtherSpecs is empty and Contested is not set.
+	Contested     bool      `json:"contested,omitempty"`
+	DisagreeSince time.Time `json:"disagree_since,omitzero"`
 
 	// Problem is the reason why this process cannot execute the job or cannot show the whole Entry: the ledger cannot
 	// be decoded or written, or the store does not answer.
@@ -256,6 +271,12 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 	if err != nil {
 		return nil, err
 	}
+	apart := make(map[string][]OtherSpec)
+	for _, n := range nodes {
+		for _, a := range n.Apart {
+			apart[a.Job] = append(apart[a.Job], OtherSpec{n.Name, a.Spec, time.UnixMilli(a.Since).UTC()})
+		}
+	}
 	entries := make([]Entry, 0, len(names))
 	for part := range slices.Chunk(names, batch) {
 		views, err := s.readJobs(ctx, part)
@@ -273,10 +294,27 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 					e.Nodes = append(e.Nodes, n.Name)
 				}
 			}
+			e.disagree(apart[name], views[0].Now)
 			entries = append(entries, e)
 		}
 	}
 	return entries, nil
+}
+
+// disagree adds the nodes that have another spec.
+func (e *Entry) disagree(nodes []OtherSpec, now time.Time) {
+	for _, n := range nodes {
+		if n.Spec == e.Spec {
+			continue // the node has not yet seen that its spec is in force
+		}
+		e.OtherSpecs = append(e.OtherSpecs, n)
+		if e.DisagreeSince.IsZero() || n.Since.Before(e.DisagreeSince) {
+			e.DisagreeSince = n.Since
+		}
+	}
+	if len(e.OtherSpecs) > 0 && now.Sub(e.DisagreeSince) >= ledger.Rollout {
+		e.Contested = true
+	}
 }
 
 func (s *Scheduler) makeEntry(name string, v memo.View, o ledger.Order, now time.Time) Entry {
@@ -306,7 +344,10 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
 		Policies: l.Definition.Policies, Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
-		Backfill: showBackfill(l, o), Resumed: showResumed(l.Resumption(o)),
+		Backfill: showBackfill(l, o), Resumed: showResumed(l.Resumption(o)), SpecBy: l.Decider.Node,
+	}
+	if e.Contested {
+		e.DisagreeSince = time.UnixMilli(l.Definition.First).UTC()
 	}
 	if rules.Spec.String() != "" { // the node can parse the spec in force
 		e.Zone, e.Words = rules.Spec.Zone().String(), rules.Spec.Words()

@@ -35,7 +35,7 @@ const (
 	// EventRedefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	EventRedefined Kind = "redefined"
 	// EventSpec means that another spec is in force. Tick.At is the time of the change: later ticks are those of the new
-	// spec. Err has the two specs.
+	// spec. Err has the two specs, and says so if the node is not up any more that had decided for the former one.
 	EventSpec Kind = "spec"
 	// EventContested means that two definitions of the job take turns, probably those of two applications. Err has the
 	// two definitions. Count is how often an earlier definition has come back. Each job has at most one EventContested

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 	"github.com/joblock/toolkit/scheduler/spec"
@@ -54,6 +55,9 @@ func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) (ledger.Moment, error) {
 	if j.since.IsZero() {
 		j.since = now
 	}
+	if j.since.After(now.Add(ledger.SetBack)) {
+		j.since = time.UnixMilli(0) // the store's clock was set back: any later registration wins
+	}
 	if j.floor.IsZero() {
 		j.floor = now
 	}
@@ -62,7 +66,11 @@ func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) (ledger.Moment, error) {
 	}
 	order := s.orders.For(j.name)
 	j.order = order.Fence
-	m := ledger.Moment{Now: now, Floor: j.floor, Since: j.since, Spec: parsed, Order: order, Node: s.cfg.Node}
+	m := ledger.Moment{
+		Now: now, Floor: j.floor, Since: j.since, Spec: parsed, Order: order, Node: s.cfg.Node, ID: s.nodeID,
+		Over: j.over, Unseen: j.decided && !s.seen(),
+	}
+	s.noteSpec(j, l, m)
 	if err != nil && l.Follows(&j.Job, m) {
 		return m, fmt.Errorf("scheduler: newer nodes execute the job, by a spec that this node cannot parse: %w", err)
 	}

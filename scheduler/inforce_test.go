@@ -89,7 +89,8 @@ func ticksIn(t *testing.T, all []period, end time.Time) map[int64]int {
 }
 
 // Half an hour on three nodes: a deploy of another spec, node by node, while nodes die and start again with the release
-// that they had. Each tick of the spec in force is executed, and once unless its node died.
+// that they had. When all nodes have the new release, a node of the old one starts late, and dies or is stopped. Each tick of
+// the spec in force is executed, and once unless its node died.
 func TestRollingChangeOfASpec(t *testing.T) {
 	for _, specs := range [][2]string{
 		{"@every 10s", "@every 15s"}, {"* * * * *", "*/7 * * * * *"}, {"@every 20s", "0 3 * * *"}, {"0 3 * * *", "@every 20s"},
@@ -105,7 +106,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 					n := c.nodeOn(store, 0)
 					n.add("job", specs[release], func(ctx context.Context) error {
 						r.note(ctx, n)
-						if len(r.all())%7 == 0 && time.Since(start) < 30*min {
+						if len(r.all())%7 == 0 && time.Since(start) < 25*min {
 							n.cut() // in the middle
 							<-ctx.Done()
 						}
@@ -136,9 +137,19 @@ func TestRollingChangeOfASpec(t *testing.T) {
 						}
 					}
 				}
-				until(start, 30*min)
-				for i := range nodes { // whatever died, this is the end
+				for i := range nodes { // whatever died
 					nodes[i] = boot(1)
+				}
+				until(start, 27*min)
+				late := boot(0)
+				until(start, 28*min+30*sec)
+				if e, err := late.Entry(c.Context(), "job"); err != nil || e.SpecBy != late.name {
+					t.Errorf("%+v, %v: the late node has not decided", e, err)
+				}
+				if len(specs[0])%2 == 0 {
+					late.cut()
+				} else {
+					late.end()
 				}
 				until(start, 31*min)
 				all := store.periods(t)
@@ -174,7 +185,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 	}
 }
 
-// The last node of the new release dies. The old nodes go on with the new spec.
+// The last node of the new release dies. The old nodes go on with the new spec until they know that it is dead.
 func TestOldNodesFollowTheNewSpec(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -185,28 +196,47 @@ func TestOldNodesFollowTheNewSpec(t *testing.T) {
 			n.add("job", spec, r.fn(n, sec))
 			return n.start()
 		}
-		old := boot("@every 10m")
-		until(start, 12*min)
-		boot("@every 4m").cut()
-		until(start, 13*min)
-		next := boot("@every 4m")
-		until(start, 21*min)
-		next.cut()
-		until(start, 30*min+30*sec)
-		r.wantTicks(t, start, 10*min, 16*min, 20*min, 24*min, 28*min)
-		if last := r.all()[4]; last.on != old.name {
-			t.Errorf("executed on %s, want the old node", last.on)
-		}
-		for _, n := range []*node{old, c.admin()} {
-			e, err := n.Entry(c.Context(), "job")
-			wantNil(t, "Entry", err)
-			if e.Spec != "@every 4m0s" || !e.Next.Equal(start.Add(32*min)) {
-				t.Errorf("entry %+v, want the spec in force", e)
+		old, admin := boot("@every 10m"), c.admin()
+		wants := func(spec string, next time.Duration) {
+			t.Helper()
+			for _, n := range []*node{old, admin} {
+				e, err := n.Entry(c.Context(), "job")
+				wantNil(t, "Entry", err)
+				if e.Spec != spec || !e.Next.Equal(start.Add(next)) {
+					t.Errorf("entry %+v, want the spec in force", e)
+				}
 			}
 		}
-		boot("@every 10m") // rolled back
-		until(start, 41*min)
-		r.wantTicks(t, start, 10*min, 16*min, 20*min, 24*min, 28*min, 40*min)
+		until(start, 12*min)
+		boot("@every 20s").cut()
+		until(start, 13*min)
+		next := boot("@every 20s")
+		until(start, 13*min+50*sec)
+		next.cut()
+		until(start, 14*min+50*sec)
+		ticks := []time.Duration{10 * min, 13*min + 20*sec, 13*min + 40*sec, 14 * min, 14*min + 20*sec, 14*min + 40*sec}
+		r.wantTicks(t, start, ticks...)
+		for _, call := range r.all()[3:] {
+			if call.on != old.name {
+				t.Errorf("executed on %s, want the old node", call.on)
+			}
+		}
+		wants("@every 20s", 15*min)
+		until(start, 16*min)
+		wants("@every 10m0s", 20*min)
+		n := len(r.all()) // none or few since
+		until(start, 31*min)
+		for _, call := range r.all()[n:] {
+			ticks = append(ticks, call.tick.At.Sub(start))
+		}
+		if last := fmt.Sprint(ticks[6:]); last != "[20m0s 30m0s]" {
+			t.Errorf("ran for %s with the old spec", last)
+		}
+		boot("@every 15m") // and another release
+		until(start, 46*min)
+		if n := len(r.all()) - n; n != 3 {
+			t.Errorf("%d executions, want a third at 45 min", n)
+		}
 	})
 }
 
@@ -224,15 +254,15 @@ func TestOldNodesLearnOfTheNewSpecInTime(t *testing.T) {
 		}
 		until(start, 5*min)
 		n := c.node(0)
-		n.add("job", "@every 10m", r.fn(n, sec))
+		n.add("job", "@every 20s", r.fn(n, sec))
 		for i := range 150 { // more than one write can tell
 			n.add(fmt.Sprint("job", i), "0 3 * * *", r.fn(n, sec))
 		}
 		n.start()
 		until(start, 5*min+sec)
 		n.cut()
-		until(start, 31*min)
-		r.wantTicks(t, start, 10*min, 20*min, 30*min)
+		until(start, 6*min+25*sec) // not long enough for the others to know that it is dead
+		r.wantTicks(t, start, 5*min+20*sec, 5*min+40*sec, 6*min, 6*min+20*sec)
 		for _, call := range r.all() {
 			if late := call.begun.Sub(call.tick.At); late > sec || call.on == n.name {
 				t.Errorf("%s was executed %s late on %s", call.tick.At.Sub(start), late, call.on)
@@ -290,9 +320,9 @@ func TestChangesThatCannotBeTold(t *testing.T) {
 			t.Errorf("logged %d times, want once", n)
 		}
 		store.deny.Store(false)
-		until(start, 25*min)
+		until(start, 29*min+30*sec)
 		a.cut()
-		until(start, 31*min)
+		until(start, 30*min+20*sec)
 		if n := len(r.all()); n != jobs {
 			t.Errorf("%d executions, want %d", n, jobs)
 		}
@@ -319,12 +349,12 @@ func TestNewSpecWhileTheNodeIsBusy(t *testing.T) {
 		old.store.Set(faultstore.Fault{Mode: faultstore.Slow, Times: 1, Delay: 30 * sec}, faultstore.Release)
 		until(start, min+2*sec) // the lock is free, but the node does not know
 		next := c.node(0)
-		next.add("job", "@every 10m", r.fn(next, sec))
+		next.add("job", "@every 20s", r.fn(next, sec))
 		next.start()
 		until(start, min+5*sec)
 		next.cut()
-		until(start, 21*min)
-		r.wantTicks(t, start, min, 10*min, 20*min)
+		until(start, 2*min+25*sec) // not long enough for the others to know that it is dead
+		r.wantTicks(t, start, min, min+20*sec, min+40*sec, 2*min, 2*min+20*sec)
 	})
 }
 

@@ -27,11 +27,11 @@ type job struct {
 	next    *job      // becomes due when this job is no longer busy; only if gone
 	giveUp  func()    // ends the wait for the job's lock; nil: nobody waits
 	floor   time.Time // Moment.Floor
-	since   time.Time // Moment.Since; zero: the job was registered before this node knew the store's clock
 	again   bool      // becomes due at once when it is no longer busy
 	order   int64     // Fence of the latest order with which this node has updated the ledger
 	trouble error     // the reason why this node cannot execute the job; nil if this node can
 	behind  int64     // Ledger.Last at the latest report of a clock that was set back
+	registration
 }
 
 // fingerprint returns a hash of the spec, the options and the program of a job. The hash leaves out the ID of

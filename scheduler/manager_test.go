@@ -93,13 +93,19 @@ func newManagers(c *cluster) *managers {
 // start starts a manager on a node of its own.
 func (m *managers) start(opts ...scheduler.Option) *asynqtick.PeriodicTaskManager {
 	m.Helper()
+	return m.startWith(&m.provider, opts...)
+}
+
+// startWith is start with another provider.
+func (m *managers) startWith(p *provider, opts ...scheduler.Option) *asynqtick.PeriodicTaskManager {
+	m.Helper()
 	name := fmt.Sprint("node", len(m.list))
 	store := faultstore.New(ledgerStore{m.mem, m})
 	locks, err := joblock.New(store, &joblock.Config{TTL: ttl, Holder: name, Logger: m.logs.Text()})
 	wantNil(m, "New", err)
 	mgr, err := asynqtick.NewPeriodicTaskManager(locks, &scheduler.Config{Scope: "cron", Node: name, Logger: m.logs.Text()},
 		asynq.PeriodicTaskManagerOpts{
-			PeriodicTaskConfigProvider: &m.provider, RedisUniversalClient: m.rdb, SyncInterval: 10 * time.Second,
+			PeriodicTaskConfigProvider: p, RedisUniversalClient: m.rdb, SyncInterval: 10 * time.Second,
 			SchedulerOpts: &asynq.SchedulerOpts{PostEnqueueFunc: m.count},
 		}, opts...)
 	wantNil(m, "NewPeriodicTaskManager", err)

@@ -70,7 +70,7 @@ func (s *Scheduler) add(j *job) {
 	if old != nil {
 		j.floor, j.order, j.behind = old.floor, old.order, old.behind
 		if old.SpecText == j.SpecText {
-			j.since = old.since // the spec of another node that was registered later stays in force
+			j.registration = old.registration // the spec of another node that was registered later stays in force
 		}
 		s.drop(old)
 	} else if old = s.leaving[j.name]; old != nil {

@@ -73,6 +73,9 @@ func (s *Scheduler) represented(ctx context.Context) ([]string, error) {
 	}
 	s.mu.Lock()
 	own := s.nodeID
+	if s.record == nil {
+		own = ""
+	}
 	s.mu.Unlock()
 	return slices.DeleteFunc(s.names(), func(name string) bool {
 		i := slices.IndexFunc(up, func(n upNode) bool { return n.has(name) })
@@ -122,6 +125,9 @@ func (s *Scheduler) keepRoster(ctx context.Context) {
 		if own == nil {
 			return
 		}
+		s.mu.Lock()
+		s.record, s.quiet = nil, time.Time{}
+		s.mu.Unlock()
 		leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 		defer cancel()
 		_ = own.Release(leave) // the record ends with its lease
@@ -181,30 +187,38 @@ func (s *Scheduler) jobsChanged() {
 	}
 }
 
+// newNodeID returns an ID for the record of a node.
+func newNodeID() string { return fmt.Sprintf("%016x", rand.Uint64()) }
+
 // showNode writes this node's record, and puts the node into the list of nodes if the list lacks the node. The lock in
 // the parameter own is that of the record, or nil. The result is the lock from now on.
 func (s *Scheduler) showNode(ctx context.Context, own *joblock.Lock, start time.Time) (*joblock.Lock, error) {
 	n := roster.Node{Version: 1, Name: s.cfg.Node, Program: s.program, Build: build(), Start: start.UnixMilli()}
 	n.SetJobs(s.names())
+	s.mu.Lock()
+	id, apart := s.nodeID, s.apart
+	s.mu.Unlock()
+	n.SetApart(apart)
+	ttl := min(nodeTTL, door.Of(s.locks).Settings().MaxTTL)
 	if own == nil || own.Err() != nil {
-		key := keyspace.CronNode(s.scope, fmt.Sprintf("%016x", rand.Uint64()))
-		ttl := min(nodeTTL, door.Of(s.locks).Settings().MaxTTL)
-		lock, err := s.locks.TryAcquire(ctx, key, door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
+		lock, err := s.locks.TryAcquire(ctx, keyspace.CronNode(s.scope, id), door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
 			joblock.TTL(ttl), joblock.Retain(time.Minute), joblock.MaxRenew(driver.MaxPeriod))
+		if errors.Is(err, joblock.ErrHeld) { // by this node, which could not renew in time
+			s.mu.Lock()
+			s.nodeID = newNodeID()
+			s.mu.Unlock()
+		}
 		if err != nil {
 			return nil, err
 		}
 		own = lock
-		s.mu.Lock()
-		s.nodeID = strings.TrimPrefix(key, keyspace.CronNode(s.scope, ""))
-		s.mu.Unlock()
 	}
 	if text := n.Encode(); !bytes.Equal(memo.Of(own), text) {
 		if err := memo.Write(ctx, own, text); err != nil {
 			return own, err
 		}
 	}
-	id := strings.TrimPrefix(own.Key(), keyspace.CronNode(s.scope, ""))
+	s.setRecord(own, ttl)
 	has := func(text []byte) (list roster.Nodes, listed bool, err error) {
 		list, err = roster.DecodeNodes(text)
 		return list, slices.Contains(list.IDs, id), err

@@ -36,12 +36,13 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		return errors.New("scheduler: Run is already running")
 	}
-	s.running, s.started = true, new(sync.WaitGroup)
+	s.running, s.started, s.nodeID = true, new(sync.WaitGroup), newNodeID()
 	s.mu.Unlock()
 	s.recheckAll()
 
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.started.Go(func() { s.keepRoster(work) })
+	s.started.Go(func() { s.keepSpecs(work) })
 	err := s.loop(ctx, work)
 	stop(ErrStopped)
 	err = errors.Join(err, s.awaitStarted())

@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/internal/roster"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
@@ -41,10 +42,13 @@ type Scheduler struct {
 	lanes      map[string]bool // the keys of lanes in which this node executes a job, or for which it waits
 	leaving    map[string]*job // removed jobs that are still busy
 	due        dueHeap
-	untold     []string // jobs whose spec this node has put into force and has not told the others about; see ledger.AddName
-	telling    bool     // a goroutine is at work that empties untold
-	running    bool     // Run is running
-	nodeID     string   // of this node's record; "" before the first one
+	untold     []string       // jobs whose spec this node has put into force and has not told the others about; see ledger.AddName
+	telling    bool           // a goroutine is at work that empties untold
+	running    bool           // Run is running
+	nodeID     string         // of this node's record, from the begin of Run on
+	record     *joblock.Lock  // of this node's record; nil: this node has had none in this Run
+	quiet      time.Time      // until when this node does not put its specs into force for a node that is not up
+	apart      []roster.Apart // what this node's record tells
 	held       map[*joblock.Lock]*job
 	parsed     map[string]spec.Spec // the results of the method parse
 	orders     ledger.Orders        // as this node last read them

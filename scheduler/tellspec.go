@@ -14,6 +14,7 @@ import (
 func (s *Scheduler) tellSpec(ctx context.Context, j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	j.decided = true
 	s.untold = ledger.AddName(s.untold, j.name)
 	if s.telling {
 		return

@@ -54,6 +54,7 @@ func shortened() string {
 		"_timestamp_seconds) > 180", "_timestamp_seconds) > 25", // JoblockKeeperSilent: the keeper tells itself every ten seconds
 		"overdue_timestamp_seconds) > 60", "overdue_timestamp_seconds) > 3", // JoblockCronLate
 		"paused_timestamp_seconds) > 86400", "paused_timestamp_seconds) > 3", // JoblockCronPausedLong
+		"disagree_timestamp_seconds) > 900", "disagree_timestamp_seconds) > 3", // JoblockCronNodesDisagree
 		"> time() - 600", "> time() - 10", // JoblockSnapshotStale: a busy machine is late by seconds
 	).Replace(text)
 }
@@ -197,9 +198,14 @@ func (w *world) keeper(locksAt, jobsAt string, cfg worker.Config) {
 // node runs a cron node until the returned function is called.
 func (w *world) node(f func(context.Context) error) (stop func()) {
 	w.Helper()
+	return w.nodeWith("@every 1s", f)
+}
+
+func (w *world) nodeWith(spec string, f func(context.Context) error) (stop func()) {
+	w.Helper()
 	s, err := scheduler.New(w.others, &scheduler.Config{Scope: scope, Node: "node", Logger: quiet, Sync: time.Second})
 	w.nil(err)
-	w.nil(s.Func("rollup", "@every 1s", f))
+	w.nil(s.Func("rollup", spec, f))
 	ctx, cancel := context.WithCancel(w.ctx)
 	ended := make(chan struct{})
 	w.group.Go(func() { defer close(ended); _ = s.Run(ctx) })
@@ -428,6 +434,12 @@ var causes = []struct {
 		admin, err := scheduler.New(w.others, &scheduler.Config{Scope: scope, Node: "ann", Logger: quiet})
 		w.nil(err)
 		w.nil(admin.Pause(w.ctx, "rollup", "the texts are not translated yet"))
+	}},
+	{"JoblockCronNodesDisagree", nil, nil, func(w *world) {
+		well := func(context.Context) error { return nil }
+		w.node(well)
+		w.ran("done")
+		w.nodeWith("@every 2s", well) // and the first node stays
 	}},
 	{"JoblockCheckFault", nil, nil, func(w *world) { // the doctor finds that Redis may throw locks away
 		w.nil(w.client(w.redis.Addr()).ConfigSet(w.ctx, "maxmemory-policy", "allkeys-lru").Err())

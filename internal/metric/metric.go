@@ -174,6 +174,9 @@ var (
 	CronPausedSince = Metric{
 		"joblock.cron.paused.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job is paused, as Unix time; absent if it is not.", nil,
 	}
+	CronDisagree = Metric{
+		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when a node that is up has another spec than the one in force, or two definitions of the job take turns, as Unix time; absent if the nodes agree.", nil,
+	}
 	CronWaiting = Metric{
 		"joblock.cron.waiting", Gauge, "{tick}", []string{"scope", "job"}, "Ticks that wait for the end of an execution.", nil,
 	}
@@ -195,7 +198,7 @@ var (
 var Cluster = []Metric{
 	Locks, JobLocks, Waiters, LongestLine, OldestAcquired, Snapshot, SnapshotDuration, Unread,
 	KeeperWorking, KeeperStandBy, KeeperAsked, KeeperBehind, KeeperLate, KeeperChecks, KeeperFreed,
-	CronRuns, CronLastSuccess, CronSince, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronWaiting, CronNodes,
+	CronRuns, CronLastSuccess, CronSince, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronDisagree, CronWaiting, CronNodes,
 	CheckFindings, CheckTime, BuildInfo,
 }
 

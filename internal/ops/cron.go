@@ -35,7 +35,11 @@ type CronJob struct {
 
 	Nodes  []string   `json:"nodes"` // that are up and have the job
 	Since  Time       `json:"since,omitzero"`
+	SpecBy string     `json:"spec_by,omitempty"` // the node that has decided about Spec
 	Former []CronSpec `json:"former,omitempty"`
+
+	OtherSpecs    []CronOtherSpec `json:"other_specs,omitempty"` // of nodes that are up
+	DisagreeSince Time            `json:"disagree_since,omitzero"`
 
 	Next      Time        `json:"next,omitzero"`
 	Paused    bool        `json:"paused"`
@@ -68,6 +72,18 @@ type CronJob struct {
 type CronSpec struct {
 	Spec  string `json:"spec"`
 	Until Time   `json:"until"`
+}
+
+// CronOtherSpec is a node that is up and has another spec than the one in force.
+type CronOtherSpec struct {
+	Node  string `json:"node"`
+	Spec  string `json:"spec"`
+	Since Time   `json:"since"`
+}
+
+// String returns a sentence without a full stop.
+func (o CronOtherSpec) String() string {
+	return fmt.Sprintf("node %s has the spec %s, which is not in force, since %s", o.Node, o.Spec, moment(o.Since.Time))
 }
 
 // CronPause is a pause of a cron job, or of all cron jobs of the scope.
@@ -430,7 +446,10 @@ func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 	j := CronJob{
 		Now: now, State: stateOf(e), Troubles: troubles(e), Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Policies: e.Policies, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
 		Next: Time{e.Next}, Paused: e.Paused, Overdue: Time{e.Overdue}, Behind: Millis(e.Behind), Contested: e.Contested,
-		Problem: e.Problem, Waiting: e.Waiting, InLine: e.InLine, Counts: e.Counts,
+		Problem: e.Problem, Waiting: e.Waiting, InLine: e.InLine, Counts: e.Counts, SpecBy: e.SpecBy, DisagreeSince: Time{e.DisagreeSince},
+	}
+	for _, o := range e.OtherSpecs {
+		j.OtherSpecs = append(j.OtherSpecs, CronOtherSpec{o.Node, o.Spec, Time{o.Since}})
 	}
 	for _, f := range e.Former {
 		j.Former = append(j.Former, CronSpec{f.Spec, Time{f.Until}})
@@ -536,7 +555,7 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 	} else if len(j.Nodes) == 0 {
 		c.add(Note, "cron", where, "no node that is up has the job", "nobody will execute the next tick", "if the job was removed: "+cronCommand("forget", j.Scope, j.Name))
 	}
-	if j.Contested {
+	if j.Contested && len(j.OtherSpecs) == 0 {
 		c.add(Fault, "cron", where, "two definitions of the job take turns", "probably two applications use the same scope, and each executes some of the ticks", "give each application a scope of its own")
 	}
 	if j.Behind > 0 {
@@ -546,6 +565,10 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 		switch t.Code {
 		case troubleFailed, troubleLost:
 			c.add(Warning, "cron", where, t.Text, "what the job is for was not done", cronCommand("history", j.Scope, j.Name)+" shows the runs; "+cronCommand("trigger", j.Scope, j.Name)+" runs the job again")
+		case troubleContested:
+			if len(j.OtherSpecs) > 0 {
+				c.add(Warning, "cron", where, t.Text, "a node of another release was left up, or two applications use the same scope", "bring that node to the release of node "+j.SpecBy+", or stop it; or give each application a scope of its own")
+			}
 		case troubleDied:
 			c.add(Note, "cron", where, t.Text, "another node takes the tick over, unless none is up", "if that lasts, look at the log of that node")
 		}

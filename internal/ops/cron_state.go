@@ -31,6 +31,8 @@ const (
 	troubleFailed = "failed"
 	troubleLost   = "lost"
 	troubleDied   = "died"
+
+	troubleContested = "contested"
 )
 
 // CronTrouble is something about a job that a person should look at.
@@ -139,8 +141,16 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	if len(e.Nodes) == 0 {
 		add("deserted", "no node that is up has the job: it was removed, renamed, or its nodes are down")
 	}
-	if e.Contested {
-		add("contested", "two definitions of the job take turns: probably two applications share the scope")
+	switch {
+	case e.Contested && len(e.OtherSpecs) > 0:
+		o := e.OtherSpecs[0]
+		text := CronOtherSpec{o.Node, o.Spec, Time{o.Since}}.String()
+		if n := len(e.OtherSpecs) - 1; n > 0 {
+			text += fmt.Sprintf("; %d more have another spec as well", n)
+		}
+		add(troubleContested, "%s", text)
+	case e.Contested:
+		add(troubleContested, "two definitions of the job take turns: probably two applications share the scope")
 	}
 	if e.Behind > 0 {
 		add("clock", "the store's clock is %s behind the job's latest tick: ticks wait until %s", e.Behind.Round(time.Second), moment(e.Next))

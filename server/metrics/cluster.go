@@ -369,6 +369,7 @@ func (e emitter) cron(f cronFigures) {
 			}
 		}
 		at(metric.CronPausedSince, since)
+		at(metric.CronDisagree, j.DisagreeSince)
 		e.emit(metric.CronWaiting, float64(j.Waiting), f.scope, j.Name)
 	}
 }

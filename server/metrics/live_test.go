@@ -52,8 +52,8 @@ func TestLiveScrapeHasEveryMetric(t *testing.T) {
 	_, err = locks.TryAcquire(ctx, "export:1")
 	testkit.WantNil(t, "TryAcquire", err)
 
-	// Without a freed lock, an overdue tick or a pause their metrics are absent.
-	absent := []string{metric.KeeperFreed.Name, metric.CronOverdue.Name, metric.CronPausedSince.Name}
+	// Without a freed lock, an overdue tick, a pause or nodes that disagree their metrics are absent.
+	absent := []string{metric.KeeperFreed.Name, metric.CronOverdue.Name, metric.CronPausedSince.Name, metric.CronDisagree.Name}
 	missing := func() (names []string) {
 		r := httptest.NewRecorder()
 		api.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil)) // Anyone is for known names

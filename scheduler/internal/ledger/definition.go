@@ -16,9 +16,11 @@ const (
 	// the earlier definition comes back once.
 	contested = 3
 
-	rollout  = 15 * time.Minute // how long definitions may take turns without a contest: in a deploy they take turns
-	settled  = 50               // how many executions under one definition end a contest
-	reminder = time.Hour        // the shortest time between two reports of a contest
+	// Rollout is how long definitions may take turns without a contest: in a deploy they take turns.
+	Rollout = 15 * time.Minute
+
+	settled  = 50        // how many executions under one definition end a contest
+	reminder = time.Hour // the shortest time between two reports of a contest
 )
 
 // Definition says with which definitions of the job nodes have written the ledger. A Definition shows whether two
@@ -39,7 +41,7 @@ var errContested = errors.New("scheduler: two different definitions of the job t
 
 // Contested reports whether several definitions of the job take turns.
 func (d Definition) Contested() bool {
-	return d.Back >= contested && d.Latest-d.First >= rollout.Milliseconds() && d.Since <= settled
+	return d.Back >= contested && d.Latest-d.First >= Rollout.Milliseconds() && d.Since <= settled
 }
 
 // define records that a node with j's definition updates the ledger, and returns the News of a change of the

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/joblock/toolkit/scheduler/spec"
 )
@@ -12,17 +13,44 @@ type Former struct {
 	Until int64  `json:"until"` // Ledger.From of the next spec: the ticks up to this time were those of Spec
 }
 
+// Decider is the node that has registered Ledger.Spec last.
+type Decider struct {
+	Node string `json:"node"`
+	ID   string `json:"id"` // of the node's record; see package roster
+}
+
+// Decision says by whom and when the spec in force was decided. Another Decision is one that another node has made.
+type Decision struct {
+	Decider
+	Since, From int64
+}
+
+// Decision returns the decision about the spec in force.
+func (l *Ledger) Decision() Decision { return Decision{l.Decider, l.Since, l.From} }
+
+// Latest returns the time of the latest registration or change that the decision is about.
+func (d Decision) Latest() time.Time { return time.UnixMilli(max(d.Since, d.From)) }
+
 // Follows reports whether a node with the job j executes the ticks of l.Spec. If not, the node puts the spec of j into
 // force. The node with the greater Moment.Since wins, because a deploy ends with a start of each node: after the deploy
-// the latest start is one with the new spec. Equal times change nothing, so that two nodes do not take turns.
+// the latest start is one with the new spec. Equal times change nothing, so that two nodes do not take turns. The decision
+// Moment.Over does not count: its node is not up any more.
 //
-// A Since in the future was written before the store's clock was set back, and does not count.
+// A Since in the future was written before the store's clock was set back, and counts only against nodes from before that:
+// their Moment.Since is 0.
 func (l *Ledger) Follows(j *Job, m Moment) bool {
 	if l.Spec == "" || l.Spec == j.SpecText {
 		return false
 	}
-	return m.Since.UnixMilli() <= l.Since && l.Since <= m.Now.Add(setBack).UnixMilli()
+	if l.overruled(m) {
+		return false
+	}
+	mine := m.Since.UnixMilli()
+	return m.Unseen || mine <= l.Since && (mine == 0 || l.Since <= m.Now.Add(SetBack).UnixMilli())
 }
+
+// overruled reports whether the spec in force is that of Moment.Over.
+func (l *Ledger) overruled(m Moment) bool { return m.Over != Decision{} && m.Over == l.Decision() }
 
 // InForce returns the rules of j with the spec in force. The parameter now is the spec of l.Spec.
 func (l *Ledger) InForce(j *Job, now spec.Spec) *Job {
@@ -41,8 +69,11 @@ func (l *Ledger) Forgotten() *Ledger { return &Ledger{Version: version, Last: l.
 // putIntoForce makes the spec of j the spec in force. The caller has dealt with the ticks of the former spec up to m.Now.
 // The result has the News of the change, unless the ledger had no spec.
 func (l *Ledger) putIntoForce(j *Job, m Moment) []News {
-	former := l.Spec
-	l.Spec, l.Since = j.SpecText, m.Since.UnixMilli()
+	former, gone := l.Spec, ""
+	if l.overruled(m) {
+		gone = fmt.Sprintf(": node %s, which had registered the former spec last, is not up with the job", l.Decider.Node)
+	}
+	l.Spec, l.Since, l.Decider = j.SpecText, m.Since.UnixMilli(), Decider{m.Node, m.ID}
 	if former == "" {
 		l.Last = max(l.Last, m.Floor.UnixMilli())
 		l.From = l.Last
@@ -54,5 +85,5 @@ func (l *Ledger) putIntoForce(j *Job, m Moment) []News {
 	l.Definition.Back = 0 // no contest: a contest changes no spec
 	l.Former = prepend(Former{shortenJSON(former, spec.MaxBytes), l.From}, l.Former, keptFormer)
 	return []News{{Kind: NewsSpec, Tick: tickAt(l.LastTick()), Node: m.Node,
-		Err: fmt.Errorf("the spec was %q, and is %q from %s on", former, l.Spec, l.LastTick().Format("2006-01-02T15:04:05.000Z07:00"))}}
+		Err: fmt.Errorf("the spec was %q, and is %q from %s on%s", former, l.Spec, l.LastTick().Format("2006-01-02T15:04:05.000Z07:00"), gone)}}
 }

@@ -29,9 +29,10 @@ const (
 // clock. A new field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new
 // version. Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
 type Ledger struct {
-	Version    int         `json:"v"`                   // 0: nobody has written the ledger yet
-	Spec       string      `json:"spec"`                // the spec in force; "": none yet
-	Since      int64       `json:"since,omitempty"`     // the latest Moment.Since of a node that has written Spec
+	Version    int         `json:"v"`               // 0: nobody has written the ledger yet
+	Spec       string      `json:"spec"`            // the spec in force; "": none yet
+	Since      int64       `json:"since,omitempty"` // the latest Moment.Since of a node that has written Spec, that of Decider
+	Decider    Decider     `json:"decider,omitzero"`
 	From       int64       `json:"from,omitempty"`      // later ticks are those of Spec
 	Former     []Former    `json:"former,omitempty"`    // the specs before Spec, the newest first
 	Delay      int64       `json:"delay,omitempty"`     // ms of the job's Jitter on that node

@@ -13,8 +13,8 @@ const (
 	// has caught up, so that no tick is executed twice. A ledger further ahead was written while the clock was wrong.
 	clockReset = 24 * time.Hour
 
-	// setBack is how far the clock must be behind a ledger to count as set back. A node's clock reading errs by less.
-	setBack = 10 * time.Second
+	// SetBack is how far the clock must be behind a ledger to count as set back. A node's clock reading errs by less.
+	SetBack = 10 * time.Second
 
 	// maxBroken is how often nodes execute a tick again. After that the tick is lost: its function may crash the nodes.
 	maxBroken = 10
@@ -28,6 +28,10 @@ type Moment struct {
 	Spec  spec.Spec // the spec of Ledger.Spec; unused if Ledger.Spec is that of the job
 	Order Order
 	Node  string
+	ID    string // of this node's record
+
+	Over   Decision // by a node that is not up with the job: this node decides in its place; zero: there is none
+	Unseen bool     // the others may take this node for one that is not up: it decides nothing again; see Ledger.Follows
 }
 
 // Kind is the kind of a News. Package scheduler has events of the same names.
@@ -64,8 +68,8 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 	}
 	rules := l.InForce(j, m.Spec)
 	if l.Spec == j.SpecText || l.Follows(j, m) {
-		if l.Spec == j.SpecText {
-			l.Since = max(l.Since, m.Since.UnixMilli()) // not worth a write
+		if since := m.Since.UnixMilli(); l.Spec == j.SpecText && since > l.Since {
+			l.Since, l.Decider = since, Decider{m.Node, m.ID} // not worth a write
 		}
 		changed, news = l.update(j, rules, m.Now.Add(-j.Delay), m, afterExecution)
 		return changed || first, news
@@ -212,7 +216,7 @@ func (l *Ledger) next(j *Job, m Moment) (d Due, ok bool, news []News) {
 // Behind returns how far the store's clock is behind the latest tick, if that is more than 10 s and at most a day;
 // otherwise 0. If the clock is further behind, Update sets the ledger to the clock.
 func (l *Ledger) Behind(now time.Time) time.Duration {
-	if ahead := l.LastTick().Sub(now); ahead > setBack && ahead <= clockReset {
+	if ahead := l.LastTick().Sub(now); ahead > SetBack && ahead <= clockReset {
 		return ahead
 	}
 	return 0

@@ -40,6 +40,31 @@ type Node struct {
 	// nil if the node has more than MaxJobs jobs. Names would not fit: this record is one memo, and a node may have
 	// thousands of jobs. Of four thousand million other names, one passes for the name of a given job.
 	Jobs []byte `json:"jobs,omitempty"`
+
+	// Apart has the jobs for which the node has another spec than the one in force, as far as there is room for them.
+	Apart []Apart `json:"apart,omitempty"`
+}
+
+// Apart is a job for which a node has another spec than the one in force.
+type Apart struct {
+	Job   string `json:"j"`
+	Spec  string `json:"s"`
+	Since int64  `json:"t"` // in ms of the store's clock
+}
+
+// maxApart bounds the bytes of Node.Apart.
+const maxApart = 8 << 10
+
+// SetApart sets Apart to the first of the jobs in the list.
+func (n *Node) SetApart(list []Apart) {
+	n.Apart = nil
+	size := 0
+	for _, a := range list {
+		if size += len(record.Encode(a)) + len(","); size > maxApart {
+			return
+		}
+		n.Apart = append(n.Apart, a)
+	}
 }
 
 // SetJobs sets Count and Jobs.

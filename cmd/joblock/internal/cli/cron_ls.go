@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,7 @@ The column STATE is the first that fits of:
 
 The column LAST FAILURE is when the latest run on record began that has failed or was lost, also if later ones went well.
 The column TROUBLE has what a person should look at: failed, lost or died (the latest run), overdue, paused, deserted,
-contested (two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
+contested (nodes disagree about the spec, or two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
 
 Exit codes besides those of "joblock help":
   1  with --check: a job has a trouble`,
@@ -167,7 +168,19 @@ func oneJobColumns(p *printer) []column[ops.CronJob] {
 		{head: "SPEC", text: func(j ops.CronJob) string { return j.Spec }},
 		{head: "RUNS", text: func(j ops.CronJob) string { return j.Words }},
 		{head: "POLICIES", text: func(j ops.CronJob) string { return j.Policies }},
-		{head: "SINCE", wide: true, text: func(j ops.CronJob) string { return when(p, j.Now, j.Since) }},
+		{head: "IN FORCE", text: func(j ops.CronJob) string {
+			if j.Since.IsZero() || j.SpecBy == "" {
+				return when(p, j.Now, j.Since)
+			}
+			return when(p, j.Now, j.Since) + ", from node " + j.SpecBy
+		}},
+		{head: "OTHER SPECS", text: func(j ops.CronJob) string {
+			var all []string
+			for _, o := range j.OtherSpecs {
+				all = append(all, fmt.Sprintf("%s has %s, since %s", o.Node, o.Spec, when(p, j.Now, o.Since)))
+			}
+			return strings.Join(all, "; ")
+		}, role: always[ops.CronJob](warning)},
 		{head: "FORMER", text: func(j ops.CronJob) string {
 			if len(j.Former) == 0 {
 				return ""
