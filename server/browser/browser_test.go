@@ -421,7 +421,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	b.visit("locks?refresh=5")
 	b.has("every 15 s")
 	b.visit("cron")
-	b.has("No scopes of cron jobs")
+	b.has("No scheduler has run in the last year")
 }
 
 // call runs a command of the protocol. What chromedp itself offers needs scripts in the page.

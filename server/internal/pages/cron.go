@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,32 @@ func (h *Handler) cronJobs(ctx context.Context, scope string, any time.Duration)
 		}
 		return jobs, err
 	})
+}
+
+// CronHidden is what the pages say of cron jobs if no scope is shown.
+type CronHidden struct {
+	Pending bool     // they are being read for the first time
+	Scopes  []string // that schedulers have had in the last year
+	Failed  string   // why the scopes could not be read
+}
+
+const scopesEvery = 10 * time.Second
+
+// hidden looks for scopes, if none is to be shown: people on call are to learn which there are. If there is nothing to show
+// yet, it waits for the time any.
+func (h *Handler) hidden(ctx context.Context, v *View, any time.Duration) *CronHidden {
+	if len(h.cfg.Scopes) > 0 {
+		return nil
+	}
+	r, err := getAs(ctx, h.cache, "cron scopes", terms{least: scopesEvery, newer: patience, any: any}, h.cfg.Desk.CronScopes)
+	if errors.Is(err, errSlow) {
+		return &CronHidden{Pending: true}
+	}
+	scopes, err := take(v, "the scopes of cron jobs", r, err)
+	if err != nil {
+		return &CronHidden{Failed: plain(err)}
+	}
+	return &CronHidden{Scopes: scopes}
 }
 
 // pauses returns the scopes whose cron jobs are all paused, as far as that was read before. Every page shows them.
@@ -86,6 +113,7 @@ type CronBody struct {
 	Done    *HistoryItem
 	States  []string
 	Failed  []string // scopes that could not be read, and why
+	Hidden  *CronHidden
 }
 
 func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
@@ -93,6 +121,7 @@ func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
 		Name: strings.TrimSpace(one(v.Query, "name")), Only: one(v.Query, "trouble") == "1", State: one(v.Query, "state"), Scope: one(v.Query, "scope"),
 		States: []string{string(ops.CronRunning), string(ops.CronIdle), string(ops.CronPaused), string(ops.CronOverdue), string(ops.CronDeserted), string(ops.CronEnded)},
 	}
+	b.Hidden = h.hidden(ctx, v, patienceNew)
 	after := one(v.Query, "after")
 	for _, scope := range h.cfg.Scopes {
 		r, err := h.cronJobs(ctx, scope, patienceNew)
@@ -155,6 +184,9 @@ const ticksShown = 10
 
 func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	scope, name := one(v.Query, "scope"), one(v.Query, "name")
+	if len(h.cfg.Scopes) == 0 {
+		return nil, bad("This server shows no scopes of cron jobs. Its page Cron says which there are.")
+	}
 	if !slices.Contains(h.cfg.Scopes, scope) {
 		return nil, bad("The scope is %q, must be one of: %s.", shorten(visible(scope), 60), strings.Join(h.cfg.Scopes, ", "))
 	}

@@ -29,6 +29,7 @@ type Desk interface {
 	CronJob(ctx context.Context, scope, name string) (ops.CronJob, error)
 	CronNext(ctx context.Context, scope, name string, n int) ([]ops.CronTick, error)
 	CronNodes(ctx context.Context, scope string) ([]ops.CronNode, error)
+	CronScopes(ctx context.Context) ([]string, error)
 
 	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
 	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)

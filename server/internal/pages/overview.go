@@ -24,6 +24,7 @@ type OverviewBody struct {
 	JobsWalk WalkInfo
 
 	Cron    []CronSum
+	Hidden  *CronHidden
 	Keeper  *ops.Keeper
 	Problem []string // what could not be read
 	Doctor  *DoctorSum
@@ -99,6 +100,7 @@ func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	}
 	b := &OverviewBody{Doctor: h.doctorSum(v)}
 	group.Wait()
+	b.Hidden = h.hidden(ctx, v, patience)
 	if err != nil {
 		return nil, err
 	}

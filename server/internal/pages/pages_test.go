@@ -35,6 +35,7 @@ type fake struct {
 	statuses  []ops.Lock // whatever was asked for
 	sequences []ops.Sequence
 	cron      []ops.CronJob
+	scopes    []string      // that the store knows
 	slow      time.Duration // of each page of 250 locks
 	slowReads time.Duration // of cron jobs, of keepers and of the doctor
 	walks     atomic.Int32  // so that the test may look while a walk begins
@@ -559,6 +560,8 @@ func (f *fake) CronJob(_ context.Context, _, name string) (ops.CronJob, error) {
 func (f *fake) CronNext(context.Context, string, string, int) ([]ops.CronTick, error) {
 	return nil, f.err
 }
+func (f *fake) CronScopes(context.Context) ([]string, error) { return f.scopes, f.err }
+
 func (f *fake) CronNodes(context.Context, string) ([]ops.CronNode, error) { return nil, f.err }
 
 // Viewers share reads, and a read that fails leaves the last value.
