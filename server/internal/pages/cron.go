@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/scheduler"
 )
 
 // cronJobs reads the cron jobs of a scope. If there is nothing to show yet, it waits for the time any.
@@ -168,6 +169,8 @@ type CronJobBody struct {
 	NoTicks string
 	Nodes   []ops.CronNode
 	Done    *HistoryItem
+	Asked   bool         // Done is a trigger
+	Ran     *ops.CronRun // the run that has followed the trigger, as far as it is on record
 	WhyNot  string
 	Actions []Offer
 	History []HistoryItem
@@ -228,9 +231,26 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 		}
 	}
 	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool { return e.Scope == scope && e.Key == name })
+	if b.Asked = b.Done != nil && b.Done.What == actionTrigger; b.Asked {
+		b.Ran = ranAfter(b.Runs, b.Done.At)
+	}
 	v.Title = shorten(visible(name), 60)
 	return b, nil
 }
+
+// ranAfter returns the run that has followed a trigger: the first one that was asked for from then on. Triggers that wait
+// at the same time have one run.
+func ranAfter(runs []ops.CronRun, asked time.Time) (ran *ops.CronRun) {
+	for i, run := range runs { // the newest first
+		if run.Cause == scheduler.CauseTrigger && !run.Tick.Before(asked) {
+			ran = &runs[i]
+		}
+	}
+	return ran
+}
+
+// actionTrigger is what the record calls a trigger.
+const actionTrigger = "cron trigger"
 
 // actionForget is what the record calls the action that leaves no page of the job to go to.
 const actionForget = "cron forget"

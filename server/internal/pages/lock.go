@@ -71,6 +71,11 @@ type HistoryItem struct {
 	First time.Time // then: when it happened first
 }
 
+// Good reports whether an action has done what it was to do, as far as is known.
+func (i *HistoryItem) Good() bool {
+	return i.Outcome == ops.OutcomeDone || i.Outcome == ops.OutcomeAsked
+}
+
 var offerTitles = map[ops.ActionName]string{
 	ops.ActWait: "Wait", ops.ActUnpause: "Unpause the queue", ops.ActRunTask: "Run the task", ops.ActCancelTask: "Cancel the task",
 	ops.ActEndArchive: steerTitles["end-archive"], ops.ActEndDelete: steerTitles["end"], ops.ActSkipJob: "Skip the job", ops.ActArchive: "Archive the task", ops.ActDeleteTask: "Delete the task", ops.ActStartKeep: "Start a keeper",

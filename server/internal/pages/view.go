@@ -147,7 +147,7 @@ func (v *View) LiveURL() string {
 	}
 	q := url.Values{}
 	for name, values := range v.Query {
-		if name != "done" {
+		if name != "done" || v.Page == "cronjob" { // a trigger has an end that comes later
 			q[name] = values
 		}
 	}
