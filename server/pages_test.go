@@ -967,10 +967,12 @@ func (m message) part(id string) string {
 	return ""
 }
 
+// rows returns the ids of the rows that came, alone or in a list.
 func (m message) rows() (ids []string) {
 	for _, p := range m.Parts {
-		if strings.HasPrefix(p.HTML, "<tr") {
-			ids = append(ids, p.ID)
+		for _, begin := range strings.Split(p.HTML, `<tr id="`)[1:] {
+			id, _, _ := strings.Cut(begin, `"`)
+			ids = append(ids, id)
 		}
 	}
 	return ids

@@ -25,6 +25,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/server"
 )
 
@@ -332,6 +333,23 @@ func TestLiveUpdates(t *testing.T) {
 	b.until(`document.querySelector("#liveness")?.textContent === "live"`)
 	took = s.seen(b, `document.querySelector("#k-line").textContent.includes("web3:73")`, func() { s.wait("export:2", "web3:73") })
 	t.Logf("a new waiter was on the screen after %s", took)
+	// A list that was empty has its rows as soon as there are some, and their count. The rows that were there stay.
+	b.visit("limits")
+	b.until(`document.querySelector("tr.none")?.textContent.includes("Nobody has a permit")`)
+	for i, name := range []string{"mail", "geo"} { // the second one comes before the first one
+		_, err := limit.New(s.locks, 2).TryAcquire(s.Context(), name)
+		s.nil(err)
+		b.until(fmt.Sprintf(`document.querySelectorAll("tr.row").length === %d && !document.querySelector("tr.none")`, i+1))
+		if i == 0 {
+			js[bool](b, `document.querySelector("tr.row a.key").focus(), window.there = document.querySelector("tr.row"), true`)
+		}
+	}
+	if got := js[string](b, `[...document.querySelectorAll("tr.row a.key")].map(a => a.textContent).join()`); got != "geo,mail" {
+		t.Errorf("the rows are %s", got)
+	}
+	if js[string](b, `document.activeElement.textContent`) != "mail" || !js[bool](b, `window.there.isConnected`) {
+		t.Error("the row that was there was replaced, or has lost the focus")
+	}
 	// The pause lasts over pages.
 	b.do(chromedp.Click(`#pause`))
 	b.until(`document.querySelector("#liveness").textContent === "stopped"`)

@@ -103,7 +103,7 @@ var functions = template.FuncMap{
 		}
 		return fmt.Sprint(d)
 	},
-	"percent":  func(f float64) string { return fmt.Sprintf("%.0f %%", f*100) },
+	"percent":  func(f float64) string { return fmt.Sprintf("%d %%", int(f*100)) }, // what is not over is not 100 %
 	"text":     func(v any) string { return fmt.Sprint(v) },
 	"states":   stateDiagram,
 	"spark":    sparkline,

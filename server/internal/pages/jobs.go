@@ -24,7 +24,6 @@ type JobsBody struct {
 	Queues   []string
 	TaskIn   []string
 	Walk     WalkInfo
-	News     int
 }
 
 func jobMark(j *ops.Job) string {
@@ -58,9 +57,6 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 		return slices.CompactFunc(rows, func(a, b *ops.Job) bool { return a.Job == b.Job && a.Key == b.Key })
 	})
 	after := one(v.Query, "after")
-	if v.sticky != nil && v.sticky.done {
-		after = "" // the rows are known by name
-	}
 	var keys []string
 	queues, states := map[string]bool{}, map[string]bool{}
 	for _, j := range sorted {
@@ -116,7 +112,7 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 			}
 		}
 	}
-	if gone && !v.Live { // the rows of a stream stay where they are
+	if gone && !v.Live { // a stream shows it until the next walk
 		b.Rows = slices.DeleteFunc(b.Rows, func(j ops.Job) bool {
 			_, ok := fresh[j.Key]
 			return ok && j.Place == nil && j.Lock.State == 0

@@ -159,11 +159,19 @@ func (s *stream) look(h *Handler, r *http.Request, p *page, who *Caller, q url.V
 		return err
 	}
 	m := message{Now: v.Now.UnixMilli()}
-	for _, part := range v.parts {
-		if sum := part.sum(s.seed); s.sent[part.id] != sum {
-			s.sent[part.id] = sum
-			m.Parts = append(m.Parts, section{part.id, string(part.html)})
+	for i := 0; i < len(v.parts); i++ {
+		p := v.parts[i]
+		inside := v.parts[i+1 : i+1+p.inner]
+		sum := p.sum(s.seed, inside)
+		if s.sent[p.id] == sum {
+			continue
 		}
+		s.sent[p.id] = sum
+		m.Parts = append(m.Parts, section{p.id, string(p.html)})
+		for _, in := range inside { // they go with it
+			s.sent[in.id] = in.sum(s.seed, nil)
+		}
+		i += p.inner
 	}
 	switch {
 	case len(m.Parts) > 0:

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -14,10 +15,14 @@ type WalkInfo struct {
 	More int
 	Jobs bool // it was the index of jobs that was walked over, and not all keys
 	Rows bool // the rows on the screen are read besides
+	Old  bool // there is no newer one, although there should be
 }
 
+// Whole reports whether the walk is over: before, that nothing was found says nothing.
+func (w WalkInfo) Whole() bool { return w.Done >= 1 }
+
 func infoOf[T any](w *walk[T], ahead time.Duration) WalkInfo {
-	return WalkInfo{At: w.at.Add(ahead), Done: w.done, Took: w.took, More: w.more}
+	return WalkInfo{At: w.at.Add(ahead), Done: w.done, Took: w.took, More: w.more, Old: w.err != nil}
 }
 
 // LocksBody is what the list of locks shows.
@@ -33,10 +38,9 @@ type LocksBody struct {
 	States []string
 }
 
-// A sticky is what a stream shows since it began: rows do not move while somebody looks at them.
+// A sticky is what a stream shows since it has shown rows of a whole walk: rows do not move while somebody looks at them.
 type sticky struct {
 	keys []string
-	all  int
 	next string
 	done bool
 }
@@ -75,7 +79,9 @@ func (h *Handler) locksPage(ctx context.Context, v *View) (any, error) {
 func (h *Handler) stick(v *View, w *walk[Row], body *LocksBody) {
 	s := v.sticky
 	if !s.done {
-		s.done, s.all, s.next = true, body.All, body.Next
+		if s.done, s.next = w.whole() && len(body.Rows) > 0, body.Next; !s.done {
+			return
+		}
 		for _, r := range body.Rows {
 			s.keys = append(s.keys, r.Key)
 		}
@@ -106,5 +112,5 @@ func (h *Handler) stick(v *View, w *walk[Row], body *LocksBody) {
 		}
 	}
 	body.News = len(body.Rows) - shown
-	body.Rows, body.Next = rows, s.next
+	body.Rows, body.Next = rows, cmp.Or(s.next, body.Next)
 }

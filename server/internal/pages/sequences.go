@@ -55,6 +55,9 @@ func (h *Handler) sequencesPage(ctx context.Context, v *View) (any, error) {
 		return rows
 	})
 	after, past := one(v.Query, "after"), false
+	if !slices.ContainsFunc(sorted, func(s ops.Sequence) bool { return s.Key == after }) {
+		after = "" // the place is gone: begin anew, and show no empty page
+	}
 	for _, s := range sorted {
 		if !v.Who.maySequence(s) {
 			continue

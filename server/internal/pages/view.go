@@ -48,15 +48,29 @@ type Old struct {
 	Why  string    // "" if a newer read is under way
 }
 
-// A part is a piece of a page that can change while somebody looks.
+// A part is a piece of a page that can change while somebody looks. A list is a part with its rows as parts inside.
 type part struct {
-	id   string
-	html template.HTML
+	id    string
+	html  template.HTML
+	inner int // how many of the parts that follow are inside of this one
 }
 
-// sum is that of the part without the words of its times: the script counts those itself.
-func (p part) sum(seed maphash.Seed) uint64 {
-	return maphash.String(seed, timeWords.ReplaceAllString(string(p.html), "<"))
+// sum is that of the part without the words of its times: the script counts those itself. Of the parts inside, given in their
+// order, only counts which ones there are, and where.
+func (p part) sum(seed maphash.Seed, inside []part) uint64 {
+	var frame strings.Builder
+	rest := string(p.html)
+	for _, in := range inside {
+		before, after, ok := strings.Cut(rest, string(in.html))
+		if !ok {
+			break
+		}
+		frame.WriteString(before)
+		frame.WriteString("\x00" + in.id + "\x00")
+		rest = after
+	}
+	frame.WriteString(rest)
+	return maphash.String(seed, timeWords.ReplaceAllString(frame.String(), "<"))
 }
 
 var timeWords = regexp.MustCompile(`>[^<]*</time>`)
@@ -70,16 +84,19 @@ type Cell struct {
 // buffers are for parts, of which a page has a hundred.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// Part renders a template as a part of the page. The template's outermost element must have the given id.
+// Part renders a template as a part of the page. The template's outermost element must have the given id. A template may have
+// parts inside, which have none themselves.
 func (v *View) Part(name, id string, it any) (template.HTML, error) {
 	out := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(out)
 	out.Reset()
+	at := len(v.parts)
+	v.parts = append(v.parts, part{id: id})
 	if err := v.h.sets[v.set()].ExecuteTemplate(out, name, Cell{v, it}); err != nil {
 		return "", err
 	}
 	html := template.HTML(out.String()) // of html/template, which has escaped it
-	v.parts = append(v.parts, part{id, html})
+	v.parts[at].html, v.parts[at].inner = html, len(v.parts)-at-1
 	return html, nil
 }
 

@@ -61,12 +61,21 @@ function morph(old, fresh) {
     old.setAttribute(name, value)
   }
   for (const { name } of [...old.attributes || []]) if (!fresh.hasAttribute(name)) old.removeAttribute(name)
-  const was = [...old.childNodes], now = [...fresh.childNodes]
+  const now = [...fresh.childNodes], ids = new Set(now.map(node => node.id))
+  for (const gone of [...old.children]) if (gone.id && !ids.has(gone.id)) { gone.remove(); changed = true }
   now.forEach((node, i) => {
-    if (was[i]) changed = (morph(was[i], node) && !isTime) || changed
+    let was = old.childNodes[i]
+    if (node.id && was?.id !== node.id) {
+      const same = [...old.children].find(row => row.id === node.id)
+      old.insertBefore(same || node, was || null)
+      changed = true
+      if (!same) return
+      was = same
+    }
+    if (was) changed = (morph(was, node) && !isTime) || changed
     else { old.append(node); changed = true }
   })
-  for (const node of was.slice(now.length)) { node.remove(); changed = true }
+  while (old.childNodes.length > now.length) { old.lastChild.remove(); changed = true }
   return changed
 }
 let quiet = true // the first message brings what is there already
