@@ -100,9 +100,6 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 		}
 	}
 	b := &LockBody{Key: key, E: e, Row: rowOf(e.Lock), Journal: h.cfg.Desk.HasJournal()}
-	if fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]; ok && fresh.Fence == b.Row.Fence {
-		b.Row = fresh
-	}
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
 	for _, a := range e.Actions {
 		if (a.Name == ops.ActForce || a.Name == ops.ActFreeIdle) && !e.Lock.Locked() {
@@ -164,7 +161,8 @@ func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 	return ""
 }
 
-// explained reads all about a key: when its record has changed, and every few seconds.
+// explained reads all about a key: when its record has changed, and every few seconds. A renewal is a change too, so that all
+// that the page tells of the lease is of one time.
 func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Explanation, error) {
 	name := "explain " + key
 	read := func() (read[ops.Explanation], error) {
@@ -179,18 +177,20 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 		return ops.Explanation{}, err
 	}
 	fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]
-	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Waiters != fresh.Waiters || was.Pulse != fresh.Pulse) {
-		// The key of a limit has no waiters of its own: what Explain says of them is about the line of the permits.
-		if was.Fence != fresh.Fence || was.State != fresh.State || was.Pulse != fresh.Pulse || r.val.Lock.Permits == nil {
-			h.cache.forget(name)
-			if newer, err := read(); err == nil {
-				r = newer
-			}
+	// The key of a limit has no waiters of its own: what Explain says of them is about the line of the permits.
+	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Pulse != fresh.Pulse || apart(was.Renewed, fresh.Renewed) || apart(was.Ends, fresh.Ends) ||
+		was.Waiters != fresh.Waiters && r.val.Lock.Permits == nil) {
+		h.cache.forget(name)
+		if newer, err := read(); err == nil {
+			r = newer
 		}
 	}
 	v.stale("the explanation", r.at, r.err)
 	return r.val, nil
 }
+
+// apart reports whether two instants differ by more than the precision with which stores tell them.
+func apart(a, b time.Time) bool { return a.Sub(b).Abs() > 100*time.Millisecond }
 
 // offer returns an action of package ops with the page on which to do it.
 func (v *View) offer(a ops.Action, l ops.Lock) Offer {
@@ -363,9 +363,9 @@ func (b *LockBody) Full() bool { return b.OfLimit() && b.Limit.N > 0 && b.Limit.
 // Live reports whether somebody runs under the lock, as far as the store knows.
 func (b *LockBody) Live() bool { return b.Row.State == joblock.StateHeld }
 
-// Renewing reports whether the holder renews its lease: it has done so, and no two renewals are overdue.
+// Renewing reports whether the holder renews its lease: it has done so, and no renewal is overdue.
 func (b *LockBody) Renewing() bool {
-	return b.Live() && !b.Row.Silent && b.Row.Renewed.After(b.E.Lock.Changed.Time)
+	return b.Live() && b.Row.Pulse == ops.PulseFresh && b.Row.Renewed.After(b.E.Lock.Changed.Time)
 }
 
 // Turns reports whether it can be told about when those who wait have their turn.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,12 +73,13 @@ func TestHoldersThatAreSilent(t *testing.T) {
 			l := ops.Lock{State: joblock.StateHeld, Fence: 4, Changed: ago(changed), Since: ago(changed), Renewed: ago(renewed), TTL: ops.Millis(30 * time.Second), ExpiresAt: in(30 - renewed), Now: ago(0)}
 			return ops.Explanation{Lock: l, Frees: ops.Frees{By: ops.ByHolder, Text: "When its work ends.", Latest: in(30 - renewed), If: "the holder is dead"}}
 		}
-		keys := map[string]ops.Explanation{"live": held(60, 8), "silent": held(60, 25), "never": held(25, 25), "fresh": held(3, 3)}
+		keys := map[string]ops.Explanation{"live": held(60, 8), "silent": held(60, 25), "late": held(60, 15), "never": held(25, 25), "fresh": held(3, 3)}
 		h := newKeyed(t, keys)
 		for key, want := range map[string]struct{ has, lacks []string }{
 			"live":   {[]string{"lease renewed", ">8 s ago</time>", "there is no latest time"}, []string{"At the latest", "lease ends <time", "silent"}},
-			"silent": {[]string{"held, silent", "no renewal for", ">25 s</time>", "At the latest", "in 5 s"}, []string{"there is no latest time", "lease renewed"}},
-			"never":  {[]string{"held, not renewed", "At the latest"}, []string{"there is no latest time"}},
+			"silent": {[]string{"held, silent", "no renewal for", ">25 s</time>", "Free by", "in 5 s", "if the holder does not renew its lease"}, []string{"there is no latest time", "lease renewed"}},
+			"late":   {[]string{"held, late", "a renewal is overdue", ">15 s ago</time>", "Free by", "in 15 s", "if the holder does not renew its lease"}, []string{"there is no latest time", "lease renewed", `class="state held"`}},
+			"never":  {[]string{"held, not renewed", "Free by"}, []string{"there is no latest time"}},
 			"fresh":  {[]string{"lease ends", "in 27 s", "At the latest"}, []string{"silent", "there is no latest time"}},
 		} {
 			page := h.get("lock?key="+key, someone).Body.String()
@@ -92,11 +94,82 @@ func TestHoldersThatAreSilent(t *testing.T) {
 			rows = append(rows, e.Lock)
 		}
 		list := newHandler(t, &fake{locks: rows}).get("locks", someone).Body.String()
-		wantPage(t, list, true, "held, silent", "held, not renewed")
+		wantPage(t, list, true, "held, silent", "held, late", "held, not renewed")
 		if n := strings.Count(list, "row alarm"); n != 2 {
 			t.Errorf("%d rows are marked", n)
 		}
 	})
+}
+
+// A renewing is a Desk with one lock, whose lease a test renews. What Explain says comes some time after it was read.
+type renewing struct {
+	*chronicle
+	mu    sync.Mutex
+	at    time.Time // of the last renewal
+	takes time.Duration
+}
+
+func (r *renewing) lock() ops.Lock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := ops.Lock{Key: "k", State: joblock.StateHeld, Fence: 4, TTL: ops.Millis(30 * time.Second), Renewed: ops.Time{Time: r.at}, ExpiresAt: ops.Time{Time: r.at.Add(30 * time.Second)}, Now: ops.Time{Time: time.Now()}}
+	l.Changed.Time = r.at.Add(-time.Minute)
+	return l
+}
+
+func (r *renewing) renew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = time.Now()
+}
+
+func (r *renewing) Statuses(context.Context, ...string) ([]ops.Lock, error) {
+	return []ops.Lock{r.lock()}, nil
+}
+
+func (r *renewing) Explain(context.Context, string) (ops.Explanation, error) {
+	l := r.lock()
+	time.Sleep(r.takes)
+	return ops.Explanation{Key: "k", Lock: l, Frees: ops.Frees{By: ops.ByJob, Text: "If the worker dies, the lease ends at " + clockOf(l.ExpiresAt.Time) + "."}}, nil
+}
+
+func clockOf(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// All that the page of a lock tells of the lease is of one time, also right after a renewal, and also if it takes long to read.
+func TestLockPageIsOfOneTime(t *testing.T) {
+	for _, takes := range []time.Duration{time.Millisecond, 300 * time.Millisecond} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &renewing{chronicle: &chronicle{fake: &fake{}}, at: time.Now().Add(-3 * time.Second), takes: takes}
+				h, err := New(Config{Desk: d, Recorded: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer h.Close()
+				ends := clockOf(d.at.Add(30 * time.Second))
+				wantPage(t, h.get("lock?key=k", someone).Body.String(), true, ends)
+				for range 3 {
+					time.Sleep(2 * time.Second)
+					was := d.lock()
+					d.renew()
+					now := d.lock()
+					page := h.get("lock?key=k", someone).Body.String()
+					_, page, _ = strings.Cut(page, `id="k-now"`)
+					has := func(l ops.Lock) bool {
+						return strings.Contains(page, "the lease ends at "+clockOf(l.ExpiresAt.Time)) && strings.Contains(page, `datetime="`+l.Renewed.Time.UTC().Format(stampLayout)) && strings.Contains(page, `datetime="`+l.ExpiresAt.Time.UTC().Format(stampLayout))
+					}
+					if has(was) == has(now) {
+						t.Errorf("renewed at %s, before at %s: %s", now.Renewed, was.Renewed, page)
+					}
+					time.Sleep(time.Second)
+					page = h.get("lock?key=k", someone).Body.String()
+					if _, page, _ = strings.Cut(page, `id="k-now"`); !has(now) || has(was) {
+						t.Errorf("a second after the renewal at %s: %s", now.Renewed, page)
+					}
+				}
+			})
+		})
+	}
 }
 
 // Who waits sees about when the turn comes, if holders took about as long lately.
@@ -155,6 +228,8 @@ func TestTimesInSentences(t *testing.T) {
 		"The lease of 30 s began 3 s ago; a renewal is due every 10 s.":              "The lease of 30 s began 8 s ago; a renewal is due every 10 s.",
 		"Reason: it hung 5 min ago & <b>was</b> 3 s ago (by eva)":                    "Reason: it hung 5 min ago &amp; &lt;b&gt;was&lt;/b&gt; 3 s ago (by eva)",
 		"at 99:99:99 UTC (2 s ago)":                                                  "at 99:99:99 UTC (2 s ago)",
+		"the lease ends at 15:08:02 UTC, 2 s from now.":                              "the lease ends at 15:08:02 UTC, 3 s ago.",
+		"next attempt, at 15:08:02 UTC (in 2 s).":                                    "next attempt, at 15:08:02 UTC (3 s ago).",
 	} {
 		html := string(v.Sentence(text, ops.Time{Time: now}))
 		if got := timeTags.Replace(tagsOf(html)); got != want {
@@ -164,7 +239,8 @@ func TestTimesInSentences(t *testing.T) {
 	newer := Row{Renewed: now.Add(4 * time.Second), Ends: now.Add(34 * time.Second)} // the sentences are older than the record
 	for text, want := range map[string]string{
 		"The last renewal of the lease was 6 s ago; one is due every 10 s. So the holder was alive 6 s ago. Without another renewal the lease ends at 15:08:22 UTC, 22 s from now.": "The last renewal of the lease was 1 s ago; one is due every 10 s. So the holder was alive 1 s ago. Without another renewal the lease ends at 15:08:34 UTC, 29 s from now.",
-		"web has had it since 15:07:45 UTC (2 ms ago).": "web has had it since 15:07:45 UTC (20 s ago).",
+		"web has had it since 15:07:45 UTC (2 ms ago).":                  "web has had it since 15:07:45 UTC (20 s ago).",
+		"The lease of 30 s began 24 s ago; a renewal is due every 10 s.": "The lease of 30 s began 1 s ago; a renewal is due every 10 s.",
 	} {
 		if got := timeTags.Replace(tagsOf(string(v.Sentence(text, ops.Time{Time: now}, newer)))); got != want {
 			t.Errorf("%s:\n%s, want\n%s", text, got, want)

@@ -53,6 +53,27 @@ func TestWhatTheFirstPageNames(t *testing.T) {
 	})
 }
 
+// What was to be freed when the jobs were read last is not told as the present, if somebody comes back after some minutes.
+func TestWhatWasToBeFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		l := ops.Lock{Key: "import:prices", State: joblock.StateParked, Fence: 4}
+		f := &fake{jobs: []ops.Job{{Job: "q/1", Key: l.Key, Lock: l, Task: ops.Task{State: ops.TaskAbsent}, FreedBy: ops.ByKeeper, FreedAt: ops.Time{Time: now.Add(40 * time.Second)}}}}
+		h, err := New(Config{Desk: slowly{f}, Recorded: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		h.get("", someone)
+		time.Sleep(3 * time.Second)
+		wantPage(t, h.get("", someone).Body.String(), true, "a keeper will free it", "</time> at the latest")
+		time.Sleep(5 * time.Minute)
+		page := h.get("", someone).Body.String()
+		wantPage(t, page, true, "When the jobs were read last, one key was kept", "was due by", "4 min 23 s ago")
+		wantPage(t, page, false, "will free it", "at the latest")
+	})
+}
+
 // A job whose lock is gone since the walk is not listed with its old task.
 func TestJobsWhoseLocksAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

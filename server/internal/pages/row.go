@@ -27,6 +27,7 @@ type Row struct {
 	Pulse   ops.Pulse
 	Silent  bool // two renewals are overdue
 	Never   bool // Silent, but perhaps the holder does not renew by itself
+	Late    bool // one renewal is overdue, of a holder that renews by itself
 	Unknown bool // the store has no record of the key
 }
 
@@ -42,6 +43,7 @@ func rowOf(l ops.Lock) Row {
 		pulse := l.Pulse()
 		r.Renewed, r.Pulse = l.Renewed.Time, pulse
 		r.Silent, r.Never = pulse == ops.PulseSilent || pulse == ops.PulseNever, pulse == ops.PulseNever
+		r.Late = pulse == ops.PulseLate && (l.Renewed.After(l.Changed.Time) || l.Job != "") // workers renew
 	}
 	r.Unknown = l.Unknown()
 	switch l.Role {

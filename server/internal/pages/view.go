@@ -276,8 +276,13 @@ func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 					t = row[0].Ends
 				}
 				begin = m[2]
-				html = v.At(t) + template.HTML(template.HTMLEscapeString(part(2))) + v.Left(t) + " from now"
-			case strings.HasSuffix(part(3), " ago"):
+				html = v.At(t) + template.HTML(template.HTMLEscapeString(part(2)))
+				if v.Past(t) {
+					html += v.Ago(t)
+				} else {
+					html += v.Left(t) + " from now"
+				}
+			case strings.HasSuffix(part(3), " ago"), strings.HasPrefix(part(3), "in ") && v.Past(t):
 				html = v.Ago(t)
 			default:
 				html = v.In(t)
@@ -289,7 +294,7 @@ func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 				continue
 			}
 			t := now.Add(-ago).Truncate(time.Second)
-			if len(row) > 0 && !row[0].Renewed.IsZero() && !strings.HasPrefix(part(4), "lease of ") {
+			if len(row) > 0 && !row[0].Renewed.IsZero() {
 				t = row[0].Renewed
 			}
 			html = v.Ago(t)
@@ -309,6 +314,25 @@ func (v *View) In(at any) template.HTML {
 		return stamp("in", t, "in "+length(left))
 	}
 	return stamp("in", t, "now")
+}
+
+// Past reports whether an instant is over. What was read before then can only say what was to be.
+func (v *View) Past(at any) bool { return instant(at).Before(v.Now) }
+
+// Latest renders until when something is to happen.
+func (v *View) Latest(at any) template.HTML {
+	if v.Past(at) {
+		return "was due by " + v.At(at) + ", " + v.Ago(at)
+	}
+	return v.In(at) + " at the latest"
+}
+
+// LeaseEnds says when a lease ends, or was to end.
+func (v *View) LeaseEnds(at any) template.HTML {
+	if v.Past(at) {
+		return "lease was to end " + v.Ago(at)
+	}
+	return "lease ends " + v.In(at)
 }
 
 // At renders an instant itself.
