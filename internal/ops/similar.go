@@ -25,6 +25,9 @@ type Similar struct {
 // mostSimilar is how many keys a Similar has.
 const mostSimilar = 5
 
+// SimilarAmong is the query whose locks SimilarTo is for: also free keys that the store still remembers.
+func SimilarAmong() LocksQuery { return LocksQuery{Ended: true} }
+
 // SimilarTo looks among locks for keys that are like text. With prefix, only the beginning of a key counts. With an error
 // of locks, the result is of those that came before.
 func SimilarTo(text string, prefix bool, locks iter.Seq2[Lock, error]) (s Similar, err error) {

@@ -13,12 +13,14 @@
 // A page is made by one function and one template, with and without JavaScript. What can change while somebody looks is
 // a part of the page: an element with an id of its own. The stream "live" makes the same page again, each time with the
 // same query, and sends the parts that have changed. The script puts them in place by their ids.
+// A list is a part whose rows are parts too: a row that changes is sent alone, and the list when rows come, go or change
+// their places.
 //
 // # What looking costs
 //
 //	what                      how it is read                                      how often
-//	many locks, many jobs     one walk for all viewers; all walks together with   again when the last one has ended
-//	                          Config.Share; the first one after a while with a
+//	many locks, many jobs,    one walk for all viewers; all walks together with   again when the last one has ended
+//	keys like a mistyped one  Config.Share; the first one after a while with a
 //	                          quarter, for three seconds
 //	the rows on the screen    their records, one call                             every tick, one for all viewers
 //	one key                   its record; all of it when the record has changed   every tick; all of it every 5 s

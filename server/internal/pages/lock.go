@@ -122,17 +122,18 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// unknown looks for keys that are like one of which nothing is known, among those that the caller may see. The result is nil
+// unknown looks for keys that are like one of which nothing is known, among those that the caller may see: the command line
+// looks among the same. The result is nil
 // if the keys cannot be read: the rest of the page is there, and this is only a help.
 func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey {
-	w, err := h.locks.look(ctx)
+	w, err := h.keys.look(ctx)
 	if err != nil {
 		return nil
 	}
 	like := of(w, "like "+key+" "+v.Who.sees(), func() ops.Similar {
 		s, _ := ops.SimilarTo(key, false, func(yield func(ops.Lock, error) bool) {
 			for i := range w.rows {
-				if r := &w.rows[i]; v.Who.MayUse(r.Key) && !yield(ops.Lock{Key: r.Key, Role: r.Role, Group: r.Group}, nil) {
+				if k := &w.rows[i]; v.Who.MayUse(k.key) && !yield(ops.Lock{Key: k.key, Role: k.role, Group: k.group}, nil) {
 					return
 				}
 			}

@@ -51,6 +51,7 @@ type Handler struct {
 	locks     *walker[Row]
 	jobs      *walker[ops.Job]
 	sequences *walker[ops.Sequence]
+	keys      *walker[keyName]
 	walking   atomic.Int32 // how many of the walkers walk
 	ring      ring
 	// events are the latest ones, the newest first. The field mu guards them.
@@ -96,6 +97,7 @@ func New(cfg Config) (*Handler, error) {
 	h.locks = newWalker(h, h.walkLocks, h.ring.add)
 	h.jobs = newWalker(h, h.walkJobs, nil)
 	h.sequences = newWalker(h, h.walkSequences, nil)
+	h.keys = newWalker(h, h.walkKeys, nil)
 	h.all = []*page{
 		{name: "overview", title: "Overview", nav: "Overview", live: true, make: h.overview},
 		{name: "locks", title: "Locks", nav: "Locks", live: true, make: h.locksPage},

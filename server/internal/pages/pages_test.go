@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,8 +68,10 @@ func (f *fake) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, 
 // change changes what is read next.
 func (f *fake) change(h *Handler, how func()) {
 	synctest.Wait()
-	h.locks.mu.Lock() // before each walk the walker has it
-	defer h.locks.mu.Unlock()
+	for _, mu := range []*sync.Mutex{&h.locks.mu, &h.keys.mu} { // before each walk the walker has it
+		mu.Lock()
+		defer mu.Unlock()
+	}
 	how()
 }
 
@@ -381,11 +384,38 @@ func TestKeyOfWhichNothingIsKnown(t *testing.T) {
 		wants("lock?key=exprot:acct-7", someone, false, "a job")
 		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}}, true, "lock?key=export%3aacct-7")
 		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}}, false, "secret")
-		wants("lock?key=default/7", someone, true, "No key of a lock that somebody has is like it, among 12 keys", "job?job=default%2f7")
+		wants("lock?key=default/7", someone, true, "No key is like it, among 12 keys", "job?job=default%2f7")
 		wants("lock?key=export:acct-7", someone, false, "Nothing is known")
 		f.change(h, func() { f.locks = nil })
 		time.Sleep(time.Hour)
-		wants("lock?key=exprot:acct-7", someone, true, "Nobody has a lock here")
+		wants("lock?key=exprot:acct-7", someone, true, "No key at all is held or remembered here")
+	})
+}
+
+// A remembers is a Desk that shows a free key only to who asks for those too.
+type remembers struct{ *fake }
+
+func (r remembers) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error] {
+	return func(yield func(ops.Lock, error) bool) {
+		for l, err := range r.fake.Locks(ctx, q) {
+			if (err != nil || q.Ended || l.Locked()) && !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+// Keys that are like a mistyped one are also those that are free and remembered, as on the command line.
+func TestKeysThatAreRememberedAreLikeOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{locks: append(many(3), ops.Lock{Key: "export:acct-7", State: joblock.StateFree, Fence: 9})}
+		h, err := New(Config{Desk: remembers{f}, Recorded: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		wantPage(t, h.get("lock?key=exprot:acct-7", someone).Body.String(), true, "Keys like it", "lock?key=export%3aacct-7")
+		wantPage(t, h.get("locks", someone).Body.String(), false, "export")
 	})
 }
 

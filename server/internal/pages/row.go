@@ -84,6 +84,26 @@ func (h *Handler) walkLocks(ctx context.Context, share float64, add func(Row), t
 	return nil
 }
 
+// A keyName is a key that is held or remembered.
+type keyName struct {
+	key   string
+	role  ops.Role
+	group string
+}
+
+// walkKeys walks over all keys, also those that are free and remembered: for somebody who has mistyped one.
+func (h *Handler) walkKeys(ctx context.Context, share float64, add func(keyName), told func(float64)) error {
+	q := ops.SimilarAmong()
+	q.Share, q.Progress = share, told
+	for l, err := range h.cfg.Desk.Locks(ctx, q) {
+		if err != nil {
+			return err
+		}
+		add(keyName{l.Key, l.Role, l.Group})
+	}
+	return nil
+}
+
 // walkJobs walks over the jobs that have locks, or wait for them.
 func (h *Handler) walkJobs(ctx context.Context, share float64, add func(ops.Job), told func(float64)) error {
 	for j, err := range h.cfg.Desk.Jobs(ctx, ops.JobsQuery{Share: share, Progress: told}) {

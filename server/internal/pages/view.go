@@ -319,9 +319,9 @@ func (v *View) In(at any) template.HTML {
 // Past reports whether an instant is over. What was read before then can only say what was to be.
 func (v *View) Past(at any) bool { return instant(at).Before(v.Now) }
 
-// Latest renders until when something is to happen.
+// Latest renders until when something is to happen. Between two walks the time may pass: only some time later it was to happen.
 func (v *View) Latest(at any) template.HTML {
-	if v.Past(at) {
+	if v.Past(instant(at).Add(longestPause)) {
 		return "was due by " + v.At(at) + ", " + v.Ago(at)
 	}
 	return v.In(at) + " at the latest"

@@ -50,7 +50,8 @@ func (s *server) like(ctx context.Context, d *desk, p *printer, text string, pre
 	ctx, cancel := context.WithTimeout(ctx, likeTime)
 	defer cancel()
 	var done atomic.Int64
-	q := ops.LocksQuery{Ended: true, Progress: func(part float64) { done.Store(int64(part * 100)) }}
+	q := ops.SimilarAmong()
+	q.Progress = func(part float64) { done.Store(int64(part * 100)) }
 	found, err := ops.SimilarTo(text, prefix, d.Locks(ctx, q))
 	cut := err != nil && ctx.Err() != nil
 	switch {
