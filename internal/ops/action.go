@@ -47,7 +47,7 @@ type Forced struct {
 //
 // After ErrUnavailable the key may be freed. The sentinels but the first are those of package joblock.
 func (d *Desk) Force(ctx context.Context, req ForceRequest) (Forced, error) {
-	const op = actForce
+	op := forceName(req.IfIdle)
 	if err := req.check(op, req.Key); err != nil {
 		return Forced{}, err
 	}

@@ -19,8 +19,18 @@ const (
 	actsShown = 8
 )
 
-// The names of the actions that a story knows.
-const actForce = "force release"
+// The names of the actions that free a key, everywhere: in the record, in errors, in what is offered.
+const (
+	actForce = string(ActForce)
+	actIdle  = string(ActFreeIdle)
+)
+
+func forceName(ifIdle bool) string {
+	if ifIdle {
+		return actIdle
+	}
+	return actForce
+}
 
 // The method actsOn returns the latest actions on l and its job that have changed something or may have, the newest
 // first.
@@ -64,10 +74,10 @@ func (s *story) telling(err error) string {
 	return fmt.Sprintf("What operators have done could not be read: %s.", strings.TrimPrefix(err.Error(), "joblock: "))
 }
 
-// forcedBy returns the forced release that has ended the last holding, or nil.
+// forcedBy returns the action of an operator that has ended the last holding, or nil.
 func (s *story) forcedBy() *AuditEntry {
 	return s.act(func(e AuditEntry) bool {
-		return s.FreedBy == FreedByForce && e.Action == actForce && e.Key == s.Key && e.Fence == s.Fence
+		return s.FreedBy == FreedByForce && (e.Action == actForce || e.Action == actIdle) && e.Key == s.Key && e.Fence == s.Fence
 	})
 }
 

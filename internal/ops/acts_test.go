@@ -57,6 +57,23 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		time.Sleep(10 * time.Minute) // the store forgets the record
 		wants("brief", "the store remembers nobody", "force release by eva@laptop (hangs since noon).")
 
+		// What frees a key only if nobody runs is nowhere called by the name of what frees it in any case.
+		s.park("idle", "default/9")
+		ask := ForceRequest{Key: "idle", Fence: s.lock("idle").Fence + 1, IfIdle: true, Actor: eva}
+		_, err = s.Force(t.Context(), ask)
+		testkit.WantErr(t, err, joblock.ErrNotOwner)
+		ask.Fence--
+		_, err = s.Force(t.Context(), ask)
+		testkit.WantNil(t, "Force", err)
+		wants("idle", "lost it when an operator freed it at", "by eva@laptop (hangs since noon).")
+		for e, err := range s.Actions(t.Context(), AuditQuery{Key: "idle"}) {
+			if err != nil || e.Key == "idle" && (e.Action != string(ActFreeIdle) || strings.Contains(e.Error, "force")) {
+				t.Errorf("%+v, %v", e, err)
+			}
+		}
+		s.park("idle", "default/9")
+		wants("idle", "free if idle by eva@laptop (hangs since noon).")
+
 		s.park("job", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateArchived})
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "2", Type: "t", State: asynq.TaskStateArchived})

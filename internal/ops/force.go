@@ -25,7 +25,7 @@ import (
 //	ErrInvalid   seen has no fence, or the reason is bad
 //	ErrUnavailable, ErrClosed
 func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifIdle bool, reason string) error {
-	const op = "force release"
+	op := forceName(ifIdle)
 	in := door.Of(locks)
 	if err := in.Check(op, seen.Key); err != nil {
 		return err

@@ -36,7 +36,7 @@ func newMeter() *meter {
 	for _, code := range refusals {
 		m.failures.WithLabelValues(code)
 	}
-	for _, action := range []string{"force release", "cron pause", "cron resume", "cron trigger", "cron forget"} {
+	for _, action := range []string{"force release", "free if idle", "cron pause", "cron resume", "cron trigger", "cron forget"} {
 		for _, outcome := range []string{"done", "refused", "unknown", "not_recorded"} {
 			m.actions.WithLabelValues(action, outcome)
 		}

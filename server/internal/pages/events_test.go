@@ -165,7 +165,7 @@ func TestWhatOperatorsFreedHasOneName(t *testing.T) {
 		c.acts = []ops.AuditEntry{
 			{ID: "4-0", At: now, Action: "cron pause", Scope: "shop", Key: "rates", By: "eva", Outcome: "done"},
 			{ID: "3-0", At: now, Action: "cancel task", Key: "default/1", Keys: []string{"stuck"}, By: "eva", Outcome: "asked"},
-			{ID: "2-0", At: now, Action: "force release", IfIdle: true, Key: "stuck", Fence: 7, By: "eva", Outcome: "done"},
+			{ID: "2-0", At: now, Action: "free if idle", IfIdle: true, Key: "stuck", Fence: 7, By: "eva", Outcome: "done"},
 			{ID: "1-0", At: now, Action: "force release", Key: "other", Fence: 8, By: "eva", Outcome: "done"},
 		}
 		h := c.handler(t)

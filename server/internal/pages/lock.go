@@ -315,9 +315,6 @@ func refused(i HistoryItem) bool {
 
 func itemOf(e ops.AuditEntry) HistoryItem {
 	item := HistoryItem{ID: e.ID, At: e.At.Time, What: e.Action, Who: e.By, Text: e.Reason, Outcome: e.Outcome, Fence: e.Fence, Key: e.Key, Action: true}
-	if e.IfIdle {
-		item.What = "free if idle"
-	}
 	item.Keys = e.Keys
 	switch {
 	case e.Scope != "" && e.Key != "":

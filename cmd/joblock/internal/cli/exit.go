@@ -94,7 +94,7 @@ func reads(cmd *cobra.Command) bool {
 }
 
 // writers are the calls of package joblock that change something: see joblock.Error.
-var writers = []string{"acquire", "renew", "park", "resume", "release", "force release"}
+var writers = []string{"acquire", "renew", "park", "resume", "release", "force release", "free if idle"}
 
 // The method told is the function told. If Redis has not answered, the text is one line, with the address.
 func (s *server) told(cmd *cobra.Command, err error) string {
