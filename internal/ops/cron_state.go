@@ -120,7 +120,7 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, moment(first.Tick.At))
 		}
 		if n, of, times, _ := failedLately(e); times >= flakyFrom { // others went well between them
-			text += fmt.Sprintf("; in all %d of the last %d runs failed", n, of)
+			text += fmt.Sprintf("; %d of the last %d runs failed", n, of)
 		}
 		add(troubleFailed, "%s", text)
 	case scheduler.StateLost:

@@ -42,7 +42,7 @@ func (e *Event) sentence() string {
 	case event.Reclaimed.String():
 		text = who + " has taken the lock back"
 	case event.Parked.String():
-		text = fmt.Sprintf("%s has handed the lock over, after %s", who, length(e.Held.Duration()))
+		text = fmt.Sprintf("%s no longer runs under the lock, after %s", cmpText(e.Holder, "a holder without a label"), length(e.Held.Duration())) + keptFor(e.Job)
 	case event.Released.String():
 		text = fmt.Sprintf("%s has released the lock, after %s", who, length(e.Held.Duration()))
 		if e.Error != "" {
@@ -73,6 +73,15 @@ func (e *Event) sentence() string {
 		text += ": " + visible(e.Reason)
 	}
 	return text + e.because()
+}
+
+// The function keptFor ends a sentence about a lock that was parked. It may be a handover, or the pause after an attempt that has
+// failed or was cancelled.
+func keptFor(job string) string {
+	if job == "" {
+		return ", and has parked it"
+	}
+	return ": it is kept for the job " + visible(job)
 }
 
 // The function freedByForce says that a key was freed by an operator, or otherwise by force. The reason tells which.

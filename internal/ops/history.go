@@ -111,14 +111,14 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 		}
 	}
 	slices.SortStableFunc(h.Items, func(a, b Happening) int { return b.At.Compare(a.At.Time) })
-	InOrder(h.Items, func(h Happening) (string, int64, time.Time) {
+	InOrder(h.Items, func(h Happening) Place {
 		switch {
 		case h.Event != nil:
-			return h.Event.Key, h.Event.Fence, h.At.Time
+			return Place{h.Event.Key, h.Event.Fence, h.Kind, h.At.Time}
 		case h.Lock != nil:
-			return h.Lock.Key, h.fence(), h.At.Time
+			return Place{h.Lock.Key, h.fence(), h.Kind, h.At.Time}
 		}
-		return "", 0, h.At.Time
+		return Place{At: h.At.Time}
 	})
 	if len(h.Items) > q.Most {
 		h.Items, h.More = h.Items[:q.Most], true
@@ -184,7 +184,7 @@ func (l Lock) told() (all []Happening) {
 			add(l.Changed, event.Resumed.String(), who+" has gone on under the lock")
 		}
 	case joblock.StateParked:
-		add(l.Changed, event.Parked.String(), who+" has handed the lock over")
+		add(l.Changed, event.Parked.String(), who+" no longer runs under the lock"+keptFor(l.Job))
 	}
 	reason := ""
 	if l.Reason != "" {
@@ -226,19 +226,40 @@ func (h *Happening) fence() int64 {
 	return h.Lock.Fence
 }
 
+// Place is what InOrder looks at of an item.
+type Place struct {
+	Key   string
+	Fence int64     // 0 says nothing
+	Kind  string    // of an event; "" says nothing
+	At    time.Time // by the clock of some process, more or less
+}
+
+// stages are the kinds of events that come once under a fence, and in this order.
+var stages = map[string]int{
+	event.Acquired.String(): 1, event.Parked.String(): 2,
+	event.Released.String(): 3, event.ReleasedByToken.String(): 3, event.Lost.String(): 3, event.Freed.String(): 3, event.Forced.String(): 3,
+}
+
+// before reports whether the fences or the kinds tell that p came before other, whatever the clocks say.
+func (p Place) before(other Place) bool {
+	if p.Fence == other.Fence {
+		return stages[p.Kind] > 0 && stages[p.Kind] < stages[other.Kind]
+	}
+	return p.Fence > 0 && p.Fence < other.Fence
+}
+
 // InOrder changes the order of items, which are the newest first, where times of several processes contradict fences: what
-// happened within two seconds under a later fence of the same key comes before what happened under an earlier one. The
-// function of returns the key, the fence and the time of an item; a fence of 0 says nothing.
-func InOrder[T any](items []T, of func(T) (key string, fence int64, at time.Time)) {
+// happened within two seconds under a later fence of the same key comes before what happened under an earlier one, and the end
+// of a holding before its begin.
+func InOrder[T any](items []T, of func(T) Place) {
 	for i := range items {
-		key, fence, at := of(items[i])
-		to := i
-		for j := i - 1; j >= 0 && fence > 0; j-- {
-			key2, fence2, at2 := of(items[j])
-			if at2.Sub(at) > sameTime {
+		is, to := of(items[i]), i
+		for j := i - 1; j >= 0 && is.Fence > 0; j-- {
+			above := of(items[j])
+			if above.At.Sub(is.At) > sameTime {
 				break
 			}
-			if key2 == key && fence2 > 0 && fence2 < fence {
+			if above.Key == is.Key && above.before(is) {
 				to = j
 			}
 		}

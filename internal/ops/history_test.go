@@ -74,7 +74,7 @@ func TestHistoryHasTheActionsOnTasks(t *testing.T) {
 			`delete task: delete task on "default/4": done by eva: because`,
 			`cancel task: cancel task on "default/2": done by eva: because`,
 			`acquired: the key was acquired`,
-			`parked: web has handed the lock over`,
+			`parked: web no longer runs under the lock: it is kept for the job default/1`,
 			`run task: run task on "default/1": done by eva: because`)
 		h, err := c.desk.History(t.Context(), HistoryQuery{Key: key})
 		if err != nil || slices.ContainsFunc(h.Items, func(i Happening) bool { return i.Action != nil }) {
@@ -154,15 +154,29 @@ func TestOperatorsHaveTheirOwnWords(t *testing.T) {
 	}
 }
 
+// A lock that is parked was handed over, or its attempt has ended before its job: the sentence is true of both.
+func TestWhatAParkedLockIsTold(t *testing.T) {
+	for want, e := range map[string]Event{
+		"web-1 no longer runs under the lock, after 6 min 53 s: it is kept for the job low/7": {Holder: "web-1", Job: "low/7"},
+		"a holder without a label no longer runs under the lock, after 6 min 53 s, and has parked it": {},
+	} {
+		e.Kind, e.Held = event.Parked.String(), Millis(6*time.Minute+53*time.Second)
+		if got := e.sentence(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // Processes know the store's clock only nearly: what a later fence did comes after what an earlier one did.
 func TestOrderOfAHistory(t *testing.T) {
 	type item struct {
 		name, key string
 		fence     int64
 		at        int // milliseconds
+		kind      string
 	}
 	order := func(items ...item) string {
-		InOrder(items, func(i item) (string, int64, time.Time) { return i.key, i.fence, time.UnixMilli(int64(i.at)) })
+		InOrder(items, func(i item) Place { return Place{i.key, i.fence, i.kind, time.UnixMilli(int64(i.at))} })
 		var names []string
 		for _, i := range items {
 			names = append(names, i.name)
@@ -170,11 +184,18 @@ func TestOrderOfAHistory(t *testing.T) {
 		return strings.Join(names, " ")
 	}
 	for want, items := range map[string][]item{
-		"contended acquired released": {{"released", "k", 3, 900}, {"contended", "k", 4, 800}, {"acquired", "k", 4, 700}},
-		"released acquired":           {{"released", "k", 4, 900}, {"acquired", "k", 4, 700}},
-		"b a":                         {{"b", "k", 3, 5000}, {"a", "k", 4, 1000}}, // far apart: the clock is right
-		"other x":                     {{"other", "l", 3, 900}, {"x", "k", 4, 800}},
-		"none x":                      {{"none", "k", 0, 900}, {"x", "k", 4, 800}},
+		"contended acquired released": {{"released", "k", 3, 900, ""}, {"contended", "k", 4, 800, ""}, {"acquired", "k", 4, 700, ""}},
+		"released acquired":           {{"released", "k", 4, 900, ""}, {"acquired", "k", 4, 700, ""}},
+		"b a":                         {{"b", "k", 3, 5000, ""}, {"a", "k", 4, 1000, ""}}, // far apart: the clock is right
+		"other x":                     {{"other", "l", 3, 900, ""}, {"x", "k", 4, 800, ""}},
+		"none x":                      {{"none", "k", 0, 900, ""}, {"x", "k", 4, 800, ""}},
+
+		// Under one fence a holding begins before it ends.
+		"parked begun":          {{"begun", "k", 4, 900, "acquired"}, {"parked", "k", 4, 900, "parked"}},
+		"freed parked begun":    {{"begun", "k", 4, 901, "acquired"}, {"freed", "k", 4, 900, "freed"}, {"parked", "k", 4, 899, "parked"}},
+		"reclaimed left":        {{"reclaimed", "k", 4, 901, "reclaimed"}, {"left", "k", 4, 900, "parked"}}, // which may be true
+		"acquired lost, apart":  {{"acquired", "k", 4, 5000, "acquired"}, {"lost, apart", "k", 4, 1000, "lost"}},
+		"acquired lost, other":  {{"acquired", "k", 4, 900, "acquired"}, {"lost, other", "l", 4, 900, "lost"}},
 	} {
 		if got := order(items...); got != want {
 			t.Errorf("%s, want %s", got, want)

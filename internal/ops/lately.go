@@ -153,7 +153,7 @@ func (s *story) refusals() string {
 // journal tells of it.
 func (s *story) window(back time.Duration, name string) string {
 	if since := s.Lately.Since.Time; !since.IsZero() && s.now.Sub(since) < back {
-		return fmt.Sprintf("Since %s (%s), as far back as the journal was read, ", s.clock(since), s.ago(since))
+		return fmt.Sprintf("Since %s (%s), as far as the latest %d entries of the journal go back, ", s.clock(since), s.ago(since), holdsRead)
 	}
 	return fmt.Sprintf("In the last %s ", name)
 }

@@ -48,12 +48,13 @@ type triggered struct {
 	*fake
 	job ops.CronJob
 	act ops.AuditEntry
+	ticks []ops.CronTick
 }
 
 func (f *triggered) CronJob(context.Context, string, string) (ops.CronJob, error) { return f.job, nil }
 
 func (f *triggered) CronNext(context.Context, string, string, int) ([]ops.CronTick, error) {
-	return nil, nil
+	return f.ticks, nil
 }
 
 func (f *triggered) Actions(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {

@@ -66,6 +66,7 @@ type HistoryItem struct {
 	Action  bool
 	Href    string   // of the page about what an action was done to
 	Keys    []string // of the locks of a task
+	kind    string   // of an event
 
 	Times int       // how often it has happened, if that is more than once
 	First time.Time // then: when it happened first
@@ -266,11 +267,11 @@ func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryIte
 		}
 	}
 	slices.SortStableFunc(items, func(a, b HistoryItem) int { return b.At.Compare(a.At) })
-	ops.InOrder(items, func(i HistoryItem) (string, int64, time.Time) {
+	ops.InOrder(items, func(i HistoryItem) ops.Place {
 		if i.Action {
-			return "", 0, i.At // it was recorded before it began
+			return ops.Place{At: i.At} // it was recorded before it began
 		}
-		return i.Key, i.Fence, i.At
+		return ops.Place{Key: i.Key, Fence: i.Fence, Kind: i.kind, At: i.At}
 	})
 	items = fold(items)
 	return items[:min(len(items), historyRows)]
@@ -278,7 +279,7 @@ func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryIte
 
 // happened returns an event as an item. Who is the process that did it, or for which it was done.
 func happened(e ops.Event) HistoryItem {
-	item := HistoryItem{ID: e.ID, At: e.At.Time, What: kindOf(e), Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key}
+	item := HistoryItem{ID: e.ID, At: e.At.Time, What: kindOf(e), Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key, kind: e.Kind}
 	switch e.Kind {
 	case event.Contended.String(), event.GaveUp.String():
 		item.Who = e.Source // the holder stands in the text
