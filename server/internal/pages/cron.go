@@ -164,7 +164,9 @@ func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
 // CronJobBody is what the page about one cron job shows.
 type CronJobBody struct {
 	J       ops.CronJob
-	Runs    []ops.CronRun
+	Runs    []RunRow
+	Failed  int64        // runs that have failed or were lost, on record or not
+	First   *ops.CronRun // the first of them that is on record
 	Ticks   []ops.CronTick
 	NoTicks string
 	Nodes   []ops.CronNode
@@ -174,6 +176,43 @@ type CronJobBody struct {
 	WhyNot  string
 	Actions []Offer
 	History []HistoryItem
+}
+
+// More reports whether failures were forgotten.
+func (b *CronJobBody) More() bool { return b.Failed > int64(b.J.Failures) }
+
+// RunRow is a run with what the list has no longer from there on.
+type RunRow struct {
+	ops.CronRun
+	WellGone   bool // successful runs before this one were forgotten, and the failures below it were not
+	FailedGone bool // the other way round
+}
+
+// thinned finds where the list gets thin: failures and other runs are forgotten apart from each other, so below the oldest
+// successful run there may be failures alone, which did not follow each other. The runs are the newest first. The result first
+// is the oldest failure.
+func thinned(runs []ops.CronRun, counts scheduler.Counts) (rows []RunRow, first *ops.CronRun) {
+	well, failed := -1, -1 // the oldest ones
+	var done, bad int64
+	for i, run := range runs {
+		rows = append(rows, RunRow{CronRun: run})
+		switch run.State {
+		case scheduler.StateDone:
+			well = i
+			done++
+		case scheduler.StateFailed, scheduler.StateLost:
+			failed, first = i, &runs[i]
+			bad++
+		}
+	}
+	last := len(runs) - 1
+	if well >= 0 && well < last && done < counts.Done {
+		rows[well].WellGone = true
+	}
+	if failed >= 0 && failed < last && bad < counts.Failed+counts.Lost {
+		rows[failed].FailedGone = true
+	}
+	return rows, first
 }
 
 type cronRead struct {
@@ -208,7 +247,10 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &CronJobBody{J: got.job, Runs: got.job.Runs(), Ticks: got.ticks, NoTicks: got.noTicks, WhyNot: v.WhyNot(v.Who.Cron, "cron")}
+	b := &CronJobBody{J: got.job, Ticks: got.ticks, NoTicks: got.noTicks, WhyNot: v.WhyNot(v.Who.Cron, "cron")}
+	runs := got.job.Runs()
+	b.Runs, b.First = thinned(runs, got.job.Counts)
+	b.Failed = got.job.Counts.Failed + got.job.Counts.Lost
 	for _, n := range got.nodes {
 		if slices.Contains(got.job.Nodes, n.Name) {
 			b.Nodes = append(b.Nodes, n)
@@ -232,7 +274,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	}
 	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool { return e.Scope == scope && e.Key == name })
 	if b.Asked = b.Done != nil && b.Done.What == actionTrigger; b.Asked {
-		b.Ran = ranAfter(b.Runs, b.Done.At)
+		b.Ran = ranAfter(runs, b.Done.At)
 	}
 	v.Title = shorten(visible(name), 60)
 	return b, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,5 +98,77 @@ func TestTheRunThatFollowsATrigger(t *testing.T) {
 		last := page()
 		wantPage(t, last, true, "banner warn", "node-trigger, after 2.0 s", `<span class="warnword">no rates</span>`)
 		wantPage(t, last, false, "No run has followed yet.", "banner good")
+	})
+}
+
+// Old successes are forgotten before old failures. The list says from where on it has failures alone, and how many there were.
+func TestWhereTheRunsOnRecordGetThin(t *testing.T) {
+	t.Parallel()
+	const gone = "runs before"
+	for name, c := range map[string]struct {
+		runs   string // the newest first: . for one that is done, x for one that has failed
+		counts scheduler.Counts
+		says   string
+		lines  int // how many rows are above
+	}{
+		"all are there":               {"..x.x", scheduler.Counts{Done: 3, Failed: 2}, "", 0},
+		"successes are forgotten":     {".x.xxx", scheduler.Counts{Done: 9, Failed: 4}, "Successful runs before", 3},
+		"failures are forgotten":      {".x...", scheduler.Counts{Done: 4, Failed: 2}, "Failed runs before", 2},
+		"all are forgotten at an end": {"x.x.", scheduler.Counts{Done: 9, Failed: 2}, "", 0},
+		"none was well":               {"xx", scheduler.Counts{Failed: 2}, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				now := time.Now().UTC()
+				f := &triggered{fake: &fake{}, job: ops.CronJob{Scope: "shop", Name: "rates", Now: ops.Time{Time: now}, Counts: c.counts}}
+				for i, r := range c.runs {
+					at := ops.Time{Time: now.Add(-time.Duration(i+1) * time.Hour)}
+					run := ops.CronRun{Tick: at, Started: at, State: scheduler.StateDone, Cause: scheduler.CauseTick}
+					if r == 'x' {
+						run.State = scheduler.StateFailed
+						f.job.Failures++
+						f.job.LastFailure = &run
+					}
+					f.job.History = append(f.job.History, run)
+				}
+				h, err := New(Config{Desk: f, Scopes: []string{"shop"}, Recorded: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer h.Close()
+				page := h.get("cronjob?scope=shop&name=rates", someone).Body.String()
+				_, runs, _ := strings.Cut(page, `id="cj-runs"`)
+				above, _, found := strings.Cut(runs, gone)
+				if found != (c.says != "") || found && (strings.Count(above, `data-l="started"`) != c.lines || !strings.Contains(runs, c.says)) {
+					t.Errorf("%t, after %d rows: %s", found, strings.Count(above, `data-l="started"`), runs)
+				}
+			})
+		})
+	}
+}
+
+// How many runs have failed is told together with how many of them are on record.
+func TestHowManyRunsHaveFailed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC()
+		f := &triggered{fake: &fake{}, job: ops.CronJob{Scope: "shop", Name: "rates", Now: ops.Time{Time: now}, Counts: scheduler.Counts{Failed: 12}, Failures: 2}}
+		for hour := range 2 {
+			at := ops.Time{Time: now.Add(-time.Duration(hour+1) * time.Hour)}
+			f.job.History = append(f.job.History, ops.CronRun{ID: at.String(), Tick: at, Started: at, State: scheduler.StateFailed})
+		}
+		f.job.LastFailure = &f.job.History[0]
+		h, err := New(Config{Desk: f, Scopes: []string{"shop"}, Recorded: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		page := tags.ReplaceAllString(h.get("cronjob?scope=shop&name=rates", someone).Body.String(), "")
+		wantPage(t, page, true, "2 failed runs of 12 are on record, the first of these that of 1999-12-31 22:00:00 UTC.")
+		time.Sleep(3 * time.Second)
+		f.job.Counts.Failed = 2
+		page = tags.ReplaceAllString(h.get("cronjob?scope=shop&name=rates", someone).Body.String(), "")
+		wantPage(t, page, true, "2 failed runs are on record, the first of these")
 	})
 }
