@@ -3,6 +3,7 @@ package pages
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type LockBody struct {
 	Done    *HistoryItem
 	Limit   *ops.Permits
 	Unknown *UnknownKey // nothing is known of the key
+	Again   string      // what goes wrong with the key again and again
 }
 
 // UnknownKey helps somebody who has mistyped a key, or who has a job and not a key.
@@ -116,6 +118,7 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 		return e.Scope == "" && (e.Key == key || e.Key == b.E.Lock.Job)
 	})
 	b.History = h.history(ctx, v, e.Lock)
+	b.Again = h.again(ctx, v, e.Lock)
 	if e.Lock.Unknown() && !b.Row.Locked() && b.Row.Fence == 0 {
 		b.Unknown = h.unknown(ctx, v, key)
 	}
@@ -275,6 +278,39 @@ func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryIte
 	})
 	items = fold(items)
 	return items[:min(len(items), historyRows)]
+}
+
+const (
+	// againBack is how far back a lock page looks for what comes again, and againFrom from which time on it says so.
+	againBack = time.Hour
+	againFrom = 3
+
+	// reasonAbsent ends the reason with which a keeper frees the key of a task that asynq does not have.
+	reasonAbsent = "the task does not exist"
+)
+
+// again says if the key is kept once more for a task that asynq does not have, or "". One such task may have been deleted. If
+// the next one is missing as well, somebody hands the lock over and does not enqueue.
+func (h *Handler) again(ctx context.Context, v *View, l ops.Lock) string {
+	if l.State != joblock.StateParked || l.Task == nil || l.Task.State != ops.TaskAbsent || !h.cfg.Desk.HasJournal() {
+		return ""
+	}
+	events, err := h.journal(ctx, v)
+	if err != nil {
+		return "" // the history says so
+	}
+	n, first, of := 1, l.Changed.Time, ops.EventsQuery{Key: l.Key}
+	for _, e := range events { // the newest first
+		if of.Wants(e) && e.Kind == event.Freed.String() && strings.HasSuffix(e.Reason, reasonAbsent) && e.Fence < l.Fence && l.Now.Sub(e.At.Time) < againBack {
+			n, first = n+1, e.At.Time
+		}
+	}
+	if n < againFrom {
+		return ""
+	}
+	who := visible(cmp.Or(l.Holder, "its holder"))
+	return fmt.Sprintf("%d times in %s, with this one, the key was kept for a task that asynq does not have. Probably %s hands the lock over to a task that nobody enqueues.",
+		n, length(l.Now.Sub(first)), who)
 }
 
 // happened returns an event as an item. Who is the process that did it, or for which it was done.

@@ -263,3 +263,40 @@ func tagsOf(html string) string {
 		html = html[:i] + html[i+strings.Index(html[i:], ">")+1:]
 	}
 }
+
+// A key that is kept once more for a task that asynq does not have is not explained with an accident.
+func TestTheSameAgain(t *testing.T) {
+	t.Parallel()
+	const says = "Probably batch-1:30 hands the lock over to a task that nobody enqueues."
+	for name, c := range map[string]struct {
+		freed  int // how often before, every 3 minutes
+		reason string
+		task   ops.TaskState
+		says   string
+	}{
+		"the third time":  {2, "keeper: the task does not exist", ops.TaskAbsent, "3 times in 6 min, with this one, the key was kept"},
+		"the fifth time":  {4, "keeper: the task does not exist", ops.TaskAbsent, "5 times in 12 min, with this one,"},
+		"the second time": {1, "keeper: the task does not exist", ops.TaskAbsent, ""},
+		"another reason":  {4, "keeper: the task is archived", ops.TaskAbsent, ""},
+		"a task":          {4, "keeper: the task does not exist", "pending", ""},
+		"only this hour":  {40, "keeper: the task does not exist", ops.TaskAbsent, "20 times in 57 min, with this one,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := &chronicle{fake: &fake{}}
+				for i := range c.freed {
+					d.add(0, ops.Event{Kind: "freed", Key: "import:prices", Fence: int64(i + 1), Reason: c.reason})
+					d.add(0, ops.Event{Kind: "freed", Key: "other", Fence: int64(i + 1), Reason: c.reason})
+					time.Sleep(3 * time.Minute)
+				}
+				now := ops.Time{Time: time.Now()}
+				d.lock = ops.Lock{Key: "import:prices", State: joblock.StateParked, Fence: 100, Holder: "batch-1:30", Job: "q/1", Now: now, Since: now, Changed: now, Task: &ops.Task{State: c.task}}
+				page := d.handler(t).get("lock?key=import:prices", someone).Body.String()
+				if has := strings.Contains(page, says); has != (c.says != "") || !strings.Contains(page, c.says) {
+					t.Errorf("told: %t, want %q in %s", has, c.says, tags.ReplaceAllString(page, " "))
+				}
+			})
+		})
+	}
+}
