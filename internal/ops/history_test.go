@@ -157,7 +157,7 @@ func TestOperatorsHaveTheirOwnWords(t *testing.T) {
 // A lock that is parked was handed over, or its attempt has ended before its job: the sentence is true of both.
 func TestWhatAParkedLockIsTold(t *testing.T) {
 	for want, e := range map[string]Event{
-		"web-1 no longer runs under the lock, after 6 min 53 s: it is kept for the job low/7": {Holder: "web-1", Job: "low/7"},
+		"web-1 no longer runs under the lock, after 6 min 53 s: it is kept for the job low/7":         {Holder: "web-1", Job: "low/7"},
 		"a holder without a label no longer runs under the lock, after 6 min 53 s, and has parked it": {},
 	} {
 		e.Kind, e.Held = event.Parked.String(), Millis(6*time.Minute+53*time.Second)
@@ -191,11 +191,11 @@ func TestOrderOfAHistory(t *testing.T) {
 		"none x":                      {{"none", "k", 0, 900, ""}, {"x", "k", 4, 800, ""}},
 
 		// Under one fence a holding begins before it ends.
-		"parked begun":          {{"begun", "k", 4, 900, "acquired"}, {"parked", "k", 4, 900, "parked"}},
-		"freed parked begun":    {{"begun", "k", 4, 901, "acquired"}, {"freed", "k", 4, 900, "freed"}, {"parked", "k", 4, 899, "parked"}},
-		"reclaimed left":        {{"reclaimed", "k", 4, 901, "reclaimed"}, {"left", "k", 4, 900, "parked"}}, // which may be true
-		"acquired lost, apart":  {{"acquired", "k", 4, 5000, "acquired"}, {"lost, apart", "k", 4, 1000, "lost"}},
-		"acquired lost, other":  {{"acquired", "k", 4, 900, "acquired"}, {"lost, other", "l", 4, 900, "lost"}},
+		"parked begun":         {{"begun", "k", 4, 900, "acquired"}, {"parked", "k", 4, 900, "parked"}},
+		"freed parked begun":   {{"begun", "k", 4, 901, "acquired"}, {"freed", "k", 4, 900, "freed"}, {"parked", "k", 4, 899, "parked"}},
+		"reclaimed left":       {{"reclaimed", "k", 4, 901, "reclaimed"}, {"left", "k", 4, 900, "parked"}}, // which may be true
+		"acquired lost, apart": {{"acquired", "k", 4, 5000, "acquired"}, {"lost, apart", "k", 4, 1000, "lost"}},
+		"acquired lost, other": {{"acquired", "k", 4, 900, "acquired"}, {"lost, other", "l", 4, 900, "lost"}},
 	} {
 		if got := order(items...); got != want {
 			t.Errorf("%s, want %s", got, want)

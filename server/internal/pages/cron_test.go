@@ -47,8 +47,8 @@ func TestScopesThatAreNotShown(t *testing.T) {
 // triggered is a Desk with a cron job that somebody has triggered.
 type triggered struct {
 	*fake
-	job ops.CronJob
-	act ops.AuditEntry
+	job   ops.CronJob
+	act   ops.AuditEntry
 	ticks []ops.CronTick
 }
 
