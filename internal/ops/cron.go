@@ -110,6 +110,17 @@ type CronRun struct {
 	Error    string          `json:"error,omitempty"`
 }
 
+// Done reports whether the run was successful.
+func (r CronRun) Done() bool { return r.State == scheduler.StateDone }
+
+// Failed reports whether the run has failed, or was broken off too often.
+func (r CronRun) Failed() bool {
+	return r.State == scheduler.StateFailed || r.State == scheduler.StateLost
+}
+
+// Triggered reports whether somebody has asked for the run.
+func (r CronRun) Triggered() bool { return r.Cause == scheduler.CauseTrigger }
+
 // CronBackfill is a backfill of a cron job. The fields are those of scheduler.Backfill.
 type CronBackfill struct {
 	Number   int64 `json:"number"`

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/scheduler"
 )
 
 // cronJobs reads the cron jobs of a scope. If there is nothing to show yet, it waits for the time any.
@@ -190,26 +189,26 @@ type RunRow struct {
 
 // thinned finds where the list gets thin: failures and other runs are forgotten apart from each other, so below the oldest
 // successful run there may be failures alone, which did not follow each other. The runs are the newest first. The result first
-// is the oldest failure.
-func thinned(runs []ops.CronRun, counts scheduler.Counts) (rows []RunRow, first *ops.CronRun) {
+// is the oldest failure. Of all runs ever, allDone were successful and allFailed were not.
+func thinned(runs []ops.CronRun, allDone, allFailed int64) (rows []RunRow, first *ops.CronRun) {
 	well, failed := -1, -1 // the oldest ones
 	var done, bad int64
 	for i, run := range runs {
 		rows = append(rows, RunRow{CronRun: run})
-		switch run.State {
-		case scheduler.StateDone:
+		switch {
+		case run.Done():
 			well = i
 			done++
-		case scheduler.StateFailed, scheduler.StateLost:
+		case run.Failed():
 			failed, first = i, &runs[i]
 			bad++
 		}
 	}
 	last := len(runs) - 1
-	if well >= 0 && well < last && done < counts.Done {
+	if well >= 0 && well < last && done < allDone {
 		rows[well].WellGone = true
 	}
-	if failed >= 0 && failed < last && bad < counts.Failed+counts.Lost {
+	if failed >= 0 && failed < last && bad < allFailed {
 		rows[failed].FailedGone = true
 	}
 	return rows, first
@@ -249,7 +248,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	}
 	b := &CronJobBody{J: got.job, Ticks: got.ticks, NoTicks: got.noTicks, WhyNot: v.WhyNot(v.Who.Cron, "cron")}
 	runs := got.job.Runs()
-	b.Runs, b.First = thinned(runs, got.job.Counts)
+	b.Runs, b.First = thinned(runs, got.job.Counts.Done, got.job.Counts.Failed+got.job.Counts.Lost)
 	b.Failed = got.job.Counts.Failed + got.job.Counts.Lost
 	for _, n := range got.nodes {
 		if slices.Contains(got.job.Nodes, n.Name) {
@@ -284,7 +283,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 // at the same time have one run.
 func ranAfter(runs []ops.CronRun, asked time.Time) (ran *ops.CronRun) {
 	for i, run := range runs { // the newest first
-		if run.Cause == scheduler.CauseTrigger && !run.Tick.Before(asked) {
+		if run.Triggered() && !run.Tick.Before(asked) {
 			ran = &runs[i]
 		}
 	}
