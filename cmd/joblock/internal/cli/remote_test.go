@@ -128,7 +128,7 @@ func TestRemoteCron(t *testing.T) {
 	p.do(two...).wants(exitUsage, "2 ticks", "--yes")
 	p.do(append(two, "--yes", "--wait")...).wants(0, "TICKS   2\n", "DONE    2\n").lacks("FAILED")
 	p.do("cron", "backfill", "rollup", "--wait", "-o", "json").wants(0, `"done": 2`).fits("cron-backfill.json")
-	p.do("cron", "backfill", "rollup", "--from", "1990-01-01", "--to", "2026-01-03", "--yes").wants(exitUsage, "more than 10000 ticks")
+	p.do("cron", "backfill", "rollup", "--from", "1990-01-01", "--to", "2026-01-03", "--yes", "--timeout", "30s").wants(exitUsage, "more than 10000 ticks")
 	p.do("cron", "backfill", "rollup", "--stop").wants(0)
 	p.do("cron", "backfill", "nothing", "--stop").wants(exitNo)
 	p.do("audit").wants(0, "cron backfill", "cron trigger", "anyone")
