@@ -3,6 +3,8 @@ package pages
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
@@ -14,7 +16,7 @@ const doctorEvery = time.Minute
 type DoctorBody struct {
 	At       time.Time
 	Pending  bool
-	Findings []ops.Finding
+	Findings []FindingRow
 	Well     []ops.Checked
 	Sum      DoctorSum
 }
@@ -36,7 +38,10 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &DoctorBody{At: r.at.Add(v.ahead()), Findings: found.Findings, Sum: sumFindings(found.Findings)}
+	b := &DoctorBody{At: r.at.Add(v.ahead()), Sum: h.sumFindings(found)}
+	for _, f := range found.Findings {
+		b.Findings = append(b.Findings, h.linked(f))
+	}
 	for _, c := range found.Checks {
 		if c.Status == ops.Well {
 			b.Well = append(b.Well, c)
@@ -57,14 +62,14 @@ func (h *Handler) doctorSum(v *View) *DoctorSum {
 	if !errors.Is(r.err, errSlow) { // the page says in its place when the doctor looked
 		v.stale("what the doctor has found", r.at, r.err)
 	}
-	s := sumFindings(r.val.Findings)
+	s := h.sumFindings(r.val)
 	s.At = r.at.Add(v.ahead())
 	return &s
 }
 
-func sumFindings(found []ops.Finding) DoctorSum {
-	s := DoctorSum{}
-	for i, f := range found {
+func (h *Handler) sumFindings(all ops.Checkup) DoctorSum {
+	s := DoctorSum{Safe: all.Safety()}
+	for _, f := range all.Findings {
 		switch f.Severity {
 		case ops.Fault:
 			s.Faults++
@@ -75,8 +80,45 @@ func sumFindings(found []ops.Finding) DoctorSum {
 			continue
 		}
 		if s.First == nil {
-			s.First = &found[i]
+			first := h.linked(f)
+			s.First = &first
 		}
 	}
 	return s
+}
+
+// FindingRow is a finding with the page about what it is about.
+type FindingRow struct {
+	ops.Finding
+	Href string // "" if there is none
+	Page string // in words
+}
+
+// linked finds the page about what a finding names: its Node is a key, a scope, or a scope and the name of a cron job.
+func (h *Handler) linked(f ops.Finding) FindingRow {
+	row := FindingRow{Finding: f}
+	if f.Subject == "cron" || f.Subject == "journal" {
+		for _, scope := range h.cfg.Scopes {
+			if f.Node == scope && f.Subject == "cron" {
+				row.Href, row.Page = "cron?"+url.Values{"scope": {scope}}.Encode(), "the cron jobs of the scope"
+				return row
+			}
+			if name, ok := strings.CutPrefix(f.Node, scope+": "); ok {
+				row.Href, row.Page = "cronjob?"+url.Values{"scope": {scope}, "name": {name}}.Encode(), "the cron job"
+				return row
+			}
+		}
+	}
+	switch f.Subject {
+	case "keeper":
+		row.Href, row.Page = "nodes", "nodes and keepers"
+	case "asynq", "index of jobs":
+		row.Href, row.Page = "jobs", "the jobs with locks"
+	case "journal":
+		row.Href, row.Page = "events", "the events"
+		if f.Node != "" && strings.Contains(f.Fix, " -- ") { // else the node is a process, or a scope that is not shown
+			row.Href, row.Page = "events?"+url.Values{"key": {f.Node}}.Encode(), "the events of the key"
+		}
+	}
+	return row
 }

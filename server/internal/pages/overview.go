@@ -73,7 +73,8 @@ type DoctorSum struct {
 	Faults   int
 	Warnings int
 	Notes    int
-	First    *ops.Finding
+	First    *FindingRow
+	Safe     ops.Safety
 }
 
 const worst = 5

@@ -1,0 +1,81 @@
+package pages
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+// examined is a Desk whose doctor has found something.
+type examined struct {
+	*fake
+	found []ops.Finding
+	well  []string // subjects
+}
+
+func (e *examined) Doctor(context.Context) (ops.Checkup, error) {
+	all := ops.Checkup{Findings: e.found}
+	for _, f := range e.found {
+		all.Checks = append(all.Checks, ops.Checked{Status: f.Severity, Subject: f.Subject, Node: f.Node, Found: f.Found})
+	}
+	for _, subject := range e.well {
+		all.Checks = append(all.Checks, ops.Checked{Status: ops.Well, Subject: subject, Found: "as it should be"})
+	}
+	return all, nil
+}
+
+// The doctor says first whether locks are safe, and leads to the pages about what it has found.
+func TestWhatTheDoctorSaysFirst(t *testing.T) {
+	t.Parallel()
+	find := func(s ops.Severity, subject, node, fix string) ops.Finding {
+		return ops.Finding{Severity: s, Subject: subject, Node: node, Found: "found", Means: "means", Fix: fix}
+	}
+	for name, c := range map[string]struct {
+		found []ops.Finding
+		well  []string
+		says  string
+		href  string // of the first finding
+	}{
+		"well":             {nil, []string{"appendonly", "keeper"}, "yes, because the doctor has found nothing", ""},
+		"not looked at":    {nil, []string{"keeper", "cron"}, "unknown, because this server does not look", ""},
+		"a fault":          {[]ops.Finding{find(ops.Fault, "maxmemory-policy", "r:1", "x")}, nil, "no, because maxmemory-policy: found: means.", ""},
+		"away":             {[]ops.Finding{find(ops.Fault, "servers", "", "x")}, nil, "unknown, because servers: found", ""},
+		"no rights":        {[]ops.Finding{find(ops.Note, "permissions", "r:1", "x")}, []string{"appendonly"}, "unknown, because permissions", ""},
+		"rare":             {[]ops.Finding{find(ops.Warning, "appendonly", "r:1", "x")}, nil, "yes, except in rare events, because appendonly", ""},
+		"rare, and a note": {[]ops.Finding{find(ops.Warning, "appendonly", "r:1", "x"), find(ops.Note, "appendfsync", "r:1", "x")}, nil, "yes, except in rare events", ""},
+		"a job":            {[]ops.Finding{find(ops.Warning, "cron", "shop: a/b", "x")}, []string{"appendonly"}, "yes, because", "cronjob?name=a%2Fb&amp;scope=shop"},
+		"a scope":          {[]ops.Finding{find(ops.Fault, "cron", "shop", "x")}, []string{"appendonly"}, "yes, because", "cron?scope=shop"},
+		"not shown":        {[]ops.Finding{find(ops.Fault, "cron", "other: x", "x")}, []string{"appendonly"}, "yes, because", ""},
+		"a keeper":         {[]ops.Finding{find(ops.Fault, "keeper", "w1", "x")}, []string{"appendonly"}, "yes, because", "nodes"},
+		"a key":            {[]ops.Finding{find(ops.Warning, "journal", "import:prices", "joblock events --since 1h -- import:prices")}, []string{"appendonly"}, "yes, because", "events?key=import%3Aprices"},
+		"events of a job":  {[]ops.Finding{find(ops.Warning, "journal", "shop: rates", "joblock events --cron rates")}, []string{"appendonly"}, "yes, because", "cronjob?name=rates&amp;scope=shop"},
+		"a process":        {[]ops.Finding{find(ops.Warning, "journal", "web:7", "joblock events --since 1h lists them")}, []string{"appendonly"}, "yes, because", "events"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h, err := New(Config{Desk: &examined{&fake{}, c.found, c.well}, Scopes: []string{"shop"}, Recorded: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer h.Close()
+				page := h.get("doctor", someone).Body.String()
+				wantPage(t, tags.ReplaceAllString(page, ""), true, "Safe for locks: "+c.says)
+				if has := strings.Contains(page, "<dt>Look at</dt>"); has != (c.href != "") || has && !strings.Contains(page, `<dt>Look at</dt><dd><a href="`+c.href+`"`) {
+					t.Errorf("a link: %t, want %q in %s", has, c.href, page)
+				}
+				h.get("", someone)
+				time.Sleep(2 * time.Second)
+				page = h.get("", someone).Body.String()
+				wantPage(t, tags.ReplaceAllString(page, ""), true, "Safe for locks: "+c.says)
+				if c.href != "" && c.found[0].Severity != ops.Note {
+					wantPage(t, page, true, `<a href="`+c.href+`">`+visible(c.found[0].Node))
+				}
+			})
+		})
+	}
+}
