@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, if it is missing: redis-server, a C compiler
-# for the race detector, promtool for the alerts, and a browser for the pages of the lock server. Asks nothing;
-# without root it goes through sudo.
+# for the race detector, promtool for the alerts, a browser for the pages of the lock server, and curl for its
+# documents. Asks nothing; without root it goes through sudo.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -31,6 +31,7 @@ with_apt() {
 	[ "$1" = cc ] && packages=(gcc libc6-dev)
 	[ "$1" = browser ] && packages=(chromium)
 	[ "$1" = prom ] && packages=(prometheus)
+	[ "$1" = curl ] && packages=(curl)
 	# Lists that are a little old may do, so a failed update is not the end.
 	as_root apt-get -o DPkg::Lock::Timeout=120 update -q || true
 	# RUNLEVEL=1 starts no service.
@@ -43,6 +44,7 @@ with_dnf() {
 	cc) as_root dnf install -y gcc ;;
 	browser) as_root dnf install -y chromium ;;
 	prom) as_root dnf install -y golang-github-prometheus ;;
+	curl) as_root dnf install -y curl ;;
 	# Newer Fedora ships Valkey, which has redis-server in a package for compatibility.
 	redis) as_root dnf install -y redis || as_root dnf install -y valkey valkey-compat-redis ;;
 	esac
@@ -53,6 +55,7 @@ with_apk() {
 	[ "$1" = cc ] && packages=(gcc musl-dev)
 	[ "$1" = browser ] && packages=(chromium)
 	[ "$1" = prom ] && packages=(prometheus)
+	[ "$1" = curl ] && packages=(curl)
 	as_root apk add --no-cache "${packages[@]}"
 }
 
@@ -61,6 +64,7 @@ with_brew() {
 	[ "$1" = cc ] && package=gcc
 	[ "$1" = browser ] && package=chromium
 	[ "$1" = prom ] && package=prometheus
+	[ "$1" = curl ] && package=curl
 	brew install "$package" # brew refuses to run as root
 }
 
@@ -92,14 +96,16 @@ have go || {
 }
 ensure redis redis-server have redis-server
 ensure cc "a C compiler" have_cc
-# Without promtool or a browser only their tests are left out, and say so. CI has both.
-if [ "${CI:-}" = true ]; then
-	ensure prom promtool have promtool
-else
-	(ensure prom promtool have promtool) || echo "setup: the alerts are not tried with promtool" >&2
-fi
-if [ "${CI:-}" = true ]; then
-	ensure browser "a browser" have_browser
-else
-	(ensure browser "a browser" have_browser) || echo "setup: the pages of the lock server are not tried in a browser" >&2
-fi
+# Without one of these only its tests are left out, and say so. CI has them all.
+ensure_for_some() {
+	local without=$1
+	shift
+	if [ "${CI:-}" = true ]; then
+		ensure "$@"
+	else
+		(ensure "$@") || echo "setup: $without" >&2
+	fi
+}
+ensure_for_some "the alerts are not tried with promtool" prom promtool have promtool
+ensure_for_some "the pages of the lock server are not tried in a browser" browser "a browser" have_browser
+ensure_for_some "the commands of docs/server.md are not tried" curl curl have curl
