@@ -219,20 +219,39 @@ func TestGuardOfAnotherAsynq(t *testing.T) {
 }
 
 // together makes n calls at the same time, while the first two calls have no answer. The function call gets the number of
-// the call. All but the first two calls have to wait.
-func together(in *Inspector, s *seen, n int, call func(n int)) {
+// the call. All but the first two calls have to wait. When together returns, nothing is under way.
+func together(t *testing.T, in *Inspector, s *seen, n int, call func(n int)) {
+	t.Helper()
 	b := in.batcher
+	if n := b.entered(); n > 0 {
+		t.Fatalf("%d calls are under way before the first", n)
+	}
 	s.block = make(chan struct{})
 	var calls sync.WaitGroup
 	for i := range n {
 		calls.Go(func() { call(i) })
-		for b.entered() <= i {
-			time.Sleep(50 * time.Microsecond)
+		if !soon(func() bool { return b.entered() > i }) {
+			t.Errorf("call %d neither goes nor waits", i)
+			break
 		}
 	}
 	close(s.block)
 	calls.Wait()
+	// A pipeline is under way for a moment after its calls have their answers.
+	if !soon(func() bool { return b.entered() == 0 }) {
+		t.Fatalf("%d calls are under way after the last", b.entered())
+	}
 	s.block = nil
+}
+
+// soon waits until the condition holds, for 30 s at most.
+func soon(holds func() bool) bool {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Microsecond) {
+		if holds() {
+			return true
+		}
+	}
+	return holds()
 }
 
 // entered returns how many calls are under way or wait.
@@ -258,7 +277,7 @@ func TestCallsAtTheSameTimeShareAPipeline(t *testing.T) {
 		t.Error(err)
 	}
 	s.taken()
-	together(in, s, 2+5*most+1, func(n int) {
+	together(t, in, s, 2+5*most+1, func(n int) {
 		if n%10 != 0 {
 			look(n)
 		} else if err := in.RunScheduled("default", fmt.Sprint("t-", n)); err != nil {
@@ -280,7 +299,7 @@ func TestCallsAtTheSameTimeShareAPipeline(t *testing.T) {
 	if err := connect(t, mini).ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	together(in, s, 4, func(int) {
+	together(t, in, s, 4, func(int) {
 		if _, err := in.GetTaskInfo("default", "t-0"); !errors.Is(err, asynq.ErrTaskNotFound) {
 			t.Errorf("after the flush: %v, want ErrTaskNotFound", err)
 		}
@@ -292,7 +311,7 @@ func TestPipelineThatIsNotSent(t *testing.T) {
 	_, in, s := queue(t)
 	s.fail = errors.New("no connection")
 	var failed sync.Map
-	together(in, s, 4, func(n int) {
+	together(t, in, s, 4, func(n int) {
 		if _, err := in.GetTaskInfo("default", "t-0"); err != nil {
 			failed.Store(n, err)
 		}
