@@ -40,7 +40,7 @@ var forcedCases = []testCase{
 		k.parkFor("parked", "me", "q/job", long)
 		k.want("force parked", k.release(k.forceReq("parked")), driver.OutcomeOK)
 		k.want("force nothing", k.release(k.forceReq("nothing")), driver.OutcomeNotFound)
-		h := k.holdFor("orphaned", "me", k.Unit)
+		h := k.hold("orphaned", "me")
 		req := k.renewReq(byFence("orphaned", "me", h.fence))
 		req.TTL, req.Reserve = k.Unit, long
 		k.want("renew", k.renew(req), driver.OutcomeOK)

@@ -11,7 +11,7 @@ import (
 )
 
 // The constant long is longer than any test takes, even on a busy machine.
-const long = time.Minute
+const long = 10 * time.Minute
 
 // rounding is how late a deadline may be.
 const rounding = time.Millisecond

@@ -543,11 +543,12 @@ var lineCases = []testCase{
 		}
 	}},
 	{"the record lasts as long as a job waits", func(k *kit) {
-		h := k.holdFor("key", "me", k.Unit)
+		h := k.hold("key", "me")
 		req := k.lineReq("key", "q/job")
 		k.joinLine(req)
-		end := k.releaseReq(byFence("key", "me", h.fence))
-		end.Retain = time.Millisecond
+		park := k.parkReq(byFence("key", "me", h.fence), "q/before")
+		park.Reserve, park.Retain = k.Unit, time.Millisecond
+		k.wantGrant("park", k.park(park), h.fence)
 		k.lapse()
 		k.want("another's take", k.take(k.takeReq("key", "you", "q/other")), driver.OutcomeHeld)
 		k.wantParkedFor(req)

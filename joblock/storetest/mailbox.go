@@ -10,7 +10,7 @@ import (
 )
 
 // pushTimeout is the longest time that a test waits for a push. The timeout only ends a test that would hang.
-const pushTimeout = 10 * time.Second
+const pushTimeout = 30 * time.Second
 
 // inboxes counts the inboxes of all tests. On a shared server, each inbox needs a name of its own.
 var inboxes atomic.Int64
@@ -165,14 +165,17 @@ func (k *kit) free(key string) {
 }
 
 // runOut parks a key for one Unit and waits until the reservation has run out. A test calls runOut after its waiters
-// have joined. A short lease cannot replace runOut: the lease could run out before the waiters join.
-func (k *kit) runOut(key string) {
+// have joined. A short lease cannot replace runOut: the lease could run out before the waiters join. runOut returns the
+// term that has ended.
+func (k *kit) runOut(key string) driver.Term {
 	k.Helper()
 	r := k.inspect(key)
 	req := k.parkReq(byFence(key, r.Owner, r.Fence), "q/job")
 	req.Reserve = k.Unit
-	k.wantGrant("park", k.park(req), r.Fence)
+	parked := k.park(req)
+	k.wantGrant("park", parked, r.Fence)
 	k.lapse()
+	return byFence(key, r.Owner, parked.Fence)
 }
 
 // wantOwner fails the test unless the caller of req holds the key.

@@ -54,21 +54,14 @@ var retainCases = []testCase{
 	}},
 	{"a release does not shorten the life of the memo", func(k *kit) {
 		for _, key := range []string{"by its owner", "by force", "too late"} {
-			acquire := k.acquireReq(key, "me")
-			if key == "too late" {
-				acquire.TTL = k.Unit
-			}
-			h := k.acquire(acquire)
-			k.wantGrant("acquire", h, 0)
-			renew := k.renewReq(byFence(key, "me", h.Fence))
-			renew.TTL, renew.Memo = acquire.TTL, []byte("page 7")
-			k.want("renew", k.renew(renew), driver.OutcomeOK)
-			req, want := k.releaseReq(byFence(key, "me", h.Fence)), driver.OutcomeOK
+			h := k.hold(key, "me")
+			k.leave(key, "me", h.fence, "page 7")
+			req, want := k.releaseReq(byFence(key, "me", h.fence)), driver.OutcomeOK
 			switch key {
 			case "by force":
 				req = k.forceReq(key)
 			case "too late":
-				k.lapse()
+				req.Term = k.runOut(key)
 				want = driver.OutcomeLapsed
 			}
 			req.Retain = k.Unit

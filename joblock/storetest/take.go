@@ -174,11 +174,11 @@ var takeCases = []testCase{
 	}},
 	{"waiters whose places have ended are passed over", func(k *kit) {
 		m := k.listen()
-		k.holdFor("key", "me", k.Unit)
+		k.hold("key", "me")
 		req := k.waitReq("key", "you", m)
 		req.Patience = k.Unit
 		k.join(req)
-		k.lapse()
+		k.runOut("key")
 		k.want("take", k.take(k.takeReq("key", "asker", "q/job")), driver.OutcomeOK)
 		m.wantNothing("a take past a place that has ended")
 	}},
