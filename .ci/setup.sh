@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, if it is missing: redis-server, a C compiler
-# for the race detector, promtool for the alerts, a browser for the pages of the lock server, and curl for its
-# documents. Asks nothing; without root it goes through sudo.
+# for the race detector, promtool for the alerts, a browser for the pages of the lock server, curl for its
+# documents, and the sources of locales for servers in other ones than C. Asks nothing; without root it goes through sudo.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -25,6 +25,8 @@ as_root() {
 
 have_browser() { have chromium || have chromium-browser || have google-chrome || [ -n "${JOBLOCK_CHROMIUM:-}" ]; }
 
+have_locales() { have localedef && [ -e /usr/share/i18n/locales/en_US ]; }
+
 # with_apt redis|cc|browser, and so on: one function for each package manager. Tried in turn.
 with_apt() {
 	local packages=(redis-server)
@@ -32,6 +34,7 @@ with_apt() {
 	[ "$1" = browser ] && packages=(chromium)
 	[ "$1" = prom ] && packages=(prometheus)
 	[ "$1" = curl ] && packages=(curl)
+	[ "$1" = locales ] && packages=(locales)
 	# Lists that are a little old may do, so a failed update is not the end.
 	as_root apt-get -o DPkg::Lock::Timeout=120 update -q || true
 	# RUNLEVEL=1 starts no service.
@@ -45,6 +48,7 @@ with_dnf() {
 	browser) as_root dnf install -y chromium ;;
 	prom) as_root dnf install -y golang-github-prometheus ;;
 	curl) as_root dnf install -y curl ;;
+	locales) as_root dnf install -y glibc-common glibc-locale-source ;;
 	# Newer Fedora ships Valkey, which has redis-server in a package for compatibility.
 	redis) as_root dnf install -y redis || as_root dnf install -y valkey valkey-compat-redis ;;
 	esac
@@ -56,6 +60,7 @@ with_apk() {
 	[ "$1" = browser ] && packages=(chromium)
 	[ "$1" = prom ] && packages=(prometheus)
 	[ "$1" = curl ] && packages=(curl)
+	[ "$1" = locales ] && return 1 # musl compares texts by their bytes in every locale
 	as_root apk add --no-cache "${packages[@]}"
 }
 
@@ -65,6 +70,7 @@ with_brew() {
 	[ "$1" = browser ] && package=chromium
 	[ "$1" = prom ] && package=prometheus
 	[ "$1" = curl ] && package=curl
+	[ "$1" = locales ] && return 1 # the systems of brew have others
 	brew install "$package" # brew refuses to run as root
 }
 
@@ -109,3 +115,4 @@ ensure_for_some() {
 ensure_for_some "the alerts are not tried with promtool" prom promtool have promtool
 ensure_for_some "the pages of the lock server are not tried in a browser" browser "a browser" have_browser
 ensure_for_some "the commands of docs/server.md are not tried" curl curl have curl
+ensure_for_some "no server is tried in another locale than C" locales "the sources of locales" have_locales

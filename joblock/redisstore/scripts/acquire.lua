@@ -17,7 +17,7 @@ local retain_ms = ARGV[1] - 1 - ttl_ms
 local lease_ms, more_ms -- of the stage lease
 if live and owner == by and nonce == call and lease_end > now_ms then
   -- An earlier run got the key, or the key was granted while this call waited.
-  if at == changed and ttl < ttl_ms then
+  if at == changed and ttl + 0 < ttl_ms + 0 then -- numbers: a server orders texts by its locale
     lease_ms, more_ms, retain = ttl_ms, 0, retain_ms
   else
     resent = true
