@@ -153,9 +153,10 @@
 //	    +wait
 //
 // The first line of commands is for every lock, the second for the locks of jobs, the third for waiting and
-// joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters that have died: see Waiting in package joblock. SCAN is for List, and ZSCAN is for lists of the locks of jobs. The two lines after SCAN are
-// only for a cluster. CLUSTER SLOTS and ASKING are for every lock there. Without one of the others each push goes to all nodes. WAIT is only for
-// Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
+// joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters that have died (see Waiting in package joblock), and not used in
+// a cluster, where PUBSUB SHARDNUMSUB is. SCAN is for List, and ZSCAN is for lists of the locks of jobs. The two lines after
+// SCAN are only for a cluster. CLUSTER SLOTS and ASKING are for every lock there. Without one of the others each push goes
+// to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME
 // for a ClientName. [Store.Check] names the missing permissions.

@@ -54,7 +54,7 @@ var deathRights = area{severity: Warning, subject: "pub/sub",
 
 // shardRights are for waiting in a cluster.
 var shardRights = area{severity: Warning, subject: "pub/sub",
-	means: "each hand-over of a key is told to all nodes of the cluster", with: " &$prefix*",
+	means: "each hand-over of a key is told to all nodes of the cluster, and one to a process that has died keeps the key for the whole TTL", with: " &$prefix*",
 	rights: []right{
 		{"spublish", "SPUBLISH $shard m"}, {"ssubscribe", "SSUBSCRIBE $shard"}, {"sunsubscribe", "SUNSUBSCRIBE $shard"},
 		{"pubsub|shardnumsub", "PUBSUB SHARDNUMSUB $shard"}, {"cluster|shards", "CLUSTER SHARDS"}, {"cluster|myid", "CLUSTER MYID"},
@@ -74,9 +74,11 @@ var replicaRights = area{severity: Fault, subject: "permissions", means: "with C
 
 // areas returns the areas that this Store needs.
 func (s *Store) areas() []area {
-	all := []area{lockRights, jobRights, pushRights, deathRights, listRights}
+	all := []area{lockRights, jobRights, pushRights, listRights}
 	if _, many := s.ops.(*redis.ClusterClient); many {
 		all = append(all, clusterRights, shardRights)
+	} else {
+		all = append(all, deathRights) // in a cluster SHARDNUMSUB tells of the dead
 	}
 	if s.replicas > 0 {
 		all = append(all, replicaRights)
