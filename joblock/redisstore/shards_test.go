@@ -202,7 +202,8 @@ func deadInCluster(t *testing.T, cluster *redistest.Cluster, key string, name fu
 	ctx := t.Context()
 	k := newKit(t, cluster.Client(t))
 	l := &line{k, make(chan driver.Push, 100)}
-	stop, err := k.Subscribe(ctx, "inbox", func(p driver.Push) { l.pushed <- p })
+	inbox := "inbox of " + key // a push of the other test may be late
+	stop, err := k.Subscribe(ctx, inbox, func(p driver.Push) { l.pushed <- p })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func deadInCluster(t *testing.T, cluster *redistest.Cluster, key string, name fu
 		r, err := l.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "holder", Nonce: name(l.nonce()), TTL: long, Retain: long})
 		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 		w := waits{term: driver.Term{Key: key, Owner: "holder", Fence: r.Fence}}
-		w.req = driver.AcquireRequest{Key: key, Owner: "waiter", Nonce: name(l.nonce()), TTL: 3 * long, Retain: long, Inbox: "inbox", Patience: long}
+		w.req = driver.AcquireRequest{Key: key, Owner: "waiter", Nonce: name(l.nonce()), TTL: 3 * long, Retain: long, Inbox: inbox, Patience: long}
 		w.behind = w.req
 		w.behind.Owner, w.behind.Nonce, w.behind.Inbox = "behind", name(l.nonce()), "nobody's"
 		for _, req := range []driver.AcquireRequest{w.req, w.behind} {
@@ -253,7 +254,7 @@ func deadInCluster(t *testing.T, cluster *redistest.Cluster, key string, name fu
 	first, err := l.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "first", Nonce: name(l.nonce()), TTL: long, Retain: long})
 	wantOutcome(t, "acquire", first, err, driver.OutcomeOK)
 	free("first") // the usual stages need a record that was released before
-	await(t, "the subscription", func() bool { return l.shards.want("inbox", l.part(key), long) })
+	await(t, "the subscription", func() bool { return l.shards.want(inbox, l.part(key), long) })
 
 	alive := joins()
 	if d := lease(alive.term, "waiter"); d <= 2*long {
