@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -250,6 +251,15 @@ func TestFirstLookAtOddHeaders(t *testing.T) {
 		if got := MayWait(map[string]string{Header: value}); got != nil {
 			t.Errorf("%.40q: %+v, want nil", value, got)
 		}
+	}
+	at := strings.Index(waiting, ".0 - ")
+	headers := map[string]string{Header: waiting[:at] + ".0 " + strings.Repeat(",", 1<<20) + " - - "}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := MayWait(headers)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; got != nil || n > 1<<20 {
+		t.Errorf("a million commas: %+v, with %d bytes of memory", got, n)
 	}
 }
 

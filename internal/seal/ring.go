@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -209,7 +210,7 @@ func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 			if len(r.strangers) >= maxStrangers {
 				clear(r.strangers)
 			}
-			r.strangers[id] = time.Now()
+			r.strangers[strings.Clone(id)] = time.Now() // id is a part of a header, which may be large
 			r.mu.Unlock()
 			return signer{}, ErrUnknownKey
 		}

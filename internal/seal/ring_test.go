@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -309,6 +312,51 @@ func TestAFloodOfUnknownKeysCostsOneLookASecond(t *testing.T) {
 			t.Errorf("%d unknown keys are remembered", len(r.strangers))
 		}
 	})
+}
+
+// Whoever writes headers must not make each worker keep megabytes.
+func TestALargeTextTakesNoMemory(t *testing.T) {
+	var s shelf
+	r := s.ring(t)
+	good := seal(t, r, "text")
+	var before, after runtime.MemStats
+	large := good + strings.Repeat("x", 8<<20)
+	runtime.ReadMemStats(&before)
+	wantOpen(t, r, large, Opened{}, ErrMismatch)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("to verify a text of %d bytes takes %d", len(large), n)
+	}
+	for _, n := range []int{0, 1, 980, 981, 982, 983, 1023, 1024, 1025, 2048, 5000} {
+		text := strings.Repeat("ab", n)[:n]
+		h := hmac.New(sha256.New, []byte("key"))
+		h.Write([]byte("head " + text))
+		signer := signer{macs: &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, []byte("key"))} }}}
+		if got := signer.derive("head ", text); !bytes.Equal(got, h.Sum(nil)) {
+			t.Errorf("%d bytes: another MAC than that of all of the text", n)
+		}
+	}
+}
+
+func TestAnUnknownKeyIsRememberedWithoutItsText(t *testing.T) {
+	const size = 8 << 20
+	var s, other shelf
+	r := s.ring(t)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // the first leaves what is in pools
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	stranger := seal(t, other.ring(t), "text")
+	seal(t, r, "text")
+	before := heap()
+	wantOpen(t, r, stranger+strings.Repeat("x", size), Opened{}, ErrUnknownKey)
+	if n := heap() - before; n > size/2 {
+		t.Errorf("%d bytes are kept of a header of %d", n, size)
+	}
+	runtime.KeepAlive(r)
 }
 
 func TestALookEndsWithItsCallerAndWithClose(t *testing.T) {

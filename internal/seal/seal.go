@@ -43,7 +43,7 @@ type signer struct {
 // mac is an HMAC with a key, and room for what goes in and comes out.
 type mac struct {
 	hash.Hash
-	text []byte
+	part [1024]byte // most texts fit; of a longer one, which may be hostile, a pool must not keep a copy
 	sum  [sha256.Size]byte
 	code [macLen]byte // the sum in base64
 }
@@ -74,8 +74,13 @@ func headOf(key, store string) string { return version + "." + key + "." + store
 func (s signer) sum(head, text string) *mac {
 	m := s.macs.Get().(*mac)
 	m.Reset()
-	m.text = append(append(m.text[:0], head...), text...)
-	m.Write(m.text)
+	for _, rest := range [...]string{head, text} {
+		for rest != "" {
+			n := copy(m.part[:], rest)
+			m.Write(m.part[:n])
+			rest = rest[n:]
+		}
+	}
 	m.Sum(m.sum[:0])
 	return m
 }
