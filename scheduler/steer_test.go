@@ -297,3 +297,36 @@ func TestNextTicks(t *testing.T) {
 		}
 	})
 }
+
+// A trigger that comes during the run of another does not get between that run and whoever waits for it.
+func TestTriggerAndWaitDuringAnother(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		runs := 0
+		n := c.node(0)
+		n.add("job", "@every 1000h", func(context.Context) error {
+			runs++
+			if runs == 1 {
+				time.Sleep(30 * sec)
+				return errors.New("the first one fails")
+			}
+			time.Sleep(5 * min)
+			return nil
+		})
+		n.start()
+		admin := c.admin()
+		start := time.Now()
+		until(start, 10*min)
+		begun := time.Now()
+		go func() {
+			time.Sleep(20 * sec)
+			_ = admin.Trigger(c.Context(), "job")
+		}()
+		x, err := admin.TriggerAndWait(c.Context(), "job")
+		wantNil(t, "TriggerAndWait", err)
+		if took := time.Since(begun); x.State != scheduler.StateFailed || took > min {
+			t.Errorf("after %s: %+v, want the run that has failed after half a minute", took, x)
+		}
+		until(begun, 10*min)
+	})
+}

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -71,8 +72,7 @@ func (s *Scheduler) await(ctx context.Context, name string, o ledger.Order) (Exe
 		if err != nil {
 			return Execution{}, err
 		}
-		if l.Triggered < o.Triggered ||
-			slices.ContainsFunc(l.Due, func(d ledger.Due) bool { return d.Cause == ledger.CauseTrigger }) {
+		if l.Triggered < o.Triggered {
 			continue // not begun
 		}
 		past, err := l.History()
@@ -83,13 +83,19 @@ func (s *Scheduler) await(ctx context.Context, name string, o ledger.Order) (Exe
 		if l.Execution != nil {
 			all = append(all, *l.Execution)
 		}
-		all = append(all, past...)
-		i := slices.IndexFunc(all, func(x ledger.Execution) bool { return x.Cause == ledger.CauseTrigger && x.At >= o.TriggeredAt })
-		switch {
-		case i < 0:
+		all = slices.DeleteFunc(append(all, past...), func(x ledger.Execution) bool {
+			return x.Cause != ledger.CauseTrigger || x.At < o.TriggeredAt
+		})
+		if len(all) == 0 {
+			if slices.ContainsFunc(l.Due, func(d ledger.Due) bool { return d.Cause == ledger.CauseTrigger }) {
+				continue // not begun
+			}
 			return Execution{}, fmt.Errorf("scheduler: trigger %q: the execution is no longer in the history", name)
-		case all[i].Ended():
-			return showExecution(name, &all[i]), nil
+		}
+		// Later ones are by later triggers.
+		x := slices.MinFunc(all, func(a, b ledger.Execution) int { return cmp.Compare(a.At, b.At) })
+		if x.Ended() {
+			return showExecution(name, &x), nil
 		}
 	}
 }
