@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,11 @@ func (d *Desk) end(ctx context.Context, req TaskRequest) (Acted, error) {
 func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action string) (Became, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	began := d.lookUp(ctx, job)
-	if began.State != "active" {
+	switch began.State {
+	case "active":
+	case TaskUnknown:
+		return "", errors.New(strings.TrimSuffix(began.Problem, "."))
+	default:
 		return "", refusal(action, job, ErrMovedOn, "the attempt has ended just now")
 	}
 	if err := s.CancelProcessing(req.ID); err != nil {
@@ -81,16 +86,17 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 	for until := time.Now().Add(EndWait); ; {
 		t := d.lookUp(ctx, job)
 		switch {
+		case t.State == TaskUnknown: // perhaps at the next look
+		case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
+			return BecameOver, nil
+		case t.newer(began):
+			return BecameAnew, &outcome{OutcomeAsked, "somebody has enqueued the task anew, and it was left alone"}
 		case t.State == "active" && t.Step != cancelled: // the next attempt
 			if err := s.CancelProcessing(req.ID); err != nil {
 				return "", err
 			}
 			cancelled = t.Step
-		case t.State == "active", t.State == TaskUnknown: // not yet, or not known
-		case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
-			return BecameOver, nil
-		case t.State == "pending" && t.Attempt < began.Attempt && began.Attempt > 1:
-			return BecameAnew, &outcome{OutcomeAsked, "somebody has enqueued the task anew, and it was left alone"}
+		case t.State == "active": // not yet
 		case t.State == "archived" && !t.Snoozed && req.Then == ThenArchive: // it was the last attempt
 			return BecameArchived, nil
 		case t.Snoozed && req.Then == ThenArchive: // it comes back from the archive soon
@@ -117,6 +123,13 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 			return "", err
 		}
 	}
+}
+
+// newer reports whether t was enqueued under the ID of began, which ran, after began was over. Each enqueue with a lock has a
+// token of its own. Without one, a task that has fewer attempts behind it is another. A worker that stops puts its task back
+// with as many as before.
+func (t Task) newer(began Task) bool {
+	return !slices.Equal(t.owners, began.owners) || t.State == "pending" && t.Attempt < began.Attempt-1
 }
 
 // checkThen returns the error of an action for which there is no such Then.

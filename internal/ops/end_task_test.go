@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -159,6 +160,7 @@ func TestEndOfATaskThatOthersChange(t *testing.T) {
 		}, nil, "cancel 1", OutcomeDone, nil, time.Second},
 		"somebody enqueues it anew":        {1, becomes(asynq.TaskStatePending, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
 		"its worker dies in the first one": {0, becomes(asynq.TaskStatePending, 0), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
+		"its worker stops in a later one":  {1, becomes(asynq.TaskStatePending, 1), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
 		"asynq is away for a while": {0, func(f *fakeAsynq) {
 			fails(f, away)
 			time.AfterFunc(3*time.Second, func() { fails(f, nil); becomes(asynq.TaskStateRetry, 1)(f) })
@@ -196,6 +198,50 @@ func TestEndOfATaskThatOthersChange(t *testing.T) {
 				}
 				time.Sleep(time.Minute) // the timers
 			})
+		})
+	}
+}
+
+// A task that carries a lock has another token when somebody enqueues it anew, whatever it does by then: it is left alone.
+func TestEndOfATaskThatIsEnqueuedAnew(t *testing.T) {
+	for _, state := range []asynq.TaskState{asynq.TaskStatePending, asynq.TaskStateActive, asynq.TaskStateRetry, asynq.TaskStateScheduled} {
+		staged(t, func(t *testing.T, s *stage) {
+			enqueued := func(key string, state asynq.TaskState) asynq.TaskInfo {
+				token, err := joblock.NewToken(key, rand.Text(), time.Minute)
+				testkit.WantNil(t, "NewToken", err)
+				return asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: state, MaxRetry: 3, Headers: s.header(token, "default/1", "t", nil)}
+			}
+			db := &ending{steerable: &steerable{fakeAsynq: s.asynq}, onFinish: func() error { return nil }}
+			db.onCancel = func() error { s.asynq.set(enqueued("k", state)); return nil }
+			s.cfg.Databases = []Database{{"jobs", db}}
+			s.asynq.set(enqueued("k", asynq.TaskStateActive))
+			done, err := s.CancelTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Then: ThenDrop, Actor: eva})
+			if did := strings.Join(db.did, ", "); err != nil || done.Became != BecameAnew || did != "cancel 1" {
+				t.Errorf("%s: %v, %q; %q was done", state, err, done.Became, did)
+			}
+		})
+	}
+}
+
+// asynq does not answer at one of the looks before the cancel: that is no end of the attempt.
+func TestEndOfATaskWithoutAnAnswer(t *testing.T) {
+	for look := 1; look <= 3; look++ {
+		staged(t, func(t *testing.T, s *stage) {
+			db := &ending{steerable: &steerable{fakeAsynq: s.asynq}, onFinish: func() error { return nil }, onCancel: func() error { return nil }}
+			s.cfg.Databases = []Database{{"jobs", db}}
+			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateActive, MaxRetry: 3})
+			looks := 0
+			db.onLook = func() {
+				if looks++; looks == look {
+					s.asynq.mu.Lock()
+					defer s.asynq.mu.Unlock()
+					s.asynq.err = errors.New("away")
+				}
+			}
+			_, err := s.CancelTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Then: ThenDrop, Actor: eva})
+			if !errors.Is(err, joblock.ErrUnavailable) || len(db.did) > 0 {
+				t.Errorf("at look %d: %v; %q was done", look, err, db.did)
+			}
 		})
 	}
 }
