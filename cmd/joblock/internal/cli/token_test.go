@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -540,7 +541,10 @@ func TestTokens(t *testing.T) {
 				}
 			}
 			p := s.launchWith("", "ping", "-c", "1000", "--interval", "1h")
-			time.Sleep(300 * time.Millisecond)
+			p.until("the first ping", func() bool {
+				keys, err := s.redis.Client(s.T).Keys(context.Background(), s.prefix()+"joblock-ping*:"+strconv.Itoa(p.cmd.Process.Pid)+":*").Result()
+				return err == nil && len(keys) > 0
+			})
 			p.signal(syscall.SIGTERM)
 			p.exits(128 + 15)
 		},
