@@ -14,8 +14,11 @@ func TestFollowedExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newHandler(t, slog.New(slog.DiscardHandler))
 		ended := make(chan error, 2*followMost)
-		for range 2 * followMost {
-			s.await(func(ctx context.Context) { <-ctx.Done(); ended <- context.Cause(ctx) })
+		for i := range 2 * followMost {
+			err := s.await(func(ctx context.Context) { <-ctx.Done(); ended <- context.Cause(ctx) })
+			if (err == nil) != (i < followMost) {
+				t.Errorf("wait %d: %v", i, err)
+			}
 		}
 		synctest.Wait()
 		begun := s.follows.Load()
@@ -26,7 +29,9 @@ func TestFollowedExecutions(t *testing.T) {
 				over++
 			}
 		}
-		s.await(func(context.Context) { t.Error("waited after Close") })
+		if err := s.await(func(context.Context) { t.Error("waited after Close") }); err != errClosing {
+			t.Errorf("after Close: %v", err)
+		}
 		synctest.Wait()
 		if begun != followMost || over != followMost || s.follows.Load() != 0 {
 			t.Errorf("%d waits have begun and %d have ended, want %d; %d are left", begun, over, followMost, s.follows.Load())

@@ -158,7 +158,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	desk := cfg.desk()
-	desk.Follow = s.await
+	desk.Follow, desk.Logger = s.await, cfg.Logger
 	if s.desk, err = ops.New(desk); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
@@ -214,16 +214,16 @@ const (
 	followMost = 100            // for how many it waits at a time; a wait costs Redis a read every second
 )
 
-// await runs wait in a goroutine of its own, until Close begins. Beyond the bound nobody waits.
-func (s *Server) await(wait func(context.Context)) {
+// await runs wait in a goroutine of its own, until Close begins. Beyond the bound nobody waits. The error says why.
+func (s *Server) await(wait func(context.Context)) error {
 	if s.follows.Add(1) > followMost {
 		s.follows.Add(-1)
-		return
+		return fmt.Errorf("the server waits for the ends of %d runs already", followMost)
 	}
 	done, err := s.enter()
 	if err != nil {
 		s.follows.Add(-1)
-		return
+		return errClosing
 	}
 	go func() {
 		defer done()
@@ -232,6 +232,7 @@ func (s *Server) await(wait func(context.Context)) {
 		defer cancel()
 		wait(ctx)
 	}()
+	return nil
 }
 
 // begin is enter, and tells the Meter of the wait or the stream.

@@ -382,7 +382,10 @@ func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, w
 	})
 	if err == nil && d.cfg.Follow != nil {
 		e := AuditEntry{Action: action, Scope: scope, Key: name, By: who.By, From: who.From, Reason: who.Reason, Of: acted.Audit}
-		d.cfg.Follow(func(ctx context.Context) { d.follow(ctx, e, end) })
+		if err := d.cfg.Follow(func(ctx context.Context) { d.follow(ctx, e, end) }); err != nil {
+			d.unfollowed(e, "nobody waits for the end of the run, and its record stays as it is", err)
+			acted.Problems = append(acted.Problems, fmt.Sprintf("How the run ends will not be recorded: %s.", err))
+		}
 	}
 	return acted, err
 }
@@ -418,10 +421,25 @@ func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Contex
 	default:
 		e.Outcome, e.Error = OutcomeUnknown, err.Error()
 	}
-	for {
-		if _, err := d.cfg.Audit.Write(ctx, e); err == nil || sleep.For(ctx, followPause) != nil {
+	for told := false; ; told = true {
+		_, err := d.cfg.Audit.Write(ctx, e)
+		if err == nil {
 			return
 		}
+		if !told {
+			d.unfollowed(e, "how the run has ended cannot be recorded, and is tried again each second", err)
+		}
+		if sleep.For(ctx, followPause) != nil {
+			d.unfollowed(e, "how the run has ended was not recorded", err)
+			return
+		}
+	}
+}
+
+// unfollowed logs that the entry e, of an execution, is not written.
+func (d *Desk) unfollowed(e AuditEntry, what string, err error) {
+	if d.cfg.Logger != nil {
+		d.cfg.Logger.Warn("joblock: cron trigger: "+what, "scope", e.Scope, "job", e.Key, "audit", e.Of, "ended", e.Outcome, "err", err)
 	}
 }
 

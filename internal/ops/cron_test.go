@@ -1,9 +1,11 @@
 package ops
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,7 +239,7 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 				ctx, over := context.WithTimeout(t.Context(), time.Hour)
 				defer over()
 				var follow func(context.Context)
-				s.cfg.Follow = func(wait func(context.Context)) { follow = wait }
+				s.cfg.Follow = func(wait func(context.Context)) error { follow = wait; return nil }
 				done, err := s.CronTrigger(t.Context(), "shop", "job", false, eva)
 				testkit.WantNil(t, "CronTrigger", err)
 				if is := s.audit.entries[1]; is.Outcome != OutcomeAsked || is.Of != done.Audit {
@@ -261,6 +263,53 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 				}
 				if last := s.audit.entries[len(s.audit.entries)-1]; last.Action != "cron trigger" || last.Scope != "shop" || last.Key != "job" || last.By != eva.By || last.Reason != eva.Reason {
 					t.Errorf("the last entry is %+v", last)
+				}
+			})
+		})
+	}
+}
+
+// Whoever reads the log knows which record does not say how the run has ended, and the caller is told if he knows it at once.
+func TestLogOfATriggerThatIsNotFollowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuses error // of Follow
+		away    time.Duration
+		want    []string // a part of each line of the log
+	}{
+		"nobody waits":                   {errors.New("too many"), 0, []string{`stays as it is" scope=shop job=job audit=1 ended="" err="too many"`}},
+		"the record is away for a while": {nil, time.Minute, []string{`tried again each second" scope=shop job=job audit=1 ended=done err=`}},
+		"the record stays away":          {nil, 2 * time.Hour, []string{"tried again each second", "was not recorded"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			staged(t, func(t *testing.T, s *stage) {
+				stop := s.scheduleOf("job", nil)
+				ctx, over := context.WithTimeout(t.Context(), time.Hour)
+				defer over()
+				var log bytes.Buffer
+				s.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				var follow func(context.Context)
+				s.cfg.Follow = func(wait func(context.Context)) error { follow = wait; return c.refuses }
+				done, err := s.CronTrigger(t.Context(), "shop", "job", false, eva)
+				testkit.WantNil(t, "CronTrigger", err)
+				if c.refuses != nil {
+					if want := []string{"How the run ends will not be recorded: too many."}; !slices.Equal(done.Problems, want) {
+						t.Errorf("problems are %q, want %q", done.Problems, want)
+					}
+				} else {
+					set := func(err error) {
+						s.audit.mu.Lock()
+						defer s.audit.mu.Unlock()
+						s.audit.err = err
+					}
+					set(errors.New("away"))
+					timer := time.AfterFunc(c.away, func() { set(nil) })
+					follow(ctx)
+					timer.Stop()
+				}
+				stop()
+				lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+				if !slices.EqualFunc(lines, c.want, strings.Contains) {
+					t.Errorf("the log has\n%swant %q", &log, c.want)
 				}
 			})
 		})

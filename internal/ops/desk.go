@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 
 	"github.com/hibiken/asynq"
@@ -44,8 +45,12 @@ type Config struct {
 	Acted func(action, outcome string)
 
 	// Follow, unless nil, runs wait in a goroutine of its own, until wait returns or the context ends that Follow gives it. It
-	// waits for the end of an execution that CronTrigger has asked for, and records how the execution has ended.
-	Follow func(wait func(context.Context))
+	// waits for the end of an execution that CronTrigger has asked for, and records how the execution has ended. The error of
+	// Follow says why nobody waits, without a full stop.
+	Follow func(wait func(context.Context)) error
+
+	// Logger gets a line if the record of an action does not say how an execution has ended. Default: nobody is told.
+	Logger *slog.Logger
 
 	// Journal reads what has happened to locks and cron jobs. Without a Journal nothing is known of the past.
 	Journal *Journal
