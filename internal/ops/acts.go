@@ -120,7 +120,7 @@ func (s *story) operators() string {
 	}
 	text := "What operators did: " + strings.Join(all, "; ") + "."
 	if len(s.acts) == actsShown {
-		text += " \"joblock audit -- " + shell(s.Key) + "\" has all that they did to the key."
+		text += " \"joblock audit -- " + Shell(s.Key) + "\" has all that they did to the key."
 	}
 	return text
 }

@@ -33,7 +33,7 @@ func (s *story) actions(f Frees) []Action {
 // The method force returns the action that is a forced release of the key, which somebody has.
 func (s *story) force() Action {
 	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
-	key := " -- " + shell(s.Key)
+	key := " -- " + Shell(s.Key)
 	if s.State != joblock.StateHeld {
 		return Action{ActFreeIdle, force + " --if-idle" + key, s.effect() + " If somebody runs under the lock by then, nothing happens.", s.danger()}
 	}
@@ -117,9 +117,9 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	if t.State == "" || t.State == TaskUnknown || t.State == TaskNoQueue || t.State == TaskAbsent || t.State == "completed" {
 		return
 	}
-	job := t.flag() + " --reason TEXT -- " + shell(t.Job())
+	job := t.flag() + " --reason TEXT -- " + Shell(t.Job())
 	if t.Paused {
-		add(ActUnpause, "asynq queue unpause "+shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
+		add(ActUnpause, "asynq queue unpause "+Shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
 	}
 	gone := "The job is gone. " + s.afterEnd("deleted")
 	archive := func() {
@@ -134,7 +134,7 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	case t.Snoozed:
 	case s.halted():
 		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
-		add(ActSkipJob, fmt.Sprintf("joblock jobs skip --fence %d --reason TEXT -- %s", s.Fence, shell(s.Key)), s.effect(), s.danger())
+		add(ActSkipJob, fmt.Sprintf("joblock jobs skip --fence %d --reason TEXT -- %s", s.Fence, Shell(s.Key)), s.effect(), s.danger())
 		add(ActDeleteTask, "joblock jobs drop"+job, gone, "")
 	case t.State == "archived":
 		add(ActRunTask, "joblock jobs run"+job, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")

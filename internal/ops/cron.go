@@ -623,11 +623,11 @@ func (c *checkup) cronPause(now time.Time, scope string, jobs []CronJob) {
 
 // cronCommand returns a command about a cron job, or about all of a scope if the name is "".
 func cronCommand(verb, scope, name string) string {
-	command := "joblock cron " + verb + " --scope " + shell(scope)
+	command := "joblock cron " + verb + " --scope " + Shell(scope)
 	if name == "" {
 		return command + " --all"
 	}
-	return command + " -- " + shell(name)
+	return command + " -- " + Shell(name)
 }
 
 // The method paused adds the Finding of a pause.

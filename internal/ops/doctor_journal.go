@@ -128,9 +128,9 @@ func (c *checkup) repeated(now time.Time, r repeated) {
 	node, show := cmp.Or(groupOf(r.Key), r.Key), "joblock events --since 1h"
 	switch {
 	case r.Name != "":
-		node, show = r.Scope+": "+r.Name, fmt.Sprintf("joblock events --since 1h --scope %s --cron %s", shell(r.Scope), shell(r.Name))
+		node, show = r.Scope+": "+r.Name, fmt.Sprintf("joblock events --since 1h --scope %s --cron %s", Shell(r.Scope), Shell(r.Name))
 	case node != "":
-		show = "joblock events --since 1h -- " + shell(node)
+		show = "joblock events --since 1h -- " + Shell(node)
 	default:
 		node = r.Source
 	}

@@ -270,7 +270,7 @@ func (s *story) named() string {
 	}
 	text := fmt.Sprintf("The key stands for all tasks of type %s with the same payload: its last part is a digest of that payload.", quote(kind))
 	if t := s.task; t.State != "" && t.State != TaskUnknown && t.State != TaskNoQueue && t.State != TaskAbsent {
-		text += fmt.Sprintf(" \"joblock jobs get --payload -- %s\" shows the payload.", shell(s.Job))
+		text += fmt.Sprintf(" \"joblock jobs get --payload -- %s\" shows the payload.", Shell(s.Job))
 	}
 	return text
 }

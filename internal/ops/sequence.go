@@ -228,7 +228,7 @@ func (s *Sequence) judge(keeper Keeper) {
 		s.ofJob(&st)
 	}
 	s.Actions = st.actions(st.frees())
-	s.Command = "joblock explain -- " + shell(s.Key)
+	s.Command = "joblock explain -- " + Shell(s.Key)
 	if s.State == SequenceHalted {
 		if i := slices.IndexFunc(s.Actions, func(a Action) bool { return a.Name == ActRunTask }); i >= 0 {
 			s.Command = s.Actions[i].Command

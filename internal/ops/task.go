@@ -202,7 +202,7 @@ func (t Task) flag() string {
 	if t.Step == "" {
 		return ""
 	}
-	return " --step " + shell(t.Step)
+	return " --step " + Shell(t.Step)
 }
 
 // limitOf returns how many jobs of the sequence of job may run at a time, or 0 if that is not known.

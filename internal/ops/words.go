@@ -22,8 +22,8 @@ func visible(text string) string {
 // The function quote returns a key or a job for a sentence.
 func quote(text string) string { return fmt.Sprintf("%q", text) }
 
-// The function shell returns text as one word for a POSIX shell.
-func shell(text string) string {
+// Shell returns text as one word for a POSIX shell, without characters that do not print: for those, bash and zsh are needed.
+func Shell(text string) string {
 	plain := func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.,:/@%+=", r)
 	}

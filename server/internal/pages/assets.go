@@ -80,6 +80,7 @@ func (h *Handler) parse() (err error) {
 
 var functions = template.FuncMap{
 	"visible":     func(text any) string { return visible(fmt.Sprint(text)) },
+	"shell":       ops.Shell,
 	"breaks":      func(text any) template.HTML { return breaks(visible(fmt.Sprint(text))) },
 	"shortBreaks": func(most int, text any) template.HTML { return breaks(shorten(visible(fmt.Sprint(text)), most)) },
 	"short":       func(most int, text any) string { return shorten(visible(fmt.Sprint(text)), most) },

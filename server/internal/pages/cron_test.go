@@ -21,8 +21,12 @@ func TestScopesThatAreNotShown(t *testing.T) {
 		f    *fake
 		says []string
 	}{
-		"one":  {&fake{scopes: []string{"demo"}}, []string{"A scheduler has this scope: <b>demo</b>.", "<code>--scope demo</code>"}},
-		"two":  {&fake{scopes: []string{"demo", "shop"}}, []string{"2 scopes: <b>demo</b>, <b>shop</b>.", "<code>--scope demo</code> <code>--scope shop</code>"}},
+		"one": {&fake{scopes: []string{"demo"}}, []string{"A scheduler has this scope: <b>demo</b>.", "<code>--scope demo</code>"}},
+		"two": {&fake{scopes: []string{"demo", "shop"}}, []string{"2 scopes: <b>demo</b>, <b>shop</b>.", "<code>--scope demo</code> <code>--scope shop</code>"}},
+		"odd": {&fake{scopes: []string{"a b'; <i>", "x\x1b[2J"}}, []string{
+			"<b>a b&#39;; &lt;i&gt;</b>, <b>x\\x1b[2J</b>.",
+			"<code>--scope &#39;a b&#39;\\&#39;&#39;; &lt;i&gt;&#39;</code> <code>--scope $&#39;x\\x1b[2J&#39;</code>",
+		}},
 		"none": {&fake{}, []string{"No scheduler has run in the last year"}},
 		"away": {&fake{err: errors.Join(errors.New("gone"), joblock.ErrUnavailable)}, []string{"The scopes of cron jobs could not be read: gone"}},
 	} {

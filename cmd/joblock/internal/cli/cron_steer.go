@@ -219,8 +219,8 @@ Exit codes besides those of "joblock help":
 					if err != nil {
 						return err
 					}
-					return acted(cmd, done, "asked for a run of %q of scope %q; it has not begun yet: %s; \"joblock cron get --scope %[2]s %[1]s\" shows it",
-						name, cron.scope, soon(j))
+					return acted(cmd, done, "asked for a run of %q of scope %q; it has not begun yet: %s; \"joblock cron get --scope %s -- %s\" shows it",
+						name, cron.scope, soon(j), ops.Shell(cron.scope), ops.Shell(name))
 				}
 				late := fmt.Errorf("the run of %q has not ended within %s; the trigger stays", name, within)
 				ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{exitBusy, late})
@@ -395,7 +395,7 @@ Exit codes besides those of "joblock help":
 					}
 					return err
 				}
-				if err := acted(cmd, done, "%s of %q will run; \"joblock cron get --scope %s %s\" shows how far the backfill has come", plural(n, "tick"), name, safe(cron.scope), safe(name)); err != nil || !wait {
+				if err := acted(cmd, done, "%s of %q will run; \"joblock cron get --scope %s -- %s\" shows how far the backfill has come", plural(n, "tick"), name, ops.Shell(cron.scope), ops.Shell(name)); err != nil || !wait {
 					return err
 				}
 				if j, err = cron.CronJob(bounded, cron.scope, name); err != nil {

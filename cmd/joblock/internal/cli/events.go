@@ -244,9 +244,9 @@ Exit codes:
 				case len(h.Items) == 0:
 					p.say("nothing is on record; the journal begins at %s", h.From.UTC().Format(time.RFC3339))
 				case h.More && most < mostHistory:
-					p.say("there is more: \"joblock history --limit %d -- %s\" lists older lines, too", mostHistory, safe(args[0]))
+					p.say("there is more: \"joblock history --limit %d -- %s\" lists older lines, too", mostHistory, ops.Shell(args[0]))
 				case h.More:
-					p.say("there is more: \"joblock events -- %s\" and \"joblock audit -- %[1]s\" list all", safe(args[0]))
+					p.say("there is more: \"joblock events -- %s\" and \"joblock audit -- %[1]s\" list all", ops.Shell(args[0]))
 				}
 				if len(h.Items) == 0 && from.IsZero() {
 					s.hintOf(ctx, d, p, args[0])

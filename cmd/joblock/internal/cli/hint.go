@@ -21,7 +21,7 @@ func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
 	}
 	p.say("nothing is known of the key %s at %s", safe(l.Key), s.where(d))
 	if _, _, err := parseJob(l.Key); err == nil {
-		p.say("if that is a job, \"joblock jobs get %s\" shows its task and its locks", safe(l.Key))
+		p.say("if that is a job, \"joblock jobs get -- %s\" shows its task and its locks", ops.Shell(l.Key))
 	}
 	s.like(ctx, d, p, l.Key, false)
 }
@@ -58,7 +58,7 @@ func (s *server) like(ctx context.Context, d *desk, p *printer, text string, pre
 	case err != nil && !cut:
 		return // what was asked for is told, and this is only a help
 	case prefix && found.Begin > 0:
-		p.say("free keys that begin with it are remembered: \"joblock ls --ended %s\" lists them", safe(text))
+		p.say("free keys that begin with it are remembered: \"joblock ls --ended -- %s\" lists them", ops.Shell(text))
 	case len(found.Keys) > 0:
 		var keys []string
 		for _, key := range found.Keys {

@@ -137,7 +137,7 @@ func ended(cmd *cobra.Command, done ops.Acted, job string) error {
 	case ops.BecameDropped:
 		return acted(cmd, done, "the handler of %s has returned; deleted the task", job)
 	case ops.BecameArchived:
-		return acted(cmd, done, "the handler of %s has returned; archived the task; \"joblock jobs run %s\" runs it later", job, job)
+		return acted(cmd, done, "the handler of %s has returned; archived the task; \"joblock jobs run --reason TEXT -- %s\" runs it later", job, ops.Shell(job))
 	case ops.BecameOver:
 		return acted(cmd, done, "the task %s has ended by itself meanwhile, or was deleted by somebody else", job)
 	case ops.BecameAnew:
@@ -238,7 +238,7 @@ runs needs "joblock jobs cancel --then archive".
 				if err != nil {
 					return err
 				}
-				return acted(cmd, done, "archived the task %s; \"joblock jobs run %s\" runs it later", args[0], args[0])
+				return acted(cmd, done, "archived the task %s; \"joblock jobs run --reason TEXT -- %s\" runs it later", args[0], ops.Shell(args[0]))
 			})
 		},
 	}

@@ -165,7 +165,7 @@ func TestJobsAreSteered(t *testing.T) {
 
 	q.do("jobs", "archive", "exports/41").wants(exitUsage, "out of its queue into asynq's archive", "export, scheduled", `gives "exports:acct-7" to the next`, "Its payload: (0 bytes)", "--yes")
 	q.do("jobs", "archive", "exports/41", "--yes", "--step", "archived-1").wants(exitBusy, "moved on")
-	q.do("jobs", "archive", "exports/41", "--yes", "--reason", "wait").wants(0, "archived the task exports/41", "joblock jobs run exports/41")
+	q.do("jobs", "archive", "exports/41", "--yes", "--reason", "wait").wants(0, "archived the task exports/41", "joblock jobs run --reason TEXT -- exports/41")
 	q.do("jobs", "hold", "exports/41", "--yes").wants(exitBusy, "the task is archived")
 	q.do("jobs", "run", "exports/41").wants(0, "asynq runs the task exports/41 now")
 	q.do("audit").wants(0, "archive task", "wait")

@@ -302,7 +302,7 @@ func TestLs(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"nothing:":    "no lock found whose key begins with nothing:, at " + at + "no key is like it; \"joblock ls --ended\" lists the 4 keys\n",
 		"exprot:":     "no lock found whose key begins with exprot:, at " + at + "like it: export:free, export:held, export:parked\n",
-		"export:free": "no lock found whose key begins with export:free, at " + at + "free keys that begin with it are remembered: \"joblock ls --ended export:free\" lists them\n",
+		"export:free": "no lock found whose key begins with export:free, at " + at + "free keys that begin with it are remembered: \"joblock ls --ended -- export:free\" lists them\n",
 	} {
 		if r := o.call("ls", prefix); r.code != exitOK || r.stdout != "" || r.stderr != want {
 			t.Errorf("ls %s: %+v\nwant %s", prefix, r, want)
@@ -675,7 +675,7 @@ func TestHints(t *testing.T) {
 		if r := o.call(command, "nosuch"); r.code != exitOK || r.stderr != fmt.Sprintf(nothing, "nosuch")+none {
 			t.Errorf("%s of a key that nobody knows: %+v", command, r)
 		}
-		if r := o.call(command, "exports/41"); !strings.Contains(r.stderr, `"joblock jobs get exports/41" shows`) {
+		if r := o.call(command, "exports/41"); !strings.Contains(r.stderr, `"joblock jobs get -- exports/41" shows`) {
 			t.Errorf("%s of a job: %+v", command, r)
 		}
 		if r := o.call(command, "nosuch", "-o", "json"); r.stderr != "" {
