@@ -40,6 +40,7 @@ const (
 	BecameOver     Became = "over"    // it has ended well meanwhile, or somebody else has deleted it
 	BecameAnew     Became = "anew"    // somebody has enqueued it anew meanwhile, and it was left alone
 	BecameRunning  Became = "running" // its handler has not returned within EndWait, so the task stays
+	BecameSnoozed  Became = "snoozed" // its handler has returned with a snooze of more than EndWait, so the task comes back
 )
 
 // The method end cancels the attempt of a task, and then deletes or archives the task.
@@ -99,7 +100,7 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 		case t.State == "active": // not yet
 		case t.State == "archived" && !t.Snoozed && req.Then == ThenArchive: // it was the last attempt
 			return BecameArchived, nil
-		case t.Snoozed && req.Then == ThenArchive: // it comes back from the archive soon
+		case t.Snoozed && req.Then == ThenArchive: // perhaps it comes back from the archive in time
 		default:
 			err := finish(req.Queue, req.ID)
 			if err == nil {
@@ -115,6 +116,9 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 		if !time.Now().Before(until) {
 			if t.State == TaskUnknown {
 				return "", errors.New(strings.TrimSuffix(t.Problem, "."))
+			}
+			if t.Snoozed {
+				return BecameSnoozed, &outcome{OutcomeAsked, "the handler has returned and snoozes its task, which comes back after the pause, so the task was not archived"}
 			}
 			verb := map[Then]string{ThenDrop: "deleted", ThenArchive: "archived"}[req.Then]
 			return BecameRunning, &outcome{OutcomeAsked, fmt.Sprintf("the handler has not returned within %s, so the task was not %s", length(EndWait), verb)}

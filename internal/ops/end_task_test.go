@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -57,6 +58,7 @@ func TestEndOfATask(t *testing.T) {
 	retry := with(func(i *asynq.TaskInfo) { i.State, i.Retried = asynq.TaskStateRetry, 1 })
 	second := with(func(i *asynq.TaskInfo) { i.Retried = 1 })
 	archived := with(func(i *asynq.TaskInfo) { i.State = asynq.TaskStateArchived })
+	snoozed := with(func(i *asynq.TaskInfo) { i.State, i.LastErr = asynq.TaskStateArchived, nextjob.ArchiveText+"busy" })
 	completed := with(func(i *asynq.TaskInfo) { i.State = asynq.TaskStateCompleted })
 	for name, c := range map[string]struct {
 		then    Then
@@ -82,6 +84,8 @@ func TestEndOfATask(t *testing.T) {
 		"archive: it was the last attempt": {ThenArchive, time.Second, archived, false, "cancel 1", BecameArchived, OutcomeDone, time.Second, 2 * time.Second},
 		"archive: it ends well":            {ThenArchive, time.Second, completed, false, "cancel 1", BecameOver, OutcomeDone, time.Second, 2 * time.Second},
 		"archive: it does not heed":        {ThenArchive, time.Hour, retry, false, "cancel 1", BecameRunning, OutcomeAsked, EndWait, EndWait + time.Second},
+		"archive: it snoozes":              {ThenArchive, time.Second, snoozed, false, "cancel 1", BecameSnoozed, OutcomeAsked, EndWait, EndWait + time.Second},
+		"it snoozes":                       {ThenDrop, time.Second, snoozed, false, "cancel 1, delete 1", BecameDropped, OutcomeDone, time.Second, 2 * time.Second},
 		"archive: it begins meanwhile":     {ThenArchive, time.Second, retry, true, "cancel 1, cancel 1, archive 1", BecameArchived, OutcomeDone, time.Second, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,6 +121,10 @@ func TestEndOfATask(t *testing.T) {
 				action := map[Then]string{ThenDrop: "end and delete task", ThenArchive: "end and archive task"}[c.then]
 				if did := strings.Join(db.did, ", "); last.Outcome != c.outcome || last.Action != action || done.Audit == "" || done.Became != c.became || took < c.least || took > c.most {
 					t.Errorf("%s: %s, %q; took %s; on record is %+v", name, did, done.Became, took, last)
+				}
+				why := map[Became]string{BecameRunning: "handler has not returned", BecameSnoozed: "snoozes its task"}[c.became]
+				if !strings.Contains(last.Error, why) {
+					t.Errorf("on record is %q, want something with %q", last.Error, why)
 				}
 				if did := strings.Join(db.did, ", "); did != c.did {
 					t.Errorf("%q was done, want %q", did, c.did)

@@ -85,7 +85,7 @@ ends the task before another attempt begins: "drop" deletes the task, "archive" 
 jobs run" finds it. A task that ends well meanwhile is left alone. Before it asks, cancel --then drop shows the payload.
 
 ` + stepHelp + " Cancel asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes + `
-      with --then also: the handler was told to end and has not returned in time, so the task stays`,
+      with --then also: the handler was told to end and has not returned in time, or has snoozed the task, so the task stays`,
 		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"
   joblock jobs cancel exports/41 --then archive --reason "hangs in the third party's API, which is down"`,
 		Args: exactly("QUEUE/ID"),
@@ -146,6 +146,9 @@ func ended(cmd *cobra.Command, done ops.Acted, job string) error {
 	case ops.BecameRunning:
 		return cmp.Or(acted(cmd, done, "the handler of %s was told to end", job),
 			error(&exitError{exitBusy, fmt.Errorf("the handler has not returned within %s, so the task %s stays; the same command waits again", ops.EndWait, job)}))
+	case ops.BecameSnoozed:
+		return cmp.Or(acted(cmd, done, "the handler of %s has returned", job),
+			error(&exitError{exitBusy, fmt.Errorf("the handler has snoozed the task %s, which comes back after the pause, and was not archived; archive it then", job)}))
 	}
 	return acted(cmd, done, "the handler of %s was told to end", job)
 }

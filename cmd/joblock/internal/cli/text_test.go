@@ -23,6 +23,7 @@ func TestTextOfAnEndedTask(t *testing.T) {
 		ops.BecameOver:     {0, []string{"ended by itself"}},
 		ops.BecameAnew:     {exitBusy, []string{"was told to end", "enqueued the task q/1 a; b anew"}},
 		ops.BecameRunning:  {exitBusy, []string{"was told to end", "has not returned within 10s", "the same command waits again"}},
+		ops.BecameSnoozed:  {exitBusy, []string{"has returned", "snoozed the task q/1 a; b, which comes back"}},
 	} {
 		var out bytes.Buffer
 		cmd := new(cobra.Command)
