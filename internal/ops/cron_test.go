@@ -316,6 +316,36 @@ func TestLogOfATriggerThatIsNotFollowed(t *testing.T) {
 	}
 }
 
+// Names come from the store. The sentences of the doctor show what in them would steer a terminal.
+func TestDoctorShowsHostileNames(t *testing.T) {
+	const evil = "x\x1b]0;evil\a\u202e\r"
+	noon := Time{time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC)}
+	c := new(checkup)
+	j := CronJob{
+		Scope: evil, Name: evil, SpecBy: evil, Problem: evil, Overdue: noon, Contested: true, Behind: 1000,
+		OtherSpecs: []CronOtherSpec{{evil, evil, noon}}, Pauses: []CronPause{{Since: noon, By: evil, Reason: evil}},
+	}
+	for _, code := range []string{troubleFailed, troubleContested, troubleDied} {
+		j.Troubles = append(j.Troubles, CronTrouble{Code: code, Text: evil})
+	}
+	c.cronJob(noon.Time, j)
+	c.cronPause(noon.Time, evil, []CronJob{{Pauses: []CronPause{{Since: noon, By: evil, Reason: evil, All: true}}}})
+	shown := 0
+	for _, f := range c.findings {
+		for _, text := range []string{f.Found, f.Means, f.Fix} {
+			if visible(text) != text {
+				t.Errorf("%q: %q", f.Subject, text)
+			}
+			shown += strings.Count(text, `x\x1b]0;evil`)
+		}
+	}
+	if len(c.findings) != 8 || shown < 8 || !slices.ContainsFunc(c.findings, func(f Finding) bool {
+		return strings.Contains(f.Fix, `to the release of node x\x1b]0;evil\a\u202e\r, or stop it`)
+	}) {
+		t.Errorf("%d names in %+v", shown, c.findings)
+	}
+}
+
 // The ticks of a paused job are marked.
 func TestNextTicksInAPause(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {

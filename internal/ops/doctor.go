@@ -91,8 +91,9 @@ type checkup struct {
 	late     bool           // a Finding says that locks are checked late
 }
 
+// The method add adds a Finding. Its sentences may have names from the store, and must not steer a terminal.
 func (c *checkup) add(s Severity, subject, node, found, means, fix string) {
-	c.findings = append(c.findings, Finding{s, subject, node, found, means, fix})
+	c.findings = append(c.findings, Finding{s, subject, node, visibleLines(found), visibleLines(means), visibleLines(fix)})
 }
 
 // unread adds the Finding that something could not be looked at. It returns err if there is no use in going on.

@@ -19,6 +19,15 @@ func visible(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
+// The function visibleLines is visible for a text of several lines.
+func visibleLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = visible(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // The function quote returns a key or a job for a sentence.
 func quote(text string) string { return fmt.Sprintf("%q", text) }
 

@@ -79,3 +79,24 @@ func TestWhatTheDoctorSaysFirst(t *testing.T) {
 		})
 	}
 }
+
+// What comes from the store can neither be markup nor hide in a page.
+func TestHostileNamesOnThePageOfTheDoctor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const evil = "<i>x\x1b[2J\u202e"
+		h, err := New(Config{Desk: &examined{&fake{}, []ops.Finding{
+			{Severity: ops.Warning, Subject: "cron", Node: evil + "1", Found: evil + "2", Means: evil + "3", Fix: evil + "4"},
+			{Severity: ops.Fault, Subject: "permissions", Node: evil + "5", Found: evil + "6", Means: evil + "7", Fix: evil + "8"},
+		}, nil}, Recorded: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		page := h.get("doctor", someone).Body.String()
+		for _, n := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
+			wantPage(t, page, true, `&lt;i&gt;x\x1b[2J\u202e`+n)
+		}
+		wantPage(t, page, false, "<i>x", "\x1b", "\u202e")
+	})
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"strings"
@@ -41,6 +42,27 @@ func TestTextOfAnEndedTask(t *testing.T) {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s says %q, want something with %q", became, &out, want)
 			}
+		}
+	}
+}
+
+// What the doctor found may have names from the store, which cannot steer a terminal in any format.
+func TestDoctorShowsHostileNames(t *testing.T) {
+	t.Parallel()
+	const evil = "x\x1b]0;evil\a\u202e\r"
+	c := ops.Checkup{
+		Findings: []ops.Finding{{Severity: ops.Fault, Subject: evil, Node: evil, Found: evil, Means: evil, Fix: evil}},
+		Checks:   []ops.Checked{{Status: ops.Well, Subject: evil, Node: evil, Found: evil}},
+	}
+	for _, format := range []string{"table", "wide", "name", "json"} {
+		var out, talk bytes.Buffer
+		p := &printer{output: output{format: format}, out: bufio.NewWriter(&out), talk: &talk, pause: batchPause}
+		if err := printCheckup(p, c); err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+		text := out.String() + talk.String()
+		if strings.ContainsAny(text, "\x1b\a\u202e\r") || !strings.Contains(text, "evil") {
+			t.Errorf("%s: %q", format, text)
 		}
 	}
 }
