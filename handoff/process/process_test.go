@@ -221,8 +221,10 @@ func TestErrorsOfFunctionsAreTold(t *testing.T) {
 	failed := make(chan bool)
 	p.Go(func(context.Context) error { defer close(failed); return full })
 	<-failed
-	for !strings.Contains(log.String(), "the disk is full") {
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(log.String(), "the disk is full"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the log has %s", log.String())
+		}
 	}
 	hangs := make(chan bool)
 	p.Go(func(context.Context) error { <-hangs; return nil })

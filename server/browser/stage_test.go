@@ -140,9 +140,7 @@ func (s *stage) wait(key, holder string) {
 			_ = l.Release(context.Background())
 		}
 	})
-	for s.status(key).Waiters == was {
-		time.Sleep(time.Millisecond)
-	}
+	s.await(func() bool { return s.status(key).Waiters != was })
 }
 
 // fill makes something of everything: what a shop might have in the middle of a working day.

@@ -50,6 +50,12 @@ func (o *office) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
 	return lock
 }
 
+// The method until waits until ok is true.
+func (o *office) until(what string, ok func() bool) {
+	o.Helper()
+	(&stage{T: o.T}).until(what, ok)
+}
+
 // The method park hands the lock on key over to a job.
 func (o *office) park(key, job string) joblock.Token {
 	o.Helper()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -41,9 +40,7 @@ func TestForceRelease(t *testing.T) {
 		testkit.WantNil(t, "Acquire", err)
 		waits <- next
 	}()
-	for o.state().Waiters == 0 {
-		time.Sleep(5 * time.Millisecond)
-	}
+	o.until("one waits", func() bool { return o.state().Waiters > 0 })
 	held := o.state()
 	r := o.call("force-release", key)
 	if command := fmt.Sprintf("joblock force-release --fence %d --reason TEXT -- %s", held.Fence, key); r.code != exitUsage || r.stdout != "" ||

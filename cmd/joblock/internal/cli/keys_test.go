@@ -204,14 +204,11 @@ func (o *office) orphan(key, job string) {
 	token := o.park(key, job)
 	_, err := o.locks.Resume(o.Context(), token, joblock.ForJob(job), joblock.NoRenew(), joblock.TTL(50*time.Millisecond))
 	testkit.WantNil(o.T, "Resume", err)
-	for {
+	o.until(key+" has no holder", func() bool {
 		st, err := o.locks.Status(o.Context(), key)
 		testkit.WantNil(o.T, "Status", err)
-		if st[0].State == joblock.StateOrphaned {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return st[0].State == joblock.StateOrphaned
+	})
 }
 
 // The method wait makes n processes wait for key, until the test ends.
@@ -259,9 +256,7 @@ func TestLs(t *testing.T) {
 	o.orphan("import:orphaned", "imports/2")
 	testkit.WantNil(t, "Release", o.acquire("export:free").Release(t.Context(), joblock.Reason("by hand")))
 	o.wait("export:held", 2, o.locks.Acquire)
-	for !strings.Contains(o.ok("ls", "--waiters", "2", "-o", "name"), "export:held") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	o.until("two wait", func() bool { return strings.Contains(o.ok("ls", "--waiters", "2", "-o", "name"), "export:held") })
 	for _, tc := range []struct {
 		args string
 		want []string
@@ -344,9 +339,7 @@ func TestGet(t *testing.T) {
 	o.fails(exitNo, "", "get", "--locked", key1)
 	o.park(key1, "exports/1")
 	o.wait(key1, 1, o.locks.Acquire)
-	for !strings.Contains(o.ok("get", key1), "NEXT") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	o.until("one waits", func() bool { return strings.Contains(o.ok("get", key1), "NEXT") })
 	wantJSON(t, "get.json", o.ok("get", "--locked", key1, "-o", "json"), &l)
 	if l.State != "parked" || l.Job != "exports/1" || l.Waiters != 1 {
 		t.Errorf("a lock of a job: %+v", l)
@@ -398,9 +391,10 @@ func TestWaiters(t *testing.T) {
 		Holder   string
 	}
 	var doc docOf[waiter]
-	for len(doc.Items) < 3 {
+	o.until("three wait", func() bool {
 		wantJSON(t, "waiters.json", o.ok("waiters", key1, "-o", "json"), &doc)
-	}
+		return len(doc.Items) >= 3
+	})
 	for i, w := range doc.Items {
 		if w.Position != i+1 || w.Holder != "web-1:77" {
 			t.Errorf("place %d: %+v", i, w)
@@ -448,9 +442,10 @@ func TestPermits(t *testing.T) {
 		Kind              string
 		Items             []lockSeen
 	}
-	for doc.Waiting < 1 {
+	o.until("one waits", func() bool {
 		wantJSON(t, "permits.json", o.ok("permits", key1, "-o", "json", "--limit", "2"), &doc)
-	}
+		return doc.Waiting >= 1
+	})
 	if doc.V != 1 || doc.Taken != 2 || doc.Kind != "limit" || len(doc.Items) != 2 {
 		t.Errorf("%+v", doc)
 	}
