@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // wellKept are the settings of a server that Check has nothing to say about.
@@ -64,6 +65,22 @@ func TestCheckHasNothingToSayOfAWellKeptServer(t *testing.T) {
 	for _, key := range keys { // what is left runs out in a moment
 		if ttl := rdb.PTTL(context.Background(), key).Val(); ttl > 2*time.Millisecond {
 			t.Errorf("Check left %s behind, for %s", key, ttl)
+		}
+	}
+}
+
+// Who lists the locks right after Check finds no lock of Check, also if the server answers quickly.
+func TestCheckRemovesItsLock(t *testing.T) {
+	t.Parallel()
+	s := New(redistest.Start(t).Client(t), nil)
+	defer s.Close()
+	for range 20 {
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.List(t.Context(), driver.ListRequest{Count: 100})
+		if err != nil || len(page.Records) > 0 {
+			t.Fatalf("after Check there are %+v, %v", page.Records, err)
 		}
 	}
 }
