@@ -33,7 +33,8 @@ func newOffice(t *testing.T) *office {
 	t.Helper()
 	o := &office{T: t, redis: redistest.Start(t)}
 	rdb := o.redis.Client(t)
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: "web-1:77", Logger: slog.New(slog.DiscardHandler)})
+	// A record of a free key lasts for twice CallTimeout, and a busy machine may take long to come and look.
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: "web-1:77", CallTimeout: patience, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ type result struct {
 // The method call runs a command in this process, with the Redis of the office.
 func (o *office) call(args ...string) result {
 	o.Helper()
-	return call(append(args, "--redis", "redis://"+o.redis.Addr())...)
+	return call(append([]string{"--redis", "redis://" + o.redis.Addr(), patiently}, args...)...)
 }
 
 // call runs a command in this process.

@@ -37,7 +37,7 @@ func newPlace(t *testing.T, redis *redistest.Server) *place {
 func (p *place) locker() *joblock.Locker {
 	p.Helper()
 	locks, err := joblock.New(redisstore.New(p.redis.Client(p.T), &redisstore.Config{Prefix: p.prefix}),
-		&joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+		&joblock.Config{CallTimeout: patience, Logger: slog.New(slog.DiscardHandler)}) // so a free key is remembered for long
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -57,10 +57,13 @@ type answer struct {
 func (p *place) do(args ...string) answer {
 	p.Helper()
 	if p.api != "" {
-		return ask(p.T, append([]string{"--server", p.api}, args...)...)
+		return ask(p.T, append([]string{"--server", p.api, patiently}, args...)...)
 	}
-	return ask(p.T, append([]string{"--redis", "redis://" + p.redis.Addr(), "--prefix", p.prefix}, args...)...)
+	return ask(p.T, append([]string{"--redis", "redis://" + p.redis.Addr(), "--prefix", p.prefix, patiently}, args...)...)
 }
+
+// patiently is a flag for commands that get an answer: on a busy machine that may take longer than the default.
+const patiently = "--timeout=30s"
 
 func ask(t *testing.T, args ...string) answer {
 	t.Helper()

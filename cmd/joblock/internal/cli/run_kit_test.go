@@ -237,6 +237,11 @@ func (p *process) exits(want int) {
 	select {
 	case <-p.done:
 	case <-time.After(patience):
+		p.signal(syscall.SIGQUIT) // the process says where it hangs
+		select {
+		case <-p.done:
+		case <-time.After(10 * time.Second):
+		}
 		p.Fatalf("%s does not end; it said %s; the resource was told %s", p.name, p.stderr, p.res.told())
 	}
 	code := p.cmd.ProcessState.ExitCode()
