@@ -18,8 +18,8 @@ JOBTORTURE ?= 2m
 SOAK ?= 3m
 STREAMS ?= 10000
 SEQUENCES ?= 5m
-# A guard against hanging: a slow machine gets there too, with the race detector.
-TIMEOUT ?= 45m
+# A guard against hanging: the slowest package takes ten minutes beside others, with the race detector.
+TIMEOUT ?= 25m
 
 # Binaries of tests and examples need no revision stamped in, and asking git for it
 # fails in a checkout of another user.
