@@ -560,6 +560,9 @@ func (c *checkup) cron(ctx context.Context) error {
 		}
 		c.used = c.used || len(jobs)+len(nodes) > 0
 		c.cronNodes(scope, len(jobs), nodes)
+		if len(jobs)+len(nodes) == 0 {
+			c.add(Note, "cron", scope, "no cron job and no node is known", "no scheduler has run in this scope in the last year, or the name of the scope is mistyped", "check the scope for which this program was started")
+		}
 		c.cronPause(cmp.Or(now, time.Now()), scope, jobs)
 		if !slices.ContainsFunc(c.findings, func(f Finding) bool {
 			return f.Subject == "cron" && (f.Node == scope || strings.HasPrefix(f.Node, scope+": "))

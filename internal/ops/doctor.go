@@ -87,6 +87,7 @@ type checkup struct {
 	keeper   Keeper
 	used     bool           // something of the toolkit is there, or could not be looked at
 	queues   map[string]int // the queues of jobs with locks, as far as they were read; how many entries each
+	sampled  bool           // they were read
 	overdue  time.Duration  // for how long the first of the entries that were read has been due
 	late     bool           // a Finding says that locks are checked late
 }
@@ -102,12 +103,33 @@ func (c *checkup) unread(ctx context.Context, subject, node string, err error) e
 		return err
 	}
 	c.used = true
+	why := strings.TrimPrefix(WhyUnread(err), "the journal could not be read: ") // which the finding says itself
 	if Denied(err) {
-		c.add(Note, subject, node, "this user may not look at that: "+err.Error(), "whether something is wrong there is not known", "run doctor as a user with that right")
+		c.add(Note, subject, node, mayNot+why, "whether something is wrong there is not known", "run doctor as a user with that right")
 		return nil
 	}
-	c.add(Fault, subject, node, "could not be read: "+err.Error(), "whether something is wrong there is not known", "mend the connection, and run doctor again")
+	c.add(Fault, subject, node, couldNot+why, "whether something is wrong there is not known", "mend the connection, and run doctor again")
 	return nil
+}
+
+// Unread reports whether f says that something could not be looked at.
+func (f Finding) Unread() bool {
+	return strings.HasPrefix(f.Found, couldNot) || strings.HasPrefix(f.Found, mayNot)
+}
+
+const (
+	couldNot = "could not be read: "
+	mayNot   = "this user may not look at that: "
+)
+
+// WhyUnread returns for what reason a read has failed. An error of a read that says of its outcome that it is unknown would
+// only worry people.
+func WhyUnread(err error) string {
+	text := err.Error()
+	if _, why, ok := strings.Cut(text, strings.TrimPrefix(joblock.ErrUnavailable.Error(), "joblock: ")+": "); ok {
+		return why
+	}
+	return text
 }
 
 // Denied reports whether err has an answer by which Redis does not let the user in, or does not let the user do something.
@@ -280,6 +302,7 @@ func (c *checkup) sample(ctx context.Context) error {
 			}
 		}
 	}
+	c.sampled = true
 	if now = cmp.Or(now, c.keeper.Now.Time); !first.IsZero() && !now.IsZero() {
 		c.overdue = max(0, now.Sub(first))
 	}
@@ -361,6 +384,10 @@ func (c *checkup) databases(ctx context.Context) error {
 	if len(missing) > 0 {
 		c.add(Warning, "asynq", "", "jobs have locks, and no database known here has their queues: "+strings.Join(missing, ", "), "these queues were deleted, or are in a database that was not named", "name that database too")
 	}
-	c.well("asynq", "", fmt.Sprintf("%s in %s; %s", many(len(known), "queue"), many(len(c.cfg.Databases), "database"), ofThem(len(c.queues))))
+	found := fmt.Sprintf("%s in %s", many(len(known), "queue"), many(len(c.cfg.Databases), "database"))
+	if c.sampled {
+		found += "; " + ofThem(len(c.queues))
+	}
+	c.well("asynq", "", found)
 	return nil
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,6 +147,7 @@ func (n *checkedServer) memory() {
 
 func (n *checkedServer) persistence(config func(name string) (string, bool)) {
 	const means = "a crash of the server forgets which locks are held: for what is left of their leases two may hold the same key; the fences of the new ones are larger"
+	const fixDisk = "CONFIG SET appendonly yes, and in redis.conf"
 	switch n.info["aof_enabled"] {
 	case "":
 		n.find(Note, "persistence", "the server does not say whether it keeps anything on disk", "if it keeps nothing, "+means, "ask who runs the server")
@@ -153,7 +155,7 @@ func (n *checkedServer) persistence(config func(name string) (string, bool)) {
 		fsync, known := config("appendfsync")
 		if known && fsync != "always" {
 			n.find(Note, "appendfsync", fsync, "a crash of the machine loses the locks of the last second or more",
-				"appendfsync always, if that matters more than speed")
+				"CONFIG SET appendfsync always, and in redis.conf, if that matters more than speed")
 		}
 		n.wellUnless("appendonly", "yes")
 		if known {
@@ -162,10 +164,10 @@ func (n *checkedServer) persistence(config func(name string) (string, bool)) {
 	default:
 		if save, known := config("save"); known && save == "" {
 			n.find(Warning, "persistence", "volatile: nothing is kept on disk, neither an append-only file nor snapshots",
-				"a restart or "+means, "appendonly yes")
+				"a restart or "+means, fixDisk)
 			return
 		}
-		n.find(Warning, "appendonly", "no", means, "appendonly yes")
+		n.find(Warning, "appendonly", "no", means, fixDisk)
 	}
 }
 
@@ -177,8 +179,21 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 		}
 		return
 	}
+	many := fmt.Sprintf("%d replicas", replicas)
+	if replicas == 1 {
+		many = "1 replica"
+	}
+	if late := n.late(replicas); len(late) > 0 {
+		severity := Note
+		if int64(len(late)) == replicas {
+			severity = Warning
+		}
+		n.find(severity, "replica lag", strings.Join(late, ", "),
+			"a fail-over to that replica loses the locks of all that time; the fences of the new holders are larger",
+			"look at the log of the replica, and at the network between")
+	}
 	if n.s.replicas == 0 {
-		n.find(Note, "replication", fmt.Sprintf("%d replicas, which are told of writes after they were acknowledged", replicas),
+		n.find(Note, "replication", many+", told of writes after these were acknowledged",
 			"a fail-over can lose locks of the last moments; the fences of the new holders are larger",
 			"set Config.Replicas, or have the resources that locks protect refuse smaller fences")
 	}
@@ -187,8 +202,32 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 			"a master that is cut off from its replicas goes on granting locks after another one took over",
 			"CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag below the shortest lease")
 	}
-	n.wellUnless("replication", fmt.Sprintf("%d replicas, of which each write waits for %d", replicas, n.s.replicas))
+	n.wellUnless("replication", fmt.Sprintf("%s, and each write waits for %d", many, n.s.replicas))
 	if known {
 		n.wellUnless("min-replicas-to-write", minReplicas)
 	}
+}
+
+// lateReplica is from which silence on a replica is late. A replica that is well tells its master every second how far it
+// is, and Redis' own min-replicas-max-lag has the same default.
+const lateReplica = 10 // seconds
+
+// The method late names the replicas that do not have what this server has.
+func (n *checkedServer) late(replicas int64) (all []string) {
+	for i := range replicas {
+		of := make(map[string]string)
+		for _, pair := range strings.Split(n.info[fmt.Sprintf("slave%d", i)], ",") {
+			name, val, _ := strings.Cut(pair, "=")
+			of[name] = val
+		}
+		lag, _ := strconv.Atoi(of["lag"]) // a value that is no number counts as missing
+		switch where := net.JoinHostPort(of["ip"], of["port"]); {
+		case of["state"] == "":
+		case of["state"] != "online":
+			all = append(all, where+" is not in step yet ("+of["state"]+")")
+		case lag > lateReplica:
+			all = append(all, fmt.Sprintf("%s has told nothing for %d s", where, lag))
+		}
+	}
+	return all
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -223,6 +224,41 @@ func TestCheckFindsReplicas(t *testing.T) {
 		t.Errorf("Check of a replica returned %v", err)
 	}
 	wantFinding(t, r, Fault, "role")
+}
+
+// A replica that does not have what its master has is named. That is worse if there is no other one.
+func TestCheckFindsReplicasThatAreBehind(t *testing.T) {
+	const (
+		well = "ip=10.0.0.2,port=6379,state=online,offset=7,lag=1"
+		late = "ip=::1,port=6380,state=online,offset=7,lag=11"
+		sync = "ip=10.0.0.4,port=6379,state=send_bulk,offset=0,lag=0"
+	)
+	for _, c := range []struct {
+		replicas []string
+		want     string
+	}{
+		{[]string{well}, ""},
+		{[]string{well, well}, ""},
+		{[]string{late}, "warning: replica lag at r:1: [::1]:6380 has told nothing for 11 s; "},
+		{[]string{well, sync}, "note: replica lag at r:1: 10.0.0.4:6379 is not in step yet (send_bulk); "},
+		{[]string{late, sync}, "warning: replica lag at r:1: [::1]:6380 has told nothing for 11 s, 10.0.0.4:6379 is not in step yet (send_bulk); "},
+		{[]string{""}, ""}, // a server that tells nothing of its replicas
+	} {
+		n := &checkedServer{check: &check{s: &Store{replicas: 1}}, addr: "r:1", info: info{"connected_slaves": strconv.Itoa(len(c.replicas))}}
+		for i, r := range c.replicas {
+			n.info["slave"+strconv.Itoa(i)] = r
+		}
+		n.replication("1", false)
+		got := ""
+		for _, f := range n.report {
+			if f.Severity != Well {
+				got += f.String()
+			}
+		}
+		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%q: %q, want %q", c.replicas, got, c.want)
+		}
+	}
 }
 
 func TestCheckOfACluster(t *testing.T) {

@@ -84,6 +84,8 @@ var functions = template.FuncMap{
 	"breaks":      func(text any) template.HTML { return breaks(visible(fmt.Sprint(text))) },
 	"shortBreaks": func(most int, text any) template.HTML { return breaks(shorten(visible(fmt.Sprint(text)), most)) },
 	"short":       func(most int, text any) string { return shorten(visible(fmt.Sprint(text)), most) },
+	"ended":       func(most int, text any) string { return ended(shorten(visible(fmt.Sprint(text)), most)) },
+	"sentence":    func(most int, text any) string { return asSentence(shorten(visible(fmt.Sprint(text)), most)) },
 	"count": func(n any) string {
 		switch n := n.(type) {
 		case int:

@@ -21,6 +21,9 @@ type DoctorBody struct {
 	Sum      DoctorSum
 }
 
+// ID names the place of a finding on the doctor's page.
+func (f FindingRow) ID() string { return idOf("f", f.Subject+" "+f.Node+" "+f.Found) }
+
 func (h *Handler) findings(ctx context.Context, least, wait time.Duration) (read[ops.Checkup], error) {
 	return getAs(ctx, h.cache, "doctor", terms{least: least, newer: wait, any: wait}, h.cfg.Desk.Doctor)
 }
@@ -38,9 +41,10 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &DoctorBody{At: r.at.Add(v.ahead()), Sum: h.sumFindings(found)}
+	b := &DoctorBody{At: r.at.Add(v.ahead()), Sum: h.sumFindings(found, v.Who)}
+	b.Sum.here = true
 	for _, f := range found.Findings {
-		b.Findings = append(b.Findings, h.linked(f))
+		b.Findings = append(b.Findings, h.linked(f, v.Who))
 	}
 	for _, c := range found.Checks {
 		if c.Status == ops.Well {
@@ -62,12 +66,12 @@ func (h *Handler) doctorSum(v *View) *DoctorSum {
 	if !errors.Is(r.err, errSlow) { // the page says in its place when the doctor looked
 		v.stale("what the doctor has found", r.at, r.err)
 	}
-	s := h.sumFindings(r.val)
+	s := h.sumFindings(r.val, v.Who)
 	s.At = r.at.Add(v.ahead())
 	return &s
 }
 
-func (h *Handler) sumFindings(all ops.Checkup) DoctorSum {
+func (h *Handler) sumFindings(all ops.Checkup, who *Caller) DoctorSum {
 	s := DoctorSum{Safe: all.Safety()}
 	for _, f := range all.Findings {
 		switch f.Severity {
@@ -79,8 +83,8 @@ func (h *Handler) sumFindings(all ops.Checkup) DoctorSum {
 			s.Notes++
 			continue
 		}
-		if s.First == nil {
-			first := h.linked(f)
+		if s.First == nil && (s.Safe.Of == nil || *s.Safe.Of != f) {
+			first := h.linked(f, who)
 			s.First = &first
 		}
 	}
@@ -94,9 +98,36 @@ type FindingRow struct {
 	Page string // in words
 }
 
+// Why returns the finding that decides whether locks are safe, or nil. Its Href is its place on the doctor's page.
+func (s *DoctorSum) Why() *FindingRow {
+	if s.Safe.Of == nil {
+		return nil
+	}
+	row := &FindingRow{Finding: *s.Safe.Of}
+	if row.Href = "#" + row.ID(); !s.here {
+		row.Href = "doctor" + row.Href
+	}
+	return row
+}
+
+// Tone returns the class of the word that says whether locks are safe. What is only good to know is no alarm.
+func (s *DoctorSum) Tone() string {
+	switch of := s.Safe.Of; {
+	case s.Safe.Word == "no":
+		return "dangerword"
+	case s.Safe.Word == "unknown", of != nil && of.Severity != ops.Note:
+		return "warnword"
+	}
+	return ""
+}
+
 // linked finds the page about what a finding names: its Node is a key, a scope, or a scope and the name of a cron job.
-func (h *Handler) linked(f ops.Finding) FindingRow {
+// What could not be read, or not by the caller, has no link: that page would only say so once more.
+func (h *Handler) linked(f ops.Finding, who *Caller) FindingRow {
 	row := FindingRow{Finding: f}
+	if f.Unread() {
+		return row
+	}
 	if f.Subject == "cron" || f.Subject == "journal" {
 		for _, scope := range h.cfg.Scopes {
 			if f.Node == scope && f.Subject == "cron" {
@@ -115,8 +146,10 @@ func (h *Handler) linked(f ops.Finding) FindingRow {
 	case "asynq", "index of jobs":
 		row.Href, row.Page = "jobs", "the jobs with locks"
 	case "journal":
-		row.Href, row.Page = "events", "the events"
-		if f.Node != "" && strings.Contains(f.Fix, " -- ") { // else the node is a process, or a scope that is not shown
+		switch {
+		case f.Node == "" || !strings.Contains(f.Fix, " -- "): // the node is a process, or a scope that is not shown
+			row.Href, row.Page = "events", "the events"
+		case who.MayUse(f.Node):
 			row.Href, row.Page = "events?"+url.Values{"key": {f.Node}}.Encode(), "the events of the key"
 		}
 	}

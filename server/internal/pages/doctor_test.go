@@ -42,11 +42,16 @@ func TestWhatTheDoctorSaysFirst(t *testing.T) {
 	}{
 		"well":             {nil, []string{"appendonly", "keeper"}, "yes, because the doctor has found nothing", ""},
 		"not looked at":    {nil, []string{"keeper", "cron"}, "unknown, because this server does not look", ""},
-		"a fault":          {[]ops.Finding{find(ops.Fault, "maxmemory-policy", "r:1", "x")}, nil, "no, because maxmemory-policy: found: means.", ""},
-		"away":             {[]ops.Finding{find(ops.Fault, "servers", "", "x")}, nil, "unknown, because servers: found", ""},
-		"no rights":        {[]ops.Finding{find(ops.Note, "permissions", "r:1", "x")}, []string{"appendonly"}, "unknown, because permissions", ""},
-		"rare":             {[]ops.Finding{find(ops.Warning, "appendonly", "r:1", "x")}, nil, "yes, except in rare events, because appendonly", ""},
+		"a fault":          {[]ops.Finding{find(ops.Fault, "maxmemory-policy", "r:1", "x")}, nil, "no, because of maxmemory-policy r:1: found.", ""},
+		"away":             {[]ops.Finding{find(ops.Fault, "servers", "", "x")}, nil, "unknown, because of servers: found.", ""},
+		"no rights":        {[]ops.Finding{find(ops.Note, "permissions", "r:1", "x")}, []string{"appendonly"}, "unknown, because of permissions r:1: found.", ""},
+		"rare":             {[]ops.Finding{find(ops.Warning, "appendonly", "r:1", "x")}, nil, "yes, except in rare events, because of appendonly r:1: found.", ""},
 		"rare, and a note": {[]ops.Finding{find(ops.Warning, "appendonly", "r:1", "x"), find(ops.Note, "appendfsync", "r:1", "x")}, nil, "yes, except in rare events", ""},
+		"a crash":          {[]ops.Finding{find(ops.Note, "appendfsync", "r:1", "x")}, nil, "yes, except in rare events, because of appendfsync", ""},
+		"a fail-over":      {[]ops.Finding{find(ops.Note, "replication", "r:1", "x")}, nil, "yes, except in rare events, because of replication", ""},
+		"full":             {[]ops.Finding{find(ops.Warning, "maxmemory", "r:1", "x")}, nil, "yes, because the doctor has found nothing", ""},
+		"slow":             {[]ops.Finding{find(ops.Warning, "pub/sub", "", "x")}, []string{"appendonly"}, "yes, because the doctor has found nothing", ""},
+		"no lists":         {[]ops.Finding{find(ops.Warning, "permissions", "", "x")}, []string{"appendonly"}, "yes, because the doctor has found nothing", ""},
 		"a job":            {[]ops.Finding{find(ops.Warning, "cron", "shop: a/b", "x")}, []string{"appendonly"}, "yes, because", "cronjob?name=a%2Fb&amp;scope=shop"},
 		"a scope":          {[]ops.Finding{find(ops.Fault, "cron", "shop", "x")}, []string{"appendonly"}, "yes, because", "cron?scope=shop"},
 		"not shown":        {[]ops.Finding{find(ops.Fault, "cron", "other: x", "x")}, []string{"appendonly"}, "yes, because", ""},
@@ -99,4 +104,27 @@ func TestHostileNamesOnThePageOfTheDoctor(t *testing.T) {
 		}
 		wantPage(t, page, false, "<i>x", "\x1b", "\u202e")
 	})
+}
+
+// A finding about what the caller may not see, or what nobody could read, leads nowhere.
+func TestFindingsWithoutALink(t *testing.T) {
+	t.Parallel()
+	h := &Handler{cfg: Config{Scopes: []string{"shop"}}}
+	key := ops.Finding{Subject: "journal", Node: "import:prices", Fix: "joblock events -- import:prices"}
+	for _, c := range []struct {
+		f    ops.Finding
+		who  *Caller
+		want string
+	}{
+		{key, &Caller{}, "events?key=import%3Aprices"},
+		{key, &Caller{Prefixes: []string{"import:"}}, "events?key=import%3Aprices"},
+		{key, &Caller{Prefixes: []string{"export:"}}, ""},
+		{ops.Finding{Subject: "keeper", Found: "could not be read: EOF"}, &Caller{}, ""},
+		{ops.Finding{Subject: "cron", Node: "shop", Found: "this user may not look at that: NOPERM"}, &Caller{}, ""},
+		{ops.Finding{Subject: "cron", Node: "shop", Found: "no node is up"}, &Caller{}, "cron?scope=shop"},
+	} {
+		if got := h.linked(c.f, c.who).Href; got != c.want {
+			t.Errorf("%+v for %q leads to %q, want %q", c.f, c.who.Prefixes, got, c.want)
+		}
+	}
 }

@@ -73,8 +73,9 @@ type DoctorSum struct {
 	Faults   int
 	Warnings int
 	Notes    int
-	First    *FindingRow
+	First    *FindingRow // the worst besides the one that decides about Safe
 	Safe     ops.Safety
+	here     bool // on the doctor's page
 }
 
 const worst = 5

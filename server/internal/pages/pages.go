@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
@@ -307,12 +309,24 @@ func (h *Handler) explain(err error) *shown {
 
 // sentence returns the text of an error as a sentence.
 func sentence(err error) string {
-	text := plain(err)
-	text = strings.TrimPrefix(text, "scheduler: ")
+	return asSentence(strings.TrimPrefix(plain(err), "scheduler: "))
+}
+
+// asSentence returns text with a capital at its beginning, and a full stop if it has no end.
+func asSentence(text string) string {
 	if text == "" {
 		return ""
 	}
-	return strings.ToUpper(text[:1]) + text[1:] + "."
+	first, n := utf8.DecodeRuneInString(text)
+	return ended(string(unicode.ToUpper(first)) + text[n:])
+}
+
+// ended returns text with a full stop if it has no end.
+func ended(text string) string {
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "…") {
+		return text
+	}
+	return text + "."
 }
 
 // Problem answers with a page that says what is wrong.

@@ -393,9 +393,9 @@ func (v *View) notice(format string, args ...any) {
 	v.Notices = append(v.Notices, text)
 }
 
-// plain returns the text of an error for a sentence.
+// plain returns the text of an error for a sentence that says by itself what was not read or done.
 func plain(err error) string {
-	return strings.TrimRight(shorten(visible(strings.TrimPrefix(err.Error(), "joblock: ")), 200), ".")
+	return strings.TrimRight(shorten(visible(strings.TrimPrefix(ops.WhyUnread(err), "joblock: ")), 200), ".")
 }
 
 // take returns what was read, and notes on the page what it is if it is older than it should be.
@@ -407,6 +407,9 @@ func take[T any](v *View, what string, r read[T], err error) (T, error) {
 	v.stale(what, r.at, r.err)
 	return r.val, nil
 }
+
+// Clock reports whether the store's clock is known.
+func (v *View) Clock() bool { return v.h.ahead.Load() != 0 }
 
 // ahead returns how far the store's clock is before that of this machine.
 func (v *View) ahead() time.Duration { return time.Until(v.Now) }
