@@ -122,13 +122,14 @@ func (b *tab) leads(selector string) {
 	}
 }
 
-// fits fails the test if something is beyond a narrow window.
+// fits fails the test if something is beyond the window, a wide one or a narrow one.
 func (b *tab) fits(what string) {
 	b.Helper()
-	b.do(chromedp.EmulateViewport(360, 800))
-	defer b.do(chromedp.EmulateViewport(1280, 800))
-	if wide := js[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
-		b.Errorf("%s: %d pixels are beyond the window: %s", what, wide, js[string](b, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).map(e => e.outerHTML.slice(0, 160)).join("\n")`))
+	for _, width := range []int64{360, 1280} {
+		b.do(chromedp.EmulateViewport(width, 800))
+		if wide := js[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
+			b.Errorf("%s: %d pixels are beyond %d: %s", what, wide, width, js[string](b, `[...document.querySelectorAll("body > :not(header) *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).map(e => e.outerHTML.slice(0, 160)).join("\n")`))
+		}
 	}
 }
 
