@@ -73,7 +73,7 @@ func besideScript(steps *beside.Steps) *script {
 		return sc.(*script)
 	}
 	var src strings.Builder
-	src.WriteString("local second, first = table.remove(ARGV), table.remove(ARGV)\n")
+	src.WriteString("local n = #ARGV\nlocal first, second = ARGV[n - 1], ARGV[n]\nARGV[n - 1], ARGV[n] = nil, nil\n")
 	src.WriteString(steps.Before)
 	src.WriteString("\nlocal answer = (function()\n")
 	for _, name := range releaseStages {

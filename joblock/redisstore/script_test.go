@@ -387,9 +387,10 @@ func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 func TestFullServerGivesNoNewPlace(t *testing.T) {
 	ctx := context.Background()
 	k := newRealKit(t)
+	k.usual = true
 	at := func(key, job string) driver.TakeRequest {
 		return driver.TakeRequest{
-			Key: key, Owner: "owner of " + job, Nonce: "place of " + job, Job: job, Reserve: long, Retain: long, Patience: long, Grace: long,
+			Key: key, Owner: "owner of " + job, Nonce: "place: of " + job, Job: job, Reserve: long, Retain: long, Patience: long, Grace: long,
 		}
 	}
 	take := func(what, key, job string, want driver.Outcome) {
@@ -399,7 +400,7 @@ func TestFullServerGivesNoNewPlace(t *testing.T) {
 	}
 	k.acquire("nobody waits")
 	line := k.acquire("line")
-	for _, job := range []string{"q/1", "q/2", "q/3"} {
+	for _, job := range []string{"q/1", "q/2", "q/3", "q/4"} {
 		take("line up", "line", job, driver.OutcomeHeld)
 	}
 	if err := k.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
@@ -426,22 +427,33 @@ func TestFullServerGivesNoNewPlace(t *testing.T) {
 		k.rdb.Del(ctx, k.index(0))
 	}
 	take("ask again", "line", "q/1", driver.OutcomeHeld)
-	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: "line", Job: "q/2", Nonce: "place of q/2", Reserve: long, Retain: long}})
+	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: "line", Job: "q/2", Nonce: "place: of q/2", Reserve: long, Retain: long}})
 	wantOutcomes(t, "keep a place", rs, err, 1, driver.OutcomeHeld)
 	rs, err = k.Release(ctx, []driver.ReleaseRequest{
-		{Term: driver.Term{Key: "line", Grant: "place of q/2"}, Nonce: k.nonce(), Kind: driver.ReleaseForJob, Job: "q/2", Retain: long},
+		{Term: driver.Term{Key: "line", Grant: "place: of q/2"}, Nonce: k.nonce(), Kind: driver.ReleaseForJob, Job: "q/2", Retain: long},
 		k.release(line),
 	})
 	wantOutcomes(t, "leave, and release", rs, err, 2, driver.OutcomeOK)
 	if rs[1].Next != "q/1" {
 		t.Errorf("%q is next, want q/1", rs[1].Next)
 	}
-	r, err := k.Resume(ctx, driver.ResumeRequest{Key: "line", Owner: "owner of q/1", Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-	wantOutcome(t, "resume", r, err, driver.OutcomeOK)
-	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "line", Owner: "owner of q/1", Fence: r.Fence})})
-	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
-	if rs[0].Next != "q/3" {
-		t.Errorf("%q is next, want q/3", rs[0].Next)
+	for _, turn := range []struct {
+		job, next string
+		retain    time.Duration // of the record, which the line keeps for 2 × long
+	}{{"q/1", "q/3", time.Millisecond}, {"q/3", "q/4", 3 * long}} {
+		r, err := k.Resume(ctx, driver.ResumeRequest{
+			Key: "line", Owner: "owner of " + turn.job, Nonce: k.nonce(), TTL: time.Second, Reserve: long, Retain: turn.retain, Job: turn.job,
+		})
+		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
+		// With up to long for the test itself.
+		if life := k.rdb.PTTL(ctx, k.name("line")).Val(); life < turn.retain {
+			t.Errorf("the record of %s lives for %s, although it must be remembered for %s after the reservation", turn.job, life, turn.retain)
+		}
+		rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "line", Owner: "owner of " + turn.job, Fence: r.Fence})})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		if rs[0].Next != turn.next {
+			t.Errorf("%q is next, want %s", rs[0].Next, turn.next)
+		}
 	}
 }
 

@@ -138,10 +138,14 @@ if text and ARGV[8] == nil and sub(text, 21, 20 + #ARGV[1]) == ARGV[1]
     text = 'jobH' .. now .. ARGV[1] .. ARGV[2] .. ARGV[3] .. sub(text, -104, -87) .. ARGV[4] .. '\n'
       .. sub(text, -72, -59) .. now .. sub(text, -42, -41) .. now .. ARGV[5]
     if not record then
-      local life = ARGV[6]
-      if row[2] then life = string.format('%d', math.max(redis.call('PTTL', key), life)) end
-      redis.call('PEXPIRE', key, life)
-      redis.call('HSET', key, 's', text)
+      local left = row[2] and redis.call('PTTL', key) or 0
+      if left < ARGV[6] + 0 then
+        redis.call('PEXPIRE', key, ARGV[6])
+        redis.call('HSET', key, 's', text)
+      elseif redis.pcall('HSET', key, 's', text) ~= 0 then -- the server is full
+        redis.call('PEXPIRE', key, left)
+        redis.call('HSET', key, 's', text)
+      end
       return now
     end
     if not redis.pcall('SET', key, text, 'PX', ARGV[6]).err then return now end
