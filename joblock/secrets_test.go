@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -18,8 +20,13 @@ import (
 // not out of a token or a lock under any verb, nor out of one inside a struct of
 // theirs, exported or not, nor out of errors, status, events and logs.
 func TestOwnersDoNotLeak(t *testing.T) {
+	for name, owner := range map[string]string{"text": "S3CRET-owner", "UUID": "5c3e7a11-0b1d-4e2f-9a77-d00dfeedc0de"} {
+		t.Run(name, func(t *testing.T) { ownerDoesNotLeak(t, owner) })
+	}
+}
+
+func ownerDoesNotLeak(t *testing.T, owner string) {
 	synctest.Test(t, func(t *testing.T) {
-		const owner = "S3CRET-owner"
 		var out []string
 		rec := new(recorder)
 		k := newKit(t, &joblock.Config{Observer: rec.observe})
@@ -100,8 +107,13 @@ func TestOwnersDoNotLeak(t *testing.T) {
 		if !strings.Contains(k.logs.String(), "lock lost") || !strings.Contains(k.logs.String(), token.Digest()) {
 			t.Errorf("the loss was not logged, or not under its digest: %s", k.logs)
 		}
+		secrets := []string{owner, fmt.Sprintf("%x", owner), fmt.Sprintf("%X", owner), string(text)}
+		if id, err := uuid.Parse(owner); err == nil {
+			bytes := [16]byte(id)
+			secrets = append(secrets, fmt.Sprintf("%x", bytes), fmt.Sprintf("%X", bytes), fmt.Sprint(bytes), fmt.Sprintf("%#v", bytes))
+		}
 		for _, s := range out {
-			for _, secret := range []string{owner, fmt.Sprintf("%x", owner), fmt.Sprintf("%X", owner), string(text)} {
+			for _, secret := range secrets {
 				if i := strings.Index(s, secret); i >= 0 {
 					t.Errorf("the owner is in %q", s[max(0, i-80):min(len(s), i+80)])
 				}
