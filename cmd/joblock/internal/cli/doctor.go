@@ -32,9 +32,12 @@ A finding is one of:
   note     good to know; also what doctor was not allowed to look at
 
 Doctor takes one lock at a key of its own, and changes nothing else. It needs no more rights than a program that uses
-locks. Without findings nothing is printed to the standard output. What was looked at and is well stands in one line on
-the standard error; -o wide has a row for each with what was found. With -o json: {"v":1, "items": [findings],
-"checks": [{"status", "subject", "node", "found"}]}, where a status is one of the three above, or "well".
+locks. The first line says whether the servers keep locks safe, and why: "yes", "yes, except in rare events", "no", or
+"unknown" if something could not be looked at. A keeper, a cron job or a queue that is not well endangers no lock. What was
+looked at and is well stands in one line on the standard error; -o wide has a row for each with what was found. With -o
+json: {"v":1, "safe": {"word", "because", "subject", "node"}, "items": [findings], "checks": [{"status", "subject", "node",
+"found"}]}, where a status is one of the three above, or "well". If a finding decides whether locks are safe, "subject" and
+"node" in "safe" are those of the finding.
 
 Exit codes besides those of "joblock help":
   1  there is a fault; with --strict: or a warning`,
@@ -111,20 +114,69 @@ func tellCheckup(p *printer, c ops.Checkup, err error) error {
 	if err != nil && p.format != "table" {
 		return err
 	}
-	if perr := printCheckup(p, c); err == nil {
+	if perr := printCheckup(p, c, err == nil); err == nil {
 		err = perr
 	}
 	return err
 }
 
-// printCheckup prints findings, and what is well: in sentences, unless the user has asked for another format.
-func printCheckup(p *printer, c ops.Checkup) error {
+// safeReport says in the document of doctor whether the servers keep locks safe.
+type safeReport struct {
+	Word    string `json:"word"`
+	Because string `json:"because"` // without a full stop; never ""
+	Subject string `json:"subject,omitempty"`
+	Node    string `json:"node,omitempty"`
+}
+
+func safeReportOf(s ops.Safety) safeReport {
+	r := safeReport{Word: s.Word, Because: s.Because}
+	if of := s.Of; of != nil {
+		r.Subject, r.Node = of.Subject, of.Node
+		r.Because = of.Subject
+		if of.Node != "" {
+			r.Because += " at " + of.Node
+		}
+		r.Because += ": " + strings.TrimSuffix(of.Found, ".")
+	}
+	return r
+}
+
+// tellSafety tells people whether the servers keep locks safe.
+func tellSafety(p *printer, s safeReport, width int) {
+	as := warning
+	switch s.Word {
+	case "yes":
+		as = good
+	case "no":
+		as = bad
+	}
+	because := ", because "
+	if s.Subject != "" {
+		because += "of "
+	}
+	const head = "Safe for locks: "
+	text := wrap(strings.ReplaceAll(visible(head+s.Word+because+s.Because+"."), "\n", "; "), max(width, 20))
+	if rest, ok := strings.CutPrefix(text, head+s.Word); ok { // not if a narrow terminal has it in two lines
+		text = head + p.paint(s.Word, as) + rest
+	}
+	fmt.Fprintln(p.out, text)
+}
+
+// checkupReport is the document of doctor.
+type checkupReport struct {
+	Safe safeReport `json:"safe"`
+	ops.Checkup
+}
+
+// printCheckup prints whether locks are safe, findings, and what is well: in sentences, unless the user has asked for another
+// format. If the checkup is not whole, what decides about locks may be missing, so people are not told.
+func printCheckup(p *printer, c ops.Checkup, whole bool) error {
 	findings := c.Findings
 	role := func(f ops.Finding) role { return severityRole(f.Severity) }
 	wells := slices.DeleteFunc(slices.Clone(c.Checks), func(c ops.Checked) bool { return c.Status != ops.Well })
 	switch p.format {
 	case "json":
-		return printOne(p, nil, c)
+		return printOne(p, nil, checkupReport{safeReportOf(c.Safety()), c})
 	case "wide":
 		for _, w := range wells {
 			findings = append(findings, ops.Finding{Severity: w.Status, Subject: w.Subject, Node: w.Node, Found: w.Found})
@@ -145,8 +197,11 @@ func printCheckup(p *printer, c ops.Checkup) error {
 	if width == 0 {
 		width = 100
 	}
+	if whole {
+		tellSafety(p, safeReportOf(c.Safety()), width)
+	}
 	for i, f := range findings {
-		if i > 0 {
+		if whole || i > 0 {
 			p.out.WriteByte('\n')
 		}
 		where := safe(f.Subject)

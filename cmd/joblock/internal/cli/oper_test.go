@@ -119,8 +119,8 @@ func TestDoctorWithTheLeastRights(t *testing.T) {
 // Every field of the objects is in the schemas, and every field of the schemas is in the objects.
 func TestSchemasOfTheSteerers(t *testing.T) {
 	fields := func(v any) (names []string) {
-		for i := range reflect.TypeOf(v).NumField() {
-			if name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
 				names = append(names, name)
 			}
 		}
@@ -150,7 +150,7 @@ func TestSchemasOfTheSteerers(t *testing.T) {
 		{ops.CronNode{}, "cron.json", []string{"$defs", "node"}}, {ops.CronTick{}, "cron.json", []string{"$defs", "tick"}},
 		{cronScope{}, "cron.json", []string{"$defs", "scope"}}, {ops.CronBackfill{}, "cron.json", []string{"$defs", "job", "properties", "backfill"}},
 		{ops.Job{}, "jobs.json", []string{"properties", "items", "items"}}, {ops.Finding{}, "doctor.json", []string{"properties", "items", "items"}},
-		{ops.Checkup{}, "doctor.json", nil}, {ops.Checked{}, "doctor.json", []string{"properties", "checks", "items"}},
+		{checkupReport{}, "doctor.json", nil}, {safeReport{}, "doctor.json", []string{"properties", "safe"}}, {ops.Checked{}, "doctor.json", []string{"properties", "checks", "items"}},
 		{jobReport{}, "job.json", nil}, {ops.Sequence{}, "sequences.json", []string{"properties", "items", "items"}},
 	} {
 		var got []string
@@ -170,12 +170,12 @@ func TestSchemasOfTheSteerers(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, redistest.Start(t))
-	q.do("doctor").wants(0, "keeper  none works", "cron    no scheduler has run")
+	q.do("doctor").wants(0, "Safe for locks: yes, except in rare events, because of persistence at ", "keeper  none works", "cron    no scheduler has run")
 	q.do("doctor", "--strict").wants(exitNo, "warning: prefix", "no keeper, no scheduler and no lock was found").lacks("fault:")
 	q.do("doctor", "--prefix", "mistyped:").wants(0, "check the address of Redis, the database and the prefix")
 	q.export("exports:acct-7", "41")
 	q.do("doctor").wants(exitNo, "fault: keeper", "no keeper works, and jobs have locks", "fix", "start a process", "found 1 fault")
-	var c ops.Checkup
+	var c checkupReport
 	wantJSON(t, "doctor.json", q.do("doctor", "-o", "json").wants(exitNo).out, &c)
 	if len(c.Findings) == 0 || c.Findings[0].Severity != ops.Fault || c.Findings[0].Subject != "keeper" {
 		t.Errorf("findings %+v", c.Findings)
