@@ -133,7 +133,11 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 // token of its own. Without one, a task that has fewer attempts behind it is another. A worker that stops puts its task back
 // with as many as before.
 func (t Task) newer(began Task) bool {
-	return !slices.Equal(t.owners, began.owners) || t.State == "pending" && t.Attempt < began.Attempt-1
+	behind := t.Attempt
+	if t.State == "active" {
+		behind-- // the one that runs
+	}
+	return !slices.Equal(t.owners, began.owners) || behind < began.Attempt-1
 }
 
 // checkThen returns the error of an action for which there is no such Then.

@@ -166,9 +166,12 @@ func TestEndOfATaskThatOthersChange(t *testing.T) {
 			defer f.mu.Unlock()
 			clear(f.tasks)
 		}, nil, "cancel 1", OutcomeDone, nil, time.Second},
-		"somebody enqueues it anew":        {1, becomes(asynq.TaskStatePending, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
-		"its worker dies in the first one": {0, becomes(asynq.TaskStatePending, 0), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
-		"its worker stops in a later one":  {1, becomes(asynq.TaskStatePending, 1), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
+		"somebody enqueues it anew":               {1, becomes(asynq.TaskStatePending, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"somebody enqueues it anew for later":     {1, becomes(asynq.TaskStateScheduled, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"somebody enqueues it anew, and it runs":  {1, becomes(asynq.TaskStateActive, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"somebody enqueues it anew, and it fails": {2, becomes(asynq.TaskStateRetry, 1), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"its worker dies in the first one":        {0, becomes(asynq.TaskStatePending, 0), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
+		"its worker stops in a later one":         {1, becomes(asynq.TaskStatePending, 1), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
 		"asynq is away for a while": {0, func(f *fakeAsynq) {
 			fails(f, away)
 			time.AfterFunc(3*time.Second, func() { fails(f, nil); becomes(asynq.TaskStateRetry, 1)(f) })
