@@ -407,7 +407,7 @@ func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Contex
 	x, err := end(ctx)
 	for ; errors.Is(err, joblock.ErrUnavailable); x, err = end(ctx) {
 		if sleep.For(ctx, followPause) != nil {
-			return
+			break
 		}
 	}
 	var is *outcome
@@ -417,6 +417,7 @@ func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Contex
 	case err == nil:
 		e.Outcome, e.Error = is.outcome, is.text
 	case ctx.Err() != nil:
+		d.unfollowed(e, "nobody waits any more for the end of the run, and its record stays as it is", context.Cause(ctx))
 		return
 	default:
 		e.Outcome, e.Error = OutcomeUnknown, err.Error()

@@ -278,12 +278,13 @@ func TestLogOfATriggerThatIsNotFollowed(t *testing.T) {
 	}{
 		"nobody waits":                   {errors.New("too many"), 0, []string{`stays as it is" scope=shop job=job audit=1 ended="" err="too many"`}},
 		"the record is away for a while": {nil, time.Minute, []string{`tried again each second" scope=shop job=job audit=1 ended=done err=`}},
+		"the wait ends":                  {nil, -time.Minute, []string{`stays as it is" scope=shop job=job audit=1 ended="" err="context canceled"`}},
 		"the record stays away":          {nil, 2 * time.Hour, []string{"tried again each second", "was not recorded"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			staged(t, func(t *testing.T, s *stage) {
 				stop := s.scheduleOf("job", nil)
-				ctx, over := context.WithTimeout(t.Context(), time.Hour)
+				ctx, over := context.WithTimeout(t.Context(), time.Hour) // the end of the server
 				defer over()
 				var log bytes.Buffer
 				s.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -302,7 +303,10 @@ func TestLogOfATriggerThatIsNotFollowed(t *testing.T) {
 						s.audit.err = err
 					}
 					set(errors.New("away"))
-					timer := time.AfterFunc(c.away, func() { set(nil) })
+					timer := time.AfterFunc(max(c.away, 0), func() { set(nil) })
+					if c.away < 0 {
+						over()
+					}
 					follow(ctx)
 					timer.Stop()
 				}
