@@ -13,7 +13,7 @@ type Safety struct {
 var besides = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks"}
 
 // Safety judges by the findings about the servers: a fault breaks locks in everyday use, and a warning weakens a promise in
-// rare events, as do two notes, about what a crash or a fail-over loses. What could not be looked at may be either.
+// rare events, as do the notes about what a crash or a fail-over loses. What could not be looked at may be either.
 func (c Checkup) Safety() Safety {
 	var rare, dark *Finding
 	for i := range c.Findings { // the worst first
@@ -31,7 +31,7 @@ func (c Checkup) Safety() Safety {
 			return Safety{Word: "no", Of: f}
 		case f.Severity == Warning && slices.Contains([]string{"maxmemory", "permissions", "pub/sub"}, f.Subject):
 			// Calls fail or come late. No lock is lost.
-		case f.Severity == Warning, f.Subject == "replication", f.Subject == "appendfsync":
+		case f.Severity == Warning, f.Subject == "replica lag", f.Subject == "replication", f.Subject == "appendfsync":
 			first(&rare)
 		}
 	}

@@ -48,6 +48,7 @@ func TestWhatTheDoctorSaysFirst(t *testing.T) {
 		"rare":             {[]ops.Finding{find(ops.Warning, "appendonly", "r:1", "x")}, nil, "yes, except in rare events, because of appendonly r:1: found.", ""},
 		"rare, and a note": {[]ops.Finding{find(ops.Warning, "appendonly", "r:1", "x"), find(ops.Note, "appendfsync", "r:1", "x")}, nil, "yes, except in rare events", ""},
 		"a crash":          {[]ops.Finding{find(ops.Note, "appendfsync", "r:1", "x")}, nil, "yes, except in rare events, because of appendfsync", ""},
+		"one lags":         {[]ops.Finding{find(ops.Note, "replica lag", "r:1", "x")}, nil, "yes, except in rare events, because of replica lag", ""},
 		"a fail-over":      {[]ops.Finding{find(ops.Note, "replication", "r:1", "x")}, nil, "yes, except in rare events, because of replication", ""},
 		"full":             {[]ops.Finding{find(ops.Warning, "maxmemory", "r:1", "x")}, nil, "yes, because the doctor has found nothing", ""},
 		"slow":             {[]ops.Finding{find(ops.Warning, "pub/sub", "", "x")}, []string{"appendonly"}, "yes, because the doctor has found nothing", ""},
