@@ -32,11 +32,16 @@ func visibleLines(text string) string {
 func quote(text string) string { return fmt.Sprintf("%q", text) }
 
 // Shell returns text as one word for a POSIX shell, without characters that do not print: for those, bash and zsh are needed.
+// No command line can have a zero byte: bash would cut the word there, and the command would act on something else. Such a text
+// gives a word that names nothing.
 func Shell(text string) string {
+	if strings.ContainsRune(text, 0) {
+		return "'(a name with a zero byte)'"
+	}
 	plain := func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.,:/@%+=", r)
 	}
-	if text != "" && text[0] != '-' && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+	if text != "" && text[0] != '-' && text[0] != '=' && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
 		return text
 	}
 	if visible(text) == text {
