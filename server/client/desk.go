@@ -293,8 +293,8 @@ func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 
 // CancelTask tells the handler that runs a task to end; see RunTask. With a Then the call waits up to ten seconds more for the
 // handler to return, and Acted.Became says what has become of the task: "dropped", "archived", "over" if it has ended well
-// meanwhile, "anew" if somebody has enqueued it again, "running" if the handler has not returned, so that the task stays, or "snoozed" if the
-// handler has returned with a snooze, so that the task comes back and was not archived.
+// meanwhile, "anew" if somebody has enqueued it again, "running" if the handler has not returned, so that the task stays, or
+// "snoozed" if the handler has returned with a snooze, so that the task comes back and was not archived.
 func (c *Client) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return c.task(ctx, "cancel", req)
 }

@@ -32,12 +32,12 @@ A finding is one of:
   note     good to know; also what doctor was not allowed to look at
 
 Doctor takes one lock at a key of its own, and changes nothing else. It needs no more rights than a program that uses
-locks. The first line says whether the servers keep locks safe, and why: "yes", "yes, except in rare events", "no", or
-"unknown" if something could not be looked at. A keeper, a cron job or a queue that is not well endangers no lock. What was
-looked at and is well stands in one line on the standard error; -o wide has a row for each with what was found. With -o
-json: {"v":1, "safe": {"word", "because", "subject", "node"}, "items": [findings], "checks": [{"status", "subject", "node",
-"found"}]}, where a status is one of the three above, or "well". If a finding decides whether locks are safe, "subject" and
-"node" in "safe" are those of the finding.
+locks. For people the first line says whether the servers keep locks safe, and why: "yes", "yes, except in rare
+events", "no", or "unknown" if something could not be looked at. A keeper, a cron job or a queue that is not well
+endangers no lock. What was looked at and is well stands in one line on the standard error; -o wide has a row for each
+with what was found. With -o json: {"v":1, "safe": {"word", "because", "subject", "node"}, "items": [findings],
+"checks": [{"status", "subject", "node", "found"}]}, where a status is one of the three above, or "well". If a finding
+decides whether locks are safe, "subject" and "node" in "safe" are those of the finding.
 
 Exit codes besides those of "joblock help":
   1  there is a fault; with --strict: or a warning`,
