@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -328,5 +329,36 @@ func TestTriggerAndWaitDuringAnother(t *testing.T) {
 			t.Errorf("after %s: %+v, want the run that has failed after half a minute", took, x)
 		}
 		until(begun, 10*min)
+	})
+}
+
+// Of an execution that was broken off, what came of it may have left the history, while the history keeps the failure.
+func TestTriggerAndWaitOfATakenOverExecution(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		add := func(n *node) {
+			n.add("job", "@every 1m", func(ctx context.Context) error {
+				if tick, _ := scheduler.TickFrom(ctx); tick.Cause == scheduler.CauseTrigger {
+					time.Sleep(30 * sec)
+				}
+				return nil
+			}, scheduler.KeepHistory(10, 1))
+			n.start()
+		}
+		start := time.Now()
+		dies := c.node(0)
+		add(dies)
+		until(start, 10*min+5*sec)
+		wait, err := door.AnyFollow(c.Context(), c.admin().Scheduler, "job")
+		wantNil(t, "AnyFollow", err)
+		until(start, 10*min+15*sec)
+		dies.cut()
+		add(c.node(0))
+		until(start, 20*min)
+		ctx, cancel := context.WithTimeout(c.Context(), min)
+		defer cancel()
+		if x, err := wait(ctx); err == nil || ctx.Err() != nil {
+			t.Errorf("%+v, %v, want an error at once: the execution is no longer in the history", x, err)
+		}
 	})
 }

@@ -79,6 +79,8 @@ func (s *Scheduler) await(ctx context.Context, name string, o ledger.Order) (Exe
 		if err != nil {
 			return Execution{}, err
 		}
+		// What was broken off and is in the history has been taken over, and may be kept for longer than what came of it.
+		past = slices.DeleteFunc(past, func(x ledger.Execution) bool { return !x.Ended() })
 		all := slices.Clone(l.Lanes)
 		if l.Execution != nil {
 			all = append(all, *l.Execution)
