@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -139,6 +140,8 @@ func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script
 		addr = host + addr
 	}
 	opt.Addr = addr
+	// The node's client may be changing its own at this moment, if the server knows no such notifications.
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
 	batch := slices.Clone(cmds) // an item is nil once it has an answer

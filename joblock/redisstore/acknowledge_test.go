@@ -373,3 +373,22 @@ func TestReplicasAreChecked(t *testing.T) {
 		s.Close()
 	}
 }
+
+// Whoever follows a redirection uses the options of a node's client while that client makes connections. The race
+// detector sees it if both touch the same option.
+func TestFollowWhileTheNodeIsConnecting(t *testing.T) {
+	srv := redistest.Start(t)
+	s := New(srv.Client(t), nil)
+	defer s.Close()
+	for range 20 {
+		node := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+		var connecting sync.WaitGroup
+		for range 2 {
+			connecting.Go(func() { node.Ping(t.Context()) })
+		}
+		cmds := []*redis.Cmd{newCall(inspectScript, s.name("key")).cmd(t.Context())}
+		_, _ = s.follow(t.Context(), node, srv.Addr(), inspectScript, cmds) // to itself
+		connecting.Wait()
+		node.Close()
+	}
+}
