@@ -36,7 +36,7 @@ NESTED := $(filter-out .,$(MODULES))
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8.0 valkey-8.0
 # Tests make much garbage, and the machines have memory: with fewer collections they take a seventh less of the processor.
-RACE := GOGC=400 CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT)
+RACE := GOGC=400 CGO_ENABLED=1 TIMEOUT=$(TIMEOUT) $(CURDIR)/.ci/race.sh
 # What takes longest starts first, and the others fill the gaps: most tests wait for servers.
 LONGEST := ./worker ./joblock/redisstore ./scheduler ./internal/e2e ./scheduler/spec
 
