@@ -1,13 +1,12 @@
 package storetest_test
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/storetest"
 )
@@ -39,77 +38,10 @@ func TestRunOnABusyMachine(t *testing.T) {
 				move(50 * time.Microsecond)
 			}
 		}
-		return &storetest.Harness{Store: slow{store, pass}, Advance: move, Step: move}
+		busy := faultstore.New(store)
+		busy.Set(faultstore.Fault{Mode: faultstore.Pass, Before: pass},
+			faultstore.Acquire, faultstore.Take, faultstore.Resume, faultstore.Park, faultstore.Renew, faultstore.Release, faultstore.Reserve,
+			faultstore.Due, faultstore.Settle, faultstore.Entries, faultstore.Inspect, faultstore.List, faultstore.Line)
+		return &storetest.Harness{Store: busy, Advance: move, Step: move}
 	})
-}
-
-// slow is a Store that calls pass before each call.
-type slow struct {
-	driver.Store
-	pass func()
-}
-
-func (s slow) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	s.pass()
-	return s.Store.Acquire(ctx, req)
-}
-
-func (s slow) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
-	s.pass()
-	return s.Store.Take(ctx, reqs)
-}
-
-func (s slow) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
-	s.pass()
-	return s.Store.Resume(ctx, reqs)
-}
-
-func (s slow) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
-	s.pass()
-	return s.Store.Park(ctx, reqs)
-}
-
-func (s slow) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
-	s.pass()
-	return s.Store.Renew(ctx, reqs)
-}
-
-func (s slow) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	s.pass()
-	return s.Store.Release(ctx, reqs)
-}
-
-func (s slow) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
-	s.pass()
-	return s.Store.Reserve(ctx, reqs)
-}
-
-func (s slow) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
-	s.pass()
-	return s.Store.Due(ctx, req)
-}
-
-func (s slow) Settle(ctx context.Context, entries []driver.Settlement) error {
-	s.pass()
-	return s.Store.Settle(ctx, entries)
-}
-
-func (s slow) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
-	s.pass()
-	return s.Store.Inspect(ctx, req)
-}
-
-func (s slow) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
-	s.pass()
-	return s.Store.Entries(ctx, req)
-}
-
-func (s slow) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
-	s.pass()
-	return s.Store.Line(ctx, req)
-}
-
-func (s slow) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
-	s.pass()
-	return s.Store.List(ctx, req)
 }
