@@ -21,9 +21,9 @@ import (
 //		err = report.Err() // or log the report
 //	}
 //
-// Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. Besides that, Check
-// only reads: INFO, and CONFIG GET if the user may run CONFIG GET. A Note says what Check was not allowed to read. An
-// empty Report means that there is nothing to change.
+// Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. If ctx ends meanwhile,
+// the lock ends within ten seconds. Besides that, Check only reads: INFO, and CONFIG GET if the user may run CONFIG GET.
+// A Note says what Check was not allowed to read. An empty Report means that there is nothing to change.
 //
 // An error means that the check is incomplete. The error is joblock.ErrInvalid if Validate refuses the Store, otherwise
 // that of go-redis. The Report then has what Check found before the error.
