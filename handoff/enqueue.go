@@ -129,7 +129,7 @@ func (h *handover) run(ctx context.Context) (done Enqueued, err error) {
 // The method traced begins the span of the enqueue of hs. The tasks that are sealed in the returned context name that
 // span.
 func (c *Client) traced(ctx context.Context, hs ...*handover) (context.Context, event.Span) {
-	call := event.Call{Op: event.Enqueue}
+	call := event.Call{Op: event.OpEnqueue}
 	for _, h := range hs {
 		switch {
 		case h.locks != nil:

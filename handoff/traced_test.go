@@ -52,7 +52,7 @@ func (tracedSpan) Renewed()         {}
 func (s tracedSpan) End(_ string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Op == event.Enqueue {
+	if s.Op == event.OpEnqueue {
 		s.told = append(s.told, fmt.Sprintf("%s %s %s error %t", strings.Join(s.Keys, ","), s.Job, s.Task, err != nil))
 	}
 }

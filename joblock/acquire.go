@@ -96,7 +96,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 func (a *acquisition) traced(ctx context.Context) context.Context {
 	a.caller = ctx
 	if a.l.cfg.Tracer != nil && !a.o.door.Part && !a.o.door.Silent {
-		ctx, a.span = a.l.trace(ctx, event.Call{Op: event.Acquire, Keys: []string{a.req.Key}})
+		ctx, a.span = a.l.trace(ctx, event.Call{Op: event.OpAcquire, Keys: []string{a.req.Key}})
 	}
 	return ctx
 }

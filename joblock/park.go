@@ -36,7 +36,7 @@ func (l *Locker) parkLocks(ctx context.Context, locks Locks, optsOf func(i int) 
 		}
 	}
 	parkedKey := func(req *driver.ParkRequest) string { return req.Key }
-	ctx, s := l.trace(ctx, event.Call{Op: event.Park, Keys: keysOf(l, reqs, parkedKey)})
+	ctx, s := l.trace(ctx, event.Call{Op: event.OpPark, Keys: keysOf(l, reqs, parkedKey)})
 	defer func() { s.End("", firstOf(errs)) }()
 	replies := askAll(ctx, l, op, reqs, errs, parkedKey, l.store.Park)
 	for i, k := range locks {
@@ -120,7 +120,7 @@ func (k *Lock) Reclaim(ctx context.Context) error {
 		return err
 	}
 	errs := make([]error, 1)
-	in, traced := k.l.trace(ctx, event.Call{Op: event.Reclaim, Keys: []string{k.h.key}})
+	in, traced := k.l.trace(ctx, event.Call{Op: event.OpReclaim, Keys: []string{k.h.key}})
 	replies := askAll(in, k.l, op, []driver.ResumeRequest{req}, errs, resumedKey, k.l.resume)
 	now := k.l.now()
 	k.mu.Lock()

@@ -70,7 +70,7 @@ func (l *Locker) endLocks(ctx context.Context, op, reason string, locks Locks, e
 	if len(reqs) == 0 {
 		return
 	}
-	ctx, s := l.trace(ctx, event.Call{Op: event.Release, Keys: keysOf(l, reqs, releasedKey), Job: job})
+	ctx, s := l.trace(ctx, event.Call{Op: event.OpRelease, Keys: keysOf(l, reqs, releasedKey), Job: job})
 	defer func() { s.End("", firstOf(errs)) }()
 	release := door.ReleaserOf(ctx)
 	if release == nil {
@@ -192,7 +192,7 @@ func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseReques
 	for i := range reqs {
 		reqs[i].Nonce, reqs[i].Retain, reqs[i].Starts, reqs[i].Grace = newNonce(), l.cfg.Retain, start != nil, l.cfg.JobGrace
 	}
-	ctx, s := l.trace(ctx, event.Call{Op: event.Release, Keys: keysOf(l, reqs, releasedKey)})
+	ctx, s := l.trace(ctx, event.Call{Op: event.OpRelease, Keys: keysOf(l, reqs, releasedKey)})
 	defer func() { s.End("", firstOf(errs)) }()
 	replies := askAll(ctx, l, op, reqs, errs, releasedKey, l.store.Release)
 	for i, req := range reqs {

@@ -51,7 +51,7 @@ func (l *Locker) resumeTokens(ctx context.Context, tokens []Token, opts []Resume
 		}
 	}
 	sent := l.now()
-	in, s := l.trace(ctx, event.Call{Op: event.Resume, Keys: keysOf(l, reqs, resumedKey)})
+	in, s := l.trace(ctx, event.Call{Op: event.OpResume, Keys: keysOf(l, reqs, resumedKey)})
 	replies := askAll(in, l, op, reqs, errs, resumedKey, l.resume)
 	for i, token := range tokens {
 		if errs[i] == nil {

@@ -61,7 +61,7 @@ func (k *Lock) traceHold(ctx context.Context) {
 	if k.l.cfg.Tracer == nil || k.silent || ctx == nil {
 		return
 	}
-	_, k.span = k.l.trace(ctx, event.Call{Op: event.Hold, Keys: []string{k.h.key}, Job: k.h.job})
+	_, k.span = k.l.trace(ctx, event.Call{Op: event.OpHold, Keys: []string{k.h.key}, Job: k.h.job})
 }
 
 // The method tell tells the Observer and the span of the holding of e, an event of that holding. Some events end the

@@ -24,7 +24,7 @@ func (a *attempt) traced(result *error, tokens ...joblock.Token) (end func()) {
 	if a.ctx.Value(tracedKey{}) != nil {
 		return func() {}
 	}
-	call := event.Call{Op: event.Run, Job: a.job, Task: a.task.Type(), Attempt: a.retried + 1, Headers: a.task.Headers()}
+	call := event.Call{Op: event.OpRun, Job: a.job, Task: a.task.Type(), Attempt: a.retried + 1, Headers: a.task.Headers()}
 	for _, token := range tokens {
 		call.Keys = append(call.Keys, token.Key())
 	}

@@ -33,14 +33,14 @@ type tracedSpan struct {
 
 func (tr *tracer) Start(ctx context.Context, c event.Call) (context.Context, event.Span) {
 	parent, _ := ctx.Value(spanKey{}).(string)
-	if c.Op == event.Run && parent == "" {
+	if c.Op == event.OpRun && parent == "" {
 		parent = c.Headers["trace"]
 	}
 	if parent == "" {
 		return ctx, nil
 	}
 	text := parent + "/" + string(c.Op)
-	if c.Op == event.Run {
+	if c.Op == event.OpRun {
 		text += fmt.Sprint(c.Attempt)
 	}
 	return context.WithValue(ctx, spanKey{}, text), tracedSpan{tr, text}

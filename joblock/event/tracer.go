@@ -29,22 +29,22 @@ type Call struct {
 	Job     string            // "queue/taskID"
 	Task    string            // the task's type
 	Attempt int               // of the job, from 1
-	Headers map[string]string // of the task: only for Run
+	Headers map[string]string // of the task: only for OpRun
 }
 
 // Op says what a span covers.
 type Op string
 
-// The spans. All are children of the span in the caller's context, except Run.
+// The spans. All are children of the span in the caller's context, except OpRun.
 const (
-	Acquire Op = "acquire" // a call that takes a lock, with its wait
-	Hold    Op = "hold"    // a holding: from its Acquired, Resumed or Reclaimed until its Parked, Released or Lost
-	Park    Op = "park"    // a call that hands locks over
-	Resume  Op = "resume"  // a call that resumes locks
-	Reclaim Op = "reclaim" // a call that undoes a Park
-	Release Op = "release" // a call that ends locks
-	Enqueue Op = "enqueue" // handoff: a call that enqueues tasks; the tasks' headers name this span
-	Run     Op = "run"     // worker: one attempt of a job, with its handler; a child of Enqueue
+	OpAcquire Op = "acquire" // a call that takes a lock, with its wait
+	OpHold    Op = "hold"    // a holding: from its Acquired, Resumed or Reclaimed until its Parked, Released or Lost
+	OpPark    Op = "park"    // a call that hands locks over
+	OpResume  Op = "resume"  // a call that resumes locks
+	OpReclaim Op = "reclaim" // a call that undoes a Park
+	OpRelease Op = "release" // a call that ends locks
+	OpEnqueue Op = "enqueue" // handoff: a call that enqueues tasks; the tasks' headers name this span
+	OpRun     Op = "run"     // worker: one attempt of a job, with its handler; a child of OpEnqueue
 )
 
 // Span is a span that has begun.
@@ -55,11 +55,11 @@ type Span interface {
 	// Renewed adds a renewal that was answered in time. Such a renewal is no Event.
 	Renewed()
 
-	// End ends the span. The outcome is how a Hold or a Run has ended, or "":
+	// End ends the span. The outcome is how an OpHold or an OpRun has ended, or "":
 	//
-	//	Hold  the Kind of its last event: "parked", "released", "lost"
-	//	Run   "done", "failed", "panicked", "revoked" (asynq.RevokeTask), or "snoozed": the task runs again, and no
-	//	      retry is charged
+	//	OpHold  the Kind of its last event: "parked", "released", "lost"
+	//	OpRun   "done", "failed", "panicked", "revoked" (asynq.RevokeTask), or "snoozed": the task runs again, and
+	//	        no retry is charged
 	//
 	// err is the error of the call, or nil.
 	End(outcome string, err error)

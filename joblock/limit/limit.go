@@ -118,7 +118,7 @@ func (l *Limit) acquire(
 		return nil, err
 	}
 	p := &permits{Limit: l, key: key, asked: asked, opts: opts}
-	ctx, p.span = l.in.Trace(ctx, event.Call{Op: event.Acquire, Keys: []string{key}})
+	ctx, p.span = l.in.Trace(ctx, event.Call{Op: event.OpAcquire, Keys: []string{key}})
 	lock, err := how(p, ctx)
 	p.span.End("", err)
 	return lock, err

@@ -72,11 +72,11 @@ func (t *tracer) Start(ctx context.Context, c event.Call) (context.Context, even
 	}
 	name, kind := "joblock "+string(c.Op), trace.SpanKindInternal
 	switch c.Op {
-	case event.Enqueue:
+	case event.OpEnqueue:
 		kind = trace.SpanKindProducer
-	case event.Run:
+	case event.OpRun:
 		kind = trace.SpanKindConsumer
-	case event.Acquire, event.Park, event.Resume, event.Reclaim, event.Release:
+	case event.OpAcquire, event.OpPark, event.OpResume, event.OpReclaim, event.OpRelease:
 		kind = trace.SpanKindClient
 	}
 	if c.Task != "" {

@@ -368,7 +368,7 @@ func TestParentsAndLinks(t *testing.T) {
 	}
 	run := func(ctx context.Context, headers map[string]string) tracetest.SpanStub {
 		tr.spans.Reset()
-		_, span := tr.Start(ctx, event.Call{Op: event.Run, Task: "export", Headers: headers})
+		_, span := tr.Start(ctx, event.Call{Op: event.OpRun, Task: "export", Headers: headers})
 		span.End("done", nil)
 		return tr.one(t, "joblock run export")
 	}
@@ -412,11 +412,11 @@ func TestHeadersAreUntrusted(t *testing.T) {
 		{}, {"traceparent": ""}, {"traceparent": "00"}, {"traceparent": strings.Repeat("0", 1<<16)}, {"traceparent": good + good},
 		{"joblock-links": strings.Repeat(",", 1<<16)},
 	} {
-		if ctx, span := tr.Start(t.Context(), event.Call{Op: event.Run, Headers: headers}); span != nil || ctx != t.Context() {
+		if ctx, span := tr.Start(t.Context(), event.Call{Op: event.OpRun, Headers: headers}); span != nil || ctx != t.Context() {
 			t.Errorf("a span for %.40v", headers)
 		}
 	}
-	_, span := tr.Start(t.Context(), event.Call{Op: event.Run, Headers: map[string]string{"traceparent": good, "joblock-links": "x,," + good + strings.Repeat(","+good, 200)}})
+	_, span := tr.Start(t.Context(), event.Call{Op: event.OpRun, Headers: map[string]string{"traceparent": good, "joblock-links": "x,," + good + strings.Repeat(","+good, 200)}})
 	span.End("done", nil)
 	if got := tr.one(t, "joblock run"); len(got.Links) > 64 || len(got.Links) == 0 {
 		t.Errorf("%d links", len(got.Links))
@@ -444,7 +444,7 @@ func TestTracerThatPanics(t *testing.T) {
 type panicking struct{}
 
 func (panicking) Start(ctx context.Context, c event.Call) (context.Context, event.Span) {
-	if c.Op == event.Release {
+	if c.Op == event.OpRelease {
 		panic("no room for spans")
 	}
 	return ctx, panicking{}
