@@ -32,12 +32,15 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		says []string
 	}
 	due := func(part, limit int, claim time.Duration) call {
-		return func(k *kit) error { _, _, err := jobs.Due(k.Context(), k.locks, part, limit, claim); return err }
+		return func(k *kit) error {
+			_, err := jobs.Due(k.Context(), k.locks, jobs.DueRequest{Part: part, Limit: limit, Claim: claim})
+			return err
+		}
 	}
 	settle := func(job string, again time.Duration) call {
 		return func(k *kit) error {
 			entry := func(job string, again time.Duration) jobs.Settlement {
-				return jobs.Settlement{JobLock: jobs.Entry{Key: "key", Job: job}, Again: again}
+				return jobs.Settlement{Entry: jobs.Entry{Key: "key", Job: job}, Again: again}
 			}
 			return jobs.Settle(k.Context(), k.locks, entry("q/1", 0), entry(job, again))
 		}
@@ -134,7 +137,7 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 			},
 			"jobs.Free": func(k *kit) error { return jobs.Free(k.Context(), k.locks, jobs.Release{Key: key.key, Job: "q/1"})[0] },
 			"jobs.Settle": func(k *kit) error {
-				return jobs.Settle(k.Context(), k.locks, jobs.Settlement{JobLock: jobs.Entry{Key: key.key, Job: "q/1"}})
+				return jobs.Settle(k.Context(), k.locks, jobs.Settlement{Entry: jobs.Entry{Key: key.key, Job: "q/1"}})
 			},
 		} {
 			cases = append(cases, bad{what + " " + key.name, c, []string{key.says}})
@@ -252,7 +255,7 @@ func TestNilLockerAndNilStore(t *testing.T) {
 	_, all := locks.AcquireAll(ctx, []string{"key"})
 	_, resume := locks.Resume(ctx, token)
 	_, status := locks.Status(ctx, "key")
-	_, _, due := jobs.Due(ctx, locks, 0, 1, time.Second)
+	_, due := jobs.Due(ctx, locks, jobs.DueRequest{Limit: 1, Claim: time.Second})
 	_, statuses := locks.Status(ctx)
 	var list error
 	for _, list = range locks.List(ctx, joblock.ListOptions{}) {

@@ -43,7 +43,7 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 		wantErr(t, err, joblock.ErrClosed)
 		_, err = k.locks.Resume(t.Context(), lock.Token())
 		wantErr(t, err, joblock.ErrClosed)
-		_, _, due := jobs.Due(t.Context(), k.locks, 0, 1, time.Second)
+		_, due := jobs.Due(t.Context(), k.locks, jobs.DueRequest{Limit: 1, Claim: time.Second})
 		_, all := k.locks.Status(t.Context())
 		for what, err := range map[string]error{
 			"Do":           k.locks.Do(t.Context(), "key", func(context.Context) error { return nil }),

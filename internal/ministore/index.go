@@ -46,12 +46,12 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 	s.marks++
 	for _, p := range all {
 		wait := s.index[p].due.Sub(now)
-		if wait > 0 || len(reply.Locks) == req.Limit {
+		if wait > 0 || len(reply.Entries) == req.Limit {
 			reply.Next = min(max(0, wait), driver.MaxPeriod)
 			break
 		}
 		s.index[p] = entry{due: now.Add(req.Claim), mark: s.marks}
-		reply.Locks = append(reply.Locks, driver.JobLock{Key: p.key, Job: p.job, Mark: s.marks})
+		reply.Entries = append(reply.Entries, driver.Entry{Key: p.key, Job: p.job, Mark: s.marks})
 	}
 	return reply, nil
 }
@@ -88,12 +88,12 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 	for _, p := range all {
 		switch {
 		case req.Cursor != "" && text(p) <= req.Cursor:
-		case len(page.Locks) == max(req.Count, 1):
-			last := page.Locks[len(page.Locks)-1]
+		case len(page.Entries) == max(req.Count, 1):
+			last := page.Entries[len(page.Entries)-1]
 			page.Next = text(pair{last.Key, last.Job})
 			return page, nil
 		default:
-			page.Locks = append(page.Locks, driver.JobLock{Key: p.key, Job: p.job})
+			page.Entries = append(page.Entries, driver.Entry{Key: p.key, Job: p.job})
 			if due := s.index[p].due; page.Due.IsZero() || due.Before(page.Due) {
 				page.Due = due
 			}

@@ -278,7 +278,7 @@ func (c *checkup) sample(ctx context.Context) error {
 	for part := range c.in.Parts() {
 		for req := (driver.EntriesRequest{Part: part, Count: indexPage}); read < sampled; {
 			looked := !now.IsZero() // one record of a page tells the time
-			page, found, err := c.page(ctx, "doctor", req, func(driver.JobLock) bool {
+			page, found, err := c.page(ctx, "doctor", req, func(driver.Entry) bool {
 				defer func() { looked = true }()
 				return !looked
 			})
@@ -291,12 +291,12 @@ func (c *checkup) sample(ctx context.Context) error {
 			if !page.Due.IsZero() && (first.IsZero() || page.Due.Before(first)) {
 				first = page.Due
 			}
-			for _, l := range page.Locks {
+			for _, l := range page.Entries {
 				if queue, _, ok := envelope.ParseJob(l.Job); ok {
 					c.queues[queue]++
 				}
 			}
-			read += len(page.Locks)
+			read += len(page.Entries)
 			if req.Cursor = page.Next; req.Cursor == "" {
 				break
 			}

@@ -23,14 +23,14 @@ const (
 
 // bound is a record of a key, and a job that the index names for that key. The record may be bound to another job.
 type bound struct {
-	driver.JobLock
+	driver.Entry
 	record driver.Record // with Record.Place, if the job waits
 }
 
 // The method pages walks over the index of jobs by pages, and reads the records. The parameter wants says which entries
 // are of interest. After a page that took the time t, the walk rests for t*(1/share-1). The loop's body counts too, if it
 // asks the servers.
-func (d *Desk) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.JobLock) bool) iter.Seq2[[]bound, error] {
+func (d *Desk) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.Entry) bool) iter.Seq2[[]bound, error] {
 	const op = "list jobs"
 	return func(yield func([]bound, error) bool) {
 		share = cmp.Or(share, defaultShare)
@@ -74,7 +74,7 @@ func (d *Desk) pages(ctx context.Context, share float64, progress func(float64),
 }
 
 // The method page reads a page of the index, and the records of the entries that are of interest.
-func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, wants func(driver.JobLock) bool) (page driver.EntriesPage, found []bound, err error) {
+func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, wants func(driver.Entry) bool) (page driver.EntriesPage, found []bound, err error) {
 	err = d.in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
 		page, err = store.Entries(ctx, req)
 		return err
@@ -83,9 +83,9 @@ func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, w
 		return page, nil, err
 	}
 	var read driver.InspectRequest
-	for _, l := range page.Locks {
+	for _, l := range page.Entries {
 		if wants(l) {
-			found = append(found, bound{JobLock: l})
+			found = append(found, bound{Entry: l})
 			read.Keys, read.Places = append(read.Keys, l.Key), append(read.Places, door.PlaceOf(l.Job))
 		}
 	}
@@ -119,7 +119,7 @@ func (d *Desk) boundLocks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, err
 	}
 }
 
-func (q *LocksQuery) wantsEntry(l driver.JobLock) bool {
+func (q *LocksQuery) wantsEntry(l driver.Entry) bool {
 	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue)
 }
 

@@ -92,7 +92,7 @@ func (d *Desk) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
 }
 
 // wants reports whether an entry of the index is of interest.
-func (q *JobsQuery) wants(l driver.JobLock) bool {
+func (q *JobsQuery) wants(l driver.Entry) bool {
 	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue) && (q.May == nil || q.May(l.Job))
 }
 
@@ -111,7 +111,7 @@ func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	}
 	all := []Job{}
 	task := d.task(ctx, job)
-	for j, err := range d.jobs(ctx, JobsQuery{Share: 1}, func(l driver.JobLock) bool { return l.Job == job }) {
+	for j, err := range d.jobs(ctx, JobsQuery{Share: 1}, func(l driver.Entry) bool { return l.Job == job }) {
 		if err != nil {
 			return all, task, err
 		}
@@ -120,7 +120,7 @@ func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	return all, task, nil
 }
 
-func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.JobLock) bool) iter.Seq2[Job, error] {
+func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.Entry) bool) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		keeper, kerr := d.Keeper(ctx)
 		if kerr != nil {

@@ -76,7 +76,7 @@ func (d *Desk) boundPage(ctx context.Context, q LocksQuery, from string, most in
 type indexWalk struct {
 	op    string
 	share float64 // 0 means the default
-	wants func(driver.JobLock) bool
+	wants func(driver.Entry) bool
 	until time.Time // the page ends soon after
 }
 
@@ -108,11 +108,11 @@ func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, mo
 			return nil, "", err
 		}
 		// If the entry of the mark is gone, the page begins anew: an item may come twice, but none is left out.
-		found = found[1+slices.IndexFunc(found, func(b bound) bool { return mark(b.JobLock) == at.After }):]
+		found = found[1+slices.IndexFunc(found, func(b bound) bool { return mark(b.Entry) == at.After }):]
 		for len(found) > 0 && len(items) < most {
 			some := found[:min(len(found), lookedUp, most-len(items))]
 			items = append(items, join(some)...)
-			at.After = mark(some[len(some)-1].JobLock)
+			at.After = mark(some[len(some)-1].Entry)
 			if found = found[len(some):]; !time.Now().Before(walk.until) {
 				break
 			}
@@ -149,7 +149,7 @@ func (d *Desk) joinUntil(ctx context.Context, until time.Time, found []bound, q 
 }
 
 // mark names an entry of the index, and tells nothing about it.
-func mark(l driver.JobLock) string {
+func mark(l driver.Entry) string {
 	sum := sha256.Sum256([]byte(l.Key + "\n" + l.Job))
 	return hex.EncodeToString(sum[:8])
 }

@@ -120,7 +120,7 @@ type jobLine struct {
 // The method linesOfJobs reads the index of jobs, by the keys of the lines. No record is read.
 func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (map[string]*jobLine, error) {
 	lines := make(map[string]*jobLine)
-	note := func(l driver.JobLock) bool {
+	note := func(l driver.Entry) bool {
 		line, slot := driver.LineOf(l.Key)
 		if role, _, _ := roleOf(line); role != RoleLock || !strings.HasPrefix(line, q.Prefix) {
 			return false

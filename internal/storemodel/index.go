@@ -62,14 +62,14 @@ func (m *model) duePart(t *rapid.T, part int) (all bool) {
 	limit := rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "limit")
 	claim := drawTime.Draw(t, "claim")
 	got, err := m.Store.Due(m.ctx, driver.DueRequest{Part: part, Limit: limit, Claim: claim})
-	if err != nil || len(got.Locks) > limit {
-		m.Fatalf("due: %d entries of at most %d, %v", len(got.Locks), limit, err)
+	if err != nil || len(got.Entries) > limit {
+		m.Fatalf("due: %d entries of at most %d, %v", len(got.Entries), limit, err)
 	}
-	for _, l := range got.Locks {
+	for _, l := range got.Entries {
 		pair := pairOf{l.Key, l.Job}
 		switch e := m.index[pair]; {
 		case !slices.Contains(m.keys, l.Key): // of an earlier history
-			if err := m.Store.Settle(m.ctx, []driver.Settlement{{JobLock: l}}); err != nil {
+			if err := m.Store.Settle(m.ctx, []driver.Settlement{{Entry: l}}); err != nil {
 				m.Fatalf("settle: %v", err)
 			}
 		case e == nil || e.earliest > m.now:
@@ -95,7 +95,7 @@ func (m *model) settle(t *rapid.T) {
 	if rapid.Bool().Draw(t, "stays") {
 		again = drawTime.Draw(t, "again")
 	}
-	if err := m.Store.Settle(m.ctx, []driver.Settlement{{JobLock: l, Again: again}}); err != nil {
+	if err := m.Store.Settle(m.ctx, []driver.Settlement{{Entry: l, Again: again}}); err != nil {
 		m.Fatalf("settle: %v", err)
 	}
 	pair := pairOf{l.Key, l.Job}
@@ -123,7 +123,7 @@ func (m *model) entries(t *rapid.T) {
 			if err != nil {
 				m.Fatalf("entries: %v", err)
 			}
-			for _, l := range page.Locks {
+			for _, l := range page.Entries {
 				pair := pairOf{l.Key, l.Job}
 				if slices.Contains(m.keys, l.Key) && m.index[pair] == nil {
 					m.Fatalf("entries: %+v was never written, or was removed", pair)

@@ -94,7 +94,7 @@ type model struct {
 	epoch   time.Time               // the store's clock at the begin
 
 	index map[pairOf]*listed
-	found []driver.JobLock // the entries that were due, oldest first
+	found []driver.Entry // the entries that were due, oldest first
 }
 
 // The type held names the present term of a record, and the call that began that term.

@@ -17,12 +17,12 @@ import (
 func (u *user) keep(ctx context.Context) {
 	for ; ctx.Err() == nil; pause(ctx, u.upTo(2*later)) {
 		part := u.dice.IntN(jobs.Parts(u.locks))
-		due, _, err := jobs.Due(ctx, u.locks, part, 20, later)
+		due, err := jobs.Due(ctx, u.locks, jobs.DueRequest{Part: part, Limit: 20, Claim: later})
 		if err != nil {
 			continue
 		}
 		var names []string
-		for _, d := range due {
+		for _, d := range due.Entries {
 			names = append(names, d.Key)
 		}
 		locks, err := u.locks.Status(ctx, names...)
@@ -30,12 +30,12 @@ func (u *user) keep(ctx context.Context) {
 			continue
 		}
 		var seen []jobs.Settlement
-		for i, d := range due {
+		for i, d := range due.Entries {
 			switch gone := u.look(ctx, d, locks[i]); {
 			case gone:
-				seen = append(seen, jobs.Settlement{JobLock: d})
+				seen = append(seen, jobs.Settlement{Entry: d})
 			case u.oneIn(2):
-				seen = append(seen, jobs.Settlement{JobLock: d, Again: later / 2})
+				seen = append(seen, jobs.Settlement{Entry: d, Again: later / 2})
 			}
 		}
 		_ = jobs.Settle(ctx, u.locks, seen...) // or they come again

@@ -145,18 +145,18 @@ func entries(t *testing.T, c *center) map[string]time.Time {
 func settleIndex(t *testing.T, c *center) {
 	t.Helper()
 	for part := 0; part < jobs.Parts(c.locks); {
-		due, _, err := jobs.Due(t.Context(), c.locks, part, driver.MaxBatch, time.Minute)
+		due, err := jobs.Due(t.Context(), c.locks, jobs.DueRequest{Part: part, Limit: driver.MaxBatch, Claim: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var over []jobs.Settlement
-		for _, d := range due {
-			over = append(over, jobs.Settlement{JobLock: d})
+		for _, d := range due.Entries {
+			over = append(over, jobs.Settlement{Entry: d})
 		}
 		if err := jobs.Settle(t.Context(), c.locks, over...); err != nil {
 			t.Fatal(err)
 		}
-		if len(due) == 0 {
+		if len(due.Entries) == 0 {
 			part++
 		}
 	}

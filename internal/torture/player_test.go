@@ -140,7 +140,7 @@ func (p *plan) play() error {
 			}
 		})
 	}
-	if stop, err := jobs.Listen(ctx, locks, func(key, job string) { go pl.deliver(key, job) }); err == nil {
+	if stop, err := jobs.Listen(ctx, locks, func(g jobs.Granted) { go pl.deliver(g.Key, g.Job) }); err == nil {
 		defer stop() // without it the job is told of its turn when it asks
 	}
 	wg.Go(func() { (&user{player: pl, dice: rand.New(rand.NewPCG(p.Seed, users))}).keep(ctx) })

@@ -252,7 +252,7 @@
 //
 // No other call adds an entry, except for slots. Only Settle removes entries, but a store may drop an entry that has been due for
 // JobKeep. So the index also has entries of locks that have ended. Readers of the index therefore read the record too.
-// A reader may skip the record if the record was read before, and JobLock.Settled says that the entry was not written
+// A reader may skip the record if the record was read before, and Entry.Settled says that the entry was not written
 // since.
 //
 // A store may keep the index in several parts, for example one on each node. Parts is their number, which never

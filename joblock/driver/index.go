@@ -10,8 +10,8 @@ const JobKeep = 24 * time.Hour
 // SettledFor is for how long an entry that is due remains Settled.
 const SettledFor = time.Minute
 
-// JobLock is an entry of the index: a key and a job that the key's record was bound to.
-type JobLock struct {
+// Entry is an entry of the index: a key and a job that the key's record was bound to.
+type Entry struct {
 	Key  string
 	Job  string // "queue/taskID"
 	Mark int64  // names the Due that returned this entry; each write, each Due and each Settle ends the Mark
@@ -31,13 +31,13 @@ type DueRequest struct {
 
 // DueReply has the entries that a Due has claimed.
 type DueReply struct {
-	Locks []JobLock     // the longest overdue first
-	Next  time.Duration // from now until the first entry of the part is due that is not in Locks; see Store.Due
+	Entries []Entry       // the longest overdue first
+	Next    time.Duration // from now until the first entry of the part is due that is not in Entries; see Store.Due
 }
 
 // Settlement says when an entry that a Due has returned is due again.
 type Settlement struct {
-	JobLock
+	Entry
 	Again time.Duration // from now until the entry is due; 0 removes the entry
 }
 
@@ -51,10 +51,10 @@ type EntriesRequest struct {
 // EntriesPage is a page of entries, without Mark and Settled. Only the last page has an empty Next. Any page may have no
 // entries, and the page of a small part may have more than Count.
 type EntriesPage struct {
-	Locks []JobLock
-	Next  string
+	Entries []Entry
+	Next    string
 
-	// Due is when the first of Locks is due, or was, by the store's clock; zero without Locks. So people see how far behind
+	// Due is when the first of Entries is due, or was, by the store's clock; zero without Entries. So people see how far behind
 	// the readers of the index are.
 	Due time.Time
 

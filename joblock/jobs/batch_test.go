@@ -78,7 +78,7 @@ func TestCallsWhileTheStoreIsAway(t *testing.T) {
 		seen := k.wantDue(time.Minute, "q/1 key")
 		k.Store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Due, faultstore.Settle, faultstore.Reserve,
 			faultstore.Release, faultstore.Inspect)
-		_, _, due := jobs.Due(t.Context(), k.Locks, 0, 10, time.Minute)
+		_, due := jobs.Due(t.Context(), k.Locks, jobs.DueRequest{Limit: 10, Claim: time.Minute})
 		_, statuses := k.Locks.Status(t.Context(), "key")
 		for call, err := range map[string]error{
 			"Due": due, "Status": statuses, "Settle": remove(k.Locks, seen...),
@@ -133,7 +133,7 @@ type planted struct{ driver.Store }
 
 func (s planted) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
 	due, err := s.Store.Due(ctx, req)
-	due.Locks = append([]jobs.Entry{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due.Locks...)
+	due.Entries = append([]jobs.Entry{{Key: "", Job: "q/1"}, {Key: "key", Job: ""}, {Key: "a\x00b", Job: "q/1"}}, due.Entries...)
 	return due, err
 }
 
@@ -143,11 +143,11 @@ func TestEntriesThatCannotBeLocksAreLeftOut(t *testing.T) {
 		k.park(k.Acquire("key"), joblock.ForJob("q/1"))
 		time.Sleep(time.Minute)
 		locks := k.Open(planted{k.Mem}, nil)
-		due, _, err := jobs.Due(t.Context(), locks, 0, 10, time.Minute)
+		due, err := jobs.Due(t.Context(), locks, jobs.DueRequest{Limit: 10, Claim: time.Minute})
 		wantNil(t, "Due", err)
-		if len(due) != 1 || due[0].Key != "key" || due[0].Job != "q/1" {
+		if len(due.Entries) != 1 || due.Entries[0].Key != "key" || due.Entries[0].Job != "q/1" {
 			t.Errorf("due are %+v", due)
 		}
-		wantNil(t, "Settle", remove(locks, due...))
+		wantNil(t, "Settle", remove(locks, due.Entries...))
 	})
 }

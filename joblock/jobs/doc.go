@@ -1,16 +1,17 @@
 // Package jobs is for authors of keepers. A keeper is a process that knows which jobs exist. The keeper makes a lock
 // that is parked for a job live as long as the job. Applications do not need this package. The keeper of package
-// worker, for asynq, is built on package jobs.
+// worker, for asynq, is built on package jobs, and on more that is not exported. Package jobs is enough for locks that
+// are parked for jobs; to put a job in a line or to run the slots of a sequence it is not. It may change in 0.x.
 //
 // A keeper needs no owner token. In each round, a keeper makes these calls for each part of the index, from 0 to
 // Parts-1:
 //
-//	due, next, err := jobs.Due(ctx, locks, part, 500, lease) // claims the locks to check
-//	...                                                      // read the locks with Locker.Status,
-//	...                                                      // then look their jobs up in the queue
-//	errs := jobs.Reserve(ctx, locks, living...)              // keep the locks of living jobs
-//	errs = jobs.Free(ctx, locks, dead...)                    // free the locks of dead jobs
-//	err = jobs.Settle(ctx, locks, checked...)                // say when to check again, or never
+//	due, err := jobs.Due(ctx, locks, jobs.DueRequest{Part: part, Limit: 500, Claim: lease}) // claims due.Entries
+//	...                                           // read the locks with Locker.Status,
+//	...                                           // then look their jobs up in the queue
+//	errs := jobs.Reserve(ctx, locks, living...)   // keep the locks of living jobs
+//	errs = jobs.Free(ctx, locks, dead...)         // free the locks of dead jobs
+//	err = jobs.Settle(ctx, locks, checked...)     // say when to check again, or never
 //
 // Any number of keepers may work at a time, without a leader. Each entry is claimed by one of them. The claim of a
 // keeper that dies ends by itself.

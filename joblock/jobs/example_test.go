@@ -40,13 +40,13 @@ func Example() {
 
 	now = now.Add(20*time.Second + time.Second)
 	exists := map[string]bool{"exports/1": true} // the other task was deleted
-	due, _, err := jobs.Due(ctx, locks, 0, 100, time.Minute)
+	due, err := jobs.Due(ctx, locks, jobs.DueRequest{Limit: 100, Claim: time.Minute})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, job := range due {
-		checked := jobs.Settlement{JobLock: job} // Again is 0: no further check
+	for _, job := range due.Entries {
+		checked := jobs.Settlement{Entry: job} // Again is 0: no further check
 		if exists[job.Job] {
 			checked.Again = time.Minute
 			err = errors.Join(jobs.Reserve(ctx, locks, jobs.Reservation{Key: job.Key, Job: job.Job, For: time.Hour})...)

@@ -13,11 +13,14 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// MaxBatch is the largest number of entries that one Due returns.
-const MaxBatch = driver.MaxBatch
-
 // Entry is an entry of the index: a key and a job, "queue/taskID", that the key's lock was bound to.
-type Entry = driver.JobLock
+type Entry = driver.Entry
+
+// DueRequest asks for up to Limit entries of one Part of the index, and claims them for the time Claim; see Due.
+type DueRequest = driver.DueRequest
+
+// DueReply has the Entries that Due has claimed, and Next, the time until another entry is due.
+type DueReply = driver.DueReply
 
 // Settlement says when an entry that Due has returned is due again.
 type Settlement = driver.Settlement
@@ -26,40 +29,39 @@ type Settlement = driver.Settlement
 // part. The number does not change. Parts returns 0 for a Locker that joblock.New has not made.
 func Parts(locks *joblock.Locker) int { return door.Of(locks).Parts() }
 
-// Due claims up to limit entries whose locks a keeper should check now, the longest overdue first. The part is from 0
-// to Parts-1, and the limit from 1 to MaxBatch. Until the claim has ended, no other Due returns these entries. The
-// claim is from a millisecond to 366 days. Settle the entries before the claim ends: the entries of a claim that has
+// Due claims up to req.Limit entries whose locks a keeper should check now, the longest overdue first. The Part is from
+// 0 to Parts-1, and the Limit from 1 to 1000. Until the claim has ended, no other Due returns these entries. The
+// Claim is from a millisecond to 366 days. Settle the entries before the claim ends: the entries of a claim that has
 // ended are due. So several keepers share the work, and the entries of a keeper that has died come back.
 //
-// The result next is the time until the first entry is due that Due has not returned: 0 if more entries are due now. A
+// DueReply.Next is the time until the first entry is due that Due has not returned: 0 if more entries are due now. A
 // lock that is parked later may be due earlier: Config.JobGrace after its Park, or after half of its reservation if that half is
 // shorter. After ErrUnavailable, entries may be claimed although no Due has returned them.
-func Due(ctx context.Context, locks *joblock.Locker, part, limit int, claim time.Duration) (entries []Entry, next time.Duration, err error) {
+func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueReply, err error) {
 	const op = "due jobs"
 	in := door.Of(locks)
 	if err := in.Check(op); err != nil {
-		return nil, 0, err
+		return DueReply{}, err
 	}
-	if part < 0 || part >= in.Parts() {
-		return nil, 0, door.Invalid(op, "", "part is %d, must be from 0 to %d", part, in.Parts()-1)
+	if req.Part < 0 || req.Part >= in.Parts() {
+		return DueReply{}, door.Invalid(op, "", "part is %d, must be from 0 to %d", req.Part, in.Parts()-1)
 	}
-	if limit < 1 || limit > MaxBatch {
-		return nil, 0, door.Invalid(op, "", "limit is %d, must be from 1 to %d", limit, MaxBatch)
+	if req.Limit < 1 || req.Limit > driver.MaxBatch {
+		return DueReply{}, door.Invalid(op, "", "limit is %d, must be from 1 to %d", req.Limit, driver.MaxBatch)
 	}
-	if err := door.CheckPeriod(op, "", "claim", claim, driver.MinPeriod, driver.MaxPeriod); err != nil {
-		return nil, 0, err
+	if err := door.CheckPeriod(op, "", "claim", req.Claim, driver.MinPeriod, driver.MaxPeriod); err != nil {
+		return DueReply{}, err
 	}
-	var due driver.DueReply
 	err = in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
-		due, err = store.Due(ctx, driver.DueRequest{Part: part, Limit: limit, Claim: claim})
+		due, err = store.Due(ctx, req)
 		return err
 	})
 	if err != nil {
-		return nil, 0, err
+		return DueReply{}, err
 	}
 	// No Locker writes an invalid entry, but another program may. Settle would refuse a whole batch because of one.
-	due.Locks = slices.DeleteFunc(due.Locks, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil })
-	return due.Locks, due.Next, nil
+	due.Entries = slices.DeleteFunc(due.Entries, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil })
+	return due, nil
 }
 
 // Settle removes entries that Due has returned, or sets when they are due again. Remove the entries of locks that are
@@ -83,7 +85,7 @@ func Settle(ctx context.Context, locks *joblock.Locker, entries ...Settlement) e
 			return err
 		}
 	}
-	for part := range slices.Chunk(entries, MaxBatch) {
+	for part := range slices.Chunk(entries, driver.MaxBatch) {
 		err := in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) error { return store.Settle(ctx, part) })
 		if err != nil {
 			return err
@@ -187,7 +189,7 @@ func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest
 	return replies, err
 }
 
-// inBatches turns items into requests and sends the valid requests, MaxBatch at a time. inBatches returns an error or
+// inBatches turns items into requests and sends the valid requests, 1000 at a time. inBatches returns an error or
 // nil for each item, in the order of items. If some nodes of a cluster reply and another node fails, only the items
 // without a reply get the error.
 func inBatches[T, R any](
@@ -206,7 +208,7 @@ func inBatches[T, R any](
 			keys, reqs, at = append(keys, key), append(reqs, req), append(at, i)
 		}
 	}
-	for part := range slices.Chunk(reqs, MaxBatch) {
+	for part := range slices.Chunk(reqs, driver.MaxBatch) {
 		replies := make([]driver.Reply, len(part)) // OutcomeUnknown
 		about := ""
 		if len(part) == 1 {

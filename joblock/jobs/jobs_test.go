@@ -36,7 +36,7 @@ func (k *kit) park(lock *joblock.Lock, opts ...joblock.ParkOption) joblock.Token
 func remove(locks *joblock.Locker, entries ...jobs.Entry) error {
 	var list []jobs.Settlement
 	for _, e := range entries {
-		list = append(list, jobs.Settlement{JobLock: e})
+		list = append(list, jobs.Settlement{Entry: e})
 	}
 	return jobs.Settle(context.Background(), locks, list...)
 }
@@ -44,12 +44,12 @@ func remove(locks *joblock.Locker, entries ...jobs.Entry) error {
 // due returns what Due does, as "job key".
 func (k *kit) due(limit int, later time.Duration) (names []string, locks []jobs.Entry) {
 	k.Helper()
-	locks, _, err := jobs.Due(k.Context(), k.Locks, 0, limit, later)
+	due, err := jobs.Due(k.Context(), k.Locks, jobs.DueRequest{Limit: limit, Claim: later})
 	wantNil(k, "Due", err)
-	for _, l := range locks {
+	for _, l := range due.Entries {
 		names = append(names, l.Job+" "+l.Key)
 	}
-	return names, locks
+	return names, due.Entries
 }
 
 func (k *kit) wantDue(later time.Duration, want ...string) []jobs.Entry {

@@ -48,6 +48,12 @@ func Line(ctx context.Context, locks *joblock.Locker, key string) iter.Seq2[Plac
 	}
 }
 
+// Granted is a job that has got the key for which it has waited in line.
+type Granted struct {
+	Key string
+	Job string // "queue/taskID"
+}
+
 // Listen calls granted for each job that has waited in line and has got its key, unless the call that has given the key
 // to the job starts the job itself. The key is parked for the job, and somebody has to start the job. Listen only saves
 // time: a call of granted may be missing, late, repeated or forged. So read the lock before you act. Due finds the jobs
@@ -55,7 +61,7 @@ func Line(ctx context.Context, locks *joblock.Locker, key string) iter.Seq2[Plac
 //
 // The function granted must not block, and stop waits for a call of granted that has begun. The end of ctx does not end
 // the listening. With an error nothing is heard.
-func Listen(ctx context.Context, locks *joblock.Locker, granted func(key, job string)) (stop func(), err error) {
+func Listen(ctx context.Context, locks *joblock.Locker, granted func(Granted)) (stop func(), err error) {
 	const op = "listen"
 	in := door.Of(locks)
 	if err := in.Check(op); err != nil {
@@ -64,7 +70,7 @@ func Listen(ctx context.Context, locks *joblock.Locker, granted func(key, job st
 	err = in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
 		stop, err = store.Subscribe(ctx, driver.JobsInbox, func(p driver.Push) {
 			if check(in, op, p.Key, p.Job) == nil {
-				granted(p.Key, p.Job)
+				granted(Granted{p.Key, p.Job})
 			}
 		})
 		return err

@@ -140,7 +140,7 @@ func TestListenHearsOfJobsThatNobodyStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		var heard []string
-		stop, err := jobs.Listen(t.Context(), k.Locks, func(key, job string) { heard = append(heard, key+" "+job) })
+		stop, err := jobs.Listen(t.Context(), k.Locks, func(g jobs.Granted) { heard = append(heard, g.Key+" "+g.Job) })
 		wantNil(t, "Listen", err)
 		lock := k.Acquire("key")
 		k.waits("key", "q/1", "q/2", "q/3")
@@ -152,7 +152,7 @@ func TestListenHearsOfJobsThatNobodyStarts(t *testing.T) {
 			t.Errorf("heard %q, want only the job that nobody starts, before the stop", heard)
 		}
 		wantNil(t, "Close", k.Locks.Close(t.Context()))
-		_, err = jobs.Listen(t.Context(), k.Locks, func(string, string) {})
+		_, err = jobs.Listen(t.Context(), k.Locks, func(jobs.Granted) {})
 		wantErr(t, err, joblock.ErrClosed)
 	})
 }

@@ -19,14 +19,14 @@ const settled = 2
 // index is the index of jobs. index.order is a heap by Mark, so that the method due reads only due entries.
 type index struct {
 	order []*entry
-	find  map[driver.JobLock]*entry // by key and job, with Mark 0
+	find  map[driver.Entry]*entry // by key and job, with Mark 0
 }
 
 type entry struct {
 	// Mark is when the entry is due, in µs. The method due sets an odd Mark, and all other methods set an even Mark, so
 	// that Settle sees whether the entry was written or settled after the Due that returned it. The Mark of an entry that
 	// was settled with Settled is no multiple of 4, and any other even Mark is one.
-	driver.JobLock
+	driver.Entry
 	at int // position in index.order
 }
 
@@ -38,10 +38,10 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 			x.remove(x.order[0])
 		}
 	}
-	l := driver.JobLock{Key: key, Job: job}
+	l := driver.Entry{Key: key, Job: job}
 	e := x.find[l]
 	if e == nil {
-		e = &entry{JobLock: l}
+		e = &entry{Entry: l}
 		x.find[l] = e
 		heap.Push(x, e)
 	}
@@ -69,18 +69,18 @@ func (x *index) due(now instant, req driver.DueRequest) driver.DueReply {
 		reply.Next = min(wait, driver.MaxPeriod)
 	}
 	for _, e := range out {
-		lock := e.JobLock
+		lock := e.Entry
 		lock.Mark, lock.Settled = mark, e.Mark%4 == settled && now.us-e.Mark <= driver.SettledFor.Microseconds()
 		e.Mark = mark
 		heap.Push(x, e)
-		reply.Locks = append(reply.Locks, lock)
+		reply.Entries = append(reply.Entries, lock)
 	}
 	return reply
 }
 
 // The method settle does what the settlement says, if the entry still has the settlement's Mark.
 func (x *index) settle(now instant, l driver.Settlement) {
-	e := x.find[driver.JobLock{Key: l.Key, Job: l.Job}]
+	e := x.find[driver.Entry{Key: l.Key, Job: l.Job}]
 	switch {
 	case e == nil || e.Mark != l.Mark:
 	case l.Again == 0:
@@ -101,7 +101,7 @@ func (x *index) move(e *entry, mark int64) {
 
 func (x *index) remove(e *entry) {
 	heap.Remove(x, e.at)
-	delete(x.find, driver.JobLock{Key: e.Key, Job: e.Job})
+	delete(x.find, driver.Entry{Key: e.Key, Job: e.Job})
 }
 
 // Package heap calls the methods below.
@@ -149,28 +149,28 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 	}
 	defer s.mu.Unlock()
 	// A cursor travels to callers who may not know every key.
-	text := func(l driver.JobLock) string {
+	text := func(l driver.Entry) string {
 		sum := sha256.Sum256([]byte(l.Key + "\n" + l.Job))
 		return hex.EncodeToString(sum[:])
 	}
-	var after []driver.JobLock
+	var after []driver.Entry
 	for l := range s.jobs.find {
 		if req.Cursor == "" || text(l) > req.Cursor {
 			after = append(after, l)
 		}
 	}
-	slices.SortFunc(after, func(a, b driver.JobLock) int { return strings.Compare(text(a), text(b)) })
-	page.Locks = after
+	slices.SortFunc(after, func(a, b driver.Entry) int { return strings.Compare(text(a), text(b)) })
+	page.Entries = after
 	if count := cmp.Or(max(req.Count, 0), pageSize); len(after) > count {
-		page.Locks = after[:count:count]
-		page.Next = text(page.Locks[count-1])
+		page.Entries = after[:count:count]
+		page.Next = text(page.Entries[count-1])
 	}
-	for _, l := range page.Locks {
+	for _, l := range page.Entries {
 		if due := time.UnixMicro(s.jobs.find[l].Mark); page.Due.IsZero() || due.Before(page.Due) {
 			page.Due = due
 		}
 	}
-	page.Progress = float64(len(page.Locks)) / float64(max(1, len(s.jobs.find)))
+	page.Progress = float64(len(page.Entries)) / float64(max(1, len(s.jobs.find)))
 	return page, nil
 }
 

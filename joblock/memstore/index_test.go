@@ -31,7 +31,7 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(found.Locks)
+		return len(found.Entries)
 	}
 	for i := range 7 {
 		park(fmt.Sprint("old ", i))

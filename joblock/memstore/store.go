@@ -39,7 +39,7 @@ var _ driver.Store = (*Store)(nil)
 func New(cfg *Config) *Store {
 	s := &Store{
 		records: make(map[string]record), sweepAt: sweepMin,
-		inboxes: make(map[string][]*listener), jobs: index{find: make(map[driver.JobLock]*entry)},
+		inboxes: make(map[string][]*listener), jobs: index{find: make(map[driver.Entry]*entry)},
 	}
 	if cfg != nil {
 		s.cfg = *cfg

@@ -83,12 +83,12 @@ func TestHostileIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours := slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Key == "key" && l.Job == "q/1" })
+		ours := slices.ContainsFunc(due, func(l driver.Entry) bool { return l.Key == "key" && l.Job == "q/1" })
 		if ours != (round == 0) {
 			t.Errorf("round %d: %+v is due", round, due)
 		}
-		if slices.ContainsFunc(due, func(l driver.JobLock) bool {
-			return l.Job != "q/1" && l != (driver.JobLock{Mark: l.Mark, Settled: l.Settled})
+		if slices.ContainsFunc(due, func(l driver.Entry) bool {
+			return l.Job != "q/1" && l != (driver.Entry{Mark: l.Mark, Settled: l.Settled})
 		}) {
 			t.Errorf("%+v is due, which nobody has written", due)
 		}

@@ -98,7 +98,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 	for i := 0; !f.bad && len(f.rest) > 0; i++ {
 		// A member without a line break, or in the wrong part, was not written by this package.
 		if job, key, ours := strings.Cut(f.str(), "\n"); ours && s.part(key) == req.Part {
-			reply.Locks = append(reply.Locks, driver.JobLock{Key: key, Job: job, Mark: mark, Settled: kinds[i] == 's'})
+			reply.Entries = append(reply.Entries, driver.Entry{Key: key, Job: job, Mark: mark, Settled: kinds[i] == 's'})
 		}
 	}
 	return reply, f.end(dueScript.op)
@@ -168,7 +168,7 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 	for i := 0; i+1 < len(members); i += 2 { // each with its score
 		// As in Due.
 		if job, key, ours := strings.Cut(members[i], "\n"); ours && s.part(key) == req.Part {
-			page.Locks = append(page.Locks, driver.JobLock{Key: key, Job: job})
+			page.Entries = append(page.Entries, driver.Entry{Key: key, Job: job})
 			if score, err := strconv.ParseFloat(members[i+1], 64); err == nil {
 				first = min(first, score)
 			}

@@ -96,7 +96,7 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 		_, due := dueOf(ctx, k.Store, 1, long)
 		for call, err := range map[string]error{
 			"Take": take, "Park": park, "Resume": resume, "Due": due,
-			"Settle": removeFrom(ctx, k.Store, []driver.JobLock{{Key: "key", Job: "q/1", Mark: 1}}),
+			"Settle": removeFrom(ctx, k.Store, []driver.Entry{{Key: "key", Job: "q/1", Mark: 1}}),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:"`) {
 				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
@@ -232,7 +232,7 @@ func TestEntriesThatStayAreOnAPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		sum += page.Progress
-		for _, l := range page.Locks {
+		for _, l := range page.Entries {
 			delete(stays, l.Key)
 		}
 		due, err := dueOf(ctx, k.Store, 40, long)
@@ -241,7 +241,7 @@ func TestEntriesThatStayAreOnAPage(t *testing.T) {
 		}
 		settled := make([]driver.Settlement, len(due))
 		for i, l := range due {
-			settled[i].JobLock = l
+			settled[i].Entry = l
 			if stays[l.Key] {
 				settled[i].Again = time.Microsecond
 			}

@@ -19,22 +19,22 @@ import (
 const long = time.Minute
 
 // dueOf returns what Due returns of all parts of the index.
-func dueOf(ctx context.Context, s driver.Store, limit int, claim time.Duration) (locks []driver.JobLock, err error) {
+func dueOf(ctx context.Context, s driver.Store, limit int, claim time.Duration) (locks []driver.Entry, err error) {
 	for part := 0; part < s.Parts() && len(locks) < limit; part++ {
 		reply, err := s.Due(ctx, driver.DueRequest{Part: part, Limit: limit - len(locks), Claim: claim})
 		if err != nil {
 			return nil, err
 		}
-		locks = append(locks, reply.Locks...)
+		locks = append(locks, reply.Entries...)
 	}
 	return locks, nil
 }
 
 // removeFrom removes entries that Due has returned.
-func removeFrom(ctx context.Context, s driver.Store, locks []driver.JobLock) error {
+func removeFrom(ctx context.Context, s driver.Store, locks []driver.Entry) error {
 	entries := make([]driver.Settlement, len(locks))
 	for i, l := range locks {
-		entries[i].JobLock = l
+		entries[i].Entry = l
 	}
 	return s.Settle(ctx, entries)
 }

@@ -247,14 +247,14 @@ func (m *movedLocks) nextJob() {
 
 // keepTurns is what the keeper does for the jobs of the line, which are due. Those that are not in line any more are
 // removed from the index.
-func (m *movedLocks) keepTurns(due []driver.JobLock) {
+func (m *movedLocks) keepTurns(due []driver.Entry) {
 	m.t.Helper()
 	ctx := context.Background()
 	wants := map[string]driver.Outcome{m.whose: driver.OutcomeOK}
 	for _, job := range m.jobs {
 		wants[job] = driver.OutcomeHeld
 	}
-	var over []driver.JobLock
+	var over []driver.Entry
 	for _, e := range due {
 		want, there := wants[e.Job]
 		if delete(wants, e.Job); !there {
@@ -454,10 +454,10 @@ func (m *movedLocks) parkedJobs(stage string) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	ofTurns := func(e driver.JobLock) bool { return e.Key == m.turn.Key }
-	m.keepTurns(slices.DeleteFunc(slices.Clone(due), func(e driver.JobLock) bool { return !ofTurns(e) }))
+	ofTurns := func(e driver.Entry) bool { return e.Key == m.turn.Key }
+	m.keepTurns(slices.DeleteFunc(slices.Clone(due), func(e driver.Entry) bool { return !ofTurns(e) }))
 	due = slices.DeleteFunc(due, ofTurns)
-	done := slices.IndexFunc(due, func(e driver.JobLock) bool { return e.Key == key })
+	done := slices.IndexFunc(due, func(e driver.Entry) bool { return e.Key == key })
 	if done < 0 || len(due) != len(m.parked)+1 {
 		m.t.Fatalf("%d are due, want %d and %s, which is done", len(due), len(m.parked), key)
 	}

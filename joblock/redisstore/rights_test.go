@@ -259,7 +259,7 @@ func live(t *testing.T, store *Store) {
 		due, err := dueOf(ctx, store, 10, long)
 		must("due", err)
 		// On a busy machine the first lock's entry is due by now as well.
-		if !slices.ContainsFunc(due, func(j driver.JobLock) bool { return j.Key == term.Key }) {
+		if !slices.ContainsFunc(due, func(j driver.Entry) bool { return j.Key == term.Key }) {
 			t.Errorf("due are %v, want %s", due, term.Key)
 		}
 		must("settle", removeFrom(ctx, store, due))

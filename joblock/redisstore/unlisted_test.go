@@ -183,11 +183,11 @@ func TestNoLockIsUnlistedWhenSlotsMoveAndMastersDie(t *testing.T) {
 				due, err = p.Due(ctx, driver.DueRequest{Part: part, Limit: driver.MaxBatch, Claim: time.Second})
 				return r, err
 			})
-			if len(due.Locks) == 0 {
+			if len(due.Entries) == 0 {
 				break
 			}
 			p.answered("settle", func(ctx context.Context) (driver.Reply, error) {
-				return driver.Reply{}, removeFrom(ctx, p.Store, due.Locks)
+				return driver.Reply{}, removeFrom(ctx, p.Store, due.Entries)
 			})
 		}
 		if left := p.rdb.ZRange(t.Context(), p.index(part), 0, -1).Val(); len(left) > 0 {

@@ -42,7 +42,7 @@ var contextCases = []testCase{
 			},
 			"Due": func() error { _, err := k.Store.Due(ctx, driver.DueRequest{Limit: 10, Claim: long}); return err },
 			"Settle": func() error {
-				return k.Store.Settle(ctx, []driver.Settlement{{JobLock: driver.JobLock{Key: "key", Job: "q/job", Mark: 1}}})
+				return k.Store.Settle(ctx, []driver.Settlement{{Entry: driver.Entry{Key: "key", Job: "q/job", Mark: 1}}})
 			},
 			"Entries": func() error { _, err := k.Store.Entries(ctx, driver.EntriesRequest{Count: 10}); return err },
 			"SealKeys": func() error {

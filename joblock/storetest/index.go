@@ -49,16 +49,16 @@ var indexCases = []testCase{
 		}
 		k.lapse()
 		for _, two := range [][]string{keys[:2], keys[2:]} {
-			k.wantLocks(k.claim(part, 2, long).Locks, "q/job "+two[0], "q/job "+two[1])
+			k.wantLocks(k.claim(part, 2, long).Entries, "q/job "+two[0], "q/job "+two[1])
 		}
-		k.wantLocks(k.claim(part, 2, long).Locks)
+		k.wantLocks(k.claim(part, 2, long).Entries)
 	}},
 	{"Next is when the first other entry of the part is due", func(k *kit) {
 		keys, part := k.neighbours(4)
 		wantNext := func(limit int, low, high time.Duration, want ...string) {
 			k.Helper()
 			reply := k.claim(part, limit, long)
-			k.wantLocks(reply.Locks, want...)
+			k.wantLocks(reply.Entries, want...)
 			if reply.Next < low || reply.Next > high {
 				k.Fatalf("Next is %s, want it from %s to %s", reply.Next, low, high)
 			}
@@ -85,12 +85,12 @@ var indexCases = []testCase{
 		req.Grace = k.Unit
 		k.parkAs(keys[0], "me", req)
 		reply := k.claim(part, 1, long)
-		if !k.Exact && len(reply.Locks) > 0 {
+		if !k.Exact && len(reply.Entries) > 0 {
 			return // the machine stood still for a Unit
 		}
-		k.wantLocks(reply.Locks)
+		k.wantLocks(reply.Entries)
 		k.Advance(reply.Next)
-		k.wantLocks(k.claim(part, 1, long).Locks, "q/job "+keys[0])
+		k.wantLocks(k.claim(part, 1, long).Entries, "q/job "+keys[0])
 	}},
 	{"a settled entry is due again after Again", func(k *kit) {
 		for _, claim := range []time.Duration{k.Unit, 10 * long} {
@@ -126,14 +126,14 @@ var indexCases = []testCase{
 		k.hold("key", "me")
 		for _, again := range []time.Duration{0, time.Millisecond} {
 			k.settle(again)
-			k.settle(again, driver.JobLock{Key: "absent", Job: "q/job", Mark: 1}, driver.JobLock{Key: "key", Job: "q/job"})
+			k.settle(again, driver.Entry{Key: "absent", Job: "q/job", Mark: 1}, driver.Entry{Key: "key", Job: "q/job"})
 		}
 		k.lapse()
 		k.wantDue(10)
 	}},
 	{"an entry that was written after its Settle is not Settled", func(k *kit) {
 		k.parkDue("key", "me", "q/job")
-		wantSettled := func(may bool, when string) []driver.JobLock {
+		wantSettled := func(may bool, when string) []driver.Entry {
 			k.Helper()
 			locks := k.due(10, k.Unit)
 			k.wantLocks(locks, "q/job key")
@@ -145,7 +145,7 @@ var indexCases = []testCase{
 		}
 		k.settle(k.Unit, wantSettled(false, "after Park")...)
 		k.lapse()
-		settle := func(locks []driver.JobLock) {
+		settle := func(locks []driver.Entry) {
 			for i := range locks {
 				locks[i].Settled = true
 			}
@@ -307,7 +307,7 @@ var indexCases = []testCase{
 			k.parkDue(fmt.Sprintf("key-%03d", i), "me", fmt.Sprintf("q/%03d", i))
 		}
 		k.lapse()
-		var seen []driver.JobLock
+		var seen []driver.Entry
 		for len(seen) < n {
 			part := k.due(100, long)
 			seen = append(seen, part...)
@@ -355,8 +355,8 @@ var indexCases = []testCase{
 					if err != nil {
 						k.Fatalf("Entries: %v", err)
 					}
-					if page.Due.IsZero() != (len(page.Locks) == 0) {
-						k.Errorf("%s: %d entries are due from %s", what, len(page.Locks), page.Due)
+					if page.Due.IsZero() != (len(page.Entries) == 0) {
+						k.Errorf("%s: %d entries are due from %s", what, len(page.Entries), page.Due)
 					}
 					if due.IsZero() || !page.Due.IsZero() && page.Due.Before(due) {
 						due = page.Due
@@ -417,7 +417,7 @@ var indexCases = []testCase{
 					k.Fatalf("Entries: %v", err)
 				}
 				sum += got.Progress
-				for _, l := range got.Locks {
+				for _, l := range got.Entries {
 					if l.Mark != 0 || l.Settled {
 						k.Errorf("the entry %+v has a Mark or is Settled", l)
 					}
@@ -455,11 +455,11 @@ var indexCases = []testCase{
 					if err != nil {
 						k.Errorf("Due: %v", err)
 					}
-					if len(found.Locks) == 0 {
+					if len(found.Entries) == 0 {
 						part++
 					}
 					mu.Lock()
-					for _, f := range found.Locks {
+					for _, f := range found.Entries {
 						seen[f.Key]++
 					}
 					mu.Unlock()

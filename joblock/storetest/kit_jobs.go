@@ -65,8 +65,8 @@ func (k *kit) claim(part, limit int, claim time.Duration) driver.DueReply {
 	if err != nil {
 		k.Fatalf("Due: %v", err)
 	}
-	if len(reply.Locks) > limit {
-		k.Fatalf("Due gave %d locks, at most %d were asked for", len(reply.Locks), limit)
+	if len(reply.Entries) > limit {
+		k.Fatalf("Due gave %d locks, at most %d were asked for", len(reply.Entries), limit)
 	}
 	if reply.Next < 0 || reply.Next > driver.MaxPeriod {
 		k.Fatalf("Next is %s, must be from 0 to %s", reply.Next, driver.MaxPeriod)
@@ -75,18 +75,18 @@ func (k *kit) claim(part, limit int, claim time.Duration) driver.DueReply {
 }
 
 // The method due calls Due for each part of the index, until the parts have returned limit entries.
-func (k *kit) due(limit int, claim time.Duration) (locks []driver.JobLock) {
+func (k *kit) due(limit int, claim time.Duration) (locks []driver.Entry) {
 	k.Helper()
 	for part := 0; part < k.Store.Parts() && len(locks) < limit; part++ {
-		locks = append(locks, k.claim(part, limit-len(locks), claim).Locks...)
+		locks = append(locks, k.claim(part, limit-len(locks), claim).Entries...)
 	}
 	return locks
 }
 
 // The method entries reads all parts of the index by pages of the given size, and returns each entry once.
-func (k *kit) entries(count int) (locks []driver.JobLock) {
+func (k *kit) entries(count int) (locks []driver.Entry) {
 	k.Helper()
-	seen := make(map[driver.JobLock]bool)
+	seen := make(map[driver.Entry]bool)
 	for part := range k.Store.Parts() {
 		req := driver.EntriesRequest{Part: part, Count: count}
 		for first := true; first || req.Cursor != ""; first = false {
@@ -94,7 +94,7 @@ func (k *kit) entries(count int) (locks []driver.JobLock) {
 			if err != nil {
 				k.Fatalf("Entries: %v", err)
 			}
-			for _, l := range page.Locks {
+			for _, l := range page.Entries {
 				if !seen[l] {
 					seen[l] = true
 					locks = append(locks, l)
@@ -112,17 +112,17 @@ func (k *kit) next() time.Duration {
 	least := driver.MaxPeriod
 	for part := range k.Store.Parts() {
 		reply := k.claim(part, 1, long)
-		k.wantLocks(reply.Locks)
+		k.wantLocks(reply.Entries)
 		least = min(least, reply.Next)
 	}
 	return least
 }
 
-func (k *kit) settle(again time.Duration, locks ...driver.JobLock) {
+func (k *kit) settle(again time.Duration, locks ...driver.Entry) {
 	k.Helper()
 	entries := make([]driver.Settlement, len(locks))
 	for i, l := range locks {
-		entries[i] = driver.Settlement{JobLock: l, Again: again}
+		entries[i] = driver.Settlement{Entry: l, Again: again}
 	}
 	if err := k.Store.Settle(k.ctx, entries); err != nil {
 		k.Fatalf("Settle: %v", err)
@@ -144,7 +144,7 @@ func (k *kit) neighbours(n int) (keys []string, part int) {
 	k.releaseAll(frees)
 	k.Advance(time.Millisecond)
 	for p := range k.Store.Parts() {
-		found := k.claim(p, driver.MaxBatch, long).Locks
+		found := k.claim(p, driver.MaxBatch, long).Entries
 		k.settle(0, found...)
 		if len(found) >= n && len(keys) == 0 {
 			part = p
@@ -186,7 +186,7 @@ func (k *kit) wantDue(limit int, want ...string) {
 }
 
 // wantLocks fails the test unless the entries of locks are the parameter want. Each string of want is "job key".
-func (k *kit) wantLocks(locks []driver.JobLock, want ...string) {
+func (k *kit) wantLocks(locks []driver.Entry, want ...string) {
 	k.Helper()
 	var got []string
 	for _, l := range locks {
@@ -197,8 +197,8 @@ func (k *kit) wantLocks(locks []driver.JobLock, want ...string) {
 	}
 }
 
-func (k *kit) sorted(locks []driver.JobLock) []driver.JobLock {
-	slices.SortFunc(locks, func(a, b driver.JobLock) int {
+func (k *kit) sorted(locks []driver.Entry) []driver.Entry {
+	slices.SortFunc(locks, func(a, b driver.Entry) int {
 		return strings.Compare(a.Job+" "+a.Key, b.Job+" "+b.Key)
 	})
 	return locks

@@ -115,7 +115,7 @@ var resumeCases = []testCase{
 			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
 		}
 		k.lapse() // the Grace is 0
-		if due := k.due(10, long); !slices.ContainsFunc(due, func(l driver.JobLock) bool { return l.Key == "key" && l.Job == "q/one" }) {
+		if due := k.due(10, long); !slices.ContainsFunc(due, func(l driver.Entry) bool { return l.Key == "key" && l.Job == "q/one" }) {
 			k.Errorf("due are %v, want the lock of q/one among them", due)
 		}
 		// Another call does the same, as after an answer that was lost.

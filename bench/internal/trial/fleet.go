@@ -373,7 +373,7 @@ func (f *Fleet) begin(ctx context.Context) {
 		return lock.Release(ctx)
 	})
 	f.paced(ctx, l.Asks, asks, func(ctx context.Context, n int) error {
-		_, _, err := jobs.Due(ctx, all[n%len(all)].locks, 0, 500, patience)
+		_, err := jobs.Due(ctx, all[n%len(all)].locks, jobs.DueRequest{Limit: 500, Claim: patience})
 		return err
 	})
 	f.paced(ctx, l.Handovers, handovers, func(ctx context.Context, n int) error {

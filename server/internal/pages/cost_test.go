@@ -72,7 +72,7 @@ func (s *billed) List(ctx context.Context, req driver.ListRequest) (driver.ListP
 
 func (s *billed) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
 	page, err := s.Store.Entries(ctx, req)
-	s.take(len(page.Locks))
+	s.take(len(page.Entries))
 	return page, err
 }
 

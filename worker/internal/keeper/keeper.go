@@ -170,7 +170,7 @@ func (k *Keeper) listen(ctx context.Context) (stop func()) {
 	if k.cfg.DryRun {
 		return func() {}
 	}
-	stop, err := jobs.Listen(ctx, k.cfg.Locks, k.cfg.Next.Told)
+	stop, err := jobs.Listen(ctx, k.cfg.Locks, func(g jobs.Granted) { k.cfg.Next.Told(g.Key, g.Job) })
 	if err != nil && ctx.Err() != nil {
 		return func() {} // Run is about to return
 	}
@@ -246,15 +246,15 @@ func (k *Keeper) ask(ctx context.Context, part int) (n int, next time.Duration, 
 	if k.cfg.DryRun {
 		hold = k.again() // and reconcile settles nothing
 	}
-	due, next, err := jobs.Due(ctx, k.cfg.Locks, part, batch, hold)
+	due, err := jobs.Due(ctx, k.cfg.Locks, jobs.DueRequest{Part: part, Limit: batch, Claim: hold})
 	if err != nil {
 		return 0, 0, err
 	}
-	k.behind = next == 0
+	k.behind = due.Next == 0
 	k.mu.Lock()
 	k.stats.Asked, k.stats.Behind = began, k.behind || began.Before(k.late)
 	k.mu.Unlock()
-	return len(due), next, k.reconcile(ctx, began, due)
+	return len(due.Entries), due.Next, k.reconcile(ctx, began, due.Entries)
 }
 
 // Stats has the fields of worker.KeeperStats, which are explained there.

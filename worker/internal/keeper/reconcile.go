@@ -48,7 +48,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	now := time.Now() // one time for all, because a store settles equal entries together
 	settled := make([]jobs.Settlement, 0, len(due))
 	settle := func(e jobs.Entry, again time.Duration) {
-		settled = append(settled, jobs.Settlement{JobLock: e, Again: again})
+		settled = append(settled, jobs.Settlement{Entry: e, Again: again})
 	}
 	for _, u := range known { // with their Settled
 		settle(u.Entry, max(driver.MinPeriod, u.again.Sub(now)))
