@@ -35,7 +35,7 @@ func Example_journal() {
 
 	_ = cron
 	lock := must(locks.TryAcquire(ctx, joblock.Key("export", "acct-7")))
-	if err := locks.ForceRelease(ctx, lock.Key(), "stuck"); err != nil {
+	if err := locks.ForceRelease(ctx, lock.Key(), joblock.Reason("stuck")); err != nil {
 		panic(err)
 	}
 

@@ -190,7 +190,7 @@ func TestBadLocksAreRefused(t *testing.T) {
 	w := newMiniWeb(t)
 	good := acquire(t, w.locks, "good")
 	released, parked, lost := acquire(t, w.locks, "released"), acquire(t, w.locks, "parked"), acquire(t, w.locks, "lost")
-	if err := w.locks.ForceRelease(t.Context(), "lost", "by hand"); err != nil {
+	if err := w.locks.ForceRelease(t.Context(), "lost", joblock.Reason("by hand")); err != nil {
 		t.Fatal(err)
 	}
 	if err := lost.Renew(t.Context()); !errors.Is(err, joblock.ErrLost) {

@@ -149,7 +149,7 @@ func TestLossEndsTheRequestsContext(t *testing.T) {
 	var owner string
 	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "a", Keys: []string{"b"}}), handoff.Logger(log.JSON()))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			if err := locks.ForceRelease(r.Context(), "b", "by hand"); err != nil {
+			if err := locks.ForceRelease(r.Context(), "b", joblock.Reason("by hand")); err != nil {
 				t.Error(err)
 			}
 			lock, _ := joblock.LocksFromContext(r.Context()).ByKey("b")

@@ -90,7 +90,7 @@ func TestOwnEarlierTaskIsAConflictToo(t *testing.T) {
 	if _, err := w.jobs.Enqueue(t.Context(), first, task); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.locks.ForceRelease(t.Context(), "k", "by hand"); err != nil {
+	if err := w.locks.ForceRelease(t.Context(), "k", joblock.Reason("by hand")); err != nil {
 		t.Fatal(err)
 	}
 	second := acquire(t, w.locks, "k", joblock.Owner("same"))
@@ -288,7 +288,7 @@ func TestEnqueueThatSucceedsAfterItsContextIsASuccess(t *testing.T) {
 func TestLockThatCannotBeParkedGivesTheOthersBack(t *testing.T) {
 	w := newMiniWeb(t)
 	locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "b"), acquire(t, w.locks, "c")}
-	if err := w.locks.ForceRelease(t.Context(), "b", "by hand"); err != nil {
+	if err := w.locks.ForceRelease(t.Context(), "b", joblock.Reason("by hand")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrLost) {

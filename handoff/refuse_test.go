@@ -45,7 +45,7 @@ func TestRefuse(t *testing.T) {
 	_, noType := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "l"}, asynq.NewTask("", nil))
 	_, noLock := w.jobs.Enqueue(ctx, nil, task)
 	lost := acquire(t, w.locks, "lost")
-	if err := w.locks.ForceRelease(ctx, "lost", ""); err != nil {
+	if err := w.locks.ForceRelease(ctx, "lost"); err != nil {
 		t.Fatal(err)
 	}
 	_ = lost.Renew(ctx) // which finds out

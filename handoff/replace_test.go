@@ -235,7 +235,7 @@ func TestLockLostWhileReplacing(t *testing.T) {
 		w.warm(t)
 		w.first(t, replaceK)
 		w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
-			if err := w.locks.ForceRelease(t.Context(), "k", "by hand"); err != nil {
+			if err := w.locks.ForceRelease(t.Context(), "k", joblock.Reason("by hand")); err != nil {
 				return err
 			}
 			time.Sleep(time.Minute) // until a renewal tells

@@ -180,7 +180,7 @@ func TestUniqueKeyThatWasForcedMeanwhile(t *testing.T) {
 		w := newMiniWeb(t)
 		w.warm(t)
 		w.faults.onEnqueue(func(context.Context, func() error) error {
-			if err := w.locks.ForceRelease(t.Context(), "k", "by hand"); err != nil {
+			if err := w.locks.ForceRelease(t.Context(), "k", joblock.Reason("by hand")); err != nil {
 				t.Error(err)
 			}
 			acquire(t, w.locks, "k")

@@ -187,7 +187,7 @@ func TestLocksOfATaskThatWasNeverSentAreFreedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "b")}
-		if err := w.locks.ForceRelease(t.Context(), "b", "by hand"); err != nil {
+		if err := w.locks.ForceRelease(t.Context(), "b", joblock.Reason("by hand")); err != nil {
 			t.Fatal(err)
 		}
 		w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Resume)

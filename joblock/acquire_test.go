@@ -145,7 +145,9 @@ func TestGrantFoundByARepeatedAttemptIsTrustedFromTheFirst(t *testing.T) {
 func TestGrantFoundByARepeatedAttemptTellsWhatWasBefore(t *testing.T) {
 	for want, end := range map[joblock.Ended]func(*kit, *joblock.Lock) error{
 		joblock.EndedReleased: func(k *kit, lock *joblock.Lock) error { return lock.Release(k.Context()) },
-		joblock.EndedForced:   func(k *kit, _ *joblock.Lock) error { return k.locks.ForceRelease(k.Context(), "key", "stuck") },
+		joblock.EndedForced: func(k *kit, _ *joblock.Lock) error {
+			return k.locks.ForceRelease(k.Context(), "key", joblock.Reason("stuck"))
+		},
 		joblock.EndedLapsed: func(_ *kit, lock *joblock.Lock) error {
 			lock.StopRenewing()
 			time.Sleep(joblock.DefaultTTL + time.Second)
@@ -367,7 +369,7 @@ func TestMemoIsHandedToTheNextOwner(t *testing.T) {
 		if len(memo.Of(second)) != 0 || len(k.record("key").Memo) != 0 {
 			t.Error("Write(nil) does not clear")
 		}
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
 		if third := k.acquire("key"); third.Prior() != joblock.EndedForced {
 			t.Errorf("prior is %q, want forced", third.Prior())
 		}

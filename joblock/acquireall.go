@@ -72,10 +72,12 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 }
 
 // Release releases all locks in one batch, and joins the errors of Lock.Release.
-func (ls Locks) Release(ctx context.Context) error { return errors.Join(ls.end(ctx)...) }
+func (ls Locks) Release(ctx context.Context, opts ...LockReleaseOption) error {
+	return errors.Join(ls.end(ctx, opts...)...)
+}
 
-// The method end is Release with the options of Lock.Release. The errors are in the order of the locks.
-func (ls Locks) end(ctx context.Context, opts ...ReasonOption) []error {
+// The method end is Release. The errors are in the order of the locks.
+func (ls Locks) end(ctx context.Context, opts ...LockReleaseOption) []error {
 	const op = "release"
 	errs := make([]error, len(ls))
 	o, err := optionsOf(op, "", opts)

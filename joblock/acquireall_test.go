@@ -39,7 +39,7 @@ func TestAcquireAllTakesAllInTheOrderOfTheKeys(t *testing.T) {
 		wantNil(t, "Err", locks.Err())
 		ctx, stop := locks.Context(t.Context())
 		defer stop()
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "a", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "a"))
 		<-ctx.Done()
 		wantErr(t, context.Cause(ctx), joblock.ErrLost)
 		wantErr(t, locks.Err(), joblock.ErrLost)

@@ -102,7 +102,7 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		}, []string{"zero token"}},
 		{"a token of no owner", func(k *kit) error { return releaseOf(k.Context(), k.locks, "key", "") }, []string{"owner is empty"}},
 		{"long reason", func(k *kit) error {
-			return k.locks.ForceRelease(k.Context(), "key", strings.Repeat("r", 257))
+			return k.locks.ForceRelease(k.Context(), "key", joblock.Reason(strings.Repeat("r", 257)))
 		}, []string{"reason has 257 bytes", "at most 256"}},
 		{"long prefix", func(k *kit) error {
 			for _, err := range k.locks.List(k.Context(), joblock.ListOptions{Prefix: strings.Repeat("p", 513)}) {
@@ -127,7 +127,7 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 			"AcquireAll":   func(k *kit) error { _, err := k.locks.AcquireAll(k.Context(), []string{key.key}); return err },
 			"Status":       func(k *kit) error { _, err := testkit.One(k.locks.Status(k.Context(), key.key)); return err },
 			"Release":      func(k *kit) error { return releaseOf(k.Context(), k.locks, key.key, "owner") },
-			"ForceRelease": func(k *kit) error { return k.locks.ForceRelease(k.Context(), key.key, "") },
+			"ForceRelease": func(k *kit) error { return k.locks.ForceRelease(k.Context(), key.key) },
 			"Status of several": func(k *kit) error {
 				_, err := k.locks.Status(k.Context(), "key", key.key)
 				return err
@@ -264,7 +264,7 @@ func TestNilLockerAndNilStore(t *testing.T) {
 		"TryAcquire": try, "Acquire": acquire, "AcquireAll": all, "Resume": resume, "Status": status, "List": list,
 		"Do":      locks.Do(ctx, "key", func(context.Context) error { return nil }),
 		"Release": releaseOf(ctx, locks, "key", "owner"), "Release if idle": locks.Release(ctx, token, joblock.IfIdle()),
-		"ForceRelease": locks.ForceRelease(ctx, "key", ""), "jobs.Due": due, "Status of none": statuses,
+		"ForceRelease": locks.ForceRelease(ctx, "key"), "jobs.Due": due, "Status of none": statuses,
 		"jobs.Settle":  jobs.Settle(ctx, locks),
 		"jobs.Reserve": jobs.Reserve(ctx, locks, jobs.Reservation{Key: "key", Job: "q/1"})[0],
 		"jobs.Free":    jobs.Free(ctx, locks, jobs.Release{Key: "key", Job: "q/1"})[0], "Close": locks.Close(ctx),

@@ -48,7 +48,7 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 		for what, err := range map[string]error{
 			"Do":           k.locks.Do(t.Context(), "key", func(context.Context) error { return nil }),
 			"Release":      releaseOf(t.Context(), k.locks, "key", "owner"),
-			"Force":        k.locks.ForceRelease(t.Context(), "key", ""),
+			"Force":        k.locks.ForceRelease(t.Context(), "key"),
 			"jobs.Due":     due,
 			"Status":       all,
 			"jobs.Settle":  jobs.Settle(t.Context(), k.locks),

@@ -80,7 +80,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, nil)
 				err := k.locks.Do(t.Context(), "key", func(ctx context.Context) error {
-					wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", ""))
+					wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key"))
 					<-ctx.Done()
 					return ret
 				})
@@ -96,7 +96,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 // fn has returned before any renewal could tell that the lock was taken away.
 func TestDoTellsOfALossThatOnlyTheReleaseFinds(t *testing.T) {
 	for name, away := range map[string]func(k *kit) error{
-		"forced":   func(k *kit) error { return k.peer().ForceRelease(k.Context(), "key", "stuck") },
+		"forced":   func(k *kit) error { return k.peer().ForceRelease(k.Context(), "key", joblock.Reason("stuck")) },
 		"released": func(k *kit) error { return releaseOf(k.Context(), k.peer(), "key", "me") },
 	} {
 		t.Run(name, func(t *testing.T) {

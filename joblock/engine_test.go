@@ -232,7 +232,7 @@ func TestRefusedRenewalLosesTheLockAtOnce(t *testing.T) {
 		cause error
 	}{
 		{"forced", func(k *kit) {
-			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", "stuck"))
+			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", joblock.Reason("stuck")))
 		}, joblock.ErrAlreadyReleased},
 		{"released by its token elsewhere", func(k *kit) {
 			wantNil(k, "Release", releaseOf(k.Context(), k.peer(), "key", "me"))
@@ -290,7 +290,7 @@ func TestManualRenewThatIsRefusedLosesTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
-		wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", ""))
+		wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key"))
 		wantLoss(t, lock.Renew(t.Context()), joblock.ErrAlreadyReleased)
 		select {
 		case <-lock.Done():

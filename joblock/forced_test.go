@@ -16,7 +16,7 @@ import (
 // that follows at once has happened.
 func (k *kit) force(key string) {
 	k.Helper()
-	if err := k.peer().ForceRelease(context.Background(), key, "stuck"); err != nil {
+	if err := k.peer().ForceRelease(context.Background(), key, joblock.Reason("stuck")); err != nil {
 		k.Fatal(err)
 	}
 	synctest.Wait()

@@ -146,7 +146,7 @@ func TestKeysOfTheToolkitAreRefused(t *testing.T) {
 			}
 			lock, err = k.locks.Resume(ctx, k.park(lock))
 			wantNil(t, "Resume of "+key, err)
-			wantNil(t, "ForceRelease of "+key, k.locks.ForceRelease(ctx, key, "test"))
+			wantNil(t, "ForceRelease of "+key, k.locks.ForceRelease(ctx, key, joblock.Reason("test")))
 			wantErr(t, lock.Renew(ctx), joblock.ErrLost)
 		}
 		for _, key := range []string{"a%3A", "%25", "%00%FF"} {

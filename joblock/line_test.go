@@ -107,7 +107,7 @@ func TestWhoReleasesHearsWhichJobIsNext(t *testing.T) {
 
 		token, _ := k.waits("lock", "q/2", nil)
 		_, _ = k.waits("lock", "q/3", nil)
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(ctx, "lock", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(ctx, "lock"))
 		want("a forced release", []string{"lock q/2"}, nil)
 		wantNil(t, "Release of a token", k.locks.Release(ctx, token))
 		want("a release of a token", []string{"lock q/3"}, nil)

@@ -72,7 +72,7 @@ func TestContextOfSeveralLocksEndsWithAny(t *testing.T) {
 			wantNil(t, "AcquireAll", err)
 			ctx, stop := locks.Context(t.Context())
 			wantNil(t, "Err", ctx.Err())
-			wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), lost, ""))
+			wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), lost))
 			<-ctx.Done()
 			wantErr(t, context.Cause(ctx), joblock.ErrLost)
 			var e *joblock.Error

@@ -112,7 +112,7 @@ func TestReleaseAfterForceTellsWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
-		wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", "deploy"))
+		wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", joblock.Reason("deploy")))
 		err := lock.Release(t.Context())
 		wantErr(t, err, joblock.ErrAlreadyReleased)
 		var e *joblock.Error
@@ -148,11 +148,11 @@ func TestContextCarriesTheLockAndEndsWithIt(t *testing.T) {
 			t.Error("the parent's values are not passed on")
 		}
 
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "inner", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "inner"))
 		<-child.Done()
 		wantErr(t, context.Cause(child), joblock.ErrLost)
 		wantNil(t, "outer context", octx.Err())
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "outer", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "outer"))
 		<-octx.Done()
 		wantErr(t, context.Cause(octx), joblock.ErrLost)
 	})
@@ -166,7 +166,7 @@ func TestOuterLossEndsTheInnerContext(t *testing.T) {
 		defer ostop()
 		ictx, istop := inner.Context(octx)
 		defer istop()
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "outer", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "outer"))
 		<-ictx.Done()
 		wantErr(t, context.Cause(ictx), joblock.ErrLost)
 		wantNil(t, "Err of the inner lock", inner.Err())
@@ -193,7 +193,7 @@ func TestContextOfALockThatIsOverComesCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lost := k.acquire("lost")
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "lost", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "lost"))
 		<-lost.Done()
 		released := k.acquire("released")
 		wantNil(t, "Release", released.Release(t.Context()))

@@ -24,11 +24,11 @@ func TestObserverIsToldOfALossOnce(t *testing.T) {
 	}{
 		{"not renewed", func(_ *kit, lock *joblock.Lock) { <-lock.Done() }, told},
 		{"forced", func(k *kit, lock *joblock.Lock) {
-			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", "stuck"))
+			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", joblock.Reason("stuck")))
 			wantErr(k, lock.Renew(k.Context()), joblock.ErrLost)
 		}, 0},
 		{"forced, found by Release", func(k *kit, lock *joblock.Lock) {
-			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", "stuck"))
+			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", joblock.Reason("stuck")))
 			time.Sleep(time.Second)
 			wantErr(k, lock.Release(k.Context()), joblock.ErrAlreadyReleased)
 		}, time.Second},
@@ -46,7 +46,7 @@ func TestObserverIsToldOfALossOnce(t *testing.T) {
 		{"closed", func(k *kit, _ *joblock.Lock) { wantNil(k, "Close", k.locks.Close(k.Context())) }, 0},
 		{"watched", func(k *kit, _ *joblock.Lock) {
 			time.Sleep(time.Second)
-			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", "stuck"))
+			wantNil(k, "ForceRelease", k.peer().ForceRelease(k.Context(), "key", joblock.Reason("stuck")))
 		}, time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -250,9 +250,9 @@ func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 
 		_, err = k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
 		rec.want(t, of(event.Forced, "", "stuck"))
-		wantErr(t, k.locks.ForceRelease(t.Context(), "key", "stuck"), joblock.ErrNotFound)
+		wantErr(t, k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")), joblock.ErrNotFound)
 		rec.want(t)
 	})
 }
@@ -307,7 +307,7 @@ func everyEvent(k *kit, lock **joblock.Lock) {
 	ctx := k.Context()
 	refuse := func(calls ...string) { k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, calls...) }
 	get := func() *joblock.Lock {
-		_ = k.peer().ForceRelease(ctx, "key", "") // it may be free already
+		_ = k.peer().ForceRelease(ctx, "key") // it may be free already
 		*lock = k.acquire("key")
 		return *lock
 	}
@@ -327,7 +327,7 @@ func everyEvent(k *kit, lock **joblock.Lock) {
 	token = k.park(get())
 	wantNil(k, "Release", k.locks.Release(ctx, token, joblock.IfIdle()))
 	get()
-	wantNil(k, "ForceRelease", k.locks.ForceRelease(ctx, "key", ""))
+	wantNil(k, "ForceRelease", k.locks.ForceRelease(ctx, "key"))
 
 	get()
 	refuse(faultstore.Renew)

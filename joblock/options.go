@@ -14,7 +14,7 @@ type TryOption interface {
 }
 
 // AcquireOption is an option of Acquire and of the calls built on Acquire: AcquireAll, Do, Singleton, and those of
-// packages limit and singleflight.
+// packages limit, singleflight and fallback.
 type AcquireOption interface {
 	applier
 	acquire()
@@ -29,17 +29,19 @@ type ResumeOption interface {
 // Option is an option of every call that acquires or resumes. The wrong option for a call does not compile. A nil
 // option is ErrInvalid.
 //
-//	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release  Locker.Release
+//	                           TryAcquire  Acquire¹  Resume  Park  Lock.Release²  Locker.Release  ForceRelease
 //	TTL, Holder, NoRenew           x          x        x
 //	MaxRenew, Retain               x          x        x
 //	Owner                          x          x
 //	MaxWait                                   x
 //	Reserve                                            x      x
-//	ForJob                                             x      x                      x
-//	IfIdle                                                                           x
-//	Reason                                                        x                  x
+//	ForJob                                             x      x                         x              x
+//	IfIdle                                                                              x              x
+//	IfFence                                                                                            x
+//	Reason                                                         x                    x              x
 //
-// ¹ and AcquireAll, Do, Singleton, and the calls of packages limit and singleflight.
+// ¹ and AcquireAll, Do, Singleton, and the calls of packages limit, singleflight and fallback that take a lock.
+// ² and Locks.Release.
 type Option interface {
 	TryOption
 	ResumeOption
@@ -57,10 +59,37 @@ type ReleaseOption interface {
 	release()
 }
 
-// ReasonOption is an option of Lock.Release, and of Locker.Release.
-type ReasonOption interface {
+// LockReleaseOption is an option of Lock.Release, and of every other call that releases.
+type LockReleaseOption interface {
 	ReleaseOption
-	reason()
+	ForceOption
+	releaseLock()
+}
+
+// ForceOption is an option of ForceRelease.
+type ForceOption interface {
+	applier
+	force()
+}
+
+// JobOption is what ForJob returns.
+type JobOption interface {
+	ResumeOption
+	ParkOption
+	ReleaseOption
+	ForceOption
+}
+
+// ReserveOption is what Reserve returns.
+type ReserveOption interface {
+	ResumeOption
+	ParkOption
+}
+
+// IdleOption is what IfIdle returns.
+type IdleOption interface {
+	ReleaseOption
+	ForceOption
 }
 
 // The type applier is every option. The other methods of the interfaces only mark the calls that take the option.
@@ -76,7 +105,8 @@ func (option) acquire()           {}
 func (option) resume()            {}
 func (option) park()              {}
 func (option) release()           {}
-func (option) reason()            {}
+func (option) releaseLock()       {}
+func (option) force()             {}
 
 // The type options has the values of one call's options, or the defaults of the options that the call takes.
 type options struct {
@@ -96,6 +126,8 @@ type options struct {
 	minRenew time.Duration // the least maxRenew; 0 for the default, which may be 0: no bound
 	why      string        // the text in the option Reason
 	kind     driver.ReleaseKind
+	fence    int64
+	hasFence bool        // IfFence was given
 	door     door.Option // what only the toolkit asks for
 }
 
@@ -128,12 +160,8 @@ func Holder(label string) Option {
 //   - Park binds the lock to the job: only a Resume for the same job gets the lock. Without ForJob every bearer of the
 //     token can resume.
 //   - Resume resumes a lock that is bound to the job.
-//   - Locker.Release frees the lock only while the lock is bound to the job.
-func ForJob(job string) interface {
-	ResumeOption
-	ParkOption
-	ReleaseOption
-} {
+//   - Locker.Release and ForceRelease free the lock only while the lock is bound to the job.
+func ForJob(job string) JobOption {
 	return option(func(o *options) { o.job = job })
 }
 
@@ -142,22 +170,25 @@ func ForJob(job string) interface {
 //   - After Park: until d from now, by which time the job must have started. Default: Config.Reserve.
 //   - After Resume: until d after the end of each lease. So nobody else gets the key between a crash of the holder and
 //     the job's next attempt. Default: the reservation of the Park.
-func Reserve(d time.Duration) interface {
-	ResumeOption
-	ParkOption
-} {
+func Reserve(d time.Duration) ReserveOption {
 	return option(func(o *options) { o.reserve = d })
 }
 
 // Reason gives the reason for the release, in at most 256 bytes. Status shows the reason, and so do later errors about
 // the lock.
-func Reason(text string) ReasonOption {
+func Reason(text string) LockReleaseOption {
 	return option(func(o *options) { o.why = text })
 }
 
-// IfIdle releases the lock only while nobody runs under the lock; see Locker.Release.
-func IfIdle() ReleaseOption {
+// IfIdle releases the lock only while nobody runs under the lock; see Locker.Release and ForceRelease.
+func IfIdle() IdleOption {
 	return option(func(o *options) { o.kind = driver.ReleaseIdle })
+}
+
+// IfFence frees the key only while it has this fence, as Status.Fence shows it. Each Acquire, Park, Reclaim and Resume
+// gives the key another fence.
+func IfFence(fence int64) ForceOption {
+	return option(func(o *options) { o.fence, o.hasFence = fence, true })
 }
 
 // NoRenew leaves renewing to the caller. The lock is lost one TTL after it was taken, unless the caller calls

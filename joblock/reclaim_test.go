@@ -29,7 +29,7 @@ func TestReclaimUndoesPark(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Error("the context has ended")
 		}
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key"))
 		<-ctx.Done()
 		wantErr(t, context.Cause(ctx), joblock.ErrLost)
 	})

@@ -18,7 +18,7 @@ import (
 //	ErrLost             the lock was lost before; what the store still has of the lock is released
 //	ErrUnavailable      the store did not answer; the handle is over, and the release is repeated in the background
 //	ErrInvalid, ErrClosed
-func (k *Lock) Release(ctx context.Context, opts ...ReasonOption) error {
+func (k *Lock) Release(ctx context.Context, opts ...LockReleaseOption) error {
 	const op = "release"
 	o, err := optionsOf(op, k.Key(), opts)
 	if err != nil {
@@ -165,21 +165,34 @@ func (l *Locker) releaseTokens(ctx context.Context, tokens []Token, opts []Relea
 	return errs
 }
 
-// ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status. The contexts of a
-// live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has Config.WatchForced.
-// Until then two callers may hold the lock, with different fences. Status shows the reason, which has at most 256
-// bytes.
+// ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status, and give IfFence the
+// fence that you saw: else a holder that has come since loses the lock. IfIdle frees the key only while nobody runs under
+// the lock, ForJob only while the lock is bound to that job. Reason gives the reason.
 //
-// Errors: ErrNotFound when the key is free, ErrInvalid, ErrClosed. After ErrUnavailable the outcome is unknown.
-func (l *Locker) ForceRelease(ctx context.Context, key, reason string) error {
+// The contexts of a live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has
+// Config.WatchForced. Until then two callers may hold the lock, with different fences.
+//
+// Errors, with which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key has another fence than
+// IfFence or another job than ForJob; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After
+// ErrUnavailable the outcome is unknown.
+func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ForceOption) error {
 	const op = "force release"
 	if err := l.check(op, key); err != nil {
 		return err
 	}
-	if err := checkText(op, key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
+	o, err := optionsOf(op, key, opts)
+	if err != nil {
 		return err
 	}
-	req := driver.ReleaseRequest{Term: driver.Term{Key: key}, Reason: reason, Kind: driver.ReleaseForced}
+	if o.hasFence && (o.fence < 1 || o.fence > driver.MaxFence) {
+		return invalid(op, key, "fence is %d, must be from 1 to %d", o.fence, int64(driver.MaxFence))
+	}
+	req := driver.ReleaseRequest{
+		Term: driver.Term{Key: key, Fence: o.fence}, Job: o.job, Reason: o.why, Kind: driver.ReleaseForced,
+	}
+	if o.kind.IfIdle() {
+		req.Kind = driver.ReleaseForcedIdle
+	}
 	errs := make([]error, 1)
 	l.end(ctx, op, []driver.ReleaseRequest{req}, errs)
 	return errs[0]
@@ -207,12 +220,12 @@ func (l *Locker) end(ctx context.Context, op string, reqs []driver.ReleaseReques
 		if r.Outcome == driver.OutcomeOK && l.cfg.Observer != nil {
 			kind := event.ReleasedByToken
 			switch req.Kind {
-			case driver.ReleaseIdle, driver.ReleaseForJob:
+			case driver.ReleaseIdle:
 				kind = event.Freed
-			case driver.ReleaseForced:
+			case driver.ReleaseForced, driver.ReleaseForcedIdle:
 				kind = event.Forced
 			}
-			l.tell(event.Event{Kind: kind, Key: req.Key, Owner: digest(req.Owner), Job: req.Job, Reason: req.Reason})
+			l.tell(event.Event{Kind: kind, Key: req.Key, Owner: digest(req.Owner), Fence: req.Fence, Job: req.Job, Reason: req.Reason})
 		}
 		errs[i] = errorOf(op, req.Key, r)
 	}

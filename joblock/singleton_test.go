@@ -75,8 +75,8 @@ func TestSingletonReturnsWhenTheFunctionDoes(t *testing.T) {
 // A leader that loses its lock is told, is waited for, and stands again.
 func TestSingletonIsElectedAgainAfterALoss(t *testing.T) {
 	for name, lose := range map[string]func(k *kit){
-		"forced":        func(k *kit) { _ = k.locks.ForceRelease(k.Context(), "lead", "test") },
-		"forced at end": func(k *kit) { _ = k.locks.ForceRelease(k.Context(), "lead", "test") },
+		"forced":        func(k *kit) { _ = k.locks.ForceRelease(k.Context(), "lead", joblock.Reason("test")) },
+		"forced at end": func(k *kit) { _ = k.locks.ForceRelease(k.Context(), "lead", joblock.Reason("test")) },
 		"store was away": func(k *kit) {
 			k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire, faultstore.Renew)
 			time.Sleep(2 * time.Minute)

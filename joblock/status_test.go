@@ -47,7 +47,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		wantErr(t, releaseOf(t.Context(), k.locks, "key", "somebody else"), joblock.ErrNotOwner)
 		wantNil(t, "Release", releaseOf(t.Context(), k.locks, "key", token.Owner()))
 		wantErr(t, releaseOf(t.Context(), k.locks, "key", token.Owner()), joblock.ErrAlreadyReleased)
-		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrNotFound)
+		wantErr(t, k.locks.ForceRelease(t.Context(), "key"), joblock.ErrNotFound)
 		wantErr(t, releaseOf(t.Context(), k.locks, "nothing", "me"), joblock.ErrNotFound)
 		st = status()
 		if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased || st.Age != 0 {
@@ -76,7 +76,7 @@ func TestReadsTellOfAnOutage(t *testing.T) {
 			t.Errorf("%d pairs after an error, want the one", n)
 		}
 		wantErr(t, releaseOf(t.Context(), k.locks, "key", "me"), joblock.ErrUnavailable)
-		wantErr(t, k.locks.ForceRelease(t.Context(), "key", ""), joblock.ErrUnavailable)
+		wantErr(t, k.locks.ForceRelease(t.Context(), "key"), joblock.ErrUnavailable)
 	})
 }
 

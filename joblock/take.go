@@ -52,7 +52,7 @@ const noJob = "%none"
 func (l *Locker) passOn(ctx context.Context, op string, slots []string) error {
 	reqs, errs := make([]driver.ReleaseRequest, len(slots)), make([]error, len(slots))
 	for i, slot := range slots {
-		reqs[i] = driver.ReleaseRequest{Term: driver.Term{Key: slot}, Kind: driver.ReleaseForJob, Job: noJob}
+		reqs[i] = driver.ReleaseRequest{Term: driver.Term{Key: slot}, Kind: driver.ReleaseForcedIdle, Job: noJob}
 	}
 	l.end(ctx, op, reqs, errs)
 	for _, err := range errs {

@@ -215,7 +215,7 @@ func TestParkAnsweredAfterTheLoss(t *testing.T) {
 			t.Error("Done of a lock that is held again is closed")
 		default:
 		}
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", ""))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key"))
 		<-lock.Done()
 		wantErr(t, lock.Err(), joblock.ErrLost)
 	})

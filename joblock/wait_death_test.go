@@ -359,7 +359,7 @@ func TestForceReleaseHandsTheLockToTheFirst(t *testing.T) {
 		holder := k.acquire("key")
 		wantNil(t, "memo.Write", memo.Write(t.Context(), holder, []byte("page 7")))
 		first, second := k.wait(k.peer(), "key", memo.WithGrant()), k.wait(k.locks, "key")
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
 		lock := first.granted(0)
 		if lock.Prior() != joblock.EndedForced || string(memo.Of(lock)) != "page 7" {
 			t.Errorf("prior %q, memo %q", lock.Prior(), memo.Of(lock))

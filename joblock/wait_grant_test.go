@@ -107,7 +107,7 @@ func TestPushOfAGrantThatIsOverIsNotBelieved(t *testing.T) {
 		next := k.wait(k.peer(), "key")
 		post.hold(true)
 		wantNil(t, "Release", holder.Release(t.Context()))
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
 		lock := next.granted(onTime)
 		asked := k.store.Calls(faultstore.Acquire)
 		for k.store.Calls(faultstore.Acquire) == asked { // w hears who has the lock

@@ -117,7 +117,7 @@ func TestPushThatALaterAnswerContradictsIsIgnored(t *testing.T) {
 		wantNil(t, "Release", holder.Release(t.Context())) // w's, as far as the store knows
 		time.Sleep(10 * time.Millisecond)
 		k.store.Clear(faultstore.Push)
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", "stuck"))
+		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
 		lock := next.granted(onTime)
 		last := k.wait(k.peer(), "key")
 		time.Sleep(6 * time.Second)
@@ -302,7 +302,7 @@ func TestPriorIsToldToWaiters(t *testing.T) {
 				}
 				k.acquire("key")
 				w := k.wait(k.locks, "key")
-				wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", "stuck"))
+				wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
 				if got := w.granted(joblock.DefaultPoll * 5 / 4).Prior(); got != joblock.EndedForced {
 					t.Errorf("prior is %q, want forced", got)
 				}

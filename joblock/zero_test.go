@@ -50,7 +50,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 			"singleflight.Do": flightErr, "List": listErr, "Close": l.Close(ctx),
 			"Do":           l.Do(ctx, "key", func(context.Context) error { return nil }),
 			"Release":      releaseOf(ctx, l, "key", "owner"),
-			"ForceRelease": l.ForceRelease(ctx, "key", ""),
+			"ForceRelease": l.ForceRelease(ctx, "key"),
 		} {
 			if joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrInvalid) {
 				t.Errorf("%s of %v Locker: %v, want ErrInvalid", what, l, err)

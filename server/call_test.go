@@ -62,7 +62,7 @@ func TestReplacedBody(t *testing.T) {
 		if !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%s: %d %s, want %s", c.name, w.Code, w.Body, c.want)
 		}
-		if err := locks.ForceRelease(t.Context(), key, "the next case"); (err == nil) != (c.want == `"token"`) {
+		if err := locks.ForceRelease(t.Context(), key, joblock.Reason("the next case")); (err == nil) != (c.want == `"token"`) {
 			t.Errorf("%s: the lock: %v", c.name, err)
 		}
 	}

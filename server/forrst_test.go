@@ -216,9 +216,9 @@ func TestForrstExamples(t *testing.T) {
 		php("Cache::restoreLock($key, $owner)->release()", "joblock.NewToken(key, owner, ttl), locks.Release(ctx, token)", "released: "+sprint(err == nil))
 		_, err = a.locks.TryAcquire(t.Context(), "k")
 		testkit.WantNil(t, "TryAcquire", err)
-		err = a.locks.ForceRelease(t.Context(), "k", "by hand")
+		err = a.locks.ForceRelease(t.Context(), "k", joblock.Reason("by hand"))
 		testkit.WantNil(t, "ForceRelease", err)
-		php("Cache::lock($key)->forceRelease()", "locks.ForceRelease(ctx, key, reason)", "released: "+sprint(err == nil))
+		php("Cache::lock($key)->forceRelease()", "locks.ForceRelease(ctx, key, joblock.Reason(reason))", "released: "+sprint(err == nil))
 
 		v.done("forrst")
 		a.wantNoSecrets(held)

@@ -151,7 +151,7 @@ func TestHoldThatLosesItsLock(t *testing.T) {
 			a := newReplica(t, store())
 			h := a.hold(object{"key": key, "ttl_ms": 9000})
 			h.until("lock-acquired")
-			if err := a.locks.ForceRelease(t.Context(), key, "by hand"); err != nil {
+			if err := a.locks.ForceRelease(t.Context(), key, joblock.Reason("by hand")); err != nil {
 				t.Fatal(err)
 			}
 			if o := h.until("lock-lost"); o.text("code") != "LOCK_LOST" && o.text("code") != "LOCK_ALREADY_RELEASED" {

@@ -96,7 +96,7 @@ func TestReleaseOfALockThatHasEnded(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a := newReplica(t, peer())
 		token := a.post("/v1/acquire", object{"key": key}).ok().text("token")
-		if err := a.locks.ForceRelease(t.Context(), key, "by hand"); err != nil {
+		if err := a.locks.ForceRelease(t.Context(), key, joblock.Reason("by hand")); err != nil {
 			t.Fatal(err)
 		}
 		o := a.post("/v1/release", object{"token": token}).ok()

@@ -16,7 +16,7 @@ import (
 func (r *rig) steal(key string, opts ...joblock.TryOption) *joblock.Lock {
 	r.t.Helper()
 	ctx := context.Background()
-	if err := r.locks.ForceRelease(ctx, key, "test"); err != nil {
+	if err := r.locks.ForceRelease(ctx, key, joblock.Reason("test")); err != nil {
 		r.t.Fatalf("force: %v", err)
 	}
 	lock, err := r.locks.TryAcquire(ctx, key, opts...)
@@ -79,7 +79,7 @@ func TestTwoJobsOnOneKeyRunOneAfterTheOther(t *testing.T) {
 		alive, most := make(chan int, 1), 0
 		alive <- 0
 		a := r.park("a", "k")[0]
-		if err := r.locks.ForceRelease(context.Background(), "k", "test"); err != nil {
+		if err := r.locks.ForceRelease(context.Background(), "k", joblock.Reason("test")); err != nil {
 			t.Fatal(err)
 		}
 		b := r.park("b", "k")[0]

@@ -19,7 +19,7 @@ import (
 // vanish are the ways in which a waiting job's lock goes.
 var vanish = map[string]func(r *rig, token joblock.Token) *joblock.Lock{
 	"forced": func(r *rig, token joblock.Token) *joblock.Lock {
-		if err := r.locks.ForceRelease(context.Background(), token.Key(), "test"); err != nil {
+		if err := r.locks.ForceRelease(context.Background(), token.Key(), joblock.Reason("test")); err != nil {
 			r.t.Fatalf("force: %v", err)
 		}
 		return nil
@@ -257,7 +257,7 @@ func TestRetryResumesTheLockThatWasTakenAnew(t *testing.T) {
 		var fences []int64
 		began := time.Now()
 		r.enqueue("a", 1)
-		if err := r.locks.ForceRelease(context.Background(), "key-a", "test"); err != nil {
+		if err := r.locks.ForceRelease(context.Background(), "key-a", joblock.Reason("test")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second) // a later ownership, by the store's clock too
@@ -314,7 +314,7 @@ func TestReasonsDoNotMakeAJobDone(t *testing.T) {
 				return lock.Release(context.Background(), joblock.Reason(reason))
 			},
 			"by force": func(r *rig, lock *joblock.Lock) error {
-				return r.locks.ForceRelease(context.Background(), lock.Key(), reason)
+				return r.locks.ForceRelease(context.Background(), lock.Key(), joblock.Reason(reason))
 			},
 			"by its token": func(r *rig, lock *joblock.Lock) error {
 				token, err := lock.Park(context.Background(), joblock.ForJob(envelope.Job(queue, "a")))

@@ -84,7 +84,7 @@ func TestBusyKeyCostsATaskNothing(t *testing.T) {
 				r.wantTask("k-0", tt.state, tt.used)
 				r.wantRuns(&p, tt.used)
 
-				if err := r.locks.ForceRelease(context.Background(), "k", "test"); err != nil {
+				if err := r.locks.ForceRelease(context.Background(), "k", joblock.Reason("test")); err != nil {
 					t.Fatal(err)
 				}
 				freed := time.Now()

@@ -51,7 +51,7 @@ func TestTaskThatCarriesALockAndWantsAnother(t *testing.T) {
 			r.untilRetry("a", used)
 			r.wantState("carried", joblock.StateParked, "a")
 			r.wantRuns(&p, used)
-			if err := r.locks.ForceRelease(context.Background(), "a", "test"); err != nil {
+			if err := r.locks.ForceRelease(context.Background(), "a", joblock.Reason("test")); err != nil {
 				t.Fatal(err)
 			}
 			r.wantDone("a")

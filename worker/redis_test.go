@@ -28,7 +28,7 @@ func TestManyTasksOnRedis(t *testing.T) {
 		id := fmt.Sprintf("task-%03d", i)
 		key := fmt.Sprintf("key-%02d", i%keys)
 		if i >= keys { // the key is another task's: these two will contend
-			if err := r.locks.ForceRelease(ctx, key, "test"); err != nil {
+			if err := r.locks.ForceRelease(ctx, key, joblock.Reason("test")); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -251,7 +251,7 @@ func TestSkippedTaskFreesItsLockUntilStart(t *testing.T) {
 			var p probe
 			tokens := r.park("a", gone, "slot-a")
 			r.submit("a", r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
-			if err := r.locks.ForceRelease(context.Background(), gone, "test"); err != nil {
+			if err := r.locks.ForceRelease(context.Background(), gone, joblock.Reason("test")); err != nil {
 				t.Fatal(err)
 			}
 			r.serve(service{worker: worker.Config{Gone: worker.Skip}}, p.handler(succeed))
@@ -268,7 +268,7 @@ func TestFailedTaskFreesItsLockUntilStart(t *testing.T) {
 		var p probe
 		tokens := r.park("a", "key-a", "slot-a")
 		r.submit("a", r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens[1:]}), 1)
-		if err := r.locks.ForceRelease(context.Background(), "key-a", "test"); err != nil {
+		if err := r.locks.ForceRelease(context.Background(), "key-a", joblock.Reason("test")); err != nil {
 			t.Fatal(err)
 		}
 		r.serve(service{worker: worker.Config{Gone: worker.Fail}}, p.handler(succeed))

@@ -63,7 +63,7 @@ func TestWorkThatTakesLongerThanTheTTL(t *testing.T) {
 	}
 	err = SetNXAfter(t.Context(), p.Locks, "k", func(ctx context.Context) error {
 		lock, _ := joblock.FromContext(ctx)
-		if err := p.Locks.ForceRelease(ctx, "k", "as if it had lapsed"); err != nil {
+		if err := p.Locks.ForceRelease(ctx, "k", joblock.Reason("as if it had lapsed")); err != nil {
 			return err
 		}
 		if _, err := p.Locks.TryAcquire(ctx, "k"); err != nil {

@@ -386,7 +386,7 @@ var causes = []struct {
 		w.park(keys...)
 		w.keeper(w.redis.Addr(), w.redis.Addr(), worker.Config{Share: 0.001})
 	}},
-	{"JoblockForced", nil, func(w *world) { w.lock(w.others, "export:1") }, func(w *world) { w.nil(w.locks.ForceRelease(w.ctx, "export:1", "it hangs")) }},
+	{"JoblockForced", nil, func(w *world) { w.lock(w.others, "export:1") }, func(w *world) { w.nil(w.locks.ForceRelease(w.ctx, "export:1", joblock.Reason("it hangs"))) }},
 	{"JoblockCleanupFailed", nil, nil, func(w *world) {
 		lock := w.lock(w.locks, "export:1", joblock.TTL(time.Second))
 		w.away.Refuse()

@@ -22,7 +22,7 @@ func playForce() int {
 	defer rdb.Close()
 	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
 	if err == nil {
-		err = errors.Join(locks.ForceRelease(context.Background(), "k", "stuck"), locks.Close(context.Background()))
+		err = errors.Join(locks.ForceRelease(context.Background(), "k", joblock.Reason("stuck")), locks.Close(context.Background()))
 	}
 	if err != nil {
 		fmt.Println("failed", err)

@@ -97,7 +97,7 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.locks.ForceRelease(t.Context(), "contended", "for the test"); err != nil {
+	if err := a.locks.ForceRelease(t.Context(), "contended", joblock.Reason("for the test")); err != nil {
 		t.Fatal(err)
 	}
 	second, _ := a.enqueue(t, "contended", asynq.MaxRetry(0))

@@ -137,7 +137,7 @@ func (s *stage) playLocks() {
 
 	s.note(s.locks.Release(ctx, s.take(s.locks, "core:c").Token()))
 	forced := s.take(s.locks, "core:d")
-	s.note(s.locks.ForceRelease(ctx, "core:d", "stuck"))
+	s.note(s.locks.ForceRelease(ctx, "core:d", joblock.Reason("stuck")))
 	<-forced.Done()
 	s.note(forced.Err(), forced.Renew(ctx), forced.Release(ctx))
 	one := limit.New(s.locks, 1)

@@ -172,7 +172,7 @@ func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.
 // does to later holders is not recorded.
 func (r *Recorder) Force(ctx context.Context, locks *joblock.Locker, key string) error {
 	call := now()
-	err := locks.ForceRelease(ctx, key, "forced")
+	err := locks.ForceRelease(ctx, key, joblock.Reason("forced"))
 	if err == nil {
 		r.write(Event{Kind: Forced, Key: key, Call: call, At: now()})
 	}

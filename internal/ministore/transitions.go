@@ -199,7 +199,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 				reply.Outcome = driver.OutcomeLapsed
 			}
 			return reply
-		case left != "" && req.Kind == driver.ReleaseForJob && !(r.live(now) && r.job == req.Job): // left
+		case left != "" && req.Kind == driver.ReleaseForcedIdle && !(r.live(now) && r.job == req.Job): // left
 			return reply
 		case !byOwner && !r.live(now) && q != r: // passed on, free
 			return driver.Reply{Outcome: driver.OutcomeNotFound, Next: s.pass(r, q, now, req)}
@@ -213,7 +213,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 			return r.who(now, driver.OutcomeNotOwner)
 		case !byOwner && req.Fence != 0 && req.Fence != r.fence: // another fence
 			return r.who(now, driver.OutcomeNotOwner)
-		case (req.Job != "" || req.Kind == driver.ReleaseForJob) && r.job != req.Job: // another job
+		case req.Job != "" && r.job != req.Job: // another job
 			return r.who(now, driver.OutcomeWrongJob)
 		case req.Kind.IfIdle() && r.held(now): // busy
 			return r.who(now, driver.OutcomeBusy)

@@ -57,7 +57,10 @@ func (e *Event) sentence() string {
 	case event.ReleasedByToken.String():
 		text = "the lock was released by token"
 	case event.Freed.String():
-		text = "the key was freed, because its job does not run again"
+		text = "the key was freed while nobody ran under its lock"
+		if e.Job != "" {
+			text = "the key was freed, because its job does not run again"
+		}
 	case event.Forced.String():
 		text = freedByForce(e.Reason)
 	case event.CleanupFailed.String():

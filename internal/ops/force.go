@@ -2,13 +2,10 @@ package ops
 
 import (
 	"context"
-	"math/rand/v2"
-	"strconv"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Force frees the key of a joblock.Status that an operator has seen. If the key has another fence by now, Force changes
@@ -26,31 +23,19 @@ import (
 //	ErrUnavailable, ErrClosed
 func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifIdle bool, reason string) error {
 	op := forceName(ifIdle)
-	in := door.Of(locks)
-	if err := in.Check(op, seen.Key); err != nil {
-		return err
-	}
-	if seen.Fence < 1 || seen.Fence > driver.MaxFence {
-		return door.Invalid(op, seen.Key, "fence is %d, must be from 1 to %d", seen.Fence, int64(driver.MaxFence))
-	}
 	if err := door.CheckText(op, seen.Key, "reason", reason, 1, driver.MaxLabelBytes); err != nil {
 		return err
 	}
-	req := driver.ReleaseRequest{
-		Term: driver.Term{Key: seen.Key, Fence: seen.Fence}, Kind: driver.ReleaseForced, Reason: reason,
-		Nonce: strconv.FormatUint(rand.Uint64(), 36), Retain: in.Settings().Retain,
-	}
+	// The fence alone says which job: for the event.
+	opts := []joblock.ForceOption{joblock.IfFence(seen.Fence), joblock.ForJob(seen.Job), joblock.Reason(reason)}
 	if ifIdle {
-		// With the job that the record had under this fence, which may be none.
-		req.Kind, req.Job = driver.ReleaseForJob, seen.Job
+		opts = append(opts, joblock.IfIdle())
 	}
-	r, err := send(ctx, in, op, seen.Key, driver.Store.Release, req)
-	if r.Outcome == driver.OutcomeLapsed {
-		r.Outcome = driver.OutcomeNotFound
-		err = door.Refusal(op, seen.Key, r)
-	}
-	if err == nil {
-		in.Tell(event.Event{Kind: event.Forced, Key: seen.Key, Job: seen.Job, Fence: seen.Fence, Reason: reason})
+	err := locks.ForceRelease(ctx, seen.Key, opts...)
+	if e, ok := err.(*joblock.Error); ok {
+		named := *e
+		named.Op = op
+		return &named
 	}
 	return err
 }

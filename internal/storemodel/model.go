@@ -284,7 +284,7 @@ func (m *model) leaveLine(t *rapid.T) {
 		Nonce: m.newNonce(), Retain: drawRetain.Draw(t, "retain"), Starts: rapid.Bool().Draw(t, "starts"), Grace: drawHold.Draw(t, "grace"),
 	}
 	if rapid.Bool().Draw(t, "by the keeper") {
-		req.Kind, req.Job = driver.ReleaseForJob, job
+		req.Kind, req.Job = driver.ReleaseForcedIdle, job
 	}
 	m.sendReleases([]driver.ReleaseRequest{req})
 }
@@ -351,7 +351,7 @@ func (m *model) release(t *rapid.T) {
 		if rapid.Bool().Draw(t, "with a reason") {
 			req.Reason = m.newNonce()
 		}
-		req.Kind = driver.ReleaseKind(max(0, rapid.IntRange(-3, int(driver.ReleaseForJob)).Draw(t, "kind")))
+		req.Kind = driver.ReleaseKind(max(0, rapid.IntRange(-3, int(driver.ReleaseForcedIdle)).Draw(t, "kind")))
 		if rapid.Bool().Draw(t, "for a job") {
 			req.Job = drawJob.Draw(t, "job")
 			req.Done = req.Kind.ByOwner() && req.Job != "" && rapid.Bool().Draw(t, "done")

@@ -318,7 +318,7 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest, le
 	switch {
 	case r.last == req.Nonce:
 		return prediction{reply: reply, lateToo: ph == ended && r.late}
-	case left != "" && req.Kind == driver.ReleaseForJob && (ph == ended || ph == ranOut || r.job != req.Job):
+	case left != "" && req.Kind == driver.ReleaseForcedIdle && (ph == ended || ph == ranOut || r.job != req.Job):
 		return prediction{reply: reply}
 	case !req.Kind.ByOwner() && (ph == ended || ph == ranOut):
 		return prediction{reply: driver.Reply{Outcome: driver.OutcomeNotFound}}
@@ -334,7 +334,7 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest, le
 		return r.refuse(now, driver.OutcomeNotOwner)
 	}
 	switch {
-	case (req.Job != "" || req.Kind == driver.ReleaseForJob) && r.job != req.Job:
+	case req.Job != "" && r.job != req.Job:
 		return r.refuse(now, driver.OutcomeWrongJob)
 	case req.Kind.IfIdle() && ph == running:
 		return r.refuse(now, driver.OutcomeBusy)

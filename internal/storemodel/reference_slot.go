@@ -34,7 +34,7 @@ func (r *reference) releaseSlot(now time.Duration, req driver.ReleaseRequest, li
 	switch {
 	case ph != absent && slot.last == req.Nonce: // again
 		p = slot.releaseOnly(now, req, left)
-	case left != "" && req.Kind == driver.ReleaseForJob && vacant: // left
+	case left != "" && req.Kind == driver.ReleaseForcedIdle && vacant: // left
 		p.reply.Outcome = driver.OutcomeOK
 	case !req.Kind.ByOwner() && vacant: // passed on, free
 		looked = true

@@ -113,15 +113,15 @@
 //	  released           live                                            OK        END
 //	  released late      any other case                                  Lapsed    END
 //
-//	Release (ReleaseForced, ReleaseForJob)
+//	Release (ReleaseForced, ReleaseForcedIdle)
 //	  again              this Nonce ended an ownership in time           OK        same
 //	  again, late        this Nonce ended an ownership that had run out  Lapsed    same
-//	  left               ReleaseForJob; a waiting job's place is Grant   OK        same
+//	  left               ReleaseForcedIdle; a waiting job's Grant        OK        same
 //	  passed on          free; another slot than the first; a job waits  NotFound  GRANT to the first job in line
 //	  free               the key is free                                 NotFound  same
 //	  another fence      Fence is set and is not the record's fence      NotOwner  same
-//	  another job        ReleaseForJob or Job set; not the record's job  WrongJob  same
-//	  busy               ReleaseForJob; held                             Busy      same
+//	  another job        Job is set and is not the record's job          WrongJob  same
+//	  busy               ReleaseForcedIdle; held                         Busy      same
 //	  forced             any other case                                  OK        END; if held before, a push to ForcedInbox
 //
 //	Reserve
@@ -154,7 +154,7 @@
 // Changed, but keeps the fence.
 //
 // END ends the ownership, its lease and its reservation. Reason is the Reason of the request. Ended is EndedForced
-// for ReleaseForced and ReleaseForJob, EndedDone with Done, and EndedReleased in all other cases. Changed is now. If
+// for ReleaseForced and ReleaseForcedIdle, EndedDone with Done, and EndedReleased in all other cases. Changed is now. If
 // somebody waits, the same step continues with a GRANT to the first in line.
 //
 // The record remembers the Nonce of the last END, and whether that END was in time. Later ownerships keep this

@@ -89,17 +89,17 @@ type ReleaseKind uint8
 
 // The kinds of a release. A forced release needs no owner: of its Term, only Key and Fence count.
 const (
-	ReleaseOwn    ReleaseKind = iota // by the owner
-	ReleaseIdle                      // by the owner; refused while a lease is alive
-	ReleaseForced                    // forced
-	ReleaseForJob                    // forced; refused while a lease is alive, or if the record is not bound to Job
+	ReleaseOwn        ReleaseKind = iota // by the owner
+	ReleaseIdle                          // by the owner; refused while a lease is alive
+	ReleaseForced                        // forced
+	ReleaseForcedIdle                    // forced; refused while a lease is alive
 )
 
 // ByOwner reports whether only the owner can make a release of this kind.
 func (k ReleaseKind) ByOwner() bool { return k == ReleaseOwn || k == ReleaseIdle }
 
 // IfIdle reports whether a Store refuses a release of this kind while a lease is alive.
-func (k ReleaseKind) IfIdle() bool { return k == ReleaseIdle || k == ReleaseForJob }
+func (k ReleaseKind) IfIdle() bool { return k == ReleaseIdle || k == ReleaseForcedIdle }
 
 // ReleaseRequest ends an ownership.
 type ReleaseRequest struct {
@@ -107,7 +107,7 @@ type ReleaseRequest struct {
 	Nonce  string
 	Kind   ReleaseKind
 	Reason string        // stays in the record, for people and for a later Resume
-	Job    string        // if set, or with ReleaseForJob: must be the record's job
+	Job    string        // if set: must be the record's job
 	Done   bool          // Job is done, so the record shows EndedDone; only with ReleaseOwn and ReleaseIdle
 	Retain time.Duration // how long the record outlives its end
 	Starts bool          // the caller starts the job in Reply.Next: there is no push to JobsInbox

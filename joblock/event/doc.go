@@ -31,8 +31,9 @@
 //	RenewalUnanswered  renewals got no answer, and the Locker tries them again; at most     Locks, Err
 //	                   once a second
 //	ReleasedByToken    an owner token released the lock                                     Reason
-//	Freed              a job that will not run again lost its lock or its place in line     Job if the call named it, Reason
-//	Forced             an operator or ForceRelease has freed the key                        Reason
+//	Freed              a lock under which nobody ran, or a job's place in line, was ended   Job if the call named it, Reason
+//	                   from outside, mostly because the job will not run again
+//	Forced             an operator or ForceRelease has freed the key                        Fence and Job if the call named them, Reason
 //	CleanupFailed      a call without an answer may have left a lock behind, and the        Fence, Reason, Err
 //	                   Locker could not remove that lock in time or before Close
 //	FellBack           the store did not answer, so a function of package fallback runs     Owner, Fence, Waited, Err

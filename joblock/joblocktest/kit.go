@@ -134,7 +134,7 @@ func (k *Kit) Lose(key string) {
 	case <-k.watched:
 	case <-time.After(time.Second): // the lock is that of another Locker
 	}
-	if err := k.others.ForceRelease(context.Background(), key, "lost by joblocktest"); err != nil {
+	if err := k.others.ForceRelease(context.Background(), key, joblock.Reason("lost by joblocktest")); err != nil {
 		k.t.Fatalf("joblocktest: lose: %v", err)
 	}
 }

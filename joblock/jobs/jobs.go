@@ -165,7 +165,7 @@ func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []err
 		}
 		return r.Key, driver.ReleaseRequest{
 			Term: driver.Term{Key: r.Key, Fence: r.Fence, Grant: door.PlaceOf(r.Job)}, Job: r.Job, Reason: r.Reason,
-			Kind: driver.ReleaseForJob, Nonce: strconv.FormatUint(rand.Uint64(), 36), Retain: settings.Retain,
+			Kind: driver.ReleaseForcedIdle, Nonce: strconv.FormatUint(rand.Uint64(), 36), Retain: settings.Retain,
 			Starts: door.Starter(ctx) != nil, Grace: settings.JobGrace,
 		}, err
 	}, freed)

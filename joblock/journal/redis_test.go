@@ -41,7 +41,7 @@ func TestJournalOfALocker(t *testing.T) {
 	testkit.WantErr(t, refused, joblock.ErrHeld)
 	token, err := lock.Park(ctx, joblock.ForJob("q/1"))
 	testkit.WantNil(t, "Park", err)
-	testkit.WantNil(t, "ForceRelease", locks.ForceRelease(ctx, "key", "stuck"))
+	testkit.WantNil(t, "ForceRelease", locks.ForceRelease(ctx, "key", joblock.Reason("stuck")))
 	testkit.WantNil(t, "Close", j.Close(ctx))
 
 	var kinds []string

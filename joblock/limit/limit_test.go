@@ -245,7 +245,7 @@ func TestPermitIsALock(t *testing.T) {
 
 		wantErr(t, limit.New(k.Locks, 1).Do(ctx, "key", func(ctx context.Context) error {
 			permit, _ := joblock.FromContext(ctx)
-			wantNil(t, "ForceRelease", k.Locks.ForceRelease(ctx, permit.Key(), "test"))
+			wantNil(t, "ForceRelease", k.Locks.ForceRelease(ctx, permit.Key(), joblock.Reason("test")))
 			<-ctx.Done()
 			wantErr(t, context.Cause(ctx), joblock.ErrLost)
 			return nil

@@ -187,7 +187,7 @@ func (r record) release(now instant, req driver.ReleaseRequest, line *record) (r
 		return r, outcome(driver.OutcomeOK)
 	case again: // again, late
 		return r, outcome(driver.OutcomeLapsed)
-	case left != nil && left.job != "" && req.Kind == driver.ReleaseForJob && !(r.live(now) && r.job == req.Job): // left
+	case left != nil && left.job != "" && req.Kind == driver.ReleaseForcedIdle && !(r.live(now) && r.job == req.Job): // left
 		return r, outcome(driver.OutcomeOK)
 	case !owner && !r.live(now) && line != nil: // passed on, free
 		a := r.pass(now, req, q, outcome(driver.OutcomeNotFound))
@@ -202,7 +202,7 @@ func (r record) release(now instant, req driver.ReleaseRequest, line *record) (r
 	case owner && (req.Fence != 0 || req.Grant != "") && !r.named(req.Term), // another term
 		!owner && req.Fence != 0 && req.Fence != r.fence: // another fence
 		return r, r.inTheWay(now, driver.OutcomeNotOwner)
-	case (req.Job != "" || req.Kind == driver.ReleaseForJob) && r.job != req.Job: // another job
+	case req.Job != "" && r.job != req.Job: // another job
 		return r, r.inTheWay(now, driver.OutcomeWrongJob)
 	case req.Kind.IfIdle() && r.leased(now): // busy
 		return r, r.inTheWay(now, driver.OutcomeBusy)

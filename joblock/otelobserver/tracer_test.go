@@ -287,7 +287,7 @@ func TestStatusOfSpans(t *testing.T) {
 	testkit.WantNil(t, "TryAcquire", err)
 	_, err = locks.TryAcquire(ctx, "export:secret")
 	testkit.WantErr(t, err, joblock.ErrHeld)
-	testkit.WantNil(t, "ForceRelease", locks.ForceRelease(t.Context(), "export:secret", "stuck"))
+	testkit.WantNil(t, "ForceRelease", locks.ForceRelease(t.Context(), "export:secret", joblock.Reason("stuck")))
 	testkit.WantErr(t, lock.Renew(ctx), joblock.ErrLost)
 	span.End()
 

@@ -50,7 +50,7 @@ func TestErrorsNameTheKeyOfAHostileRecord(t *testing.T) {
 			_, err = singleflight.Do(ctx, locks, name, time.Minute, func(context.Context) (int, error) { return 1, nil }, joblock.MaxWait(10*time.Millisecond))
 			seen("singleflight.Do", err)
 			seen("Release", locks.Release(ctx, token))
-			seen("ForceRelease", locks.ForceRelease(ctx, name, "broken"))
+			seen("ForceRelease", locks.ForceRelease(ctx, name, joblock.Reason("broken")))
 			_, err = testkit.One(locks.Status(ctx, name))
 			seen("Status", err)
 			for _, err := range locks.List(ctx, joblock.ListOptions{Prefix: name, Ended: true}) {

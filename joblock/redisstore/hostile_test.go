@@ -182,7 +182,7 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 	}
 	leave := k.release(driver.Term{Key: key, Owner: "x", Grant: "call"})
 	drop := k.release(driver.Term{Key: key, Grant: line.Nonce})
-	drop.Kind, drop.Job, drop.Starts = driver.ReleaseForJob, "q/1", true
+	drop.Kind, drop.Job, drop.Starts = driver.ReleaseForcedIdle, "q/1", true
 	force := k.release(driver.Term{Key: key})
 	force.Kind = driver.ReleaseForced
 	for _, req := range []driver.ReleaseRequest{leave, drop, k.release(driver.Term{Key: key, Owner: term.Owner}), force, force} {

@@ -31,7 +31,7 @@ func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: term.Key, Job: req.Job, Reserve: long, Retain: long}})
 	wantOutcomes(t, "reserve", rs, err, 1, driver.OutcomeOK)
 	rs, err = k.Release(ctx, []driver.ReleaseRequest{{
-		Term: driver.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Kind: driver.ReleaseForJob, Job: req.Job,
+		Term: driver.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Kind: driver.ReleaseForcedIdle, Job: req.Job,
 	}})
 	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	if err := removeFrom(ctx, k.Store, due); err != nil {

@@ -215,7 +215,7 @@ func (m *movedLocks) lineUp() {
 	leaves := m.jobs[len(m.jobs)-2]
 	rs, err := m.Store.Release(ctx, []driver.ReleaseRequest{{
 		Term:  driver.Term{Key: m.turn.Key, Grant: m.turnOf(leaves).Nonce},
-		Nonce: m.nonce(), Kind: driver.ReleaseForJob, Job: leaves, Retain: long,
+		Nonce: m.nonce(), Kind: driver.ReleaseForcedIdle, Job: leaves, Retain: long,
 	}})
 	wantOutcomes(m.t, "leave", rs, err, 1, driver.OutcomeOK)
 	m.jobs = slices.Delete(m.jobs, len(m.jobs)-2, len(m.jobs)-1)

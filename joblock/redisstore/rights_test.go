@@ -162,7 +162,7 @@ func live(t *testing.T, store *Store) {
 	must("release", lock.Release(ctx))
 	lock, err = locks.TryAcquire(ctx, "life")
 	must("acquire after a release", err)
-	must("force", locks.ForceRelease(ctx, "life", "to be seen"))
+	must("force", locks.ForceRelease(ctx, "life", joblock.Reason("to be seen")))
 	select {
 	case <-lock.Done():
 	case <-time.After(patience):
@@ -267,7 +267,7 @@ func live(t *testing.T, store *Store) {
 		must("reserve", err)
 		if free {
 			_, err := store.Release(ctx, []driver.ReleaseRequest{{Term: driver.Term{Key: term.Key}, Nonce: k.nonce(),
-				Retain: long, Kind: driver.ReleaseForJob, Job: park.Job}})
+				Retain: long, Kind: driver.ReleaseForcedIdle, Job: park.Job}})
 			must("release of a job", err)
 			continue
 		}

@@ -340,7 +340,7 @@ func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
 		}
 		_, err = locks.TryAcquire(ctx, "orders:7")
 		_, waited := locks.Acquire(ctx, "orders:7", joblock.MaxWait(time.Minute))
-		forced := locks.ForceRelease(ctx, "orders:7", "")
+		forced := locks.ForceRelease(ctx, "orders:7")
 		for _, err := range []error{err, waited, forced} {
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want ErrInvalid with %s", err, tc.want)
@@ -430,7 +430,7 @@ func TestFullServerGivesNoNewPlace(t *testing.T) {
 	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: "line", Job: "q/2", Nonce: "place: of q/2", Reserve: long, Retain: long}})
 	wantOutcomes(t, "keep a place", rs, err, 1, driver.OutcomeHeld)
 	rs, err = k.Release(ctx, []driver.ReleaseRequest{
-		{Term: driver.Term{Key: "line", Grant: "place: of q/2"}, Nonce: k.nonce(), Kind: driver.ReleaseForJob, Job: "q/2", Retain: long},
+		{Term: driver.Term{Key: "line", Grant: "place: of q/2"}, Nonce: k.nonce(), Kind: driver.ReleaseForcedIdle, Job: "q/2", Retain: long},
 		k.release(line),
 	})
 	wantOutcomes(t, "leave, and release", rs, err, 2, driver.OutcomeOK)

@@ -33,7 +33,7 @@ func TestFullServerPassesSlotsOn(t *testing.T) {
 	}
 	release := k.release(used)
 	rs, err := k.Release(ctx, []driver.ReleaseRequest{
-		release, {Term: driver.Term{Key: driver.SlotKey("key", 3)}, Nonce: k.nonce(), Kind: driver.ReleaseForJob, Job: "q/none", Retain: long},
+		release, {Term: driver.Term{Key: driver.SlotKey("key", 3)}, Nonce: k.nonce(), Kind: driver.ReleaseForcedIdle, Job: "q/none", Retain: long},
 	})
 	if err != nil || len(rs) != 2 || rs[0].Outcome != driver.OutcomeOK || rs[1].Outcome != driver.OutcomeNotFound ||
 		rs[0].Next != "q/0" || rs[1].Next != "q/1" {

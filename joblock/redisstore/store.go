@@ -375,7 +375,7 @@ func (s *Store) releaseArgs(c *scriptCall, req *driver.ReleaseRequest, listener 
 	any := req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner())
 	c.str(recordHead(&req.Term, any)).str(req.Nonce).
 		millisOrZero(req.Brief).millis(req.Retain)
-	bound := req.Job != "" || req.Kind == driver.ReleaseForJob
+	bound := req.Job != ""
 	short := !slot && req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
 	plain := short && req.Reason == "" && !bound && !req.Done
 	if req.Starts {

@@ -85,8 +85,8 @@ func TestFlightWithoutItsLockHasNoResult(t *testing.T) {
 		lose func(k *kit)
 		err  error
 	}{
-		"forced":                  {func(k *kit) { wantNil(k, "ForceRelease", k.Peer().ForceRelease(k.Context(), "key", "")) }, nil},
-		"forced, and fails":       {func(k *kit) { wantNil(k, "ForceRelease", k.Peer().ForceRelease(k.Context(), "key", "")) }, mine},
+		"forced":                  {func(k *kit) { wantNil(k, "ForceRelease", k.Peer().ForceRelease(k.Context(), "key")) }, nil},
+		"forced, and fails":       {func(k *kit) { wantNil(k, "ForceRelease", k.Peer().ForceRelease(k.Context(), "key")) }, mine},
 		"closed":                  {func(k *kit) { wantNil(k, "Close", k.Locks.Close(k.Context())) }, nil},
 		"the store does not come": {func(k *kit) { k.Store.Set(faultstore.Fault{}, faultstore.Renew) }, nil},
 	} {
@@ -124,7 +124,7 @@ func TestFlightThatIsLostUnnoticedHasNoResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		n, err := singleflight.Do(t.Context(), k.Locks, "key", time.Hour, func(context.Context) (int, error) {
-			wantNil(t, "ForceRelease", k.Peer().ForceRelease(t.Context(), "key", ""))
+			wantNil(t, "ForceRelease", k.Peer().ForceRelease(t.Context(), "key"))
 			return 1, nil
 		})
 		wantErr(t, err, joblock.ErrLost)

@@ -40,10 +40,10 @@ func (k *kit) keepReq(wait driver.TakeRequest) driver.ReserveRequest {
 	return req
 }
 
-// freeReq returns a request that frees the lock of an ended job, without the lock's owner.
+// freeReq returns a request that frees the lock of an ended job, without the lock's owner. "" is any job, or none.
 func (k *kit) freeReq(key, job string) driver.ReleaseRequest {
 	req := k.forceReq(key)
-	req.Kind, req.Job = driver.ReleaseForJob, job
+	req.Kind, req.Job = driver.ReleaseForcedIdle, job
 	return req
 }
 

@@ -64,7 +64,7 @@ func (w *waiters) job(job string, leaves bool, joined func()) error {
 		r := replies[0]
 		if leaves {
 			free := driver.ReleaseRequest{
-				Term: driver.Term{Key: "key", Grant: take.Nonce}, Nonce: "end of " + job, Kind: driver.ReleaseForJob, Job: job, Retain: long,
+				Term: driver.Term{Key: "key", Grant: take.Nonce}, Nonce: "end of " + job, Kind: driver.ReleaseForcedIdle, Job: job, Retain: long,
 			}
 			return outcomeOf(driver.OutcomeOK)(store.Release(ctx, []driver.ReleaseRequest{free}))
 		}

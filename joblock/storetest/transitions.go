@@ -55,7 +55,7 @@ const (
 	park      = "Park"
 	renew     = "Renew"
 	release   = "Release (ReleaseOwn, ReleaseIdle)"
-	force     = "Release (ReleaseForced, ReleaseForJob)"
+	force     = "Release (ReleaseForced, ReleaseForcedIdle)"
 	reserve   = "Reserve"
 )
 
@@ -656,6 +656,11 @@ var transitions = []struct {
 			req.Nonce = k.again(f.end)
 			return k.release(req)
 		},
+	},
+	{
+		force, "while nobody runs",
+		[...]string{"free", "busy", "busy", "busy", "busy", "forced", "forced", "free", "free", "free", "free", "free", "free", "free", "free"},
+		func(k *kit, key string, _ found) driver.Reply { return k.release(k.freeReq(key, "")) },
 	},
 	{
 		force, "if it is its job's",

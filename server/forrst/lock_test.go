@@ -285,7 +285,9 @@ func TestFunctions(t *testing.T) {
 		wantCode(t, call(nil, "status", `{"key":"export:1"}`), "INVALID_ARGUMENTS", "begin with lock:")
 		wantCode(t, call(nil, "release", `{"key":"lock:a"}`), "INVALID_ARGUMENTS", "owner is empty")
 		wantCode(t, call(nil, "release", `{"key":"lock:a","owner":"x","force":true}`), "INVALID_ARGUMENTS", "unknown field")
-		allow := &Config{ForceRelease: func(ctx context.Context, key string) error { return k.Locks.ForceRelease(ctx, key, "by an admin") }}
+		allow := &Config{ForceRelease: func(ctx context.Context, key string) error {
+			return k.Locks.ForceRelease(ctx, key, joblock.Reason("by an admin"))
+		}}
 		deny := &Config{ForceRelease: func(context.Context, string) error { return &Error{Code: "FORBIDDEN", Message: "admins only"} }}
 		fail := &Config{ForceRelease: func(context.Context, string) error { return errors.New("a secret") }}
 		denied := call(deny, "force-release", `{"key":"lock:a"}`)

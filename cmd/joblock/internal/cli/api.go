@@ -237,7 +237,7 @@ func (s streamed) ExpiresAt() time.Time {
 func (s streamed) Done() <-chan struct{} { return s.Lost() }
 func (s streamed) Prior() joblock.Ended  { return joblock.EndedNone }
 
-func (s streamed) Release(ctx context.Context, _ ...joblock.ReasonOption) error {
+func (s streamed) Release(ctx context.Context, _ ...joblock.LockReleaseOption) error {
 	return s.Hold.Release(ctx, "")
 }
 
@@ -254,7 +254,7 @@ func (g *granted) ExpiresAt() time.Time  { return g.g.Until }
 func (g *granted) Done() <-chan struct{} { return nil }
 func (g *granted) Err() error            { return nil }
 
-func (g *granted) Release(ctx context.Context, _ ...joblock.ReasonOption) error {
+func (g *granted) Release(ctx context.Context, _ ...joblock.LockReleaseOption) error {
 	return g.a.Release(ctx, g.g.Token, "")
 }
 

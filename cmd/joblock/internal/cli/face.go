@@ -36,7 +36,7 @@ type held interface {
 	ExpiresAt() time.Time  // until then the lock can be relied on
 	Done() <-chan struct{} // closed when the lock is lost
 	Err() error            // why it is lost
-	Release(ctx context.Context, opts ...joblock.ReasonOption) error
+	Release(ctx context.Context, opts ...joblock.LockReleaseOption) error
 }
 
 // The type want says which lock a command wants.

@@ -384,7 +384,7 @@ func TestRun(t *testing.T) {
 		},
 		"the release is forced": func(s *stage) {
 			a, b := s.begins("tells", long...)
-			if err := s.locks.ForceRelease(context.Background(), key, "by hand"); err != nil {
+			if err := s.locks.ForceRelease(context.Background(), key, joblock.Reason("by hand")); err != nil {
 				s.Fatal(err)
 			}
 			a.exits(79)
@@ -636,7 +636,7 @@ func (s *stage) untouched() {
 
 func (s *stage) locksForced() {
 	s.Helper()
-	if err := s.locks.ForceRelease(context.Background(), key, "by hand"); err != nil {
+	if err := s.locks.ForceRelease(context.Background(), key, joblock.Reason("by hand")); err != nil {
 		s.Fatal(err)
 	}
 }

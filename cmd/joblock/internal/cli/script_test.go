@@ -177,7 +177,7 @@ func TestScripts(t *testing.T) {
 		"an operator frees the key": func(w *workshop, script ...string) {
 			p := w.run(append(script, account)...)
 			w.until("the script has the lock", func() bool { return w.lock(key).State == joblock.StateHeld })
-			if err := w.plain.ForceRelease(context.Background(), key, "by hand"); err != nil {
+			if err := w.plain.ForceRelease(context.Background(), key, joblock.Reason("by hand")); err != nil {
 				w.Fatal(err)
 			}
 			<-p.done

@@ -121,7 +121,7 @@ func TestWatchSeesALocksLife(t *testing.T) {
 				l.sees("released a") // taken and released between two looks
 				l.acquire("a")
 				l.sees("taken a")
-				testkit.WantNil(l.T, "ForceRelease", l.locks.ForceRelease(ctx, "a", "by hand"))
+				testkit.WantNil(l.T, "ForceRelease", l.locks.ForceRelease(ctx, "a", joblock.Reason("by hand")))
 				l.sees("forced a")
 				l.acquire("a", joblock.NoRenew(), joblock.TTL(2*time.Second))
 				l.sees("taken a")
