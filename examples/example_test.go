@@ -215,7 +215,7 @@ func Example_watch() {
 	found, err := locks.Status(ctx, joblock.Key("export", "acct-7"))
 	check(err)
 	st := found[0]
-	fmt.Println(st.State, st.Holder, st.Job, st.Age.Round(time.Second), st.Remaining, st.Waiters)
+	fmt.Println(st.State, st.Holder, st.Job, st.Age.Round(time.Second), st.Lease, st.Waiters)
 	for st, err := range locks.List(ctx, joblock.ListOptions{Prefix: "export:"}) {
 		check(err)
 		fmt.Println(st.Key, st.State, st.Holder)

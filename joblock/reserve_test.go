@@ -34,10 +34,10 @@ func TestReserveOutlastsTheReservationOfThePark(t *testing.T) {
 
 func TestStatusAsJSONHasMilliseconds(t *testing.T) {
 	text, err := json.Marshal(joblock.Status{
-		Key: "key", State: joblock.StateHeld, Fence: 7, TTL: 30 * time.Second, Age: 90 * time.Second, Remaining: 1500 * time.Millisecond, Reserved: time.Hour,
+		Key: "key", State: joblock.StateHeld, Fence: 7, TTL: 30 * time.Second, Age: 90 * time.Second, Lease: 1500 * time.Millisecond, Reserved: time.Hour,
 	})
 	wantNil(t, "Marshal", err)
-	const want = `{"key":"key","state":"held","fence":7,"ttl_ms":30000,"age_ms":90000,"remaining_ms":1500,"reserved_ms":3600000}`
+	const want = `{"key":"key","state":"held","fence":7,"ttl_ms":30000,"age_ms":90000,"lease_ms":1500,"reserved_ms":3600000}`
 	if string(text) != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}

@@ -35,37 +35,37 @@ const (
 
 // Status is the public part of a key's record. A Status contains no secrets.
 type Status struct {
-	Key       string        `json:"key"`
-	State     State         `json:"state"`
-	Owner     string        `json:"owner,omitempty"` // a digest; see Token.Digest
-	Holder    string        `json:"holder,omitempty"`
-	Job       string        `json:"job,omitempty"` // the job that the lock is bound to, as "queue/taskID"
-	Fence     int64         `json:"fence,omitempty"`
-	First     int64         `json:"first,omitempty"`   // the fence of the Acquire; tokens made before the Acquire have smaller fences
-	Since     time.Time     `json:"since,omitzero"`    // when the key was acquired, by the store's clock, as all times here
-	Changed   time.Time     `json:"changed,omitzero"`  // time of the last Acquire, Park, Reclaim, Resume or end of the ownership
-	Renewed   time.Time     `json:"renewed,omitzero"`  // when the lease began, or was renewed last; a live holder renews every third of TTL. Zero while parked, and after a release
-	TTL       time.Duration `json:"-"`                 // the length of that lease
-	EndedAt   time.Time     `json:"ended_at,omitzero"` // when the last ownership of a free key ended, also by lapsing
-	Now       time.Time     `json:"-"`                 // when the store read the key; zero if the store knows nothing of the key
-	Age       time.Duration `json:"-"`                 // time since Since; 0 unless owned
-	Remaining time.Duration `json:"-"`                 // time until the lease ends; 0 unless held
-	Reserved  time.Duration `json:"-"`                 // time until others can get the key; 0 when free
-	Ended     Ended         `json:"ended,omitempty"`   // how the last ownership of a free key ended
-	Reason    string        `json:"reason,omitempty"`  // the reason that the release gave
-	Waiters   int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters; see jobs.Line
+	Key      string        `json:"key"`
+	State    State         `json:"state"`
+	Owner    string        `json:"owner,omitempty"` // a digest; see Token.Digest
+	Holder   string        `json:"holder,omitempty"`
+	Job      string        `json:"job,omitempty"` // the job that the lock is bound to, as "queue/taskID"
+	Fence    int64         `json:"fence,omitempty"`
+	First    int64         `json:"first,omitempty"`   // the fence of the Acquire; tokens made before the Acquire have smaller fences
+	Since    time.Time     `json:"since,omitzero"`    // when the key was acquired, by the store's clock, as all times here
+	Changed  time.Time     `json:"changed,omitzero"`  // time of the last Acquire, Park, Reclaim, Resume or end of the ownership
+	Renewed  time.Time     `json:"renewed,omitzero"`  // when the lease began, or was renewed last; a live holder renews every third of TTL. Zero while parked, and after a release
+	TTL      time.Duration `json:"-"`                 // the length of that lease
+	EndedAt  time.Time     `json:"ended_at,omitzero"` // when the last ownership of a free key ended, also by lapsing
+	Now      time.Time     `json:"-"`                 // when the store read the key; zero if the store knows nothing of the key
+	Age      time.Duration `json:"-"`                 // time since Since; 0 unless owned
+	Lease    time.Duration `json:"-"`                 // what is left of the lease; 0 unless held
+	Reserved time.Duration `json:"-"`                 // time until others can get the key; 0 when free
+	Ended    Ended         `json:"ended,omitempty"`   // how the last ownership of a free key ended
+	Reason   string        `json:"reason,omitempty"`  // the reason that the release gave
+	Waiters  int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters; see jobs.Line
 }
 
-// MarshalJSON writes durations as whole milliseconds, in ttl_ms, age_ms, remaining_ms and reserved_ms.
+// MarshalJSON writes durations as whole milliseconds, in ttl_ms, age_ms, lease_ms and reserved_ms.
 func (s Status) MarshalJSON() ([]byte, error) {
 	type plain Status // without this method
 	return json.Marshal(struct {
 		plain
-		TTL       int64 `json:"ttl_ms,omitempty"`
-		Age       int64 `json:"age_ms,omitempty"`
-		Remaining int64 `json:"remaining_ms,omitempty"`
-		Reserved  int64 `json:"reserved_ms,omitempty"`
-	}{plain(s), s.TTL.Milliseconds(), s.Age.Milliseconds(), s.Remaining.Milliseconds(), s.Reserved.Milliseconds()})
+		TTL      int64 `json:"ttl_ms,omitempty"`
+		Age      int64 `json:"age_ms,omitempty"`
+		Lease    int64 `json:"lease_ms,omitempty"`
+		Reserved int64 `json:"reserved_ms,omitempty"`
+	}{plain(s), s.TTL.Milliseconds(), s.Age.Milliseconds(), s.Lease.Milliseconds(), s.Reserved.Milliseconds()})
 }
 
 // Locked reports whether the key is owned: held, parked or orphaned.
@@ -111,7 +111,7 @@ func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.In
 func statusOf(r driver.Record) Status {
 	st := Status{
 		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
-		Fence: r.Fence, First: r.First, Since: r.Since, Changed: r.Changed, Renewed: r.Renewed, TTL: r.TTL, EndedAt: r.EndedAt, Now: r.Now, Remaining: r.Lease, Reserved: r.Reserved,
+		Fence: r.Fence, First: r.First, Since: r.Since, Changed: r.Changed, Renewed: r.Renewed, TTL: r.TTL, EndedAt: r.EndedAt, Now: r.Now, Lease: r.Lease, Reserved: r.Reserved,
 		Ended: r.Ended, Reason: r.Reason, Waiters: r.Waiters,
 	}
 	if st.Locked() {

@@ -28,13 +28,13 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		acquired := time.Now()
 		st := status()
 		if st.State != joblock.StateHeld || !st.Locked() || st.Holder != "web-1" || st.Fence != lock.Fence() ||
-			st.Owner != lock.Digest() || st.Remaining < 29*time.Second || !st.Since.Equal(acquired) || st.Age != 0 {
+			st.Owner != lock.Digest() || st.Lease < 29*time.Second || !st.Since.Equal(acquired) || st.Age != 0 {
 			t.Errorf("a held key is %+v", st)
 		}
 		time.Sleep(5 * time.Second)
 		token := k.park(lock, joblock.ForJob("mail/7"), joblock.Reserve(time.Minute))
 		k.StoreSkew += time.Second // the store's clock decides, not ours
-		if st := status(); st.State != joblock.StateParked || st.Job != "mail/7" || st.Remaining != 0 ||
+		if st := status(); st.State != joblock.StateParked || st.Job != "mail/7" || st.Lease != 0 ||
 			st.Reserved < time.Minute-time.Second || st.Owner != token.Digest() || !st.Since.Equal(acquired) || st.Age != 6*time.Second {
 			t.Errorf("a parked key is %+v", st)
 		}

@@ -61,8 +61,8 @@ func TestKilledServer(t *testing.T) {
 	sts, err := locks.Status(t.Context(), keys...)
 	testkit.WantNil(t, "Status", err)
 	for _, st := range sts { // by the clock of the store, so that a busy machine does not matter
-		if st.Locked() && st.Remaining > ttl {
-			t.Errorf("%s has %s left of a lease of %s", st.Key, st.Remaining, ttl)
+		if st.Locked() && st.Lease > ttl {
+			t.Errorf("%s has %s left of a lease of %s", st.Key, st.Lease, ttl)
 		}
 	}
 	watching.Wait()
@@ -191,8 +191,8 @@ func TestKilledBeforeTheAnswer(t *testing.T) {
 			if st.State != c.state { // the scripts are known to Redis
 				t.Fatalf("%+v, want %s", st, c.state)
 			}
-			if c.verb == "acquire" && st.Remaining > ttl {
-				t.Errorf("nobody has the lock for %s, and the lease is %s", st.Remaining, ttl)
+			if c.verb == "acquire" && st.Lease > ttl {
+				t.Errorf("nobody has the lock for %s, and the lease is %s", st.Lease, ttl)
 			}
 			status, o := send(other.url(), c.verb, body, header...)
 			if c.verb == "acquire" && !c.repeatable {

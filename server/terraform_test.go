@@ -121,7 +121,7 @@ func TestTerraform(t *testing.T) {
 
 		want(one, "LOCK", basic, info, 200)
 		want(two, "LOCK", ann, info, 200) // repeated, through another replica
-		if st := a.wantState("a/b", joblock.StateHeld); st.Holder != "ann@host" || st.Remaining < 23*time.Hour {
+		if st := a.wantState("a/b", joblock.StateHeld); st.Holder != "ann@host" || st.Lease < 23*time.Hour {
 			t.Errorf("%+v", st)
 		}
 		want(two, "LOCK", root, other, 423, info)

@@ -371,7 +371,7 @@ func (a *attempt) elsewhere(ctx context.Context, token joblock.Token) error {
 	e := &joblock.Error{Key: token.Key(), Holder: st.Holder, Job: st.Job}
 	e.Code, e.Remaining = joblock.CodeOf(joblock.ErrHeld), st.Reserved
 	if st.State == joblock.StateHeld {
-		e.Code, e.Remaining = joblock.CodeOf(joblock.ErrBusy), st.Remaining
+		e.Code, e.Remaining = joblock.CodeOf(joblock.ErrBusy), st.Lease
 	}
 	return &ownError{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }

@@ -159,8 +159,8 @@ func TestLimitOfTasks(t *testing.T) {
 		if c.most != 3 {
 			t.Errorf("%d ran at once, want 3", c.most)
 		}
-		if st, err := limit.New(r.locks, 3).Status(context.Background(), "k"); err != nil || st.Taken+st.Waiting > 0 {
-			t.Errorf("%d permits are taken, %d wait, %v", st.Taken, st.Waiting, err)
+		if st, err := limit.New(r.locks, 3).Status(context.Background(), "k"); err != nil || st.Taken+st.Waiters > 0 {
+			t.Errorf("%d permits are taken, %d wait, %v", st.Taken, st.Waiters, err)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func table(out io.Writer, all []joblock.Status) error {
 	fmt.Fprintln(w, "KEY\tSTATE\tHOLDER\tJOB\tAGE\tLEFT\tWAITERS\tFENCE\tOWNER")
 	for _, st := range all {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", plain(st.Key), plain(state(st)), plain(cmp.Or(st.Holder, "-")), plain(cmp.Or(st.Job, "-")),
-			seconds(st.Age), seconds(cmp.Or(st.Remaining, st.Reserved)), st.Waiters, st.Fence, plain(cmp.Or(st.Owner, "-")))
+			seconds(st.Age), seconds(cmp.Or(st.Lease, st.Reserved)), st.Waiters, st.Fence, plain(cmp.Or(st.Owner, "-")))
 	}
 	return w.Flush()
 }

@@ -22,7 +22,7 @@ func TestTable(t *testing.T) {
 	err := table(&out, []joblock.Status{
 		{Key: "export:1", State: joblock.StateParked, Holder: "web-1", Job: "mail/7", Age: 90 * time.Second, Reserved: time.Hour, Fence: 7, Owner: "#01234567"},
 		{Key: "export:2", State: joblock.StateHeld, Holder: "host:1 attempt 2/4", Job: "mail/8", Age: 1400 * time.Millisecond,
-			Remaining: 29999 * time.Millisecond, Reserved: time.Hour, Waiters: 3, Fence: 8, Owner: "#89abcdef"},
+			Lease: 29999 * time.Millisecond, Reserved: time.Hour, Waiters: 3, Fence: 8, Owner: "#89abcdef"},
 		{Key: "export:3", Ended: joblock.EndedReleased, Reason: "job done", Fence: 9},
 		{Key: "rollup", Ended: joblock.EndedLapsed},
 	})

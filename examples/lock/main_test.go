@@ -28,7 +28,7 @@ func nightly(ctx context.Context, locks *joblock.Locker, importPrices func(conte
 }
 
 func holder(ctx context.Context, locks *joblock.Locker) (string, error) {
-	st, err := locks.Status(ctx, "import") // st[0].State, Holder, Remaining, Fence
+	st, err := locks.Status(ctx, "import") // st[0].State, Holder, Lease, Fence
 	if err != nil {
 		return "", err
 	}

@@ -269,7 +269,7 @@ func TestTheConfigIsPassedOn(t *testing.T) {
 	if n, err := p.Redis.Exists(t.Context(), "shop:k").Result(); err != nil || n != 1 {
 		t.Errorf("the lock is not under its prefix: %d, %v", n, err)
 	}
-	if st, err := testkit.One(p.Locks.Status(t.Context(), "k")); err != nil || st.Holder != "me" || st.Remaining < 50*time.Second {
+	if st, err := testkit.One(p.Locks.Status(t.Context(), "k")); err != nil || st.Holder != "me" || st.Lease < 50*time.Second {
 		t.Errorf("%+v, %v", st, err)
 	}
 	testkit.WantNil(t, "Release", lock.Release(t.Context()))

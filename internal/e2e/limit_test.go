@@ -61,7 +61,7 @@ func TestPermitMovesOnWhenProcessesAreKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return st.Waiting == n
+			return st.Waiters == n
 		})
 	}
 	head := startQueue(t, plan)

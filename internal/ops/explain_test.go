@@ -30,7 +30,7 @@ func lockIn(state joblock.State, job string, age time.Duration) Lock {
 		Reserved: Millis(reservedLeft), ReservedUntil: Time{noon.Add(reservedLeft)},
 	}
 	if state == joblock.StateHeld {
-		l.Remaining, l.ExpiresAt = Millis(leaseLeft), Time{noon.Add(leaseLeft)}
+		l.Lease, l.ExpiresAt = Millis(leaseLeft), Time{noon.Add(leaseLeft)}
 		l.TTL, l.Renewed = Millis(leaseLeft+5*time.Second), Time{noon.Add(-5 * time.Second)}
 	}
 	return l

@@ -67,7 +67,7 @@ func TestLately(t *testing.T) {
 			c.never = "then it stopped between"
 		}
 		l.Renewed, l.TTL, l.Lately = Time{noon.Add(-25 * time.Second)}, Millis(30*time.Second), got
-		l.Remaining, l.ExpiresAt = Millis(5*time.Second), Time{noon.Add(5 * time.Second)}
+		l.Lease, l.ExpiresAt = Millis(5*time.Second), Time{noon.Add(5 * time.Second)}
 		e := explain(l, Keeper{}, true, nil, nil)
 		checkSentences(t, e)
 		text := strings.Join(e.Text, "\n")

@@ -28,7 +28,7 @@ type Lock struct {
 	TTL           Millis `json:"ttl_ms,omitzero"`         // the length of that lease
 	EndedAt       Time   `json:"ended_at,omitzero"`       // when the last holding of a free key ended, also by lapsing
 	Age           Millis `json:"age_ms,omitzero"`         // time since Since; 0 unless somebody has the lock
-	Remaining     Millis `json:"remaining_ms,omitzero"`   // time until the lease ends, if nobody renews it; 0 unless held
+	Lease         Millis `json:"lease_ms,omitzero"`       // what is left of the lease, if nobody renews it; 0 unless held
 	Reserved      Millis `json:"reserved_ms,omitzero"`    // time until others can get the key by itself; 0 if it is free
 	ExpiresAt     Time   `json:"expires_at,omitzero"`     // when the lease ends, if nobody renews it
 	ReservedUntil Time   `json:"reserved_until,omitzero"` // when others can get the key by itself
@@ -122,11 +122,11 @@ func show(st joblock.Status) Lock {
 	l := Lock{
 		Key: st.Key, State: st.State, Owner: st.Owner, Holder: st.Holder, Job: st.Job, Fence: st.Fence, First: st.First,
 		Since: Time{st.Since}, Changed: Time{st.Changed}, Renewed: Time{st.Renewed}, TTL: Millis(st.TTL), EndedAt: Time{st.EndedAt},
-		Age: Millis(st.Age), Remaining: Millis(st.Remaining), Reserved: Millis(st.Reserved),
+		Age: Millis(st.Age), Lease: Millis(st.Lease), Reserved: Millis(st.Reserved),
 		Ended: st.Ended, Reason: st.Reason, Waiters: st.Waiters, Now: Time{now},
 	}
-	if st.Remaining > 0 {
-		l.ExpiresAt = Time{now.Add(st.Remaining)}
+	if st.Lease > 0 {
+		l.ExpiresAt = Time{now.Add(st.Lease)}
 	}
 	if st.Reserved > 0 {
 		l.ReservedUntil = Time{now.Add(st.Reserved)}

@@ -29,7 +29,7 @@ func TestWriteMemo(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		testkit.WantNil(t, "WriteMemo", WriteMemo(ctx, b, lease.Token, 20*time.Second+time.Microsecond, []byte("first")))
 		wants("after a write", []byte("first"))
-		if st := status(t, a); st.TTL != 20*time.Second || st.Remaining <= 19*time.Second || st.Fence != lease.Fence {
+		if st := status(t, a); st.TTL != 20*time.Second || st.Lease <= 19*time.Second || st.Fence != lease.Fence {
 			t.Errorf("after a write: %+v, want a new lease of 20s", st)
 		}
 		testkit.WantNil(t, "nil", WriteMemo(ctx, b, lease.Token, time.Second*10, nil))

@@ -55,7 +55,7 @@ func (l Lock) hasRenewed() bool { return l.Renewed.After(l.Changed.Time) }
 // The method pulse says when the lease was renewed last, and what that tells of the holder.
 func (s *story) pulse() string {
 	quiet, every := length(s.Quiet()), length(s.RenewsEvery())
-	ends := fmt.Sprintf(" Without another renewal the lease ends at %s, %s from now.", s.clock(s.ExpiresAt.Time), length(s.Remaining.Duration()))
+	ends := fmt.Sprintf(" Without another renewal the lease ends at %s, %s from now.", s.clock(s.ExpiresAt.Time), length(s.Lease.Duration()))
 	known := fmt.Sprintf(" The lease of %s began %s ago; a renewal is due every %s", length(s.TTL.Duration()), quiet, every)
 	if s.hasRenewed() {
 		known = fmt.Sprintf(" The last renewal of the lease was %s ago; one is due every %s", quiet, every)

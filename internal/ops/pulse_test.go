@@ -33,7 +33,7 @@ func TestPulse(t *testing.T) {
 		l := lockIn(c.state, "", c.quiet)
 		if c.state != joblock.StateParked {
 			l.Renewed, l.TTL = Time{noon.Add(-c.quiet)}, Millis(ttl)
-			l.Remaining, l.ExpiresAt = Millis(max(0, ttl-c.quiet)), Time{noon.Add(ttl - c.quiet)}
+			l.Lease, l.ExpiresAt = Millis(max(0, ttl-c.quiet)), Time{noon.Add(ttl - c.quiet)}
 		}
 		if c.renewed {
 			l.Changed = Time{l.Renewed.Add(-time.Minute)}

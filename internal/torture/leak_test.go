@@ -26,7 +26,7 @@ func checkLeaks(t *testing.T, c *center) {
 	}
 	for _, st := range all {
 		if st.Locked() {
-			t.Errorf("leaked lock: %s is %s by %s, for another %v", st.Key, st.State, st.Holder, max(st.Remaining, st.Reserved))
+			t.Errorf("leaked lock: %s is %s by %s, for another %v", st.Key, st.State, st.Holder, max(st.Lease, st.Reserved))
 			continue
 		}
 		if place, any := firstInLine(t, c, st.Key); any {

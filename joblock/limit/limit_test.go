@@ -78,8 +78,8 @@ func (k *kit) wantLimit(key string, n, taken, waiting int) {
 	synctest.Wait()
 	st, err := limit.New(k.Locks, n).Status(context.Background(), key)
 	wantNil(k, "Status", err)
-	if st.Taken != taken || st.Waiting != waiting {
-		k.Errorf("%d permits taken and %d waiting, want %d and %d", st.Taken, st.Waiting, taken, waiting)
+	if st.Taken != taken || st.Waiters != waiting {
+		k.Errorf("%d permits taken and %d waiting, want %d and %d", st.Taken, st.Waiters, taken, waiting)
 	}
 }
 

@@ -86,7 +86,7 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	p.tellSize(ctx, recs[0])
 	for i, rec := range recs[1:] {
 		if st := door.Status[joblock.Status](rec); st.Locked() {
-			p.refused(&joblock.Error{Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Remaining, st.Reserved)})
+			p.refused(&joblock.Error{Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Lease, st.Reserved)})
 			continue
 		}
 		if ours {

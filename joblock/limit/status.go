@@ -14,7 +14,7 @@ type Status struct {
 	Key     string           `json:"key"`
 	Limit   int              `json:"limit"`
 	Taken   int              `json:"taken"`             // number of permits that are held, parked or orphaned
-	Waiting int              `json:"waiting,omitempty"` // number of waiters; a waiter that has died counts for a while
+	Waiters int              `json:"waiters,omitempty"` // number of waiters; a waiter that has died counts for a while
 	Permits []joblock.Status `json:"permits"`           // all n permits, by number
 }
 
@@ -37,9 +37,9 @@ func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{Key: key, Limit: l.n, Waiting: recs[0].Waiters}
+	st := Status{Key: key, Limit: l.n, Waiters: recs[0].Waiters}
 	if recs[0].State == driver.StateHeld {
-		st.Waiting++ // the first in line, who holds the gate
+		st.Waiters++ // the first in line, who holds the gate
 	}
 	for _, rec := range recs[1:] {
 		permit := door.Status[joblock.Status](rec)

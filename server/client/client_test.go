@@ -97,8 +97,8 @@ func TestUntilIsBeforeTheEndOfTheLease(t *testing.T) {
 		testkit.WantNil(t, "Acquire", err)
 		g, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, TTL: 10 * time.Second, Wait: 30 * time.Second})
 		testkit.WantNil(t, "Acquire", err)
-		if st := n.status(); g.Until.After(time.Now().Add(st.Remaining)) || time.Until(g.Until) < 9*time.Second {
-			t.Errorf("trusted for %s, the lease lasts %s", time.Until(g.Until), st.Remaining)
+		if st := n.status(); g.Until.After(time.Now().Add(st.Lease)) || time.Until(g.Until) < 9*time.Second {
+			t.Errorf("trusted for %s, the lease lasts %s", time.Until(g.Until), st.Lease)
 		}
 	})
 }

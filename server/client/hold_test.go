@@ -186,7 +186,7 @@ func TestHoldWithoutAnswers(t *testing.T) {
 		until := h.Until()
 		<-h.Lost()
 		st := n.status()
-		if !errors.Is(h.Err(), joblock.ErrLost) || st.State != joblock.StateHeld || st.Remaining <= 0 {
+		if !errors.Is(h.Err(), joblock.ErrLost) || st.State != joblock.StateHeld || st.Lease <= 0 {
 			t.Errorf("%v; the key: %+v", h.Err(), st)
 		}
 		if time.Now().Before(until) || time.Now().After(until.Add(10*time.Millisecond)) {

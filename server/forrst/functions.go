@@ -131,7 +131,7 @@ func statusOf(st joblock.Status) status {
 	if !out.Locked {
 		return out
 	}
-	left := max(st.Remaining, st.Reserved)
+	left := max(st.Lease, st.Reserved)
 	since, expires, seconds := stamp(st.Since), stamp(st.Now.Add(left)), int64(left/time.Second)
 	out.Owner, out.AcquiredAt, out.ExpiresAt, out.Remaining = st.Owner, &since, &expires, &seconds
 	return out

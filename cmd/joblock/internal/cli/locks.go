@@ -108,10 +108,10 @@ func lockColumns(p *printer, ended bool) []column[ops.Lock] {
 		{head: "FENCE", wide: true, text: func(l ops.Lock) string { return count(l.Fence) }},
 		{head: "OWNER", wide: true, text: func(l ops.Lock) string { return l.Owner }},
 		{head: "LEASE", wide: true, text: func(l ops.Lock) string {
-			if l.Remaining == 0 {
+			if l.Lease == 0 {
 				return ""
 			}
-			return span(l.Remaining.Duration())
+			return span(l.Lease.Duration())
 		}},
 		{head: "RENEWED", wide: true, text: func(l ops.Lock) string { return renewedText(p, l) }, role: pulseRole},
 		{head: "ROLE", wide: true, text: func(l ops.Lock) string { return string(l.Role) }},

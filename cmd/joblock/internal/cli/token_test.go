@@ -102,11 +102,11 @@ func TestTokens(t *testing.T) {
 		"by standard input and output": func(s *stage) {
 			token, _ := s.wants(0, "", "acquire", key, "--ttl", "1m", "--holder", "export.sh")
 			held := s.state(joblock.StateHeld)
-			if held.Holder != "export.sh" || held.Remaining > time.Minute || held.Remaining < 20*time.Second {
+			if held.Holder != "export.sh" || held.Lease > time.Minute || held.Lease < 20*time.Second {
 				s.Errorf("%+v, want a lock of export.sh for a minute", held)
 			}
 			out, _ := s.wants(0, token, "renew", "--ttl", "10m")
-			if st := s.status(); out != "" || st.Remaining < 9*time.Minute || st.Fence != held.Fence {
+			if st := s.status(); out != "" || st.Lease < 9*time.Minute || st.Fence != held.Fence {
 				s.Errorf("after renew: %+v; it wrote %q", st, out)
 			}
 			parked, _ := s.wants(0, token, "park", "--job", "default/7", "--reserve", "2h")

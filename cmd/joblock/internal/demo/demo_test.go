@@ -84,7 +84,7 @@ func TestEverythingMoves(t *testing.T) {
 		"a line of webhooks grows": is("webhooks:shop-2", joblock.StateHeld, func(st joblock.Status) bool { return st.Waiters > 0 }),
 		"all permits are taken": func() bool {
 			st, err := limit.New(locks, 3).Status(t.Context(), "geocoder")
-			return err == nil && st.Taken == 3 && st.Waiting > 0
+			return err == nil && st.Taken == 3 && st.Waiters > 0
 		},
 		"cron has run, and a job is paused": func() bool {
 			entries, err := cron.AllEntries(t.Context())
