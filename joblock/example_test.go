@@ -139,8 +139,8 @@ func ExampleKey() {
 	// a%3Ab:c a:b%3Ac
 }
 
-func ExampleNewKeyBuilder() {
-	keys, err := joblock.NewKeyBuilder("mail", []byte("not this one, at least 16 bytes"))
+func ExampleNewSecretKeyBuilder() {
+	keys, err := joblock.NewSecretKeyBuilder("mail", "not this one, at least 16 bytes")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -13,9 +13,6 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// minSecretBytes is the least length of a secret, for NewKeyBuilder and in Config.Secrets.
-const minSecretBytes = 16
-
 // Key joins parts with ':' into a key. Different parts make different keys: Key("a:b", "c") and Key("a", "b:c") differ.
 // Plain parts stay readable. Inside a part Key writes '%', ':' and invisible characters as %XX. Invisible are control
 // characters and those of the Unicode categories Cf, Zl and Zp, such as a zero-width space.
@@ -51,23 +48,36 @@ func Key(parts ...string) string {
 // KeyBuilder builds the keys of one function, or of one application. A KeyBuilder is safe for concurrent use.
 type KeyBuilder struct {
 	prefix string
-	secret []byte
+	hash   func(key string) string // nil without a secret; has the secret, which fmt would print
 }
 
-// NewKeyBuilder returns a KeyBuilder. All keys of the KeyBuilder begin with the parameter function, which is a name,
-// and "::". Package joblock's Key makes no such key, so the keys of different builders differ from each other and from
-// plain keys. An empty name means no prefix.
-//
-// If secret is not nil, an HMAC-SHA256 replaces what follows the prefix. Then nobody who can read the Redis, or who can
-// make the application build keys, can enumerate the keys or take keys in advance. A secret of fewer than 16 bytes is
-// ErrInvalid.
-func NewKeyBuilder(function string, secret []byte) (*KeyBuilder, error) {
-	if secret != nil && len(secret) < minSecretBytes {
-		return nil, invalid("key builder", "", "secret has %d bytes, needs at least %d", len(secret), minSecretBytes)
+// NewKeyBuilder returns a KeyBuilder whose keys begin with name and "::". Package joblock's Key makes no such key, so the
+// keys of different builders differ from each other and from plain keys. An empty name means no prefix.
+func NewKeyBuilder(name string) *KeyBuilder {
+	b := &KeyBuilder{}
+	if name != "" {
+		b.prefix = Key(name) + "::"
 	}
-	b := &KeyBuilder{secret: append([]byte(nil), secret...)}
-	if function != "" {
-		b.prefix = Key(function) + "::"
+	return b
+}
+
+// NewSecretKeyBuilder is NewKeyBuilder with an HMAC-SHA256 in place of what follows the prefix. Then nobody who can read
+// the Redis, or who can make the application build keys, can enumerate the keys or take keys in advance. A secret that
+// has not 16 to 1024 bytes is ErrInvalid, and so is SecretOfStore.
+func NewSecretKeyBuilder(name string, secret Secret) (*KeyBuilder, error) {
+	const op = "key builder"
+	if secret == SecretOfStore {
+		return nil, invalid(op, "", "the secret is SecretOfStore, which a KeyBuilder does not have")
+	}
+	if len(secret) < minSecretBytes || len(secret) > maxSecretBytes {
+		return nil, invalid(op, "", "the secret has %d bytes, must have from %d to %d", len(secret), minSecretBytes, maxSecretBytes)
+	}
+	b := NewKeyBuilder(name)
+	b.hash = func(key string) string {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(b.prefix))
+		mac.Write([]byte(key))
+		return hex.EncodeToString(mac.Sum(nil))
 	}
 	return b, nil
 }
@@ -80,11 +90,8 @@ func (b *KeyBuilder) Key(parts ...string) string {
 	if b == nil || checkKey("", key) != nil {
 		return key
 	}
-	if len(b.secret) > 0 {
-		mac := hmac.New(sha256.New, b.secret)
-		mac.Write([]byte(b.prefix))
-		mac.Write([]byte(key))
-		key = hex.EncodeToString(mac.Sum(nil))
+	if b.hash != nil {
+		key = b.hash(key)
 	}
 	return b.prefix + key
 }

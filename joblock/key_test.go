@@ -3,6 +3,7 @@ package joblock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -43,17 +44,17 @@ func TestKeyKeepsPartsApartAndReadable(t *testing.T) {
 }
 
 func TestKeyBuilderScopes(t *testing.T) {
-	secret := []byte("0123456789abcdef")
-	build := func(function string, secret []byte) *joblock.KeyBuilder {
+	const secret = "0123456789abcdef"
+	build := func(name string, secret joblock.Secret) *joblock.KeyBuilder {
 		t.Helper()
-		b, err := joblock.NewKeyBuilder(function, secret)
-		wantNil(t, "NewKeyBuilder", err)
+		b, err := joblock.NewSecretKeyBuilder(name, secret)
+		wantNil(t, "NewSecretKeyBuilder", err)
 		return b
 	}
-	if got := build("", nil).Key("a", "b:c"); got != "a:b%3Ac" {
+	if got := joblock.NewKeyBuilder("").Key("a", "b:c"); got != "a:b%3Ac" {
 		t.Errorf("global key %q", got)
 	}
-	if got := build("send:mail", nil).Key("user", "1"); got != "send%3Amail::user:1" {
+	if got := joblock.NewKeyBuilder("send:mail").Key("user", "1"); got != "send%3Amail::user:1" {
 		t.Errorf("function key %q", got)
 	}
 	hidden := build("mail", secret)
@@ -64,26 +65,28 @@ func TestKeyBuilderScopes(t *testing.T) {
 	all := []string{
 		got, hidden.Key("user:1"), hidden.Key("user", "2"),
 		build("sms", secret).Key("user", "1")[len("sms::"):],
-		build("mail", []byte("fedcba9876543210")).Key("user", "1"),
+		build("mail", "fedcba9876543210").Key("user", "1"),
 	}
 	all = append(all, got[len("mail::"):])
 	if n := len(slices.Compact(slices.Sorted(slices.Values(all)))); n != len(all) {
 		t.Errorf("only %d of %d keys differ: %q", n, len(all), all)
 	}
 
-	if got, global := build("a", nil).Key("b"), joblock.Key("a", "b"); got == global {
+	if got, global := joblock.NewKeyBuilder("a").Key("b"), joblock.Key("a", "b"); got == global {
 		t.Errorf("function a's key of b is %q, and so is the key of a and b without a function", got)
 	}
 
-	// The builder keeps its own copy of the secret.
-	secret[0] = 'X'
-	if hidden.Key("user", "1") != got {
-		t.Error("the key follows the caller's slice")
+	for _, shown := range []any{hidden, *hidden, struct{ k joblock.KeyBuilder }{*hidden}} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
+			if s := fmt.Sprintf(verb, shown); strings.Contains(s, secret) || strings.Contains(s, "3031") || strings.Contains(s, "48 49") {
+				t.Errorf("%s shows the secret: %s", verb, s)
+			}
+		}
 	}
-	for _, bad := range [][]byte{{}, []byte("0123456789abcde")} {
-		_, err := joblock.NewKeyBuilder("", bad)
+	for _, bad := range []joblock.Secret{"", "0123456789abcde", joblock.Secret(strings.Repeat("0123", 257)), joblock.SecretOfStore} {
+		_, err := joblock.NewSecretKeyBuilder("", bad)
 		wantErr(t, err, joblock.ErrInvalid)
-		if !strings.Contains(err.Error(), "at least 16") || strings.Contains(err.Error(), "0123") {
+		if !strings.Contains(err.Error(), "from 16 to 1024") && bad != joblock.SecretOfStore || strings.Contains(err.Error(), "0123") {
 			t.Errorf("error %q", err)
 		}
 	}
@@ -92,10 +95,9 @@ func TestKeyBuilderScopes(t *testing.T) {
 // An empty part is mostly a parameter that was not there: it must not make one key of
 // all requests.
 func TestEmptyPartIsRefused(t *testing.T) {
-	plain, err := joblock.NewKeyBuilder("f", nil)
-	wantNil(t, "NewKeyBuilder", err)
-	hidden, err := joblock.NewKeyBuilder("", []byte("0123456789abcdef"))
-	wantNil(t, "NewKeyBuilder", err)
+	plain := joblock.NewKeyBuilder("f")
+	hidden, err := joblock.NewSecretKeyBuilder("", "0123456789abcdef")
+	wantNil(t, "NewSecretKeyBuilder", err)
 	for key, part := range map[string]string{
 		joblock.Key(""):              "part 1",
 		joblock.Key("export", ""):    "part 2",
@@ -190,8 +192,7 @@ func FuzzKey(f *testing.F) {
 			t.Errorf("%q gives %q, %q gives %q", as, ka, bs, kb)
 		}
 		if as[0] != "" {
-			scope, err := joblock.NewKeyBuilder(as[0], nil)
-			wantNil(t, "NewKeyBuilder", err)
+			scope := joblock.NewKeyBuilder(as[0])
 			if scope.Key(as[1:]...) == kb && joblock.CheckKey(kb) == nil {
 				t.Errorf("%q gives %q, and so does %q of function %q", bs, kb, as[1:], as[0])
 			}

@@ -8,13 +8,14 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Bounds of Config.Secrets, together with minSecretBytes.
+// Bounds of a Secret, and of Config.Secrets.
 const (
+	minSecretBytes = 16
 	maxSecretBytes = 1024
 	maxSecrets     = 8
 )
 
-// Secret is one of Config.Secrets. fmt, slog and encoding/json do not show its text.
+// Secret is one of Config.Secrets, or the secret of a KeyBuilder. fmt, slog and encoding/json do not show its text.
 type Secret string
 
 // SecretOfStore stands for the secret that the store keeps with the locks; see Config.Secrets.
