@@ -15,10 +15,10 @@
 //
 // # What is promised
 //
-// Two functions of [Locks.Do] with the same key never run at the same time, if both calls are of the same Locks. The
+// Two functions of [Locker.Do] with the same key never run at the same time, if both calls are of the same Locker. The
 // promise holds while the store answers, while the store is away, and while the store comes back: each function has a
-// local lock, whatever the store answers. So make one Locks in a process. Take all locks of a key by that Locks, or take
-// all by the Locker.
+// local lock, whatever the store answers. So make one Locker of this package in a process. Take all locks of a key by that Locker, or
+// take all by the joblock.Locker.
 //
 // The promise ends for a function whose local lock is lost: by Close, by the options NoRenew and MaxRenew, or by a
 // suspension of the process for longer than the lease. The context of a function under a local lock then ends with cause
@@ -56,7 +56,7 @@
 // A function that runs never changes its lock. If the store goes away, a lock of the store is lost by its trust deadline
 // and does not become a local lock. The local lock stays until the function has returned, so a call that falls back
 // waits. If the store comes back, a local lock does not become a lock of the store, and keeps no other process out. The
-// next call of the same Locks gets the store's lock, and keeps that lock while waiting for the function under the local
+// next call of the same Locker gets the store's lock, and keeps that lock while waiting for the function under the local
 // lock. From then on other processes are kept out.
 //
 // Each call asks the store first and waits for the answer for at most joblock.Config.CallTimeout. MaxWait shortens
@@ -73,7 +73,7 @@
 //	               resource that has seen a fence of the store refuses the local lock. The fence protects nothing else.
 //	Park           ErrInvalid, and the function goes on under the lock; so do the calls of package handoff, which
 //	               enqueue nothing
-//	Token          cannot be resumed: the store knows no such token, so Locker.Resume returns ErrNotFound, or ErrNotOwner
+//	Token          cannot be resumed: the store knows no such token, so joblock.Locker.Resume returns ErrNotFound, or ErrNotOwner
 //	               if another owner has the key. A Resume never falls back.
 //	memo.Of        no memo; memo.Write returns ErrInvalid
 //	Status, List   do not show the lock

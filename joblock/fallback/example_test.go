@@ -14,7 +14,7 @@ import (
 )
 
 // An import may run twice, so it goes on while the store is away.
-func ExampleLocks_Do() {
+func ExampleLocker_Do() {
 	ctx := context.Background()
 	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})) // a store that can go away
 	locks, err := joblock.New(store, &joblock.Config{

@@ -32,8 +32,8 @@ type Config struct {
 	Overrun time.Duration
 }
 
-// Locks runs functions under locks of a Locker, or under local locks. A Locks is safe for concurrent use.
-type Locks struct {
+// Locker runs functions under locks of a joblock.Locker, or under local locks. A Locker is safe for concurrent use.
+type Locker struct {
 	cfg    Config
 	locks  *joblock.Locker
 	inside door.Locker // of locks
@@ -41,14 +41,14 @@ type Locks struct {
 	log    throttle
 }
 
-// New returns a Locks for the locks of a Locker. cfg may be nil. Events and warnings go to the Observer and the Logger of
-// the Locker. The Locker must outlive the Locks.
+// New returns a Locker for the locks of a joblock.Locker. cfg may be nil. Events and warnings go to the Observer
+// and the Logger of the joblock.Locker, which must outlive the new Locker.
 //
-// ErrInvalid is returned for a Locker that joblock.New has not made, an unknown Away, a negative Overrun, and for
-// Proceed without an Observer. ErrClosed is returned after Close of the Locker.
-func New(locks *joblock.Locker, cfg *Config) (*Locks, error) {
+// ErrInvalid is returned for a joblock.Locker that joblock.New has not made, an unknown Away, a negative Overrun, and for
+// Proceed without an Observer. ErrClosed is returned after Close of the joblock.Locker.
+func New(locks *joblock.Locker, cfg *Config) (*Locker, error) {
 	const op = "fallback"
-	f := &Locks{locks: locks, inside: door.Of(locks)}
+	f := &Locker{locks: locks, inside: door.Of(locks)}
 	if cfg != nil {
 		f.cfg = *cfg
 	}
@@ -62,7 +62,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Locks, error) {
 	case f.cfg.Overrun < 0:
 		return nil, door.Invalid(op, "", "Config.Overrun is %s, must not be negative", f.cfg.Overrun)
 	case f.cfg.Away == Proceed && !set.Observed:
-		return nil, door.Invalid(op, "", "Config.Away is Proceed and the Locker has no Observer: nobody would be told of a fall-back")
+		return nil, door.Invalid(op, "", "Config.Away is Proceed and the joblock.Locker has no Observer: nobody would be told of a fall-back")
 	}
 	var err error
 	f.local, err = joblock.New(newLocalStore(), &joblock.Config{
@@ -76,10 +76,10 @@ func New(locks *joblock.Locker, cfg *Config) (*Locks, error) {
 }
 
 // Close loses the local locks: contexts of functions that still run are cancelled with cause ErrLost. Later calls of Do
-// return ErrClosed. Close leaves the Locker open. See joblock.Locker.Close for ctx and the errors.
-func (f *Locks) Close(ctx context.Context) error {
+// return ErrClosed. Close leaves the joblock.Locker open. See joblock.Locker.Close for ctx and the errors.
+func (f *Locker) Close(ctx context.Context) error {
 	if f == nil || f.local == nil {
-		return door.Invalid("close", "", "the Locks is nil or was not made by New")
+		return door.Invalid("close", "", "the Locker is nil or was not made by fallback.New")
 	}
 	return f.local.Close(ctx)
 }
@@ -95,10 +95,10 @@ func (f *Locks) Close(ctx context.Context) error {
 //     process had the key.
 //
 // An error that matches ErrUnavailable also matches the cause of ctx if ctx has ended.
-func (f *Locks) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...joblock.AcquireOption) error {
+func (f *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...joblock.AcquireOption) error {
 	const op = "do"
 	if f == nil || f.local == nil {
-		return door.Invalid(op, key, "the Locks is nil or was not made by New")
+		return door.Invalid(op, key, "the Locker is nil or was not made by fallback.New")
 	}
 	if err := door.Of(f.local).Check(op, key); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (f *Locks) Do(ctx context.Context, key string, fn func(ctx context.Context)
 // The store's lock comes before the local lock. In the other order only one waiter of each process would be in the
 // store's line, so waiters of several processes would not be served in the order of their coming. A call that has only a
 // local lock never waits for the store's lock of the same key, so no two calls wait for each other.
-func (f *Locks) acquire(ctx context.Context, key string, opts []joblock.AcquireOption) (lock, beside *joblock.Lock, err error) {
+func (f *Locker) acquire(ctx context.Context, key string, opts []joblock.AcquireOption) (lock, beside *joblock.Lock, err error) {
 	begun := f.inside.Now()
 	local := slices.Concat(opts, []joblock.AcquireOption{joblock.Retain(time.Second)}) // nobody asks for the record
 	lock, err = f.locks.Acquire(ctx, key, opts...)
@@ -160,7 +160,7 @@ func Local(lock *joblock.Lock) bool {
 	return local
 }
 
-func (f *Locks) tellFellBack(lock *joblock.Lock, why error, waited time.Duration) {
+func (f *Locker) tellFellBack(lock *joblock.Lock, why error, waited time.Duration) {
 	f.inside.Tell(f.about(event.Event{Kind: event.FellBack, Err: why, Waited: waited}, lock))
 	attrs := []any{"key", lock.Key(), "fence", lock.Fence(), "waited", waited, "cause", why}
 	const text = "joblock: the store does not answer; the work runs under a lock of this process alone"
@@ -172,14 +172,14 @@ func (f *Locks) tellFellBack(lock *joblock.Lock, why error, waited time.Duration
 	}
 }
 
-func (f *Locks) tellOverrun(lock *joblock.Lock) {
+func (f *Locker) tellOverrun(lock *joblock.Lock) {
 	f.inside.Tell(f.about(event.Event{Kind: event.Overran, Held: f.cfg.Overrun}, lock))
 	f.log.logger.Warn("joblock: a function still runs after Config.Overrun",
 		"key", lock.Key(), "fence", lock.Fence(), "overrun", f.cfg.Overrun, "local", Local(lock))
 }
 
 // The method about returns e with the fields that describe a lock.
-func (f *Locks) about(e event.Event, lock *joblock.Lock) event.Event {
+func (f *Locker) about(e event.Event, lock *joblock.Lock) event.Event {
 	e.Key, e.Owner, e.Fence = lock.Key(), door.IdentityOf(lock).Digest(), lock.Fence()
 	return e
 }

@@ -350,8 +350,8 @@ func TestNewRefuses(t *testing.T) {
 		}
 		_, err := fallback.New(nil, nil)
 		testkit.WantErr(t, err, joblock.ErrInvalid)
-		var none *fallback.Locks
-		for _, locks := range []*fallback.Locks{none, new(fallback.Locks)} {
+		var none *fallback.Locker
+		for _, locks := range []*fallback.Locker{none, new(fallback.Locker)} {
 			testkit.WantErr(t, locks.Do(background, key, nothing), joblock.ErrInvalid)
 			testkit.WantErr(t, locks.Close(background), joblock.ErrInvalid)
 		}

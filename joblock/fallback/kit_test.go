@@ -19,10 +19,10 @@ const key = "import:42"
 
 var background = context.Background()
 
-// kit is a Locker on a store that can go away, and a Locks on that Locker.
+// kit is a Locker on a store that can go away, and a fallback.Locker on it.
 type kit struct {
 	*lockkit.Kit
-	guarded *fallback.Locks
+	guarded *fallback.Locker
 
 	mu     sync.Mutex
 	events []event.Event
