@@ -304,7 +304,7 @@ func Example_unique() {
 	})
 	// uniqueweb]
 
-	fmt.Println(job.State, job.Replaced != nil)
+	fmt.Println(job.Task.State, job.Replaced != nil)
 	accounts := []string{"acct-1", "acct-2"}
 
 	// [many
@@ -324,7 +324,7 @@ func Example_unique() {
 
 	job, err = jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes))
 	check(err)
-	fmt.Println(job.State, job.Replaced != nil)
+	fmt.Println(job.Task.State, job.Replaced != nil)
 	for range 2 {
 		w := httptest.NewRecorder()
 		routes.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/reports/acct-7", nil))

@@ -152,7 +152,7 @@ func enqueueOnce(ctx context.Context, jobs *handoff.Client, task *asynq.Task, op
 	if errors.Is(err, joblock.ErrHeld) {
 		err = fmt.Errorf("%w: %w", asynq.ErrDuplicateTask, err)
 	}
-	return done.TaskInfo, err
+	return done.Task, err
 }
 
 // helper]

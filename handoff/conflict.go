@@ -71,7 +71,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		if err := door.MayTouch(ctx, other.Queue, nil); err != nil {
 			return Enqueued{}, false, err
 		}
-		return Enqueued{TaskInfo: other, Duplicate: true}, false, nil
+		return Enqueued{Task: other, Duplicate: true}, false, nil
 	}
 	return Enqueued{}, soon, held
 }

@@ -20,9 +20,9 @@ func TestConflictWhenTheTaskCannotBeRead(t *testing.T) {
 	w := newMiniWeb(t)
 	first := w.first(t, replaceK)
 	w.faults.setDown(errDown)
-	for policy, told := range map[handoff.Policy]bool{handoff.Reject: false, handoff.Skip: true, handoff.Replace: true} {
+	for policy, told := range map[handoff.OnConflict]bool{handoff.Reject: false, handoff.Skip: true, handoff.Replace: true} {
 		got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: policy})
-		if !errors.Is(err, joblock.ErrHeld) || got.TaskInfo != nil {
+		if !errors.Is(err, joblock.ErrHeld) || got.Task != nil {
 			t.Errorf("policy %d: %+v, %v; want ErrHeld", policy, got, err)
 		}
 		if errors.Is(err, errDown) != told {
@@ -77,7 +77,7 @@ func TestSkipWaitsForAnEnqueueUnderWay(t *testing.T) {
 				}
 				synctest.Wait()
 				got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})
-				if err != nil || !got.Duplicate || got.ID != "first" {
+				if err != nil || !got.Duplicate || got.Task.ID != "first" {
 					t.Errorf("%+v, %v; want the first task as a duplicate", got, err)
 				}
 			})
@@ -92,7 +92,7 @@ func TestSkipAfterAnEnqueueThatFailed(t *testing.T) {
 		lock := acquire(t, w.locks, "k")
 		time.AfterFunc(50*time.Millisecond, func() { _ = lock.Release(context.Background()) })
 		got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})
-		if err != nil || got.Duplicate || got.ID != "second" {
+		if err != nil || got.Duplicate || got.Task.ID != "second" {
 			t.Errorf("%+v, %v; want the second task", got, err)
 		}
 	})
@@ -163,7 +163,7 @@ func TestStoreFailsWhileFreeingAKey(t *testing.T) {
 	}
 	w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Release)
 	got, err := w.second(t.Context(), handoff.Unique{Key: "k"})
-	if !errors.Is(err, joblock.ErrUnavailable) || got.TaskInfo != nil {
+	if !errors.Is(err, joblock.ErrUnavailable) || got.Task != nil {
 		t.Errorf("%+v, %v; want ErrUnavailable", got, err)
 	}
 	w.store.Clear(faultstore.Release)
@@ -197,7 +197,7 @@ func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
 				}
 				for policy := handoff.Reject; policy <= handoff.Replace; policy++ {
 					got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: policy})
-					if !errors.Is(err, joblock.ErrHeld) || got.TaskInfo != nil || got.Duplicate {
+					if !errors.Is(err, joblock.ErrHeld) || got.Task != nil || got.Duplicate {
 						t.Errorf("policy %d: %+v, %v; want ErrHeld: a request has the key", policy, got, err)
 					}
 				}
@@ -211,7 +211,7 @@ func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
 				lock.StopRenewing()
 				time.Sleep(30*time.Second + time.Millisecond)
 				got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})
-				if err != nil || got.Duplicate || got.ID != "second" {
+				if err != nil || got.Duplicate || got.Task.ID != "second" {
 					t.Errorf("after the request's death: %+v, %v; want the second task enqueued", got, err)
 				}
 			})
@@ -247,7 +247,7 @@ func TestKeyParkedForATaskIDThatIsTaken(t *testing.T) {
 
 // A second enqueue under the TaskID of the job that has the key is told that the task exists.
 func TestConflictWithATaskOfTheSameID(t *testing.T) {
-	for name, policy := range map[string]handoff.Policy{
+	for name, policy := range map[string]handoff.OnConflict{
 		"Reject": handoff.Reject, "Skip": handoff.Skip, "Replace": handoff.Replace, "KeepLast": handoff.KeepLast,
 	} {
 		for _, archived := range []bool{false, true} {
@@ -268,7 +268,7 @@ func TestConflictWithATaskOfTheSameID(t *testing.T) {
 					}
 					got, err := enqueue()
 					if policy == handoff.Skip && !archived {
-						if err != nil || !got.Duplicate || got.ID != "t-1" {
+						if err != nil || !got.Duplicate || got.Task.ID != "t-1" {
 							t.Errorf("archived %t: %+v, %v; want the task that exists", archived, got, err)
 						}
 						return

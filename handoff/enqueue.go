@@ -45,7 +45,7 @@ func (c *Client) EnqueueAll(ctx context.Context, locks joblock.Locks, task *asyn
 		return nil, err
 	}
 	done, err := h.run(ctx)
-	return done.TaskInfo, err
+	return done.Task, err
 }
 
 // handover is a task and the locks on their way into the task.
@@ -156,12 +156,12 @@ func (h *handover) finish(ctx context.Context, err error) (done Enqueued, _ erro
 	case h.locks == nil:
 		done, err = h.enqueueUnique(ctx, err)
 	default:
-		done.TaskInfo, err = h.enqueue(ctx, err)
+		done.Task, err = h.enqueue(ctx, err)
 	}
 	if err == nil && !done.Duplicate {
 		h.c.remember(h)
 	}
-	done.TaskInfo, done.Replaced = shown(done.TaskInfo), shown(done.Replaced)
+	done.Task, done.Replaced = shown(done.Task), shown(done.Replaced)
 	return done, err
 }
 

@@ -164,11 +164,11 @@ func ExampleClient_EnqueueUnique() {
 
 	report.OnConflict = handoff.Skip
 	second, err := jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
-	fmt.Println(second.ID, second.Duplicate, err)
+	fmt.Println(second.Task.ID, second.Duplicate, err)
 
 	report.OnConflict = handoff.Replace
 	second, err = jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
-	fmt.Println(second.ID, "in place of", second.Replaced.ID, err)
+	fmt.Println(second.Task.ID, "in place of", second.Replaced.ID, err)
 	// Output:
 	// there is r-1 in default
 	// r-1 true <nil>
@@ -211,7 +211,7 @@ func ExampleClient_EnqueueMany() {
 		case r.Err != nil:
 			panic(r.Err)
 		default:
-			fmt.Println(items[i].Unique.Key, "is enqueued in", r.Queue)
+			fmt.Println(items[i].Unique.Key, "is enqueued in", r.Task.Queue)
 		}
 	}
 	// Output:

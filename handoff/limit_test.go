@@ -44,7 +44,7 @@ func TestUniqueWithALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A try that fails leaves the second permit free.
-	if _, err := enqueue(asynq.TaskID(first.ID)); !errors.Is(err, asynq.ErrTaskIDConflict) {
+	if _, err := enqueue(asynq.TaskID(first.Task.ID)); !errors.Is(err, asynq.ErrTaskIDConflict) {
 		t.Errorf("the same TaskID: %v, want ErrTaskIDConflict", err)
 	}
 	second, err := enqueue()
@@ -52,10 +52,10 @@ func TestUniqueWithALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = enqueue()
-	if _, id, ok := handoff.JobOf(err); !errors.Is(err, joblock.ErrHeld) || !ok || id != first.ID && id != second.ID {
+	if _, id, ok := handoff.JobOf(err); !errors.Is(err, joblock.ErrHeld) || !ok || id != first.Task.ID && id != second.Task.ID {
 		t.Errorf("a third job: %v of job %q, want ErrHeld and one of the two", err, id)
 	}
-	w.freePermit(t, "k", first.ID)
+	w.freePermit(t, "k", first.Task.ID)
 	if _, err := enqueue(); err != nil {
 		t.Errorf("when the first job is done: %v", err)
 	}

@@ -48,7 +48,7 @@ type Item struct {
 }
 
 // Result is what EnqueueMany did with one Item: what EnqueueUnique, EnqueueInSequence, Enqueue or EnqueueAll
-// would have returned.
+// would have returned. With an Err there is no Task.
 type Result struct {
 	Enqueued
 	Err error

@@ -55,7 +55,7 @@ func (w *web) wantEach(t *testing.T, results []handoff.Result) (enqueued int) {
 			continue
 		}
 		enqueued++
-		if r.Err == nil && (r.TaskInfo == nil || r.ID != id) {
+		if r.Err == nil && (r.Task == nil || r.Task.ID != id) {
 			t.Errorf("item %d: result %+v", i, r)
 		}
 		env, _, err := envelopekit.Read(info.Headers)
@@ -110,7 +110,7 @@ func TestManyTasks(t *testing.T) {
 		t.Errorf("pipelines of %d scripts and %d other scripts, want one of %d and as many others", pipelines, single, handoff.MaxItems)
 	}
 	for i, r := range results {
-		if r.Err != nil || r.Duplicate || len(r.Headers) > 0 {
+		if r.Err != nil || r.Duplicate || len(r.Task.Headers) > 0 {
 			t.Errorf("item %d: %+v", i, r)
 		}
 	}
@@ -150,7 +150,7 @@ func TestManyTasksWithLocks(t *testing.T) {
 				t.Fatalf("item %d: %v", i, r.Err)
 			}
 			for _, lock := range locks[i] {
-				w.wantWithJob(t, lock, r.TaskInfo)
+				w.wantWithJob(t, lock, r.Task)
 			}
 		}
 	})
@@ -158,7 +158,7 @@ func TestManyTasksWithLocks(t *testing.T) {
 
 // The second of two items on one key fares as in a call of its own after the first.
 func TestManyTasksOfOneKey(t *testing.T) {
-	for name, policy := range map[string]handoff.Policy{
+	for name, policy := range map[string]handoff.OnConflict{
 		"Reject": handoff.Reject, "Skip": handoff.Skip, "Replace": handoff.Replace, "KeepLast": handoff.KeepLast,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,18 +181,18 @@ func TestManyTasksOfOneKey(t *testing.T) {
 					}
 					switch policy {
 					case handoff.Reject:
-						if _, id, _ := handoff.JobOf(second.Err); !errors.Is(second.Err, joblock.ErrHeld) || id != first.ID {
-							t.Errorf("item %d: error %v, want ErrHeld because of %s", i+1, second.Err, first.ID)
+						if _, id, _ := handoff.JobOf(second.Err); !errors.Is(second.Err, joblock.ErrHeld) || id != first.Task.ID {
+							t.Errorf("item %d: error %v, want ErrHeld because of %s", i+1, second.Err, first.Task.ID)
 						}
 					case handoff.Skip:
-						if second.Err != nil || !second.Duplicate || second.ID != first.ID {
+						if second.Err != nil || !second.Duplicate || second.Task.ID != first.Task.ID {
 							t.Errorf("item %d: %+v, want the task of the item before", i+1, second)
 						}
 					default:
-						if second.Err != nil || second.Replaced == nil || second.Replaced.ID != first.ID {
+						if second.Err != nil || second.Replaced == nil || second.Replaced.ID != first.Task.ID {
 							t.Errorf("item %d: %+v, want the task of the item before replaced", i+1, second)
 						}
-						w.wantNoTask(t, first.TaskInfo)
+						w.wantNoTask(t, first.Task)
 						first = second
 					}
 					w.wantOnly(t, items[i].Unique, first.Enqueued)
@@ -222,7 +222,7 @@ func TestManyTasksOfOneLockOrID(t *testing.T) {
 			t.Errorf("item 2: the key is said to be that of job %s, want t-0", id)
 		}
 		wantState(t, w.locks, "key-4", joblock.StateFree)
-		w.wantWithJob(t, lock, results[0].TaskInfo)
+		w.wantWithJob(t, lock, results[0].Task)
 	})
 }
 
@@ -288,7 +288,7 @@ func TestManyWithBadItems(t *testing.T) {
 		items[7].Unique, items[7].Locks = handoff.Unique{}, joblock.Locks{stranger}
 		items[8].Unique, items[8].Locks = handoff.Unique{}, joblock.Locks{}
 		for i, r := range w.many(t.Context(), t, items) {
-			if bad := i > 0 && i < 9; bad != errors.Is(r.Err, joblock.ErrInvalid) || bad != (r.TaskInfo == nil) {
+			if bad := i > 0 && i < 9; bad != errors.Is(r.Err, joblock.ErrInvalid) || bad != (r.Task == nil) {
 				t.Errorf("item %d: %+v", i, r)
 			}
 		}

@@ -67,7 +67,7 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	if err != nil {
 		return Enqueued{}, false, err
 	}
-	return Enqueued{TaskInfo: info, Replaced: old}, false, nil
+	return Enqueued{Task: info, Replaced: old}, false, nil
 }
 
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {

@@ -89,7 +89,7 @@ func TestJobThatCannotBeDeletedIsNotReplaced(t *testing.T) {
 		w.serveFirst(t, time.Minute)
 		start := time.Now()
 		got, err := w.second(t.Context(), replaceK)
-		if err == nil || !strings.Contains(err.Error(), "default/first could not be deleted") || got.TaskInfo != nil {
+		if err == nil || !strings.Contains(err.Error(), "default/first could not be deleted") || got.Task != nil {
 			t.Errorf("%+v, %v; want an error that says so", got, err)
 		}
 		if took := time.Since(start); took > 2*settleFor {
@@ -102,7 +102,7 @@ func TestJobThatCannotBeDeletedIsNotReplaced(t *testing.T) {
 		if got, err := w.inspector.GetTaskInfo("default", "second"); !errors.Is(err, asynq.ErrTaskNotFound) {
 			t.Errorf("the second job is there: %+v, %v", got, err)
 		}
-		w.wantOnly(t, replaceK, handoff.Enqueued{TaskInfo: first})
+		w.wantOnly(t, replaceK, handoff.Enqueued{Task: first})
 	})
 }
 

@@ -48,7 +48,7 @@ func replaceStruck(t *testing.T, server *redistest.Server, u handoff.Unique, n, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.first = first.TaskInfo
+	s.first = first.Task
 
 	proxy := redistest.NewProxy(t, server.Addr())
 	patience := time.Duration(0)
@@ -68,7 +68,7 @@ func replaceStruck(t *testing.T, server *redistest.Server, u handoff.Unique, n, 
 		return seen >= n
 	}, action)
 	second, err := w.jobs.EnqueueUnique(t.Context(), s.u, task, options("second")...)
-	s.second, s.err, s.struck = second.TaskInfo, err, fault.Hits()
+	s.second, s.err, s.struck = second.Task, err, fault.Hits()
 	return s
 }
 
@@ -105,7 +105,7 @@ func (s *sweep) wantReplaced(t *testing.T) {
 		t.Fatalf("%v, %v; want it to succeed", s.second, s.err)
 	}
 	s.direct.wantNoTask(t, s.first)
-	s.direct.wantOnly(t, s.u, handoff.Enqueued{TaskInfo: s.second})
+	s.direct.wantOnly(t, s.u, handoff.Enqueued{Task: s.second})
 }
 
 // left returns the tasks that exist, the older first.

@@ -27,7 +27,7 @@ func (w *web) first(t *testing.T, u handoff.Unique, opts ...asynq.Option) *asynq
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got.TaskInfo
+	return got.Task
 }
 
 // second enqueues the job that is to replace it, at once.
@@ -45,7 +45,7 @@ func (w *web) wantFirstOnly(t *testing.T, first *asynq.TaskInfo) {
 	if st := wantAny(t, w.locks, "k"); st.Reserved < 47*time.Hour {
 		t.Errorf("the key is reserved for %s, want beyond the job's delay", st.Reserved)
 	}
-	w.wantOnly(t, replaceK, handoff.Enqueued{TaskInfo: first})
+	w.wantOnly(t, replaceK, handoff.Enqueued{Task: first})
 }
 
 // A worker that is faster than the call has the job: it is not replaced.
@@ -118,7 +118,7 @@ func TestFailedReplacementLeavesTheFirstJob(t *testing.T) {
 				first := w.first(t, replaceK)
 				w.faults.onEnqueue(enqueue(w))
 				got, err := w.second(t.Context(), replaceK)
-				if err == nil || got.TaskInfo != nil {
+				if err == nil || got.Task != nil {
 					t.Fatalf("%+v, %v; want an error", got, err)
 				}
 				if name == "refused" {
@@ -164,7 +164,7 @@ func TestReplacementOfUnknownOutcome(t *testing.T) {
 				if _, err := w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/second")); !errors.Is(err, joblock.ErrNotOwner) {
 					t.Errorf("the second job's Resume: %v, want ErrNotOwner", err)
 				}
-				w.wantOnly(t, replaceK, handoff.Enqueued{TaskInfo: first})
+				w.wantOnly(t, replaceK, handoff.Enqueued{Task: first})
 			})
 		})
 	}

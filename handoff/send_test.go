@@ -32,10 +32,10 @@ func TestChosenIDsGrow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if done.ID <= last {
-				t.Errorf("the ID %s comes after %s", done.ID, last)
+			if done.Task.ID <= last {
+				t.Errorf("the ID %s comes after %s", done.Task.ID, last)
 			}
-			last = done.ID
+			last = done.Task.ID
 		}
 	})
 }

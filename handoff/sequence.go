@@ -200,7 +200,7 @@ func (h *handover) enqueueInSequence(ctx context.Context, err error) (done Enque
 		}
 		err = h.c.prepare(ctx, h)[0]
 	}
-	done.TaskInfo, err = h.enqueue(ctx, err)
+	done.Task, err = h.enqueue(ctx, err)
 	if h.waits != nil && err == nil {
 		done.Waits, done.Ahead = true, h.waits.Ahead
 	}

@@ -87,7 +87,7 @@ func TestPlacesOfASequence(t *testing.T) {
 		due := time.Now().Add(time.Hour)
 		for i, id := range []string{"a", "b", "c"} {
 			got := w.mustLine(t, s, id, asynq.ProcessAt(due), asynq.MaxRetry(3))
-			if got.Waits != (i > 0) || got.Ahead != max(0, i-1) || got.ID != id || len(got.Headers) != 0 {
+			if got.Waits != (i > 0) || got.Ahead != max(0, i-1) || got.Task.ID != id || len(got.Task.Headers) != 0 {
 				t.Errorf("%s: %+v", id, got)
 			}
 			env, ok, err := envelopekit.Read(w.task(t, "default", id).Headers)
@@ -99,9 +99,9 @@ func TestPlacesOfASequence(t *testing.T) {
 			if i > 0 {
 				at, notBefore = time.Now().Add(envelope.Wait), due.Truncate(time.Millisecond)
 			}
-			if got.NextProcessAt.Unix() != at.Unix() || !seq.NotBefore.Equal(notBefore) || seq.Waits != (i > 0) || !seq.Halt ||
+			if got.Task.NextProcessAt.Unix() != at.Unix() || !seq.NotBefore.Equal(notBefore) || seq.Waits != (i > 0) || !seq.Halt ||
 				seq.Token.Key() != "k" || env.Retries != 3 {
-				t.Errorf("%s is due at %s with %+v", id, got.NextProcessAt, seq)
+				t.Errorf("%s is due at %s with %+v", id, got.Task.NextProcessAt, seq)
 			}
 		}
 		w.wantLine(t, "k", "a", "b", "c")
@@ -328,11 +328,11 @@ func TestLockInASequence(t *testing.T) {
 		lock := acquire(t, w.locks, "k")
 		w.mustLine(t, handoff.Sequence{Key: "k"}, "b")
 		got := w.mustLine(t, handoff.Sequence{Lock: lock, OnFailure: handoff.Halt}, "a")
-		if got.Waits || got.State != asynq.TaskStatePending {
+		if got.Waits || got.Task.State != asynq.TaskStatePending {
 			t.Errorf("a: %+v", got)
 		}
 		w.wantLine(t, "k", "a", "b")
-		w.wantWithJob(t, lock, got.TaskInfo)
+		w.wantWithJob(t, lock, got.Task)
 		env, _, err := envelopekit.Read(w.task(t, "default", "a").Headers)
 		if err != nil || env.Sequence == nil || !env.Sequence.Halt || env.Sequence.Waits {
 			t.Errorf("a carries %+v, %v", env.Sequence, err)

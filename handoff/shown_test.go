@@ -44,7 +44,7 @@ func TestReturnedTasksShowNoToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Headers["trace"] != "t-9" || (got.Replaced != nil) != (c.what == "a replaced task") || got.Duplicate != (c.what == "a duplicate") {
+		if got.Task.Headers["trace"] != "t-9" || (got.Replaced != nil) != (c.what == "a replaced task") || got.Duplicate != (c.what == "a duplicate") {
 			t.Errorf("%s: %+v", c.what, got)
 		}
 		returned[c.what], returned[c.what+", its Replaced"] = got, got.Replaced

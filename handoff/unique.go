@@ -29,7 +29,7 @@ type Unique struct {
 	Until Until
 
 	// OnConflict is what to do when another job has the key. Default Reject.
-	OnConflict Policy
+	OnConflict OnConflict
 
 	// Limit lets up to so many jobs of Key wait and run at a time, instead of one: from 1 to limit.Max. Each job has a
 	// permit of package limit. Give the same Limit for a key everywhere. With a Limit, Until must be UntilDone and
@@ -54,12 +54,12 @@ const (
 	UntilStarted
 )
 
-// Policy says what EnqueueUnique does when another job has the key.
-type Policy uint8
+// OnConflict says what EnqueueUnique does when another job has the key.
+type OnConflict uint8
 
 const (
 	// Reject enqueues nothing and returns ErrHeld; JobOf reads the other job from it.
-	Reject Policy = iota
+	Reject OnConflict = iota
 
 	// Skip enqueues nothing and returns the other job's task, without an error. If a request holds the key and no job
 	// does, Skip returns ErrHeld.
@@ -153,9 +153,9 @@ func JobOf(err error) (queue, taskID string, ok bool) {
 
 // Enqueued is the result of EnqueueUnique and EnqueueInSequence.
 type Enqueued struct {
-	// TaskInfo is the new task or, with Duplicate, the task of the other job, which has the key. TaskInfo lacks the header,
-	// as the result of Enqueue does. After an error TaskInfo is nil.
-	*asynq.TaskInfo
+	// Task is the new task or, with Duplicate, the task of the other job, which has the key. Task lacks the header, as the
+	// result of Enqueue does. After an error Task is nil.
+	Task *asynq.TaskInfo
 
 	// Duplicate is true if nothing was enqueued, because of policy Skip.
 	Duplicate bool
@@ -164,7 +164,7 @@ type Enqueued struct {
 	// if no task was deleted. Replaced lacks the header, too.
 	Replaced *asynq.TaskInfo
 
-	// Waits is true if the job waits in the line of its sequence, behind Ahead others at most. TaskInfo then shows a
+	// Waits is true if the job waits in the line of its sequence, behind Ahead others at most. Task then shows a
 	// task that is scheduled in a day.
 	Waits bool
 	Ahead int
@@ -266,7 +266,7 @@ func (h *handover) tryUnique(ctx context.Context, err error) (done Enqueued, aga
 	var held *joblock.Error
 	switch {
 	case err == nil:
-		done.TaskInfo, err = h.enqueue(ctx, nil)
+		done.Task, err = h.enqueue(ctx, nil)
 		return done, false, err
 	case errors.As(err, &held) && errors.Is(held, joblock.ErrHeld):
 		return h.c.conflict(ctx, h.unique, h.taskSpec, held)

@@ -66,9 +66,9 @@ func (w *web) bring(t *testing.T, s situation, u handoff.Unique) *asynq.TaskInfo
 	}
 	switch s {
 	case archived:
-		err = w.inspector.ArchiveTask(first.Queue, first.ID)
+		err = w.inspector.ArchiveTask(first.Task.Queue, first.Task.ID)
 	case deleted:
-		err = w.inspector.DeleteTask(first.Queue, first.ID)
+		err = w.inspector.DeleteTask(first.Task.Queue, first.Task.ID)
 	case retrying, running, started, overrunning, completed:
 		w.work(t, s)
 		time.Sleep(10 * time.Second)
@@ -77,9 +77,9 @@ func (w *web) bring(t *testing.T, s situation, u handoff.Unique) *asynq.TaskInfo
 		t.Fatal(err)
 	}
 	if s == deleted {
-		return first.TaskInfo
+		return first.Task
 	}
-	return w.task(t, first.Queue, first.ID)
+	return w.task(t, first.Task.Queue, first.Task.ID)
 }
 
 // work runs a server whose handler treats the locks of one task as package worker
@@ -178,11 +178,11 @@ func (w *web) wantHeld(t *testing.T, u handoff.Unique, first *asynq.TaskInfo, fe
 // wantOnly checks that the job of info alone has the key: that its token resumes.
 func (w *web) wantOnly(t *testing.T, u handoff.Unique, info handoff.Enqueued) {
 	t.Helper()
-	job := envelope.Job(info.Queue, info.ID)
+	job := envelope.Job(info.Task.Queue, info.Task.ID)
 	if st := wantState(t, w.locks, slotOf(u), joblock.StateParked); st.Job != job {
 		t.Errorf("%s is parked for %q, want %q", st.Key, st.Job, job)
 	}
-	env, _, err := envelopekit.Read(w.task(t, info.Queue, info.ID).Headers)
+	env, _, err := envelopekit.Read(w.task(t, info.Task.Queue, info.Task.ID).Headers)
 	if err != nil {
 		t.Fatal(err)
 	}

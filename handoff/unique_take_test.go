@@ -109,7 +109,7 @@ func TestUniqueTakeWithoutAnAnswer(t *testing.T) {
 				tasks := w.tasks(t)
 				w.store.Set(faultstore.Fault{Mode: mode, Times: 1}, faultstore.Take)
 				got, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil))
-				if !errors.Is(err, joblock.ErrUnavailable) || got.TaskInfo != nil {
+				if !errors.Is(err, joblock.ErrUnavailable) || got.Task != nil {
 					t.Errorf("%+v, %v; want ErrUnavailable", got, err)
 				}
 				time.Sleep(4 * time.Second)
@@ -168,7 +168,7 @@ func TestUniqueEnqueueOfUnknownOutcome(t *testing.T) {
 					wantState(t, w.locks, "k", joblock.StateFree)
 					return
 				}
-				w.wantOnly(t, handoff.Unique{Key: "k"}, handoff.Enqueued{TaskInfo: w.task(t, "default", "t-1")})
+				w.wantOnly(t, handoff.Unique{Key: "k"}, handoff.Enqueued{Task: w.task(t, "default", "t-1")})
 			})
 		})
 	}
@@ -246,7 +246,7 @@ func TestCopyOfAnEnqueueFinishesIt(t *testing.T) {
 				w.warm(t)
 				call := door.WithCall(t.Context(), door.Call{Owner: "call-of-one-caller", Nonce: "0123456789abc"})
 				w.faults.onEnqueue(func(context.Context, func() error) error { return errDown })
-				if got, err := enqueue(w, call, "1"); err == nil || got.TaskInfo != nil {
+				if got, err := enqueue(w, call, "1"); err == nil || got.Task != nil {
 					t.Fatalf("%+v, %v", got, err)
 				}
 				time.Sleep(time.Hour - time.Minute) // whatever is done in the background
@@ -256,7 +256,7 @@ func TestCopyOfAnEnqueueFinishesIt(t *testing.T) {
 					t.Errorf("another call: %v", err)
 				}
 				got, err := enqueue(w, call, "1")
-				if err != nil || got.ID != "1" || got.Waits {
+				if err != nil || got.Task.ID != "1" || got.Waits {
 					t.Fatalf("the copy: %+v, %v", got, err)
 				}
 				if after := wantState(t, w.locks, "k", joblock.StateParked); after.Fence != before.Fence || after.Job != before.Job {

@@ -29,7 +29,7 @@ func TestPoliciesByStateOfTheOtherJob(t *testing.T) {
 		replaced  want = "replaced"
 		held      want = "held"
 	)
-	policies := map[string]handoff.Policy{
+	policies := map[string]handoff.OnConflict{
 		"Reject": handoff.Reject, "Skip": handoff.Skip, "Replace": handoff.Replace, "KeepLast": handoff.KeepLast,
 	}
 	for _, row := range []struct {
@@ -69,7 +69,7 @@ func TestPoliciesByStateOfTheOtherJob(t *testing.T) {
 						w.wantHeld(t, u, first, fence, err)
 						return
 					case duplicate:
-						if err != nil || !second.Duplicate || second.ID != first.ID || second.Replaced != nil {
+						if err != nil || !second.Duplicate || second.Task.ID != first.ID || second.Replaced != nil {
 							t.Errorf("second job: %+v, %v; want the task of the first as a duplicate", second, err)
 						}
 						return
@@ -106,8 +106,8 @@ func TestJobOfADuplicate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil))
-	if queue, id, ok := handoff.JobOf(err); !ok || queue != first.Queue || id != first.ID {
-		t.Errorf("JobOf(%v) = %q, %q, %v; want %q, %q", err, queue, id, ok, first.Queue, first.ID)
+	if queue, id, ok := handoff.JobOf(err); !ok || queue != first.Task.Queue || id != first.Task.ID {
+		t.Errorf("JobOf(%v) = %q, %q, %v; want %q, %q", err, queue, id, ok, first.Task.Queue, first.Task.ID)
 	}
 	var e *joblock.Error
 	if !errors.As(err, &e) || e.Remaining < 2*time.Hour || e.Remaining > 3*time.Hour {
@@ -150,7 +150,7 @@ func TestKeyDoesNotLapseUnderAWaitingJob(t *testing.T) {
 		}
 		for range 10 {
 			time.Sleep(30 * time.Minute)
-			reserve := []jobs.Reservation{{Key: "k", Job: envelope.Job(first.Queue, first.ID)}}
+			reserve := []jobs.Reservation{{Key: "k", Job: envelope.Job(first.Task.Queue, first.Task.ID)}}
 			if err := jobs.Reserve(t.Context(), w.locks, reserve...)[0]; err != nil {
 				t.Fatal(err)
 			}
@@ -172,9 +172,9 @@ func TestTaskIDConflictLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	task := asynq.NewTask("export", nil)
-	for _, policy := range []handoff.Policy{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
+	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
 		u := handoff.Unique{Key: "k", OnConflict: policy}
-		if got, err := w.jobs.EnqueueUnique(t.Context(), u, task, id); !errors.Is(err, asynq.ErrTaskIDConflict) || got.TaskInfo != nil {
+		if got, err := w.jobs.EnqueueUnique(t.Context(), u, task, id); !errors.Is(err, asynq.ErrTaskIDConflict) || got.Task != nil {
 			t.Errorf("%+v, %v; want ErrTaskIDConflict", got, err)
 		}
 		wantState(t, w.locks, "k", joblock.StateFree)
@@ -222,7 +222,7 @@ func TestBadUniqueIsRefused(t *testing.T) {
 			w := newMiniWeb(t)
 			w.faults.setDown(errors.New("asked Redis before checking"))
 			got, err := w.jobs.EnqueueUnique(t.Context(), tc.u, asynq.NewTask("export", nil), tc.opts...)
-			if !errors.Is(err, joblock.ErrInvalid) || got.TaskInfo != nil {
+			if !errors.Is(err, joblock.ErrInvalid) || got.Task != nil {
 				t.Errorf("%+v, %v; want ErrInvalid", got, err)
 			}
 			for st, err := range w.locks.List(t.Context(), joblock.ListOptions{Ended: true}) {
@@ -235,7 +235,7 @@ func TestBadUniqueIsRefused(t *testing.T) {
 // A key as long as can be works with every policy that adds nothing to it.
 func TestLongestKey(t *testing.T) {
 	w := newMiniWeb(t)
-	for policy, n := range map[handoff.Policy]int{handoff.Replace: driver.MaxKeyBytes, handoff.KeepLast: driver.MaxKeyBytes - 5} {
+	for policy, n := range map[handoff.OnConflict]int{handoff.Replace: driver.MaxKeyBytes, handoff.KeepLast: driver.MaxKeyBytes - 5} {
 		u := handoff.Unique{Key: strings.Repeat("k", n), OnConflict: policy}
 		if _, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil)); err != nil {
 			t.Error(err)
@@ -286,9 +286,9 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env, ok, err := envelopekit.Read(w.task(t, info.Queue, info.ID).Headers)
-			if !ok || err != nil || info.Headers["trace"] != "t-9" {
-				t.Fatalf("%v, %v, headers %v", ok, err, info.Headers)
+			env, ok, err := envelopekit.Read(w.task(t, info.Task.Queue, info.Task.ID).Headers)
+			if !ok || err != nil || info.Task.Headers["trace"] != "t-9" {
+				t.Fatalf("%v, %v, headers %v", ok, err, info.Task.Headers)
 			}
 			for _, list := range []struct {
 				what string
@@ -310,7 +310,7 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 // Two calls at once: of all policies one job has the key in the end, and with
 // Replace and KeepLast every call succeeds but those that gave up.
 func TestManyAtOnce(t *testing.T) {
-	for _, policy := range []handoff.Policy{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
+	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
 		w := newMiniWeb(t)
 		u := handoff.Unique{Key: "k", OnConflict: policy}
 		const n = 16
@@ -336,6 +336,6 @@ func TestManyAtOnce(t *testing.T) {
 		if err != nil || len(tasks) != 1 {
 			t.Fatalf("policy %d: %d tasks, %v; want one", policy, len(tasks), err)
 		}
-		w.wantOnly(t, u, handoff.Enqueued{TaskInfo: tasks[0]})
+		w.wantOnly(t, u, handoff.Enqueued{Task: tasks[0]})
 	}
 }

@@ -198,7 +198,7 @@ func TestClientFreesNoLockOfAnotherJob(t *testing.T) {
 
 // One job per key: the first, a replacement, and one that waits for another one.
 func TestUniqueKeysAreNotLeftBehindEither(t *testing.T) {
-	for name, policy := range map[string]handoff.Policy{"first": handoff.Reject, "replacement": handoff.Replace, "waits": handoff.KeepLast} {
+	for name, policy := range map[string]handoff.OnConflict{"first": handoff.Reject, "replacement": handoff.Replace, "waits": handoff.KeepLast} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)

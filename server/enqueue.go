@@ -107,8 +107,8 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 		return nil, err
 	}
 	out := enqueued{
-		Key: req.Key, Queue: got.Queue, TaskID: got.ID, State: got.State.String(), Duplicate: got.Duplicate, Waits: got.Waits,
-		Repeated: got.Duplicate && derived && got.ID == req.TaskID,
+		Key: req.Key, Queue: got.Task.Queue, TaskID: got.Task.ID, State: got.Task.State.String(), Duplicate: got.Duplicate, Waits: got.Waits,
+		Repeated: got.Duplicate && derived && got.Task.ID == req.TaskID,
 	}
 	if got.Replaced != nil {
 		out.Replaced = got.Replaced.ID
@@ -199,7 +199,7 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 		if err != nil {
 			return nil, err
 		}
-		u := handoff.Unique{Key: req.Key, Until: handoff.Until(until), OnConflict: handoff.Policy(policy)}
+		u := handoff.Unique{Key: req.Key, Until: handoff.Until(until), OnConflict: handoff.OnConflict(policy)}
 		return func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error) {
 			return s.cfg.Jobs.EnqueueUnique(ctx, u, task, opts...)
 		}, nil

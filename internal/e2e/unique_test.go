@@ -60,7 +60,7 @@ func TestKeyIsFreeAfterAFinalFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.awaitState(t, got.TaskInfo, asynq.TaskStateArchived)
+		a.awaitState(t, got.Task, asynq.TaskStateArchived)
 		a.awaitFree(t, "k")
 	}
 }
@@ -98,7 +98,7 @@ func TestUntilStarted(t *testing.T) {
 	if _, err := a.unique(u, "refused"); !errors.Is(err, joblock.ErrHeld) {
 		t.Errorf("while the first waits: %v, want ErrHeld", err)
 	}
-	if err := a.inspector.RunTask(first.Queue, first.ID); err != nil {
+	if err := a.inspector.RunTask(first.Task.Queue, first.Task.ID); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "both to run", func() bool { return len(runs.all()) == 2 })

@@ -162,7 +162,7 @@ func TestJobsOfASequenceAreInTheirOwnTraces(t *testing.T) {
 // has no run: its holding has ended with a hand-over, and nothing else is told there.
 func TestJobThatReplacesAnotherIsInItsOwnTrace(t *testing.T) {
 	for name, c := range map[string]struct {
-		policy handoff.Policy
+		policy handoff.OnConflict
 		holds  int // of the run: with KeepLast it has the lock of a job that waits, too
 	}{"Replace": {handoff.Replace, 1}, "KeepLast": {handoff.KeepLast, 2}} {
 		t.Run(name, func(t *testing.T) {

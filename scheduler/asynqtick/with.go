@@ -22,8 +22,8 @@ import (
 //
 // An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose enqueue is nil. Of several With
 // the last one counts. The fields of how that are not zero are among the options that identify a job; asynq's Inspector does
-// not show them. A hook after the enqueuing gets the asynq.TaskInfo of enqueue's result. Only this package knows the option:
-// an asynq.Client or asynq.Scheduler skips it without a word.
+// not show them. A hook after the enqueuing gets the field Task of enqueue's result. Only this package knows the option: an
+// asynq.Client or asynq.Scheduler skips it without a word.
 func With[How, Enqueued any](
 	enqueue func(context.Context, How, *asynq.Task, ...asynq.Option) (Enqueued, error), how How,
 ) asynq.Option {
@@ -91,7 +91,7 @@ func describe(how any) string {
 	return strings.Join(text, ", ")
 }
 
-// infoOf returns the TaskInfo in the result of a method such as handoff.Client.EnqueueUnique, or nil. This package does not
+// infoOf returns the field Task of the result of a method such as handoff.Client.EnqueueUnique, or nil. This package does not
 // import handoff, as nobody needs it for ticks without locks.
 func infoOf(done any) *asynq.TaskInfo {
 	if info, ok := done.(*asynq.TaskInfo); ok {
@@ -101,7 +101,7 @@ func infoOf(done any) *asynq.TaskInfo {
 	if v.Kind() != reflect.Struct {
 		return nil
 	}
-	if field := v.FieldByName("TaskInfo"); field.IsValid() && field.CanInterface() {
+	if field := v.FieldByName("Task"); field.IsValid() && field.CanInterface() {
 		info, _ := field.Interface().(*asynq.TaskInfo)
 		return info
 	}

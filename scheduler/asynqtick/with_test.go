@@ -22,7 +22,7 @@ type unique struct {
 }
 
 type enqueued struct {
-	*asynq.TaskInfo
+	Task      *asynq.TaskInfo
 	Duplicate bool
 }
 
@@ -36,7 +36,7 @@ func TestWith(t *testing.T) {
 		if task.Type() != "digest" || len(opts) != 1 || opts[0].Type() != asynq.QueueOpt {
 			t.Errorf("task %q with %v", task.Type(), opts)
 		}
-		return enqueued{TaskInfo: info}, away
+		return enqueued{Task: info}, away
 	}, unique{Key: "k"})
 	own, w, err := split([]asynq.Option{nil, With(failing, 1), asynq.Queue("low"), opt})
 	if err != nil || len(own) != 1 || w != opt.(*with) {
@@ -50,21 +50,21 @@ func TestWith(t *testing.T) {
 
 func failing(context.Context, int, *asynq.Task, ...asynq.Option) (int, error) { return 0, nil }
 
-// The TaskInfo in a result of any type; there may be none.
+// The task in a result of any type; there may be none.
 func TestInfoOf(t *testing.T) {
 	info := &asynq.TaskInfo{ID: "1"}
 	for name, tc := range map[string]struct {
 		done any
 		want *asynq.TaskInfo
 	}{
-		"embedded":          {enqueued{TaskInfo: info}, info},
+		"a field":           {enqueued{Task: info}, info},
 		"itself":            {info, info},
 		"none":              {enqueued{}, nil},
-		"another type":      {struct{ TaskInfo string }{"1"}, nil},
+		"another type":      {struct{ Task string }{"1"}, nil},
 		"no field":          {unique{}, nil},
 		"no struct":         {7, nil},
 		"nothing":           {nil, nil},
-		"pointer to struct": {&enqueued{TaskInfo: info}, nil},
+		"pointer to struct": {&enqueued{Task: info}, nil},
 	} {
 		if got := infoOf(tc.done); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
