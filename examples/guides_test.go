@@ -350,7 +350,7 @@ func Example_webhooks() {
 			http.Error(w, "not from the sender", http.StatusUnauthorized)
 			return
 		}
-		line := handoff.Sequence{Key: joblock.Key("webhooks", customer), Most: 10_000}
+		line := handoff.Sequence{Key: joblock.Key("webhooks", customer), MaxWaiting: 10_000}
 		task := asynq.NewTask("webhook", body, asynq.TaskID(joblock.Key(customer, event)), asynq.Retention(72*time.Hour))
 		_, err = p.Jobs.EnqueueInSequence(r.Context(), line, task)
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict: the event is there already

@@ -205,7 +205,7 @@ func (h *handover) reserve() time.Duration { return h.delay() + h.c.reserve }
 // take returns the Take of the key that h has no lock for.
 func (h *handover) take() door.Take {
 	if s := h.sequence; s != nil {
-		return door.Take{Key: s.Key, Job: h.job, Reserve: h.reserve(), Patience: envelope.Patience, Most: s.Most, Call: h.call}
+		return door.Take{Key: s.Key, Job: h.job, Reserve: h.reserve(), Patience: envelope.Patience, Most: s.MaxWaiting, Call: h.call}
 	}
 	return door.Take{Key: h.unique.slot(), Job: h.job, Reserve: h.reserve(), Call: h.call}
 }

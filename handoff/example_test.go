@@ -261,9 +261,9 @@ func ExampleClient_EnqueueInSequence() {
 
 	receive := func(customer, event string) {
 		done, err := jobs.EnqueueInSequence(context.Background(), handoff.Sequence{
-			Key:       joblock.Key("webhooks", customer),
-			Most:      10_000,       // a customer whose server is down for long gets ErrLineFull
-			OnFailure: handoff.Halt, // after the last retry nothing overtakes: somebody decides
+			Key:        joblock.Key("webhooks", customer),
+			MaxWaiting: 10_000,       // a customer whose server is down for long gets ErrLineFull
+			OnFailure:  handoff.Halt, // after the last retry nothing overtakes: somebody decides
 		}, asynq.NewTask("webhook", []byte(event)), asynq.TaskID(event)) // an event that comes twice is delivered once
 		switch {
 		case errors.Is(err, asynq.ErrTaskIDConflict):

@@ -25,15 +25,15 @@ type Sequence struct {
 	Key string
 
 	// Lock, unless nil, is a lock that the caller holds. The job gets this lock as with Enqueue, and so comes before
-	// all jobs that wait. Key is then "" or the key of Lock, and Most does not count.
+	// all jobs that wait. Key is then "" or the key of Lock, and MaxWaiting does not count.
 	Lock *joblock.Lock
 
 	// Limit is how many jobs of the sequence may run at a time, up to 256; 0 means 1. With a Limit above 1, jobs start
 	// in the order of the line, and OnFailure must be GoOn. The package comment has more: see Several jobs at a time.
 	Limit int
 
-	// Most bounds the line: if so many jobs and processes wait, no further job is enqueued. 0 means no bound.
-	Most int
+	// MaxWaiting bounds the line: if so many jobs and processes wait, no further job is enqueued. 0 means no bound.
+	MaxWaiting int
 
 	// OnFailure is what the final failure of a job does to the jobs behind that job. Default GoOn.
 	OnFailure OnFailure
@@ -53,7 +53,7 @@ const (
 	Halt
 )
 
-// ErrLineFull says that Sequence.Most jobs and processes wait for the key already. The error also matches
+// ErrLineFull says that Sequence.MaxWaiting jobs and processes wait for the key already. The error also matches
 // joblock.ErrHeld.
 var ErrLineFull = errors.New("the line is full")
 
@@ -73,8 +73,8 @@ func (s Sequence) check() error {
 		return invalid(op, key, "key has %d bytes, at most %d are allowed with a Limit above 1", len(key), slots.MaxKeyBytes)
 	case s.Limit > 1 && s.OnFailure == Halt:
 		return invalid(op, key, "Sequence.OnFailure is Halt and Sequence.Limit is %d: only a sequence whose jobs run one at a time can halt", s.Limit)
-	case s.Most < 0:
-		return invalid(op, key, "Sequence.Most is %d, must not be negative", s.Most)
+	case s.MaxWaiting < 0:
+		return invalid(op, key, "Sequence.MaxWaiting is %d, must not be negative", s.MaxWaiting)
 	case s.OnFailure > Halt:
 		return invalid(op, key, "Sequence.OnFailure is %d, must be GoOn or Halt", s.OnFailure)
 	}
@@ -109,7 +109,7 @@ func (s Sequence) key() string {
 //
 // An error matches:
 //
-//	ErrLineFull and joblock.ErrHeld       Most jobs and processes wait: not enqueued
+//	ErrLineFull and joblock.ErrHeld       MaxWaiting jobs and processes wait: not enqueued
 //	asynq.ErrTaskIDConflict               a task with this TaskID exists, in this sequence or not: not enqueued
 //	asynq.ErrDuplicateTask                another task has the lock of asynq.Unique: not enqueued
 //	joblock.ErrHeld alone                 another call is enqueuing a task with this TaskID into this sequence, or has

@@ -140,7 +140,7 @@ func TestBadSequenceIsRefused(t *testing.T) {
 		"Sequence.Limit is -1":         {Key: "k", Limit: -1},
 		"Sequence.Limit is 2":          {Key: "k", Limit: 2, OnFailure: handoff.Halt},
 		"at most 507 are allowed":      {Key: strings.Repeat("k", 508), Limit: 2},
-		"Sequence.Most is -1":          {Key: "k", Most: -1},
+		"Sequence.MaxWaiting is -1":    {Key: "k", MaxWaiting: -1},
 		"Sequence.OnFailure is 2":      {Key: "k", OnFailure: 2},
 		"key":                          {},
 		"Lock is on another key, \"he": {Key: "k", Lock: lock},
@@ -231,7 +231,7 @@ func TestTaskIDConflictInASequence(t *testing.T) {
 func TestFullLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
-		s := handoff.Sequence{Key: "k", Most: 2}
+		s := handoff.Sequence{Key: "k", MaxWaiting: 2}
 		for _, id := range []string{"a", "b", "c"} {
 			w.mustLine(t, s, id)
 		}
@@ -350,7 +350,7 @@ func TestManyInSequence(t *testing.T) {
 			key, id := fmt.Sprint("k-", i%3), fmt.Sprint("t-", i)
 			want[key] = append(want[key], id)
 			items = append(items, handoff.Item{
-				Task: asynq.NewTask("webhook", nil, asynq.TaskID(id)), Sequence: handoff.Sequence{Key: key, Most: 300},
+				Task: asynq.NewTask("webhook", nil, asynq.TaskID(id)), Sequence: handoff.Sequence{Key: key, MaxWaiting: 300},
 			})
 		}
 		results, err := w.jobs.EnqueueMany(t.Context(), items)

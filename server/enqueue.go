@@ -38,10 +38,10 @@ type enqueueRequest struct {
 	OnConflict string `json:"on_conflict"`
 
 	// Or a line of jobs.
-	Sequence  bool   `json:"sequence"`
-	Limit     *int64 `json:"limit"`
-	Most      *int64 `json:"most"`
-	OnFailure string `json:"on_failure"`
+	Sequence   bool   `json:"sequence"`
+	Limit      *int64 `json:"limit"`
+	MaxWaiting *int64 `json:"max_waiting"`
+	OnFailure  string `json:"on_failure"`
 }
 
 // enqueued is the answer of enqueue.
@@ -186,7 +186,7 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 		for _, f := range []struct {
 			name string
 			set  bool
-		}{{"limit", req.Limit != nil}, {"most", req.Most != nil}, {"on_failure", req.OnFailure != ""}} {
+		}{{"limit", req.Limit != nil}, {"max_waiting", req.MaxWaiting != nil}, {"on_failure", req.OnFailure != ""}} {
 			if f.set {
 				return nil, problemf(http.StatusBadRequest, codeInvalid, "%s is for \"sequence\":true", f.name)
 			}
@@ -207,7 +207,7 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 	if req.Until != "" || req.OnConflict != "" {
 		return nil, problemf(http.StatusBadRequest, codeInvalid, "until and on_conflict are not for \"sequence\":true")
 	}
-	most, err := number("most", req.Most, 0, 1, 1_000_000)
+	waiting, err := number("max_waiting", req.MaxWaiting, 0, 1, 1_000_000)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	seq := handoff.Sequence{Key: req.Key, Limit: int(n), Most: int(most), OnFailure: handoff.OnFailure(failure)}
+	seq := handoff.Sequence{Key: req.Key, Limit: int(n), MaxWaiting: int(waiting), OnFailure: handoff.OnFailure(failure)}
 	return func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error) {
 		return s.cfg.Jobs.EnqueueInSequence(ctx, seq, task, opts...)
 	}, nil

@@ -188,7 +188,7 @@ func TestEnqueueInSequence(t *testing.T) {
 	server := redistest.Start(t)
 	a := newShop(t, server.Addr())
 	job := func(id string) object {
-		return object{"key": key, "type": "hook", "sequence": true, "most": 2, "task_id": id, "payload_base64": "AAE="}
+		return object{"key": key, "type": "hook", "sequence": true, "max_waiting": 2, "task_id": id, "payload_base64": "AAE="}
 	}
 	if o := a.post("/v1/enqueue", job("1")).ok(); o.flag("waits") {
 		t.Errorf("%v", o)

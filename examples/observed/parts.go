@@ -52,7 +52,7 @@ func (all *parts) web(ctx context.Context, address string) (url string, err erro
 		w.WriteHeader(http.StatusAccepted)
 	})))
 	routes.HandleFunc("POST /webhooks/{shop}", func(w http.ResponseWriter, r *http.Request) {
-		line := handoff.Sequence{Key: joblock.Key("webhooks", r.PathValue("shop")), Most: 12}
+		line := handoff.Sequence{Key: joblock.Key("webhooks", r.PathValue("shop")), MaxWaiting: 12}
 		_, err := p.Jobs.EnqueueInSequence(r.Context(), line, asynq.NewTask("webhook", []byte(r.PathValue("shop"))))
 		if err != nil {
 			handoff.Refuse(w, r, err)

@@ -198,11 +198,11 @@ type EnqueueRequest struct {
 	Until      string `json:"until,omitempty"`
 	OnConflict string `json:"on_conflict,omitempty"`
 
-	// Or a line of jobs, of which Limit run at a time and Most wait; on a failure "go_on" or "halt".
-	Sequence  bool   `json:"sequence,omitempty"`
-	Limit     int    `json:"limit,omitempty"`
-	Most      int    `json:"most,omitempty"`
-	OnFailure string `json:"on_failure,omitempty"`
+	// Or a line of jobs, of which Limit run at a time and MaxWaiting wait; on a failure "go_on" or "halt".
+	Sequence   bool   `json:"sequence,omitempty"`
+	Limit      int    `json:"limit,omitempty"`
+	MaxWaiting int    `json:"max_waiting,omitempty"`
+	OnFailure  string `json:"on_failure,omitempty"`
 
 	IdempotencyKey string `json:"-"` // as of AcquireRequest; the ID of the task is derived from it
 }

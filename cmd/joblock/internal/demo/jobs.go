@@ -80,7 +80,7 @@ func (c *company) enqueues(client *handoff.Client) {
 	c.happens(func(ctx context.Context) time.Duration {
 		shop = shop%3 + 1
 		name := "shop-" + strconv.Itoa(shop)
-		line := handoff.Sequence{Key: joblock.Key("webhooks", name), Most: 20}
+		line := handoff.Sequence{Key: joblock.Key("webhooks", name), MaxWaiting: 20}
 		_, _ = client.EnqueueInSequence(ctx, line, asynq.NewTask(webhookTask, []byte(name)), asynq.Queue("webhooks"))
 		return 2 * time.Second
 	})
