@@ -360,7 +360,7 @@ func Example_sequence() {
 	// parked default/acme-3 2
 	// waits: default/acme-4
 	// waits: default/acme-5
-	// skip: acme-3
+	// skip default/acme-3
 	// delivered 4
 	// delivered 5
 }
@@ -441,10 +441,9 @@ func sequence(decision string) {
 		check(inspector.RunTask("default", "acme-3")) // or "Run" in asynqmon
 		// rerun]
 	case "skip":
+		fmt.Println("skip", found[0].Job)
 		// [skip
-		task, err := sender.Skip(ctx, key) // the task stays in asynq's archive
-		check(err)
-		fmt.Println("skip:", task.ID)
+		check(sender.SkipJob(ctx, handoff.SkipRequest{Key: key, Job: found[0].Job, Reason: "the customer is gone"}))
 		// skip]
 	}
 	<-delivered

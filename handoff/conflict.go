@@ -55,7 +55,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	}
 	switch {
 	case over && c.halts(dctx, held.Key, other):
-		detail := "task " + held.Job + " has failed and halts a sequence: run the task again, or call Skip"
+		detail := "task " + held.Job + " has failed and halts a sequence: run the task again, or call SkipJob"
 		return Enqueued{}, false, foreign(held, detail)
 	case over:
 		return c.freeOver(ctx, held)

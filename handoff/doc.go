@@ -220,7 +220,7 @@
 //	somebody runs a job that has failed again  unless the job halts its sequence. The job lines up again
 //
 // OnFailure says what a final failure does to those behind: GoOn, or Halt until somebody runs the failed task again
-// (Inspector.RunTask), calls Client.Skip, or deletes the task. People may steer jobs that wait with asynq's tools:
+// (Inspector.RunTask), calls Client.SkipJob, or deletes the task. People may steer jobs that wait with asynq's tools:
 //
 //	RunTask, RunAll…     before the job's turn: the job keeps its place and goes on waiting, uncharged
 //	DeleteTask           the job leaves the line at the keeper's next check, when its place is a minute old

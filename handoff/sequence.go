@@ -1,9 +1,11 @@
 package handoff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/hibiken/asynq"
 
@@ -48,7 +50,7 @@ const (
 	GoOn OnFailure = iota
 
 	// Halt keeps the key for the job that has failed, as long as its task is in asynq's archive. All others wait. The
-	// sequence goes on when somebody runs the task again and the job succeeds, or after Client.Skip, or when the keeper
+	// sequence goes on when somebody runs the task again and the job succeeds, or after Client.SkipJob, or when the keeper
 	// finds that the task was deleted.
 	Halt
 )
@@ -292,45 +294,70 @@ func unlessGone(err error) error {
 	return err
 }
 
-// Skip moves a sequence on past the job that has failed and halts the sequence: Skip frees the key, and the next job in
-// line gets the key and is started. The task of the job that has failed stays in asynq's archive.
+// SkipRequest names the failed job that SkipJob passes over.
+type SkipRequest struct {
+	Key    string // of the sequence
+	Job    string // "queue/taskID" of the job that has failed, as Status shows it
+	Reason string // for Status and the events, at most 256 bytes; "" is "its job was skipped"
+}
+
+// SkipJob moves a sequence on past the job that has failed and halts the sequence: SkipJob frees the key, and the next job
+// in line gets the key and is started. The task of the job that has failed stays in asynq's archive.
 //
-// Skip returns the task that it has passed over. An error matches joblock.ErrNotFound if no job has the key, and
-// joblock.ErrBusy if the job that has the key has not failed; both leave the sequence as it is. Other errors are
-// joblock.ErrUnavailable, also if asynq has not answered, ErrInvalid and ErrClosed.
-func (c *Client) Skip(ctx context.Context, key string) (*asynq.TaskInfo, error) {
+// A call passes over that one job at most: a second call for the job, or a call again after ErrUnavailable, does no harm.
+// Errors, with which the sequence stays as it is:
+//
+//	joblock.ErrNotFound  nobody has the key
+//	joblock.ErrNotOwner  another job has the key, or a request: somebody has passed over the job, or has run it again
+//	joblock.ErrBusy      the job has the key and has not failed
+//	joblock.ErrInvalid   a field is bad
+//	joblock.ErrClosed
+//
+// joblock.ErrUnavailable can mean that asynq has not answered: then the sequence stays as it is, too. Or the locks' store
+// has not: then the sequence may have moved on.
+func (c *Client) SkipJob(ctx context.Context, req SkipRequest) error {
 	const op = "skip"
 	if err := c.check(op); err != nil {
-		return nil, err
+		return err
 	}
-	sts, err := c.locks.Status(ctx, key)
+	queue, id, ok := envelope.ParseJob(req.Job)
+	if !ok {
+		return invalid(op, req.Key, "SkipRequest.Job is %q, must be a queue and a task ID as in default/7", req.Job)
+	}
+	if err := door.CheckText(op, req.Key, "SkipRequest.Reason", req.Reason, 0, driver.MaxLabelBytes); err != nil {
+		return err
+	}
+	sts, err := c.locks.Status(ctx, req.Key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	st := sts[0]
-	queue, id, ok := envelope.ParseJob(st.Job)
-	if !ok || !st.Locked() {
-		return nil, skipError(key, st, joblock.ErrNotFound, "no job has the key")
+	switch {
+	case !st.Locked():
+		return skipError(st, joblock.ErrNotFound, "nobody has the key")
+	case st.Job != req.Job:
+		return skipError(st, joblock.ErrNotOwner, "the key is not that of job "+strconv.Quote(req.Job))
 	}
 	dctx, cancel := settling(ctx)
 	defer cancel()
 	info, err := c.taskInfo(dctx, queue, id)
 	switch {
 	case err != nil && !isGone(err):
-		e := skipError(key, st, joblock.ErrUnavailable, "the job's task could not be read")
+		e := skipError(st, joblock.ErrUnavailable, "the job's task could not be read")
 		e.(*ownError).err.Err = err
-		return nil, e
+		return e
 	case err == nil && nextjob.InArchive(info):
-		return nil, skipError(key, st, joblock.ErrBusy, "the job has not failed: its task is in the archive for a pause only")
+		return skipError(st, joblock.ErrBusy, "the job has not failed: its task is in the archive for a pause only")
 	case err == nil && info.State != asynq.TaskStateArchived && info.State != asynq.TaskStateCompleted:
-		return nil, skipError(key, st, joblock.ErrBusy, "the job has not failed: its task is "+info.State.String())
+		return skipError(st, joblock.ErrBusy, "the job has not failed: its task is "+info.State.String())
 	case err != nil && st.Age < envelope.EnqueueGrace:
-		return nil, skipError(key, st, joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
+		return skipError(st, joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
 	}
-	err = jobs.Free(c.next.In(ctx), c.locks, jobs.Release{Key: key, Job: st.Job, Fence: st.Fence, Reason: reasonSkipped})[0]
-	return shown(info), err
+	return jobs.Free(c.next.In(ctx), c.locks, jobs.Release{
+		Key: req.Key, Job: st.Job, Fence: st.Fence, Reason: cmp.Or(req.Reason, reasonSkipped),
+	})[0]
 }
 
-func skipError(key string, st joblock.Status, kind error, detail string) error {
-	return own(&joblock.Error{Code: joblock.CodeOf(kind), Op: "skip", Key: key, Job: st.Job, Detail: detail})
+func skipError(st joblock.Status, kind error, detail string) error {
+	return own(&joblock.Error{Code: joblock.CodeOf(kind), Op: "skip", Key: st.Key, Job: st.Job, Detail: detail})
 }

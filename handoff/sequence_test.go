@@ -376,23 +376,34 @@ func TestManyInSequence(t *testing.T) {
 	})
 }
 
-// Skip passes over what has failed, and nothing else.
-func TestSkip(t *testing.T) {
+// SkipJob passes over the job that it names, if that job has failed, and over no other.
+func TestSkipJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
+		skip := func(job string) error {
+			return w.jobs.SkipJob(t.Context(), handoff.SkipRequest{Key: "k", Job: job, Reason: "the customer is gone"})
+		}
 		s := handoff.Sequence{Key: "k", OnFailure: handoff.Halt}
-		if _, err := w.jobs.Skip(t.Context(), "k"); !errors.Is(err, joblock.ErrNotFound) {
-			t.Errorf("Skip of nothing: %v", err)
+		if err := skip("default/a"); !errors.Is(err, joblock.ErrNotFound) {
+			t.Errorf("of nothing: %v", err)
+		}
+		for _, bad := range []handoff.SkipRequest{
+			{Key: "k"}, {Key: "k", Job: "a"}, {Key: "k", Job: "default/"}, {Job: "default/a"},
+			{Key: "k", Job: "default/a", Reason: strings.Repeat("r", 257)}, {Key: "k", Job: "default/a", Reason: "two\nlines"},
+		} {
+			if err := w.jobs.SkipJob(t.Context(), bad); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%+v: %v, want ErrInvalid", bad, err)
+			}
 		}
 		w.mustLine(t, s, "a")
 		w.mustLine(t, s, "b")
-		if _, err := w.jobs.Skip(t.Context(), "k"); !errors.Is(err, joblock.ErrBusy) {
-			t.Errorf("Skip of a job that is pending: %v", err)
+		if err := skip("default/a"); !errors.Is(err, joblock.ErrBusy) {
+			t.Errorf("of a job that is pending: %v", err)
 		}
 		w.wantLine(t, "k", "a", "b")
 		w.faults.setDown(errDown)
-		if _, err := w.jobs.Skip(t.Context(), "k"); !errors.Is(err, joblock.ErrUnavailable) {
-			t.Errorf("Skip while asynq is away: %v", err)
+		if err := skip("default/a"); !errors.Is(err, joblock.ErrUnavailable) {
+			t.Errorf("while asynq is away: %v", err)
 		}
 		w.faults.setDown(nil)
 		if err := w.inspector.ArchiveTask("default", "a"); err != nil {
@@ -402,21 +413,50 @@ func TestSkip(t *testing.T) {
 		if !errors.Is(err, joblock.ErrHeld) || !strings.Contains(err.Error(), "halts a sequence") {
 			t.Errorf("a unique job of the key: %v, want ErrHeld", err)
 		}
+		if err := skip("default/b"); !errors.Is(err, joblock.ErrNotOwner) {
+			t.Errorf("of another job than that which has the key: %v", err)
+		}
 		w.wantLine(t, "k", "a", "b")
-		info, err := w.jobs.Skip(t.Context(), "k")
-		if err != nil || info.ID != "a" || len(info.Headers) != 0 {
-			t.Errorf("Skip: %+v, %v", info, err)
+		if err := skip("default/a"); err != nil {
+			t.Error(err)
 		}
 		time.Sleep(time.Second)
 		w.wantLine(t, "k", "b")
 		if state := w.task(t, "default", "b").State; state != asynq.TaskStatePending {
 			t.Errorf("b is %s, want pending", state)
 		}
+		// The second of two operators, or a call again: the next job has failed meanwhile, and is not passed over.
+		w.mustLine(t, s, "c")
+		if err := w.inspector.ArchiveTask("default", "b"); err != nil {
+			t.Fatal(err)
+		}
+		if err := skip("default/a"); !errors.Is(err, joblock.ErrNotOwner) {
+			t.Errorf("for the second time: %v, want ErrNotOwner", err)
+		}
+		w.wantLine(t, "k", "b", "c")
+		if err := w.inspector.DeleteTask("default", "b"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(envelope.EnqueueGrace)
+		if err := skip("default/b"); err != nil {
+			t.Errorf("of a job whose task was deleted: %v", err)
+		}
+		time.Sleep(time.Second) // c has been started, or the key would be passed on when c is archived
+		w.wantLine(t, "k", "c")
+		if err := w.inspector.ArchiveTask("default", "c"); err != nil {
+			t.Fatal(err)
+		}
+		if err := skip("default/c"); err != nil {
+			t.Error(err)
+		}
+		if st := wantState(t, w.locks, "k", joblock.StateFree); st.Reason != "the customer is gone" {
+			t.Errorf("the reason is %q", st.Reason)
+		}
 	})
 }
 
 // A task that is in the archive for a pause only has not failed.
-func TestSkipOfAPause(t *testing.T) {
+func TestSkipJobOfAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		w.mustLine(t, handoff.Sequence{Key: "k", OnFailure: handoff.Halt}, "a")
@@ -433,8 +473,8 @@ func TestSkipOfAPause(t *testing.T) {
 		if state := w.task(t, "default", "a").State; state != asynq.TaskStateArchived {
 			t.Fatalf("a is %s, want archived", state)
 		}
-		if _, err := w.jobs.Skip(t.Context(), "k"); !errors.Is(err, joblock.ErrBusy) {
-			t.Errorf("Skip: %v, want ErrBusy", err)
+		if err := w.jobs.SkipJob(t.Context(), handoff.SkipRequest{Key: "k", Job: "default/a"}); !errors.Is(err, joblock.ErrBusy) {
+			t.Errorf("SkipJob: %v, want ErrBusy", err)
 		}
 		w.wantLine(t, "k", "a", "b")
 	})

@@ -152,15 +152,15 @@ func TestHaltedSequence(t *testing.T) {
 	})
 	t.Run("skipped", func(t *testing.T) {
 		halted(t, func(l *line, p *probe, _ func()) {
-			info, err := l.jobs.Skip(context.Background(), seqKey)
-			if err != nil || info.ID != "3" {
-				l.t.Fatalf("Skip: %+v, %v", info, err)
+			failed := handoff.SkipRequest{Key: seqKey, Job: envelope.Job("default", "3")}
+			if err := l.jobs.SkipJob(context.Background(), failed); err != nil {
+				l.t.Fatal(err)
 			}
 			l.untilTask("5", "gone")
 			l.wantOrder(p, "1", "2", "3", "3", "4", "5")
 			l.wantTask("3", "archived", 1)
-			if _, err := l.jobs.Skip(context.Background(), seqKey); !errors.Is(err, joblock.ErrNotFound) {
-				t.Errorf("Skip of a sequence that is over: %v", err)
+			if err := l.jobs.SkipJob(context.Background(), failed); !errors.Is(err, joblock.ErrNotFound) {
+				t.Errorf("SkipJob of a sequence that is over: %v", err)
 			}
 		})
 	})
