@@ -20,11 +20,8 @@ import (
 // Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue. For
 // net/http there is Middleware. Make a Guard with NewGuard, and share the Guard freely.
 type Guard struct {
-	locks         *joblock.Locker
-	answer        func(http.ResponseWriter, *http.Request, Refusal)
-	maxRetryAfter time.Duration
-	maxWaiting    int64
-	logger        *slog.Logger
+	locks *joblock.Locker
+	guardOptions
 
 	waiting   atomic.Int64 // requests that wait for their locks
 	toldOf400 atomic.Bool
@@ -34,16 +31,15 @@ var errMiswired = errors.New("handoff: Middleware has a nil Locker, claim functi
 
 // NewGuard returns a Guard that takes its locks with locks. If locks is nil, Do refuses every request.
 func NewGuard(locks *joblock.Locker, opts ...GuardOption) *Guard {
-	g := &Guard{
-		locks:         locks,
+	g := &Guard{locks: locks, guardOptions: guardOptions{
 		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
 		maxRetryAfter: defaultMaxRetryAfter,
 		maxWaiting:    defaultMaxWaiting,
 		logger:        slog.Default(),
-	}
+	}}
 	for _, opt := range opts {
 		if opt != nil {
-			opt(g)
+			opt(&g.guardOptions)
 		}
 	}
 	return g

@@ -15,15 +15,23 @@ const (
 )
 
 // GuardOption is an option of NewGuard and Middleware. A nil option changes nothing.
-type GuardOption func(*Guard)
+type GuardOption func(*guardOptions)
+
+// guardOptions is what the options say.
+type guardOptions struct {
+	answer        func(http.ResponseWriter, *http.Request, Refusal)
+	maxRetryAfter time.Duration
+	maxWaiting    int64
+	logger        *slog.Logger
+}
 
 // OnRefusal sets the function with which Middleware answers a request that gets no lock. Refuse, in handlers behind the
 // Guard or the Middleware, calls that function too. Guard.Do does not call that function: the caller of Do answers. The
 // text of Refusal.Err must not reach the client. The default, also for nil, is Refusal.ServeHTTP.
 func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) GuardOption {
-	return func(g *Guard) {
+	return func(o *guardOptions) {
 		if answer != nil {
-			g.answer = answer
+			o.answer = answer
 		}
 	}
 }
@@ -32,7 +40,7 @@ func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) G
 // The rest of the lock's reservation would be bad advice: a lock that is reserved for an hour can become free in a
 // second.
 func MaxRetryAfter(d time.Duration) GuardOption {
-	return func(g *Guard) { g.maxRetryAfter = d }
+	return func(o *guardOptions) { o.maxRetryAfter = d }
 }
 
 // MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait), over all calls of one Guard or all
@@ -40,7 +48,7 @@ func MaxRetryAfter(d time.Duration) GuardOption {
 // queue. A request beyond the bound does not wait: it is served if its locks are free, and else refused with 429. With n
 // below 1 no request waits.
 func MaxWaiting(n int) GuardOption {
-	return func(g *Guard) { g.maxWaiting = int64(n) }
+	return func(o *guardOptions) { o.maxWaiting = int64(n) }
 }
 
 // Logger sets the logger of the Guard or the Middleware. Default slog.Default(). No line has an owner token.
@@ -51,9 +59,9 @@ func MaxWaiting(n int) GuardOption {
 //	        its locks for Claim.MaxHold
 //	DEBUG   the other 400s; a 503 whose client is gone
 func Logger(logger *slog.Logger) GuardOption {
-	return func(g *Guard) {
+	return func(o *guardOptions) {
 		if logger != nil {
-			g.logger = logger
+			o.logger = logger
 		}
 	}
 }

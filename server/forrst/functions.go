@@ -61,8 +61,8 @@ type status struct {
 	Remaining  *int64 `json:"ttl_remaining,omitempty"` // in whole seconds
 }
 
-// Owns reports whether the function with this name is one of the extension.
-func (f Functions) Owns(function string) bool { return strings.HasPrefix(function, functionsPrefix) }
+// owned reports whether the function with this name is one of the extension.
+func owned(function string) bool { return strings.HasPrefix(function, functionsPrefix) }
 
 // Call serves a request for a function of the extension.
 func (f Functions) Call(ctx context.Context, req *Request) *Response {

@@ -102,7 +102,7 @@ type details struct {
 }
 
 func (l *locker) call(ctx context.Context, req *Request) *Response {
-	if l.functions.Owns(req.Call.Function) {
+	if owned(req.Call.Function) {
 		return l.functions.Call(ctx, req)
 	}
 	w, e := l.wishOf(req)
