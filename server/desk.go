@@ -571,7 +571,7 @@ func (s *Server) skip(c *call, req *skipRequest) (*answer, error) {
 
 // scoped returns the scope of cron jobs that the call is about. A Server of one scope needs no parameter.
 func (q *query) scoped() string {
-	scope, all := q.text("scope"), q.c.s.cfg.Scopes
+	scope, all := q.text("scope"), q.c.s.cfg.CronScopes
 	if scope == "" && len(all) == 1 {
 		return all[0]
 	}
@@ -638,7 +638,7 @@ func (s *Server) cronScopes(c *call) (*answer, error) {
 	if err := c.query().err(); err != nil {
 		return nil, err
 	}
-	return ok(list[string]{Items: append([]string{}, s.cfg.Scopes...)}), nil
+	return ok(list[string]{Items: append([]string{}, s.cfg.CronScopes...)}), nil
 }
 
 func (s *Server) cronPreview(c *call) (*answer, error) {

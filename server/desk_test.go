@@ -212,7 +212,7 @@ func TestForceRelease(t *testing.T) {
 // Without a place for records every action is refused.
 func TestActionsWithoutAnAudit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newReplica(t, store(), func(cfg *Config) { cfg.Scopes = []string{"cron"} })
+		a := newReplica(t, store(), func(cfg *Config) { cfg.CronScopes = []string{"cron"} })
 		fence := a.post("/v1/acquire", object{"key": key}).ok().number("fence")
 		a.post("/v1/force-release", object{"key": key, "reason": "x"}, with("If-Match", fmt.Sprintf(`"%d"`, fence))).refused(http.StatusServiceUnavailable, "ACTION_NOT_RECORDED")
 		a.post("/v1/cron-pause", object{"reason": "x"}).refused(http.StatusServiceUnavailable, "ACTION_NOT_RECORDED")
@@ -222,7 +222,7 @@ func TestActionsWithoutAnAudit(t *testing.T) {
 func TestCronJobs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, change := audited(t)
-		a := newReplica(t, store(), change, func(cfg *Config) { cfg.Scopes = []string{"cron"} })
+		a := newReplica(t, store(), change, func(cfg *Config) { cfg.CronScopes = []string{"cron"} })
 		s, err := scheduler.New(a.locks, &scheduler.Config{Scope: "cron", Node: "node"})
 		testkit.WantNil(t, "scheduler.New", err)
 		ran := 0
@@ -570,7 +570,7 @@ func TestJobsOfASlowStore(t *testing.T) {
 
 func TestBadQueries(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newReplica(t, store(), func(cfg *Config) { cfg.Scopes = []string{"a", "b"} })
+		a := newReplica(t, store(), func(cfg *Config) { cfg.CronScopes = []string{"a", "b"} })
 		for path, code := range map[string]string{
 			"/v1/lock":                                     "LOCK_INVALID",
 			"/v1/lock?key=":                                "LOCK_INVALID",

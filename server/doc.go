@@ -52,7 +52,7 @@
 //	POST /v1/skip                        operate  moves a sequence on past the job that halts it
 //	GET  /v1/cron                        read     the cron jobs of a scope; /v1/cron/{name} is one, /next its next ticks
 //	GET  /v1/cron-nodes                  read     the nodes of a scope that are up
-//	GET  /v1/cron-scopes                 read     the scopes of cron jobs: Config.Scopes
+//	GET  /v1/cron-scopes                 read     the scopes of cron jobs: Config.CronScopes
 //	GET  /v1/cron-preview                read     the ticks of a spec, without a cron job
 //	POST /v1/cron/{name}/pause           cron     pauses a cron job; also …/resume, …/trigger, …/forget
 //	POST /v1/cron/{name}/backfill        cron     executes the ticks of a range of the past; …/stop-backfill ends that

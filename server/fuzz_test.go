@@ -48,7 +48,7 @@ func newFuzzed(f *testing.F, name string, who Authorizer, handler func(*Server) 
 		testkit.WantNil(f, "Enqueue", err)
 	}
 	z.s, err = New(Config{
-		Locks: z.locks, Authorize: who, Logger: logger, BodyTimeout: time.Second, Scopes: []string{"main"},
+		Locks: z.locks, Authorize: who, Logger: logger, BodyTimeout: time.Second, CronScopes: []string{"main"},
 		Databases: []Database{{Name: "main", Inspector: z.inspector}}, Redis: rdb,
 	})
 	testkit.WantNil(f, "New", err)

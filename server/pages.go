@@ -41,7 +41,7 @@ type Pages struct {
 // The error matches joblock.ErrInvalid.
 func (s *Server) Pages(cfg PagesConfig) (*Pages, error) {
 	h, err := pages.New(pages.Config{
-		Desk: s.desk, Scopes: s.cfg.Scopes, ReadOnly: cfg.ReadOnly, Recorded: s.cfg.Redis != nil, Share: cfg.Share, Logger: s.cfg.Logger,
+		Desk: s.desk, Scopes: s.cfg.CronScopes, ReadOnly: cfg.ReadOnly, Recorded: s.cfg.Redis != nil, Share: cfg.Share, Logger: s.cfg.Logger,
 	})
 	if err != nil {
 		return nil, invalid("pages: %s", err)

@@ -217,7 +217,7 @@ func staged(t *testing.T, cfg PagesConfig, change func(*Config), f func(s *stage
 	bubble(t, func(t *testing.T) {
 		_, record := audited(t)
 		s := &stage{held: heldKey, job: "default/export-41", limit: "geo", tasks: &tasks{all: map[string]*asynq.TaskInfo{}}}
-		changes := []func(*Config){record, func(cfg *Config) { cfg.Scopes = []string{"shop"} }}
+		changes := []func(*Config){record, func(cfg *Config) { cfg.CronScopes = []string{"shop"} }}
 		if change != nil {
 			changes = append(changes, change)
 		}

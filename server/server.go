@@ -63,8 +63,8 @@ type Config struct {
 	// Databases are the databases of asynq whose tasks have locks. Without Databases the state of jobs is not known.
 	Databases []Database
 
-	// Scopes are the scopes of cron jobs that callers may see and steer: scheduler.Config.Scope. Default none.
-	Scopes []string
+	// CronScopes are the scopes of cron jobs that callers may see and steer: scheduler.Config.Scope. Default none.
+	CronScopes []string
 
 	// Redis, unless nil, records the actions of operators, in a stream at Prefix. Without Redis every action is refused.
 	// The journal of package joblock/journal is read there, too. The default of Prefix is redisstore.DefaultPrefix.
@@ -171,7 +171,7 @@ func New(cfg Config) (*Server, error) {
 const auditTimeout = 3 * time.Second
 
 func (cfg *Config) desk() ops.Config {
-	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.Scopes, Acted: cfg.Meter.Action}
+	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes, Acted: cfg.Meter.Action}
 	if cfg.Store != nil {
 		d.Check = cfg.Store.Examine
 	}

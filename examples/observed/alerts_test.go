@@ -110,7 +110,7 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	m, err := metrics.New(metrics.Config{Locks: locks, Store: store, Databases: inspector, KeyGroup: promobserver.FirstPart, Every: time.Second, CheckEvery: time.Second, Share: 1, Logger: quiet})
 	w.nil(err)
 	s, err := server.New(server.Config{
-		Locks: locks, Authorize: w.accounts, Store: store, Databases: inspector, Redis: w.client(w.unseen.Addr()), Meter: m, Logger: quiet, Scopes: []string{scope},
+		Locks: locks, Authorize: w.accounts, Store: store, Databases: inspector, Redis: w.client(w.unseen.Addr()), Meter: m, Logger: quiet, CronScopes: []string{scope},
 	})
 	w.nil(err)
 	api := httptest.NewServer(s)

@@ -39,7 +39,7 @@ func TestMetricsOfCronJobs(t *testing.T) {
 	cron, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(cron.Func("rollup", "@every 1s", rollup))
-	m, err := metrics.New(metrics.Config{Locks: locks, Store: store, Scopes: []string{"shop"}})
+	m, err := metrics.New(metrics.Config{Locks: locks, Store: store, CronScopes: []string{"shop"}})
 	check(err)
 	mux.Handle("GET /metrics", m.Handler()) // at an address that only Prometheus reaches: there are no tokens
 

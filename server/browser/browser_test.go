@@ -218,7 +218,7 @@ func (b *tab) a11y(what, rules string) {
 // All pages, light, dark and narrow: no error, no violation of the policy, nothing that axe calls serious, and nothing
 // that is wider than the window.
 func TestEveryPage(t *testing.T) {
-	s := newStage(t, func(_ *stage, cfg *server.Config) { cfg.Scopes = []string{"shop"} })
+	s := newStage(t, func(_ *stage, cfg *server.Config) { cfg.CronScopes = []string{"shop"} })
 	s.fill()
 	b := open(t, s.url)
 	pictures := os.Getenv("JOBLOCK_PICTURES")

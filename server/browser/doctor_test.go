@@ -61,7 +61,7 @@ func TestWhetherLocksAreSafe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, func(_ *stage, cfg *server.Config) { cfg.Scopes = []string{"shop"} })
+			s := newStage(t, func(_ *stage, cfg *server.Config) { cfg.CronScopes = []string{"shop"} })
 			s.lock("export:1", "web1:71")
 			c.set(s)
 			says := "Safe for locks: " + strings.NewReplacer("ADDR", s.proxy.Addr(), "PROXY", s.proxy.Addr()).Replace(c.says)
@@ -136,7 +136,7 @@ func (b *tab) fits(what string) {
 // Each finding leads to the page that shows what it is about, with a script and without one, and with the right to read alone.
 func TestWhereFindingsLead(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, withToken, func(_ *stage, cfg *server.Config) { cfg.Scopes = []string{"shop"} })
+	s := newStage(t, withToken, func(_ *stage, cfg *server.Config) { cfg.CronScopes = []string{"shop"} })
 	s.park(s.lock("exports:7", "web1:71"), "exports/7")
 	j, err := journal.New(s.rdb, nil)
 	s.nil(err)

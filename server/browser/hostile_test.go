@@ -27,7 +27,7 @@ func TestHostileNamesOfCronJobs(t *testing.T) {
 	)
 	scope := markup + "\u202e" // 32 bytes at most
 	long := strings.Repeat("W", 200)
-	s := newStage(t, func(_ *stage, cfg *server.Config) { cfg.Scopes = []string{scope} })
+	s := newStage(t, func(_ *stage, cfg *server.Config) { cfg.CronScopes = []string{scope} })
 	ctx, stop := context.WithCancel(s.Context())
 	defer stop()
 	names := []string{"a " + image, "b " + turned, "c שלום 12", "d " + long[:126]}

@@ -297,7 +297,7 @@ type cronFigures struct {
 }
 
 func (c *cluster) readCron(ctx context.Context) ([]cronFigures, error) {
-	scopes := c.cfg.Scopes
+	scopes := c.cfg.CronScopes
 	if scopes == nil {
 		var err error
 		if scopes, err = c.desk.CronScopes(ctx); err != nil {

@@ -30,8 +30,9 @@ type Config struct {
 	// have locks.
 	Databases []server.Database
 
-	// Scopes are the scopes of cron jobs: scheduler.Config.Scope. Default all that any scheduler has had.
-	Scopes []string
+	// CronScopes are the scopes of cron jobs that have metrics: scheduler.Config.Scope. Default all that any scheduler has
+	// had, while those of server.Config are none by default.
+	CronScopes []string
 
 	// KeyGroup returns the label joblock_key_group for a key, as in promobserver.Config. The first 200 groups of a walk have
 	// a label of their own, and all others "_OTHER". Default: the label is empty.
@@ -105,7 +106,7 @@ func New(cfg Config) (*Metrics, error) {
 }
 
 func (cfg *Config) desk() (*ops.Desk, error) {
-	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.Scopes}
+	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes}
 	if cfg.Store != nil {
 		d.Check = cfg.Store.Check
 	}

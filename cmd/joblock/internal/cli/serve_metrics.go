@@ -72,7 +72,7 @@ func (o *serveOptions) tell(all *serving, at address, logger *slog.Logger) (*tel
 // The method measure gives the Server its metrics, which it serves at /metrics. They are closed before the Locker.
 func (o *serveOptions) measure(all *serving, t *telling, cfg *lockserver.Config) error {
 	m, err := metrics.New(metrics.Config{
-		Locks: cfg.Locks, Store: cfg.Store, Databases: cfg.Databases, Scopes: cfg.Scopes, KeyGroup: keyGroups[o.metricsGroups],
+		Locks: cfg.Locks, Store: cfg.Store, Databases: cfg.Databases, CronScopes: cfg.CronScopes, KeyGroup: keyGroups[o.metricsGroups],
 		Registry: t.registry, Logger: cfg.Logger,
 	})
 	if err != nil {
