@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
@@ -28,7 +30,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 		keys = append(keys, j.key)
 	}
 	sent := s.clock.local()
-	views, err := memo.Read(ctx, s.locks, keys...)
+	views, err := s.readAnswered(ctx, keys)
 	if err == nil && views[0].Now.IsZero() {
 		err = s.createOrders(ctx)
 		views = nil // the store's time comes with the record of the orders
@@ -53,6 +55,26 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 		}
 	}
 	return nil
+}
+
+// readAnswered is memo.Read, except that an ErrUnavailable comes with views of all keys: while one node of a cluster is
+// down, the jobs whose ledgers are on the others run. The view of a key without an answer has no Now.
+func (s *Scheduler) readAnswered(ctx context.Context, keys []string) ([]memo.View, error) {
+	const op = "read ledgers"
+	in := door.Of(s.locks)
+	if err := in.Check(op, keys...); err != nil {
+		return nil, err
+	}
+	var recs []driver.Record
+	err := in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
+		recs, err = store.Inspect(ctx, driver.InspectRequest{Keys: keys, Memo: true})
+		return err
+	})
+	views := make([]memo.View, len(keys))
+	for i, rec := range recs[:min(len(recs), len(keys))] {
+		views[i] = memo.View{Status: door.Status[joblock.Status](rec), Memo: rec.Memo}
+	}
+	return views, err
 }
 
 // consider decides what to do about a job: claim the job, wait for its lock, or read its ledger again later.

@@ -13,7 +13,8 @@ package memo
 
 import (
 	"context"
-	"time"
+	"encoding/json"
+	"slices"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
@@ -57,33 +58,43 @@ func Write(ctx context.Context, lock *joblock.Lock, memo []byte) error {
 // View is a key as Read found it.
 type View struct {
 	joblock.Status
-	Memo []byte
-	Now  time.Time // the store's clock at the read; zero if the key has no record or no answer
+	Memo []byte // nil if the key has none
 }
 
-// Read reads the states and the memos of several keys, in one round trip if the store can. Read takes no lock. The
-// views are in the order of keys. A view may already be out of date: before you act on a view, take the lock and
-// check again.
+// MarshalJSON writes the fields of Status and, in memo, the Memo in base64.
+func (v View) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(v.Status)
+	if err != nil || len(v.Memo) == 0 {
+		return text, err
+	}
+	memo, err := json.Marshal(v.Memo)
+	return slices.Concat(text[:len(text)-1], []byte(`,"memo":`), memo, []byte("}")), err
+}
+
+// Read reads the states and the memos of several keys, 1000 in a call to the store. Read takes no lock. The views are in
+// the order of keys. A view may already be out of date: before you act on a view, take the lock and check again.
 //
-// Errors: ErrInvalid for a bad key, before Read sends anything; ErrClosed; and ErrUnavailable if at least one key has
-// no answer. With ErrUnavailable, Read also returns the views of the other keys.
+// Errors: ErrInvalid for a bad key, before Read sends anything; ErrUnavailable; ErrClosed. With an error Read returns no
+// views at all: a key that could not be read would look free.
 func Read(ctx context.Context, locks *joblock.Locker, keys ...string) ([]View, error) {
 	const op = "read memos"
 	in := door.Of(locks)
 	if err := in.Check(op, keys...); err != nil {
 		return nil, err
 	}
-	var recs []driver.Record
-	err := in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
-		recs, err = store.Inspect(ctx, driver.InspectRequest{Keys: keys, Memo: true})
-		return err
-	})
-	views := make([]View, len(keys))
-	for i, key := range keys {
-		views[i].Key = key // a key without an answer has a view too
-		if i < len(recs) {
-			views[i] = View{Status: door.Status[joblock.Status](recs[i]), Memo: recs[i].Memo, Now: recs[i].Now}
+	named := "" // the Key of an error
+	if len(keys) == 1 {
+		named = keys[0]
+	}
+	views := make([]View, 0, len(keys))
+	for part := range slices.Chunk(keys, driver.MaxBatch) {
+		recs, err := in.Inspect(ctx, op, named, driver.InspectRequest{Keys: part, Memo: true})
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range recs {
+			views = append(views, View{door.Status[joblock.Status](rec), rec.Memo})
 		}
 	}
-	return views, err
+	return views, nil
 }
