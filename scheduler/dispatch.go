@@ -23,7 +23,8 @@ const (
 
 // dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the
 // context of the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch
-// returns an error, and the jobs stay due.
+// returns an error, and the jobs stay due. While this node has never read the orders, it executes no job: the job may be
+// paused.
 func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	keys := []string{s.ordersKey}
 	for _, j := range jobs {
@@ -38,7 +39,7 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	answered := func(v memo.View) bool { return err == nil || !v.Now.IsZero() }
 	if len(views) > 0 && answered(views[0]) {
 		s.learnTime(sent, views[0].Now)
-		s.applyOrders(views[0].Memo, sent)
+		s.applyView(views[0], sent)
 	}
 	now := s.clock.now()
 	if !slices.ContainsFunc(views, answered) {
@@ -46,6 +47,17 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 			s.recheck(j, now)
 		}
 		return err
+	}
+	if err := s.withoutOrders(); err != nil {
+		pause := unanswered
+		if answered(views[0]) {
+			pause = unreadable
+		}
+		for _, j := range jobs {
+			s.setTrouble(j, err)
+			s.recheck(j, now.Add(pause))
+		}
+		return nil
 	}
 	for i, j := range jobs {
 		if v := views[i+1]; answered(v) {

@@ -12,11 +12,18 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// foreignStore has values that are no locks at the keys with a prefix.
+// foreignStore has values that are no locks at the keys with a prefix, and at one more key.
 type foreignStore struct {
 	driver.Store
 	mu     sync.Mutex
-	prefix string // "": there are no such values
+	prefix string // "": there are no such keys
+	key    string
+}
+
+func (s *foreignStore) setKey(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
 }
 
 func (s *foreignStore) set(prefix string) {
@@ -28,7 +35,7 @@ func (s *foreignStore) set(prefix string) {
 func (s *foreignStore) has(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.prefix != "" && strings.HasPrefix(key, s.prefix)
+	return s.prefix != "" && strings.HasPrefix(key, s.prefix) || key == s.key
 }
 
 func (s *foreignStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -19,7 +20,7 @@ import (
 // write sets the memo of a key.
 func (c *cluster) write(n *node, key, text string) {
 	c.Helper()
-	lock, err := n.locks.TryAcquire(c.Context(), key, door.OwnKey[joblock.Option]())
+	lock, err := n.locks.TryAcquire(c.Context(), key, door.OwnKey[joblock.Option](), joblock.Retain(driver.MaxPeriod))
 	wantNil(c, "TryAcquire", err)
 	wantNil(c, "memo.Write", memo.Write(c.Context(), lock, []byte(text)))
 	wantNil(c, "Release", lock.Release(c.Context()))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
@@ -16,24 +17,26 @@ import (
 func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := !s.ordersRead
-	s.ordersRead = true
-	if bytes.Equal(text, s.ordersMemo) {
-		return
+	first, refused := !s.ordersRead, s.ordersErr != nil
+	if bytes.Equal(text, s.ordersMemo) && (!first || len(text) == 0) {
+		s.ordersRead, s.ordersErr = true, nil
+		if !first || !refused {
+			return
+		}
 	}
 	o, err := ledger.DecodeOrders(text)
 	if err != nil {
-		s.ordersMemo = text
-		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be decoded; the previous ones stay in force", "key", s.ordersKey, "err", err)
+		s.refuseOrders(err)
 		return
 	}
+	s.ordersRead, s.ordersErr = true, nil
 	if !sent.After(s.wrote) && o.Newest() < s.orders.Newest() {
 		return // text is older than an order that this node has written since
 	}
 	all := o.AllTold != s.orders.AllTold
 	changed, any := o.Specs.After(s.orders.Specs.Newest())
 	if first {
-		changed, any = nil, false // all jobs are due at the begin of Run
+		changed, any = nil, refused // all jobs are due at the begin of Run
 	}
 	s.ordersMemo, s.orders = text, o
 	for _, name := range changed {
@@ -59,6 +62,44 @@ func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 	s.wake()
 }
 
+// refuseOrders notes and logs that this node cannot read the orders. The caller has locked s.mu.
+func (s *Scheduler) refuseOrders(err error) {
+	isNew := fmt.Sprint(err) != fmt.Sprint(s.ordersErr)
+	s.ordersErr = err
+	switch {
+	case !isNew:
+	case s.ordersRead:
+		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be decoded; the previous ones stay in force", "key", s.ordersKey, "err", err)
+	default:
+		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be decoded, and this node has read none before: it executes no "+
+			"jobs until it can, because jobs may be paused", "key", s.ordersKey, "err", err)
+	}
+}
+
+// applyView is applyOrders for the view of the record of the orders.
+func (s *Scheduler) applyView(v memo.View, sent time.Time) {
+	if v.State != joblock.StateForeign {
+		s.applyOrders(v.Memo, sent)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuseOrders(errors.New("scheduler: the value at the key of pauses and triggers is no lock"))
+}
+
+// withoutOrders returns why this node knows nothing of pauses: it has never read the orders. The result is nil if it has.
+func (s *Scheduler) withoutOrders() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ordersRead:
+		return nil
+	case s.ordersErr != nil:
+		return s.ordersErr
+	}
+	return errors.New("scheduler: the store has not answered for the pauses and triggers")
+}
+
 // lookSoon makes j due now or, if j is busy, when j is no longer busy. The caller has locked s.mu.
 func (s *Scheduler) lookSoon(j *job) {
 	if j.busy {
@@ -80,7 +121,7 @@ func (s *Scheduler) rereadOrders(ctx context.Context) {
 	views, err := s.readJobs(ctx, nil)
 	switch {
 	case err == nil && !views[0].Now.IsZero():
-		s.applyOrders(views[0].Memo, sent)
+		s.applyView(views[0], sent)
 	case err != nil && ctx.Err() == nil:
 		s.cfg.Logger.Warn("scheduler: pauses and triggers cannot be read; the previous ones stay in force", "key", s.ordersKey, "err", err)
 	}

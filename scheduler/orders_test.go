@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -171,4 +172,69 @@ func TestLedgerStaysSmall(t *testing.T) {
 			t.Errorf("an error of %d bytes: %q", l, e.Latest.Error)
 		}
 	})
+}
+
+// A node that starts while it cannot read the orders executes nothing: the jobs may be paused. When it can read them, it
+// obeys them. A node that has read them before keeps to those.
+func TestOrdersThatCannotBeRead(t *testing.T) {
+	const later = `{"v":2,"jobs":{}}`
+	for name, foreign := range map[string]bool{"of a later version": false, "no record": true} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var paused, other, third runs
+				start := time.Now()
+				store := &foreignStore{Store: c.mem}
+				a, b, reader := c.nodeOn(store, 0), c.nodeOn(store, 0), c.admin()
+				for _, n := range []*node{a, b} {
+					n.add("paused", "@every 10m", paused.fn(n, sec))
+					n.add("other", "@every 10m", other.fn(n, sec))
+				}
+				b.add("third", "@every 10m", third.fn(b, sec))
+				a.start()
+				until(start, 5*min)
+				wantNil(t, "Pause", reader.Pause(c.Context(), "paused", ""))
+				until(start, 11*min)
+				other.wantTicks(t, start, 10*min)
+				key := keyspace.Cron("cron")
+				good := c.memo(reader, key)
+				spoil := func(yes bool) {
+					switch {
+					case foreign && yes:
+						store.setKey(key)
+					case foreign:
+						store.setKey("")
+					case yes:
+						c.write(reader, key, later)
+					default:
+						c.write(reader, key, good)
+					}
+				}
+				spoil(true)
+				b.start()
+				until(start, 41*min) // a has read the orders
+				other.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min)
+				third.wantTicks(t, start)
+				a.end()
+				until(start, 61*min) // b has not
+				other.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min)
+				if n := strings.Count(c.logs.String(), "this node has read none before: it executes no"); n != 1 {
+					t.Errorf("logged %d times, want once:\n%s", n, c.logs)
+				}
+				if n := strings.Count(c.logs.String(), "the previous ones stay in force"); n != 1 {
+					t.Errorf("logged %d times that orders stay in force, want once:\n%s", n, c.logs)
+				}
+				if e, err := b.Entry(c.Context(), "third"); !foreign && err == nil {
+					t.Errorf("the entry %+v hides that the orders cannot be read", e)
+				}
+				spoil(false)
+				until(start, 75*min)
+				third.wantTicks(t, start, 70*min)
+				paused.wantTicks(t, start)
+				wantNil(t, "Resume", reader.Resume(c.Context(), "paused", ""))
+				until(start, 85*min)
+				paused.wantTicks(t, start, 80*min)
+			})
+		})
+	}
 }

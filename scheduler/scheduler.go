@@ -53,6 +53,7 @@ type Scheduler struct {
 	parsed     map[string]spec.Spec // the results of the method parse
 	orders     ledger.Orders        // as this node last read them
 	ordersRead bool                 // this node has read the orders
+	ordersErr  error                // why this node could not read the orders when it last tried; or nil
 	ordersMemo []byte               // the memo from which the field orders was decoded
 	wrote      time.Time            // when this node last wrote an order, by its own clock
 }

@@ -12,7 +12,9 @@ import (
 
 const ordersVersion = 1
 
-// Orders has the pauses and triggers of all jobs, by the job's name.
+// Orders has the pauses and triggers of all jobs, by the job's name. A new field needs no new version. But each write
+// drops, for all jobs, the fields that the writing process does not know. A change of meaning needs a new version: a node
+// that does not know the version keeps to the orders that it has read before, and executes nothing if it has read none.
 type Orders struct {
 	Version int              `json:"v"`
 	Jobs    map[string]Order `json:"jobs,omitempty"`
