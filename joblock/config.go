@@ -69,8 +69,9 @@ type Config struct {
 	// callers show the label. Default "host:pid".
 	Holder string
 
-	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default().
-	Logger *slog.Logger
+	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default(). JSON leaves out
+	// the Logger, the Observer and the Tracer, because JSON has no code.
+	Logger *slog.Logger `json:"-"`
 
 	// Secrets seal what tasks carry in packages handoff and worker, so that the right to enqueue a task is not the
 	// right to take a lock. The first secret seals, and every secret opens. Set the same secrets in all processes: at
@@ -86,11 +87,11 @@ type Config struct {
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret
 
-	// Observer receives every Event. Default: none. JSON leaves the Observer out, because JSON has no functions.
+	// Observer receives every Event. Default: none.
 	Observer event.Observer `json:"-"`
 
 	// Tracer makes spans of calls whose context is in a trace, here and in packages handoff, worker and limit. Set it in
-	// the processes that enqueue and in those that work. Default: none. JSON leaves the Tracer out, as the Observer.
+	// the processes that enqueue and in those that work. Default: none.
 	Tracer event.Tracer `json:"-"`
 }
 

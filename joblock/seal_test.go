@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 func TestSecretsAreNotShown(t *testing.T) {
@@ -30,5 +32,21 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	if got := fmt.Sprint(cfg.Secrets, joblock.Secret("")); got != "[(secret) store]" {
 		t.Errorf("%q", got)
+	}
+}
+
+// What is code has no place in JSON: a Config that was read again has the defaults.
+func TestConfigInJSON(t *testing.T) {
+	cfg := joblock.Config{TTL: time.Minute, Logger: slog.Default(), Observer: func(event.Event) {}}
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read joblock.Config
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	if read.TTL != time.Minute || read.Logger != nil || read.Observer != nil {
+		t.Errorf("%s was read as %+v", text, read)
 	}
 }

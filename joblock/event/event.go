@@ -1,6 +1,8 @@
 package event
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -65,4 +67,17 @@ func (k Kind) String() string {
 		return names[k]
 	}
 	return "unknown"
+}
+
+// MarshalText returns the name that String returns.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText is the reverse of MarshalText.
+func (k *Kind) UnmarshalText(text []byte) error {
+	i := slices.Index(names[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("joblock: %.40q is no kind of event", text)
+	}
+	*k = Kind(i)
+	return nil
 }

@@ -1,7 +1,10 @@
 package event
 
 import (
+	"encoding/json"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -29,8 +32,20 @@ func TestKindsHaveNames(t *testing.T) {
 		} else {
 			seen[name] = true
 		}
+		var read Kind
+		text, err := json.Marshal(k)
+		if err != nil || string(text) != strconv.Quote(k.String()) {
+			t.Errorf("%s in JSON is %s, %v", k, text, err)
+		}
+		if err := json.Unmarshal(text, &read); err != nil || read != k {
+			t.Errorf("%s was read as %s, %v", text, read, err)
+		}
 	}
 	if got := (Overran + 1).String(); got != "unknown" {
 		t.Errorf("a Kind beyond the last is %q", got)
+	}
+	read := Lost
+	if err := read.UnmarshalText([]byte("unknown")); err == nil || !strings.Contains(err.Error(), `"unknown"`) || read != Lost {
+		t.Errorf("an unknown name: %v, and the Kind is %s", err, read)
 	}
 }
