@@ -138,9 +138,6 @@ func (a *attempt) waitForTurn(key string) *snoozeError {
 	return &snoozeError{fmt.Errorf("%s in the line of key %q", nextjob.WaitText, key), delay}
 }
 
-// earlyText is in the last error of a task that had its turn before its time.
-const earlyText = "the job's turn has come before its time"
-
 // The method early returns an error that snoozes the task until the time that the task's author has asked for. The
 // result is nil if that time has come, or if somebody has run the task during that snooze.
 func (a *attempt) early() *snoozeError {
@@ -148,10 +145,10 @@ func (a *attempt) early() *snoozeError {
 		return nil
 	}
 	delay := time.Until(a.sequence.NotBefore)
-	if delay <= 0 || strings.Contains(a.lastErr(), earlyText) {
+	if delay <= 0 || strings.Contains(a.lastErr(), nextjob.EarlyText) {
 		return nil
 	}
-	return &snoozeError{fmt.Errorf("%s, %s", earlyText, a.sequence.NotBefore.Format(time.RFC3339)), delay}
+	return &snoozeError{fmt.Errorf("%s, %s", nextjob.EarlyText, a.sequence.NotBefore.Format(time.RFC3339)), delay}
 }
 
 // The method inOrder calls over in the background when asynq has written that the task will not run again. So the next

@@ -21,10 +21,6 @@ import (
 // Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
 // task inside asynq's Redis, a repeated command of asynq for this attempt could archive or delete a later attempt.
 
-// archiveSnoozeText is in the last error of each task that is snoozed by way of the archive; another middleware may put
-// text in front. The keeper leaves an archived task without archiveSnoozeText in the archive: the task has failed.
-const archiveSnoozeText = nextjob.ArchiveText
-
 const (
 	// markWait is how long the method mark waits if another process still holds the task's mark. That process has just
 	// run the task again, and is about to release the mark.
@@ -45,7 +41,7 @@ type archiveSnoozeError struct {
 	kept    atomic.Pointer[string] // what asynq records as the last error; nil until the ErrorHandler is called
 }
 
-func (e *archiveSnoozeError) Error() string { return archiveSnoozeText + e.snoozed.err.Error() }
+func (e *archiveSnoozeError) Error() string { return nextjob.ArchiveText + e.snoozed.err.Error() }
 
 func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 

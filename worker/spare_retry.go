@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/asynqctx"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -85,7 +86,7 @@ func (a *attempt) bounce() error {
 	last := a.lastErr()
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
-	case strings.HasPrefix(last, spentPrefix), strings.Contains(last, archiveSnoozeText):
+	case strings.HasPrefix(last, nextjob.SpentText), strings.Contains(last, nextjob.ArchiveText):
 		return nil // somebody has run the archived task
 	case !a.spent():
 		if !crashed || (*counts)(asynq.ErrLeaseExpired) {
@@ -144,13 +145,9 @@ type finalError struct {
 	told  bool // the user's ErrorHandler has already been called with err
 }
 
-// spentPrefix begins the last error of a task that was archived after the spare retry had been charged. A rerun keeps
-// the count of retries: by spentPrefix, the method bounce recognises the rerun, which must run.
-const spentPrefix = "worker: no retries left: "
-
 func (e *finalError) Error() string {
 	if e.spent {
-		return spentPrefix + e.err.Error()
+		return nextjob.SpentText + e.err.Error()
 	}
 	return e.err.Error()
 }

@@ -22,18 +22,6 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// WaitText is in the last error of a task that was snoozed because its turn had not come. The text says that the task
-// has not run since.
-const WaitText = "the job waits for its turn"
-
-// ArchiveText is in the last error of each task that package worker snoozes by way of asynq's archive.
-const ArchiveText = "worker: snoozed without charge, by way of the archive: "
-
-// InArchive reports whether the task of info is in the archive only for the pause of a snooze.
-func InArchive(info *asynq.TaskInfo) bool {
-	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, ArchiveText)
-}
-
 // reasonOver is why a Starter frees the key of a job whose task has ended while the job waited.
 const reasonOver = "its job was over before its turn"
 
