@@ -186,15 +186,15 @@ func (s *taskSpec) sealed(header string, trace map[string]string) (*asynq.Task, 
 	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts
 }
 
-// tokensOf returns the tokens that task carries, or none if the envelope of task is not genuine. An error means that
-// the locks' store has not answered.
+// tokensOf returns the tokens that task carries, or none if the envelope of task is not genuine. Errors are those of
+// envelopeOf.
 func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.Token, error) {
 	env, err := c.envelopeOf(ctx, task)
 	return env.Tokens, err
 }
 
 // envelopeOf returns what task carries. A header that is not genuine counts as absent. An error means that the locks'
-// store has not answered.
+// store has not answered, or that only a newer build can read what task carries.
 func (c *Client) envelopeOf(ctx context.Context, task *asynq.TaskInfo) (envelope.Envelope, error) {
 	env, _, err := envelope.Open(ctx, c.ring.Open, envelope.Task{
 		Job: envelope.Job(task.Queue, task.ID), Type: task.Type, Headers: task.Headers,

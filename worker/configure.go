@@ -59,7 +59,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 			return re.delay
 		}
 		// asynq does not pass the task's ID. So a header copied from another task of the same type is not noticed here,
-		// and makes one retry of this task early.
+		// and makes one retry of this task early. What only a newer build can read makes the spare retry late, which does
+		// no harm: that build archives the task at the next delivery.
 		env, ok, eerr := envelope.Open(context.Background(), w.ring.OpenKnown,
 			envelope.Task{Type: task.Type(), Headers: task.Headers()})
 		if ok && eerr == nil && n == env.Retries {
@@ -111,7 +112,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 	env, ok, eerr := w.trusted(context.WithoutCancel(ctx), a.envelopeTask())
 	if eerr != nil {
-		a.log().Warn("worker: cannot verify the locks of a failed task; the keeper will free them", "err", eerr)
+		a.log().Warn("worker: cannot read which locks a failed task carries; the keeper looks after them", "err", eerr)
 	}
 	if !ok {
 		handler.HandleError(ctx, task, err)

@@ -39,7 +39,12 @@
 //	sealed for another task     the header was copied, as some tracing middlewares do
 //	the key is not known here   the header was forged; or the enqueuing process uses another Redis, database, prefix or
 //	                            Secrets than this Worker
-//	another version             the header was forged, or is from a newer build of the toolkit
+//	no header of the toolkit    the header was forged
+//
+// A header that is genuine, but that only a newer build can read, does not count as absent. The task does not run here:
+// it is snoozed until a Worker of that build gets it, and waits in place if it cannot be snoozed. A group with such a
+// task is not aggregated here. While such a task is archived, the keeper keeps its locks, because it may halt a
+// sequence. All that is logged as an ERROR, at most once a minute.
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
 // task is snoozed. A header that was sealed with one of the Secrets is genuine even if the enqueuing process keeps its

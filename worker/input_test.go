@@ -27,8 +27,8 @@ func TestHostileHeaders(t *testing.T) {
 		"newer version": func(good string) string { return "2" + good[1:] },
 		"another key":   func(good string) string { return good[:2] + "0123456789abcdef" + good[18:] },
 		"another store": func(good string) string { return good[:19] + "0123456789abcdef" + good[35:] },
-		"no seal":       func(good string) string { return good[strings.LastIndex(good, ".0 - ")+1:] },
-		"more retries":  func(good string) string { return strings.Replace(good, ".0 - ", ".9 - ", 1) },
+		"no seal":       func(good string) string { return good[strings.LastIndex(good, ".1 0 - ")+1:] },
+		"more retries":  func(good string) string { return strings.Replace(good, ".1 0 - ", ".1 9 - ", 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {

@@ -20,6 +20,9 @@ const distrustEvery = time.Minute
 // The constant elsewhere is the cause about a genuine envelope from a process whose locks are in another store.
 const elsewhere envelope.Cause = "another store"
 
+// The constant newer is the cause about a genuine envelope that this build cannot read: an *envelope.Newer.
+const newer envelope.Cause = "newer build"
+
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
 
 var distrustTexts = map[envelope.Cause]string{
@@ -27,7 +30,10 @@ var distrustTexts = map[envelope.Cause]string{
 		"enqueuing process uses another Redis, database or prefix, or other joblock.Config.Secrets, than this worker",
 	envelope.Forged: runsWithout + "the seal does not match; the header is forged or was changed",
 	envelope.Copied: runsWithout + "the header was copied from another task, or this task was enqueued again without handoff",
-	envelope.Unread: runsWithout + "the header is forged, or from a build that is newer than this worker",
+	envelope.Unread: runsWithout + "the header is no header of this toolkit, or is forged",
+	newer: "worker: a newer build of the toolkit has written which locks a task carries, and this worker cannot read it. The task " +
+		"does not run here. It keeps its locks, and comes back until a worker of that build gets it. If no such worker is " +
+		"running, deploy that build to the workers",
 	elsewhere: "worker: the process that enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
 		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
@@ -57,7 +63,8 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 }
 
 // The method trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not
-// genuine is logged. An error says that the locks' store could not give the key of the seal.
+// genuine is logged. An error says that the locks' store could not give the key of the seal, or is an *envelope.Newer,
+// which is logged too.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := as[*envelope.Distrust](err)
@@ -69,6 +76,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 		}
 		w.logDistrust(ctx, d.Cause, attrs...)
 		return envelope.Opened{}, false, nil
+	case isNewer(err):
+		w.logDistrust(ctx, newer, "job", task.Job, "task", task.Type, "err", err)
 	case ok && err == nil && env.Elsewhere:
 		w.logDistrust(ctx, elsewhere, "job", task.Job, "task", task.Type)
 	}
@@ -87,8 +96,8 @@ func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 			return env, false, err
 		}
 		snoozed := a.w.snooze(err)
-		if snoozed == nil { // the store has another value where the keys should be
-			snoozed = &snoozeError{err: err, delay: a.w.cfg.Snooze}
+		if snoozed == nil { // an *envelope.Newer, or the store has another value where the keys should be
+			snoozed = &snoozeError{err: err, delay: jittered(a.w.cfg.Snooze)}
 		}
 		if a.canSnooze() {
 			a.logSnoozed(snoozed)
@@ -98,6 +107,12 @@ func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 			return env, false, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
+}
+
+// isNewer reports whether err says that only a newer build can read the envelope of a task.
+func isNewer(err error) bool {
+	_, yes := as[*envelope.Newer](err)
+	return yes
 }
 
 func carries(task *asynq.Task) bool {

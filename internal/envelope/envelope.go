@@ -155,7 +155,7 @@ const (
 	Forged  Cause = "forged"       // the seal does not match
 	Unknown Cause = "unknown key"  // the seal's key is not known here
 	Copied  Cause = "copied"       // the envelope was sealed for another task
-	Unread  Cause = "not readable" // the envelope is of no version that this build knows
+	Unread  Cause = "not readable" // the header is no sealed text
 )
 
 func (d *Distrust) Error() string {
@@ -167,12 +167,22 @@ func (d *Distrust) Error() string {
 
 func (d *Distrust) Unwrap() error { return d.Err }
 
+// Newer is the error about an envelope whose seal is genuine, but whose text this build cannot read: only a newer build
+// can have written it. Such an envelope does not count as absent. Its locks are the task's, so the task must wait for a
+// process that can read the envelope.
+type Newer struct{ Err error }
+
+func (e *Newer) Error() string {
+	return "a newer build of the toolkit has written which locks the task carries, and this build cannot read it: " + e.Err.Error()
+}
+
 // An Opener verifies a seal: the method Open or OpenKnown of a seal.Ring.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
 // Open reads the envelope of a task. ok is false if the task has no envelope. A header is untrusted input: Open
 // verifies the seal before decoding anything, and then compares job and type. A *Distrust means that the envelope is
-// not this task's. Any other error means that the store has not answered.
+// not this task's. A *Newer means that the envelope may be this task's. Any other error means that the store has not
+// answered.
 func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
 	sealed, ok := task.Headers[Header]
 	if !ok {
@@ -191,7 +201,7 @@ func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err e
 	}
 	e, taskType, err := read(text.Text)
 	if err != nil {
-		return Opened{}, true, &Distrust{Cause: Unread, Err: err}
+		return Opened{}, true, &Newer{err}
 	}
 	if task.Job != "" && e.Job != task.Job || taskType != task.Type {
 		return Opened{}, true, &Distrust{Cause: Copied, Of: e.Job + " of type " + strconv.Quote(taskType)}

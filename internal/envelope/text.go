@@ -14,6 +14,7 @@ import (
 
 // The text of an envelope is a row of words, each of which ends with a space, and then the job and the type of the task:
 //
+//	version       "1"
 //	retries       the field Retries
 //	sequence      the field Sequence: "-", or five numbers: the index of the token; 1 for Halt; Limit; 1 for Waits;
 //	              NotBefore in Unix milliseconds
@@ -22,17 +23,23 @@ import (
 //	tokens        the tokens
 //	length        of the job, in bytes
 //
-// Numbers, and tokens, have commas between them. Each worker reads such a text before each job: as JSON the reading took
-// longer than to verify the seal.
+// Numbers, and tokens, have commas between them.
+//
+// Whatever is added gets another version: a build that does not know the version leaves the task to those that do. The
+// words before "until start" stay where they are, and the first five numbers what they are: see MayWait.
+//
+// Each worker reads such a text before each job: as JSON the reading took longer than to verify the seal.
 const none = "-"
 
+const version = "1"
+
 // wordSequence is the number of the word about the sequence.
-const wordSequence = 1
+const wordSequence = 2
 
 // text returns the text of e, for the task with this job name and type.
 func (e *Envelope) text(job, taskType string) (string, error) {
 	var few [1024]byte
-	out := append(strconv.AppendInt(few[:0], int64(e.Retries), 10), ' ')
+	out := append(strconv.AppendInt(append(few[:0], version+" "...), int64(e.Retries), 10), ' ')
 	if s := e.Sequence; s == nil {
 		out = append(out, none...)
 	} else {
@@ -100,27 +107,30 @@ func (e *Envelope) place(t joblock.Token) (int, error) {
 // The function read is the reverse of the method text.
 func read(text string) (e Opened, taskType string, err error) {
 	const op = "open envelope"
-	var words [6]string
+	var words [7]string
 	for i := range words {
 		var more bool
 		if words[i], text, more = strings.Cut(text, " "); !more {
 			return e, "", door.Invalid(op, "", "%d words, must be %d", i, len(words))
 		}
+		if words[0] != version {
+			return e, "", door.Invalid(op, "", "version %.20q is unknown", words[0])
+		}
 	}
-	n, err := strconv.Atoi(words[5])
+	n, err := strconv.Atoi(words[6])
 	if err != nil || n < 0 || n > len(text) {
 		return e, "", door.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
 	}
 	e.Job, taskType = text[:n], text[n:]
-	if e.Retries, err = strconv.Atoi(words[0]); err != nil || e.Retries < -1 {
+	if e.Retries, err = strconv.Atoi(words[1]); err != nil || e.Retries < -1 {
 		return e, "", door.Invalid(op, "", "the retries are no number of at least -1")
 	}
-	count := 1 + strings.Count(words[4], ",")
+	count := 1 + strings.Count(words[5], ",")
 	if count > MaxCarried {
 		return e, "", door.Invalid(op, "", "%d tokens, must be from 1 to %d", count, MaxCarried)
 	}
 	e.Tokens = make([]joblock.Token, 0, count)
-	for token := range strings.SplitSeq(words[4], ",") {
+	for token := range strings.SplitSeq(words[5], ",") {
 		t, err := joblock.ParseToken(token)
 		if err != nil {
 			return e, "", err
@@ -129,8 +139,8 @@ func read(text string) (e Opened, taskType string, err error) {
 	}
 	var err1, err2, err3 error
 	e.Sequence, err1 = e.readSequence(words[wordSequence])
-	e.UntilStart, err2 = e.at(words[2])
-	e.FromStart, err3 = e.at(words[3])
+	e.UntilStart, err2 = e.at(words[3])
+	e.FromStart, err3 = e.at(words[4])
 	return e, taskType, cmp.Or(err1, err2, err3)
 }
 
@@ -152,6 +162,9 @@ func (e *Envelope) readSequence(word string) (*Sequence, error) {
 	token, err := e.token(n[0])
 	if err != nil {
 		return nil, err
+	}
+	if n[1] != one(n[1] == 1) || n[3] != one(n[3] == 1) {
+		return nil, door.Invalid("open envelope", "", "the sequence has a flag that is neither 0 nor 1")
 	}
 	s := &Sequence{Token: token, Halt: n[1] == 1, Limit: int(n[2]), Waits: n[3] == 1}
 	if n[4] != 0 {
@@ -193,7 +206,8 @@ func (e *Envelope) token(i int64) (joblock.Token, error) {
 }
 
 // MayWait returns what the headers of a task say of the job's place in line, or nil. The seal is not verified: MayWait
-// is for a first look at many tasks.
+// is for a first look at many tasks. MayWait also believes texts of newer versions, whose sequence may have more numbers:
+// a task that waits is started when its turn comes, whoever can read it.
 func MayWait(headers map[string]string) *Sequence {
 	text, err := seal.Text(headers[Header])
 	if err != nil {
@@ -206,9 +220,9 @@ func MayWait(headers map[string]string) *Sequence {
 			return nil
 		}
 	}
-	if strings.Count(word, ",") != 4 { // Split of a hostile word would take sixteen times its memory
+	parts := strings.SplitN(word, ",", 6) // Split of a hostile word would take sixteen times its memory
+	if len(parts) < 5 {
 		return nil
 	}
-	parts := strings.Split(word, ",")
 	return &Sequence{Waits: parts[3] == "1"}
 }

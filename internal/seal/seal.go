@@ -3,6 +3,9 @@
 // A sealed text is "1.key.store.mac.text": the version, the name of the key, the name of the sealer's store, and
 // HMAC-SHA256 over all the rest. The MAC is over the text as it stands. The text is decoded only after the MAC was
 // found right. So it does not matter that other texts can decode to the same value.
+//
+// The version must never change: who does not know it cannot verify the seal, and a task whose seal is not genuine runs
+// without its locks. What is to change belongs into the text.
 package seal
 
 import (

@@ -14,9 +14,9 @@ import (
 func Read(headers map[string]string) (envelope.Opened, bool, error) {
 	text, _ := seal.Text(headers[envelope.Header]) // a bad text is Open's to refuse
 	var taskType string
-	if words := strings.SplitN(text, " ", 7); len(words) == 7 {
-		if n, _ := strconv.Atoi(words[5]); n >= 0 && n <= len(words[6]) {
-			taskType = words[6][n:]
+	if words := strings.SplitN(text, " ", 8); len(words) == 8 {
+		if n, _ := strconv.Atoi(words[6]); n >= 0 && n <= len(words[7]) {
+			taskType = words[7][n:]
 		}
 	}
 	return envelope.Open(context.Background(), func(context.Context, string) (seal.Opened, error) {

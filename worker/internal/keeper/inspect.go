@@ -30,6 +30,9 @@ const (
 	// may take as long as a Redis client waits for a silent server.
 	askGiveUp = 2 * concurrency
 
+	// complainEvery is the time in which the method complain logs each text at most once.
+	complainEvery = 10 * time.Minute
+
 	// burst is how many lookups come between two rests.
 	burst = 8 * concurrency
 )
@@ -111,19 +114,39 @@ func (k *Keeper) rested(ctx context.Context) error {
 }
 
 // carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal. The
-// result halts is true if the lock is the key of a sequence that halts when the task has failed for good.
+// result halts is true if the lock is the key of a sequence that halts when the task has failed for good, or may be:
+// only a newer build can read what the task carries.
 //
 // A task without the token may be an earlier task with the same ID. Then the enqueue for which the lock was parked may
 // still be under way, and asynq will refuse that enqueue.
 func (k *Keeper) carries(ctx context.Context, c *candidate) (carries, halts bool) {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
+	if newer := (*envelope.Newer)(nil); errors.As(err, &newer) {
+		if c.task.state != asynq.TaskStateArchived {
+			return false, false
+		}
+		k.complain("worker: a newer build of the toolkit has written which locks an archived task carries, and the keeper cannot read "+
+			"it. The task may halt a sequence, so its lock stays locked until a keeper of that build works, or the task is "+
+			"deleted or run again", "job", c.Job, "key", c.Key, "err", err)
+		return false, true
+	}
 	carries = err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
 		return lineOf(t.Key()) == lineOf(c.lock.Key) && t.Digest() == c.lock.Owner
 	})
 	halts = carries && env.Sequence != nil && env.Sequence.Halt && env.Sequence.Token.Key() == c.lock.Key &&
 		c.task.state == asynq.TaskStateArchived
 	return carries, halts
+}
+
+// The method complain logs text as an ERROR, at most once per complainEvery.
+func (k *Keeper) complain(text string, attrs ...any) {
+	now := time.Now()
+	if last, ok := k.complained[text]; ok && now.Sub(last) < complainEvery {
+		return
+	}
+	k.complained[text] = now
+	k.cfg.Logger.Error(text, attrs...)
 }
 
 // lineOf returns the key whose line has the jobs that wait for key. A job that has waited carries the token of that key,

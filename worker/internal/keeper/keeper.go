@@ -69,15 +69,16 @@ type Keeper struct {
 	neverResumed atomic.Bool // logNeverResumed has logged
 
 	// Only the goroutine of Run uses these fields.
-	began    time.Time         // when the Keeper began to work
-	callFrom time.Time         // when calls to asynq's Redis are allowed again
-	behind   bool              // more locks were due than the last question has claimed
-	late     time.Time         // until then, some locks are checked later than Config.Every
-	demand   map[string]*queue // by name
-	lists    map[string]*queue // of demand: those whose lists are read
-	fetching bool              // pages of lists are under way
-	fetched  chan batchOfPages // gets the pages
-	known    *memory
+	began      time.Time         // when the Keeper began to work
+	callFrom   time.Time         // when calls to asynq's Redis are allowed again
+	behind     bool              // more locks were due than the last question has claimed
+	late       time.Time         // until then, some locks are checked later than Config.Every
+	demand     map[string]*queue // by name
+	lists      map[string]*queue // of demand: those whose lists are read
+	fetching   bool              // pages of lists are under way
+	fetched    chan batchOfPages // gets the pages
+	known      *memory
+	complained map[string]time.Time // when the method complain logged a text
 
 	mu        sync.Mutex           // guards the fields below
 	queues    map[string]bool      // the queues that were found in one of Config.Inspectors
@@ -89,7 +90,7 @@ type Keeper struct {
 // New returns a Keeper that does nothing until Run is called.
 func New(cfg Config) *Keeper {
 	return &Keeper{
-		cfg: cfg, queues: make(map[string]bool), strangers: make(map[string]time.Time), stats: Stats{Freed: make(map[string]int64)},
+		cfg: cfg, queues: make(map[string]bool), strangers: make(map[string]time.Time), complained: make(map[string]time.Time), stats: Stats{Freed: make(map[string]int64)},
 	}
 }
 
