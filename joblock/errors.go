@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -219,6 +220,7 @@ func errorOf(op, key string, r driver.Reply) error {
 		}
 	case driver.OutcomeForeign:
 		e.Code, e.Detail = codeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was left alone")
+		e.Err = door.ErrForeign
 	default:
 		e.Code, e.Detail = codeUnavailable, "the store gave no answer"
 	}

@@ -44,7 +44,8 @@
 // A header that is genuine, but that only a newer build can read, does not count as absent. The task does not run here:
 // it is snoozed until a Worker of that build gets it, and waits in place if it cannot be snoozed. A group with such a
 // task is not aggregated here. While such a task is archived, the keeper keeps its locks, because it may halt a
-// sequence. All that is logged as an ERROR, at most once a minute.
+// sequence. All that is logged as an ERROR, at most once a minute. The same holds for a lock whose record only a newer
+// build can read: a task that needs the lock is snoozed, and the keeper leaves the lock alone until it can read the record.
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
 // task is snoozed. A header that was sealed with one of the Secrets is genuine even if the enqueuing process keeps its
@@ -80,6 +81,7 @@
 //	                          for the task, somebody has run the completed task again: Config.Gone decides. Otherwise
 //	                          the delivery is a duplicate: the task succeeds without a call of the handler
 //	store unavailable         the task is snoozed
+//	record not readable       the task is snoozed: a newer build has written the record, or another program
 //	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing the other
 //	                          job by this task's job
 //

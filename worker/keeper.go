@@ -58,7 +58,7 @@ type KeeperStats struct {
 	Listed     int64            // of Kept: a list of the queue showed the task, and the task was not looked up
 	Extended   int64            // of Kept: Run prolonged the reservation, or would without Config.DryRun
 	Over       int64            // the lock had ended, or belonged to another job
-	Foreign    int64            // left alone: the task's queue is in none of the asynq databases of the Inspectors
+	Foreign    int64            // left alone: no asynq database of the Inspectors has the queue, or the record is unreadable
 	Unanswered int64            // left alone: asynq or the locks' store did not answer
 	Freed      map[string]int64 // by the reason in Status: Run freed the lock, or would without Config.DryRun
 }

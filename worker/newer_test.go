@@ -8,15 +8,19 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -71,6 +75,97 @@ func (r *rig) upgrade(id, from, to string) {
 	}
 	if err := r.rdb.HSet(ctx, name, "msg", bytes.Replace(msg, []byte(from), []byte(to), 1)).Err(); err != nil {
 		r.t.Fatal(err)
+	}
+}
+
+// ownStore runs f on a rig whose locks are in a Redis of their own. The function obscure makes the record
+// of a key one that only a newer build can read, and returns a function that takes that back.
+func ownStore(t *testing.T, f func(r *rig, obscure func(key string) (restore func()))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		redistest.Ran(t, redistest.MiniBackend())
+		mini, locks := redistest.Mini(t), redistest.Mini(t)
+		rdb := redistest.MiniClient(t, locks)
+		r := newRig(t, redistest.MiniClient(t, mini), redisstore.New(redistest.MiniClient(t, locks), nil), ttl)
+		r.mini = mini
+		r.patience, r.step = 6*time.Hour, 500*time.Millisecond
+		f(r, func(key string) func() {
+			name := "joblock:" + key
+			put := func(from, to string) {
+				t.Helper()
+				text, err := rdb.Get(t.Context(), name).Result()
+				if err != nil || !strings.HasPrefix(text, from) {
+					t.Fatalf("the record of %s is %.20q, %v; want one that begins with %q", key, text, err, from)
+				}
+				if err := rdb.Set(t.Context(), name, to+text[len(from):], redis.KeepTTL).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put("job", "jot")
+			return func() { put("jot", "job") }
+		})
+	})
+}
+
+// A keeper goes on with a lock whose record it could not read for a while.
+func TestKeeperKeepsAnEyeOnTheRecordOfANewerBuild(t *testing.T) {
+	ownStore(t, func(r *rig, obscure func(string) func()) {
+		var p probe
+		r.keep(r.locks, worker.Config{})
+		r.enqueue("a", 0, asynq.ProcessIn(3*time.Hour))
+		restore := obscure("key-a") // before the keeper has seen it
+		time.Sleep(reserve / 2)
+		if st := r.status("key-a"); st.State != joblock.StateForeign {
+			t.Errorf("the lock is %s", st.State)
+		}
+		restore()
+		time.Sleep(2 * time.Hour)
+		r.wantState("key-a", joblock.StateParked, "a")
+		r.serve(service{}, p.handler(succeed))
+		r.untilTask("a", "gone")
+		r.wantRuns(&p, 1)
+		r.wantEnded("key-a", "job done")
+		r.wantTrustErrors("this build cannot read the record of a task's lock")
+	})
+}
+
+// A job whose lock has a record of a newer build does not run, and is not charged, while the record is like that.
+func TestTaskWhoseRecordIsOfANewerBuild(t *testing.T) {
+	for name, s := range map[string]service{
+		"carried":               {},
+		"carried, no Configure": {unconfigure: true},
+		"WithoutOverlapping": {use: []func(*worker.Worker) asynq.MiddlewareFunc{func(w *worker.Worker) asynq.MiddlewareFunc {
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "busy" })
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ownStore(t, func(r *rig, obscure func(string) func()) {
+				var p probe
+				r.enqueue("a", 0)
+				r.release(r.hold("busy"))
+				key := "key-a"
+				if s.use != nil {
+					key = "busy"
+				}
+				restore := obscure(key)
+				r.serve(s, p.handler(func(ctx context.Context, _ int) error {
+					if len(keysHeld(ctx)) == 0 {
+						t.Error("the job has no lock")
+					}
+					return nil
+				}))
+				time.Sleep(ttl / 2)
+				r.wantRuns(&p, 0)
+				if _, info := r.task("a"); info.Retried != 0 || info.State == asynq.TaskStateArchived {
+					t.Errorf("the task is %s, and %d retries were charged", info.State, info.Retried)
+				}
+				restore()
+				r.untilTask("a", "gone")
+				r.wantRuns(&p, 1)
+				r.wantEnded("key-a", "job done")
+				r.wantTrustErrors("this build cannot read the record of a lock")
+			})
+		})
 	}
 }
 

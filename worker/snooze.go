@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -26,7 +28,8 @@ func (e *snoozeError) Unwrap() error { return e.err }
 const busyPause = 2 * time.Second
 
 // The method snooze returns an error that snoozes the task, or nil if err is no reason to snooze. The reasons are that
-// somebody has the lock, that the store did not answer, and that the Worker or the Locker was closed.
+// somebody has the lock, that the store did not answer, that the Worker or the Locker was closed, and that this build
+// cannot read the record of the lock. The last is also logged.
 func (w *Worker) snooze(err error) *snoozeError {
 	if snoozed, ok := as[*snoozeError](err); ok {
 		return snoozed
@@ -42,6 +45,8 @@ func (w *Worker) snooze(err error) *snoozeError {
 	case errors.Is(e, joblock.ErrHeld), errors.Is(e, joblock.ErrTimeout):
 		delay = min(delay, e.Remaining)
 	case errors.Is(e, joblock.ErrUnavailable), errors.Is(e, joblock.ErrClosed):
+	case errors.Is(e, door.ErrForeign):
+		w.logDistrust(context.Background(), foreignRecord, "key", e.Key, "err", err)
 	default:
 		return nil
 	}

@@ -23,6 +23,9 @@ const elsewhere envelope.Cause = "another store"
 // The constant newer is the cause about a genuine envelope that this build cannot read: an *envelope.Newer.
 const newer envelope.Cause = "newer build"
 
+// The constant foreignRecord is the cause about a record that this build cannot read: a door.ErrForeign.
+const foreignRecord envelope.Cause = "foreign record"
+
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
 
 var distrustTexts = map[envelope.Cause]string{
@@ -34,6 +37,9 @@ var distrustTexts = map[envelope.Cause]string{
 	newer: "worker: a newer build of the toolkit has written which locks a task carries, and this worker cannot read it. The task " +
 		"does not run here. It keeps its locks, and comes back until a worker of that build gets it. If no such worker is " +
 		"running, deploy that build to the workers",
+	foreignRecord: "worker: this build cannot read the record of a lock. The task that needs the lock does not run here, and comes " +
+		"back. If a newer build of the toolkit has written the record, a worker of that build runs the task. If another program " +
+		"has written it, the task waits until somebody has removed the value",
 	elsewhere: "worker: the process that enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
 		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }

@@ -92,6 +92,10 @@ func Status[S any](r driver.Record) S { return AnyStatus(r).(S) }
 // no fence. The type T is joblock.Token.
 func TokenOfSlot[T any](token T, key string) T { return AnyToken(token, key).(T) }
 
+// ErrForeign is the cause of the ErrInvalid of a call that found a value that is no lock record: another program's, or a
+// record that only a newer build can read.
+var ErrForeign = errors.New("another program or a newer build of the toolkit has written it")
+
 // Invalid returns an ErrInvalid. The error's detail, made of format and args, names the value and the bound.
 func Invalid(op, key, format string, args ...any) error {
 	return AnyInvalid(op, key, fmt.Sprintf(format, args...))

@@ -37,7 +37,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	n := Stats{Checked: int64(len(due)), Freed: make(map[string]int64)}
 	defer k.add(&n)
 	known, others := k.sort(began, due)
-	over, held, idle, err := k.read(ctx, others, &n)
+	over, held, unread, idle, err := k.read(ctx, others, &n)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			n.Listed++
 		}
 	}
-	for _, e := range held {
+	for _, e := range append(held, unread...) {
 		e.Settled = false
 		settle(e, k.wait(began, now))
 	}
@@ -131,10 +131,11 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 
 // The method read reads the locks in the parameter due. The result over has the entries whose lock was released or
 // belongs to another job now. The result held has the entries whose lock somebody holds. The result idle has the locks
-// that nobody holds, and the places of jobs that wait. read counts held locks in n.
-func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, held []jobs.Entry, idle []candidate, err error) {
+// that nobody holds, and the places of jobs that wait. The result unread has the entries whose record is not readable.
+// read counts the held and the unread locks in n.
+func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, held, unread []jobs.Entry, idle []candidate, err error) {
 	if len(due) == 0 {
-		return nil, nil, nil, nil
+		return nil, nil, nil, nil, nil
 	}
 	keys := make([]string, len(due))
 	for i, d := range due {
@@ -143,7 +144,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, he
 	locks, err := k.cfg.Locks.Status(ctx, keys...)
 	if err != nil {
 		n.Unanswered += int64(len(due))
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	list := make([]candidate, len(due))
 	var others []*candidate // whose locks are not bound to their jobs, which may wait
@@ -156,12 +157,17 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, he
 	}
 	if err := k.places(ctx, others); err != nil {
 		n.Unanswered += int64(len(due))
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	for _, c := range list {
 		switch lock := c.lock; {
 		case c.place != nil:
 			idle = append(idle, c)
+		case lock.State == joblock.StateForeign: // of a newer build perhaps, so nobody knows yet that the lock is over
+			n.Foreign++
+			unread = append(unread, c.Entry)
+			k.complain("worker: this build cannot read the record of a task's lock, so the keeper leaves the lock alone: either a newer "+
+				"build of the toolkit has written the record, or another program", "job", c.Job, "key", c.Key)
 		case lock.Job != c.Job, !lock.Locked() && lock.Ended != joblock.EndedLapsed:
 			over = append(over, c.Entry)
 		case lock.State == joblock.StateHeld:
@@ -171,7 +177,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, he
 			idle = append(idle, c)
 		}
 	}
-	return over, held, idle, nil
+	return over, held, unread, idle, nil
 }
 
 // The method places reads the locks in the parameter list again, with the places of their jobs.
