@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,6 +150,56 @@ func TestQueuesOfThoseWhoComeAndGo(t *testing.T) {
 		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		if kind := k.rdb.Type(ctx, k.name("key")).Val(); kind != "string" {
 			t.Errorf("a %s is left of a queue that is over, want a string", kind)
+		}
+	})
+}
+
+// A later version may write more about a place. Whoever has such a place keeps it, and is served in turn.
+func TestPlacesOfALaterVersionCount(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		holder := k.acquire("key")
+		ask := func(call string, want int) {
+			t.Helper()
+			r, err := k.Acquire(ctx, driver.AcquireRequest{
+				Key: "key", Owner: call, Nonce: call, TTL: long, Retain: long, Inbox: "inbox", Patience: long,
+			})
+			wantOutcome(t, "ask", r, err, driver.OutcomeHeld)
+			if r.Ahead != want {
+				t.Errorf("%q has %d ahead, want %d", call, r.Ahead, want)
+			}
+		}
+		callers := []string{"0000000000000", "0000000000001", "0000000000002", "0000000000003"}
+		more := func() { // as a later version would have written all places
+			for field, text := range k.rdb.HGetAll(ctx, k.name("key")).Val() {
+				if len(field) == 2 && field[0] == 'q' && !strings.HasSuffix(text, "more") {
+					k.rdb.HSet(ctx, k.name("key"), field, text+"\nsomething\nmore")
+				}
+			}
+		}
+		for i, call := range callers {
+			ask(call, i)
+		}
+		more()
+		for i, call := range callers {
+			ask(call, i) // the second time, this version writes the place
+		}
+		more()
+		line, err := k.Line(ctx, driver.LineRequest{Key: "key", Limit: 10})
+		if err != nil || len(line.Places) != len(callers) {
+			t.Errorf("%d are in line, %v", len(line.Places), err)
+		}
+		ends := []driver.ReleaseKind{driver.ReleaseOwn, driver.ReleaseForced, driver.ReleaseOwn} // by two ways through the script
+		for i, kind := range ends {
+			req := k.release(holder)
+			req.Kind = kind
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{req})
+			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+			recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
+			if err != nil || recs[0].Owner != callers[i] || recs[0].Waiters != len(callers)-1-i {
+				t.Fatalf("owner %q with %d waiters, %v; want %q", recs[0].Owner, recs[0].Waiters, err, callers[i])
+			}
+			holder = driver.Term{Key: "key", Owner: callers[i], Grant: callers[i], Fence: recs[0].Fence}
 		}
 	})
 }

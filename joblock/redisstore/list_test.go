@@ -70,6 +70,7 @@ func TestListShowsForeignValuesAndNothingElsesKeys(t *testing.T) {
 		k.acquire("ours")
 		k.rdb.Set(ctx, "joblock:text", "v", 0)
 		k.rdb.Set(ctx, "elsewhere", "v", 0)
+		k.rdb.Set(ctx, "joblock:%%of a later version", "v", 0)
 		page, err := k.List(ctx, driver.ListRequest{})
 		if err != nil {
 			t.Fatal(err)

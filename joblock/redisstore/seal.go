@@ -20,9 +20,11 @@ func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
 // noLock reports whether name is a Redis key under the prefix at which the toolkit keeps something else than locks: the
 // seal keys, the record of what operators have done, which package internal/ops writes, or the journal, which package
-// joblock/journal writes.
+// joblock/journal writes. Whatever else will be kept beside the locks has a name with two '%' in front: versions that do not
+// know it leave it alone, and do not list it as a foreign value.
 func (s *Store) noLock(name string) bool {
-	return name == s.sealKeys() || name == s.prefix+"%audit" || name == s.prefix+"%events"
+	return name == s.sealKeys() || name == s.prefix+"%audit" || name == s.prefix+"%events" ||
+		strings.HasPrefix(name, s.prefix+"%%")
 }
 
 // String says where the locks are, as far as the client tells. The text helps to find two programs that look at
@@ -65,7 +67,8 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 		secret, err := hex.DecodeString(text)
 		us, terr := strconv.ParseFloat(at, 64) // a score
 		if err != nil || terr != nil || len(secret) != driver.SealKeyBytes || !(us > 0 && us < 1<<53) {
-			continue // this package has not written the member
+			f.bad = true // the script returns no such member
+			break
 		}
 		keys = append(keys, driver.SealKey{Secret: [driver.SealKeyBytes]byte(secret), Since: time.UnixMicro(int64(us))})
 	}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,28 @@ func TestSealKeysOfOthersAreNobodys(t *testing.T) {
 		}
 		if v := k.rdb.Get(ctx, k.sealKeys()).Val(); v != "something else" {
 			t.Errorf("in their place is %q", v)
+		}
+	})
+}
+
+// A later version may keep keys of another kind there. Nodes of this version then share a key of their own.
+func TestSealKeysOfALaterVersionAreLeftAlone(t *testing.T) {
+	onBoth(t, func(t *testing.T, k *kit) {
+		ctx := context.Background()
+		for n := range 2 * driver.MaxSealKeys {
+			k.rdb.ZAdd(ctx, k.sealKeys(), redis.Z{Score: float64(1 + n), Member: fmt.Sprint("v2:", n)})
+		}
+		fresh := [driver.SealKeyBytes]byte{1, 2, 3}
+		for what, req := range map[string]driver.SealKeysRequest{"first": {Fresh: fresh}, "second": {Fresh: fresh}, "known": {
+			Known: []driver.SealKey{{Secret: fresh, Since: time.UnixMicro(5)}},
+		}} {
+			keys, err := k.SealKeys(ctx, req)
+			if err != nil || len(keys) != 1 || keys[0].Secret != fresh {
+				t.Errorf("%s: %v, %v", what, keys, err)
+			}
+		}
+		if n := k.rdb.ZCard(ctx, k.sealKeys()).Val(); n != 2*driver.MaxSealKeys+1 {
+			t.Errorf("there are %d members, want those of the later version and one", n)
 		}
 	})
 }

@@ -12,8 +12,8 @@ local answer, names = {OK, to < tail and to or 0}, {}
 for n = from, to - 1 do names[#names + 1] = 'q' .. n end
 if names[1] then
   for i, entry in ipairs(redis.call('HMGET', key, unpack(names))) do
-    local till, holder, job, since = string.match(entry or '',
-      '^(%d+)\n%d+\n[%d ]+\n[^\n]*\n([^\n]*)\n([^\n]*)\n\n[^\n]*\n[^\n]*\n([%d ]+)$')
+    local till, holder, job, since = string.match((entry or '') .. '\n',
+      '^(%d+)\n%d+\n[%d ]+\n[^\n]*\n([^\n]*)\n([^\n]*)\n\n[^\n]*\n[^\n]*\n([%d ]+)\n')
     if till and #till < 16 and till + 0 > now_ms then
       local n = #answer
       answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4], answer[n + 5] = from - head + i - 1, holder, job, since, till

@@ -10,7 +10,8 @@
 --   q<n>     a line each: until when place n is kept (ms since 1970); ttl + 1 + retain (ms);
 --            ttl (ms, 12 bytes); owner; holder; job; an empty line; call; channel of the
 --            waiter; when the place was taken (us since 1970). A waiting job has a job, and its
---            ttl is the length of the reservation
+--            ttl is the length of the reservation. Later versions may add lines: these are
+--            not read, and whoever keeps the place for longer leaves them out or as they are
 --   w<call>  the number of the place of a call
 --   g<n>     the number at the other end of a gap that begins or ends at n
 --
@@ -33,7 +34,7 @@ if queue or asker then
     if not n or n < head or n >= tail then return nil end
     local till, rest = string.match(redis.call('HGET', key, 'q' .. n) or '', '^(%d+)(\n.*)$')
     if not till or #till > 15 then return nil end
-    local owner, holder, job, of, since = string.match(rest, '^\n%d+\n[%d ]+\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n([^\n]*)\n[^\n]*\n([%d ]+)$')
+    local owner, holder, job, of, since = string.match(rest .. '\n', '^\n%d+\n[%d ]+\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n([^\n]*)\n[^\n]*\n([%d ]+)\n')
     if of ~= call or #since ~= 16 or not tonumber(since) then return nil end
     return {n = n, till = tonumber(till), rest = rest, owner = owner, holder = holder, job = job, since = since}
   end
@@ -105,8 +106,8 @@ if queue or asker then
   -- in_line reads the text of a field q<n>, and returns the waiter and the waiter's call. The waiter is nil if the
   -- place has ended, or if the field is not valid.
   local function in_line(entry)
-    local till, life, ttl, owner, holder, job, call, inbox = string.match(entry,
-      '^(%d+)\n(%d+)\n([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n([^\n]*)\n([^\n]*)\n[%d ]+$')
+    local till, life, ttl, owner, holder, job, call, inbox = string.match(entry .. '\n',
+      '^(%d+)\n(%d+)\n([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n\n([^\n]*)\n([^\n]*)\n[%d ]+\n')
     till, life = tonumber(till or nil), tonumber(life or nil)
     local keep = life and #ttl == 12 and tonumber(ttl) and life - 1 - ttl
     if not till or not keep or keep < 0 or life > 999999999999 then return nil, '' end -- not 12 digits
