@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite the schemas of the Desk's types
 // the Go types; everything else in openapi.json is written by hand.
 var deskTypes = []any{
 	ops.Lock{}, ops.Explanation{}, ops.Waiter{}, ops.Permits{}, ops.Forced{}, ops.Job{}, ops.Task{}, ops.CronJob{}, ops.CronTick{},
-	ops.CronNode{}, ops.CronPlan{}, ops.Acted{}, ops.Keeper{}, ops.Finding{}, ops.Checked{}, ops.AuditEntry{}, ops.Event{}, ops.History{},
+	ops.CronNode{}, ops.CronPlan{}, ops.Acted{}, ops.Keeper{}, ops.Safety{}, ops.Finding{}, ops.Checked{}, ops.AuditEntry{}, ops.Event{}, ops.History{},
 	ops.Sequence{},
 }
 

@@ -352,6 +352,38 @@ func TestJobs(t *testing.T) {
 	a.get("/v1/doctor").ok()
 }
 
+// The doctor says whether the servers keep locks safe, with the word and the reason that the command has.
+func TestTheDoctorSaysWhetherLocksAreSafe(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, c := range map[string]struct {
+		store   bool
+		set     string // maxmemory-policy
+		word    string
+		because string // begins so
+		subject string
+		node    string
+	}{
+		"not looked at": {false, "noeviction", "unknown", "this server does not look at the servers of the locks", "", ""},
+		"in memory":     {true, "noeviction", "yes, except in rare events", "persistence at " + server.Addr() + ": ", "persistence", server.Addr()},
+		"eviction":      {true, "allkeys-lru", "no", "maxmemory-policy at " + server.Addr() + ": ", "maxmemory-policy", server.Addr()},
+	} {
+		a := newShop(t, server.Addr(), func(cfg *Config) {
+			if c.store {
+				cfg.Store = redisstore.New(server.Client(t), nil)
+			}
+		})
+		for setting, value := range map[string]string{"maxmemory": "1gb", "maxmemory-policy": c.set} {
+			testkit.WantNil(t, "CONFIG SET", a.rdb.ConfigSet(t.Context(), setting, value).Err())
+		}
+		safe, _ := a.get("/v1/doctor").ok()["safe"].(map[string]any)
+		o := object(safe)
+		if o.text("word") != c.word || !strings.HasPrefix(o.text("because"), c.because) || o.text("subject") != c.subject || o.text("node") != c.node {
+			t.Errorf("%s: %v", name, safe)
+		}
+	}
+}
+
 // A job that runs is ended with one call, before its next attempt, and the answer says what has become of its task.
 func TestAJobIsEnded(t *testing.T) {
 	t.Parallel()

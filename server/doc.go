@@ -60,7 +60,7 @@
 //	POST /v1/cron-pause                  cron     pauses all cron jobs of a scope
 //	POST /v1/cron-resume                 cron     ends that pause
 //	GET  /v1/keeper                      read     what the keepers tell of themselves
-//	GET  /v1/doctor                      read     what endangers locks, jobs and cron jobs
+//	GET  /v1/doctor                      read     whether locks are safe, and what endangers locks, jobs and cron jobs
 //	GET  /v1/audit                       admin    what operators have done
 //	GET  /v1/events                      read     what has happened to locks and cron jobs; see Events
 //	GET  /v1/history                     read     what is known of the past of one key

@@ -48,6 +48,7 @@ type Checked struct {
 
 // Checkup is what Doctor returns. What is not in Checks was not looked at.
 type Checkup struct {
+	Safe     Safety    `json:"safe"`   // whether the servers keep locks safe
 	Findings []Finding `json:"items"`  // what is wrong or good to know, the worst first
 	Checks   []Checked `json:"checks"` // all that was looked at, by subject: what is well, and the Findings
 }
@@ -65,7 +66,7 @@ const (
 // Config.Scopes, and what the journal has of the last hour. Without Findings there is nothing to change.
 //
 // What could not be looked at is a Finding as well. So an error only says that ctx has ended or the Locker is closed; the
-// result then has what was found before.
+// result then has what was found before, and Checkup.Safe is true as far as that goes.
 func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	c := &checkup{Desk: d}
 	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron, c.journal, c.nothing} {
@@ -90,6 +91,7 @@ type checkup struct {
 	sampled  bool           // they were read
 	overdue  time.Duration  // for how long the first of the entries that were read has been due
 	late     bool           // a Finding says that locks are checked late
+	partly   bool           // the look at the servers has begun, and has not come to its end
 }
 
 // The method add adds a Finding. Its sentences may have names from the store, and must not steer a terminal.
@@ -153,6 +155,9 @@ func (c *checkup) whole() Checkup {
 	for _, f := range c.findings {
 		all.Checks = append(all.Checks, Checked{f.Severity, f.Subject, f.Node, f.Found})
 	}
+	if all.Safe = SafetyOf(all.Findings, all.Checks); c.partly && all.Safe.Word != "no" {
+		all.Safe = Safety{Word: "unknown", Because: "the look at the servers of the locks was cut short"}
+	}
 	slices.SortStableFunc(all.Checks, func(a, b Checked) int { return strings.Compare(a.Subject, b.Subject) })
 	return all
 }
@@ -162,6 +167,7 @@ func (c *checkup) servers(ctx context.Context) error {
 	if c.cfg.Check == nil {
 		return nil
 	}
+	c.partly = true
 	report, err := c.cfg.Check(ctx)
 	names := map[redisstore.Severity]Severity{redisstore.Note: Note, redisstore.Warning: Warning, redisstore.Fault: Fault}
 	for _, f := range report {
@@ -172,8 +178,11 @@ func (c *checkup) servers(ctx context.Context) error {
 		c.add(names[f.Severity], f.Subject, f.Node, f.Found, f.Means, f.Fix)
 	}
 	if err != nil {
-		return c.unread(ctx, "servers", "", err)
+		if err := c.unread(ctx, "servers", "", err); err != nil {
+			return err
+		}
 	}
+	c.partly = false
 	return nil
 }
 

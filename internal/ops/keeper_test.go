@@ -73,6 +73,44 @@ func TestFiguresOfTheKeeperBefore(t *testing.T) {
 	})
 }
 
+// Whether locks are safe is said as far as the doctor came. A look at the servers that was cut short may have missed a fault.
+func TestTheDoctorIsCutShort(t *testing.T) {
+	t.Parallel()
+	well := redisstore.Report{{Severity: redisstore.Well, Subject: "appendonly", Node: "r:1", Found: "yes"}}
+	fault := append(redisstore.Report{{Severity: redisstore.Fault, Subject: "role", Node: "r:1", Found: "It is a replica.", Means: "m", Fix: "f"}}, well...)
+	for name, c := range map[string]struct {
+		report  redisstore.Report
+		servers bool // while the doctor looks at them
+		want    Safety
+	}{
+		"while it looks at the servers":                {well, true, Safety{Word: "unknown", Because: "the look at the servers of the locks was cut short"}},
+		"while it looks at the servers, after a fault": {fault, true, Safety{"no", "role at r:1: It is a replica", "role", "r:1"}},
+		"later":                {well, false, Safety{Word: "yes", Because: "the doctor has found nothing at the servers of the locks that breaks a promise"}},
+		"later, after a fault": {fault, false, Safety{"no", "role at r:1: It is a replica", "role", "r:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			staged(t, func(t *testing.T, s *stage) {
+				ctx, cancel := context.WithCancel(t.Context())
+				s.cfg.Check = func(ctx context.Context) (redisstore.Report, error) {
+					cancel()
+					if c.servers {
+						return c.report, ctx.Err()
+					}
+					return c.report, nil
+				}
+				all, err := s.Doctor(ctx)
+				if !errors.Is(err, context.Canceled) || all.Safe != c.want {
+					t.Errorf("%+v, %v, want %+v", all.Safe, err, c.want)
+				}
+				if of := all.Deciding(); (of != nil) != (c.want.Subject != "") || of != nil && of.Found != "It is a replica." {
+					t.Errorf("%+v decides", of)
+				}
+			})
+		})
+	}
+}
+
 func findings(c Checkup, err error) ([]Finding, error) { return c.Findings, err }
 
 func TestDoctor(t *testing.T) {

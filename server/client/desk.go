@@ -226,8 +226,8 @@ func (c *Client) Keeper(ctx context.Context) (k Keeper, err error) {
 	return k, err
 }
 
-// Doctor returns what endangers locks, jobs and cron jobs, the worst first, and what is well. After ErrMore not everything
-// was looked at.
+// Doctor returns whether the servers keep locks safe, what endangers locks, jobs and cron jobs, the worst first, and what is
+// well. After ErrMore not everything was looked at.
 func (c *Client) Doctor(ctx context.Context) (Checkup, error) {
 	var got struct {
 		Checkup

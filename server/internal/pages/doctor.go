@@ -72,7 +72,7 @@ func (h *Handler) doctorSum(v *View) *DoctorSum {
 }
 
 func (h *Handler) sumFindings(all ops.Checkup, who *Caller) DoctorSum {
-	s := DoctorSum{Safe: all.Safety()}
+	s := DoctorSum{Safe: all.Safe, decides: all.Deciding()}
 	for _, f := range all.Findings {
 		switch f.Severity {
 		case ops.Fault:
@@ -83,7 +83,7 @@ func (h *Handler) sumFindings(all ops.Checkup, who *Caller) DoctorSum {
 			s.Notes++
 			continue
 		}
-		if s.First == nil && (s.Safe.Of == nil || *s.Safe.Of != f) {
+		if s.First == nil && (s.decides == nil || *s.decides != f) {
 			first := h.linked(f, who)
 			s.First = &first
 		}
@@ -100,10 +100,10 @@ type FindingRow struct {
 
 // Why returns the finding that decides whether locks are safe, or nil. Its Href is its place on the doctor's page.
 func (s *DoctorSum) Why() *FindingRow {
-	if s.Safe.Of == nil {
+	if s.decides == nil {
 		return nil
 	}
-	row := &FindingRow{Finding: *s.Safe.Of}
+	row := &FindingRow{Finding: *s.decides}
 	if row.Href = "#" + row.ID(); !s.here {
 		row.Href = "doctor" + row.Href
 	}
@@ -112,7 +112,7 @@ func (s *DoctorSum) Why() *FindingRow {
 
 // Tone returns the class of the word that says whether locks are safe. What is only good to know is no alarm.
 func (s *DoctorSum) Tone() string {
-	switch of := s.Safe.Of; {
+	switch of := s.decides; {
 	case s.Safe.Word == "no":
 		return "dangerword"
 	case s.Safe.Word == "unknown", of != nil && of.Severity != ops.Note:

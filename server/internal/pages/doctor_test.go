@@ -25,6 +25,7 @@ func (e *examined) Doctor(context.Context) (ops.Checkup, error) {
 	for _, subject := range e.well {
 		all.Checks = append(all.Checks, ops.Checked{Status: ops.Well, Subject: subject, Found: "as it should be"})
 	}
+	all.Safe = ops.SafetyOf(all.Findings, all.Checks)
 	return all, nil
 }
 

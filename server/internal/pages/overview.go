@@ -75,7 +75,8 @@ type DoctorSum struct {
 	Notes    int
 	First    *FindingRow // the worst besides the one that decides about Safe
 	Safe     ops.Safety
-	here     bool // on the doctor's page
+	decides  *ops.Finding // about Safe, or nil
+	here     bool         // on the doctor's page
 }
 
 const worst = 5

@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -210,8 +212,33 @@ func TestRemoteDesk(t *testing.T) {
 		ask(t, append([]string{"audit"}, at...)...).wants(0, "force release", "anyone", "done")
 	}
 	ask(t, "cron", "get", "none", "-s", "shop", "--server", p.url).wants(1)
-	ask(t, "doctor", "--server", p.url)
+	safe := both(0, "doctor", "-o", "json")
+	a, _ := safe[0]["safe"].(map[string]any)
+	b, _ := safe[1]["safe"].(map[string]any)
+	if a["word"] != b["word"] || a["subject"] != b["subject"] || a["subject"] == nil {
+		t.Errorf("whether locks are safe: %v, by the server, which has another address of Redis, %v", a, b)
+	}
 	ask(t, "watch", key, "--for", "300ms", "--server", p.url).wants(0, "now")
 	s.api = p.url
 	s.launch("ping", s.joblock("ping", "-c", "2")).exits(0)
+}
+
+// Whether locks are safe is what the lock server says, which has looked.
+func TestTheDoctorOfALockServer(t *testing.T) {
+	t.Parallel()
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		text := `{"places": [], "stand_by": 0, "now": "2026-01-02T03:04:05.000Z"}`
+		if r.URL.Path == "/v1/doctor" {
+			text = `{"safe": {"word": "unknown", "because": "a reason of its own"}, "items": [], "checks": [{"status": "well", "subject": "appendonly", "found": "yes"}]}`
+		}
+		_, _ = io.WriteString(w, text)
+	}))
+	t.Cleanup(front.Close)
+	ask(t, "doctor", "--server", front.URL).wants(0, "Safe for locks: unknown, because a reason of its own.")
+	var c ops.Checkup
+	wantJSON(t, "doctor.json", ask(t, "doctor", "--server", front.URL, "-o", "json").wants(0).out, &c)
+	if c.Safe != (ops.Safety{Word: "unknown", Because: "a reason of its own"}) {
+		t.Errorf("%+v", c.Safe)
+	}
 }

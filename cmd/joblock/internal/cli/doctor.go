@@ -114,35 +114,14 @@ func tellCheckup(p *printer, c ops.Checkup, err error) error {
 	if err != nil && p.format != "table" {
 		return err
 	}
-	if perr := printCheckup(p, c, err == nil); err == nil {
+	if perr := printCheckup(p, c); err == nil {
 		err = perr
 	}
 	return err
 }
 
-// safeReport says in the document of doctor whether the servers keep locks safe.
-type safeReport struct {
-	Word    string `json:"word"`
-	Because string `json:"because"` // without a full stop; never ""
-	Subject string `json:"subject,omitempty"`
-	Node    string `json:"node,omitempty"`
-}
-
-func safeReportOf(s ops.Safety) safeReport {
-	r := safeReport{Word: s.Word, Because: s.Because}
-	if of := s.Of; of != nil {
-		r.Subject, r.Node = of.Subject, of.Node
-		r.Because = of.Subject
-		if of.Node != "" {
-			r.Because += " at " + of.Node
-		}
-		r.Because += ": " + strings.TrimSuffix(of.Found, ".")
-	}
-	return r
-}
-
 // tellSafety tells people whether the servers keep locks safe.
-func tellSafety(p *printer, s safeReport, width int) {
+func tellSafety(p *printer, s ops.Safety, width int) {
 	as := warning
 	switch s.Word {
 	case "yes":
@@ -162,21 +141,15 @@ func tellSafety(p *printer, s safeReport, width int) {
 	fmt.Fprintln(p.out, text)
 }
 
-// checkupReport is the document of doctor.
-type checkupReport struct {
-	Safe safeReport `json:"safe"`
-	ops.Checkup
-}
-
 // printCheckup prints whether locks are safe, findings, and what is well: in sentences, unless the user has asked for another
-// format. If the checkup is not whole, what decides about locks may be missing, so people are not told.
-func printCheckup(p *printer, c ops.Checkup, whole bool) error {
+// format.
+func printCheckup(p *printer, c ops.Checkup) error {
 	findings := c.Findings
 	role := func(f ops.Finding) role { return severityRole(f.Severity) }
 	wells := slices.DeleteFunc(slices.Clone(c.Checks), func(c ops.Checked) bool { return c.Status != ops.Well })
 	switch p.format {
 	case "json":
-		return printOne(p, nil, checkupReport{safeReportOf(c.Safety()), c})
+		return printOne(p, nil, c)
 	case "wide":
 		for _, w := range wells {
 			findings = append(findings, ops.Finding{Severity: w.Status, Subject: w.Subject, Node: w.Node, Found: w.Found})
@@ -197,11 +170,12 @@ func printCheckup(p *printer, c ops.Checkup, whole bool) error {
 	if width == 0 {
 		width = 100
 	}
-	if whole {
-		tellSafety(p, safeReportOf(c.Safety()), width)
+	told := c.Safe.Word != "" // otherwise nothing was looked at
+	if told {
+		tellSafety(p, c.Safe, width)
 	}
 	for i, f := range findings {
-		if whole || i > 0 {
+		if told || i > 0 {
 			p.out.WriteByte('\n')
 		}
 		where := safe(f.Subject)

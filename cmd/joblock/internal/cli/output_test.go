@@ -342,8 +342,12 @@ func TestCutAndWrap(t *testing.T) {
 
 // What doctor has found before its look was cut short is for people only.
 func TestFindingsOfALookThatWasCutShort(t *testing.T) {
-	found := ops.Checkup{Findings: []ops.Finding{{Severity: ops.Warning, Subject: "appendonly", Found: "no"}}}
-	for format, want := range map[string]string{"table": "warning: appendonly", "json": "", "jsonl": ""} {
+	found := ops.Checkup{Safe: ops.Safety{Word: "unknown", Because: "it was cut short"}, Findings: []ops.Finding{{Severity: ops.Warning, Subject: "appendonly", Found: "no"}}}
+	p, out := testPrinter("table")
+	if err := tellCheckup(p, ops.Checkup{}, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) || out.Len() != 0 {
+		t.Errorf("nothing was looked at: %v, printed %q", err, out)
+	}
+	for format, want := range map[string]string{"table": "Safe for locks: unknown, because it was cut short.\n\nwarning: appendonly", "json": "", "jsonl": ""} {
 		p, out := testPrinter(format)
 		if err := tellCheckup(p, found, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("%s: %v", format, err)

@@ -58,7 +58,7 @@ func TestDoctorShowsHostileNames(t *testing.T) {
 	for _, format := range []string{"table", "wide", "name", "json"} {
 		var out, talk bytes.Buffer
 		p := &printer{output: output{format: format}, out: bufio.NewWriter(&out), talk: &talk, pause: batchPause}
-		if err := printCheckup(p, c, true); err != nil {
+		if err := printCheckup(p, c); err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
 		text := out.String() + talk.String()
@@ -79,42 +79,40 @@ func TestDoctorSaysFirstWhetherLocksAreSafe(t *testing.T) {
 	for name, tc := range map[string]struct {
 		checkup ops.Checkup
 		text    string
-		safe    safeReport
+		safe    ops.Safety
 	}{
 		"well": {ops.Checkup{Findings: []ops.Finding{}, Checks: well}, "Safe for locks: yes, because " + nothing[:30],
-			safeReport{Word: "yes", Because: nothing}},
+			ops.Safety{Word: "yes", Because: nothing}},
 		"fault": {find(ops.Fault, "maxmemory-policy", "r:1"), "Safe for locks: no, because of maxmemory-policy at r:1: found\\x1b; twice.\n\nfault: maxmemory-policy at r:1\n",
-			safeReport{"no", "maxmemory-policy at r:1: found\x1b\ntwice", "maxmemory-policy", "r:1"}},
+			ops.Safety{Word: "no", Because: "maxmemory-policy at r:1: found\x1b\ntwice", Subject: "maxmemory-policy", Node: "r:1"}},
 		"no node": {find(ops.Fault, "client", ""), "Safe for locks: no, because of client: found\\x1b; twice.\n\nfault: client\n",
-			safeReport{"no", "client: found\x1b\ntwice", "client", ""}},
+			ops.Safety{Word: "no", Because: "client: found\x1b\ntwice", Subject: "client", Node: ""}},
 		"a sentence": {ops.Checkup{Findings: []ops.Finding{{Severity: ops.Fault, Subject: "role", Found: "It is a replica.", Means: "m", Fix: "f"}}, Checks: well},
-			"Safe for locks: no, because of role: It is a replica.\n", safeReport{"no", "role: It is a replica", "role", ""}},
-		"not the server": {find(ops.Fault, "keeper", "r:1"), "Safe for locks: yes, because the doctor", safeReport{Word: "yes", Because: nothing}},
+			"Safe for locks: no, because of role: It is a replica.\n", ops.Safety{Word: "no", Because: "role: It is a replica", Subject: "role", Node: ""}},
+		"not the server": {find(ops.Fault, "keeper", "r:1"), "Safe for locks: yes, because the doctor", ops.Safety{Word: "yes", Because: nothing}},
 		"not looked at": {ops.Checkup{Findings: []ops.Finding{}, Checks: []ops.Checked{}}, "Safe for locks: unknown, because this server",
-			safeReport{Word: "unknown", Because: "this server does not look at the servers of the locks"}},
+			ops.Safety{Word: "unknown", Because: "this server does not look at the servers of the locks"}},
 		"rare": {find(ops.Warning, "appendonly", "r:1"), "Safe for locks: yes, except in rare events, because of appendonly at r:1: found",
-			safeReport{"yes, except in rare events", "appendonly at r:1: found\x1b\ntwice", "appendonly", "r:1"}},
+			ops.Safety{Word: "yes, except in rare events", Because: "appendonly at r:1: found\x1b\ntwice", Subject: "appendonly", Node: "r:1"}},
 	} {
-		said := func(format string, whole bool, width int) string {
+		tc.checkup.Safe = ops.SafetyOf(tc.checkup.Findings, tc.checkup.Checks)
+		said := func(format string, width int) string {
 			var out bytes.Buffer
 			p := &printer{output: output{format: format}, out: bufio.NewWriter(&out), talk: io.Discard, pause: batchPause}
 			p.width = width
-			if err := printCheckup(p, tc.checkup, whole); err != nil {
+			if err := printCheckup(p, tc.checkup); err != nil {
 				t.Fatal(err)
 			}
 			return out.String()
 		}
-		if text := said("table", true, 85); !strings.HasPrefix(text, tc.text) {
+		if text := said("table", 85); !strings.HasPrefix(text, tc.text) {
 			t.Errorf("%s: %q, want first %q", name, text, tc.text)
 		}
-		if text := strings.Join(strings.Fields(said("table", true, 24)), " "); !strings.HasPrefix(text, strings.Join(strings.Fields(tc.text), " ")) {
+		if text := strings.Join(strings.Fields(said("table", 24)), " "); !strings.HasPrefix(text, strings.Join(strings.Fields(tc.text), " ")) {
 			t.Errorf("%s, in a narrow terminal: %q", name, text)
 		}
-		if text := said("table", false, 85); strings.Contains(text, "Safe for locks") {
-			t.Errorf("%s, and cut short: %q", name, text)
-		}
-		var doc checkupReport
-		wantJSON(t, "doctor.json", said("json", true, 85), &doc)
+		var doc ops.Checkup
+		wantJSON(t, "doctor.json", said("json", 85), &doc)
 		if doc.Safe != tc.safe {
 			t.Errorf("%s: %+v, want %+v", name, doc.Safe, tc.safe)
 		}
