@@ -288,7 +288,7 @@ func (f *fileAccount) account() (*account, error) {
 	if err := checkID(f.ID); err != nil {
 		return nil, err
 	}
-	a := &account{who: Principal{ID: f.ID, Prefixes: f.Prefixes, Queues: f.Queues}}
+	a := &account{who: Principal{ID: f.ID, Prefixes: f.Prefixes, AllKeys: f.Prefixes == nil, Queues: f.Queues, AllQueues: f.Queues == nil}}
 	if f.SHA256 == "" && f.Certificate == "" {
 		return nil, errors.New("neither sha256 nor certificate is set")
 	}
@@ -302,12 +302,9 @@ func (f *fileAccount) account() (*account, error) {
 	if len(f.Scopes) == 0 {
 		return nil, errors.New("scopes is empty")
 	}
-	for _, name := range f.Scopes {
-		scope, err := ParseScope(name)
-		if err != nil {
-			return nil, err
-		}
-		a.who.Scopes |= scope
+	var err error
+	if a.who.Scopes, err = ParseScopes(f.Scopes...); err != nil {
+		return nil, err
 	}
 	// An empty prefix would allow every key, which no prefixes at all say more clearly.
 	if f.Prefixes != nil && len(f.Prefixes) == 0 || slices.Contains(f.Prefixes, "") {

@@ -20,29 +20,35 @@ const (
 	ScopeOperate                   // to free locks of others
 	ScopeCron                      // to pause, resume and trigger cron jobs
 	ScopeAdmin                     // every right, those of later versions included
-
-	// ScopeAny is any right at all.
-	ScopeAny = ScopeRead | ScopeLock | ScopeEnqueue | ScopeOperate | ScopeCron | ScopeAdmin
 )
 
-var scopeNames = []struct {
+// scopeAny is what a route needs that is for every caller with a right.
+const scopeAny = ScopeRead | ScopeLock | ScopeEnqueue | ScopeOperate | ScopeCron | ScopeAdmin
+
+type scopeName struct {
 	scope Scope
 	name  string
-}{
+}
+
+var scopeNames = []scopeName{
 	{ScopeRead, "read"}, {ScopeLock, "lock"}, {ScopeEnqueue, "enqueue"}, {ScopeOperate, "operate"}, {ScopeCron, "cron"}, {ScopeAdmin, "admin"},
 }
 
-// ParseScope returns the right with a name: read, lock, enqueue, operate, cron or admin.
-func ParseScope(name string) (Scope, error) {
-	for _, s := range scopeNames {
-		if s.name == name {
-			return s.scope, nil
+// ParseScopes returns the rights with these names: read, lock, enqueue, operate, cron or admin. No names are no rights. The
+// error names the one that is none of them.
+func ParseScopes(names ...string) (Scope, error) {
+	var all Scope
+	for _, name := range names {
+		i := slices.IndexFunc(scopeNames, func(s scopeName) bool { return s.name == name })
+		if i < 0 {
+			return 0, fmt.Errorf("the scope is %q, must be read, lock, enqueue, operate, cron or admin", name)
 		}
+		all |= scopeNames[i].scope
 	}
-	return 0, fmt.Errorf("the scope is %q, must be read, lock, enqueue, operate, cron or admin", name)
+	return all, nil
 }
 
-// Names returns the names of the rights in s.
+// Names returns the names of the rights in s, as ParseScopes takes them.
 func (s Scope) Names() []string {
 	names := []string{}
 	for _, n := range scopeNames {
@@ -62,11 +68,15 @@ type Principal struct {
 	// Scopes has the rights.
 	Scopes Scope
 
-	// Prefixes restricts the caller to keys that begin with one of them. None means all keys.
+	// Prefixes are the beginnings of the keys that the caller may use, none of them "". With AllKeys the caller may use
+	// every key, and Prefixes must be empty. With neither it may use none.
 	Prefixes []string
+	AllKeys  bool
 
-	// Queues restricts the caller to tasks in these queues of asynq. None means all queues.
-	Queues []string
+	// Queues are the queues of asynq whose tasks the caller may see and enqueue, none of them "". AllQueues is for them what
+	// AllKeys is for Prefixes.
+	Queues    []string
+	AllQueues bool
 
 	// Expires is when the rights end; zero means never.
 	Expires time.Time
@@ -75,11 +85,24 @@ type Principal struct {
 func (p *Principal) may(s Scope) bool { return p.Scopes&(s|ScopeAdmin) != 0 }
 
 func (p *Principal) mayUse(key string) bool {
-	return len(p.Prefixes) == 0 || slices.ContainsFunc(p.Prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+	return p.AllKeys || slices.ContainsFunc(p.Prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
 func (p *Principal) mayEnqueueIn(queue string) bool {
-	return len(p.Queues) == 0 || slices.Contains(p.Queues, queue)
+	return p.AllQueues || slices.Contains(p.Queues, queue)
+}
+
+// check refuses rights that say two things, or more than they seem to.
+func (p *Principal) check() error {
+	switch {
+	case p.ID == "":
+		return errors.New("the Authorizer returned a Principal without an ID")
+	case p.AllKeys && len(p.Prefixes) > 0 || slices.Contains(p.Prefixes, ""):
+		return fmt.Errorf("the Authorizer returned a Principal with Prefixes %q and AllKeys %t; set one of them, and no empty prefix", p.Prefixes, p.AllKeys)
+	case p.AllQueues && len(p.Queues) > 0 || slices.Contains(p.Queues, ""):
+		return fmt.Errorf("the Authorizer returned a Principal with Queues %q and AllQueues %t; set one of them, and no empty queue", p.Queues, p.AllQueues)
+	}
+	return nil
 }
 
 // mayTouch refuses that the caller's job takes the place of a job, or shows the job's task, if the caller could not have
@@ -106,13 +129,19 @@ type AuthorizeFunc func(r *http.Request) (Principal, error)
 // Authorize calls f.
 func (f AuthorizeFunc) Authorize(r *http.Request) (Principal, error) { return f(r) }
 
-// Anyone is the Authorizer that gives every caller every right. Server.Listen then listens on loopback only.
-var Anyone Authorizer = anyone{}
+// Anyone returns the Authorizer that gives every caller every right. Server.Listen then listens on loopback only.
+func Anyone() Authorizer { return anyone{} }
 
 type anyone struct{}
 
 func (anyone) Authorize(*http.Request) (Principal, error) {
-	return Principal{ID: "anyone", Scopes: ScopeAny}, nil
+	return Principal{ID: "anyone", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
+}
+
+// anyone reports whether everybody is let in.
+func (cfg *Config) anyone() bool {
+	_, yes := cfg.Authorize.(anyone)
+	return yes
 }
 
 // expired reports whether the rights have ended.
@@ -132,8 +161,8 @@ func rightsEnded() *problem {
 // whoIs asks the Authorizer.
 func (s *Server) whoIs(r *http.Request) (Principal, error) {
 	who, err := s.cfg.Authorize.Authorize(r)
-	if err == nil && who.ID == "" {
-		err = errors.New("the Authorizer returned a Principal without an ID")
+	if err == nil {
+		err = who.check()
 	}
 	return who, err
 }

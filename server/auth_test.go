@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/joblock/toolkit/internal/testkit"
@@ -97,8 +98,8 @@ func TestScopes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, store(), func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
-				scope, err := ParseScope(r.Header.Get("Scope"))
-				return Principal{ID: "x", Scopes: scope}, err
+				scope, err := ParseScopes(r.Header.Get("Scope"))
+				return Principal{ID: "x", Scopes: scope, AllKeys: true, AllQueues: true}, err
 			})
 		})
 		for _, c := range []struct {
@@ -126,6 +127,53 @@ func TestScopes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, store(), func(cfg *Config) { cfg.Authorize = byHeader })
 		a.post("/v1/acquire", object{"key": "x"}).refused(http.StatusServiceUnavailable, "AUTH_UNAVAILABLE") // no ID
+	})
+}
+
+// A caller whose lists are empty, however that came about, may use nothing. What says two things lets nobody in.
+func TestEmptyListsGrantNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var who Principal
+		a := newReplica(t, store(), func(cfg *Config) {
+			cfg.Metrics = http.NotFoundHandler()
+			cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return who, nil })
+		})
+		_, err := a.locks.TryAcquire(t.Context(), heldKey)
+		testkit.WantNil(t, "TryAcquire", err)
+		b := a.browser(PagesConfig{})
+		for _, who = range []Principal{
+			{ID: "x", Scopes: ScopeAdmin},
+			{ID: "x", Scopes: ScopeAdmin, Prefixes: []string{}, Queues: []string{}},
+		} {
+			a.post("/v1/acquire", object{"key": "k"}).refused(http.StatusForbidden, "FORBIDDEN")
+			a.get("/v1/lock?key="+url.QueryEscape(heldKey)).refused(http.StatusForbidden, "FORBIDDEN")
+			a.get("/v1/locks").refused(http.StatusForbidden, "FORBIDDEN")
+			a.get("/v1/jobs/default/1").refused(http.StatusForbidden, "FORBIDDEN")
+			a.get("/metrics").refused(http.StatusForbidden, "FORBIDDEN")
+			b.open("locks").has(http.StatusOK).lacks(heldKey)
+			b.open("lock?key=" + url.QueryEscape(heldKey)).has(http.StatusForbidden)
+			if me := a.get("/v1/me").ok(); me["all_keys"] != false || me["all_queues"] != false {
+				t.Errorf("%v", me)
+			}
+		}
+		who = Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true}
+		a.get("/v1/lock?key=" + url.QueryEscape(heldKey)).ok()
+		a.get("/v1/jobs/default/1").refused(http.StatusForbidden, "FORBIDDEN")
+		b.open("locks").has(http.StatusOK, heldKey)
+		for _, who = range []Principal{
+			{ID: "x", Scopes: ScopeAdmin, Prefixes: []string{"a", ""}},
+			{ID: "x", Scopes: ScopeAdmin, Prefixes: []string{"a"}, AllKeys: true},
+			{ID: "x", Scopes: ScopeAdmin, AllKeys: true, Queues: []string{"a", ""}},
+			{ID: "x", Scopes: ScopeAdmin, AllKeys: true, Queues: []string{"a"}, AllQueues: true},
+		} {
+			a.get("/v1/me").refused(http.StatusServiceUnavailable, "AUTH_UNAVAILABLE")
+		}
+		synctest.Wait() // a line is written after its answer
+		for _, told := range []string{`Prefixes ["a" ""] and AllKeys false`, `Queues ["a"] and AllQueues true`} {
+			if !strings.Contains(strings.ReplaceAll(a.log.String(), `\`, ""), told) {
+				t.Errorf("the log does not say %s:\n%s", told, a.log)
+			}
+		}
 	})
 }
 
@@ -328,14 +376,14 @@ func TestBadConfigs(t *testing.T) {
 		testkit.WantNil(t, "New", err)
 		defer func() { testkit.WantNil(t, "Close", locks.Close(t.Context())) }()
 		for says, cfg := range map[string]Config{
-			"Config.Locks":                              {Authorize: Anyone},
+			"Config.Locks":                              {Authorize: Anyone()},
 			"Config.Authorize is nil":                   {Locks: locks},
-			"Config.MaxWait is 1ms, must be from 1s":    {Locks: locks, Authorize: Anyone, MaxWait: time.Millisecond},
-			"Config.BodyTimeout is 2h0m0s":              {Locks: locks, Authorize: Anyone, BodyTimeout: 2 * time.Hour},
-			"Config.MaxWaiting is -1, must be at least": {Locks: locks, Authorize: Anyone, MaxWaiting: -1},
-			"Config.MaxWaitingEach is -1":               {Locks: locks, Authorize: Anyone, MaxWaitingEach: -1},
-			"Config.Burst is -1":                        {Locks: locks, Authorize: Anyone, Burst: -1},
-			"Config.Rate is -1":                         {Locks: locks, Authorize: Anyone, Rate: -1},
+			"Config.MaxWait is 1ms, must be from 1s":    {Locks: locks, Authorize: Anyone(), MaxWait: time.Millisecond},
+			"Config.BodyTimeout is 2h0m0s":              {Locks: locks, Authorize: Anyone(), BodyTimeout: 2 * time.Hour},
+			"Config.MaxWaiting is -1, must be at least": {Locks: locks, Authorize: Anyone(), MaxWaiting: -1},
+			"Config.MaxWaitingEach is -1":               {Locks: locks, Authorize: Anyone(), MaxWaitingEach: -1},
+			"Config.Burst is -1":                        {Locks: locks, Authorize: Anyone(), Burst: -1},
+			"Config.Rate is -1":                         {Locks: locks, Authorize: Anyone(), Rate: -1},
 		} {
 			_, err := New(cfg)
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {

@@ -239,7 +239,7 @@ func bare(locks *joblock.Locker) http.Handler {
 func BenchmarkHandlerPair(b *testing.B) {
 	locks, err := joblock.New(memoryStore(), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(b, "New", err)
-	s, err := New(Config{Locks: locks, Authorize: Anyone, Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+	s, err := New(Config{Locks: locks, Authorize: Anyone(), Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
 	testkit.WantNil(b, "New", err)
 	defer func() {
 		testkit.WantNil(b, "Close", s.Close(context.Background()))

@@ -350,7 +350,7 @@ const tokenHead = "lQ"
 // useJob refuses a job in a queue that the caller may not use: the job's task is shown to whoever has bound a lock to the
 // job, and the job's worker can take the lock.
 func (c *call) useJob(job string) error {
-	if job == "" || len(c.who.Queues) == 0 {
+	if job == "" || c.who.AllQueues {
 		return nil
 	}
 	queue, _, ok := envelope.ParseJob(job)

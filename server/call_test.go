@@ -21,7 +21,7 @@ func newHandler(t *testing.T, logger *slog.Logger) (*Server, *joblock.Locker) {
 	t.Helper()
 	locks, err := joblock.New(memoryStore(), nil)
 	testkit.WantNil(t, "New", err)
-	s, err := New(Config{Locks: locks, Authorize: Anyone, Logger: logger})
+	s, err := New(Config{Locks: locks, Authorize: Anyone(), Logger: logger})
 	testkit.WantNil(t, "New", err)
 	t.Cleanup(func() {
 		testkit.WantNil(t, "Close", s.Close(context.Background()))

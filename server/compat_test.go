@@ -178,7 +178,7 @@ func (v *visitor) done(document string) {
 // A mount has the rights, prefixes, rates and the audit of /v1, refuses what /v1 refuses, and shows no secret.
 func TestMountsHaveTheRightsOfTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		who := Principal{ID: "ci", Scopes: ScopeLock, Prefixes: []string{"ci:"}}
+		who := Principal{ID: "ci", Scopes: ScopeLock, Prefixes: []string{"ci:"}, AllQueues: true}
 		a := newReplica(t, memoryStore(), func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
 				if r.Header.Get("Authorization") == "" {

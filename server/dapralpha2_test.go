@@ -333,7 +333,7 @@ func TestDaprAlpha2Bounds(t *testing.T) {
 		var fired atomic.Bool
 		a := newReplica(t, memoryStore(), func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
-				who := Principal{ID: r.Header.Get("Authorization"), Scopes: ScopeLock, Prefixes: []string{"p:"}}
+				who := Principal{ID: r.Header.Get("Authorization"), Scopes: ScopeLock, Prefixes: []string{"p:"}, AllQueues: true}
 				if who.ID == "short" {
 					who.Expires = expires
 				}
@@ -424,7 +424,7 @@ func TestDaprAlpha2ClientThatIsGone(t *testing.T) {
 			}
 		}})
 		testkit.WantNil(t, "New", err)
-		other, err := New(Config{Locks: locks, Authorize: Anyone, Hosts: []string{"*"}, Logger: a.log.JSON()})
+		other, err := New(Config{Locks: locks, Authorize: Anyone(), Hosts: []string{"*"}, Logger: a.log.JSON()})
 		testkit.WantNil(t, "New", err)
 		v.h = daprLocksOf(t, other, DaprAlpha2{})
 		v.sendIn(gone, "POST", "/lock/r", nil, "")

@@ -364,7 +364,7 @@ func (s *Server) jobs(c *call) (*answer, error) {
 	if ask.Queue != "" && !c.who.mayEnqueueIn(ask.Queue) {
 		return nil, foreignQueue()
 	}
-	if len(c.who.Queues) > 0 {
+	if !c.who.AllQueues {
 		ask.May = func(job string) bool { return c.useJob(job) == nil }
 	}
 	page, err := s.desk.JobsPage(c.r.Context(), ask, q.text("cursor"), most)
@@ -427,7 +427,7 @@ func (s *Server) job(c *call) (*answer, error) {
 		return nil, err
 	}
 	locks = slices.DeleteFunc(locks, func(j ops.Job) bool { return !c.who.mayUse(j.Key) })
-	if len(c.who.Prefixes) > 0 && len(locks) == 0 {
+	if !c.who.AllKeys && len(locks) == 0 {
 		task = ops.Task{State: ops.TaskUnknown, Problem: "The job has no lock that the caller may see."}
 	}
 	a := ok(struct {
@@ -471,13 +471,13 @@ func (s *Server) taskAction(do func(*ops.Desk, context.Context, ops.TaskRequest)
 	}
 }
 
-// useTask refuses a task in a queue, or with a key, that the caller may not use. A caller with prefixes may act on jobs that
+// useTask refuses a task in a queue, or with a key, that the caller may not use. A caller without AllKeys may act on jobs that
 // have locks or places, all of which it may use.
 func (s *Server) useTask(c *call, queue, id string) error {
 	if !c.who.mayEnqueueIn(queue) {
 		return foreignQueue()
 	}
-	if len(c.who.Prefixes) == 0 {
+	if c.who.AllKeys {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
@@ -548,7 +548,7 @@ func (s *Server) skip(c *call, req *skipRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.who.Queues) > 0 {
+	if !c.who.AllQueues {
 		locks, err := s.desk.Read(c.r.Context(), key)
 		if err != nil {
 			return nil, err

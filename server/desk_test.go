@@ -147,7 +147,9 @@ func TestPrefixesOfReaders(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, store(), func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
-				return Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: strings.Fields(r.Header.Get("Prefixes"))}, nil
+				who := Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, AllQueues: true}
+				who.Prefixes, who.AllKeys = listed(r, "Prefixes")
+				return who, nil
 			})
 		})
 		for _, key := range []string{"a:1", "b:1"} {
@@ -436,7 +438,10 @@ func TestTasksAreSteered(t *testing.T) {
 	_, audit := audited(t)
 	a := newShop(t, server.Addr(), audit, func(cfg *Config) {
 		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
-			return Principal{ID: "ann", Scopes: ScopeAny, Queues: strings.Fields(r.Header.Get("Queues")), Prefixes: strings.Fields(r.Header.Get("Prefixes"))}, nil
+			who := Principal{ID: "ann", Scopes: ScopeAdmin}
+			who.Prefixes, who.AllKeys = listed(r, "Prefixes")
+			who.Queues, who.AllQueues = listed(r, "Queues")
+			return who, nil
 		})
 	})
 	const path = "/v1/jobs/default/a%2Fb"
@@ -541,7 +546,9 @@ func TestListLocksOfJobs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, store(), func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
-				return Principal{ID: "x", Scopes: ScopeAny, Queues: strings.Fields(r.Header.Get("Queues"))}, nil
+				who := Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true}
+				who.Queues, who.AllQueues = listed(r, "Queues")
+				return who, nil
 			})
 		})
 		const all = 600

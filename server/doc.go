@@ -235,9 +235,10 @@
 // # Who may do what
 //
 // [Config.Authorize] names the [Principal] of each request: [Accounts] reads tokens and names of certificates from a
-// file, [AuthorizeFunc] asks a function of your own, and [Anyone] lets everybody in. A principal has scopes and, if
-// any are set, prefixes: it can use only keys that begin with one of them. A principal with queues can enqueue into these
-// only, binds locks to no job in another queue, replaces no such job, and sees none in /v1/jobs. [Server.Listen] listens beyond the loopback
+// file, [AuthorizeFunc] asks a function of your own, and [Anyone] lets everybody in. A principal has scopes, and
+// the prefixes of the keys that it can use, or AllKeys. Without AllQueues it can enqueue into its queues only, binds locks
+// to no job in another queue, replaces no such job, and sees none in /v1/jobs. Empty lists grant nothing, except in the
+// file of accounts, where no list at all is everything. [Server.Listen] listens beyond the loopback
 // interface only with TLS and with an Authorize other than Anyone.
 //
 // # Hostile clients

@@ -85,7 +85,7 @@ func TestPagesOfEvents(t *testing.T) {
 func TestRightsToEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		change, happens, _ := journaled(t)
-		who := Principal{ID: "ann", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"a:", "b:"}}
+		who := Principal{ID: "ann", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"a:", "b:"}, AllQueues: true}
 		a := newReplica(t, memoryStore(), change, func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return who, nil })
 		})
@@ -234,7 +234,7 @@ func TestEndOfAStreamOfEvents(t *testing.T) {
 		change, _, _ := journaled(t)
 		began := time.Now()
 		var who atomic.Pointer[Principal]
-		who.Store(&Principal{ID: "ann", Scopes: ScopeRead, Prefixes: []string{"a:"}, Expires: began.Add(time.Minute)})
+		who.Store(&Principal{ID: "ann", Scopes: ScopeRead, Prefixes: []string{"a:"}, Expires: began.Add(time.Minute), AllQueues: true})
 		a := newReplica(t, memoryStore(), change, func(cfg *Config) {
 			cfg.MaxWaitingEach = 1
 			cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return *who.Load(), nil })
@@ -245,9 +245,9 @@ func TestEndOfAStreamOfEvents(t *testing.T) {
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the rights have lasted for %s", took)
 		}
-		who.Store(&Principal{ID: "ann", Scopes: ScopeRead, Prefixes: []string{"a:"}})
+		who.Store(&Principal{ID: "ann", Scopes: ScopeRead, Prefixes: []string{"a:"}, AllQueues: true})
 		f = a.follow("/v1/events")
-		who.Store(&Principal{ID: "ann", Scopes: ScopeRead, Prefixes: []string{"b:"}})
+		who.Store(&Principal{ID: "ann", Scopes: ScopeRead, Prefixes: []string{"b:"}, AllQueues: true})
 		f.want("") // the caller may no longer see these keys
 		f = a.follow("/v1/events")
 		testkit.WantNil(t, "Close", a.s.Close(t.Context()))

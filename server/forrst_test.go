@@ -245,11 +245,11 @@ func TestForrstRights(t *testing.T) {
 			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
 				switch r.Header.Get("Authorization") {
 				case "reader":
-					return Principal{ID: "reader", Scopes: ScopeRead}, nil
+					return Principal{ID: "reader", Scopes: ScopeRead, AllKeys: true, AllQueues: true}, nil
 				case "locker":
-					return Principal{ID: "locker", Scopes: ScopeLock, Prefixes: []string{"lock:shop:"}}, nil
+					return Principal{ID: "locker", Scopes: ScopeLock, Prefixes: []string{"lock:shop:"}, AllQueues: true}, nil
 				case "root":
-					return Principal{ID: "root", Scopes: ScopeAdmin}, nil
+					return Principal{ID: "root", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
 				}
 				return Principal{}, ErrUnauthorized
 			})

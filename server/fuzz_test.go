@@ -69,12 +69,12 @@ func newFuzzed(f *testing.F, name string, who Authorizer, handler func(*Server) 
 // into the log. A caller with prefixes neither sees nor changes a lock of another prefix, and an unknown one gets nothing.
 func FuzzServer(f *testing.F) {
 	plain := func(s *Server) http.Handler { return s }
-	all := newFuzzed(f, "anyone", Anyone, plain)
+	all := newFuzzed(f, "anyone", Anyone(), plain)
 	mine := newFuzzed(f, "with a prefix", AuthorizeFunc(func(*http.Request) (Principal, error) {
-		return Principal{ID: "mine", Scopes: ScopeAny &^ ScopeAdmin, Prefixes: []string{"mine:"}, Queues: []string{"mine"}}, nil
+		return Principal{ID: "mine", Scopes: scopeAny &^ ScopeAdmin, Prefixes: []string{"mine:"}, Queues: []string{"mine"}}, nil
 	}), plain)
 	nobody := newFuzzed(f, "nobody", AuthorizeFunc(func(*http.Request) (Principal, error) { return Principal{}, ErrUnauthorized }), plain)
-	mounts := newFuzzed(f, "mounts", Anyone, func(s *Server) http.Handler {
+	mounts := newFuzzed(f, "mounts", Anyone(), func(s *Server) http.Handler {
 		mux := http.NewServeMux()
 		mux.Handle("/infra/locks/", s.SaaSignal())
 		mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))

@@ -57,9 +57,9 @@ func (r *readiness) check(ctx context.Context, in door.Locker) error {
 // readyKey is the key that readyz looks at. Nobody takes it.
 const readyKey = "joblock:ready"
 
-// metrics serves Config.Metrics. The metrics are about all keys, so a caller with prefixes may not see them.
+// metrics serves Config.Metrics. The metrics are about all keys, so a caller without AllKeys may not see them.
 func (s *Server) metrics(c *call) (*answer, error) {
-	if len(c.who.Prefixes) > 0 {
+	if !c.who.AllKeys {
 		return nil, problemf(http.StatusForbidden, codeForbidden, "the metrics are about all keys, and the caller may use only some")
 	}
 	c.w.Header().Set("Cache-Control", "no-store")
@@ -75,12 +75,14 @@ func (s *Server) me(c *call) (*answer, error) {
 		expires = (*stamp)(&who.Expires)
 	}
 	return ok(struct {
-		ID       string   `json:"id"`
-		Scopes   []string `json:"scopes"`
-		Prefixes []string `json:"prefixes,omitempty"`
-		Queues   []string `json:"queues,omitempty"`
-		Expires  *stamp   `json:"expires,omitempty"`
-	}{who.ID, who.Scopes.Names(), who.Prefixes, who.Queues, expires}), nil
+		ID        string   `json:"id"`
+		Scopes    []string `json:"scopes"`
+		Prefixes  []string `json:"prefixes,omitempty"`
+		AllKeys   bool     `json:"all_keys"`
+		Queues    []string `json:"queues,omitempty"`
+		AllQueues bool     `json:"all_queues"`
+		Expires   *stamp   `json:"expires,omitempty"`
+	}{who.ID, who.Scopes.Names(), who.Prefixes, who.AllKeys, who.Queues, who.AllQueues, expires}), nil
 }
 
 //go:embed openapi.json

@@ -60,7 +60,7 @@ func newReplica(t *testing.T, store driver.Store, change ...func(*Config)) *repl
 	var err error
 	a.locks, err = joblock.New(a.store, &joblock.Config{Holder: "server", Logger: a.log.JSON()})
 	testkit.WantNil(t, "New", err)
-	cfg := Config{Locks: a.locks, Authorize: Anyone, Hosts: []string{"*"}, Logger: a.log.JSON()}
+	cfg := Config{Locks: a.locks, Authorize: Anyone(), Hosts: []string{"*"}, Logger: a.log.JSON()}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -112,6 +112,12 @@ func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 type shared struct{ driver.Store }
 
 func (shared) Close() error { return nil }
+
+// listed returns what a Principal may use: what a header of the request lists, or everything without the header.
+func listed(r *http.Request, header string) (names []string, all bool) {
+	names = strings.Fields(r.Header.Get(header))
+	return names, len(names) == 0
+}
 
 // A reply is an answer, read to its end.
 type reply struct {

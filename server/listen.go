@@ -46,7 +46,7 @@ func (s *Server) Listen(cfg ListenConfig) (net.Listener, error) {
 		return nil, err
 	}
 	if !cfg.Insecure && !loopback(host) {
-		if s.cfg.Authorize == Anyone {
+		if s.cfg.anyone() {
 			return nil, fmt.Errorf("server: %s is not a loopback address, and anyone is let in: set an Authorizer", cfg.Address)
 		}
 		if secure == nil {

@@ -158,7 +158,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	caller := &pages.Caller{
 		ID: who.ID, From: r.RemoteAddr, Operate: who.may(ScopeOperate), Cron: who.may(ScopeCron), Admin: who.may(ScopeAdmin),
-		Prefixes: who.Prefixes, Queues: who.Queues, Expires: who.Expires, Session: session,
+		Prefixes: who.Prefixes, AllKeys: who.AllKeys, Queues: who.Queues, AllQueues: who.AllQueues, Expires: who.Expires, Session: session,
 	}
 	if req.Name == "live" {
 		p.pages.Serve(c.w, r, req.Name, caller) // has deadlines of its own

@@ -47,7 +47,7 @@ func BenchmarkPagesOnRedis(b *testing.B) {
 		testkit.WantNil(b, "Close", s.Close(end))
 	}
 	open := func() (*Server, *Pages) {
-		s, err := New(Config{Locks: locks, Authorize: Anyone, Store: store, Redis: rdb, CronScopes: []string{"shop"}, Logger: quiet, Databases: []Database{{Name: "jobs", Inspector: inspector}}})
+		s, err := New(Config{Locks: locks, Authorize: Anyone(), Store: store, Redis: rdb, CronScopes: []string{"shop"}, Logger: quiet, Databases: []Database{{Name: "jobs", Inspector: inspector}}})
 		testkit.WantNil(b, "New", err)
 		p, err := s.Pages(PagesConfig{})
 		testkit.WantNil(b, "Pages", err)

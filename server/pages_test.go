@@ -517,15 +517,15 @@ func TestRightsOnThePages(t *testing.T) {
 		may   func(do string) bool
 		looks int // the status of the overview
 	}{
-		"nothing":    {Principal{ID: "x", Scopes: ScopeLock}, PagesConfig{}, func(string) bool { return false }, 403},
-		"reader":     {Principal{ID: "x", Scopes: ScopeRead}, PagesConfig{}, func(string) bool { return false }, 200},
-		"operator":   {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate}, PagesConfig{}, func(do string) bool { return !slices.Contains(cron, do) }, 200},
-		"cron":       {Principal{ID: "x", Scopes: ScopeRead | ScopeCron}, PagesConfig{}, func(do string) bool { return slices.Contains(cron, do) }, 200},
-		"admin":      {Principal{ID: "x", Scopes: ScopeAdmin}, PagesConfig{}, func(string) bool { return true }, 200},
-		"read-only":  {Principal{ID: "x", Scopes: ScopeAdmin}, PagesConfig{ReadOnly: true}, func(string) bool { return false }, 200},
-		"other keys": {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"import:"}}, PagesConfig{}, func(string) bool { return false }, 200},
-		"own keys":   {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"export:"}}, PagesConfig{}, func(do string) bool { return !slices.Contains(cron, do) }, 200},
-		"queues":     {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Queues: []string{"mail"}}, PagesConfig{}, func(do string) bool { return do == "force" || do == "idle" }, 200},
+		"nothing":    {Principal{ID: "x", Scopes: ScopeLock, AllKeys: true, AllQueues: true}, PagesConfig{}, func(string) bool { return false }, 403},
+		"reader":     {Principal{ID: "x", Scopes: ScopeRead, AllKeys: true, AllQueues: true}, PagesConfig{}, func(string) bool { return false }, 200},
+		"operator":   {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, AllKeys: true, AllQueues: true}, PagesConfig{}, func(do string) bool { return !slices.Contains(cron, do) }, 200},
+		"cron":       {Principal{ID: "x", Scopes: ScopeRead | ScopeCron, AllKeys: true, AllQueues: true}, PagesConfig{}, func(do string) bool { return slices.Contains(cron, do) }, 200},
+		"admin":      {Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, PagesConfig{}, func(string) bool { return true }, 200},
+		"read-only":  {Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, PagesConfig{ReadOnly: true}, func(string) bool { return false }, 200},
+		"other keys": {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"import:"}, AllQueues: true}, PagesConfig{}, func(string) bool { return false }, 200},
+		"own keys":   {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"export:"}, AllQueues: true}, PagesConfig{}, func(do string) bool { return !slices.Contains(cron, do) }, 200},
+		"queues":     {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Queues: []string{"mail"}, AllKeys: true}, PagesConfig{}, func(do string) bool { return do == "force" || do == "idle" }, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			authorize := func(cfg *Config) {
@@ -699,7 +699,7 @@ func touch(t *testing.T, path string) {
 // With another Authorizer a session has the rights of its beginning.
 func TestSessionsOfAFunction(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		who := Principal{ID: "ann", Scopes: ScopeRead, Expires: time.Now().Add(time.Hour)}
+		who := Principal{ID: "ann", Scopes: ScopeRead, Expires: time.Now().Add(time.Hour), AllKeys: true, AllQueues: true}
 		a := newReplica(t, store(), func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
 				if r.Header.Get("Authorization") == "Bearer good" {
@@ -708,13 +708,16 @@ func TestSessionsOfAFunction(t *testing.T) {
 				return Principal{}, ErrUnauthorized
 			})
 		})
+		_, err := a.locks.TryAcquire(t.Context(), key)
+		testkit.WantNil(t, "TryAcquire", err)
 		b := a.browser(PagesConfig{})
 		b.submit("login", "token", "bad").has(http.StatusUnauthorized)
 		b.submit("login", "token", "good").has(http.StatusSeeOther)
-		b.open("locks").has(http.StatusOK)
+		b.open("locks").has(http.StatusOK, key)
+		b.open("job?job=default/1").has(http.StatusOK)
 		time.Sleep(61 * time.Minute)
 		b.open("locks").has(http.StatusSeeOther)
-		who.Prefixes = []string{strings.Repeat("x", 4000)}
+		who.Prefixes, who.AllKeys = []string{strings.Repeat("x", 4000)}, false
 		who.Expires = time.Time{}
 		b.submit("login", "token", "good").has(http.StatusForbidden, "too many prefixes")
 	})

@@ -39,7 +39,7 @@ type watch struct {
 // watch calls the function end, at most once, when the caller may no longer do what the function may asks for: when its
 // account is gone, changed or expired. The result is nil for callers whose rights do not change. End a watch with stop.
 func (c *call) watch(may func(*Principal) bool, end func(*problem)) *watch {
-	if c.s.cfg.Authorize == Anyone {
+	if c.s.cfg.anyone() {
 		return nil
 	}
 	w := &watch{c: c, may: may, end: end, began: time.Now(), who: c.who}

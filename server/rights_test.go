@@ -20,10 +20,10 @@ import (
 // withQueues is an Authorizer whose caller "bulk" may use jobs of the queue "bulk" only, and keys that begin with
 // "export:" or "bulk:". Every other caller may do everything.
 var withQueues = AuthorizeFunc(func(r *http.Request) (Principal, error) {
-	p := Principal{ID: r.Header.Get("Caller"), Scopes: ScopeAny}
+	p := Principal{ID: r.Header.Get("Caller"), Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}
 	if p.ID == "bulk" {
 		p.Scopes = ScopeLock | ScopeEnqueue | ScopeRead
-		p.Queues, p.Prefixes = []string{"bulk"}, []string{"export:", "bulk:"}
+		p.Prefixes, p.AllKeys, p.Queues, p.AllQueues = []string{"export:", "bulk:"}, false, []string{"bulk"}, false
 	}
 	return p, nil
 })
@@ -232,7 +232,7 @@ func TestAuthorizerThatFailsMeanwhile(t *testing.T) {
 								return Principal{}, err
 							}
 						}
-						return Principal{ID: "x", Scopes: ScopeLock}, nil
+						return Principal{ID: "x", Scopes: ScopeLock, AllKeys: true, AllQueues: true}, nil
 					})
 				})
 				h := a.hold(object{"key": key, "ttl_ms": 4000})
@@ -276,7 +276,7 @@ func TestAuthorizerThatIsSlowAfterAWait(t *testing.T) {
 				if slow.Load() && r.URL.Path == "/v1/acquire" {
 					time.Sleep(1500 * time.Millisecond)
 				}
-				return Principal{ID: "x", Scopes: ScopeLock}, nil
+				return Principal{ID: "x", Scopes: ScopeLock, AllKeys: true, AllQueues: true}, nil
 			})
 		})
 		token := a.post("/v1/acquire", object{"key": key, "ttl_ms": 60_000}).ok().text("token")
@@ -387,7 +387,9 @@ func TestSites(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				a := newReplica(t, store(), func(cfg *Config) {
 					if cfg.Hosts = c.hosts; !c.anyone {
-						cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return Principal{ID: "x", Scopes: ScopeAny}, nil })
+						cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) {
+							return Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
+						})
 					}
 				})
 				method, path, body := http.MethodPost, "/v1/acquire", any(object{"key": key})

@@ -31,7 +31,7 @@ func (s *Server) routes() []route {
 		oneLock("resume", reads(s.resume), ScopeLock),
 		oneLock("hold", reads(s.hold), ScopeLock),
 		[]route{
-			{http.MethodGet, "/v1/me", ScopeAny, s.me},
+			{http.MethodGet, "/v1/me", scopeAny, s.me},
 			{http.MethodGet, "/healthz", 0, s.healthz},
 			{http.MethodGet, "/readyz", 0, s.readyz},
 			{http.MethodGet, "/openapi.json", 0, s.openAPI},

@@ -21,7 +21,7 @@ func onlyAPIKey(cfg *Config) {
 		if r.Header.Get("Authorization") != apiKey {
 			return Principal{}, ErrUnauthorized
 		}
-		return Principal{ID: "shop", Scopes: ScopeLock | ScopeRead}, nil
+		return Principal{ID: "shop", Scopes: ScopeLock | ScopeRead, AllKeys: true, AllQueues: true}, nil
 	})
 }
 

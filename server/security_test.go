@@ -641,14 +641,16 @@ func TestSecurityAttempts(t *testing.T) {
 		"| hostile texts | the same in the answers of the API | JSON with `<` escaped, `nosniff` |")
 	run("paths and keys", paths, nil)
 	run("redirects", redirects, func(cfg *Config) {
-		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) { return Principal{ID: "ann", Scopes: ScopeAdmin}, nil })
+		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+			return Principal{ID: "ann", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
+		})
 	})
 	run("forms, bounds", bounds, func(cfg *Config) {
 		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
 			if strings.Contains(r.Header.Get("Authorization"), "wrong") {
 				return Principal{}, ErrUnauthorized
 			}
-			return Principal{ID: "ann", Scopes: ScopeAdmin}, nil
+			return Principal{ID: "ann", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
 		})
 	})
 	t.Run("sessions", func(t *testing.T) {
@@ -682,15 +684,15 @@ type role struct {
 
 var roles = []role{
 	{"nobody", Principal{}, PagesConfig{}},
-	{"lock, enqueue", Principal{ID: "x", Scopes: ScopeLock | ScopeEnqueue}, PagesConfig{}},
-	{"operate, cron", Principal{ID: "x", Scopes: ScopeOperate | ScopeCron}, PagesConfig{}},
-	{"read", Principal{ID: "x", Scopes: ScopeRead}, PagesConfig{}},
-	{"read, operate", Principal{ID: "x", Scopes: ScopeRead | ScopeOperate}, PagesConfig{}},
-	{"the same, other keys", Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"import:"}}, PagesConfig{}},
-	{"the same, another queue", Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Queues: []string{"mail"}}, PagesConfig{}},
-	{"read, cron", Principal{ID: "x", Scopes: ScopeRead | ScopeCron}, PagesConfig{}},
-	{"admin", Principal{ID: "x", Scopes: ScopeAdmin}, PagesConfig{}},
-	{"admin, read-only pages", Principal{ID: "x", Scopes: ScopeAdmin}, PagesConfig{ReadOnly: true}},
+	{"lock, enqueue", Principal{ID: "x", Scopes: ScopeLock | ScopeEnqueue, AllKeys: true, AllQueues: true}, PagesConfig{}},
+	{"operate, cron", Principal{ID: "x", Scopes: ScopeOperate | ScopeCron, AllKeys: true, AllQueues: true}, PagesConfig{}},
+	{"read", Principal{ID: "x", Scopes: ScopeRead, AllKeys: true, AllQueues: true}, PagesConfig{}},
+	{"read, operate", Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, AllKeys: true, AllQueues: true}, PagesConfig{}},
+	{"the same, other keys", Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"import:"}, AllQueues: true}, PagesConfig{}},
+	{"the same, another queue", Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Queues: []string{"mail"}, AllKeys: true}, PagesConfig{}},
+	{"read, cron", Principal{ID: "x", Scopes: ScopeRead | ScopeCron, AllKeys: true, AllQueues: true}, PagesConfig{}},
+	{"admin", Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, PagesConfig{}},
+	{"admin, read-only pages", Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, PagesConfig{ReadOnly: true}},
 }
 
 // deeds is everything that can be asked of the pages, in an order in which none is in the way of the next.
@@ -825,13 +827,13 @@ func TestSecurityRoutes(t *testing.T) {
 		for _, r := range all {
 			rows = append(rows, fmt.Sprintf("| `%s %s` |", r.method, r.path))
 		}
-		for _, scope := range append([]string{"nobody", "none"}, ScopeAny.Names()...) {
+		for _, scope := range append([]string{"nobody", "none"}, scopeAny.Names()...) {
 			rows[0] += " " + scope + " |"
-			who = Principal{ID: "x"}
+			who = Principal{ID: "x", AllKeys: true, AllQueues: true}
 			if scope == "nobody" {
 				who = Principal{}
 			} else if scope != "none" {
-				who.Scopes, _ = ParseScope(scope)
+				who.Scopes, _ = ParseScopes(scope)
 			}
 			for i, r := range all {
 				path := strings.NewReplacer("{key}", "k", "{queue}", "q", "{id}", "i", "{name}", "n").Replace(r.path)

@@ -30,7 +30,7 @@ type Config struct {
 	// Jobs enqueues tasks that carry locks. Without Jobs there is no route /v1/enqueue.
 	Jobs *handoff.Client
 
-	// Authorize names the caller of each request: an *Accounts, an AuthorizeFunc, or Anyone.
+	// Authorize names the caller of each request: an *Accounts, an AuthorizeFunc, or Anyone().
 	Authorize Authorizer
 
 	// Hosts are the names under which the Server is reached, without ports; "*" is every name. A request with another Host
@@ -116,7 +116,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: Config.Locks: %w", err)
 	}
 	if cfg.Authorize == nil {
-		return nil, invalid("Config.Authorize is nil; server.Anyone lets everybody in")
+		return nil, invalid("Config.Authorize is nil; server.Anyone() lets everybody in")
 	}
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, time.Minute)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)

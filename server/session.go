@@ -34,10 +34,12 @@ type ticket struct {
 	Mark string `json:"m,omitempty"`
 
 	// Without Mark the rights are those of the time at which the session began.
-	Scopes   Scope     `json:"s,omitempty"`
-	Prefixes []string  `json:"p,omitempty"`
-	Queues   []string  `json:"q,omitempty"`
-	Expires  time.Time `json:"x,omitzero"`
+	Scopes    Scope     `json:"s,omitempty"`
+	Prefixes  []string  `json:"p,omitempty"`
+	AllKeys   bool      `json:"pa,omitempty"`
+	Queues    []string  `json:"q,omitempty"`
+	AllQueues bool      `json:"qa,omitempty"`
+	Expires   time.Time `json:"x,omitzero"`
 }
 
 // sessionKey returns the key that signs sessions. All replicas have the same one.
@@ -72,7 +74,8 @@ func (s *Server) newSession(r *http.Request, token string) (Principal, *http.Coo
 	if accounts, ok := s.cfg.Authorize.(*Accounts); ok {
 		t.Mark = accounts.mark(who.ID)
 	} else {
-		t.Scopes, t.Prefixes, t.Queues, t.Expires = who.Scopes, who.Prefixes, who.Queues, who.Expires
+		t.Scopes, t.Expires = who.Scopes, who.Expires
+		t.Prefixes, t.AllKeys, t.Queues, t.AllQueues = who.Prefixes, who.AllKeys, who.Queues, who.AllQueues
 	}
 	key, err := s.sessionKey(r.Context())
 	if err != nil {
@@ -132,7 +135,9 @@ func (s *Server) readSession(key []byte, value string) (Principal, bool) {
 	}
 	accounts, ok := s.cfg.Authorize.(*Accounts)
 	if !ok {
-		return Principal{ID: t.ID, Scopes: t.Scopes, Prefixes: t.Prefixes, Queues: t.Queues, Expires: t.Expires}, t.Mark == ""
+		return Principal{
+			ID: t.ID, Scopes: t.Scopes, Expires: t.Expires, Prefixes: t.Prefixes, AllKeys: t.AllKeys, Queues: t.Queues, AllQueues: t.AllQueues,
+		}, t.Mark == ""
 	}
 	return accounts.marked(t.ID, t.Mark)
 }

@@ -32,7 +32,7 @@ func newSites(cfg Config) (*sites, error) {
 		}
 	}
 	if len(cfg.Hosts) == 0 {
-		s.own = cfg.Authorize == Anyone
+		s.own = cfg.anyone()
 		s.any = !s.own
 	}
 	return s, nil

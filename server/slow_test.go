@@ -210,7 +210,7 @@ func TestStreamOfACallerWhoseRightsEnd(t *testing.T) {
 		end := time.Now().Add(20 * time.Second)
 		a := newReplica(t, store(), func(cfg *Config) {
 			cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) {
-				return Principal{ID: "x", Scopes: ScopeLock, Expires: end}, nil
+				return Principal{ID: "x", Scopes: ScopeLock, Expires: end, AllKeys: true, AllQueues: true}, nil
 			})
 		})
 		one, two := a.hold(object{"key": key, "ttl_ms": 9000}), a.hold(object{"key": key, "ttl_ms": 9000})

@@ -22,7 +22,7 @@ func people(scopes map[string]Scope) func(*Config) {
 			if scopes[name] == 0 {
 				return Principal{}, ErrUnauthorized
 			}
-			return Principal{ID: name, Scopes: scopes[name]}, nil
+			return Principal{ID: name, Scopes: scopes[name], AllKeys: true, AllQueues: true}, nil
 		})
 	}
 }

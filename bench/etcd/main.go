@@ -72,7 +72,7 @@ func serve(text string) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.New(server.Config{Locks: locks, Authorize: server.Anyone, Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+	s, err := server.New(server.Config{Locks: locks, Authorize: server.Anyone(), Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
 	if err != nil {
 		return err
 	}

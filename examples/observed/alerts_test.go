@@ -82,7 +82,7 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*world)) *world {
 	t.Helper()
-	w := &world{T: t, redis: redistest.Start(t), accounts: server.Anyone}
+	w := &world{T: t, redis: redistest.Start(t), accounts: server.Anyone()}
 	w.away, w.blind, w.unseen = redistest.NewProxy(t, w.redis.Addr()), redistest.NewProxy(t, w.redis.Addr()), redistest.NewProxy(t, w.redis.Addr())
 	ctx, stop := context.WithCancel(context.Background())
 	w.ctx = ctx

@@ -177,7 +177,7 @@ func (all *parts) server(address string) (url string, err error) {
 	}
 	all.later(m.Close)
 	s, err := server.New(server.Config{
-		Locks: locks, Authorize: server.Anyone, Store: store, Databases: databases, CronScopes: []string{scope}, Redis: rdb,
+		Locks: locks, Authorize: server.Anyone(), Store: store, Databases: databases, CronScopes: []string{scope}, Redis: rdb,
 		Meter: m, Metrics: m.Handler(), Logger: quiet,
 	})
 	if err != nil {

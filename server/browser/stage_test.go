@@ -70,7 +70,7 @@ func newStage(t *testing.T, changes ...func(*stage, *server.Config)) *stage {
 	s.nil(err)
 	inspector := asynq.NewInspectorFromRedisClient(s.rdb)
 	cfg := server.Config{
-		Locks: locks, Authorize: server.Anyone, Store: store, Redis: through, Logger: quiet,
+		Locks: locks, Authorize: server.Anyone(), Store: store, Redis: through, Logger: quiet,
 		Databases: []server.Database{{Name: "jobs", Inspector: inspector}},
 	}
 	for _, change := range changes {

@@ -80,7 +80,7 @@ func (n *network) start(name string) {
 	r := &replica{store: faultstore.New(n.store), conns: make(chan net.Conn), down: make(chan struct{})}
 	locks, err := joblock.New(r.store, &joblock.Config{Holder: name, Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(n, "New", err)
-	r.s, err = server.New(server.Config{Locks: locks, Authorize: server.Anyone, Hosts: []string{"*"}, Logger: slog.New(slog.DiscardHandler)})
+	r.s, err = server.New(server.Config{Locks: locks, Authorize: server.Anyone(), Hosts: []string{"*"}, Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(n, "New", err)
 	hs := server.HTTPServer(r.s)
 	hs.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

@@ -229,13 +229,16 @@ func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, err
 	return got, err
 }
 
-// Me is who the caller is to the server.
+// Me is who the caller is to the server. Without AllKeys the caller may use keys that begin with one of Prefixes only,
+// and without AllQueues jobs in Queues only.
 type Me struct {
-	ID       string    `json:"id"`
-	Scopes   []string  `json:"scopes"`
-	Prefixes []string  `json:"prefixes"`
-	Queues   []string  `json:"queues"`
-	Expires  time.Time `json:"expires"`
+	ID        string    `json:"id"`
+	Scopes    []string  `json:"scopes"`
+	Prefixes  []string  `json:"prefixes"`
+	AllKeys   bool      `json:"all_keys"`
+	Queues    []string  `json:"queues"`
+	AllQueues bool      `json:"all_queues"`
+	Expires   time.Time `json:"expires"` // zero for never
 }
 
 // Me returns the rights of the caller.

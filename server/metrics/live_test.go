@@ -37,7 +37,7 @@ func TestLiveScrapeHasEveryMetric(t *testing.T) {
 	testkit.WantNil(t, "New", err)
 	m, err := New(Config{Locks: locks, Store: store, Every: time.Second, CheckEvery: time.Second, Logger: quiet, Share: 1})
 	testkit.WantNil(t, "metrics.New", err)
-	api, err := server.New(server.Config{Locks: locks, Redis: rdb, Meter: m, Metrics: m.Handler(), Authorize: server.Anyone, Logger: quiet})
+	api, err := server.New(server.Config{Locks: locks, Redis: rdb, Meter: m, Metrics: m.Handler(), Authorize: server.Anyone(), Logger: quiet})
 	testkit.WantNil(t, "server.New", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	inspector := asynq.NewInspector(asynq.RedisClientOpt{Addr: srv.Addr()})

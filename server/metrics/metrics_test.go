@@ -240,7 +240,7 @@ func TestMetricsOfAServer(t *testing.T) {
 		testkit.WantNil(t, "New", err)
 		m, err := New(Config{Locks: locks, Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "metrics.New", err)
-		who := server.Principal{ID: "ann", Scopes: server.ScopeAdmin}
+		who := server.Principal{ID: "ann", Scopes: server.ScopeAdmin, AllKeys: true, AllQueues: true}
 		var denied error
 		srv, err := server.New(server.Config{
 			Locks: locks, Redis: rdb, Meter: m, Metrics: m.Handler(), Logger: slog.New(slog.DiscardHandler),
@@ -279,11 +279,11 @@ func TestMetricsOfAServer(t *testing.T) {
 		synctest.Wait()
 		denied = server.ErrUnauthorized
 		call(ctx, "GET", "/v1/locks", "")
-		denied, who.Prefixes = nil, []string{"a"}
+		denied, who.Prefixes, who.AllKeys = nil, []string{"a"}, false
 		if w := call(ctx, "GET", "/metrics", ""); w.Code != http.StatusForbidden {
 			t.Errorf("a caller with prefixes gets the metrics: %d", w.Code)
 		}
-		who.Prefixes = nil
+		who.Prefixes, who.AllKeys = nil, true
 		text := call(ctx, "GET", "/metrics", "").Body.String()
 		for _, want := range []string{
 			`joblock_http_requests_total{code="200",method="POST",route="/v1/locks/{key}/acquire"} 1`, "joblock_http_waits 0", "joblock_http_streams 1",

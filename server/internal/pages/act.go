@@ -152,7 +152,7 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 	if !v.Who.mayJob(b.Job) {
 		return deny("You may not steer tasks of this queue.")
 	}
-	if len(v.Who.Prefixes) > 0 {
+	if !v.Who.AllKeys {
 		// The name of a job says nothing about its keys: one of its locks has to be the caller's.
 		locks, _, err := h.cfg.Desk.Job(r.Context(), b.Job)
 		if err != nil {

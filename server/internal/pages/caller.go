@@ -9,14 +9,18 @@ import (
 
 // Caller is who looks.
 type Caller struct {
-	ID       string
-	From     string // the address, for the record of actions
-	Operate  bool   // may free locks and steer tasks
-	Cron     bool   // may pause, resume and trigger cron jobs
-	Admin    bool   // may see what operators have done
-	Prefixes []string
-	Queues   []string
-	Expires  time.Time
+	ID      string
+	From    string // the address, for the record of actions
+	Operate bool   // may free locks and steer tasks
+	Cron    bool   // may pause, resume and trigger cron jobs
+	Admin   bool   // may see what operators have done
+	Expires time.Time
+
+	// Prefixes and Queues are what the caller may see; without All none but these.
+	Prefixes  []string
+	AllKeys   bool
+	Queues    []string
+	AllQueues bool
 
 	// Session says that the caller has signed in on these pages, and can sign out.
 	Session bool
@@ -24,16 +28,18 @@ type Caller struct {
 
 // MayUse reports whether the caller may see the key.
 func (c *Caller) MayUse(key string) bool {
-	return len(c.Prefixes) == 0 || slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+	return c.AllKeys || slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
 // mayJob reports whether the caller may see and steer the job, as far as its queue says.
 func (c *Caller) mayJob(job string) bool {
 	queue, _, _ := strings.Cut(job, "/")
-	return len(c.Queues) == 0 || slices.Contains(c.Queues, queue)
+	return c.AllQueues || slices.Contains(c.Queues, queue)
 }
 
 // sees names what the caller may see: what is computed for one caller is right for all with the same name.
-func (c *Caller) sees() string { return fmt.Sprintf("%q %q", c.Prefixes, c.Queues) }
+func (c *Caller) sees() string {
+	return fmt.Sprintf("%q %t %q %t", c.Prefixes, c.AllKeys, c.Queues, c.AllQueues)
+}
 
 func (c *Caller) ended(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }

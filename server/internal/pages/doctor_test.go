@@ -118,12 +118,12 @@ func TestFindingsWithoutALink(t *testing.T) {
 		who  *Caller
 		want string
 	}{
-		{key, &Caller{}, "events?key=import%3Aprices"},
-		{key, &Caller{Prefixes: []string{"import:"}}, "events?key=import%3Aprices"},
-		{key, &Caller{Prefixes: []string{"export:"}}, ""},
-		{ops.Finding{Subject: "keeper", Found: "could not be read: EOF"}, &Caller{}, ""},
-		{ops.Finding{Subject: "cron", Node: "shop", Found: "this user may not look at that: NOPERM"}, &Caller{}, ""},
-		{ops.Finding{Subject: "cron", Node: "shop", Found: "no node is up"}, &Caller{}, "cron?scope=shop"},
+		{key, &Caller{AllKeys: true, AllQueues: true}, "events?key=import%3Aprices"},
+		{key, &Caller{Prefixes: []string{"import:"}, AllQueues: true}, "events?key=import%3Aprices"},
+		{key, &Caller{Prefixes: []string{"export:"}, AllQueues: true}, ""},
+		{ops.Finding{Subject: "keeper", Found: "could not be read: EOF"}, &Caller{AllKeys: true, AllQueues: true}, ""},
+		{ops.Finding{Subject: "cron", Node: "shop", Found: "this user may not look at that: NOPERM"}, &Caller{AllKeys: true, AllQueues: true}, ""},
+		{ops.Finding{Subject: "cron", Node: "shop", Found: "no node is up"}, &Caller{AllKeys: true, AllQueues: true}, "cron?scope=shop"},
 	} {
 		if got := h.linked(c.f, c.who).Href; got != c.want {
 			t.Errorf("%+v for %q leads to %q, want %q", c.f, c.who.Prefixes, got, c.want)

@@ -144,7 +144,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 			from = bound
 		}
 	}
-	name := fmt.Sprintf("events %q", append([]string{b.Key, b.Prefix, b.Kind, b.From, b.To, after}, v.Who.Prefixes...))
+	name := fmt.Sprintf("events %q %s", []string{b.Key, b.Prefix, b.Kind, b.From, b.To, after}, v.Who.sees())
 	read := func() (read[olderEvents], error) {
 		return get(ctx, h.cache, name, olderEvery, func(ctx context.Context) (olderEvents, error) {
 			return h.older(ctx, from, end, q.Since, wants)

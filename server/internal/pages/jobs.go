@@ -160,7 +160,7 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 			b.Locks = append(b.Locks, j)
 		}
 	}
-	if len(v.Who.Prefixes) > 0 && len(b.Locks) == 0 {
+	if !v.Who.AllKeys && len(b.Locks) == 0 {
 		b.Hidden = true
 		b.Task = ops.Task{State: ops.TaskUnknown, Problem: "The job has no lock that you may see."}
 	}

@@ -152,7 +152,7 @@ func (b *OverviewBody) series(h *Handler, v *View, ahead time.Duration) {
 		{Name: "orphaned", Now: b.Counts.Orphaned, Href: "locks?state=orphaned"},
 		{Name: "waiting", Now: b.Counts.Waiting, Href: "locks?waiters=1&sort=waiters"},
 	}
-	if len(v.Who.Prefixes) > 0 {
+	if !v.Who.AllKeys {
 		return // the past is that of all keys
 	}
 	points := h.ring.list()

@@ -136,7 +136,7 @@ func (f *fake) CronJobs(context.Context, string) ([]ops.CronJob, error) {
 	return f.cron, f.err
 }
 
-var someone = &Caller{ID: "x", Operate: true, Cron: true, Admin: true}
+var someone = &Caller{ID: "x", Operate: true, Cron: true, Admin: true, AllKeys: true, AllQueues: true}
 
 func newHandler(t testing.TB, f *fake) *Handler {
 	t.Helper()
@@ -382,8 +382,8 @@ func TestKeyOfWhichNothingIsKnown(t *testing.T) {
 		}
 		wants("lock?key=exprot:acct-7", someone, true, "Nothing is known", "lock?key=export%3aacct-7")
 		wants("lock?key=exprot:acct-7", someone, false, "a job")
-		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}}, true, "lock?key=export%3aacct-7")
-		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}}, false, "secret")
+		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}, AllQueues: true}, true, "lock?key=export%3aacct-7")
+		wants("lock?key=acct-7", &Caller{ID: "x", Prefixes: []string{"acct", "export"}, AllQueues: true}, false, "secret")
 		wants("lock?key=default/7", someone, true, "No key is like it, among 12 keys", "job?job=default%2f7")
 		wants("lock?key=export:acct-7", someone, false, "Nothing is known")
 		f.change(h, func() { f.locks = nil })
@@ -464,11 +464,11 @@ func TestSequences(t *testing.T) {
 		wants(page("sequences?after=mail:022", someone), "mail:021", "mail:000", "no mail:022", "no webhooks:globex")
 		wants(page("sequences?state=halted", someone), "1 sequence", "webhooks:globex", "no initech")
 		wants(page("sequences?prefix=webhooks:i", someone), "webhooks:initech", "no globex")
-		wants(page("sequences", &Caller{ID: "x"}), "webhooks:globex", "no do=run", "no do=skip")
-		wants(page("sequences", &Caller{ID: "x", Operate: true, Prefixes: []string{"mail:"}}), "120 sequences", "none halted", "no globex")
-		wants(page("sequences", &Caller{ID: "x", Operate: true, Queues: []string{"mail"}}), "mail:119", "none halted", "no globex")
+		wants(page("sequences", &Caller{ID: "x", AllKeys: true, AllQueues: true}), "webhooks:globex", "no do=run", "no do=skip")
+		wants(page("sequences", &Caller{ID: "x", Operate: true, Prefixes: []string{"mail:"}, AllQueues: true}), "120 sequences", "none halted", "no globex")
+		wants(page("sequences", &Caller{ID: "x", Operate: true, Queues: []string{"mail"}, AllKeys: true}), "mail:119", "none halted", "no globex")
 		wants(page("", someone), "1 sequence has", "webhooks:globex")
-		wants(page("", &Caller{ID: "x", Queues: []string{"mail"}}), "no halted")
+		wants(page("", &Caller{ID: "x", Queues: []string{"mail"}, AllKeys: true}), "no halted")
 		wants(page("sequences?state=waiting", someone), "No sequence matches the filter")
 	})
 }
@@ -572,7 +572,7 @@ func TestWhoHasChangedALimit(t *testing.T) {
 func TestPoliciesOfACronJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, &fake{cron: []ops.CronJob{{Scope: "shop", Name: "rollup", Policies: "missed ticks are skipped; <b>"}}})
-		if text := h.get("cronjob?scope=shop&name=rollup", &Caller{ID: "x"}).Body.String(); !strings.Contains(text, "<dt>Policies</dt><dd>missed ticks are skipped; &lt;b&gt;</dd>") {
+		if text := h.get("cronjob?scope=shop&name=rollup", &Caller{ID: "x", AllKeys: true, AllQueues: true}).Body.String(); !strings.Contains(text, "<dt>Policies</dt><dd>missed ticks are skipped; &lt;b&gt;</dd>") {
 			t.Error(text)
 		}
 	})
