@@ -47,6 +47,37 @@ func (o object) items() []object {
 	return out
 }
 
+// Actions are recorded beside the locks, also if the locks are not at the default prefix.
+func TestPrefixOfTheAudit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, c := range []struct {
+			store  *redisstore.Config
+			prefix string
+			want   string
+		}{
+			{&redisstore.Config{Prefix: "shop:"}, "", "shop:%audit"},
+			{&redisstore.Config{}, "", "joblock:%audit"},
+			{&redisstore.Config{Prefix: "shop:"}, "ops:", "ops:%audit"},
+			{nil, "", "joblock:%audit"},
+		} {
+			mini, record := audited(t)
+			a := newReplica(t, store(), record, func(cfg *Config) {
+				cfg.Prefix = c.prefix
+				if c.store != nil {
+					cfg.Store = redisstore.New(cfg.Redis, c.store)
+					t.Cleanup(func() { testkit.WantNil(t, "Close", cfg.Store.Close()) })
+				}
+			})
+			_, err := a.locks.TryAcquire(t.Context(), key)
+			testkit.WantNil(t, "TryAcquire", err)
+			a.post("/v1/force-release", object{"key": key, "reason": "x"}, with("If-Match", fmt.Sprintf("%q", fmt.Sprint(a.status(key).Fence)))).ok()
+			if got := mini.Keys(); !slices.Contains(got, c.want) {
+				t.Errorf("%+v, Prefix %q: the keys are %q, want %s", c.store, c.prefix, got, c.want)
+			}
+		}
+	})
+}
+
 // A lock is shown with its line, and its ETag says whether something has changed but the countdowns.
 func TestShowALock(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {

@@ -67,7 +67,8 @@ type Config struct {
 	CronScopes []string
 
 	// Redis, unless nil, records the actions of operators, in a stream at Prefix. Without Redis every action is refused.
-	// The journal of package joblock/journal is read there, too. The default of Prefix is redisstore.DefaultPrefix.
+	// The journal of package joblock/journal is read there, too. The default of Prefix is that of Store, or without Store
+	// redisstore.DefaultPrefix.
 	Redis  redis.UniversalClient
 	Prefix string
 
@@ -183,8 +184,12 @@ func (cfg *Config) desk() ops.Config {
 		d.Databases = append(d.Databases, of)
 	}
 	if cfg.Redis != nil {
-		d.Audit = ops.NewAudit(cfg.Redis, cmp.Or(cfg.Prefix, redisstore.DefaultPrefix), auditTimeout)
-		d.Journal = ops.NewJournal(cfg.Redis, cmp.Or(cfg.Prefix, redisstore.DefaultPrefix), auditTimeout)
+		prefix := cmp.Or(cfg.Prefix, redisstore.DefaultPrefix)
+		if cfg.Prefix == "" && cfg.Store != nil {
+			prefix = cfg.Store.Prefix()
+		}
+		d.Audit = ops.NewAudit(cfg.Redis, prefix, auditTimeout)
+		d.Journal = ops.NewJournal(cfg.Redis, prefix, auditTimeout)
 	}
 	return d
 }

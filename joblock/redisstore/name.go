@@ -30,6 +30,9 @@ func places(prefix string, tagged bool) []string {
 	return all
 }
 
+// Prefix returns what stands before every key of the Store in Redis: Config.Prefix, or DefaultPrefix.
+func (s *Store) Prefix() string { return s.prefix }
+
 // Parts implements driver.Store: 1, or 256 in a cluster.
 func (s *Store) Parts() int { return max(1, len(s.places)) }
 

@@ -443,7 +443,7 @@ func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error)
 	all.later("locks", session.Locker.Close)
 	cfg := lockserver.Config{
 		Locks: session.Locker, Authorize: lockserver.Anyone(), MaxWait: o.maxWait, MaxWaiting: o.maxWaiting, MaxWaitingEach: o.maxWaitingOne,
-		Rate: o.rate, Burst: o.burst, Store: session.store, CronScopes: o.scopes, Hosts: o.hosts, Redis: session.rdb, Prefix: s.prefix, Logger: logger,
+		Rate: o.rate, Burst: o.burst, Store: session.store, CronScopes: o.scopes, Hosts: o.hosts, Redis: session.rdb, Logger: logger,
 	}
 	if o.accounts != "" {
 		accounts, err := lockserver.OpenAccounts(o.accounts, logger)
