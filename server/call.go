@@ -268,7 +268,7 @@ func asProblem(c *call, p *problem) {
 }
 
 func (c *call) count() {
-	c.s.cfg.Meter.Request(c.route, c.r.Method, c.w.status, c.code, c.elapsed())
+	c.s.cfg.Meter.Request(MeteredRequest{c.route, c.r.Method, c.w.status, c.code, c.elapsed()})
 }
 
 func (c *call) log() {

@@ -3,22 +3,47 @@ package server
 import "time"
 
 // Meter counts what a Server does. Package server/metrics has one for Prometheus. The methods must not block, and must be
-// safe for concurrent use.
+// safe for concurrent use. A later version may add methods: embed a NoMeter, which has them too.
 type Meter interface {
-	// Request counts a request that was answered. The route is a path of the package comment, or a name of another lock API;
-	// it is "" for a path that there is none. The method is as the client has sent it. The code is that of the error, or "".
-	Request(route, method string, status int, code string, took time.Duration)
+	// Request counts a request that was answered.
+	Request(MeteredRequest)
 
-	// Waiting counts a request that begins to wait for a lock, or a stream: by is 1. At the end by is -1.
-	Waiting(stream bool, by int)
+	// Waiting is told when a request begins to wait for a lock, or a stream begins, and when that ends.
+	Waiting(MeteredWait)
 
-	// Action counts an action of an operator: its outcome is done, refused, unknown, or not recorded.
-	Action(action, outcome string)
+	// Action counts an action of an operator.
+	Action(MeteredAction)
 }
 
-// noMeter is the Meter of a Server without one.
-type noMeter struct{}
+// MeteredRequest is a request that was answered.
+type MeteredRequest struct {
+	Route  string        // a path of the package comment, or a name of another lock API; "" for a path that there is none
+	Method string        // as the client has sent it
+	Status int           // of the answer
+	Code   string        // that of the error, or ""
+	Took   time.Duration // from the arrival of the request on
+}
 
-func (noMeter) Request(string, string, int, string, time.Duration) {}
-func (noMeter) Waiting(bool, int)                                  {}
-func (noMeter) Action(string, string)                              {}
+// MeteredWait is the beginning or the end of a wait.
+type MeteredWait struct {
+	Stream bool // a stream, and not a request that waits for its lock
+	Ended  bool // each wait is told twice: when it begins, and when it has ended
+}
+
+// MeteredAction is an action of an operator.
+type MeteredAction struct {
+	Action  string // as in the audit, such as "force release"
+	Outcome string // done, asked, failed, refused, unknown, or not recorded
+}
+
+// NoMeter is a Meter that counts nothing.
+type NoMeter struct{}
+
+// Request does nothing.
+func (NoMeter) Request(MeteredRequest) {}
+
+// Waiting does nothing.
+func (NoMeter) Waiting(MeteredWait) {}
+
+// Action does nothing.
+func (NoMeter) Action(MeteredAction) {}

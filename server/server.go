@@ -130,7 +130,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.Meter == nil {
-		cfg.Meter = noMeter{}
+		cfg.Meter = NoMeter{}
 	}
 	for _, d := range []struct {
 		name           string
@@ -172,7 +172,8 @@ func New(cfg Config) (*Server, error) {
 const auditTimeout = 3 * time.Second
 
 func (cfg *Config) desk() ops.Config {
-	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes, Acted: cfg.Meter.Action}
+	acted := func(action, outcome string) { cfg.Meter.Action(MeteredAction{action, outcome}) }
+	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes, Acted: acted}
 	if cfg.Store != nil {
 		d.Check = cfg.Store.Examine
 	}
@@ -246,9 +247,9 @@ func (s *Server) begin(stream bool) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Meter.Waiting(stream, 1)
+	s.cfg.Meter.Waiting(MeteredWait{Stream: stream})
 	return func() {
-		s.cfg.Meter.Waiting(stream, -1)
+		s.cfg.Meter.Waiting(MeteredWait{Stream: stream, Ended: true})
 		left()
 	}, nil
 }

@@ -1,15 +1,16 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/joblock/toolkit/internal/metric"
+	"github.com/joblock/toolkit/server"
 )
 
 // The type meter counts what a server does.
@@ -67,31 +68,30 @@ func (m *meter) Collect(to chan<- prometheus.Metric) {
 
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, "LOCK", "UNLOCK"}
 
-// Request implements server.Meter.
-func (m *meter) Request(route, method string, status int, code string, took time.Duration) {
-	if route == "" {
-		route = "other"
-	}
+func (m *meter) request(r server.MeteredRequest) {
+	route, method := cmp.Or(r.Route, "other"), r.Method
 	if !slices.Contains(methods, method) {
 		method = "other"
 	}
-	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
-	m.duration.WithLabelValues(route).Observe(took.Seconds())
-	if slices.Contains(refusals, code) {
-		m.failures.WithLabelValues(code).Inc()
+	m.requests.WithLabelValues(route, method, strconv.Itoa(r.Status)).Inc()
+	m.duration.WithLabelValues(route).Observe(r.Took.Seconds())
+	if slices.Contains(refusals, r.Code) {
+		m.failures.WithLabelValues(r.Code).Inc()
 	}
 }
 
-// Waiting implements server.Meter.
-func (m *meter) Waiting(stream bool, by int) {
-	if stream {
-		m.streams.Add(float64(by))
+func (m *meter) waiting(w server.MeteredWait) {
+	of := m.waits
+	if w.Stream {
+		of = m.streams
+	}
+	if w.Ended {
+		of.Dec()
 	} else {
-		m.waits.Add(float64(by))
+		of.Inc()
 	}
 }
 
-// Action implements server.Meter.
-func (m *meter) Action(action, outcome string) {
-	m.actions.WithLabelValues(action, strings.ReplaceAll(outcome, " ", "_")).Inc()
+func (m *meter) action(a server.MeteredAction) {
+	m.actions.WithLabelValues(a.Action, strings.ReplaceAll(a.Outcome, " ", "_")).Inc()
 }

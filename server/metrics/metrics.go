@@ -61,8 +61,8 @@ const patience = 3 * time.Second
 // Metrics collects metrics. Make a Metrics with New. A Metrics is a server.Meter.
 type Metrics struct {
 	registry *prometheus.Registry
-	*meter
-	cluster *cluster
+	meter    *meter
+	cluster  *cluster
 }
 
 // New returns a Metrics, and sends nothing. Errors: joblock.ErrInvalid for a field that is missing or out of bounds, and a
@@ -119,6 +119,17 @@ func (cfg *Config) desk() (*ops.Desk, error) {
 	}
 	return ops.New(d)
 }
+
+var _ server.Meter = (*Metrics)(nil)
+
+// Request implements server.Meter.
+func (m *Metrics) Request(r server.MeteredRequest) { m.meter.request(r) }
+
+// Waiting implements server.Meter.
+func (m *Metrics) Waiting(w server.MeteredWait) { m.meter.waiting(w) }
+
+// Action implements server.Meter.
+func (m *Metrics) Action(a server.MeteredAction) { m.meter.action(a) }
 
 // Registry is where the metrics are. A program can register its own metrics there.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
