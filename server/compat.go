@@ -104,3 +104,17 @@ func (c *call) forceOf(rec driver.Record, reason string) error {
 	_, err := c.s.desk.Force(c.lasting(), ops.ForceRequest{Key: rec.Key, Fence: rec.Fence, Actor: c.actor(reason)})
 	return err
 }
+
+// keyBelow returns the key of a path: the prefix, and what the path names.
+func (c *call) keyBelow(prefix string) (string, error) {
+	key := prefix + c.r.PathValue("key") // which is not empty: a path with two slashes in a row is refused
+	return key, c.useKey(key)
+}
+
+// checkPrefix refuses a prefix that no key can begin with.
+func checkPrefix(field, prefix string) error {
+	if err := door.CheckText("new", "", field, prefix, 0, driver.MaxKeyBytes-1); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	return nil
+}

@@ -188,7 +188,7 @@ func TestMountsHaveTheRightsOfTheServer(t *testing.T) {
 			})
 			cfg.Rate, cfg.Burst = 1, 3
 		})
-		v := &visitor{T: t, h: a.s.SaaSignal()}
+		v := &visitor{T: t, h: mounted(t)(a.s.SaaSignal(SaaSignalConfig{}))}
 		auth := http.Header{"Authorization": {"Bearer x"}, "Content-Type": {"application/json"}}
 		for _, c := range []struct {
 			method, path string

@@ -3,6 +3,8 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"time"
@@ -11,14 +13,20 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
+// DaprAlpha1Config configures the handler of [Server.DaprAlpha1].
+type DaprAlpha1Config struct {
+	// Stores has the names of the stores, each with a prefix for its keys: the key of a lock is the prefix and the
+	// resourceId. Dapr puts the ID of the application before the resourceId, so give each application a prefix of its own if
+	// applications must not share locks. Without Stores every lock is refused with ERR_LOCK_NOT_CONFIGURED.
+	Stores map[string]string
+}
+
 // DaprAlpha1 returns a handler for Dapr's lock API as Dapr serves it, version alpha1:
 //
 //	POST /v1.0-alpha1/lock/{store}    {resourceId, lockOwner, expiryInSeconds}  200 {"success":true|false}
 //	POST /v1.0-alpha1/unlock/{store}  {resourceId, lockOwner}                   200 {"status":0|1|2}
 //
-// Both need the scope lock. The parameter stores has the names of the stores, each with a prefix for its keys: the key of a
-// lock is the prefix and the resourceId. Dapr puts the ID of the application before the resourceId, so give each
-// application a prefix of its own if applications must not share locks.
+// Both need the scope lock.
 //
 // status is 0 if the lock was released, 1 if nobody has the lock, 2 if another owner has the lock. A lock is not renewed.
 // A lockOwner should be another one for each lock, and be a secret: whoever knows the lockOwner can unlock.
@@ -27,12 +35,19 @@ import (
 // ERR_EXPIRY_NOT_POSITIVE and ERR_MALFORMED_REQUEST, 404 ERR_LOCK_NOT_FOUND for an unknown store, 500 ERR_TRY_LOCK,
 // ERR_UNLOCK and ERR_LOCK_NOT_CONFIGURED. Dapr's field details is left out. What Dapr does not know has a code of the
 // routes under /v1: 401, 403, 413, 415 and 429.
-func (s *Server) DaprAlpha1(stores map[string]string) http.Handler {
-	d := &dapr{s: s, stores: stores}
+//
+// The error is joblock.ErrInvalid for a prefix that no key can begin with.
+func (s *Server) DaprAlpha1(cfg DaprAlpha1Config) (http.Handler, error) {
+	for name, prefix := range cfg.Stores {
+		if err := checkPrefix(fmt.Sprintf("DaprAlpha1Config.Stores[%q]", name), prefix); err != nil {
+			return nil, err
+		}
+	}
+	d := &dapr{s: s, stores: maps.Clone(cfg.Stores)}
 	return s.mount([]route{
 		{http.MethodPost, "/v1.0-alpha1/lock/{store}", ScopeLock, d.tryLock},
 		{http.MethodPost, "/v1.0-alpha1/unlock/{store}", ScopeLock, d.unlock},
-	}, asDaprError)
+	}, asDaprError), nil
 }
 
 type dapr struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// DaprAlpha2 configures the handler of [Server.DaprAlpha2]. The zero value of each field means its default.
-type DaprAlpha2 struct {
+// DaprAlpha2Config configures the handler of [Server.DaprAlpha2]. The zero value of each field means its default.
+type DaprAlpha2Config struct {
 	// Prefix comes before the ID of a resource, and makes the key of its lock. Default none.
 	Prefix string
 
@@ -41,7 +41,7 @@ type DaprAlpha2 struct {
 // POST needs the scope lock. So does DELETE with the lockID of the lock. A forced DELETE needs the scope operate, is
 // recorded, and is refused if it cannot be recorded. Mount one handler for each store of locks:
 //
-//	locks, err := s.DaprAlpha2(server.DaprAlpha2{Prefix: "shop:"})
+//	locks, err := s.DaprAlpha2(server.DaprAlpha2Config{Prefix: "shop:"})
 //	...
 //	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", locks))
 //
@@ -69,11 +69,14 @@ type DaprAlpha2 struct {
 //	409  ERR_RESOURCE_LOCKED    immediate, and somebody has the lock
 //	401, 403, 408, 413, 415, 429, 500 and 503 with the codes of the routes under /v1
 //
-// The error is joblock.ErrInvalid for a MaxHold out of bounds.
-func (s *Server) DaprAlpha2(cfg DaprAlpha2) (http.Handler, error) {
+// The error is joblock.ErrInvalid for a MaxHold out of bounds, and for a Prefix that no key can begin with.
+func (s *Server) DaprAlpha2(cfg DaprAlpha2Config) (http.Handler, error) {
 	cfg.MaxHold = cmp.Or(cfg.MaxHold, time.Hour)
 	if cfg.MaxHold < time.Second || cfg.MaxHold > driver.MaxPeriod {
-		return nil, invalid("DaprAlpha2.MaxHold is %s, must be from %s to %s", cfg.MaxHold, time.Second, driver.MaxPeriod)
+		return nil, invalid("DaprAlpha2Config.MaxHold is %s, must be from %s to %s", cfg.MaxHold, time.Second, driver.MaxPeriod)
+	}
+	if err := checkPrefix("DaprAlpha2Config.Prefix", cfg.Prefix); err != nil {
+		return nil, err
 	}
 	d := &daprLocks{s: s, cfg: cfg, held: make(map[daprHolding]*daprHeld)}
 	lock, unlock, refuse, scope := d.lock, d.unlock, asDaprError, ScopeLock|ScopeOperate
@@ -89,7 +92,7 @@ func (s *Server) DaprAlpha2(cfg DaprAlpha2) (http.Handler, error) {
 // daprLocks serves one handler of DaprAlpha2.
 type daprLocks struct {
 	s    *Server
-	cfg  DaprAlpha2
+	cfg  DaprAlpha2Config
 	warn sync.Once // of streams over HTTP/1
 
 	mu   sync.Mutex                // guards held

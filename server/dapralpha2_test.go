@@ -54,7 +54,7 @@ func daprBody(t *testing.T, fields []string, values object) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-func daprLocksOf(t *testing.T, s *Server, cfg DaprAlpha2) http.Handler {
+func daprLocksOf(t *testing.T, s *Server, cfg DaprAlpha2Config) http.Handler {
 	t.Helper()
 	h, err := s.DaprAlpha2(cfg)
 	testkit.WantNil(t, "DaprAlpha2", err)
@@ -123,7 +123,7 @@ func TestDaprAlpha2Examples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, audit := audited(t)
 		a := newReplica(t, memoryStore(), people(map[string]Scope{"app": ScopeLock, "other": ScopeLock, "ops": ScopeOperate}), audit)
-		one, two := daprLocksOf(t, a.s, DaprAlpha2{Prefix: "shop:"}), daprLocksOf(t, a.s, DaprAlpha2{Prefix: "shop:", Stream: true})
+		one, two := daprLocksOf(t, a.s, DaprAlpha2Config{Prefix: "shop:"}), daprLocksOf(t, a.s, DaprAlpha2Config{Prefix: "shop:", Stream: true})
 		v := newVisitor(t, one, "dapr-alpha2.txt")
 		locked, notFound := "", ""
 		for _, m := range regexp.MustCompile(`(Err\w+)\s+= errors.New\("([^"]+)"\)`).FindAllStringSubmatch(v.example("Components interface, errors"), -1) {
@@ -240,7 +240,7 @@ func TestDaprAlpha2Examples(t *testing.T) {
 func TestDaprAlpha2Hold(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a, b := newReplica(t, peer()), newReplica(t, peer())
-		cfg := DaprAlpha2{MaxHold: 5 * time.Minute}
+		cfg := DaprAlpha2Config{MaxHold: 5 * time.Minute}
 		one, two := &visitor{T: t, h: daprLocksOf(t, a.s, cfg)}, &visitor{T: t, h: daprLocksOf(t, b.s, cfg)}
 		header := http.Header{"Content-Type": {"application/json"}}
 		lock := func(v *visitor) string {
@@ -315,7 +315,7 @@ func TestDaprAlpha2Hold(t *testing.T) {
 func TestDaprAlpha2DrainEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, memoryStore())
-		v := &visitor{T: t, h: daprLocksOf(t, a.s, DaprAlpha2{MaxHold: time.Minute})}
+		v := &visitor{T: t, h: daprLocksOf(t, a.s, DaprAlpha2Config{MaxHold: time.Minute})}
 		if w := v.send("POST", "/lock/r", nil, ``); w.Code != 200 {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
@@ -344,7 +344,7 @@ func TestDaprAlpha2Bounds(t *testing.T) {
 			})
 			cfg.MaxWaitingEach = 2
 		})
-		v := &visitor{T: t, h: daprLocksOf(t, a.s, DaprAlpha2{})}
+		v := &visitor{T: t, h: daprLocksOf(t, a.s, DaprAlpha2Config{})}
 		as := func(who string) http.Header {
 			return http.Header{"Authorization": {who}, "Content-Type": {"application/json"}}
 		}
@@ -386,7 +386,7 @@ func TestDaprAlpha2Bounds(t *testing.T) {
 		time.Sleep(recheckEvery + 7*time.Second)
 		a.wantState("p:e", joblock.StateFree)
 
-		if _, err := a.s.DaprAlpha2(DaprAlpha2{MaxHold: time.Millisecond}); !strings.Contains(fmt.Sprint(err), "MaxHold is 1ms") {
+		if _, err := a.s.DaprAlpha2(DaprAlpha2Config{MaxHold: time.Millisecond}); !strings.Contains(fmt.Sprint(err), "MaxHold is 1ms") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -396,7 +396,7 @@ func TestDaprAlpha2Bounds(t *testing.T) {
 func TestDaprAlpha2ClientThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, memoryStore())
-		v := &visitor{T: t, h: daprLocksOf(t, a.s, DaprAlpha2{})}
+		v := &visitor{T: t, h: daprLocksOf(t, a.s, DaprAlpha2Config{})}
 		lock, err := a.locks.Acquire(t.Context(), "r")
 		testkit.WantNil(t, "Acquire", err)
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -426,7 +426,7 @@ func TestDaprAlpha2ClientThatIsGone(t *testing.T) {
 		testkit.WantNil(t, "New", err)
 		other, err := New(Config{Locks: locks, Authorize: Anyone(), Hosts: []string{"*"}, Logger: a.log.JSON()})
 		testkit.WantNil(t, "New", err)
-		v.h = daprLocksOf(t, other, DaprAlpha2{})
+		v.h = daprLocksOf(t, other, DaprAlpha2Config{})
 		v.sendIn(gone, "POST", "/lock/r", nil, "")
 		if st := a.wantState("r", joblock.StateFree); st.Reason != "the client is gone" {
 			t.Errorf("%+v", st)
@@ -439,7 +439,7 @@ func TestDaprAlpha2ClientThatIsGone(t *testing.T) {
 func TestDaprAlpha2Errors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, memoryStore())
-		one, two := daprLocksOf(t, a.s, DaprAlpha2{}), daprLocksOf(t, a.s, DaprAlpha2{Stream: true})
+		one, two := daprLocksOf(t, a.s, DaprAlpha2Config{}), daprLocksOf(t, a.s, DaprAlpha2Config{Stream: true})
 		for _, c := range []struct {
 			method, path, body string
 			status             int
@@ -492,7 +492,7 @@ func TestDaprAlpha2Errors(t *testing.T) {
 func TestDaprAlpha2Stream(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a, b := newReplica(t, peer()), newReplica(t, peer())
-		one, two := daprLocksOf(t, a.s, DaprAlpha2{Stream: true}), daprLocksOf(t, b.s, DaprAlpha2{Stream: true})
+		one, two := daprLocksOf(t, a.s, DaprAlpha2Config{Stream: true}), daprLocksOf(t, b.s, DaprAlpha2Config{Stream: true})
 		header := http.Header{"Content-Type": {"application/json"}}
 		holder := openDaprStream(t, one, "/lock/r", `{"ttl":"8s"}`, header)
 		time.Sleep(time.Second)
@@ -541,7 +541,7 @@ func TestDaprAlpha2OverHTTP2(t *testing.T) {
 	a := newReplica(t, memoryStore())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.WantNil(t, "Listen", err)
-	hs := HTTPServer(http.StripPrefix("/v1.0-alpha2", daprLocksOf(t, a.s, DaprAlpha2{Stream: true})))
+	hs := HTTPServer(http.StripPrefix("/v1.0-alpha2", daprLocksOf(t, a.s, DaprAlpha2Config{Stream: true})))
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -226,10 +226,15 @@
 // the callers, the rights, the rates and the bounds of the Server. No such handler is mounted by default. docs/compat.md
 // has every example of their documents, with its answer.
 //
-//	mux.Handle("/infra/locks/", s.SaaSignal())
-//	mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
-//	mux.Handle("/v1.0-alpha1/", s.DaprAlpha1(map[string]string{"redisStore": "shop:"}))
-//	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", alpha2)) // alpha2, err := s.DaprAlpha2(…)
+//	saasignal, err := s.SaaSignal(server.SaaSignalConfig{})
+//	terraform, err := s.Terraform(server.TerraformConfig{Prefix: "terraform:"})
+//	alpha1, err := s.DaprAlpha1(server.DaprAlpha1Config{Stores: map[string]string{"redisStore": "shop:"}})
+//	alpha2, err := s.DaprAlpha2(server.DaprAlpha2Config{Prefix: "shop:"})
+//	...
+//	mux.Handle("/infra/locks/", saasignal)
+//	mux.Handle("/terraform/", http.StripPrefix("/terraform", terraform))
+//	mux.Handle("/v1.0-alpha1/", alpha1)
+//	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", alpha2))
 //	mux.Handle("/rpc", s.Forrst())
 //
 // # Who may do what

@@ -76,10 +76,10 @@ func FuzzServer(f *testing.F) {
 	nobody := newFuzzed(f, "nobody", AuthorizeFunc(func(*http.Request) (Principal, error) { return Principal{}, ErrUnauthorized }), plain)
 	mounts := newFuzzed(f, "mounts", Anyone(), func(s *Server) http.Handler {
 		mux := http.NewServeMux()
-		mux.Handle("/infra/locks/", s.SaaSignal())
-		mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
-		mux.Handle("/v1.0-alpha1/", s.DaprAlpha1(map[string]string{"redis": "shop:"}))
-		for path, cfg := range map[string]DaprAlpha2{"/alpha2": {Prefix: "shop:", MaxHold: time.Second}, "/streams": {Prefix: "shop:", Stream: true}} {
+		mux.Handle("/infra/locks/", mounted(f)(s.SaaSignal(SaaSignalConfig{})))
+		mux.Handle("/terraform/", http.StripPrefix("/terraform", mounted(f)(s.Terraform(TerraformConfig{}))))
+		mux.Handle("/v1.0-alpha1/", mounted(f)(s.DaprAlpha1(DaprAlpha1Config{Stores: map[string]string{"redis": "shop:"}})))
+		for path, cfg := range map[string]DaprAlpha2Config{"/alpha2": {Prefix: "shop:", MaxHold: time.Second}, "/streams": {Prefix: "shop:", Stream: true}} {
 			locks, err := s.DaprAlpha2(cfg)
 			testkit.WantNil(f, "DaprAlpha2", err)
 			mux.Handle(path+"/", http.StripPrefix(path, locks))

@@ -17,6 +17,13 @@ const (
 	saasMaxKey   = 512
 )
 
+// SaaSignalConfig configures the handler of [Server.SaaSignal]. The zero value of each field means its default.
+type SaaSignalConfig struct {
+	// Prefix comes before the key in the path, and makes the key of its lock. Default none: then clients of other APIs who
+	// lock the same key exclude those of this one.
+	Prefix string
+}
+
 // SaaSignal returns a handler for the paths of SaaSignal's locks API:
 //
 //	POST /infra/locks/{key}/acquire  {ttl_ms, holder_id}  lock  200 {status, key, token, expires_at}
@@ -31,18 +38,30 @@ const (
 //
 // Errors have the statuses of that API: 401, 409 and 429, and 400 for a bad value. 409 is the answer for each lock that
 // the token does not hold, also if nobody holds the lock. 402 never comes. A store that does not answer is 503.
-func (s *Server) SaaSignal() http.Handler {
+//
+// The error is joblock.ErrInvalid for a Prefix that no key can begin with.
+func (s *Server) SaaSignal(cfg SaaSignalConfig) (http.Handler, error) {
+	if err := checkPrefix("SaaSignalConfig.Prefix", cfg.Prefix); err != nil {
+		return nil, err
+	}
+	sig := &saaSignal{s, cfg.Prefix}
 	path := "/infra/locks/{key}"
 	return s.mount([]route{
-		{http.MethodPost, path + "/acquire", ScopeLock, reads(s.saasAcquire)},
-		{http.MethodPost, path + "/renew", ScopeLock, reads(s.saasRenew)},
-		{http.MethodPost, path + "/release", ScopeLock, reads(s.saasRelease)},
-		{http.MethodGet, path, ScopeRead, s.saasStatus},
-	}, asProblem)
+		{http.MethodPost, path + "/acquire", ScopeLock, reads(sig.acquire)},
+		{http.MethodPost, path + "/renew", ScopeLock, reads(sig.renew)},
+		{http.MethodPost, path + "/release", ScopeLock, reads(sig.release)},
+		{http.MethodGet, path, ScopeRead, sig.status},
+	}, asProblem), nil
 }
 
-// saasKey returns the key of the path.
-func saasKey(c *call) (string, error) {
+// saaSignal serves one handler of SaaSignal.
+type saaSignal struct {
+	s      *Server
+	prefix string
+}
+
+// keyOf returns the key of the lock that the path names.
+func (sig *saaSignal) keyOf(c *call) (string, error) {
 	key := c.r.PathValue("key")
 	if strings.Contains(key, "..") {
 		return "", problemf(http.StatusBadRequest, codeInvalid, "the key has two dots in a row")
@@ -50,7 +69,7 @@ func saasKey(c *call) (string, error) {
 	if utf8.RuneCountInString(key) > saasMaxKey {
 		return "", problemf(http.StatusBadRequest, codeInvalid, "the key has more than %d characters", saasMaxKey)
 	}
-	return key, c.useKey(key)
+	return c.keyBelow(sig.prefix)
 }
 
 func saasTTL(c *call, field *int64) (time.Duration, error) {
@@ -60,9 +79,9 @@ func saasTTL(c *call, field *int64) (time.Duration, error) {
 	return millis("ttl_ms", field, 0, time.Millisecond, min(saasMaxTTL, c.s.in.Settings().MaxTTL))
 }
 
-// saasToken returns the token of a body, for the key of the path. A token that names no lock of the key is a conflict.
-func saasToken(c *call, text string) (joblock.Token, error) {
-	key, err := saasKey(c)
+// tokenOf returns the token of a body, for the key of the path. A token that names no lock of the key is a conflict.
+func (sig *saaSignal) tokenOf(c *call, text string) (joblock.Token, error) {
+	key, err := sig.keyOf(c)
 	if err != nil {
 		return joblock.Token{}, err
 	}
@@ -95,8 +114,8 @@ type saasAcquireRequest struct {
 	Holder string `json:"holder_id"`
 }
 
-func (s *Server) saasAcquire(c *call, req *saasAcquireRequest) (*answer, error) {
-	key, err := saasKey(c)
+func (sig *saaSignal) acquire(c *call, req *saasAcquireRequest) (*answer, error) {
+	key, err := sig.keyOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -104,14 +123,14 @@ func (s *Server) saasAcquire(c *call, req *saasAcquireRequest) (*answer, error) 
 	if err != nil {
 		return nil, err
 	}
-	g, err := ops.AcquireLease(c.lasting(), s.cfg.Locks, ops.LeaseRequest{Key: key, TTL: ttl, Holder: req.Holder})
+	g, err := ops.AcquireLease(c.lasting(), sig.s.cfg.Locks, ops.LeaseRequest{Key: key, TTL: ttl, Holder: req.Holder})
 	if err == nil {
 		err = c.willBeRead(g.Token)
 	}
 	if err != nil {
 		return nil, c.conflict(err)
 	}
-	return saasOK(saasAnswer{Key: key, Token: compactToken(g.Token), ExpiresAt: (*stamp)(&g.Until)})
+	return saasOK(saasAnswer{Key: c.r.PathValue("key"), Token: compactToken(g.Token), ExpiresAt: (*stamp)(&g.Until)})
 }
 
 type saasRenewRequest struct {
@@ -119,16 +138,16 @@ type saasRenewRequest struct {
 	TTL   *int64 `json:"ttl_ms"`
 }
 
-func (s *Server) saasRenew(c *call, req *saasRenewRequest) (*answer, error) {
+func (sig *saaSignal) renew(c *call, req *saasRenewRequest) (*answer, error) {
 	ttl, err := saasTTL(c, req.TTL)
 	if err != nil {
 		return nil, err
 	}
-	token, err := saasToken(c, req.Token)
+	token, err := sig.tokenOf(c, req.Token)
 	if err != nil {
 		return nil, err
 	}
-	g, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl, 0)
+	g, err := ops.RenewLease(c.lasting(), sig.s.cfg.Locks, token, ttl, 0)
 	if err != nil {
 		return nil, c.conflict(err)
 	}
@@ -139,23 +158,23 @@ type saasReleaseRequest struct {
 	Token string `json:"token"`
 }
 
-func (s *Server) saasRelease(c *call, req *saasReleaseRequest) (*answer, error) {
-	token, err := saasToken(c, req.Token)
+func (sig *saaSignal) release(c *call, req *saasReleaseRequest) (*answer, error) {
+	token, err := sig.tokenOf(c, req.Token)
 	if err != nil {
 		return nil, err
 	}
-	if err := ops.Release(c.lasting(), s.cfg.Locks, token, ""); err != nil {
+	if err := ops.Release(c.lasting(), sig.s.cfg.Locks, token, ""); err != nil {
 		return nil, c.conflict(err)
 	}
 	return saasOK(saasAnswer{})
 }
 
-func (s *Server) saasStatus(c *call) (*answer, error) {
-	key, err := saasKey(c)
+func (sig *saaSignal) status(c *call) (*answer, error) {
+	key, err := sig.keyOf(c)
 	if err != nil {
 		return nil, err
 	}
-	locks, err := s.desk.Read(c.r.Context(), key)
+	locks, err := sig.s.desk.Read(c.r.Context(), key)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func typescript(t *testing.T, example, token string) (method, path, body string)
 func TestSaaSignalExamples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, memoryStore(), onlyAPIKey, func(cfg *Config) { cfg.Rate, cfg.Burst = 1, 20 })
-		v := newVisitor(t, a.s.SaaSignal(), "saasignal.txt")
+		v := newVisitor(t, mounted(t)(a.s.SaaSignal(SaaSignalConfig{})), "saasignal.txt")
 		says := func(section string) string { return v.example(section + ", json — 200 OK") }
 		const acquire, renew, status, release = "Acquire Lock", "Renew Lock", "Get Lock Status", "Release Lock"
 
@@ -163,7 +163,7 @@ func TestSaaSignalExamples(t *testing.T) {
 func TestSaaSignalBounds(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a := newReplica(t, peer())
-		v := &visitor{T: t, h: a.s.SaaSignal()}
+		v := &visitor{T: t, h: mounted(t)(a.s.SaaSignal(SaaSignalConfig{}))}
 		header := http.Header{"Content-Type": {"application/json"}}
 		long := strings.Repeat("k", 512)
 		for _, c := range []struct {

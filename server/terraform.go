@@ -13,14 +13,23 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
+// TerraformConfig configures the handler of [Server.Terraform]. The zero value of each field means its default.
+type TerraformConfig struct {
+	// Prefix comes before the name in the path, and makes the key of its lock. Default none: then the lock of
+	// /terraform/network is that of the key "network", whoever else locks it.
+	Prefix string
+}
+
 // Terraform returns a handler for the locking of Terraform's http backend. The state itself is another server's matter.
 //
-//	LOCK   /{key}  lock info  lock  200, or 423 with the info of the holder
-//	UNLOCK /{key}  lock info  lock  200
+//	LOCK   /{name}  lock info  lock  200, or 423 with the info of the holder
+//	UNLOCK /{name}  lock info  lock  200
 //
 // Mount the handler below a prefix, and name it in the configuration of the backend:
 //
-//	mux.Handle("/terraform/", http.StripPrefix("/terraform", s.Terraform()))
+//	locks, err := s.Terraform(server.TerraformConfig{Prefix: "terraform:"})
+//	...
+//	mux.Handle("/terraform/", http.StripPrefix("/terraform", locks))
 //
 //	lock_address   = "https://locks.example.com/terraform/network"
 //	unlock_address = "https://locks.example.com/terraform/network"
@@ -40,10 +49,16 @@ import (
 //
 // Other answers: 404 for an UNLOCK of a free key, 409 for an UNLOCK with another ID than the holder's, 410 for a LOCK
 // with an ID that was unlocked, and the errors of the routes under /v1.
-func (s *Server) Terraform() http.Handler {
+//
+// The error is joblock.ErrInvalid for a Prefix that no key can begin with.
+func (s *Server) Terraform(cfg TerraformConfig) (http.Handler, error) {
+	if err := checkPrefix("TerraformConfig.Prefix", cfg.Prefix); err != nil {
+		return nil, err
+	}
+	t := &terraformMount{s, cfg.Prefix}
 	m := s.mount([]route{
-		{"LOCK", "/{key}", ScopeLock, s.terraformLock},
-		{"UNLOCK", "/{key}", ScopeLock | ScopeOperate, s.terraformUnlock},
+		{"LOCK", "/{key}", ScopeLock, t.lock},
+		{"UNLOCK", "/{key}", ScopeLock | ScopeOperate, t.unlock},
 	}, asProblem)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, ok := r.BasicAuth(); ok {
@@ -51,7 +66,13 @@ func (s *Server) Terraform() http.Handler {
 			r.Header.Set("Authorization", "Bearer "+password)
 		}
 		m.ServeHTTP(w, r)
-	})
+	}), nil
+}
+
+// terraformMount serves one handler of Terraform.
+type terraformMount struct {
+	s      *Server
+	prefix string
 }
 
 // lockInfo is what Terraform tells of a lock.
@@ -75,8 +96,8 @@ type terraformMemo struct {
 // maxLockInfo bounds the info, which the memo has.
 const maxLockInfo = 32 << 10
 
-// terraformRequest returns the key of a request and the lock info that its body has.
-func terraformRequest(c *call, text []byte) (key string, info lockInfo, err error) {
+// request returns the key of a request and the lock info that its body has.
+func (t *terraformMount) request(c *call, text []byte) (key string, info lockInfo, err error) {
 	if len(text) > maxLockInfo {
 		return "", info, problemf(http.StatusRequestEntityTooLarge, codeTooLarge, "the lock info has more than %d bytes", maxLockInfo)
 	}
@@ -86,27 +107,27 @@ func terraformRequest(c *call, text []byte) (key string, info lockInfo, err erro
 	if info.ID == "" || len(info.ID) > driver.MaxLabelBytes {
 		return "", info, problemf(http.StatusBadRequest, codeInvalid, "ID has %d bytes, must have 1 to %d", len(info.ID), driver.MaxLabelBytes)
 	}
-	key, err = c.keyFrom("")
+	key, err = c.keyBelow(t.prefix)
 	return key, info, err
 }
 
-func (s *Server) terraformLock(c *call) (*answer, error) {
+func (t *terraformMount) lock(c *call) (*answer, error) {
 	text, err := c.body()
 	if err != nil {
 		return nil, err
 	}
-	key, info, err := terraformRequest(c, text)
+	key, info, err := t.request(c, text)
 	if err != nil {
 		return nil, err
 	}
-	ask := ops.LeaseRequest{Key: key, TTL: s.in.Settings().MaxTTL}
+	ask := ops.LeaseRequest{Key: key, TTL: t.s.in.Settings().MaxTTL}
 	if door.CheckText("acquire", key, "Who", info.Who, 1, driver.MaxLabelBytes) == nil {
 		ask.Holder = info.Who
 	}
-	if ask.Call, err = ops.NewCall(c.r.Context(), s.cfg.Locks, terraformName(key, info.ID), ""); err != nil {
+	if ask.Call, err = ops.NewCall(c.r.Context(), t.s.cfg.Locks, terraformName(key, info.ID), ""); err != nil {
 		return nil, err
 	}
-	g, err := ops.AcquireLease(c.lasting(), s.cfg.Locks, ask)
+	g, err := ops.AcquireLease(c.lasting(), t.s.cfg.Locks, ask)
 	if errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrBusy) {
 		return c.terraformHolder(key, err)
 	}
@@ -115,10 +136,10 @@ func (s *Server) terraformLock(c *call) (*answer, error) {
 	}
 	memo, err := json.Marshal(terraformMemo{By: c.who.ID, ID: info.ID, Info: text})
 	if err == nil {
-		err = ops.WriteMemo(c.lasting(), s.cfg.Locks, g.Token, ask.TTL, memo)
+		err = ops.WriteMemo(c.lasting(), t.s.cfg.Locks, g.Token, ask.TTL, memo)
 	}
 	if err != nil {
-		_ = ops.Release(c.lasting(), s.cfg.Locks, g.Token, "the lock info was not stored")
+		_ = ops.Release(c.lasting(), t.s.cfg.Locks, g.Token, "the lock info was not stored")
 		return nil, err
 	}
 	return ok(json.RawMessage(text)), nil
@@ -141,7 +162,7 @@ func (c *call) terraformHolder(key string, held error) (*answer, error) {
 	if memo != nil {
 		return &answer{status: http.StatusLocked, body: memo.Info}, nil
 	}
-	return &answer{status: http.StatusLocked, body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: key, Info: "the holder has told no ID"}}, nil
+	return &answer{status: http.StatusLocked, body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: c.r.PathValue("key"), Info: "the holder has told no ID"}}, nil
 }
 
 // terraformMemoOf returns the memo of a record, nil if the present holder has not written it.
@@ -157,19 +178,19 @@ func (c *call) terraformMemoOf(rec driver.Record) (*terraformMemo, error) {
 	return &memo, nil
 }
 
-func (s *Server) terraformUnlock(c *call) (*answer, error) {
+func (t *terraformMount) unlock(c *call) (*answer, error) {
 	text, err := c.body()
 	if err != nil {
 		return nil, err
 	}
 	if len(text) == 0 {
-		return okOr(struct{}{}, c.terraformUnlockAny())
+		return okOr(struct{}{}, t.unlockAny(c))
 	}
-	key, info, err := terraformRequest(c, text)
+	key, info, err := t.request(c, text)
 	if err != nil {
 		return nil, err
 	}
-	named, err := ops.NewCall(c.r.Context(), s.cfg.Locks, terraformName(key, info.ID), "")
+	named, err := ops.NewCall(c.r.Context(), t.s.cfg.Locks, terraformName(key, info.ID), "")
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +217,9 @@ func (s *Server) terraformUnlock(c *call) (*answer, error) {
 	return okOr(struct{}{}, c.forceOf(rec, "terraform force-unlock"))
 }
 
-// terraformUnlockAny is UNLOCK without a body.
-func (c *call) terraformUnlockAny() error {
-	key, err := c.keyFrom("")
+// unlockAny is UNLOCK without a body.
+func (t *terraformMount) unlockAny(c *call) error {
+	key, err := c.keyBelow(t.prefix)
 	if err != nil {
 		return err
 	}

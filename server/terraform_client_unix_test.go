@@ -134,7 +134,7 @@ func TestTerraformClient(t *testing.T) {
 	a := newReplica(t, redisstore.New(server.Client(t), nil), people(map[string]Scope{"ann": ScopeLock, "bob": ScopeLock, "ops": ScopeOperate}),
 		func(cfg *Config) { cfg.Redis = rdb })
 	mux := http.NewServeMux()
-	mux.Handle("/terraform/", http.StripPrefix("/terraform", a.s.Terraform()))
+	mux.Handle("/terraform/", http.StripPrefix("/terraform", mounted(t)(a.s.Terraform(TerraformConfig{}))))
 	mux.Handle("/state/", &stateServer{of: make(map[string][]byte)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.WantNil(t, "Listen", err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
@@ -50,7 +51,7 @@ func TestTerraformExamples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, audit := audited(t)
 		a := newReplica(t, memoryStore(), people(map[string]Scope{"ann": ScopeLock, "bob": ScopeLock, "ops": ScopeOperate}), audit)
-		v := newVisitor(t, a.s.Terraform(), "terraform.txt")
+		v := newVisitor(t, mounted(t)(a.s.Terraform(TerraformConfig{})), "terraform.txt")
 		const locking, usage, printed = "Backend Type: http, locking", "Backend Type: http, Example Usage", "Command: force-unlock, Lock Info"
 		address := func(name string) string {
 			m := regexp.MustCompile(` ` + name + ` = "https?://[^/]+(/[^"]*)"`).FindStringSubmatch(v.example(usage))
@@ -88,6 +89,71 @@ func TestTerraformExamples(t *testing.T) {
 	})
 }
 
+// A prefix keeps the locks of another API apart from those of the same name.
+func TestPrefixesOfOtherAPIs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, audit := audited(t)
+		a := newReplica(t, store(), audit)
+		header := http.Header{"Content-Type": {"application/json"}}
+		send := func(h http.Handler, method, path, body string, status int) string {
+			t.Helper()
+			w := (&visitor{T: t, h: h}).send(method, path, header, body)
+			if w.Code != status {
+				t.Errorf("%s %s: %d %s, want %d", method, path, w.Code, w.Body, status)
+			}
+			return w.Body.String()
+		}
+		_, err := a.locks.TryAcquire(t.Context(), "a/b")
+		testkit.WantNil(t, "TryAcquire", err)
+
+		tf := mounted(t)(a.s.Terraform(TerraformConfig{Prefix: "tf:"}))
+		send(tf, "LOCK", "/a%2Fb", `{"ID":"1"}`, 200)
+		a.wantState("tf:a/b", joblock.StateHeld)
+		send(tf, "LOCK", "/a%2Fb", `{"ID":"2"}`, 423)
+		send(tf, "UNLOCK", "/a%2Fb", `{"ID":"1"}`, 200)
+		send(tf, "LOCK", "/a%2Fb", `{"ID":"3"}`, 200)
+		send(tf, "UNLOCK", "/a%2Fb", "", 200)
+		a.wantState("tf:a/b", joblock.StateFree)
+		_, err = a.locks.TryAcquire(t.Context(), "tf:c")
+		testkit.WantNil(t, "TryAcquire", err)
+		if text := send(tf, "LOCK", "/c", `{"ID":"1"}`, 423); !strings.Contains(text, `"Path":"c"`) {
+			t.Errorf("%s lacks the name in the path", text)
+		}
+		send(tf, "LOCK", "/", `{"ID":"1"}`, 404)
+
+		saas := mounted(t)(a.s.SaaSignal(SaaSignalConfig{Prefix: "saas:"}))
+		var lock struct{ Key, Token string }
+		testkit.WantNil(t, "Unmarshal", json.Unmarshal([]byte(send(saas, "POST", "/infra/locks/a%2Fb/acquire", `{"ttl_ms":1000}`, 200)), &lock))
+		if lock.Key != "a/b" {
+			t.Errorf("the answer has the key %q", lock.Key)
+		}
+		a.wantState("saas:a/b", joblock.StateHeld)
+		send(saas, "POST", "/infra/locks/a%2Fb/renew", `{"ttl_ms":1000,"token":"`+lock.Token+`"}`, 200)
+		if text := send(saas, "GET", "/infra/locks/a%2Fb", "", 200); !strings.Contains(text, `"locked":true`) {
+			t.Error(text)
+		}
+		send(saas, "POST", "/infra/locks/a%2Fb/release", `{"token":"`+lock.Token+`"}`, 200)
+		a.wantState("saas:a/b", joblock.StateFree)
+		send(saas, "POST", "/infra/locks//acquire", `{"ttl_ms":1000}`, 400)
+		a.wantState("a/b", joblock.StateHeld)
+
+		for what, mount := range map[string]func(prefix string) (http.Handler, error){
+			"TerraformConfig.Prefix": func(p string) (http.Handler, error) { return a.s.Terraform(TerraformConfig{p}) },
+			"SaaSignalConfig.Prefix": func(p string) (http.Handler, error) { return a.s.SaaSignal(SaaSignalConfig{p}) },
+			`DaprAlpha1Config.Stores["x"]`: func(p string) (http.Handler, error) {
+				return a.s.DaprAlpha1(DaprAlpha1Config{map[string]string{"x": p}})
+			},
+			"DaprAlpha2Config.Prefix": func(p string) (http.Handler, error) { return a.s.DaprAlpha2(DaprAlpha2Config{Prefix: p}) },
+		} {
+			for _, bad := range []string{"a\n", strings.Repeat("p", driver.MaxKeyBytes)} {
+				if h, err := mount(bad); h != nil || !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), what) {
+					t.Errorf("%s of %d bytes: %v, %v", what, len(bad), h, err)
+				}
+			}
+		}
+	})
+}
+
 // Repeats, lies, faults and other holders of a key.
 func TestTerraform(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
@@ -95,7 +161,7 @@ func TestTerraform(t *testing.T) {
 		who := people(map[string]Scope{"ann": ScopeLock, "root": ScopeLock | ScopeOperate})
 		a := newReplica(t, peer(), who, audit)
 		b := newReplica(t, peer(), who, audit)
-		one, two := &visitor{T: t, h: a.s.Terraform()}, &visitor{T: t, h: b.s.Terraform()}
+		one, two := &visitor{T: t, h: mounted(t)(a.s.Terraform(TerraformConfig{}))}, &visitor{T: t, h: mounted(t)(b.s.Terraform(TerraformConfig{}))}
 		const info, other = `{"ID":"1","Who":"ann@host","New":"field"}`, `{"ID":"2"}`
 		want := func(v *visitor, method string, header http.Header, body string, status int, parts ...string) {
 			t.Helper()

@@ -524,10 +524,14 @@ func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 	}
 	mounts := make(map[string]http.Handler) // at a path, or below one that ends with a slash
 	if len(o.stores) > 0 {
-		mounts["/v1.0-alpha1/"] = s.DaprAlpha1(o.stores)
+		locks, err := s.DaprAlpha1(lockserver.DaprAlpha1Config{Stores: o.stores})
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		mounts["/v1.0-alpha1/"] = locks
 	}
 	for _, at := range o.below {
-		locks, err := s.DaprAlpha2(lockserver.DaprAlpha2{Prefix: at.prefix, Stream: at.stream, MaxHold: o.daprMaxHold})
+		locks, err := s.DaprAlpha2(lockserver.DaprAlpha2Config{Prefix: at.prefix, Stream: at.stream, MaxHold: o.daprMaxHold})
 		if err != nil {
 			return nil, usage("%w", err)
 		}
@@ -537,10 +541,18 @@ func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 		mounts[at] = s.Forrst()
 	}
 	if o.saasignal {
-		mounts["/infra/locks/"] = s.SaaSignal()
+		locks, err := s.SaaSignal(lockserver.SaaSignalConfig{})
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		mounts["/infra/locks/"] = locks
 	}
 	if o.terraform {
-		mounts["/terraform/"] = http.StripPrefix("/terraform", s.Terraform())
+		locks, err := s.Terraform(lockserver.TerraformConfig{})
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		mounts["/terraform/"] = http.StripPrefix("/terraform", locks)
 	}
 	if len(mounts) == 0 {
 		return root, nil
