@@ -22,7 +22,7 @@ type ForceRequest struct {
 	Actor
 }
 
-// Forced is what Desk.Force has done.
+// Forced is what was done to free a key.
 type Forced struct {
 	Before Lock   `json:"before"`
 	After  Lock   `json:"after"` // with the next in line, if somebody waited

@@ -49,9 +49,9 @@ type Lock struct {
 
 	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero for a key of which the store knows nothing
 
-	// The fields below are set by Desk.Lock alone.
+	// The fields below are set by Lock alone, which reads one key.
 
-	Line    []Waiter `json:"line,omitempty"`    // the first waiters, LineShown at most; see Desk.Waiters for all
+	Line    []Waiter `json:"line,omitempty"`    // the first waiters, LineShown at most; Waiters has all
 	Permits *Permits `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
 	Task    *Task    `json:"task,omitempty"`    // the task of Job, as asynq sees it
 	Holds   *Holds   `json:"holds,omitempty"`   // how long holders took lately, if somebody waits and a journal tells

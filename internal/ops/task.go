@@ -20,7 +20,7 @@ type TaskState string
 // The states that asynq does not have.
 const (
 	TaskAbsent  TaskState = "absent"   // asynq has the queue, but not the task
-	TaskNoQueue TaskState = "no queue" // none of Config.Databases has the queue
+	TaskNoQueue TaskState = "no queue" // no database of asynq that is known here has the queue
 	TaskUnknown TaskState = "unknown"  // asynq did not answer, or was not asked; Task.Problem says why
 )
 
@@ -28,7 +28,7 @@ const (
 type Task struct {
 	Queue    string    `json:"queue,omitempty"`
 	ID       string    `json:"id,omitempty"`
-	Database string    `json:"database,omitempty"` // the name of the Database that has the task
+	Database string    `json:"database,omitempty"` // the name of asynq's database that has the task
 	Type     string    `json:"type,omitempty"`
 	State    TaskState `json:"state"`
 	Problem  string    `json:"problem,omitempty"` // with TaskUnknown, in a sentence

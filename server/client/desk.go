@@ -14,37 +14,6 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The objects of the API, as the server makes them.
-type (
-	Lock        = ops.Lock
-	Waiter      = ops.Waiter
-	Permits     = ops.Permits
-	Explanation = ops.Explanation
-	Frees       = ops.Frees
-	Action      = ops.Action
-	Job         = ops.Job
-	Task        = ops.Task
-	Sequence    = ops.Sequence
-	Keeper      = ops.Keeper
-	KeeperPlace = ops.KeeperPlace
-	Checkup     = ops.Checkup
-	Checked     = ops.Checked
-	Finding     = ops.Finding
-	AuditEntry  = ops.AuditEntry
-	Forced      = ops.Forced
-	Acted       = ops.Acted
-	CronJob     = ops.CronJob
-	CronRun     = ops.CronRun
-	CronTick    = ops.CronTick
-	CronNode    = ops.CronNode
-	CronPlan    = ops.CronPlan
-	Event       = ops.Event
-	History     = ops.History
-	Happening   = ops.Happening
-	Time        = ops.Time
-	Millis      = ops.Millis
-)
-
 // get sends a read.
 func (c *Client) get(ctx context.Context, op, key, path string, query url.Values, into any) error {
 	_, err := c.do(ctx, call{op: op, key: key, method: http.MethodGet, path: path, query: query, again: true, into: into})
@@ -279,8 +248,8 @@ type TaskRequest struct {
 	Step      string // Task.Step as it was seen; "" takes the task as it is
 	Reason    string // for others, from 1 to 256 bytes
 
-	// Then, of CancelTask alone, is "drop" or "archive": what becomes of the task when its handler has returned.
-	Then string
+	// Then, of CancelTask alone, is what becomes of the task when its handler has returned.
+	Then Then
 }
 
 // RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. CancelTask tells the handler of a
@@ -292,9 +261,7 @@ func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 }
 
 // CancelTask tells the handler that runs a task to end; see RunTask. With a Then the call waits up to ten seconds more for the
-// handler to return, and Acted.Became says what has become of the task: "dropped", "archived", "over" if it has ended well
-// meanwhile, "anew" if somebody has enqueued it again, "running" if the handler has not returned, so that the task stays, or
-// "snoozed" if the handler has returned with a snooze, so that the task comes back and was not archived.
+// handler to return, and Acted.Became says what has become of the task.
 func (c *Client) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return c.task(ctx, "cancel", req)
 }
@@ -319,7 +286,7 @@ func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done A
 		into: &done, header: http.Header{"If-Match": {seen}}}
 	body := map[string]string{"reason": req.Reason}
 	if req.Then != "" {
-		body["then"], ask.wait = req.Then, ops.EndWait
+		body["then"], ask.wait = string(req.Then), ops.EndWait
 	}
 	ask.body = body
 	_, err = c.do(ctx, ask)

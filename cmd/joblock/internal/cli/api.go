@@ -412,7 +412,7 @@ func (a *api) CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, e
 }
 
 func taskOf(req ops.TaskRequest) client.TaskRequest {
-	return client.TaskRequest{Queue: req.Queue, ID: req.ID, Step: req.Step, Then: string(req.Then), Reason: req.Reason}
+	return client.TaskRequest{Queue: req.Queue, ID: req.ID, Step: req.Step, Then: req.Then, Reason: req.Reason}
 }
 
 func (a *api) SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error) {

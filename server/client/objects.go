@@ -1,0 +1,295 @@
+package client
+
+import "github.com/joblock/toolkit/internal/ops"
+
+// Locks.
+type (
+	// Lock is one key: its state, who has it, its line, its permits and its job.
+	Lock = ops.Lock
+
+	// Waiter is a place in the line of a key: of a process that waits in a call, or of a job.
+	Waiter = ops.Waiter
+
+	// Permits are the permits of a limit, or the slots of a sequence.
+	Permits = ops.Permits
+
+	// Holds says how long holders have had a key lately.
+	Holds = ops.Holds
+
+	// Lately says who was refused a key lately, and which leases of it ran out.
+	Lately = ops.Lately
+
+	// Role says what a key is for.
+	Role = ops.Role
+
+	// Freer is who has freed a key that somebody else had.
+	Freer = ops.Freer
+
+	// Pulse is what the renewals of a lock tell of its holder; see Lock.Pulse.
+	Pulse = ops.Pulse
+)
+
+// The roles. The toolkit makes the keys of all roles but RoleLock itself.
+const (
+	RoleLock   Role = ops.RoleLock   // a lock of an application
+	RolePermit Role = ops.RolePermit // a permit of a limit
+	RoleSlot   Role = ops.RoleSlot   // a slot of a sequence, but not the first one, which is the key of the sequence
+	RoleNext   Role = ops.RoleNext   // for the job that runs after the present one; see handoff.KeepLast
+	RoleGate   Role = ops.RoleGate   // the line of a limit
+	RoleSize   Role = ops.RoleSize   // the number of permits of a limit
+	RoleLimit  Role = ops.RoleLimit  // in lists of the command line: the key of a limit for which somebody waits
+	RoleKeeper Role = ops.RoleKeeper // a place of a keeper that works, or the line of those that stand by
+	RoleCron   Role = ops.RoleCron   // a record of a scheduler
+	RoleMark   Role = ops.RoleMark   // of a task that is snoozed by way of asynq's archive
+	RoleOther  Role = ops.RoleOther  // any other key of the toolkit
+)
+
+// Lock.FreedBy: who has freed a key that somebody else had.
+const (
+	FreedByKeeper  Freer = ops.FreedByKeeper  // a keeper, because the job was over
+	FreedByProgram Freer = ops.FreedByProgram // a program that enqueues or runs jobs, because the job was over or was not enqueued
+	FreedByForce   Freer = ops.FreedByForce   // an operator, or the application by Locker.ForceRelease
+)
+
+// Lock.Pulse: what the renewals of a lock tell of its holder.
+const (
+	PulseNone   Pulse = ops.PulseNone   // nobody runs under the lock
+	PulseFresh  Pulse = ops.PulseFresh  // no renewal is overdue
+	PulseLate   Pulse = ops.PulseLate   // a renewal is overdue
+	PulseSilent Pulse = ops.PulseSilent // two renewals are overdue: the holder has died, hangs, or is cut off
+	PulseNever  Pulse = ops.PulseNever  // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
+)
+
+// Permits.Kind: what has permits.
+const (
+	PermitsOfLimit    = ops.KindLimit    // a key that is used with package limit, or with worker.Limit
+	PermitsOfSequence = ops.KindSequence // a key whose jobs run several at a time; see handoff.Sequence
+)
+
+// What happens to a key, and what an operator may do about it.
+type (
+	// Explanation says in sentences what happens to a key. Programs read its Frees and Lock.
+	Explanation = ops.Explanation
+
+	// Frees says what frees a key by itself.
+	Frees = ops.Frees
+
+	// FreesBy is what frees a key.
+	FreesBy = ops.FreesBy
+
+	// Action is what an operator may do.
+	Action = ops.Action
+
+	// ActionName names an Action.
+	ActionName = ops.ActionName
+)
+
+// Frees.By: what frees a key.
+const (
+	FreesByNothing     FreesBy = ops.ByNothing     // nothing frees the key by itself
+	FreesByNobody      FreesBy = ops.ByNobody      // the key is free
+	FreesByHolder      FreesBy = ops.ByHolder      // the holder, at the end of its work; or its lease, if the holder dies
+	FreesByReservation FreesBy = ops.ByReservation // the end of the reservation
+	FreesByJob         FreesBy = ops.ByJob         // the worker that ends the job of the lock
+	FreesByKeeper      FreesBy = ops.ByKeeper      // a check of the keeper
+)
+
+// Action.Name: what an operator may do. The last two are what ForceRelease does.
+const (
+	ActionWait         ActionName = ops.ActWait
+	ActionUnpause      ActionName = ops.ActUnpause
+	ActionRunTask      ActionName = ops.ActRunTask
+	ActionCancelTask   ActionName = ops.ActCancelTask
+	ActionEndArchive   ActionName = ops.ActEndArchive
+	ActionEndDelete    ActionName = ops.ActEndDelete
+	ActionSkipJob      ActionName = ops.ActSkipJob
+	ActionArchiveTask  ActionName = ops.ActArchive
+	ActionDeleteTask   ActionName = ops.ActDeleteTask
+	ActionStartKeeper  ActionName = ops.ActStartKeep
+	ActionFreeIdle     ActionName = ops.ActFreeIdle
+	ActionForceRelease ActionName = ops.ActForce
+)
+
+// Jobs.
+type (
+	// Job is a job and a lock: the lock is bound to the job, or the job waits in the line of the key.
+	Job = ops.Job
+
+	// Task is a task as asynq sees it, without its payload.
+	Task = ops.Task
+
+	// TaskState is the state of a task: one of asynq's own names, or one of three more.
+	TaskState = ops.TaskState
+
+	// Usual says how long the latest attempts of a type of task took that have succeeded.
+	Usual = ops.Usual
+
+	// Sequence is the line of jobs behind one key.
+	Sequence = ops.Sequence
+
+	// SequenceState says whether the jobs of a Sequence go on.
+	SequenceState = ops.SequenceState
+
+	// Keeper is what the keepers of jobs' locks tell of themselves.
+	Keeper = ops.Keeper
+
+	// KeeperPlace is the place of one keeper, with its counts.
+	KeeperPlace = ops.KeeperPlace
+)
+
+// Task.State, besides the names of asynq, such as "active" and "archived".
+const (
+	TaskAbsent  TaskState = ops.TaskAbsent  // asynq has the queue, but not the task
+	TaskNoQueue TaskState = ops.TaskNoQueue // no database that the server knows has the queue
+	TaskUnknown TaskState = ops.TaskUnknown // asynq did not answer, or was not asked; Task.Problem says why
+)
+
+// Sequence.State, the worst first.
+const (
+	SequenceHalted  SequenceState = ops.SequenceHalted  // the job in front has failed for good, and the others wait until somebody decides
+	SequenceStuck   SequenceState = ops.SequenceStuck   // nothing starts the next job by itself, or nothing in time
+	SequenceWaiting SequenceState = ops.SequenceWaiting // the job in front waits for a worker, for its time or for its next attempt
+	SequenceRunning SequenceState = ops.SequenceRunning // an attempt runs
+)
+
+// What the doctor says.
+type (
+	// Checkup is what Doctor returns. What is not in its Checks was not looked at.
+	Checkup = ops.Checkup
+
+	// Checked is one thing that the doctor looked at.
+	Checked = ops.Checked
+
+	// Finding is one thing that the doctor found.
+	Finding = ops.Finding
+
+	// Severity says how much a Finding matters.
+	Severity = ops.Severity
+
+	// Safety says whether the servers keep locks safe, as far as the doctor can tell, and why.
+	Safety = ops.Safety
+)
+
+// Finding.Severity, and Checked.Status.
+const (
+	SeverityWell    Severity = ops.Well    // of a Checked alone: nothing has to change
+	SeverityNote    Severity = ops.Note    // good to know; nothing has to change
+	SeverityWarning Severity = ops.Warning // weakens a promise in rare events, or delays something
+	SeverityFault   Severity = ops.Fault   // breaks locks, jobs or calls in everyday use
+)
+
+// What operators have done.
+type (
+	// Forced is what ForceRelease has done.
+	Forced = ops.Forced
+
+	// Acted is the result of an action on a cron job or on a task.
+	Acted = ops.Acted
+
+	// Then is what becomes of a task whose handler is told to end.
+	Then = ops.Then
+
+	// Became is what has become of a task after CancelTask with a Then.
+	Became = ops.Became
+
+	// AuditEntry is a record of an action. An action has one entry from before it began, and one with its Outcome.
+	AuditEntry = ops.AuditEntry
+)
+
+// TaskRequest.Then: what becomes of the task. "" leaves it to asynq: it is tried again, or has failed for good.
+const (
+	ThenDrop    Then = ops.ThenDrop    // it is deleted
+	ThenArchive Then = ops.ThenArchive // it is kept in asynq's archive, to be run later
+)
+
+// Acted.Became: what has become of a task.
+const (
+	BecameDropped  Became = ops.BecameDropped
+	BecameArchived Became = ops.BecameArchived
+	BecameOver     Became = ops.BecameOver    // it has ended well meanwhile, or somebody else has deleted it
+	BecameAnew     Became = ops.BecameAnew    // somebody has enqueued it anew meanwhile, and it was left alone
+	BecameRunning  Became = ops.BecameRunning // its handler has not returned within ten seconds, so the task stays
+	BecameSnoozed  Became = ops.BecameSnoozed // its handler has returned with a snooze, so the task comes back
+)
+
+// AuditEntry.Outcome.
+const (
+	OutcomeDone    = ops.OutcomeDone
+	OutcomeAsked   = ops.OutcomeAsked   // somebody else was told to do it, and nobody has seen the end
+	OutcomeFailed  = ops.OutcomeFailed  // it was begun, and has ended badly
+	OutcomeRefused = ops.OutcomeRefused // nothing was changed
+	OutcomeUnknown = ops.OutcomeUnknown // the store did not answer
+)
+
+// Cron jobs.
+type (
+	// CronJob is a cron job in the whole cluster.
+	CronJob = ops.CronJob
+
+	// CronState is what a cron job does now.
+	CronState = ops.CronState
+
+	// CronTrouble is something about a cron job that a person should look at.
+	CronTrouble = ops.CronTrouble
+
+	// CronSpec is a spec that was in force until a time.
+	CronSpec = ops.CronSpec
+
+	// CronOtherSpec is a node that is up and has another spec than the one in force.
+	CronOtherSpec = ops.CronOtherSpec
+
+	// CronPause is a pause of a cron job, or of all cron jobs of the scope.
+	CronPause = ops.CronPause
+
+	// CronRun is an execution of a cron job.
+	CronRun = ops.CronRun
+
+	// CronBackfill is how far a backfill of a cron job has come.
+	CronBackfill = ops.CronBackfill
+
+	// CronTick is a tick that is to come.
+	CronTick = ops.CronTick
+
+	// CronPlan is what a spec means.
+	CronPlan = ops.CronPlan
+
+	// CronNode is a node of a scope that is up.
+	CronNode = ops.CronNode
+)
+
+// CronJob.State. The first that fits counts.
+const (
+	CronRunning  CronState = ops.CronRunning  // a run has begun and has not ended
+	CronPaused   CronState = ops.CronPaused   // ticks are skipped
+	CronOverdue  CronState = ops.CronOverdue  // a tick has come more than a minute ago, and no node has claimed the tick
+	CronDeserted CronState = ops.CronDeserted // no node that is up has the job
+	CronEnded    CronState = ops.CronEnded    // the spec has no more ticks
+	CronIdle     CronState = ops.CronIdle     // the job waits for its next tick
+)
+
+// The past.
+type (
+	// Event is something that has happened to a lock or to a cron job.
+	Event = ops.Event
+
+	// History is what is known of the past of a key.
+	History = ops.History
+
+	// Happening is an Event, an action of an operator, or what only the key's record tells.
+	Happening = ops.Happening
+)
+
+// Event.Kind, for what no process has seen.
+const (
+	EventDropped = ops.EventDropped // stands for events that a process could not write
+	EventGap     = ops.EventGap     // of a Feed alone: events before this one are not in the journal any more
+)
+
+// Values.
+type (
+	// Time is an instant by the store's clock. In JSON it is RFC 3339 in UTC, with milliseconds.
+	Time = ops.Time
+
+	// Millis is a duration. In JSON it is a whole number of milliseconds.
+	Millis = ops.Millis
+)
