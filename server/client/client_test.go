@@ -44,7 +44,9 @@ func TestByToken(t *testing.T) {
 		if errors.As(err, &p); p.Status != 409 || p.Holder != "me" || p.Remaining <= 0 || p.RetryAfter <= 0 || !p.Retryable || p.Request == "" {
 			t.Errorf("%+v", p)
 		}
-		_, err = c.Acquire(ctx, client.AcquireRequest{Key: key, Wait: 2 * time.Second})
+		_, err = c.Acquire(ctx, client.AcquireRequest{Key: key, MaxWait: -time.Hour})
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		_, err = c.Acquire(ctx, client.AcquireRequest{Key: key, MaxWait: 2 * time.Second})
 		wantIs(t, "a wait", err, joblock.ErrTimeout)
 		_, err = c.Acquire(ctx, client.AcquireRequest{Key: ""})
 		wantIs(t, "no key", err, joblock.ErrInvalid)
@@ -52,7 +54,7 @@ func TestByToken(t *testing.T) {
 		time.Sleep(time.Second)
 		renewed, err := c.Renew(ctx, client.RenewRequest{Token: g.Token})
 		testkit.WantNil(t, "Renew", err)
-		if !renewed.Until.After(g.Until) || renewed.Fence != g.Fence {
+		if !renewed.ExpiresAt.After(g.ExpiresAt) || renewed.Fence != g.Fence {
 			t.Errorf("%+v after %+v", renewed, g)
 		}
 		parked, err := c.Park(ctx, client.ParkRequest{Token: g.Token, Reserve: time.Minute})
@@ -88,7 +90,7 @@ func TestUntilIsBeforeTheEndOfTheLease(t *testing.T) {
 			began := time.Now()
 			g, err := c.Acquire(t.Context(), client.AcquireRequest{Key: fmt.Sprint(late), TTL: 10 * time.Second})
 			testkit.WantNil(t, "Acquire", err)
-			if d := g.Until.Sub(began); d > 10*time.Second || d < 9*time.Second {
+			if d := g.ExpiresAt.Sub(began); d > 10*time.Second || d < 9*time.Second {
 				t.Errorf("an answer that comes after %s: the lock is trusted for %s from the sending on", late, d)
 			}
 		}
@@ -96,10 +98,10 @@ func TestUntilIsBeforeTheEndOfTheLease(t *testing.T) {
 		n.answers(nil)
 		_, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, TTL: 5 * time.Second})
 		testkit.WantNil(t, "Acquire", err)
-		g, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, TTL: 10 * time.Second, Wait: 30 * time.Second})
+		g, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, TTL: 10 * time.Second, MaxWait: 30 * time.Second})
 		testkit.WantNil(t, "Acquire", err)
-		if st := n.status(); g.Until.After(time.Now().Add(st.Lease)) || time.Until(g.Until) < 9*time.Second {
-			t.Errorf("trusted for %s, the lease lasts %s", time.Until(g.Until), st.Lease)
+		if st := n.status(); g.ExpiresAt.After(time.Now().Add(st.Lease)) || time.Until(g.ExpiresAt) < 9*time.Second {
+			t.Errorf("trusted for %s, the lease lasts %s", time.Until(g.ExpiresAt), st.Lease)
 		}
 	})
 }
@@ -188,7 +190,7 @@ func TestOtherReplica(t *testing.T) {
 			bubble(t, func(t *testing.T, n *network, c *client.Client) {
 				n.answers(nil)
 				fail(n)
-				_, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, Wait: 3 * time.Second})
+				_, err := c.Acquire(t.Context(), client.AcquireRequest{Key: key, MaxWait: 3 * time.Second})
 				testkit.WantNil(t, "Acquire", err)
 				_, err = c.Acquire(t.Context(), client.AcquireRequest{Key: "second"})
 				testkit.WantNil(t, "Acquire", err)
@@ -231,7 +233,7 @@ func TestObjectsLoseNothing(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = c.Hold(waits, client.HoldRequest{Key: key})
+			_, _ = c.Hold(waits, client.HoldRequest{Key: key, WaitForever: true})
 		}()
 		time.Sleep(time.Second)
 		var text []byte

@@ -8,7 +8,9 @@
 //		return err // errors.Is(err, joblock.ErrHeld), for example
 //	}
 //	defer h.Release(context.Background(), "")
-//	work(h.Context(ctx), h.Fence())
+//	ctx, stop := h.Context(ctx)
+//	defer stop()
+//	work(ctx, h.Fence())
 //
 // A program that reaches the store uses package joblock, which needs no server and tells a loss sooner.
 //
@@ -28,7 +30,7 @@
 //
 // # For how long a lock can be trusted
 //
-// Grant.Until and Hold.Until are instants of this process's monotonic clock: the sending of the request, plus the
+// Grant.ExpiresAt and Hold.ExpiresAt are instants of this process's monotonic clock: the sending of the request, plus the
 // server's elapsed_ms and valid_ms, less a ten-thousandth of elapsed_ms for clocks that drift. So an answer that comes
 // late grants no time. Stop what the lock protects before that instant.
 //

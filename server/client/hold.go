@@ -11,20 +11,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 )
 
 // HoldRequest says which lock Hold takes. Key or Token is required.
 type HoldRequest struct {
 	Key   string
-	Token joblock.Token // in place of Key: of a lock that is parked
+	Token joblock.Token // in place of Key: of a lock that is parked. There is no wait for it
 	Job   string        // with Token: the job that the lock is parked for, if it is for a job
 
-	TTL    time.Duration // how long the lock outlives this process; 0 means the server's default
-	Wait   time.Duration // how long to wait for the lock; 0 means without bound
-	NoWait bool          // do not wait
-	Holder string        // a label for people; "" means the server's
-	Limit  int           // 0, or the number of permits of Key; see package limit
+	TTL         time.Duration // how long the lock outlives this process; 0 means the server's default
+	MaxWait     time.Duration // how long to wait for the lock; 0 means not at all
+	WaitForever bool          // in place of MaxWait: wait until the context of the call ends
+	Holder      string        // a label for people; "" means the server's
+	Limit       int           // 0, or the number of permits of Key; see package limit
 
 	// Tell is called with what happens, by one goroutine at a time. It must not block.
 	Tell func(HoldEvent)
@@ -49,7 +50,7 @@ const (
 // Hold is a lock that a server renews for this process, as long as the stream between the two lives. If the stream ends,
 // because the server is closing, has died or cannot be reached, the Hold goes on by itself: it renews the lock at any
 // replica. A server that closes parks the lock, and the Hold first resumes it, under a new fence. Nobody else has the lock
-// meanwhile. If no replica answers before Until, the lock is lost. Make a Hold with Client.Hold, and Release it.
+// meanwhile. If no replica answers before ExpiresAt, the lock is lost. Make a Hold with Client.Hold, and Release it.
 //
 // With a stream, a loss is known at once. Without one it is known within a third of the TTL.
 //
@@ -58,7 +59,7 @@ type Hold struct {
 	c     *Client
 	req   HoldRequest
 	key   string
-	lost  chan struct{}
+	done  chan struct{}      // closed when the lock is lost
 	stop  context.CancelFunc // ends the stream
 	ended chan struct{}      // closed when live has returned
 
@@ -66,7 +67,8 @@ type Hold struct {
 	token joblock.Token
 	fence int64
 	until time.Time
-	err   error
+	err   error                             // why the lock is over
+	watch map[*context.CancelCauseFunc]bool // of contexts, to be called when the lock is lost
 
 	ttl time.Duration // set before live begins
 }
@@ -101,17 +103,21 @@ const silence = 30 * time.Second
 // Hold takes a lock, and waits for it as the request says. The end of ctx ends the wait, but not the Hold. Errors are
 // those of Acquire and, for a Token, of Resume.
 func (c *Client) Hold(ctx context.Context, req HoldRequest) (*Hold, error) {
-	h := &Hold{c: c, req: req, key: req.Key, lost: make(chan struct{}), ended: make(chan struct{})}
+	switch {
+	case req.MaxWait < 0:
+		return nil, door.Invalid("hold", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
+	case req.MaxWait > 0 && req.WaitForever:
+		return nil, door.Invalid("hold", req.Key, "MaxWait is %s, must be 0 with WaitForever", req.MaxWait)
+	case (req.MaxWait > 0 || req.WaitForever) && !req.Token.IsZero():
+		return nil, door.Invalid("hold", req.Token.Key(), "MaxWait and WaitForever are not for a hold with a Token, which does not wait")
+	}
+	h := &Hold{c: c, req: req, key: req.Key, done: make(chan struct{}), ended: make(chan struct{}), watch: make(map[*context.CancelCauseFunc]bool)}
 	body := holdBody{Key: req.Key, Job: req.Job, TTL: ms(req.TTL), Holder: req.Holder, Limit: req.Limit, OnDisconnect: "lapse", Reserve: ms(max(time.Minute, 2*req.TTL))}
 	if !req.Token.IsZero() {
 		body.Token, h.key = &req.Token, req.Token.Key()
 	}
-	if req.Wait > 0 || req.NoWait {
-		wait := ms(req.Wait)
-		if req.NoWait {
-			wait = 0
-		}
-		body.Wait = &wait
+	if !req.WaitForever && req.Token.IsZero() {
+		body.Wait = new(int64) // set for each request
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	h.stop = stop
@@ -142,48 +148,62 @@ func (h *Hold) Fence() int64 {
 	return h.fence
 }
 
-// Until returns until when the lock can be relied on, if no line of the server comes.
-func (h *Hold) Until() time.Time {
+// ExpiresAt returns until when the lock can be relied on, if no line of the server comes. It is an instant of the
+// monotonic clock; see the package comment.
+func (h *Hold) ExpiresAt() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.until
 }
 
-// Lost returns a channel that is closed when the lock is lost.
-func (h *Hold) Lost() <-chan struct{} { return h.lost }
+// Done returns a channel that is closed when the lock is lost, at the latest at ExpiresAt. After Release, Park and Detach
+// it stays open, because the lock is not lost.
+func (h *Hold) Done() <-chan struct{} { return h.done }
 
-// Err returns why the lock is lost, nil as long as it is not. The error matches joblock.ErrLost, or is that of a server.
+// Err returns nil as long as the Hold has the lock. Then the error is the reason: for a lock that is lost it matches
+// joblock.ErrLost, or is that of a server; after Release it matches joblock.ErrAlreadyReleased, and after Park and Detach
+// joblock.ErrNotOwner.
 func (h *Hold) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.err
 }
 
-// Context returns a child of ctx that ends when the lock is lost. Its cause is then Err.
-func (h *Hold) Context(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-h.lost:
-			cancel(h.Err())
-		case <-ctx.Done():
-		}
-	}()
-	return ctx
+// Context returns a child of parent that is cancelled when the lock is lost, with Err as its cause, but not by Release,
+// Park and Detach. If the Hold is over already, the context is cancelled at once. Call stop when the work is done.
+func (h *Hold) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	h.mu.Lock()
+	err := h.err
+	if err == nil {
+		h.watch[&cancel] = true
+	}
+	h.mu.Unlock()
+	if err != nil {
+		cancel(err)
+	}
+	return ctx, func() {
+		h.mu.Lock()
+		delete(h.watch, &cancel)
+		h.mu.Unlock()
+		cancel(nil)
+	}
 }
 
-// Release gives the lock back. The reason may be "". Contexts of the Hold end. Errors are those of Client.Release, or Err.
+// Release gives the lock back. The reason may be "". Errors are those of Client.Release, or Err. After an error the lock
+// may last until the end of its lease; Client.Release can be called again with Token.
 func (h *Hold) Release(ctx context.Context, reason string) error {
-	token, err := h.giveUp()
+	token, err := h.giveUp(errReleased)
 	if err != nil {
 		return err
 	}
 	return h.c.Release(ctx, token, reason)
 }
 
-// Park ends the Hold, and reserves the key for whoever has the token that Park returns; see Client.Park.
+// Park ends the Hold, and reserves the key for whoever has the token that Park returns; see Client.Park. After an error
+// the lock may last until the end of its lease; Client.Park can be called again with Token.
 func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (joblock.Token, error) {
-	token, err := h.giveUp()
+	token, err := h.giveUp(errHandedOver)
 	if err != nil {
 		return joblock.Token{}, err
 	}
@@ -192,18 +212,21 @@ func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (job
 
 // Detach ends the Hold, and leaves the lock to the rest of its lease. Nobody renews it but Client.Renew.
 func (h *Hold) Detach() (Grant, error) {
-	token, err := h.giveUp()
+	token, err := h.giveUp(errHandedOver)
 	if err != nil {
 		return Grant{}, err
 	}
-	return Grant{Key: token.Key(), Token: token, Fence: h.Fence(), TTL: h.ttl, Until: h.Until()}, nil
+	return Grant{Key: token.Key(), Token: token, Fence: h.Fence(), TTL: h.ttl, ExpiresAt: h.ExpiresAt()}, nil
 }
 
-// errGivenUp is the Err of a Hold that was released, parked or detached.
-var errGivenUp = &Problem{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), op: "hold", Detail: "the Hold was given up"}
+// Why a Hold is over whose lock is not lost.
+var (
+	errReleased   = &Problem{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), op: "hold", Detail: "the Hold was released"}
+	errHandedOver = &Problem{Code: joblock.CodeOf(joblock.ErrNotOwner), op: "hold", Detail: "the Hold was parked or detached"}
+)
 
-// giveUp ends the stream, and returns the token of the lock, unless the lock was lost before.
-func (h *Hold) giveUp() (joblock.Token, error) {
+// giveUp ends the stream, and returns the token of the lock, unless the Hold was over before.
+func (h *Hold) giveUp(why error) (joblock.Token, error) {
 	h.stop()
 	<-h.ended
 	h.mu.Lock()
@@ -211,8 +234,7 @@ func (h *Hold) giveUp() (joblock.Token, error) {
 	if h.err != nil {
 		return joblock.Token{}, h.err
 	}
-	h.err = errGivenUp
-	close(h.lost)
+	h.err = why
 	return h.token, nil
 }
 
@@ -226,7 +248,10 @@ func (h *Hold) tell(e HoldEvent) {
 func (h *Hold) lose(err error) {
 	h.mu.Lock()
 	h.err = err
-	close(h.lost)
+	close(h.done)
+	for cancel := range h.watch {
+		(*cancel)(err)
+	}
 	h.mu.Unlock()
 	h.stop()
 	h.tell(HoldEvent{Kind: HoldLost, Err: err})
@@ -242,7 +267,7 @@ func (h *Hold) live(life context.Context, s *stream) {
 	defer close(h.ended)
 	defer func() { s.close() }()
 	for {
-		over := time.NewTimer(time.Until(h.Until()))
+		over := time.NewTimer(time.Until(h.ExpiresAt()))
 		var l line
 		select {
 		case <-life.Done():
@@ -286,7 +311,7 @@ func (h *Hold) goOn(life context.Context, l *line) error {
 			g, err := h.c.Resume(ctx, ResumeRequest{Token: *l.Token, TTL: h.req.TTL, Holder: h.req.Holder, IdempotencyKey: name})
 			if err == nil {
 				h.mu.Lock()
-				h.token, h.fence, h.until = g.Token, g.Fence, g.Until
+				h.token, h.fence, h.until = g.Token, g.Fence, g.ExpiresAt
 				h.mu.Unlock()
 			}
 			return err
@@ -302,7 +327,7 @@ func (h *Hold) goOn(life context.Context, l *line) error {
 		err := h.patiently(life, func(ctx context.Context) error {
 			g, err := h.c.Renew(ctx, RenewRequest{Token: h.Token()})
 			if err == nil {
-				h.trust(g.Until)
+				h.trust(g.ExpiresAt)
 			}
 			return err
 		})
@@ -320,7 +345,7 @@ func (h *Hold) goOn(life context.Context, l *line) error {
 
 // patiently repeats a call until it has an answer, or until the lock can no longer be relied on.
 func (h *Hold) patiently(life context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithDeadline(life, h.Until())
+	ctx, cancel := context.WithDeadline(life, h.ExpiresAt())
 	defer cancel()
 	for n := 1; ; n++ {
 		err := do(ctx)
@@ -347,7 +372,7 @@ func (h *Hold) begin(ctx, life context.Context, body holdBody) (*stream, error) 
 	for n := int64(0); ; n++ {
 		i := (h.c.at.Load()) % int64(len(h.c.urls))
 		if body.Wait != nil {
-			left := max(0, ms(h.req.Wait-time.Since(began)))
+			left := max(0, ms(h.req.MaxWait-time.Since(began)))
 			body.Wait = &left
 		}
 		s, err := h.open(ctx, life, h.c.urls[i], body)

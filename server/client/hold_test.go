@@ -53,8 +53,8 @@ func (n *network) watched(h *client.Hold) (stop func()) {
 			case <-time.After(20 * time.Millisecond):
 			}
 			st := n.status()
-			if h.Err() == nil && time.Now().Before(h.Until()) && st.State == joblock.StateFree {
-				n.Errorf("the Hold relies on the lock until %s, and the key is %+v", h.Until(), st)
+			if h.Err() == nil && time.Now().Before(h.ExpiresAt()) && st.State == joblock.StateFree {
+				n.Errorf("the Hold relies on the lock until %s, and the key is %+v", h.ExpiresAt(), st)
 				return
 			}
 		}
@@ -70,40 +70,68 @@ func hold(t *testing.T, c *client.Client, req client.HoldRequest) *client.Hold {
 	return h
 }
 
+// wantKept fails if a Hold looks lost.
+func wantKept(t *testing.T, ctx context.Context, h *client.Hold) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case <-h.Done():
+		t.Error("Done is closed, and the lock is not lost")
+	case <-ctx.Done():
+		t.Errorf("the context has ended: %v", context.Cause(ctx))
+	default:
+	}
+}
+
 // A Hold waits in line, holds for as long as wanted, and is free at once when released.
 func TestHold(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		first := hold(t, c, client.HoldRequest{Key: key, TTL: 2 * time.Second})
 		stop := n.watched(first)
-		_, err := c.Hold(t.Context(), client.HoldRequest{Key: key, NoWait: true})
-		wantIs(t, "NoWait", err, joblock.ErrHeld)
-		_, err = c.Hold(t.Context(), client.HoldRequest{Key: key, Wait: 3 * time.Second})
-		wantIs(t, "Wait", err, joblock.ErrTimeout)
+		_, err := c.Hold(t.Context(), client.HoldRequest{Key: key})
+		wantIs(t, "without a wait", err, joblock.ErrHeld)
+		_, err = c.Hold(t.Context(), client.HoldRequest{Key: key, MaxWait: 3 * time.Second})
+		wantIs(t, "MaxWait", err, joblock.ErrTimeout)
+		for _, req := range []client.HoldRequest{{Key: "free", MaxWait: -1}, {Key: "free", MaxWait: time.Second, WaitForever: true}, {Token: first.Token(), WaitForever: true}} {
+			_, err := c.Hold(t.Context(), req)
+			testkit.WantErr(t, err, joblock.ErrInvalid)
+		}
 		var d diary
 		second := make(chan *client.Hold)
 		go func() {
-			h, err := c.Hold(context.Background(), client.HoldRequest{Key: key, TTL: 2 * time.Second, Tell: d.note})
+			h, err := c.Hold(context.Background(), client.HoldRequest{Key: key, WaitForever: true, TTL: 2 * time.Second, Tell: d.note})
 			testkit.WantNil(t, "Hold", err)
 			second <- h
 		}()
 		time.Sleep(time.Minute)
-		if err := first.Err(); err != nil || time.Until(first.Until()) < 500*time.Millisecond {
-			t.Errorf("after a minute: %v, %s left", err, time.Until(first.Until()))
+		if err := first.Err(); err != nil || time.Until(first.ExpiresAt()) < 500*time.Millisecond {
+			t.Errorf("after a minute: %v, %s left", err, time.Until(first.ExpiresAt()))
 		}
-		ctx := first.Context(t.Context())
+		ctx, end := first.Context(t.Context())
 		stop()
 		testkit.WantNil(t, "Release", first.Release(t.Context(), "done"))
 		h := <-second
 		if h.Fence() <= first.Fence() || d.kinds() == "" || h.Key() != key {
 			t.Errorf("fence %d after %d; %s", h.Fence(), first.Fence(), d.kinds())
 		}
-		<-ctx.Done()
-		if !errors.Is(context.Cause(ctx), joblock.ErrAlreadyReleased) {
-			t.Error(context.Cause(ctx))
-		}
+		wantKept(t, ctx, first)
+		wantIs(t, "Err", first.Err(), joblock.ErrAlreadyReleased)
 		wantIs(t, "a second Release", first.Release(t.Context(), ""), joblock.ErrAlreadyReleased)
+		end()
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			t.Errorf("after stop: %v", ctx.Err())
+		}
+		late, end := first.Context(t.Context())
+		defer end()
+		wantIs(t, "a Context after Release", context.Cause(late), joblock.ErrAlreadyReleased)
+		ctx, end = h.Context(t.Context())
+		defer end()
 		token, err := h.Park(t.Context(), "", time.Minute)
 		testkit.WantNil(t, "Park", err)
+		wantKept(t, ctx, h)
+		wantIs(t, "Err", h.Err(), joblock.ErrNotOwner)
+		_, err = h.Detach()
+		wantIs(t, "Detach", err, joblock.ErrNotOwner)
 		back := hold(t, c, client.HoldRequest{Token: token})
 		testkit.WantNil(t, "Release", back.Release(t.Context(), ""))
 		if n.status().State != joblock.StateFree {
@@ -158,7 +186,7 @@ func TestHoldMoves(t *testing.T) {
 				fence := h.Fence()
 				defer n.watched(h)()
 				go func() { // somebody waits all the time
-					_, _ = c.Hold(t.Context(), client.HoldRequest{Key: key})
+					_, _ = c.Hold(t.Context(), client.HoldRequest{Key: key, WaitForever: true})
 				}()
 				time.Sleep(5 * time.Second)
 				fail(n)
@@ -183,8 +211,8 @@ func TestHoldWithoutAnswers(t *testing.T) {
 		n.down("a")
 		n.down("b")
 		synctest.Wait()
-		until := h.Until()
-		<-h.Lost()
+		until := h.ExpiresAt()
+		<-h.Done()
 		st := n.status()
 		if !errors.Is(h.Err(), joblock.ErrLost) || st.State != joblock.StateHeld || st.Lease <= 0 {
 			t.Errorf("%v; the key: %+v", h.Err(), st)
@@ -207,8 +235,8 @@ func TestHoldOfASilentStream(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		silent.Store(true)
 		time.Sleep(3 * time.Second) // a line may have been on its way
-		until := h.Until()
-		<-h.Lost()
+		until := h.ExpiresAt()
+		<-h.Done()
 		if !errors.Is(h.Err(), joblock.ErrLost) || !time.Now().Equal(until) {
 			t.Errorf("%v at %s, trusted until %s", h.Err(), time.Now(), until)
 		}
@@ -236,7 +264,8 @@ func TestHoldIsForced(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		var d diary
 		h := hold(t, c, client.HoldRequest{Key: key, TTL: 3 * time.Second, Tell: d.note})
-		ctx := h.Context(t.Context())
+		ctx, end := h.Context(t.Context())
+		defer end()
 		_, err := n.store.Release(t.Context(), []driver.ReleaseRequest{{
 			Term: driver.Term{Key: key, Fence: h.Fence()}, Kind: driver.ReleaseForced, Reason: "test", Nonce: "x", Retain: time.Minute,
 		}})
@@ -258,7 +287,7 @@ func TestHoldIsGivenUp(t *testing.T) {
 		h := hold(t, c, client.HoldRequest{Key: key})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		if _, err := c.Hold(ctx, client.HoldRequest{Key: key}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Hold(ctx, client.HoldRequest{Key: key, WaitForever: true}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)

@@ -9,17 +9,18 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
 
 // AcquireRequest says which lock Acquire takes. Key is required.
 type AcquireRequest struct {
-	Key    string
-	TTL    time.Duration // of the lease; 0 means the server's default
-	Wait   time.Duration // how long to wait for the lock; 0 means not at all. The server bounds it: see "serve --max-wait"
-	Holder string        // a label for people; "" means the server's
-	Limit  int           // 0, or the number of permits of Key; see package limit
+	Key     string
+	TTL     time.Duration // of the lease; 0 means the server's default
+	MaxWait time.Duration // how long to wait for the lock; 0 means not at all. The server bounds it: see "serve --max-wait"
+	Holder  string        // a label for people; "" means the server's
+	Limit   int           // 0, or the number of permits of Key; see package limit
 
 	// IdempotencyKey names this call. A call with the same name, the same key and the same parameters finds the lock that
 	// an earlier one has taken, also if this process has died meanwhile. Keep it secret. Default a random one, so that the
@@ -29,12 +30,12 @@ type AcquireRequest struct {
 
 // Grant is a lock that a call has taken or renewed.
 type Grant struct {
-	Key   string
-	Token joblock.Token // a secret; zero after Renew, which leaves the token as it is
-	Fence int64         // send it along to what the lock protects
-	TTL   time.Duration
-	Until time.Time     // the lock can be relied on until then, by the monotonic clock; see the package comment
-	Prior joblock.Ended // how the ownership before this one ended
+	Key       string
+	Token     joblock.Token // a secret; zero after Renew, which leaves the token as it is
+	Fence     int64         // send it along to what the lock protects
+	TTL       time.Duration
+	ExpiresAt time.Time     // the lock can be relied on until then, by the monotonic clock; see the package comment
+	Prior     joblock.Ended // how the ownership before this one ended
 }
 
 // granted is the answer of acquire, renew and resume, and a line of a stream.
@@ -49,7 +50,7 @@ type granted struct {
 }
 
 func (g *granted) grant(sent time.Time) Grant {
-	out := Grant{Key: g.Key, Fence: g.Fence, TTL: g.TTL.Duration(), Until: g.until(sent), Prior: g.Prior}
+	out := Grant{Key: g.Key, Fence: g.Fence, TTL: g.TTL.Duration(), ExpiresAt: g.until(sent), Prior: g.Prior}
 	if g.Token != nil {
 		out.Token = *g.Token
 	}
@@ -65,19 +66,22 @@ func ms(d time.Duration) int64 { return d.Milliseconds() }
 
 func named(name string) http.Header { return http.Header{"Idempotency-Key": {name}} }
 
-// Acquire takes a lock, and waits for it for AcquireRequest.Wait at most. Nobody renews the lock but Renew.
+// Acquire takes a lock, and waits for it for AcquireRequest.MaxWait at most. Nobody renews the lock but Renew.
 //
 // Errors match joblock.ErrHeld, joblock.ErrTimeout after a wait, joblock.ErrUnavailable, and joblock.ErrInvalid. With an
 // IdempotencyKey of the caller there are joblock.ErrBusy and joblock.ErrAlreadyReleased, for a lock that an earlier call
 // of the same name has taken and that was parked or released.
 func (c *Client) Acquire(ctx context.Context, req AcquireRequest) (Grant, error) {
-	op := call{op: "acquire", key: req.Key, method: http.MethodPost, path: "/v1/acquire", wait: req.Wait, body: struct {
+	if req.MaxWait < 0 {
+		return Grant{}, door.Invalid("acquire", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
+	}
+	op := call{op: "acquire", key: req.Key, method: http.MethodPost, path: "/v1/acquire", wait: req.MaxWait, body: struct {
 		Key    string `json:"key"`
 		TTL    int64  `json:"ttl_ms,omitempty"`
 		Wait   int64  `json:"wait_ms,omitempty"`
 		Holder string `json:"holder,omitempty"`
 		Limit  int    `json:"limit,omitempty"`
-	}{req.Key, ms(req.TTL), ms(req.Wait), req.Holder, req.Limit}}
+	}{req.Key, ms(req.TTL), ms(req.MaxWait), req.Holder, req.Limit}}
 	if req.Limit == 0 {
 		op.again, op.header = true, named(cmp.Or(req.IdempotencyKey, rand.Text()))
 	}

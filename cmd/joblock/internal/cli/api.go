@@ -123,8 +123,8 @@ func (a *api) stream(ctx context.Context, want want) (*client.Hold, error) {
 			a.observer(event.Event{Kind: event.Contended, Key: want.key})
 		}
 	}}
-	if want.wait != nil {
-		req.Wait, req.NoWait = *want.wait, *want.wait == 0
+	if req.WaitForever = want.wait == nil; !req.WaitForever {
+		req.MaxWait = *want.wait
 	}
 	return a.Hold(ctx, req)
 }
@@ -158,7 +158,7 @@ func (a *api) grant(ctx context.Context, want want, name string) (client.Grant, 
 		return h.Detach()
 	}
 	return a.Acquire(ctx, client.AcquireRequest{
-		Key: want.key, TTL: want.ttl, Wait: *want.wait, Holder: a.holder, Limit: want.limit, IdempotencyKey: name,
+		Key: want.key, TTL: want.ttl, MaxWait: *want.wait, Holder: a.holder, Limit: want.limit, IdempotencyKey: name,
 	})
 }
 
@@ -170,7 +170,7 @@ func callName(token joblock.Token) string {
 }
 
 func grantOf(g client.Grant) ops.Grant {
-	return ops.Grant{Token: g.Token, Fence: g.Fence, Lease: time.Until(g.Until), Until: g.Until, Prior: g.Prior}
+	return ops.Grant{Token: g.Token, Fence: g.Fence, Lease: time.Until(g.ExpiresAt), Until: g.ExpiresAt, Prior: g.Prior}
 }
 
 func (a *api) take(ctx context.Context, token joblock.Token, want want) (ops.Grant, error) {
@@ -200,7 +200,7 @@ func (a *api) giveUp(ctx context.Context, token joblock.Token, want want) error 
 
 func (a *api) renew(ctx context.Context, token joblock.Token, ttl, reserve time.Duration) (time.Duration, error) {
 	g, err := a.Renew(ctx, client.RenewRequest{Token: token, TTL: ttl, Reserve: reserve})
-	return time.Until(g.Until), err
+	return time.Until(g.ExpiresAt), err
 }
 
 func (a *api) park(ctx context.Context, token joblock.Token, job string, reserve time.Duration) (joblock.Token, error) {
@@ -228,14 +228,13 @@ type streamed struct {
 }
 
 func (s streamed) ExpiresAt() time.Time {
-	if until := s.Until(); s.most.IsZero() || until.Before(s.most) {
+	if until := s.Hold.ExpiresAt(); s.most.IsZero() || until.Before(s.most) {
 		return until
 	}
 	return s.most
 }
 
-func (s streamed) Done() <-chan struct{} { return s.Lost() }
-func (s streamed) Prior() joblock.Ended  { return joblock.EndedNone }
+func (s streamed) Prior() joblock.Ended { return joblock.EndedNone }
 
 func (s streamed) Release(ctx context.Context, _ ...joblock.LockReleaseOption) error {
 	return s.Hold.Release(ctx, "")
@@ -250,7 +249,7 @@ type granted struct {
 func (g *granted) Token() joblock.Token  { return g.g.Token }
 func (g *granted) Fence() int64          { return g.g.Fence }
 func (g *granted) Prior() joblock.Ended  { return g.g.Prior }
-func (g *granted) ExpiresAt() time.Time  { return g.g.Until }
+func (g *granted) ExpiresAt() time.Time  { return g.g.ExpiresAt }
 func (g *granted) Done() <-chan struct{} { return nil }
 func (g *granted) Err() error            { return nil }
 
