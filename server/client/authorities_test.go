@@ -40,7 +40,7 @@ func TestAuthoritiesThatChange(t *testing.T) {
 	write(other)
 	c, err := New(Config{URLs: []string{srv.URL}, CAFile: file})
 	testkit.WantNil(t, "New", err)
-	defer c.Close()
+	defer func() { testkit.WantNil(t, "Close", c.Close(t.Context())) }()
 	get := func() (string, error) {
 		res, err := c.http.Get(srv.URL)
 		if err != nil {

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/certs"
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
 )
 
 // Config configures a Client. URLs is required.
@@ -61,23 +63,24 @@ type Client struct {
 	at   atomic.Int64 // the index of the replica that has answered last
 }
 
-// New returns a Client, and sends nothing. The error names the field that is bad.
+// New returns a Client, and sends nothing. The error matches joblock.ErrInvalid and names the field that is bad. If a file
+// cannot be read, the error also matches why.
 func New(cfg Config) (*Client, error) {
 	if len(cfg.URLs) == 0 {
-		return nil, errors.New("client: Config.URLs is empty")
+		return nil, invalid("Config.URLs is empty")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
 	if cfg.Timeout < 0 {
-		return nil, fmt.Errorf("client: Config.Timeout is %s, must be positive", cfg.Timeout)
+		return nil, invalid("Config.Timeout is %s, must be positive", cfg.Timeout)
 	}
 	c := &Client{cfg: cfg, http: cfg.HTTP}
 	for _, text := range cfg.URLs {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			return nil, errors.New("client: a URL is bad, must be like https://host:port, without a user or a query")
+			return nil, invalid("a URL is bad, must be like https://host:port, without a user or a query")
 		}
 		if u.Scheme == "http" && cfg.Token != nil && !cfg.Insecure && !loopback(u.Hostname()) {
-			return nil, fmt.Errorf("client: the token would travel in the clear to %s: use https, or set Config.Insecure", u.Host)
+			return nil, invalid("the token would travel in the clear to %s: use https, or set Config.Insecure", u.Host)
 		}
 		c.urls = append(c.urls, strings.TrimSuffix(u.String(), "/"))
 	}
@@ -103,33 +106,45 @@ func New(cfg Config) (*Client, error) {
 func (cfg *Config) tls() (_ *tls.Config, authorities *certs.Pool, err error) {
 	switch {
 	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
-		return nil, nil, errors.New("client: Config.CertFile and Config.KeyFile belong together")
+		return nil, nil, invalid("Config.CertFile and Config.KeyFile belong together")
 	case cfg.CertFile == "" && cfg.CAFile == "":
 		return nil, nil, nil
 	case cfg.HTTP != nil:
-		return nil, nil, errors.New("client: Config.HTTP has a TLS configuration of its own, so Config.CertFile and Config.CAFile make no sense with it")
+		return nil, nil, invalid("Config.HTTP has a TLS configuration of its own, so Config.CertFile and Config.CAFile make no sense with it")
 	case !slices.ContainsFunc(cfg.URLs, func(text string) bool { return strings.HasPrefix(strings.ToLower(text), "https:") }):
-		return nil, nil, errors.New("client: Config.CertFile and Config.CAFile need a URL that begins with https")
+		return nil, nil, invalid("Config.CertFile and Config.CAFile need a URL that begins with https")
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.CertFile != "" {
 		pair, err := certs.Open(cfg.CertFile, cfg.KeyFile, nil)
 		if err != nil {
-			return nil, nil, fmt.Errorf("client: the certificate: %w", err)
+			return nil, nil, badFile("the certificate", err)
 		}
 		c.GetClientCertificate = pair.ForClient
 	}
 	if cfg.CAFile != "" {
 		if authorities, err = certs.OpenPool(cfg.CAFile, nil); err != nil {
-			return nil, nil, fmt.Errorf("client: the authorities of servers: %w", err)
+			return nil, nil, badFile("the authorities of servers", err)
 		}
 		c.RootCAs = authorities.Get() // for connections through a proxy
 	}
 	return c, authorities, nil
 }
 
-// Close closes connections that no call uses.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+// Close closes the connections that no call uses. Calls and Holds that are under way go on. Close waits for nothing yet and
+// returns nil: ctx and the error are those of every other Close of the toolkit.
+func (c *Client) Close(context.Context) error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return door.Invalid("new client", "", format, args...)
+}
+
+func badFile(which string, err error) error {
+	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "new client", Detail: which, Err: err}
+}
 
 func loopback(host string) bool {
 	ip := net.ParseIP(host)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,9 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/server/client"
 )
 
@@ -322,10 +326,16 @@ func TestConfig(t *testing.T) {
 		"without a user": {URLs: []string{"https://u:secret@h"}},
 		"in the clear":   {URLs: []string{"http://locks.internal"}, Token: token},
 		"Timeout":        {URLs: []string{"https://h"}, Timeout: -1},
+		"belong":         {URLs: []string{"https://h"}, CertFile: "cert"},
+		"the authorit":   {URLs: []string{"https://h"}, CAFile: "/none"},
+		"need a URL":     {URLs: []string{"http://h"}, CAFile: "/none"},
 	} {
-		if _, err := client.New(cfg); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+		if _, err := client.New(cfg); !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: %v, want %q", cfg.URLs, err, says)
 		}
+	}
+	if _, err := client.New(client.Config{URLs: []string{"https://h"}, CAFile: "/none"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
 	}
 	for _, cfg := range []client.Config{
 		{URLs: []string{"http://127.0.0.1:1", "http://[::1]:2"}, Token: token}, {URLs: []string{"http://h"}, Token: token, Insecure: true},
@@ -382,4 +392,29 @@ func TestOtherAnswers(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// What is about no lock matches the sentinel that the same call gives without a server.
+func TestProblemsOfTasksAndCronJobs(t *testing.T) {
+	sentinels := []error{client.ErrNotRecorded, client.ErrTaskExists, client.ErrTaskNotFound, client.ErrTaskState, client.ErrCronNotFound, client.ErrBackfilling,
+		joblock.ErrNotFound, joblock.ErrBusy}
+	for code, want := range map[string][]error{
+		"ACTION_NOT_RECORDED": {client.ErrNotRecorded},
+		"TASK_EXISTS":         {client.ErrTaskExists, asynq.ErrTaskIDConflict},
+		"TASK_NOT_FOUND":      {client.ErrTaskNotFound, joblock.ErrNotFound},
+		"TASK_STATE":          {client.ErrTaskState},
+		"CRON_NOT_FOUND":      {client.ErrCronNotFound, joblock.ErrNotFound},
+		"CRON_BACKFILLING":    {client.ErrBackfilling, scheduler.ErrBackfilling},
+		"FORBIDDEN":           nil,
+	} {
+		err := fmt.Errorf("wrapped: %w", &client.Problem{Code: code, Title: "it"})
+		for _, s := range append(sentinels, want...) {
+			if got := errors.Is(err, s); got != slices.Contains(want, s) {
+				t.Errorf("%s matches %v: %v", code, s, got)
+			}
+		}
+		if text, err := os.ReadFile("../openapi.json"); err != nil || !strings.Contains(string(text), code) {
+			t.Errorf("no server has the code %s: %v", code, err)
+		}
+	}
 }

@@ -253,9 +253,8 @@ type TaskRequest struct {
 }
 
 // RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. CancelTask tells the handler of a
-// task to end. DropTask deletes a task that does not run. The Code of an error is TASK_NOT_FOUND, or TASK_STATE if the task
-// has moved on from its Step or is in another state; ErrNotRecorded, and joblock.ErrUnavailable, after which the action may
-// have taken effect.
+// task to end. DropTask deletes a task that does not run. Errors match ErrTaskNotFound, ErrTaskState, ErrNotRecorded, and
+// joblock.ErrUnavailable, after which the action may have taken effect.
 func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return c.task(ctx, "run", req)
 }

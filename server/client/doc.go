@@ -37,6 +37,7 @@
 // # Errors
 //
 // Every error of a server is a *Problem. It matches the sentinel of package joblock that has its code: joblock.ErrHeld,
-// joblock.ErrTimeout, joblock.ErrLost, joblock.ErrNotOwner and so on. A call without an answer, whose outcome is unknown,
+// joblock.ErrTimeout, joblock.ErrLost, joblock.ErrNotOwner and so on. What is about tasks and cron jobs matches ErrTaskExists
+// and the other sentinels of this package. A call without an answer, whose outcome is unknown,
 // matches joblock.ErrUnavailable. A call whose own context has ended returns that context's cause.
 package client

@@ -181,7 +181,7 @@ func (n *network) client(change ...func(*client.Config)) *client.Client {
 	}
 	c, err := client.New(cfg)
 	testkit.WantNil(n, "New", err)
-	n.Cleanup(c.Close)
+	n.Cleanup(func() { testkit.WantNil(n, "Close", c.Close(context.Background())) })
 	return c
 }
 

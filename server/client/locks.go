@@ -224,8 +224,8 @@ type Enqueued struct {
 	Ahead     int    `json:"ahead"`
 }
 
-// Enqueue takes a lock and enqueues a task that carries it, in one step. Errors match joblock.ErrHeld and
-// joblock.ErrUnavailable; the Code is TASK_EXISTS if there is another task with the TaskID.
+// Enqueue takes a lock and enqueues a task that carries it, in one step. Errors match joblock.ErrHeld, ErrTaskExists,
+// joblock.ErrInvalid, and joblock.ErrUnavailable, after which the task may be enqueued.
 func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, error) {
 	var got Enqueued
 	_, err := c.do(ctx, call{op: "enqueue", key: req.Key, method: http.MethodPost, path: "/v1/enqueue", body: req, into: &got,

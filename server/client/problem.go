@@ -8,23 +8,58 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
 
-// ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
-var ErrNotRecorded = ops.ErrNotRecorded
+// What a Problem matches besides the sentinels of package joblock.
+var (
+	// ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
+	ErrNotRecorded = ops.ErrNotRecorded
+
+	// ErrTaskExists says that there is another task with the TaskID of an EnqueueRequest, and that nothing was enqueued. It is
+	// asynq's error, which package handoff returns.
+	ErrTaskExists = asynq.ErrTaskIDConflict
+
+	// ErrTaskNotFound says that asynq does not have the task or, for SkipJob, that no job has the key. The Problem also matches joblock.ErrNotFound.
+	ErrTaskNotFound = errors.New("client: there is no such task")
+
+	// ErrTaskState says that an action does not fit the state of the task, or that the task has moved on from its Step.
+	// Nothing was changed.
+	ErrTaskState = errors.New("client: the state of the task is in the way")
+
+	// ErrCronNotFound says that no node has seen the cron job. The Problem also matches joblock.ErrNotFound, as the error of
+	// package scheduler.
+	ErrCronNotFound = errors.New("client: there is no such cron job")
+
+	// ErrBackfilling says that the cron job has a backfill that has not ended. It is the error of package scheduler.
+	ErrBackfilling = ops.ErrBackfilling
+)
+
+// matches has the sentinels for each code that is not one of package joblock.
+var matches = map[string][]error{
+	"ACTION_NOT_RECORDED": {ErrNotRecorded},
+	"TASK_EXISTS":         {ErrTaskExists},
+	"TASK_NOT_FOUND":      {ErrTaskNotFound, joblock.ErrNotFound},
+	"TASK_STATE":          {ErrTaskState},
+	"CRON_NOT_FOUND":      {ErrCronNotFound, joblock.ErrNotFound},
+	"CRON_BACKFILLING":    {ErrBackfilling},
+}
 
 var (
 	codeClosed      = joblock.CodeOf(joblock.ErrClosed)
 	codeUnavailable = joblock.CodeOf(joblock.ErrUnavailable)
 )
 
-// Problem is the error of a server, or the lack of an answer. It matches the sentinel of package joblock with its Code.
+// Problem is the error of a server, or the lack of an answer. It matches the sentinel of package joblock or of this package
+// that stands for its Code.
 type Problem struct {
 	Status    int    // of HTTP; 0 if there was no answer
 	Code      string // see package server; "" if the answer is not that of a lock server
@@ -62,10 +97,9 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", p.op, text, p.Code)
 }
 
-// Is reports whether target is ErrNotRecorded and the problem says so.
-func (p *Problem) Is(target error) bool {
-	return target == ErrNotRecorded && p.Code == "ACTION_NOT_RECORDED"
-}
+// Is reports whether target is a sentinel of this package, or joblock.ErrNotFound, that stands for the Code. Unwrap has the
+// other sentinels of package joblock.
+func (p *Problem) Is(target error) bool { return slices.Contains(matches[p.Code], target) }
 
 // Unwrap returns the *joblock.Error with the code of the problem, or what has failed.
 func (p *Problem) Unwrap() error {

@@ -93,7 +93,11 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 	cfg.HTTP = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	c, err := client.New(cfg)
 	if err != nil {
-		return nil, usage("--server: %s", strings.TrimPrefix(err.Error(), "client: "))
+		why := err.Error()
+		if e := (*joblock.Error)(nil); errors.As(err, &e) {
+			why = e.Detail // all errors but those of files
+		}
+		return nil, usage("--server: %s", why)
 	}
 	return &api{Client: c, name: strings.Join(hosts, ",")}, nil
 }
@@ -109,7 +113,7 @@ func (a *api) with(cfg joblock.Config) *api {
 	return a
 }
 
-func (a *api) close(time.Duration) { a.Client.Close() }
+func (a *api) close(time.Duration) { _ = a.Client.Close(context.Background()) } // which returns no error
 
 // longWait is from when on a wait is a stream: a server bounds the wait of a request, by default by this.
 const longWait = time.Minute
@@ -267,7 +271,7 @@ func codeOfAnswer(err error) int {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
 		return exitDenied
 	case http.StatusNotFound:
-		if p.Code == "CRON_NOT_FOUND" || p.Code == "TASK_NOT_FOUND" {
+		if errors.Is(p, client.ErrCronNotFound) || errors.Is(p, client.ErrTaskNotFound) {
 			return exitNo
 		}
 		return exitUsage // no lock server, or a part of it that is not there

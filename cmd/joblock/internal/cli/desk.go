@@ -83,7 +83,7 @@ func (d *desk) open(s *server) (err error) {
 	if a, err := s.api(os.Getenv); a != nil || err != nil {
 		if err == nil {
 			d.deskFace, d.name = a, a.name
-			d.closers = append(d.closers, closeFunc(a.Client.Close))
+			d.closers = append(d.closers, closeFunc(func() error { return a.Client.Close(context.Background()) }))
 		}
 		return err
 	}
@@ -143,9 +143,9 @@ type redisFeed struct{ *ops.Feed }
 func (redisFeed) Close() {}
 
 // The type closeFunc is an io.Closer.
-type closeFunc func()
+type closeFunc func() error
 
-func (f closeFunc) Close() error { f(); return nil }
+func (f closeFunc) Close() error { return f() }
 
 func (d *desk) close() {
 	if d.session != nil {
