@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -155,7 +156,7 @@ func TestLostAnswers(t *testing.T) {
 		_, err = c.Lock(ctx, key)
 		testkit.WantNil(t, "Lock", err)
 		once()
-		_, err = c.Force(ctx, client.ForceRequest{Key: key, Fence: g.Fence, Reason: "test"})
+		_, err = c.ForceRelease(ctx, client.ForceReleaseRequest{Key: key, Fence: g.Fence, Reason: "test"})
 		wantIs(t, "Force", err, joblock.ErrUnavailable)
 		names(1)
 		once()
@@ -293,7 +294,7 @@ func TestObjectsLoseNothing(t *testing.T) {
 		same("Jobs", jobs, nil)
 		keeper, err := c.Keeper(ctx)
 		same("Keeper", keeper, err)
-		plan, err := c.CronPreview(ctx, "30 2 * * *", "Europe/Berlin", 3)
+		plan, err := c.CronPreview(ctx, client.CronPreviewQuery{Spec: "30 2 * * *", Zone: "Europe/Berlin", N: 3})
 		same("CronPreview", plan, err)
 		checkup, err := c.Doctor(ctx)
 		same("Checkup", checkup, err)
@@ -308,7 +309,7 @@ func TestObjectsLoseNothing(t *testing.T) {
 		for _, err := range c.Audit(ctx, client.AuditQuery{Key: key, Since: time.Now()}) {
 			t.Error(err)
 		}
-		_, err = c.Force(ctx, client.ForceRequest{Key: key, Fence: lock.Fence, Reason: "test"})
+		_, err = c.ForceRelease(ctx, client.ForceReleaseRequest{Key: key, Fence: lock.Fence, Reason: "test"})
 		wantIs(t, "an action without an audit", err, client.ErrNotRecorded)
 		if _, err = c.CronJobs(ctx, "none"); err == nil {
 			t.Error("a scope that the server does not have")
@@ -390,6 +391,90 @@ func TestOtherAnswers(t *testing.T) {
 		var p *client.Problem
 		if !errors.As(err, &p) || p.Status != 404 || p.Code != "" || errors.Is(err, joblock.ErrNotFound) || !strings.Contains(err.Error(), "none of a lock server") {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+// A request for all cron jobs says so, and no other action is about all.
+func TestActionsOnAllCronJobs(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		ctx := t.Context()
+		type action = func(context.Context, client.CronRequest) (client.Acted, error)
+		for name, act := range map[string]action{"trigger": c.CronTrigger, "trigger and wait": c.CronTriggerAndWait, "forget": c.CronForget, "stop": c.CronStopBackfill} {
+			for _, req := range []client.CronRequest{{Reason: "test"}, {All: true}, {All: true, Name: "digest"}} {
+				if _, err := act(ctx, req); !errors.Is(err, joblock.ErrInvalid) {
+					t.Errorf("%s of %+v: %v", name, req, err)
+				}
+			}
+		}
+		for name, act := range map[string]action{"pause": c.CronPause, "resume": c.CronResume} {
+			for _, req := range []client.CronRequest{{Reason: "test"}, {All: true, Name: "digest"}} {
+				if _, err := act(ctx, req); !errors.Is(err, joblock.ErrInvalid) {
+					t.Errorf("%s of %+v: %v", name, req, err)
+				}
+			}
+		}
+		_, err := c.CronJob(ctx, "", "")
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		_, err = c.CronNext(ctx, client.CronNextQuery{})
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		_, err = c.CronCount(ctx, client.CronBackfillRequest{})
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		_, _, err = c.CronBackfill(ctx, client.CronBackfillRequest{})
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+		if sent := n.requests(); len(sent) > 0 {
+			t.Errorf("sent were %q", sent)
+		}
+		_, _ = c.CronPause(ctx, client.CronRequest{All: true, Reason: "test"})
+		_, _ = c.CronResume(ctx, client.CronRequest{Name: "digest", Reason: "test"})
+		if sent := fmt.Sprint(n.requests()); !strings.Contains(sent, "/v1/cron-pause") || !strings.Contains(sent, "/v1/cron/digest/resume") {
+			t.Errorf("sent were %s", sent)
+		}
+	})
+}
+
+// An EnqueueRequest has all that a server takes, and a duration of less than a millisecond is not sent as none.
+func TestEnqueueSendsAll(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		var sent map[string]any
+		n.answers(func(r *http.Request, _ *http.Response) error {
+			body, err := r.GetBody()
+			if err == nil {
+				err = json.NewDecoder(body).Decode(&sent)
+			}
+			return err
+		})
+		retries := 0
+		_, _ = c.Enqueue(t.Context(), client.EnqueueRequest{ // this server enqueues nothing
+			Key: key, Type: "report", Payload: json.RawMessage(`{"n":1}`), Bytes: []byte("x"), Queue: "low", TaskID: "7", MaxRetry: &retries,
+			Timeout: time.Minute, Delay: time.Microsecond, Retention: 1500 * time.Microsecond, Until: client.UntilStarted, OnConflict: client.KeepLast,
+			Sequence: true, Limit: 2, MaxWaiting: 3, OnFailure: client.Halt,
+		})
+		if sent["timeout_ms"] != 60_000.0 || sent["delay_ms"] != 1.0 || sent["retention_ms"] != 2.0 || sent["max_retry"] != 0.0 {
+			t.Errorf("sent was %v", sent)
+		}
+		text, err := os.ReadFile("../openapi.json")
+		testkit.WantNil(t, "ReadFile", err)
+		var document struct {
+			Components struct {
+				Schemas map[string]struct {
+					Properties map[string]struct{ Enum []string }
+				}
+			}
+		}
+		testkit.WantNil(t, "the document", json.Unmarshal(text, &document))
+		takes := document.Components.Schemas["EnqueueRequest"].Properties
+		if !slices.Equal(slices.Sorted(maps.Keys(sent)), slices.Sorted(maps.Keys(takes))) {
+			t.Errorf("sent was %v, a server takes %v", sent, takes)
+		}
+		for name, words := range map[string][]string{
+			"until":       {string(client.UntilDone), string(client.UntilStarted)},
+			"on_conflict": {string(client.Reject), string(client.Skip), string(client.Replace), string(client.KeepLast)},
+			"on_failure":  {string(client.GoOn), string(client.Halt)},
+		} {
+			if !slices.Equal(takes[name].Enum, words) {
+				t.Errorf("%s: the client has %q, a server takes %q", name, words, takes[name].Enum)
+			}
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -169,10 +170,16 @@ func (c *Client) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
 	return pages[Job](ctx, c, "jobs", "/v1/jobs", values("queue", q.Queue, "prefix", q.Prefix, "suspects", flag(q.Suspects), "slow", flag(q.Slow)))
 }
 
-// Sequences walks over the lines of jobs whose keys begin with prefix, those that have halted first; with halted, over these
-// only. After 1,000 of them, and if the server could not look at everything in time, the walk ends with ErrMore.
-func (c *Client) Sequences(ctx context.Context, prefix string, halted bool) iter.Seq2[Sequence, error] {
-	return list[Sequence](ctx, c, "sequences", "", "/v1/sequences", values("prefix", prefix, "halted", flag(halted)))
+// SequencesQuery says which sequences Sequences shows.
+type SequencesQuery struct {
+	Prefix string // of the key
+	Halted bool   // only those that have halted
+}
+
+// Sequences walks over the lines of jobs, those that have halted first. After 1,000 of them, and if the server could not look
+// at everything in time, the walk ends with ErrMore.
+func (c *Client) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error] {
+	return list[Sequence](ctx, c, "sequences", "", "/v1/sequences", values("prefix", q.Prefix, "halted", flag(q.Halted)))
 }
 
 // Job returns the task of a job, and its locks and places in line.
@@ -221,18 +228,18 @@ func (c *Client) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, 
 	return list[AuditEntry](ctx, c, "audit", q.Key, "/v1/audit", values("key", q.Key, "since", stamp(q.Since)))
 }
 
-// ForceRequest says which holding Force ends.
-type ForceRequest struct {
+// ForceReleaseRequest says which holding ForceRelease ends.
+type ForceReleaseRequest struct {
 	Key    string
 	Fence  int64  // of the holding that was seen: Lock.Fence
 	IfIdle bool   // only while nobody runs under the lock
 	Reason string // for others, from 1 to 256 bytes
 }
 
-// Force frees a key, whoever has it, unless the key has another fence by now. Errors match joblock.ErrNotOwner then,
+// ForceRelease frees a key, whoever has it, unless the key has another fence by now. Errors match joblock.ErrNotOwner then,
 // joblock.ErrNotFound, joblock.ErrBusy with IfIdle, ErrNotRecorded, and joblock.ErrUnavailable, after which the key may be
 // free.
-func (c *Client) Force(ctx context.Context, req ForceRequest) (done Forced, err error) {
+func (c *Client) ForceRelease(ctx context.Context, req ForceReleaseRequest) (done Forced, err error) {
 	_, err = c.do(ctx, call{op: "force release", key: req.Key, method: http.MethodPost, path: "/v1/force-release", into: &done,
 		header: http.Header{"If-Match": {`"` + strconv.FormatInt(req.Fence, 10) + `"`}}, body: struct {
 			Key    string `json:"key"`
@@ -292,11 +299,18 @@ func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done A
 	return done, err
 }
 
+// SkipRequest says which failed job SkipJob passes over.
+type SkipRequest struct {
+	Key    string // of the sequence
+	Fence  int64  // of the holding that was seen: Sequence.Lock.Fence
+	Reason string // for others, from 1 to 256 bytes
+}
+
 // SkipJob moves the sequence of a key on past the job that has failed and halts it, unless the key has another fence by now.
 // Errors are those of RunTask, and joblock.ErrNotOwner.
-func (c *Client) SkipJob(ctx context.Context, key string, fence int64, reason string) (done Acted, err error) {
-	_, err = c.do(ctx, call{op: "skip", key: key, method: http.MethodPost, path: "/v1/skip", into: &done,
-		header: http.Header{"If-Match": {`"` + strconv.FormatInt(fence, 10) + `"`}}, body: map[string]string{"key": key, "reason": reason}})
+func (c *Client) SkipJob(ctx context.Context, req SkipRequest) (done Acted, err error) {
+	_, err = c.do(ctx, call{op: "skip", key: req.Key, method: http.MethodPost, path: "/v1/skip", into: &done,
+		header: http.Header{"If-Match": {`"` + strconv.FormatInt(req.Fence, 10) + `"`}}, body: map[string]string{"key": req.Key, "reason": req.Reason}})
 	return done, err
 }
 
@@ -317,14 +331,26 @@ func (c *Client) CronJobs(ctx context.Context, scope string) ([]CronJob, error) 
 
 // CronJob returns one cron job.
 func (c *Client) CronJob(ctx context.Context, scope, name string) (j CronJob, err error) {
+	if err := oneCron(name); err != nil {
+		return j, err
+	}
 	err = c.get(ctx, "cron", "", "/v1/cron/"+url.PathEscape(name), values("scope", scope), &j)
 	return j, err
 }
 
-// CronNext returns the next n ticks of a cron job.
-func (c *Client) CronNext(ctx context.Context, scope, name string, n int) ([]CronTick, error) {
+// CronNextQuery says which ticks CronNext returns.
+type CronNextQuery struct {
+	Scope, Name string
+	N           int // how many ticks, from 1 to 1,000; 0 means the default of the server, 10
+}
+
+// CronNext returns the next ticks of a cron job.
+func (c *Client) CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, error) {
+	if err := oneCron(q.Name); err != nil {
+		return nil, err
+	}
 	var got items[CronTick]
-	err := c.get(ctx, "cron next", "", "/v1/cron/"+url.PathEscape(name)+"/next", values("scope", scope, "n", strconv.Itoa(n)), &got)
+	err := c.get(ctx, "cron next", "", "/v1/cron/"+url.PathEscape(q.Name)+"/next", values("scope", q.Scope, "n", number(q.N)), &got)
 	return got.Items, err
 }
 
@@ -335,41 +361,61 @@ func (c *Client) CronNodes(ctx context.Context, scope string) ([]CronNode, error
 	return got.Items, err
 }
 
-// CronPreview returns the next n ticks of a spec that no cron job has.
-func (c *Client) CronPreview(ctx context.Context, spec, zone string, n int) (p CronPlan, err error) {
-	err = c.get(ctx, "cron preview", "", "/v1/cron-preview", values("spec", spec, "zone", zone, "n", strconv.Itoa(n)), &p)
+// CronPreviewQuery says which ticks CronPreview returns.
+type CronPreviewQuery struct {
+	Spec string
+	Zone string // "" means UTC
+	N    int    // how many ticks, from 1 to 1,000; 0 means the default of the server, 10
+}
+
+// CronPreview returns the next ticks of a spec that no cron job has.
+func (c *Client) CronPreview(ctx context.Context, q CronPreviewQuery) (p CronPlan, err error) {
+	err = c.get(ctx, "cron preview", "", "/v1/cron-preview", values("spec", q.Spec, "zone", q.Zone, "n", number(q.N)), &p)
 	return p, err
 }
 
-// CronPause skips the ticks of a cron job or, with the name "", of all cron jobs of the scope.
-func (c *Client) CronPause(ctx context.Context, scope, name, reason string) (Acted, error) {
-	return c.cron(ctx, "pause", scope, name, reason)
+// CronRequest says which cron job an action is about. Name is required, or All.
+type CronRequest struct {
+	Scope  string
+	Name   string
+	All    bool   // of CronPause and CronResume alone, in place of Name: all cron jobs of the scope
+	Reason string // for others, from 1 to 256 bytes
 }
 
-// CronResume ends the pause of a cron job or, with the name "", the pause of all.
-func (c *Client) CronResume(ctx context.Context, scope, name, reason string) (Acted, error) {
-	return c.cron(ctx, "resume", scope, name, reason)
+// CronPause skips the ticks of a cron job, or of all cron jobs of the scope, until CronResume. Errors of this and the
+// following actions match joblock.ErrInvalid for a bad request, ErrCronNotFound, ErrNotRecorded, and joblock.ErrUnavailable, after which the
+// action may have taken effect.
+func (c *Client) CronPause(ctx context.Context, req CronRequest) (Acted, error) {
+	return c.cron(ctx, "pause", req)
+}
+
+// CronResume ends the pause of a cron job or, with All, the pause of all.
+func (c *Client) CronResume(ctx context.Context, req CronRequest) (Acted, error) {
+	return c.cron(ctx, "resume", req)
 }
 
 // CronTrigger executes a cron job once, soon.
-func (c *Client) CronTrigger(ctx context.Context, scope, name, reason string) (Acted, error) {
-	return c.cron(ctx, "trigger", scope, name, reason)
+func (c *Client) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
+	return c.cron(ctx, "trigger", req)
 }
 
 // CronTriggerAndWait is CronTrigger, and then waits until the run has ended. Acted.Run is the run, whatever its State. The
 // wait is as long as no node executes the job, so give ctx a deadline. If ctx ends, the error is the cause of ctx, and the
 // trigger stays. A server that does not answer for a while does not end the wait.
-func (c *Client) CronTriggerAndWait(ctx context.Context, scope, name, reason string) (Acted, error) {
-	before, err := c.CronJob(ctx, scope, name)
+func (c *Client) CronTriggerAndWait(ctx context.Context, req CronRequest) (Acted, error) {
+	if err := req.check("trigger"); err != nil {
+		return Acted{}, err
+	}
+	before, err := c.CronJob(ctx, req.Scope, req.Name)
 	if err != nil {
 		return Acted{}, err
 	}
-	done, err := c.CronTrigger(ctx, scope, name, reason)
+	done, err := c.CronTrigger(ctx, req)
 	if err != nil {
 		return done, err
 	}
 	for wait := firstLook; pause(ctx, wait); wait = min(2*wait, lastLook) {
-		j, err := c.CronJob(ctx, scope, name)
+		j, err := c.CronJob(ctx, req.Scope, req.Name)
 		if err != nil && ctx.Err() == nil && !next(err, true) && !rateLimited(err) {
 			return done, err
 		}
@@ -397,11 +443,21 @@ func triggered(j CronJob, since Time) (first *CronRun) {
 	return first
 }
 
+// CronBackfillRequest says which ticks CronBackfill executes.
+type CronBackfillRequest struct {
+	Scope, Name string
+	From, To    time.Time // the first and the last instant that the ticks may have
+	Reason      string    // for others, from 1 to 256 bytes; CronCount needs none
+}
+
 // CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
-func (c *Client) CronCount(ctx context.Context, scope, name string, from, to time.Time) (int, error) {
+func (c *Client) CronCount(ctx context.Context, req CronBackfillRequest) (int, error) {
+	if err := oneCron(req.Name); err != nil {
+		return 0, err
+	}
 	var got backfilled
-	err := c.get(ctx, "cron backfill", "", "/v1/cron/"+url.PathEscape(name)+"/backfill",
-		values("scope", scope, "from", from.Format(time.RFC3339Nano), "to", to.Format(time.RFC3339Nano)), &got)
+	err := c.get(ctx, "cron backfill", "", "/v1/cron/"+url.PathEscape(req.Name)+"/backfill",
+		values("scope", req.Scope, "from", req.From.Format(time.RFC3339Nano), "to", req.To.Format(time.RFC3339Nano)), &got)
 	return got.Ticks, err
 }
 
@@ -411,35 +467,62 @@ type backfilled struct {
 }
 
 // CronBackfill executes the ticks of a range of the past once each, one after the other, and returns their number. CronJob
-// shows how far the backfill has come. Errors match joblock.ErrInvalid for a bad range; the Code is CRON_BACKFILLING while
-// the cron job has a backfill that has not ended.
-func (c *Client) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, reason string) (int, Acted, error) {
+// shows how far the backfill has come. Errors are those of CronPause, joblock.ErrInvalid for a bad range, and ErrBackfilling
+// while the cron job has a backfill that has not ended.
+func (c *Client) CronBackfill(ctx context.Context, req CronBackfillRequest) (int, Acted, error) {
+	if err := oneCron(req.Name); err != nil {
+		return 0, Acted{}, err
+	}
 	var got backfilled
-	_, err := c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + url.PathEscape(name) + "/backfill",
-		query: values("scope", scope), into: &got, body: struct {
+	_, err := c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + url.PathEscape(req.Name) + "/backfill",
+		query: values("scope", req.Scope), into: &got, body: struct {
 			From   time.Time `json:"from"`
 			To     time.Time `json:"to"`
 			Reason string    `json:"reason"`
-		}{from, to, reason}})
+		}{req.From, req.To, req.Reason}})
 	return got.Ticks, got.Acted, err
 }
 
 // CronStopBackfill ends the backfill of a cron job before its next tick.
-func (c *Client) CronStopBackfill(ctx context.Context, scope, name, reason string) (Acted, error) {
-	return c.cron(ctx, "stop-backfill", scope, name, reason)
+func (c *Client) CronStopBackfill(ctx context.Context, req CronRequest) (Acted, error) {
+	return c.cron(ctx, "stop-backfill", req)
 }
 
 // CronForget removes the record of a cron job that no node has.
-func (c *Client) CronForget(ctx context.Context, scope, name, reason string) (Acted, error) {
-	return c.cron(ctx, "forget", scope, name, reason)
+func (c *Client) CronForget(ctx context.Context, req CronRequest) (Acted, error) {
+	return c.cron(ctx, "forget", req)
 }
 
-func (c *Client) cron(ctx context.Context, verb, scope, name, reason string) (done Acted, err error) {
-	path := "/v1/cron-" + verb
-	if name != "" {
-		path = "/v1/cron/" + url.PathEscape(name) + "/" + verb
+// oneCron refuses the name "": a path without a name is that of another call.
+func oneCron(name string) error {
+	if name == "" {
+		return door.Invalid("cron", "", "Name is empty, must be that of a cron job")
 	}
-	_, err = c.do(ctx, call{op: "cron " + verb, method: http.MethodPost, path: path, query: values("scope", scope), into: &done,
-		body: map[string]string{"reason": reason}})
+	return nil
+}
+
+// check refuses a request for all cron jobs unless the action can be about all and the request says so.
+func (r *CronRequest) check(verb string) error {
+	switch {
+	case r.All && verb != "pause" && verb != "resume":
+		return door.Invalid("cron "+verb, "", "All is only for CronPause and CronResume")
+	case r.All && r.Name != "":
+		return door.Invalid("cron "+verb, "", "Name is %q, must be empty with All", r.Name)
+	case !r.All && r.Name == "":
+		return door.Invalid("cron "+verb, "", "Name is empty, must be that of a cron job")
+	}
+	return nil
+}
+
+func (c *Client) cron(ctx context.Context, verb string, req CronRequest) (done Acted, err error) {
+	if err := req.check(verb); err != nil {
+		return Acted{}, err
+	}
+	path := "/v1/cron-" + verb
+	if !req.All {
+		path = "/v1/cron/" + url.PathEscape(req.Name) + "/" + verb
+	}
+	_, err = c.do(ctx, call{op: "cron " + verb, method: http.MethodPost, path: path, query: values("scope", req.Scope), into: &done,
+		body: map[string]string{"reason": req.Reason}})
 	return done, err
 }

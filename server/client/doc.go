@@ -19,7 +19,7 @@
 //	a lock while this process works          Hold: the server renews the lock as long as the stream lives
 //	a lock that outlives this process        Acquire, Renew, Park, Resume and Release, by token
 //	a job that runs under the lock           Enqueue
-//	what people on call see, and may do      Lock, Explain, Locks, …, Force, CronPause, …
+//	what people on call see, and may do      Lock, Explain, Locks, …, ForceRelease, CronPause, …
 //
 // # Several servers
 //

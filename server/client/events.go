@@ -41,10 +41,16 @@ func (c *Client) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, err
 	return pages[Event](ctx, c, "events", "/v1/events", q.values())
 }
 
+// HistoryQuery says which part of the history of a key is shown.
+type HistoryQuery struct {
+	Key   string
+	Since time.Time // from then on; the zero time means all
+	Most  int       // how many items, the newest: from 1 to 1,000; 0 means the server's default
+}
+
 // History returns what is known of the past of a key: events and, for callers with the scope admin, actions of operators.
-// The zero time as since means all; most is from 1 to 1,000, 0 means the server's default.
-func (c *Client) History(ctx context.Context, key string, since time.Time, most int) (h History, err error) {
-	err = c.get(ctx, "history", key, "/v1/history", values("key", key, "since", stamp(since), "limit", number(most)), &h)
+func (c *Client) History(ctx context.Context, q HistoryQuery) (h History, err error) {
+	err = c.get(ctx, "history", q.Key, "/v1/history", values("key", q.Key, "since", stamp(q.Since), "limit", number(q.Most)), &h)
 	return h, err
 }
 

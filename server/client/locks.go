@@ -62,7 +62,17 @@ func (g *granted) until(sent time.Time) time.Time {
 	return sent.Add(g.Elapsed.Duration() - g.Elapsed.Duration()/10_000 + g.Valid.Duration())
 }
 
-func ms(d time.Duration) int64 { return d.Milliseconds() }
+// ms returns the whole milliseconds of d, away from 0: less than one does not become the 0 that means a default.
+func ms(d time.Duration) int64 {
+	n := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		n++
+	case rest < 0:
+		n--
+	}
+	return n
+}
 
 func named(name string) http.Header { return http.Header{"Idempotency-Key": {name}} }
 
@@ -187,28 +197,78 @@ func (c *Client) Resume(ctx context.Context, req ResumeRequest) (Grant, error) {
 // EnqueueRequest is a task of asynq, and the key whose lock it carries. Key and Type are required. The zero value of each
 // other field means the server's default; /openapi.json explains them.
 type EnqueueRequest struct {
-	Key       string          `json:"key"`
-	Type      string          `json:"type"`
-	Payload   json.RawMessage `json:"payload,omitempty"`        // JSON; or
-	Bytes     []byte          `json:"payload_base64,omitempty"` // any bytes
-	Queue     string          `json:"queue,omitempty"`
-	TaskID    string          `json:"task_id,omitempty"`
-	MaxRetry  *int            `json:"max_retry,omitempty"`
-	Timeout   ops.Millis      `json:"timeout_ms,omitzero"`
-	Delay     ops.Millis      `json:"delay_ms,omitzero"`
-	Retention ops.Millis      `json:"retention_ms,omitzero"`
+	Key  string
+	Type string // of the task
 
-	// One job per key: until "done" or "started", and on a conflict "reject", "skip", "replace" or "keep_last".
-	Until      string `json:"until,omitempty"`
-	OnConflict string `json:"on_conflict,omitempty"`
+	Payload json.RawMessage // JSON; or
+	Bytes   []byte          // any bytes
 
-	// Or a line of jobs, of which Limit run at a time and MaxWaiting wait; on a failure "go_on" or "halt".
-	Sequence   bool   `json:"sequence,omitempty"`
-	Limit      int    `json:"limit,omitempty"`
-	MaxWaiting int    `json:"max_waiting,omitempty"`
-	OnFailure  string `json:"on_failure,omitempty"`
+	Queue     string
+	TaskID    string
+	MaxRetry  *int
+	Timeout   time.Duration // of an attempt
+	Delay     time.Duration // how long to wait before the first attempt
+	Retention time.Duration // how long asynq keeps the task when it is done
 
-	IdempotencyKey string `json:"-"` // as of AcquireRequest; the ID of the task is derived from it
+	// One job per key.
+	Until      Until
+	OnConflict OnConflict
+
+	// Or a line of jobs, of which Limit run at a time and MaxWaiting wait.
+	Sequence   bool
+	Limit      int
+	MaxWaiting int
+	OnFailure  OnFailure
+
+	IdempotencyKey string // as of AcquireRequest; the ID of the task is derived from it
+}
+
+// Until says how long a key is taken of which there is one job.
+type Until string
+
+// How long a key is taken; see handoff.Until. The default is UntilDone.
+const (
+	UntilDone    Until = "done"    // until the job is done or has failed for good
+	UntilStarted Until = "started" // until the first attempt begins
+)
+
+// OnConflict says what Enqueue does if the key has a job.
+type OnConflict string
+
+// What Enqueue does if the key has a job; see handoff.OnConflict. The default is Reject.
+const (
+	Reject   OnConflict = "reject"    // the error matches joblock.ErrHeld
+	Skip     OnConflict = "skip"      // Enqueued is the task that has the key; nothing is enqueued
+	Replace  OnConflict = "replace"   // the new task takes the place of one that has not begun
+	KeepLast OnConflict = "keep_last" // the new task runs after the present one, and takes the place of one that waits for that
+)
+
+// OnFailure says what becomes of a line of jobs when a job in it has failed for good.
+type OnFailure string
+
+// What becomes of a line of jobs; see handoff.OnFailure. The default is GoOn.
+const (
+	GoOn OnFailure = "go_on" // the next job runs
+	Halt OnFailure = "halt"  // the line halts until somebody decides; see SkipJob
+)
+
+type enqueueBody struct {
+	Key        string          `json:"key"`
+	Type       string          `json:"type"`
+	Payload    json.RawMessage `json:"payload,omitempty"`
+	Bytes      []byte          `json:"payload_base64,omitempty"`
+	Queue      string          `json:"queue,omitempty"`
+	TaskID     string          `json:"task_id,omitempty"`
+	MaxRetry   *int            `json:"max_retry,omitempty"`
+	Timeout    int64           `json:"timeout_ms,omitempty"`
+	Delay      int64           `json:"delay_ms,omitempty"`
+	Retention  int64           `json:"retention_ms,omitempty"`
+	Until      Until           `json:"until,omitempty"`
+	OnConflict OnConflict      `json:"on_conflict,omitempty"`
+	Sequence   bool            `json:"sequence,omitempty"`
+	Limit      int             `json:"limit,omitempty"`
+	MaxWaiting int             `json:"max_waiting,omitempty"`
+	OnFailure  OnFailure       `json:"on_failure,omitempty"`
 }
 
 // Enqueued is a task that carries a lock.
@@ -228,8 +288,11 @@ type Enqueued struct {
 // joblock.ErrInvalid, and joblock.ErrUnavailable, after which the task may be enqueued.
 func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, error) {
 	var got Enqueued
-	_, err := c.do(ctx, call{op: "enqueue", key: req.Key, method: http.MethodPost, path: "/v1/enqueue", body: req, into: &got,
-		again: true, header: named(cmp.Or(req.IdempotencyKey, rand.Text()))})
+	_, err := c.do(ctx, call{op: "enqueue", key: req.Key, method: http.MethodPost, path: "/v1/enqueue", into: &got,
+		again: true, header: named(cmp.Or(req.IdempotencyKey, rand.Text())), body: enqueueBody{
+			req.Key, req.Type, req.Payload, req.Bytes, req.Queue, req.TaskID, req.MaxRetry, ms(req.Timeout), ms(req.Delay), ms(req.Retention),
+			req.Until, req.OnConflict, req.Sequence, req.Limit, req.MaxWaiting, req.OnFailure,
+		}})
 	return got, err
 }
 

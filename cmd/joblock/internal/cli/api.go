@@ -335,7 +335,7 @@ func (a *api) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops
 	if err := checkShare(q.Share); err != nil {
 		return failing[ops.Sequence](err)
 	}
-	return a.Client.Sequences(ctx, q.Prefix, q.Halted)
+	return a.Client.Sequences(ctx, client.SequencesQuery{Prefix: q.Prefix, Halted: q.Halted})
 }
 
 func (a *api) Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
@@ -356,41 +356,50 @@ func eventsOf(q ops.EventsQuery) client.EventsQuery {
 
 // History has the actions of operators if the caller has the scope admin.
 func (a *api) History(ctx context.Context, q ops.HistoryQuery) (ops.History, error) {
-	return a.Client.History(ctx, q.Key, q.Since, q.Most)
+	return a.Client.History(ctx, client.HistoryQuery{Key: q.Key, Since: q.Since, Most: q.Most})
 }
 
 // Force is recorded with the account of the caller, and not with the user of this machine.
 func (a *api) Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error) {
-	return a.Client.Force(ctx, client.ForceRequest{Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Reason: req.Reason})
+	return a.ForceRelease(ctx, client.ForceReleaseRequest{Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Reason: req.Reason})
 }
 
 func (a *api) CronScopes(ctx context.Context) ([]string, error) { return a.Client.CronScopes(ctx) }
 
+func (a *api) CronNext(ctx context.Context, scope, name string, n int) ([]ops.CronTick, error) {
+	return a.Client.CronNext(ctx, client.CronNextQuery{Scope: scope, Name: name, N: n})
+}
+
+func (a *api) CronCount(ctx context.Context, scope, name string, from, to time.Time) (int, error) {
+	return a.Client.CronCount(ctx, client.CronBackfillRequest{Scope: scope, Name: name, From: from, To: to})
+}
+
 func (a *api) CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronPause(ctx, scope, name, who.Reason)
+	return a.Client.CronPause(ctx, client.CronRequest{Scope: scope, Name: name, All: name == "", Reason: who.Reason})
 }
 
 func (a *api) CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronResume(ctx, scope, name, who.Reason)
+	return a.Client.CronResume(ctx, client.CronRequest{Scope: scope, Name: name, All: name == "", Reason: who.Reason})
 }
 
 func (a *api) CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error) {
+	req := client.CronRequest{Scope: scope, Name: name, Reason: who.Reason}
 	if wait {
-		return a.CronTriggerAndWait(ctx, scope, name, who.Reason)
+		return a.CronTriggerAndWait(ctx, req)
 	}
-	return a.Client.CronTrigger(ctx, scope, name, who.Reason)
+	return a.Client.CronTrigger(ctx, req)
 }
 
 func (a *api) CronForget(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronForget(ctx, scope, name, who.Reason)
+	return a.Client.CronForget(ctx, client.CronRequest{Scope: scope, Name: name, Reason: who.Reason})
 }
 
 func (a *api) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who ops.Actor) (int, ops.Acted, error) {
-	return a.Client.CronBackfill(ctx, scope, name, from, to, who.Reason)
+	return a.Client.CronBackfill(ctx, client.CronBackfillRequest{Scope: scope, Name: name, From: from, To: to, Reason: who.Reason})
 }
 
 func (a *api) CronStopBackfill(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronStopBackfill(ctx, scope, name, who.Reason)
+	return a.Client.CronStopBackfill(ctx, client.CronRequest{Scope: scope, Name: name, Reason: who.Reason})
 }
 
 // Payload shows none: who may read the jobs of a lock server need not be allowed to read what they are about.
@@ -419,5 +428,5 @@ func taskOf(req ops.TaskRequest) client.TaskRequest {
 }
 
 func (a *api) SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error) {
-	return a.Client.SkipJob(ctx, key, fence, who.Reason)
+	return a.Client.SkipJob(ctx, client.SkipRequest{Key: key, Fence: fence, Reason: who.Reason})
 }
