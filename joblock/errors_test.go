@@ -2,12 +2,14 @@ package joblock_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -86,6 +88,27 @@ func TestNamesOfStatesAndEnds(t *testing.T) {
 	} {
 		if got.String() != want {
 			t.Errorf("%#v is called %q, want %q", got, got, want)
+		}
+	}
+}
+
+// A name of a later version is neither free nor the end of nothing.
+func TestNamesOfLaterVersions(t *testing.T) {
+	var got struct {
+		State joblock.State
+		Ended joblock.Ended
+	}
+	testkit.WantNil(t, "Unmarshal", json.Unmarshal([]byte(`{"State":"leased","Ended":"moved"}`), &got))
+	if got.State.String() != "unknown" || got.Ended.String() != "unknown" || (joblock.Status{State: got.State}).Locked() {
+		t.Errorf("%v, %v", got.State, got.Ended)
+	}
+	for i := range 5 {
+		state, ended := joblock.State(i), joblock.Ended(i)
+		text, err := json.Marshal(map[string]any{"State": state, "Ended": ended})
+		testkit.WantNil(t, "Marshal", err)
+		testkit.WantNil(t, "Unmarshal", json.Unmarshal(text, &got))
+		if got.State != state || got.Ended != ended {
+			t.Errorf("%s is read as %v, %v", text, got.State, got.Ended)
 		}
 	}
 }

@@ -202,6 +202,8 @@
 // The rule of Trust holds for each line, with the elapsed_ms and the valid_ms of that line. Two clocks drift apart over
 // hours: take a ten-thousandth of elapsed_ms off. A client that reads no line for valid_ms has lost the lock.
 //
+// Later servers may write lines of other types. A client passes over them: none of them ends a lock.
+//
 // A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
 // otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A proxy can end the
 // server's side of a stream before the client's: then only with "lapse", or with "park" and a reserve_ms beyond the TTL,

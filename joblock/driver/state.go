@@ -1,7 +1,7 @@
 package driver
 
 import (
-	"fmt"
+	"math"
 	"slices"
 )
 
@@ -25,11 +25,11 @@ func (s State) String() string { return nameOf(stateNames[:], int(s)) }
 // MarshalText returns the name that String returns.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is the reverse of MarshalText.
+// UnmarshalText is the reverse of MarshalText. A name that this version does not know is no error: the value is none of the
+// constants above, and its String is "unknown".
 func (s *State) UnmarshalText(text []byte) error {
-	i, err := indexOf("state", stateNames[:], text)
-	*s = State(i)
-	return err
+	*s = State(indexOf(stateNames[:], text))
+	return nil
 }
 
 // Ended says how the last ownership of a key ended.
@@ -52,19 +52,19 @@ func (e Ended) String() string { return nameOf(endedNames[:], int(e)) }
 // MarshalText returns the name that String returns.
 func (e Ended) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText is the reverse of MarshalText.
+// UnmarshalText is the reverse of MarshalText. A name that this version does not know is no error: the value is none of the
+// constants above, and its String is "unknown".
 func (e *Ended) UnmarshalText(text []byte) error {
-	i, err := indexOf("end of an ownership", endedNames[:], text)
-	*e = Ended(i)
-	return err
+	*e = Ended(indexOf(endedNames[:], text))
+	return nil
 }
 
-func indexOf(what string, names []string, text []byte) (int, error) {
-	i := slices.Index(names, string(text))
-	if i < 0 {
-		return 0, fmt.Errorf("joblock: %.40q is no %s", text, what)
+// indexOf returns the place of a name, and a number that is no place for a name of a later version.
+func indexOf(names []string, text []byte) uint8 {
+	if i := slices.Index(names, string(text)); i >= 0 {
+		return uint8(i)
 	}
-	return i, nil
+	return math.MaxUint8
 }
 
 func nameOf(names []string, i int) string {

@@ -395,6 +395,43 @@ func TestOtherAnswers(t *testing.T) {
 	})
 }
 
+// A later server may have other states, and other ways in which a holding ends. They hide nothing else of an answer.
+func TestNamesOfLaterServers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		ctx := t.Context()
+		answer := func(status int, text string) {
+			n.answers(func(_ *http.Request, res *http.Response) error {
+				res.StatusCode, res.Status = status, http.StatusText(status)
+				res.Body = io.NopCloser(strings.NewReader(text))
+				return nil
+			})
+		}
+		answer(200, `{"items":[{"key":"a","state":"leased","ended":"moved","fence":3},{"key":"b","state":"held","fence":4}]}`)
+		var got []string
+		for l, err := range c.Locks(ctx, client.LocksQuery{}) {
+			testkit.WantNil(t, "Locks", err)
+			got = append(got, fmt.Sprint(l.Key, " ", l.State, " ", l.Ended, " ", l.Locked()))
+		}
+		if fmt.Sprint(got) != "[a unknown unknown false b held  true]" {
+			t.Errorf("the locks are %q", got)
+		}
+		token, err := joblock.NewToken(key, "later", 9*time.Second)
+		testkit.WantNil(t, "NewToken", err)
+		text, err := token.MarshalText()
+		testkit.WantNil(t, "MarshalText", err)
+		answer(200, fmt.Sprintf(`{"key":%q,"token":%q,"fence":7,"ttl_ms":9000,"valid_ms":8000,"prior":"moved"}`, key, text))
+		g, err := c.Acquire(ctx, client.AcquireRequest{Key: key})
+		if err != nil || g.Fence != 7 || g.Prior == joblock.EndedNone || g.Prior.String() != "unknown" {
+			t.Errorf("Acquire: %+v, %v", g, err)
+		}
+		answer(409, `{"code":"LOCK_ALREADY_RELEASED","ended":"moved","reason":"to the other site"}`)
+		_, err = c.Renew(ctx, client.RenewRequest{Token: token})
+		if wantIs(t, "Renew", err, joblock.ErrAlreadyReleased); !strings.Contains(err.Error(), "unknown: to the other site") {
+			t.Error(err)
+		}
+	})
+}
+
 // A request for all cron jobs says so, and no other action is about all.
 func TestActionsOnAllCronJobs(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {

@@ -293,9 +293,10 @@ func (h *Hold) live(life context.Context, s *stream) {
 				h.lose(err)
 			}
 			return
-		default: // "released", and what later versions may say
-			h.lose(h.lostError("the server has ended the stream: "+l.Type, nil))
+		case "released":
+			h.lose(h.lostError("the server has ended the hold", nil))
 			return
+		default: // a line of a later server. The end of the stream, or ExpiresAt, tells what matters
 		}
 	}
 }
@@ -425,8 +426,12 @@ func (h *Hold) queue(ctx context.Context, s *stream, heard *time.Time) error {
 				return nil
 			case "error", "lock-lost":
 				return &Problem{Status: http.StatusOK, Code: l.Code, Detail: l.Detail, Retryable: l.Retryable, Key: h.key, op: "hold"}
-			default:
+			case "draining", "released":
+				return unanswered(s.op, s.base, errors.New("the stream has ended before the lock was taken"))
+			case "":
 				return unanswered(s.op, s.base, l.err)
+			default: // a line of a later server
+				*heard = time.Now()
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -296,4 +297,58 @@ func TestHoldIsGivenUp(t *testing.T) {
 		}
 		testkit.WantNil(t, "Release", h.Release(t.Context(), ""))
 	})
+}
+
+// A later server may write lines of other types. They neither end a wait nor a Hold.
+func TestHoldPassesOverLinesOfLaterServers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		n.answers(func(r *http.Request, res *http.Response) error {
+			if r.URL.Path == "/v1/hold" {
+				res.Body = &wordy{Reader: bufio.NewReader(res.Body), Closer: res.Body}
+			}
+			return nil
+		})
+		first := hold(t, c, client.HoldRequest{Key: key, TTL: 2 * time.Second})
+		var d diary
+		second := make(chan *client.Hold)
+		go func() {
+			h, err := c.Hold(context.Background(), client.HoldRequest{Key: key, WaitForever: true, TTL: 2 * time.Second, Tell: d.note})
+			testkit.WantNil(t, "Hold", err)
+			second <- h
+		}()
+		time.Sleep(time.Minute)
+		if first.Err() != nil || time.Until(first.ExpiresAt()) < 500*time.Millisecond {
+			t.Fatalf("after a minute: %v, %s left", first.Err(), time.Until(first.ExpiresAt()))
+		}
+		testkit.WantNil(t, "Release", first.Release(t.Context(), "done"))
+		h := <-second
+		time.Sleep(time.Minute)
+		if h.Err() != nil || strings.Trim(d.kinds(), "waits ") != "" {
+			t.Errorf("%v; %s", h.Err(), d.kinds())
+		}
+		testkit.WantNil(t, "Release", h.Release(t.Context(), ""))
+		if opened := strings.Count(strings.Join(n.requests(), "\n"), "/v1/hold"); opened != 2 {
+			t.Errorf("%d streams for two Holds", opened)
+		}
+	})
+}
+
+// wordy is a stream with a line of an unknown type before each line.
+type wordy struct {
+	*bufio.Reader
+	io.Closer
+	left []byte
+}
+
+func (w *wordy) Read(p []byte) (int, error) {
+	if len(w.left) == 0 {
+		line, err := w.ReadBytes('\n')
+		if err != nil {
+			return 0, err
+		}
+		w.left = append([]byte(`{"type":"queue-moved","elapsed_ms":1,"to":{"place":2}}`+"\n"), line...)
+	}
+	n := copy(p, w.left)
+	w.left = w.left[n:]
+	return n, nil
 }
