@@ -28,29 +28,31 @@ const (
 	codeClosed          = "LOCK_CLOSED"
 )
 
-// Sentinels for errors.Is. Every *Error matches the sentinel of its code and no other.
+// Sentinels for errors.Is, each with its code. Every *Error matches the sentinel of its code and no other.
 var (
-	// ErrHeld: another owner holds the key, or the key is reserved for another owner's job.
+	// ErrHeld, LOCK_ACQUISITION_FAILED: another owner holds the key, or the key is reserved for another owner's job.
 	ErrHeld error = &Error{Code: codeHeld}
-	// ErrTimeout: another still held the lock when the time to wait was over.
+	// ErrTimeout, LOCK_TIMEOUT: another still held the lock when the time to wait was over.
 	ErrTimeout error = &Error{Code: codeTimeout}
-	// ErrNotFound: there is no such lock, or the store no longer remembers the lock.
+	// ErrNotFound, LOCK_NOT_FOUND: there is no such lock, or the store no longer remembers the lock.
 	ErrNotFound error = &Error{Code: codeNotFound}
-	// ErrNotOwner: the lock belongs to another owner, to another job, or to a later holder of the same token.
+	// ErrNotOwner, LOCK_OWNERSHIP_MISMATCH: the lock belongs to another owner, to another job, or to a later holder of
+	// the same token.
 	ErrNotOwner error = &Error{Code: codeNotOwner}
-	// ErrAlreadyReleased: this owner's lock was released before, by this owner or by another caller.
+	// ErrAlreadyReleased, LOCK_ALREADY_RELEASED: this owner's lock was released before, by this owner or by another
+	// caller.
 	ErrAlreadyReleased error = &Error{Code: codeAlreadyReleased}
-	// ErrBusy: the token is right, but another holder of the token holds the lock at present.
+	// ErrBusy, LOCK_BUSY: the token is right, but another holder of the token holds the lock at present.
 	ErrBusy error = &Error{Code: codeBusy}
-	// ErrLost: the caller held the lock, and has lost the lock or can no longer rely on the lock. A context from
+	// ErrLost, LOCK_LOST: the caller held the lock, and has lost the lock or can no longer rely on the lock. A context from
 	// Lock.Context is cancelled with this error as its cause.
 	ErrLost error = &Error{Code: codeLost}
-	// ErrUnavailable: the store did not answer. Whether the call took effect is unknown.
+	// ErrUnavailable, LOCK_UNAVAILABLE: the store did not answer. Whether the call took effect is unknown.
 	ErrUnavailable error = &Error{Code: codeUnavailable}
-	// ErrInvalid: the input was bad, and nothing was sent to the store; or the value at the key is no lock, and was not
-	// changed.
+	// ErrInvalid, LOCK_INVALID: the input was bad, and nothing was sent to the store; or the value at the key
+	// is no lock, and was not changed.
 	ErrInvalid error = &Error{Code: codeInvalid}
-	// ErrClosed: the Locker was closed.
+	// ErrClosed, LOCK_CLOSED: the Locker was closed.
 	ErrClosed error = &Error{Code: codeClosed}
 )
 
@@ -61,13 +63,13 @@ type Error struct {
 	Op   string // the call that failed: for example "acquire"
 	Key  string // "" if the error is not about one key
 
-	// The holder in the way. Set with ErrHeld, ErrTimeout and ErrBusy, and with ErrNotOwner if the store reports the
-	// holder.
+	// The holder in the way. Set with ErrHeld, ErrTimeout and ErrBusy, and with ErrNotOwner and ErrLost if the store
+	// reports the holder.
 	Holder    string        // the label of the holder, for people
 	Job       string        // the job that the lock is bound to, as "queue/taskID"
 	Remaining time.Duration // time until the holder's lease ends, or the reservation while nobody runs
 
-	// Set with ErrAlreadyReleased.
+	// Set with ErrAlreadyReleased, and with ErrLost if another caller has released the lock or forced its release.
 	Ended  Ended  // how the lock ended
 	Reason string // the reason that the release gave
 

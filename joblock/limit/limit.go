@@ -4,7 +4,7 @@
 //	...
 //	err := geocoder.Do(ctx, "geocoder", call)
 //
-// A Limit has the methods of a Locker that take locks. These methods return a permit. A permit is a Lock on a key of
+// A Limit has TryAcquire, Acquire, AcquireAll and Do of a Locker. They return a permit. A permit is a Lock on a key of
 // its own, and independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number.
 // The fences of one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume
 // resumes a permit's token.
