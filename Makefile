@@ -32,6 +32,8 @@ BACKENDS := $(CACHE)/backends.tsv
 # But for the one that requires etcd, which takes minutes to load and to build.
 MODULES := $(filter-out bench/etcd,$(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod)))))
 NESTED := $(filter-out .,$(MODULES))
+# What others import, as CONTRIBUTING.md says.
+PUBLISHED := . joblock/otelobserver joblock/promobserver server
 # What talks to a server, and the servers beside the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8.0 valkey-8.0
@@ -79,15 +81,15 @@ docs: ## check links, anchors, spelling and code of all pages
 
 .PHONY: api
 api: ## what has changed for those who import the modules since the last tag, or TAG
-	@APIDIFF=$(APIDIFF) .ci/apidiff.sh $(TAG)
+	@APIDIFF=$(APIDIFF) .ci/apidiff.sh "$(PUBLISHED)" $(TAG)
 
 .PHONY: licences
 licences: ## the licences of all that comes into a program with the published modules and the command
-	@.ci/licences.sh . joblock/otelobserver server cmd/joblock
+	@.ci/licences.sh $(PUBLISHED) cmd/joblock
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that the published modules and the command reach; needs a network
-	@for module in . joblock/otelobserver server cmd/joblock; do \
+	@for module in $(PUBLISHED) cmd/joblock; do \
 		echo "== govulncheck in $$module"; \
 		(cd $$module && go run $(GOVULNCHECK) ./...); \
 	done
