@@ -185,8 +185,8 @@
 // executes or skips a tick uses its own.
 //
 // A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a
-// later version. Entry.Problem says so. A node that cannot read the record of pauses and triggers obeys those that it
-// has read before. If it has read none since it started, it executes no jobs: they may be paused.
+// later version. Entry.Problem says so. A node that cannot read the record of pauses and triggers, or gets no answer for
+// it, obeys those that it has read before. If it has read none since it started, it executes no jobs: they may be paused.
 //
 // Remove, SetSpec and the option Replace change the jobs of a node without a restart.
 //

@@ -69,9 +69,9 @@ func (s *Scheduler) refuseOrders(err error) {
 	switch {
 	case !isNew:
 	case s.ordersRead:
-		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be decoded; the previous ones stay in force", "key", s.ordersKey, "err", err)
+		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be read; the previous ones stay in force", "key", s.ordersKey, "err", err)
 	default:
-		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be decoded, and this node has read none before: it executes no "+
+		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be read, and this node has read none before: it executes no "+
 			"jobs until it can, because jobs may be paused", "key", s.ordersKey, "err", err)
 	}
 }

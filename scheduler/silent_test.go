@@ -2,11 +2,13 @@ package scheduler_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -43,5 +45,38 @@ func TestOneLedgerWithoutAnAnswer(t *testing.T) {
 		until(start, 31*min)
 		r.wantTicks(t, start, 10*min, 20*min, 30*min)
 		silent.wantTicks(t, start, 10*min)
+	})
+}
+
+// If the node of a cluster that has the pauses is down when a scheduler starts, the scheduler executes nothing and says so,
+// because jobs may be paused. Schedulers that have read the pauses before go on.
+func TestNoAnswerForThePausesAtTheStart(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var paused, job, late runs
+		start := time.Now()
+		store := &silentStore{Store: c.mem, key: keyspace.Cron("cron")}
+		a, b := c.nodeOn(store, 0), c.nodeOn(store, 0)
+		for _, n := range []*node{a, b} {
+			n.add("paused", "@every 10m", paused.fn(n, 0))
+		}
+		a.add("job", "@every 10m", job.fn(a, 0))
+		b.add("late", "@every 10m", late.fn(b, 0))
+		a.start()
+		until(start, 5*min)
+		wantNil(t, "Pause", c.admin().Pause(c.Context(), "paused", ""))
+		until(start, 6*min)
+		store.silent.Store(true)
+		b.start()
+		until(start, 31*min)
+		job.wantTicks(t, start, 10*min, 20*min, 30*min)
+		late.wantTicks(t, start)
+		if !strings.Contains(c.logs.String(), "the store does not answer") {
+			t.Errorf("no record says so:\n%s", c.logs)
+		}
+		store.silent.Store(false)
+		until(start, 41*min)
+		late.wantTicks(t, start, 40*min)
+		paused.wantTicks(t, start)
 	})
 }
