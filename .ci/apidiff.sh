@@ -53,8 +53,7 @@ root=$PWD
 for module in "${modules[@]}"; do
 	[ "$module" != . ] && [ -f "$old/$module/go.mod" ] || continue
 	(
-		cd "$old/$module"
-		go mod edit -replace "$(go -C "$root" list -m)=$root" && go build -mod=mod ./...
+		cd "$old/$module" && go mod edit -replace "$(go -C "$root" list -m)=$root" && go build -mod=mod ./...
 	) || { echo "api: $module as at $tag does not build on this root" >&2; apart=1; }
 done
 [ "${apart:-0}" = 0 ] || exit 1

@@ -1,7 +1,7 @@
 package event
 
 import (
-	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -72,12 +72,12 @@ func (k Kind) String() string {
 // MarshalText returns the name that String returns.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText is the reverse of MarshalText.
+// UnmarshalText is the reverse of MarshalText. A name that this version does not know is no error: the value is none of the
+// constants above, and its String is "unknown".
 func (k *Kind) UnmarshalText(text []byte) error {
-	i := slices.Index(names[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("joblock: %.40q is no kind of event", text)
+	*k = math.MaxUint8
+	if i := slices.Index(names[:], string(text)); i >= 0 {
+		*k = Kind(i)
 	}
-	*k = Kind(i)
 	return nil
 }
