@@ -175,6 +175,9 @@ func (s *Scheduler) claimLanes(ctx context.Context, j *job, dead []int) (time.Ti
 			s.runLane(ctx, j, b.lock, l, b.x)
 		})
 	}
+	if len(s.lanesElsewhere(j, l)) > 0 { // perhaps of a node that has begun since the caller has read the ledger: nobody stands by yet
+		return soon(s.clock.now().Add(settling)), nil
+	}
 	return s.nextCheck(j, l), nil
 }
 

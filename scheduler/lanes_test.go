@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -317,5 +318,39 @@ func TestJobLockThatIsLeftBesideLanes(t *testing.T) {
 		if wantNil(c, "Entry", err); len(r.all()) != 6 || e.Counts.Overlapped != 0 {
 			c.Errorf("%d executions and %+v, want six and none overlapped", len(r.all()), e.Counts)
 		}
+	})
+}
+
+// slowStore takes its time for a key.
+type slowStore struct {
+	driver.Store
+	key string
+	d   time.Duration
+}
+
+func (s *slowStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	if req.Key == s.key {
+		time.Sleep(s.d)
+	}
+	return s.Store.Acquire(ctx, req)
+}
+
+// Two nodes see the same tick, and one of them begins it before the other one has the job's lock. The other one then stands
+// by: if the first one dies, the execution is taken over within a lease, and not at the next tick, which is a day away.
+func TestExecutionBegunBesideAClaimIsTakenOver(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		for _, d := range []time.Duration{sec / 2, sec} {
+			n := c.nodeOn(&slowStore{c.mem, "%cron:cron:job", d}, 0)
+			n.add("job", "0,10 0 * * *", r.fn(n, 5*min), scheduler.AtOnce(2))
+			n.start()
+		}
+		until(start, 11*min)
+		r.wantTicks(t, start, 10*min)
+		c.nodes[0].cut()
+		until(start, 14*min)
+		r.wantTicks(t, start, 10*min, 10*min)
 	})
 }
