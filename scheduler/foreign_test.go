@@ -46,21 +46,34 @@ func (s *foreignStore) Acquire(ctx context.Context, req driver.AcquireRequest) (
 }
 
 func (s *foreignStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
-	replies, err := s.Store.Renew(ctx, reqs)
-	for i, req := range reqs {
-		if s.has(req.Key) {
-			replies[i] = driver.Reply{Outcome: driver.OutcomeForeign}
-		}
-	}
-	return replies, err
+	return unlessForeign(s, ctx, reqs, func(req driver.RenewRequest) string { return req.Key }, s.Store.Renew)
 }
 
 func (s *foreignStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	replies, err := s.Store.Release(ctx, reqs)
+	return unlessForeign(s, ctx, reqs, func(req driver.ReleaseRequest) string { return req.Key }, s.Store.Release)
+}
+
+// unlessForeign sends the requests whose keys have no foreign values, and answers the others. A request that was sent all the
+// same would end the lock that is hidden behind the value, and give it to who waits for it.
+func unlessForeign[R any](
+	s *foreignStore, ctx context.Context, reqs []R, keyOf func(R) string, send func(context.Context, []R) ([]driver.Reply, error),
+) ([]driver.Reply, error) {
+	replies := make([]driver.Reply, len(reqs))
+	var sent []R
+	var at []int
 	for i, req := range reqs {
-		if s.has(req.Key) {
+		if s.has(keyOf(req)) {
 			replies[i] = driver.Reply{Outcome: driver.OutcomeForeign}
+			continue
 		}
+		sent, at = append(sent, req), append(at, i)
+	}
+	if len(sent) == 0 {
+		return replies, nil
+	}
+	got, err := send(ctx, sent)
+	for i, reply := range got {
+		replies[at[i]] = reply
 	}
 	return replies, err
 }
