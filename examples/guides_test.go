@@ -119,10 +119,11 @@ func Example_uniqueJobs() {
 	}
 
 	row := []asynq.Option{asynq.Unique(time.Hour), asynq.MaxRetry(3)} // of a table of tasks, used again and again
-	first := must(enqueueOnce(ctx, p.Jobs, task, row...))
-	_, err := enqueueOnce(ctx, p.Jobs, task, row...)
+	first := must(enqueueOnce(ctx, p, task, row...))
+	_, err := enqueueOnce(ctx, p, task, row...)
 	_, inTheWay, _ := handoff.JobOf(err)
 	fmt.Println("a duplicate of the first:", errors.Is(err, asynq.ErrDuplicateTask), inTheWay == first.ID)
+	fmt.Println("two without Unique:", must(enqueueOnce(ctx, p, task)).ID != must(enqueueOnce(ctx, p, task)).ID)
 
 	// [who
 	_, err = p.Jobs.EnqueueUnique(ctx, invoice, task)
@@ -139,16 +140,20 @@ func Example_uniqueJobs() {
 	// false false true
 	// false false true
 	// a duplicate of the first: true true
+	// two without Unique: true
 	// the invoice is pending
 }
 
 // [helper
 
-// enqueueOnce enqueues a task unless one of the same type and payload waits or runs. It takes the place of
-// client.EnqueueContext with asynq.Unique, and returns the same error for a duplicate.
-func enqueueOnce(ctx context.Context, jobs *handoff.Client, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	opts = slices.DeleteFunc(slices.Clone(opts), func(opt asynq.Option) bool { return opt.Type() == asynq.UniqueOpt })
-	done, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: handoff.TaskKey(task)}, task, opts...)
+// enqueueOnce takes the place of client.EnqueueContext. A task with asynq.Unique among opts is enqueued unless one of the same
+// type and payload waits or runs; the error for a duplicate is asynq's.
+func enqueueOnce(ctx context.Context, p *process.Process, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	others := slices.DeleteFunc(slices.Clone(opts), func(opt asynq.Option) bool { return opt.Type() == asynq.UniqueOpt })
+	if len(others) == len(opts) {
+		return p.Client.EnqueueContext(ctx, task, opts...) // need not be the only one
+	}
+	done, err := p.Jobs.EnqueueUnique(ctx, handoff.Unique{Key: handoff.TaskKey(task)}, task, others...)
 	if errors.Is(err, joblock.ErrHeld) {
 		err = fmt.Errorf("%w: %w", asynq.ErrDuplicateTask, err)
 	}
