@@ -123,7 +123,8 @@ func Example_uniqueJobs() {
 	_, err := enqueueOnce(ctx, p, task, row...)
 	_, inTheWay, _ := handoff.JobOf(err)
 	fmt.Println("a duplicate of the first:", errors.Is(err, asynq.ErrDuplicateTask), inTheWay == first.ID)
-	fmt.Println("two without Unique:", must(enqueueOnce(ctx, p, task)).ID != must(enqueueOnce(ctx, p, task)).ID)
+	one, other := must(enqueueOnce(ctx, p, task)), must(enqueueOnce(ctx, p, task))
+	fmt.Println("two without Unique:", one.ID != other.ID)
 
 	// [who
 	_, err = p.Jobs.EnqueueUnique(ctx, invoice, task)
