@@ -66,14 +66,19 @@ func (s *Scheduler) applyOrders(text []byte, sent time.Time) {
 func (s *Scheduler) refuseOrders(err error) {
 	isNew := fmt.Sprint(err) != fmt.Sprint(s.ordersErr)
 	s.ordersErr = err
-	switch {
-	case !isNew:
-	case s.ordersRead:
-		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be read; the previous ones stay in force", "key", s.ordersKey, "err", err)
-	default:
-		s.cfg.Logger.Error("scheduler: pauses and triggers cannot be read, and this node has read none before: it executes no "+
-			"jobs until it can, because jobs may be paused", "key", s.ordersKey, "err", err)
+	if isNew {
+		s.cfg.Logger.Error(unreadOrders(s.ordersRead), "key", s.ordersKey, "err", err)
 	}
+}
+
+// unreadOrders says what a node does that cannot read the orders. The parameter readBefore says whether it has read them
+// before.
+func unreadOrders(readBefore bool) string {
+	if readBefore {
+		return "scheduler: pauses and triggers cannot be read; the previous ones stay in force"
+	}
+	return "scheduler: pauses and triggers cannot be read, and this node has read none before: it executes no jobs until it can, " +
+		"because jobs may be paused"
 }
 
 // applyView is applyOrders for the view of the record of the orders.
@@ -123,7 +128,7 @@ func (s *Scheduler) rereadOrders(ctx context.Context) {
 	case err == nil && !views[0].Now.IsZero():
 		s.applyView(views[0], sent)
 	case err != nil && ctx.Err() == nil:
-		s.cfg.Logger.Warn("scheduler: pauses and triggers cannot be read; the previous ones stay in force", "key", s.ordersKey, "err", err)
+		s.cfg.Logger.Warn(unreadOrders(s.withoutOrders() == nil), "key", s.ordersKey, "err", err)
 	}
 }
 

@@ -383,8 +383,8 @@ type CronRequest struct {
 }
 
 // CronPause skips the ticks of a cron job, or of all cron jobs of the scope, until CronResume. Errors of this and the
-// following actions match joblock.ErrInvalid for a bad request, ErrCronNotFound, ErrNotRecorded, and joblock.ErrUnavailable, after which the
-// action may have taken effect.
+// following actions match joblock.ErrInvalid for a bad request, ErrCronNotFound, ErrNotRecorded, and
+// joblock.ErrUnavailable, after which the action may have taken effect.
 func (c *Client) CronPause(ctx context.Context, req CronRequest) (Acted, error) {
 	return c.cron(ctx, "pause", req)
 }

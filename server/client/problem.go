@@ -28,7 +28,8 @@ var (
 	// asynq's error, which package handoff returns.
 	ErrTaskExists = asynq.ErrTaskIDConflict
 
-	// ErrTaskNotFound says that asynq does not have the task or, for SkipJob, that no job has the key. The Problem also matches joblock.ErrNotFound.
+	// ErrTaskNotFound says that asynq does not have the task or, for SkipJob, that no job has the key. The Problem also
+	// matches joblock.ErrNotFound.
 	ErrTaskNotFound = errors.New("client: there is no such task")
 
 	// ErrTaskState says that an action does not fit the state of the task, or that the task has moved on from its Step.
