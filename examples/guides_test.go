@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -288,18 +289,16 @@ func Example_inTheHandler() {
 	routes.HandleFunc("POST /prepared", func(w http.ResponseWriter, r *http.Request) {
 		account, task := r.FormValue("account"), asynq.NewTask("export", nil)
 		// [prepared
-		var err error
-		refusal := guard.Do(r.Context(), handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) {
-			if err = prepare(ctx); err == nil { // under the lock
-				lock, _ := joblock.FromContext(ctx)
-				_, err = p.Jobs.Enqueue(ctx, lock, task)
+		err := guard.Do(r.Context(), handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) error {
+			if err := prepare(ctx); err != nil { // under the lock
+				return err
 			}
+			lock, _ := joblock.FromContext(ctx)
+			_, err := p.Jobs.Enqueue(ctx, lock, task)
+			return err
 		})
-		if refusal == nil && err != nil {
-			refusal = handoff.RefusalOf(r.Context(), err)
-		}
-		if refusal != nil {
-			refusal.ServeHTTP(w, r)
+		if err != nil {
+			handoff.Refuse(w, r, err)
 			return
 		}
 		// prepared]
@@ -312,6 +311,30 @@ func Example_inTheHandler() {
 	// 202 429
 	// 202 429 429
 	// 400 400
+}
+
+// docs/routers.md
+func Example_ownEnvelope() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	fail := func(w http.ResponseWriter, status int, code, message string) {
+		fmt.Fprintf(w, "%d {error: {code: %s, message: %s}}", status, code, message)
+	}
+	// [envelope
+	guard := handoff.NewGuard(p.Locks, handoff.OnRefusal(func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
+		if f.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
+		}
+		fail(w, f.Status, f.Code, f.Message) // as all errors of yours
+	}))
+	// envelope]
+	export := handoff.Unique{Key: joblock.Key("export", "acct-7")}
+	must(p.Jobs.EnqueueUnique(context.Background(), export, asynq.NewTask("export", nil)))
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+	_, err := p.Jobs.EnqueueUnique(r.Context(), export, asynq.NewTask("export", nil))
+	guard.Refuse(w, r, err)
+	fmt.Println(w.Body, w.Header().Get("Retry-After") != "")
+	// Output: 429 {error: {code: LOCK_ACQUISITION_FAILED, message: the lock is held by another request or job}} true
 }
 
 // docs/deploy.md

@@ -40,8 +40,8 @@
 // lock, or under one lock for everybody.
 //
 // For these routers, and for gRPC, functions as a service and consumers of messages, there is a Guard. Guard.Do calls a
-// function under the locks that a Claim names, or returns a Refusal. docs/routers.md has an adapter for each, to copy;
-// they are tested with the real routers. An adapter of your own must do three things:
+// function under the locks that a Claim names, or returns a *Refusal as its error. docs/routers.md has an adapter for
+// each, to copy; they are tested with the real routers. An adapter of your own must do three things:
 //
 //   - call the next handler inside of Guard.Do, so that a refused request does not reach it. Some routers call the next
 //     handler unless they are told not to: an adapter to gin calls Abort after a refusal

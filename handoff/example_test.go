@@ -70,10 +70,9 @@ func ExampleGuard_Do() {
 	guard := handoff.NewGuard(locks)
 
 	consume := func(ctx context.Context, account string, handle func(ctx context.Context) error) (putBack bool, err error) {
-		refusal := guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) {
-			err = handle(ctx)
-		})
-		if refusal != nil {
+		err = guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, handle)
+		var refusal *handoff.Refusal
+		if errors.As(err, &refusal) {
 			fmt.Println(account, "comes again:", refusal.Message, refusal.RetryAfter > 0)
 			return true, nil
 		}
@@ -82,7 +81,8 @@ func ExampleGuard_Do() {
 	handle := func(ctx context.Context) error {
 		lock, _ := joblock.FromContext(ctx)
 		fmt.Println("handled under", lock.Key())
-		_, err := consume(context.Background(), "acct-7", nil) // another message for the account, meanwhile
+		another := func(context.Context) error { return nil } // message for the account, meanwhile
+		_, err := consume(context.Background(), "acct-7", another)
 		return err
 	}
 	_, err = consume(context.Background(), "acct-7", handle)

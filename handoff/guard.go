@@ -45,16 +45,16 @@ func NewGuard(locks *joblock.Locker, opts ...GuardOption) *Guard {
 	return g
 }
 
-// Do takes the locks that claim names, calls serve under these locks, and returns nil. If a lock cannot be taken, Do
-// does not call serve and returns the Refusal, which the caller must turn into an answer. The package comment has
-// adapters.
+// Do takes the locks that claim names, calls serve under these locks, and returns the error of serve as it is. If a
+// lock cannot be taken, Do does not call serve, and the error is a *Refusal. The caller must turn an error into an
+// answer: Refuse and RefusalOf do, for both kinds. docs/routers.md has adapters.
 //
 // The context that serve gets carries the locks, and ends as Middleware says. That context also ends when serve returns.
 // When serve has returned or panicked, Do releases the locks, except those that were handed over, released or kept
 // (Keep). So serve must not return while the work still goes on in another goroutine.
 //
 // Do refuses with status 500 if serve or the Locker is nil, or if g is nil.
-func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Context)) *Refusal {
+func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Context) error) error {
 	if g == nil {
 		g = NewGuard(nil)
 	}
@@ -67,8 +67,25 @@ func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Cont
 	}
 	// Deferred without recover: a panic keeps its own stack, and net/http recognises http.ErrAbortHandler.
 	defer end()
-	serve(inside)
-	return nil
+	return serve(inside)
+}
+
+// Refuse is the function Refuse with the options of g (OnRefusal, MaxRetryAfter, Logger), wherever the handler is. So a
+// handler that calls Do or EnqueueUnique itself answers as OnRefusal says.
+func (g *Guard) Refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if g == nil {
+		g = NewGuard(nil)
+	}
+	g.answer(w, r, *g.refusalOf(r.Context(), err))
+}
+
+// refusalOf returns the answer to a request whose handler got err.
+func (g *Guard) refusalOf(ctx context.Context, err error) *Refusal {
+	var f *Refusal
+	if errors.As(err, &f) && f != nil {
+		return f // its Guard has logged it
+	}
+	return g.refuse(ctx, blameKey(err))
 }
 
 // begin takes the locks of claim. It returns the context for the handler, and the function end, which releases the

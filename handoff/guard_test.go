@@ -21,8 +21,9 @@ func TestGuardCallsUnderTheLocks(t *testing.T) {
 	guard := handoff.NewGuard(locks)
 	type name struct{}
 	var inside context.Context
-	refusal := guard.Do(context.WithValue(t.Context(), name{}, "mine"), handoff.Claim{Key: "a", Keys: []string{"b"}, Holder: "me"},
-		func(ctx context.Context) {
+	errOwn := errors.New("the function's own")
+	err := guard.Do(context.WithValue(t.Context(), name{}, "mine"), handoff.Claim{Key: "a", Keys: []string{"b"}, Holder: "me"},
+		func(ctx context.Context) error {
 			inside = ctx
 			lock, _ := joblock.FromContext(ctx)
 			if lock.Key() != "a" || len(joblock.LocksFromContext(ctx)) != 2 || ctx.Err() != nil || ctx.Value(name{}) != "mine" {
@@ -33,15 +34,27 @@ func TestGuardCallsUnderTheLocks(t *testing.T) {
 					t.Errorf("the holder of %s is %q", key, st.Holder)
 				}
 			}
+			return errOwn
 		})
-	if refusal != nil {
-		t.Fatalf("refused: %+v", refusal)
+	if err != errOwn {
+		t.Fatalf("the error is %+v, want that of the function", err)
 	}
 	if inside == nil || inside.Err() == nil {
 		t.Error("the context goes on after the call")
 	}
 	wantState(t, locks, "a", joblock.StateFree)
 	wantState(t, locks, "b", joblock.StateFree)
+}
+
+// wantRefusedBy checks that guard refuses claim without a call, and returns the refusal.
+func wantRefusedBy(t *testing.T, guard *handoff.Guard, claim handoff.Claim) *handoff.Refusal {
+	t.Helper()
+	err := guard.Do(t.Context(), claim, func(context.Context) error { t.Error("called"); return nil })
+	var refusal *handoff.Refusal
+	if !errors.As(err, &refusal) {
+		t.Fatalf("the error is %v, want a Refusal", err)
+	}
+	return refusal
 }
 
 func TestGuardRefusesWithoutACall(t *testing.T) {
@@ -68,8 +81,8 @@ func TestGuardRefusesWithoutACall(t *testing.T) {
 			if tt.guard == nil {
 				tt.guard = func(opts ...handoff.GuardOption) *handoff.Guard { return handoff.NewGuard(locks, opts...) }
 			}
-			refusal := tt.guard(handoff.Logger(log.JSON())).Do(t.Context(), tt.claim, func(context.Context) { t.Error("called") })
-			if refusal == nil || refusal.Status != tt.status || refusal.Code != tt.code || refusal.Err == nil {
+			refusal := wantRefusedBy(t, tt.guard(handoff.Logger(log.JSON())), tt.claim)
+			if refusal.Status != tt.status || refusal.Code != tt.code || refusal.Err == nil {
 				t.Fatalf("the refusal is %+v", refusal)
 			}
 			if retry := refusal.RetryAfter >= time.Second; retry != (tt.status == 429 || tt.status == 503) {
@@ -84,10 +97,10 @@ func TestGuardRefusesWithoutACall(t *testing.T) {
 		})
 	}
 	var none *handoff.Guard
-	if refusal := none.Do(t.Context(), handoff.Claim{Key: "a"}, func(context.Context) { t.Error("called") }); refusal == nil || refusal.Status != 500 {
+	if refusal := wantRefusedBy(t, none, handoff.Claim{Key: "a"}); refusal.Status != 500 {
 		t.Errorf("a nil Guard: %+v", refusal)
 	}
-	if refusal := handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: "a"}, nil); refusal == nil || refusal.Status != 500 {
+	if refusal := handoff.RefusalOf(t.Context(), handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: "a"}, nil)); refusal.Status != 500 {
 		t.Errorf("a nil function: %+v", refusal)
 	}
 	wantState(t, locks, "a", joblock.StateFree)
@@ -101,7 +114,7 @@ func TestGuardReleasesAfterAPanic(t *testing.T) {
 				t.Errorf("the panic is %v", p)
 			}
 		}()
-		handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: "k"}, func(context.Context) { panic("boom") })
+		_ = handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: "k"}, func(context.Context) error { panic("boom") })
 	}()
 	wantState(t, locks, "k", joblock.StateFree)
 }
@@ -113,15 +126,18 @@ func TestGuardsInEachOther(t *testing.T) {
 	var kept *joblock.Lock
 	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "outer"}))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		kept, _ = joblock.FromContext(r.Context())
-		if refusal := guard.Do(r.Context(), handoff.Claim{Key: "outer"}, func(context.Context) { t.Error("called") }); refusal == nil || refusal.Status != 500 {
-			t.Errorf("the lock that the request has is refused with %+v", refusal)
+		var refusal *handoff.Refusal
+		err := guard.Do(r.Context(), handoff.Claim{Key: "outer"}, func(context.Context) error { t.Error("called"); return nil })
+		if !errors.As(err, &refusal) || refusal.Status != 500 {
+			t.Errorf("the lock that the request has is refused with %+v", err)
 		}
-		if refusal := guard.Do(r.Context(), handoff.Claim{Key: "inner"}, func(ctx context.Context) {
+		if err := guard.Do(r.Context(), handoff.Claim{Key: "inner"}, func(ctx context.Context) error {
 			if !handoff.Keep(ctx, kept) {
 				t.Error("the outer lock cannot be kept inside")
 			}
-		}); refusal != nil {
-			t.Errorf("refused: %+v", refusal)
+			return nil
+		}); err != nil {
+			t.Errorf("refused: %+v", err)
 		}
 	}))
 	serve(h)
@@ -140,7 +156,7 @@ func TestTheLockHasItsOwnKey(t *testing.T) {
 	further, furtherBytes := text("audit")
 	holder, holderBytes := text("acct-7")
 	var held joblock.Locks
-	refusal := handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: key, Keys: []string{further}, Holder: holder}, func(ctx context.Context) {
+	err := handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: key, Keys: []string{further}, Holder: holder}, func(ctx context.Context) error {
 		held = joblock.LocksFromContext(ctx)
 		for _, b := range [][]byte{keyBytes, furtherBytes, holderBytes} {
 			copy(b, "XXXXXXXX")
@@ -148,9 +164,10 @@ func TestTheLockHasItsOwnKey(t *testing.T) {
 		if st := wantState(t, locks, "export", joblock.StateHeld); st.Holder != "acct-7" {
 			t.Errorf("the holder is %q", st.Holder)
 		}
+		return nil
 	})
-	if refusal != nil {
-		t.Fatalf("refused: %+v", refusal)
+	if err != nil {
+		t.Fatalf("refused: %+v", err)
 	}
 	if held[0].Key() != "export" || held[1].Key() != "audit" {
 		t.Errorf("the locks have the keys %q and %q now", held[0].Key(), held[1].Key())
@@ -163,11 +180,14 @@ func TestTheLockHasItsOwnKey(t *testing.T) {
 func TestRefusalOf(t *testing.T) {
 	held := fmt.Errorf("export: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "k", Remaining: time.Hour})
 	guard := handoff.NewGuard(newMemLocker(t), handoff.MaxRetryAfter(7*time.Second))
-	guard.Do(t.Context(), handoff.Claim{NoLock: true}, func(ctx context.Context) {
+	if err := guard.Do(t.Context(), handoff.Claim{NoLock: true}, func(ctx context.Context) error {
 		if f := handoff.RefusalOf(ctx, held); f.Status != 429 || f.RetryAfter != 7*time.Second || !errors.Is(f.Err, joblock.ErrHeld) {
 			t.Errorf("inside: %+v", f)
 		}
-	})
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 	if f := handoff.RefusalOf(t.Context(), held); f.Status != 429 || f.RetryAfter != time.Minute {
 		t.Errorf("outside: %+v", f)
 	}
@@ -180,7 +200,7 @@ func TestRefusalOf(t *testing.T) {
 func TestRefusalAsJSON(t *testing.T) {
 	locks := newMemLocker(t)
 	acquire(t, locks, "secret")
-	refusal := handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: "secret"}, func(context.Context) {})
+	refusal := wantRefusedBy(t, handoff.NewGuard(locks), handoff.Claim{Key: "secret"})
 	text, err := json.Marshal(refusal)
 	if err != nil {
 		t.Fatal(err)

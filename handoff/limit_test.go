@@ -85,7 +85,7 @@ func TestClaimWithALimit(t *testing.T) {
 	guard := handoff.NewGuard(w.locks)
 	claim := handoff.Claim{Key: "a", Keys: []string{"b"}, Limit: 2}
 	var ids []string
-	serve := func(ctx context.Context) {
+	serve := func(ctx context.Context) error {
 		locks := joblock.LocksFromContext(ctx)
 		if len(locks) != 2 {
 			t.Fatalf("%d locks, want 2", len(locks))
@@ -95,25 +95,24 @@ func TestClaimWithALimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids = append(ids, info.ID)
+		return nil
 	}
 	for range 2 {
-		if refusal := guard.Do(t.Context(), claim, serve); refusal != nil {
-			t.Fatal(refusal.Err)
+		if err := guard.Do(t.Context(), claim, serve); err != nil {
+			t.Fatal(errors.Unwrap(err))
 		}
 	}
-	third := guard.Do(t.Context(), claim, func(context.Context) { t.Error("called") })
-	if third == nil || third.Status != 429 || third.RetryAfter == 0 {
+	if third := wantRefusedBy(t, guard, claim); third.Status != 429 || third.RetryAfter == 0 {
 		t.Errorf("a third request: %+v, want 429", third)
 	}
-	other := guard.Do(t.Context(), handoff.Claim{Key: "b", Limit: 2}, func(context.Context) { t.Error("called") })
-	if other == nil || other.Status != 429 {
+	if other := wantRefusedBy(t, guard, handoff.Claim{Key: "b", Limit: 2}); other.Status != 429 {
 		t.Errorf("a request for the second key: %+v, want 429", other)
 	}
 	w.freePermit(t, "a", ids[0])
 	w.freePermit(t, "b", ids[0])
 	for range 3 { // without an enqueue the permits are free after each request
-		if refusal := guard.Do(t.Context(), claim, func(context.Context) {}); refusal != nil {
-			t.Errorf("when the first job is done: %v", refusal.Err)
+		if err := guard.Do(t.Context(), claim, func(context.Context) error { return nil }); err != nil {
+			t.Errorf("when the first job is done: %v", errors.Unwrap(err))
 		}
 	}
 	for name, bad := range map[string]handoff.Claim{
@@ -121,7 +120,7 @@ func TestClaimWithALimit(t *testing.T) {
 		"too great": {Key: "a", Limit: limit.Max + 1},
 		"NoLock":    {NoLock: true, Limit: 2},
 	} {
-		if refusal := guard.Do(t.Context(), bad, func(context.Context) { t.Error("called") }); refusal == nil || refusal.Status != 500 || !errors.Is(refusal.Err, joblock.ErrInvalid) {
+		if refusal := wantRefusedBy(t, guard, bad); refusal.Status != 500 || !errors.Is(refusal.Err, joblock.ErrInvalid) {
 			t.Errorf("%s: %+v, want 500", name, refusal)
 		}
 	}

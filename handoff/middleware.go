@@ -25,9 +25,10 @@ type guardOptions struct {
 	logger        *slog.Logger
 }
 
-// OnRefusal sets the function with which Middleware answers a request that gets no lock. Refuse, in handlers behind the
-// Guard or the Middleware, calls that function too. Guard.Do does not call that function: the caller of Do answers. The
-// text of Refusal.Err must not reach the client. The default, also for nil, is Refusal.ServeHTTP.
+// OnRefusal sets the function with which Middleware answers a request that gets no lock. Guard.Refuse calls that function
+// too, and so does Refuse in handlers behind the Guard or the Middleware. Guard.Do does not call that function: the
+// caller of Do answers. The text of Refusal.Err must not reach the client. The default, also for nil, is
+// Refusal.ServeHTTP.
 func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) GuardOption {
 	return func(o *guardOptions) {
 		if answer != nil {
@@ -87,15 +88,15 @@ func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error),
 	g := NewGuard(locks, opts...)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if refusal := g.serve(r, claim, w, next); refusal != nil {
-				g.answer(w, r, *refusal)
+			if err := g.serve(r, claim, w, next); err != nil {
+				g.Refuse(w, r, err)
 			}
 		})
 	}
 }
 
-// serve calls next with w under the locks that r claims.
-func (g *Guard) serve(r *http.Request, claim func(*http.Request) (Claim, error), w http.ResponseWriter, next http.Handler) *Refusal {
+// serve calls next with w under the locks that r claims. Its error is a *Refusal.
+func (g *Guard) serve(r *http.Request, claim func(*http.Request) (Claim, error), w http.ResponseWriter, next http.Handler) error {
 	ctx := r.Context()
 	if g.locks == nil || claim == nil || next == nil {
 		return g.refuse(ctx, errMiswired)
@@ -104,5 +105,8 @@ func (g *Guard) serve(r *http.Request, claim func(*http.Request) (Claim, error),
 	if err != nil {
 		return g.refuse(ctx, err)
 	}
-	return g.Do(ctx, c, func(ctx context.Context) { next.ServeHTTP(w, r.WithContext(ctx)) })
+	return g.Do(ctx, c, func(ctx context.Context) error {
+		next.ServeHTTP(w, r.WithContext(ctx))
+		return nil
+	})
 }

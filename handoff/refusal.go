@@ -48,6 +48,9 @@ const (
 //
 // As JSON a Refusal is what a client may see, the object {"message","code"}. So any framework can answer with Status,
 // RetryAfter and the Refusal itself as the body.
+//
+// A *Refusal is an error, which Guard.Do returns. Its text is Message, so it is harmless in an answer too. It wraps Err,
+// so errors.Is finds joblock.ErrHeld and the like.
 type Refusal struct {
 	Status int `json:"-"` // of the answer; a status below 200 or above 999 is sent as 500
 	// Message is for the client: one sentence for each code. Message has no text of an error, because the text may
@@ -58,6 +61,12 @@ type Refusal struct {
 	RetryAfter time.Duration `json:"-"`
 	Err        error         `json:"-"` // the error itself, with all its details; not for the client
 }
+
+// Error returns Message: what a client may see, and neither the key nor the holder. For a log take Err.
+func (f *Refusal) Error() string { return cmp.Or(f.Message, failedMessage) }
+
+// Unwrap returns Err.
+func (f *Refusal) Unwrap() error { return f.Err }
 
 // ServeHTTP is the default answer: the status, Retry-After, and the JSON object {"message","code"}. ServeHTTP deletes
 // headers that describe another body, such as Content-Encoding. The zero Refusal is a 500.
@@ -80,23 +89,20 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(f) // a client that is gone needs no answer
 }
 
-// Refuse answers a request whose handler got err from Enqueue, EnqueueUnique or a Locker. The answer is the one that
-// a Middleware gives for err; see Refusal. Behind a Middleware or a Guard its options apply (OnRefusal, MaxRetryAfter,
-// Logger). Elsewhere the defaults of these options apply.
+// Refuse answers a request whose handler got err from Guard.Do, Enqueue, EnqueueUnique or a Locker. The answer is the one
+// that a Middleware gives for err; see Refusal. Behind a Middleware or a Guard its options apply (OnRefusal, MaxRetryAfter,
+// Logger). Elsewhere the defaults of these options apply; there is Guard.Refuse.
 //
 // Refuse tells the client neither the key nor the key's holder, unlike http.Error with the text of err. An error that
 // is neither about a lock nor about a task that exists is answered with 500, and so is a nil err. Handle both before
 // Refuse.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) {
-	g := guardFrom(r.Context())
-	g.answer(w, r, *g.refuse(r.Context(), blameKey(err)))
+	guardFrom(r.Context()).Refuse(w, r, err)
 }
 
-// RefusalOf returns the answer that Refuse gives for err, for handlers without an http.ResponseWriter. The parameter ctx
-// is the context of the request. RefusalOf logs what Refuse logs.
-func RefusalOf(ctx context.Context, err error) *Refusal {
-	return guardFrom(ctx).refuse(ctx, blameKey(err))
-}
+// RefusalOf returns the answer that Refuse gives for err, for handlers without an http.ResponseWriter. If err is or wraps
+// a *Refusal, the result is that one. The parameter ctx is the context of the request. RefusalOf logs what Refuse logs.
+func RefusalOf(ctx context.Context, err error) *Refusal { return guardFrom(ctx).refusalOf(ctx, err) }
 
 // blameKey is blame for the key that err names.
 func blameKey(err error) error {

@@ -1,6 +1,7 @@
 package handoff_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -115,6 +117,49 @@ func TestRefuseAnswersAsTheMiddleware(t *testing.T) {
 	}
 }
 
+// A handler that calls Guard.Do itself answers its error with Guard.Refuse as OnRefusal says, whether the Guard has refused
+// or the function has failed. A refusal that the Guard has logged is not logged again.
+func TestGuardRefuses(t *testing.T) {
+	var log testkit.Log
+	away := newStore()
+	away.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
+	var got []handoff.Refusal
+	guard := handoff.NewGuard(newLocker(t, away), handoff.Logger(log.JSON()), handoff.MaxRetryAfter(7*time.Second), handoff.OnRefusal(
+		func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
+			got = append(got, f)
+			w.WriteHeader(http.StatusTeapot)
+		}))
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	refused := guard.Do(r.Context(), handoff.Claim{Key: "k"}, func(context.Context) error { t.Error("called"); return nil })
+	if !errors.Is(refused, joblock.ErrUnavailable) {
+		t.Errorf("the error %v does not match ErrUnavailable", refused)
+	}
+	failed := guard.Do(r.Context(), handoff.Claim{NoLock: true}, func(context.Context) error {
+		return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "k", Remaining: time.Hour}
+	})
+	for i, err := range []error{refused, fmt.Errorf("start the export: %w", refused), failed} {
+		w := httptest.NewRecorder()
+		guard.Refuse(w, r, err)
+		if w.Code != http.StatusTeapot || len(got) != i+1 {
+			t.Fatalf("error %d: status is %d after %d calls, want that of OnRefusal", i, w.Code, len(got))
+		}
+	}
+	wantOneEntry(t, &log, "WARN", "")
+	if got[0].Status != 503 || got[1] != got[0] {
+		t.Errorf("refusals are %+v and %+v, want the one of the Guard twice", got[0], got[1])
+	}
+	if f := got[2]; f.Status != 429 || f.RetryAfter != 7*time.Second {
+		t.Errorf("of the function's error the refusal is %+v", f)
+	}
+	if f := handoff.RefusalOf(t.Context(), refused); f.Status != 503 || *f != got[0] {
+		t.Errorf("RefusalOf returns %+v, want the one of the Guard", f)
+	}
+	w := httptest.NewRecorder()
+	(*handoff.Guard)(nil).Refuse(w, r, refused)
+	wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
+	wantRefusalOf(t, r, refused, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
+}
+
 // Whatever is the matter, a client learns a code and when to come again. The key may
 // be a secret (an HMAC is to keep it from being guessed), and so may be who has it.
 func TestAnswersTellNoMoreThanACode(t *testing.T) {
@@ -133,12 +178,16 @@ func TestAnswersTellNoMoreThanACode(t *testing.T) {
 	} {
 		e := full
 		e.Code = code
+		var text string
 		claim := func(*http.Request) (handoff.Claim, error) { return handoff.Claim{}, &e }
 		byMiddleware := serve(handoff.Middleware(newMemLocker(t), claim, silent())(accept))
 		byHandler := serve(handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{NoLock: true}), silent())(http.HandlerFunc(
-			func(w http.ResponseWriter, r *http.Request) { handoff.Refuse(w, r, &e) })))
+			func(w http.ResponseWriter, r *http.Request) {
+				handoff.Refuse(w, r, &e)
+				text = handoff.RefusalOf(r.Context(), &e).Error() // with which many a handler answers
+			})))
 		for _, w := range []*httptest.ResponseRecorder{byMiddleware, byHandler} {
-			answer := fmt.Sprint(w.Header(), w.Body)
+			answer := fmt.Sprint(w.Header(), w.Body, text)
 			for _, secret := range secrets {
 				if strings.Contains(answer, secret) {
 					t.Errorf("%q: the answer has %q in it: %s", code, secret, answer)

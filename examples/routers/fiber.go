@@ -2,6 +2,7 @@ package routers
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/middleware/adaptor"
@@ -11,14 +12,14 @@ import (
 
 // Fiber is a middleware of fiber. A handler finds its lock with joblock.FromContext(c.UserContext()).
 func Fiber(guard *handoff.Guard, claim func(*fiber.Ctx) handoff.Claim) fiber.Handler {
-	return func(c *fiber.Ctx) (err error) {
+	return func(c *fiber.Ctx) error {
 		outside := c.UserContext()
-		refusal := guard.Do(outside, claim(c), func(ctx context.Context) {
+		err := guard.Do(outside, claim(c), func(ctx context.Context) error {
 			defer c.SetUserContext(outside) // middlewares outside need a context that has not ended
 			c.SetUserContext(ctx)
-			err = c.Next()
+			return c.Next()
 		})
-		if refusal != nil {
+		if refusal := (*handoff.Refusal)(nil); errors.As(err, &refusal) {
 			return adaptor.HTTPHandler(refusal)(c)
 		}
 		return err

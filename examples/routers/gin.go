@@ -13,14 +13,15 @@ import (
 func Gin(guard *handoff.Guard, claim func(*gin.Context) handoff.Claim) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		outside := c.Request
-		refusal := guard.Do(outside.Context(), claim(c), func(ctx context.Context) {
+		err := guard.Do(outside.Context(), claim(c), func(ctx context.Context) error {
 			defer func() { c.Request = outside }() // middlewares outside need a context that has not ended
 			c.Request = outside.WithContext(ctx)
 			c.Next()
+			return nil
 		})
-		if refusal != nil {
+		if err != nil {
 			c.Abort() // or gin calls the handler after this middleware
-			refusal.ServeHTTP(c.Writer, c.Request)
+			handoff.Refuse(c.Writer, outside, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package routers
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -17,10 +18,11 @@ import (
 // handoff.Claim{NoLock: true} for a method that needs no lock. A handler finds its lock with joblock.FromContext(ctx).
 func Unary(guard *handoff.Guard, claim func(method string, request any) handoff.Claim) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
-		refusal := guard.Do(ctx, claim(info.FullMethod, request), func(ctx context.Context) {
+		err = guard.Do(ctx, claim(info.FullMethod, request), func(ctx context.Context) error {
 			answer, err = next(ctx, request)
+			return err
 		})
-		if refusal != nil {
+		if refusal := (*handoff.Refusal)(nil); errors.As(err, &refusal) {
 			return nil, GRPCError(refusal)
 		}
 		return answer, err
@@ -30,11 +32,11 @@ func Unary(guard *handoff.Guard, claim func(method string, request any) handoff.
 // Stream is the interceptor for streams. No message has come when a stream begins, so the function claim has the
 // context alone: metadata.FromIncomingContext(ctx). A stream may be longer than the default of Claim.MaxHold, a minute.
 func Stream(guard *handoff.Guard, claim func(ctx context.Context, method string) handoff.Claim) grpc.StreamServerInterceptor {
-	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-		refusal := guard.Do(stream.Context(), claim(stream.Context(), info.FullMethod), func(ctx context.Context) {
-			err = next(server, lockedStream{stream, ctx})
+	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		err := guard.Do(stream.Context(), claim(stream.Context(), info.FullMethod), func(ctx context.Context) error {
+			return next(server, lockedStream{stream, ctx})
 		})
-		if refusal != nil {
+		if refusal := (*handoff.Refusal)(nil); errors.As(err, &refusal) {
 			return GRPCError(refusal)
 		}
 		return err

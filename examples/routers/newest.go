@@ -2,6 +2,7 @@ package routers
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/adaptor"
@@ -13,15 +14,16 @@ import (
 // EchoV5 is Echo for echo v5.
 func EchoV5(guard *handoff.Guard, claim func(*echo.Context) handoff.Claim) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c *echo.Context) (err error) {
+		return func(c *echo.Context) error {
 			outside := c.Request()
-			refusal := guard.Do(outside.Context(), claim(c), func(ctx context.Context) {
+			err := guard.Do(outside.Context(), claim(c), func(ctx context.Context) error {
 				defer c.SetRequest(outside) // middlewares outside need a context that has not ended
 				c.SetRequest(outside.WithContext(ctx))
-				err = next(c)
+				return next(c)
 			})
-			if refusal != nil {
+			if refusal := (*handoff.Refusal)(nil); errors.As(err, &refusal) {
 				refusal.ServeHTTP(c.Response(), outside)
+				return nil
 			}
 			return err
 		}
@@ -31,14 +33,14 @@ func EchoV5(guard *handoff.Guard, claim func(*echo.Context) handoff.Claim) echo.
 // FiberV3 is Fiber for fiber v3. A handler finds its lock with joblock.FromContext(c.Context()), and not with c itself,
 // although a fiber.Ctx of v3 is a context.Context.
 func FiberV3(guard *handoff.Guard, claim func(fiber.Ctx) handoff.Claim) fiber.Handler {
-	return func(c fiber.Ctx) (err error) {
+	return func(c fiber.Ctx) error {
 		outside := c.Context()
-		refusal := guard.Do(outside, claim(c), func(ctx context.Context) {
+		err := guard.Do(outside, claim(c), func(ctx context.Context) error {
 			defer c.SetContext(outside) // middlewares outside need a context that has not ended
 			c.SetContext(ctx)
-			err = c.Next()
+			return c.Next()
 		})
-		if refusal != nil {
+		if refusal := (*handoff.Refusal)(nil); errors.As(err, &refusal) {
 			return adaptor.HTTPHandler(refusal)(c)
 		}
 		return err

@@ -267,19 +267,20 @@ func TestGinWithoutFallback(t *testing.T) {
 func TestGuard(t *testing.T) {
 	locks, account := joblocktest.New(t, nil).Locks, "acct-7"
 	ctx, calls := t.Context(), 0
-	served := func(ctx context.Context) {
+	served := func(ctx context.Context) error {
 		if lock, ok := joblock.FromContext(ctx); ok && lock.Err() == nil {
 			calls++
 		}
+		return nil
 	}
 
 	guard := handoff.NewGuard(locks) // one for a process
-	refusal := guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) {
-		served(ctx) // the handler: joblock.FromContext(ctx) has the lock
+	err := guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) error {
+		return served(ctx) // the handler: joblock.FromContext(ctx) has the lock
 	})
 
-	if refusal != nil || calls != 1 {
-		t.Errorf("%d calls, refusal %+v", calls, refusal)
+	if err != nil || calls != 1 {
+		t.Errorf("%d calls, error %v", calls, err)
 	}
 }
 

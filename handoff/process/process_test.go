@@ -320,8 +320,10 @@ func TestWrongSettings(t *testing.T) {
 				}
 			}
 			// The fault is the server's and not the client's.
-			if f := handoff.NewGuard(p.Locks).Do(ctx, handoff.Claim{Key: "k"}, func(context.Context) {}); f == nil || f.Status != http.StatusInternalServerError {
-				t.Errorf("a Guard answers %+v", f)
+			var refusal *handoff.Refusal
+			err := handoff.NewGuard(p.Locks).Do(ctx, handoff.Claim{Key: "k"}, func(context.Context) error { return nil })
+			if !errors.As(err, &refusal) || refusal.Status != http.StatusInternalServerError {
+				t.Errorf("a Guard answers %v", err)
 			}
 			if f := handoff.RefusalOf(ctx, uniqueErr); f.Status != http.StatusInternalServerError {
 				t.Errorf("a handler answers %+v", f)
