@@ -222,6 +222,15 @@ func Example_limits() {
 	}
 	// plans]
 
+	// [type
+	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
+		if task.Type() != "report" {
+			return "" // the other types have no limit
+		}
+		return "reports"
+	}, worker.Limit(5)))
+	// type]
+
 	var running, most atomic.Int64
 	var done sync.WaitGroup
 	tasks.HandleFunc("report", func(context.Context, *asynq.Task) error {
