@@ -24,13 +24,22 @@ const (
 
 // registration is what this node knows about its spec of a job. Scheduler.mu guards the fields.
 type registration struct {
-	since   time.Time // Moment.Since; zero: the job was registered before this node knew the store's clock
+	since   time.Time // Moment.Since; zero: this node does not know the store's clock yet, see Scheduler.undated
 	decided bool      // this node has put its spec into force
 
 	apart    time.Time       // since when this node has seen another spec in force; zero: its own spec is in force
 	decision ledger.Decision // about the spec in force; only if apart
 	watched  string          // as long as the node with this ID is up and has the job, this node does nothing; only if apart
 	over     ledger.Decision // Moment.Over, until the next look
+}
+
+// register sets the time of the registration, unless there is one. That must not wait for a look at the ledger: while the
+// job runs there is none, and at its end those of all nodes that have started meanwhile would come in any order. The caller
+// has locked Scheduler.mu.
+func (r *registration) register(now time.Time) {
+	if r.since.IsZero() {
+		r.since = now
+	}
 }
 
 // apartJob is a job that is apart, with its state at a look.

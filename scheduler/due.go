@@ -131,6 +131,14 @@ func (s *Scheduler) learnTime(sent, store time.Time) {
 	if s.clock.learn(sent, store) < -time.Minute {
 		s.recheckAll()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.undated {
+		s.undated = false
+		for _, j := range s.jobs {
+			j.register(s.clock.now())
+		}
+	}
 }
 
 // nextCheck returns the time of the next read of the ledger of j: at the next tick, or after the pause settling if the

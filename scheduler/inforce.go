@@ -52,9 +52,7 @@ func (s *Scheduler) momentOf(j *job, l *ledger.Ledger) (ledger.Moment, error) {
 	now := s.clock.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j.since.IsZero() {
-		j.since = now
-	}
+	j.register(now)
 	if j.since.After(now.Add(ledger.SetBack)) {
 		j.since = time.UnixMilli(0) // the store's clock was set back: any later registration wins
 	}

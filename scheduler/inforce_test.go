@@ -88,6 +88,42 @@ func ticksIn(t *testing.T, all []period, end time.Time) map[int64]int {
 	return want
 }
 
+// The node that has registered a job last decides, also if the job runs while the nodes start: none of them can look at the
+// spec in force before the run is over, and then they all look at about the same time.
+func TestLastRegistrationDuringARunDecides(t *testing.T) {
+	for _, release := range []string{"old", "new"} {
+		t.Run("the last is "+release, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				boot := func(spec string) *node {
+					n := c.node(0)
+					n.add("job", spec, r.fn(n, 50*min))
+					return n.start()
+				}
+				others, last := "@every 1h0m0s", "@every 2h0m0s"
+				if release == "old" {
+					others, last = last, others
+				}
+				boot("@every 1h0m0s")
+				until(start, 65*min)
+				for range 5 { // the job runs from 60 to 110
+					boot(others)
+					time.Sleep(5 * min)
+				}
+				decides := boot(last)
+				for _, at := range []time.Duration{112 * min, 118 * min} {
+					until(start, at)
+					if e, err := decides.Entry(c.Context(), "job"); err != nil || e.Spec != last || e.SpecBy != decides.name {
+						t.Errorf("after %s %s of %s is in force, want %s of %s: %v", at, e.Spec, e.SpecBy, last, decides.name, err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Half an hour on three nodes: a deploy of another spec, node by node, while nodes die and start again with the release
 // that they had. When all nodes have the new release, a node of the old one starts late, and dies or is stopped. Each tick of
 // the spec in force is executed, and once unless its node died.

@@ -64,7 +64,9 @@ func (s *Scheduler) SetSpec(name, spec string) error {
 // counts them, so j goes on beside them. The caller has locked s.mu.
 func (s *Scheduler) add(j *job) {
 	if s.running && s.clock.synced() {
-		j.since = s.clock.now()
+		j.register(s.clock.now())
+	} else {
+		s.undated = true
 	}
 	old := s.jobs[j.name]
 	if old != nil {

@@ -42,6 +42,7 @@ type Scheduler struct {
 	lanes      map[string]bool // the keys of lanes in which this node executes a job, or for which it waits
 	leaving    map[string]*job // removed jobs that are still busy
 	due        dueHeap
+	undated    bool           // jobs were registered before this node knew the store's clock, and have no registration.since
 	untold     []string       // jobs whose spec this node has put into force and has not told the others about; see ledger.AddName
 	telling    bool           // a goroutine is at work that empties untold
 	running    bool           // Run is running
