@@ -165,7 +165,7 @@ func startServer(t *testing.T) *rig.Server {
 
 func open(t *testing.T, name Name, srv *rig.Server, wire *rig.Wire) Peer {
 	t.Helper()
-	p, err := Open(name, Options{Addr: srv.Addr(), Wire: wire, TTL: time.Minute})
+	p, err := Open(name, Options{Addr: srv.Addr(), Wire: wire, TTL: time.Minute, Again: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
