@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,7 +86,11 @@ type query struct {
 
 // query returns the parameters of the call. Only the names in known may come, each once.
 func (c *call) query(known ...string) *query {
-	q := &query{c: c, values: c.r.URL.Query(), known: known}
+	values, err := url.ParseQuery(c.r.URL.RawQuery)
+	q := &query{c: c, values: values, known: known}
+	if err != nil { // values lack the bad pairs, so the call would be about more than the caller has said
+		q.fail(codeRequest, "the query is not well formed: write %% as %%25 and ; as %%3B")
+	}
 	for name, values := range q.values {
 		if !slices.Contains(known, name) {
 			q.fail(codeRequest, "the parameter %s is unknown; the parameters are %s", shownName(name), strings.Join(known, ", "))
@@ -522,8 +527,7 @@ func taskProblem(err error) error {
 	case errors.Is(err, joblock.ErrNotFound):
 		return problemf(http.StatusNotFound, codeNoTask, "%s", text)
 	}
-	var e *joblock.Error
-	if errors.As(err, &e) {
+	if e := (*joblock.Error)(nil); errors.As(err, &e) && (e.Detail != "" || e.Key != "") { // and not a mere sentinel
 		return err
 	}
 	switch {

@@ -443,7 +443,9 @@ func TestAJobIsEnded(t *testing.T) {
 		path := "/v1/jobs/default/" + then
 		seen := with("If-Match", a.get(path).header.Get("ETag"))
 		for _, bad := range []string{"run", "drop", "archive"} {
-			a.post(path+"/"+bad, object{"reason": "hangs", "then": then}, seen).refused(http.StatusBadRequest, "LOCK_INVALID")
+			if o := a.post(path+"/"+bad, object{"reason": "hangs", "then": then}, seen).refused(http.StatusBadRequest, "LOCK_INVALID"); !strings.Contains(o.text("detail"), "cancel") {
+				t.Errorf("%s: the detail is %q", bad, o.text("detail"))
+			}
 		}
 		a.post(path+"/cancel", object{"reason": "hangs", "then": "hide"}, seen).refused(http.StatusBadRequest, "LOCK_INVALID")
 		if o := a.post(path+"/cancel", object{"reason": "hangs", "then": then}, seen).ok(); o.text("became") != became || o.text("audit") == "" {
@@ -647,6 +649,9 @@ func TestBadQueries(t *testing.T) {
 			"/v1/lock?key=%00":                             "LOCK_INVALID",
 			"/v1/lock?kee=x":                               "REQUEST_INVALID",
 			"/v1/lock?key=a&key=b":                         "REQUEST_INVALID",
+			"/v1/locks?prefix=a%zz":                        "REQUEST_INVALID", // not a list of all locks
+			"/v1/locks?prefix=a;b":                         "REQUEST_INVALID",
+			"/v1/locks?%zz":                                "REQUEST_INVALID",
 			"/v1/locks/a?key=b":                            "LOCK_INVALID",
 			"/v1/locks?limit=0":                            "LOCK_INVALID",
 			"/v1/locks?limit=1001":                         "LOCK_INVALID",
@@ -666,6 +671,7 @@ func TestBadQueries(t *testing.T) {
 		} {
 			a.get(path).refused(http.StatusBadRequest, code)
 		}
+		a.post("/v1/cron-pause?scope=%zz", object{"reason": "x"}).refused(http.StatusBadRequest, "REQUEST_INVALID")
 		a.post("/v1/status", object{"keys": []string{}}).refused(http.StatusBadRequest, "LOCK_INVALID")
 		a.post("/v1/status", object{"keys": "a"}).refused(http.StatusBadRequest, "REQUEST_INVALID")
 		a.post("/v1/status", object{}).refused(http.StatusBadRequest, "LOCK_INVALID")

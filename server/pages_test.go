@@ -1014,3 +1014,23 @@ func TestEventsOnThePages(t *testing.T) {
 		s.open(s.lockPage(heldKey)).has(http.StatusOK, "History", "web1:71", "lost")
 	})
 }
+
+// Pages and API have one rule for jobs with several locks: all of them must be the caller's.
+func TestPagesSteerNoJobWithALockOfOthers(t *testing.T) {
+	who := Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"export:"}, AllQueues: true}
+	authorize := func(cfg *Config) {
+		cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return who, nil })
+	}
+	staged(t, PagesConfig{}, authorize, func(s *stage) {
+		l, err := s.locks.TryAcquire(s.Context(), "secret:payroll")
+		testkit.WantNil(t, "TryAcquire", err)
+		_, err = l.Park(s.Context(), joblock.ForJob(s.job), joblock.Reserve(time.Hour))
+		testkit.WantNil(t, "Park", err)
+		if r := s.do(http.MethodPost, "/v1/jobs/default/export-41/drop", map[string]any{"reason": "x"}, with("If-Match", "*")); r.status != http.StatusForbidden {
+			t.Errorf("the API answers %d %s", r.status, r.text)
+		}
+		if p := s.submit("act", "do", "delete", "job", s.job, "reason", "x"); p.status != http.StatusForbidden || s.tasks.count() != 1 {
+			t.Errorf("the page answers %d, %d tasks are left", p.status, s.tasks.count())
+		}
+	})
+}

@@ -134,6 +134,16 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Every LOCK that was refused has told the holder's ID: by its ID alone nobody takes the lock over.
+	rec, err := c.look("acquire", key)
+	if err != nil {
+		return nil, err
+	}
+	if first, err := c.terraformMemoOf(rec); err != nil {
+		return nil, err
+	} else if first != nil && first.By != c.who.ID {
+		return c.terraformHolder(key, joblock.ErrHeld)
+	}
 	memo, err := json.Marshal(terraformMemo{By: c.who.ID, ID: info.ID, Info: text})
 	if err == nil {
 		err = ops.WriteMemo(c.lasting(), t.s.cfg.Locks, g.Token, ask.TTL, memo)
@@ -227,9 +237,12 @@ func (t *terraformMount) unlockAny(c *call) error {
 	if err != nil {
 		return err
 	}
+	if rec.State == joblock.StateFree {
+		return door.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})
+	}
 	if memo, err := c.terraformMemoOf(rec); err != nil {
 		return err
-	} else if memo == nil && rec.State != joblock.StateFree {
+	} else if memo == nil {
 		return notTheHolder("the holder is no Terraform")
 	}
 	return c.forceOf(rec, "terraform force-unlock, which named no ID")

@@ -230,3 +230,27 @@ func TestTerraform(t *testing.T) {
 		testkit.WantNil(t, "Release", lock.Release(t.Context()))
 	})
 }
+
+// A LOCK that is refused is told the holder's ID. With that ID nobody else takes the lock over, which would need the scope
+// operate and a record.
+func TestTerraformIDIsNoKeyToTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, memoryStore(), people(map[string]Scope{"ann": ScopeLock, "bob": ScopeLock}))
+		v := &visitor{T: t, h: mounted(t)(a.s.Terraform(TerraformConfig{}))}
+		for _, tc := range []struct {
+			method, who, body string
+			status            int
+		}{
+			{"UNLOCK", "ann", "", 404},
+			{"LOCK", "ann", `{"ID":"1","Who":"ann"}`, 200},
+			{"LOCK", "bob", `{"ID":"1","Who":"bob"}`, 423},
+			{"UNLOCK", "bob", `{"ID":"1"}`, 403},
+			{"LOCK", "ann", `{"ID":"1","Who":"ann"}`, 200}, // again, as after an answer that was lost
+			{"UNLOCK", "ann", `{"ID":"1"}`, 200},
+		} {
+			if w := v.send(tc.method, "/foo", asPerson(tc.who), tc.body); w.Code != tc.status {
+				t.Errorf("%s %s as %s: %d %s, want %d", tc.method, tc.body, tc.who, w.Code, w.Body, tc.status)
+			}
+		}
+	})
+}

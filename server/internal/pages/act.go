@@ -153,13 +153,13 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 		return deny("You may not steer tasks of this queue.")
 	}
 	if !v.Who.AllKeys {
-		// The name of a job says nothing about its keys: one of its locks has to be the caller's.
+		// The name of a job says nothing about its keys: all of its locks have to be the caller's, as at the API.
 		locks, _, err := h.cfg.Desk.Job(r.Context(), b.Job)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(locks, func(j ops.Job) bool { return v.Who.MayUse(j.Key) }) {
-			return deny("The job has no lock that you may use.")
+		if len(locks) == 0 || slices.ContainsFunc(locks, func(j ops.Job) bool { return !v.Who.MayUse(j.Key) }) {
+			return deny("The job has no lock, or has a lock that you may not use.")
 		}
 	}
 	return nil
