@@ -155,7 +155,7 @@
 //
 // The routes for people show what package joblock's Status, asynq and the scheduler know. Nothing changes by GET. No
 // answer has an owner token: the field owner is a digest. A caller with prefixes sees only keys that begin with one of
-// them, and names one of them to list keys.
+// them, and names one of them to list keys. The exception is /v1/doctor: what it has found may name any key and any holder.
 //
 // Every action has a reason, is recorded before it begins, and is refused if it cannot be recorded: see Config.Redis. A
 // forced release names the holding that the caller has seen, by If-Match with the ETag of the lock or with its fence in
@@ -191,7 +191,8 @@
 // POST /v1/hold answers with a stream that holds a lock: the server renews the lock while it can write. The lines are
 // JSON objects (application/x-ndjson, the default) or server-sent events (text/event-stream):
 //
-//	{"type":"waiting","ahead":3}                       the place in line, when it has changed, with each ping
+//	{"type":"waiting","ahead":3}                       the place in line: when it has changed, after a second, and then
+//	                                                   at least every third of the TTL and every 10 s
 //	{"type":"lock-acquired","key","token","fence",…}   as the answer of acquire
 //	{"type":"ping","elapsed_ms","valid_ms",…}          at least every third of the TTL
 //	{"type":"lock-lost","code","error"}                the end: the lock is lost

@@ -42,6 +42,13 @@ const drainReserve = time.Minute
 // minPing is the least time between two pings.
 const minPing = 10 * time.Millisecond
 
+// A stream that waits for its lock writes its first line after firstWait, and a line every maxWaitPing at the latest: a
+// client that hears nothing for long asks another replica, and may not know the TTL.
+const (
+	firstWait   = time.Second
+	maxWaitPing = 10 * time.Second
+)
+
 // A stream is one hold on its way.
 type stream struct {
 	c   *call
@@ -236,7 +243,8 @@ func (c *call) wantsEvents() (sse bool, err error) {
 	return false, problemf(http.StatusNotAcceptable, codeAccept, "Accept must allow application/x-ndjson or text/event-stream")
 }
 
-// wait takes the lock. As long as that takes, wait tells the place in line, at least every third of a TTL.
+// wait takes the lock. As long as that takes, wait tells the place in line, at least every third of a TTL and every
+// maxWaitPing.
 func (st *stream) wait(take taker) (*joblock.Lock, error) {
 	ctx, cancel := st.c.s.untilClosing(st.c.r.Context())
 	defer cancel(nil)
@@ -249,7 +257,7 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 		lock, err := take(ctx, func(ahead int) { latest(places, ahead) })
 		got <- result{lock, err}
 	}()
-	ping := time.NewTicker(st.pingEvery())
+	ping := time.NewTimer(st.waitPing(firstWait))
 	defer ping.Stop()
 	ahead, told := -1, -1
 	for {
@@ -273,6 +281,7 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 			}
 		case <-ping.C:
 			err = st.write(st.waiting(ahead))
+			ping.Reset(st.waitPing(maxWaitPing))
 		}
 		if err != nil {
 			cancel(errGone)
@@ -310,6 +319,14 @@ func (st *stream) waiting(ahead int) *line {
 
 // pingEvery is less than a third of the TTL, so that a ping is not late because the server is busy.
 func (st *stream) pingEvery() time.Duration { return max(minPing, st.ttl/4) }
+
+// waitPing is how long a stream that waits has no line, most at the most. Streams of other lock APIs have their own rules.
+func (st *stream) waitPing(most time.Duration) time.Duration {
+	if st.shape != nil {
+		return st.pingEvery()
+	}
+	return min(st.pingEvery(), most)
+}
 
 // failed returns the error for an answer that has not begun. In a stream that has begun, failed writes the last line.
 func (st *stream) failed(err error) error {

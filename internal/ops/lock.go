@@ -64,8 +64,9 @@ type Lock struct {
 // LineShown is how many waiters Lock.Line has at most.
 const LineShown = 20
 
-// Locked reports whether somebody has the key: it is held, parked or orphaned.
-func (l Lock) Locked() bool { return joblock.Status{State: l.State}.Locked() }
+// Locked reports whether somebody has the key: it is held, parked or orphaned, or in a state that only a newer server knows,
+// of which nobody may think that the key is free.
+func (l Lock) Locked() bool { return l.State != joblock.StateFree && l.State != joblock.StateForeign }
 
 // Lock reads one key, with its line, its permits and its job. A key that nobody has is no error: its State is
 // joblock.StateFree. If the key itself was read and something else was not, Lock.Problems says so.

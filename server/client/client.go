@@ -13,11 +13,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/certs"
 	"github.com/joblock/toolkit/internal/door"
@@ -76,7 +78,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, http: cfg.HTTP}
 	for _, text := range cfg.URLs {
 		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Hostname() == "" || u.Fragment != "" {
 			return nil, invalid("a URL is bad, must be like https://host:port, without a user or a query")
 		}
 		if u.Scheme == "http" && cfg.Token != nil && !cfg.Insecure && !loopback(u.Hostname()) {
@@ -202,10 +204,8 @@ const maxAnswer = 64 << 20
 // The method do sends a call until a replica answers. It returns when the request was sent that was answered.
 func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 	var text []byte
-	if op.body != nil {
-		if text, err = json.Marshal(op.body); err != nil {
-			return sent, err
-		}
+	if text, err = op.text(); err != nil {
+		return sent, err
 	}
 	attempts := max(2, len(c.urls))
 	until := time.Now().Add(c.cfg.Timeout + op.wait)
@@ -235,6 +235,57 @@ func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 		}
 	}
 	return sent, err
+}
+
+// text returns the body. JSON has UTF-8 only, and package json would quietly write another text in place of any other: two
+// keys would be one.
+func (op *call) text() ([]byte, error) {
+	if name := op.header.Get(idempotencyHeader); strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return nil, door.Invalid(op.op, op.key, "IdempotencyKey is %.60q, must have printable ASCII characters only", name)
+	}
+	if op.body == nil {
+		return nil, nil
+	}
+	if !validTexts(reflect.ValueOf(op.body)) {
+		return nil, door.Invalid(op.op, op.key, "a text of the request is not UTF-8")
+	}
+	text, err := json.Marshal(op.body)
+	if err != nil {
+		return nil, door.Invalid(op.op, op.key, "%v", err)
+	}
+	return text, nil
+}
+
+// validTexts reports whether all strings in v are UTF-8.
+func validTexts(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String:
+		return utf8.ValidString(v.String())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && !validTexts(v.Field(i)) {
+				return false
+			}
+		}
+	case reflect.Map:
+		for pairs := v.MapRange(); pairs.Next(); {
+			if !validTexts(pairs.Key()) || !validTexts(pairs.Value()) {
+				return false
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return true // bytes, or JSON that json.Marshal checks
+		}
+		for i := range v.Len() {
+			if !validTexts(v.Index(i)) {
+				return false
+			}
+		}
+	case reflect.Interface, reflect.Pointer:
+		return v.IsNil() || validTexts(v.Elem())
+	}
+	return true
 }
 
 // next reports whether another replica is to be asked after err.

@@ -412,7 +412,7 @@ func TestNamesOfLaterServers(t *testing.T) {
 			testkit.WantNil(t, "Locks", err)
 			got = append(got, fmt.Sprint(l.Key, " ", l.State, " ", l.Ended, " ", l.Locked()))
 		}
-		if fmt.Sprint(got) != "[a unknown unknown false b held  true]" {
+		if fmt.Sprint(got) != "[a unknown unknown true b held  true]" {
 			t.Errorf("the locks are %q", got)
 		}
 		token, err := joblock.NewToken(key, "later", 9*time.Second)
@@ -539,4 +539,43 @@ func TestProblemsOfTasksAndCronJobs(t *testing.T) {
 			t.Errorf("no server has the code %s: %v", code, err)
 		}
 	}
+}
+
+// What cannot be sent as it is is refused before it is sent: package json would make one key of two.
+func TestBadTextsAreNotSent(t *testing.T) {
+	bubble(t, func(t *testing.T, n *network, c *client.Client) {
+		ctx, bad := t.Context(), "acct:\xfe"
+		for what, call := range map[string]func() error{
+			"Acquire":  func() error { _, err := c.Acquire(ctx, client.AcquireRequest{Key: bad}); return err },
+			"Hold":     func() error { _, err := c.Hold(ctx, client.HoldRequest{Key: bad}); return err },
+			"Enqueue":  func() error { _, err := c.Enqueue(ctx, client.EnqueueRequest{Key: "k", Type: bad}); return err },
+			"Statuses": func() error { _, err := c.Statuses(ctx, "k", bad); return err },
+			"ForceRelease": func() error {
+				_, err := c.ForceRelease(ctx, client.ForceReleaseRequest{Key: "k", Fence: 1, Reason: bad})
+				return err
+			},
+			"Payload": func() error {
+				_, err := c.Enqueue(ctx, client.EnqueueRequest{Key: "k", Type: "t", Payload: []byte("no")})
+				return err
+			},
+			"IdempotencyKey": func() error {
+				_, err := c.Acquire(ctx, client.AcquireRequest{Key: "k", IdempotencyKey: "a\nb"})
+				return err
+			},
+			"RunTask": func() error { _, err := c.RunTask(ctx, client.TaskRequest{Queue: "default"}); return err },
+			"Job":     func() error { _, _, err := c.Job(ctx, "", "id"); return err },
+			"New":     func() error { _, err := client.New(client.Config{URLs: []string{"http://a?"}}); return err },
+		} {
+			if err := call(); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s: %v, want ErrInvalid", what, err)
+			}
+		}
+		if n.asked("a")+n.asked("b") != 0 {
+			t.Errorf("%d requests were sent", n.asked("a")+n.asked("b"))
+		}
+		_, err := c.CronJob(ctx, "", "..") // reaches the route of cron jobs
+		if wantIs(t, "CronJob", err, joblock.ErrInvalid); !strings.Contains(err.Error(), "scope") {
+			t.Error(err)
+		}
+	})
 }

@@ -189,7 +189,10 @@ func (c *Client) Job(ctx context.Context, queue, id string) ([]Job, Task, error)
 		Task  Task  `json:"task"`
 		More  bool  `json:"more"`
 	}
-	err := c.get(ctx, "job", "", "/v1/jobs/"+url.PathEscape(queue)+"/"+url.PathEscape(id), nil, &got)
+	if err := oneTask("job", queue, id); err != nil {
+		return nil, Task{}, err
+	}
+	err := c.get(ctx, "job", "", "/v1/jobs/"+segment(queue)+"/"+segment(id), nil, &got)
 	if err == nil && got.More {
 		err = fmt.Errorf("job: %w", ErrMore)
 	}
@@ -284,11 +287,14 @@ func (c *Client) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error
 }
 
 func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done Acted, err error) {
+	if err := oneTask(verb+" task", req.Queue, req.ID); err != nil {
+		return Acted{}, err
+	}
 	seen := "*"
 	if req.Step != "" {
 		seen = `"` + req.Step + `"`
 	}
-	ask := call{op: verb + " task", method: http.MethodPost, path: "/v1/jobs/" + url.PathEscape(req.Queue) + "/" + url.PathEscape(req.ID) + "/" + verb,
+	ask := call{op: verb + " task", method: http.MethodPost, path: "/v1/jobs/" + segment(req.Queue) + "/" + segment(req.ID) + "/" + verb,
 		into: &done, header: http.Header{"If-Match": {seen}}}
 	body := map[string]string{"reason": req.Reason}
 	if req.Then != "" {
@@ -334,7 +340,7 @@ func (c *Client) CronJob(ctx context.Context, scope, name string) (j CronJob, er
 	if err := oneCron(name); err != nil {
 		return j, err
 	}
-	err = c.get(ctx, "cron", "", "/v1/cron/"+url.PathEscape(name), values("scope", scope), &j)
+	err = c.get(ctx, "cron", "", "/v1/cron/"+segment(name), values("scope", scope), &j)
 	return j, err
 }
 
@@ -350,7 +356,7 @@ func (c *Client) CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, err
 		return nil, err
 	}
 	var got items[CronTick]
-	err := c.get(ctx, "cron next", "", "/v1/cron/"+url.PathEscape(q.Name)+"/next", values("scope", q.Scope, "n", number(q.N)), &got)
+	err := c.get(ctx, "cron next", "", "/v1/cron/"+segment(q.Name)+"/next", values("scope", q.Scope, "n", number(q.N)), &got)
 	return got.Items, err
 }
 
@@ -456,7 +462,7 @@ func (c *Client) CronCount(ctx context.Context, req CronBackfillRequest) (int, e
 		return 0, err
 	}
 	var got backfilled
-	err := c.get(ctx, "cron backfill", "", "/v1/cron/"+url.PathEscape(req.Name)+"/backfill",
+	err := c.get(ctx, "cron backfill", "", "/v1/cron/"+segment(req.Name)+"/backfill",
 		values("scope", req.Scope, "from", req.From.Format(time.RFC3339Nano), "to", req.To.Format(time.RFC3339Nano)), &got)
 	return got.Ticks, err
 }
@@ -474,7 +480,7 @@ func (c *Client) CronBackfill(ctx context.Context, req CronBackfillRequest) (int
 		return 0, Acted{}, err
 	}
 	var got backfilled
-	_, err := c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + url.PathEscape(req.Name) + "/backfill",
+	_, err := c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + segment(req.Name) + "/backfill",
 		query: values("scope", req.Scope), into: &got, body: struct {
 			From   time.Time `json:"from"`
 			To     time.Time `json:"to"`
@@ -491,6 +497,22 @@ func (c *Client) CronStopBackfill(ctx context.Context, req CronRequest) (Acted, 
 // CronForget removes the record of a cron job that no node has.
 func (c *Client) CronForget(ctx context.Context, req CronRequest) (Acted, error) {
 	return c.cron(ctx, "forget", req)
+}
+
+// segment returns a name as a segment of a path. Servers take a segment "." or ".." for a path that is not clean.
+func segment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
+}
+
+// oneTask refuses a task without a queue or an ID: the path would be that of another call.
+func oneTask(op, queue, id string) error {
+	if queue == "" || id == "" {
+		return door.Invalid(op, "", "Queue is %q and ID is %q, must be those of a task", queue, id)
+	}
+	return nil
 }
 
 // oneCron refuses the name "": a path without a name is that of another call.
@@ -520,7 +542,7 @@ func (c *Client) cron(ctx context.Context, verb string, req CronRequest) (done A
 	}
 	path := "/v1/cron-" + verb
 	if !req.All {
-		path = "/v1/cron/" + url.PathEscape(req.Name) + "/" + verb
+		path = "/v1/cron/" + segment(req.Name) + "/" + verb
 	}
 	_, err = c.do(ctx, call{op: "cron " + verb, method: http.MethodPost, path: path, query: values("scope", req.Scope), into: &done,
 		body: map[string]string{"reason": req.Reason}})

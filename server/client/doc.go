@@ -28,6 +28,11 @@
 // taken effect is repeated only if a repetition is harmless: reads, Renew, Release, Park, and Acquire, Resume and Enqueue,
 // for which the Client makes an Idempotency-Key. A forced release and the actions on cron jobs and tasks are not repeated.
 //
+// # Objects
+//
+// Promised of the objects that calls return are their fields, Lock.Locked and CronJob.Runs. Other methods are for the command
+// and the pages of the toolkit, and may change.
+//
 // # For how long a lock can be trusted
 //
 // Grant.ExpiresAt and Hold.ExpiresAt are instants of this process's monotonic clock: the sending of the request, plus the

@@ -63,12 +63,13 @@ type Hold struct {
 	stop  context.CancelFunc // ends the stream
 	ended chan struct{}      // closed when live has returned
 
-	mu    sync.Mutex
-	token joblock.Token
-	fence int64
-	until time.Time
-	err   error                             // why the lock is over
-	watch map[*context.CancelCauseFunc]bool // of contexts, to be called when the lock is lost
+	mu     sync.Mutex
+	moving *ResumeRequest // the server has parked the lock, and this may have resumed it
+	token  joblock.Token
+	fence  int64
+	until  time.Time
+	err    error                             // why the lock is over
+	watch  map[*context.CancelCauseFunc]bool // of contexts, to be called when the lock is lost
 
 	ttl time.Duration // set before live begins
 }
@@ -97,8 +98,12 @@ type holdBody struct {
 	Reserve      int64          `json:"reserve_ms"`
 }
 
-// silence is how long a stream may have no line, unless its TTL is longer. A server writes a line every quarter of a TTL.
-const silence = 30 * time.Second
+// A stream that waits has a line after a second, and then every ten seconds at the latest. A replica is given firstLine for
+// the first one, or its share of Config.Timeout if that is longer, and silence for each further one.
+const (
+	firstLine = 3 * time.Second
+	silence   = 30 * time.Second
+)
 
 // Hold takes a lock, and waits for it as the request says. The end of ctx ends the wait, but not the Hold. Errors are
 // those of Acquire and, for a Token, of Resume.
@@ -191,9 +196,10 @@ func (h *Hold) Context(parent context.Context) (ctx context.Context, stop contex
 }
 
 // Release gives the lock back. The reason may be "". Errors are those of Client.Release, or Err. After an error the lock
-// may last until the end of its lease; Client.Release can be called again with Token.
+// may last until the end of its lease, or of its reservation if a server that closed had parked it; Client.Release can be
+// called again with Token.
 func (h *Hold) Release(ctx context.Context, reason string) error {
-	token, err := h.giveUp(errReleased)
+	token, err := h.giveUp(ctx, errReleased)
 	if err != nil {
 		return err
 	}
@@ -201,18 +207,19 @@ func (h *Hold) Release(ctx context.Context, reason string) error {
 }
 
 // Park ends the Hold, and reserves the key for whoever has the token that Park returns; see Client.Park. After an error
-// the lock may last until the end of its lease; Client.Park can be called again with Token.
+// the lock may last as long as after one of Release; Client.Park can be called again with Token.
 func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (joblock.Token, error) {
-	token, err := h.giveUp(errHandedOver)
+	token, err := h.giveUp(ctx, errHandedOver)
 	if err != nil {
 		return joblock.Token{}, err
 	}
 	return h.c.Park(ctx, ParkRequest{Token: token, Job: job, Reserve: reserve})
 }
 
-// Detach ends the Hold, and leaves the lock to the rest of its lease. Nobody renews it but Client.Renew.
+// Detach ends the Hold, and leaves the lock to the rest of its lease. Nobody renews it but Client.Renew. The Grant has no
+// Prior.
 func (h *Hold) Detach() (Grant, error) {
-	token, err := h.giveUp(errHandedOver)
+	token, err := h.giveUp(context.Background(), errHandedOver) // Config.Timeout bounds the call, if one is needed
 	if err != nil {
 		return Grant{}, err
 	}
@@ -225,17 +232,36 @@ var (
 	errHandedOver = &Problem{Code: joblock.CodeOf(joblock.ErrNotOwner), op: "hold", Detail: "the Hold was parked or detached"}
 )
 
-// giveUp ends the stream, and returns the token of the lock, unless the Hold was over before.
-func (h *Hold) giveUp(why error) (joblock.Token, error) {
+// giveUp ends the stream, and returns the token of the lock, unless the Hold was over before. If the server has parked the
+// lock, giveUp resumes it first: nobody knows whether the Resume that was under way has done so.
+func (h *Hold) giveUp(ctx context.Context, why error) (joblock.Token, error) {
 	h.stop()
 	<-h.ended
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.err != nil {
+		defer h.mu.Unlock()
 		return joblock.Token{}, h.err
 	}
 	h.err = why
-	return h.token, nil
+	token, moving := h.token, h.moving
+	h.mu.Unlock()
+	if moving == nil {
+		return token, nil
+	}
+	err := h.resume(ctx, *moving)
+	return h.Token(), err
+}
+
+// resume makes a Resume, the same one each time, and notes the result.
+func (h *Hold) resume(ctx context.Context, req ResumeRequest) error {
+	g, err := h.c.Resume(ctx, req)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.token, h.fence, h.until, h.moving = g.Token, g.Fence, g.ExpiresAt, nil
+	return nil
 }
 
 func (h *Hold) tell(e HoldEvent) {
@@ -307,16 +333,11 @@ func (h *Hold) live(life context.Context, s *stream) {
 func (h *Hold) goOn(life context.Context, l *line) error {
 	moved := false
 	if l.Token != nil {
-		name := rand.Text()
-		err := h.patiently(life, func(ctx context.Context) error {
-			g, err := h.c.Resume(ctx, ResumeRequest{Token: *l.Token, TTL: h.req.TTL, Holder: h.req.Holder, IdempotencyKey: name})
-			if err == nil {
-				h.mu.Lock()
-				h.token, h.fence, h.until = g.Token, g.Fence, g.ExpiresAt
-				h.mu.Unlock()
-			}
-			return err
-		})
+		req := ResumeRequest{Token: *l.Token, TTL: h.req.TTL, Holder: h.req.Holder, IdempotencyKey: rand.Text()}
+		h.mu.Lock()
+		h.token, h.moving = *l.Token, &req // the token before has no lock any more
+		h.mu.Unlock()
+		err := h.patiently(life, func(ctx context.Context) error { return h.resume(ctx, req) })
 		if err != nil {
 			return err
 		}
@@ -367,50 +388,57 @@ func rateLimited(err error) bool {
 	return errors.As(err, &p) && p.Status == http.StatusTooManyRequests
 }
 
-// begin opens a stream at a replica, and follows it until the lock is taken. While a replica answers, begin waits.
+// begin opens a stream at a replica, and follows it until the lock is taken. While a replica answers, begin waits. After
+// Config.Timeout without an answer, begin gives up, but not before it has asked each replica.
 func (h *Hold) begin(ctx, life context.Context, body holdBody) (*stream, error) {
-	heard, began := time.Now(), time.Now()
+	began, silent, asked := time.Now(), time.Now(), int64(0) // since when no replica answers, and how often one was asked
+	all := int64(len(h.c.urls))
 	for n := int64(0); ; n++ {
-		i := (h.c.at.Load()) % int64(len(h.c.urls))
+		i := h.c.at.Load() % all
 		if body.Wait != nil {
 			left := max(0, ms(h.req.MaxWait-time.Since(began)))
 			body.Wait = &left
 		}
 		s, err := h.open(ctx, life, h.c.urls[i], body)
 		if err == nil {
-			if err = h.queue(ctx, s, &heard); err == nil {
+			var heard bool
+			if heard, err = h.queue(ctx, s); err == nil {
 				return s, nil
 			}
 			s.close()
+			if heard {
+				silent, asked = time.Now(), 0
+			}
 		}
+		asked++
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case !next(err, true), time.Since(heard) > h.c.cfg.Timeout:
+		case !next(err, true), asked >= all && time.Since(silent) > h.c.cfg.Timeout:
 			return nil, err
 		}
-		h.c.at.CompareAndSwap(i, i+1)
-		if n%int64(len(h.c.urls)) == int64(len(h.c.urls))-1 {
+		h.c.at.CompareAndSwap(i, (i+1)%all)
+		if n%all == all-1 {
 			pause(ctx, 100*time.Millisecond)
 		}
 	}
 }
 
-// queue follows a stream until the lock is taken.
-func (h *Hold) queue(ctx context.Context, s *stream, heard *time.Time) error {
+// queue follows a stream until the lock is taken. The result heard says whether the server has told that the hold waits.
+func (h *Hold) queue(ctx context.Context, s *stream) (heard bool, err error) {
 	for {
-		quiet := time.NewTimer(max(silence, h.req.TTL))
+		quiet := time.NewTimer(silence)
 		select {
 		case <-ctx.Done():
 			quiet.Stop()
-			return context.Cause(ctx)
+			return heard, context.Cause(ctx)
 		case <-quiet.C:
-			return unanswered(s.op, s.base, errors.New("the stream is silent"))
+			return heard, unanswered(s.op, s.base, errors.New("the stream is silent"))
 		case l := <-s.lines:
 			quiet.Stop()
 			switch l.Type {
 			case "waiting":
-				*heard = time.Now()
+				heard = true
 				ahead := -1
 				if l.Ahead != nil {
 					ahead = *l.Ahead
@@ -418,20 +446,20 @@ func (h *Hold) queue(ctx context.Context, s *stream, heard *time.Time) error {
 				h.tell(HoldEvent{Kind: HoldWaits, Ahead: ahead})
 			case "lock-acquired":
 				if l.Token == nil {
-					return h.lostError("the line lock-acquired has no token", nil)
+					return heard, h.lostError("the line lock-acquired has no token", nil)
 				}
 				h.mu.Lock()
 				h.token, h.fence, h.until, h.ttl = *l.Token, l.Fence, l.granted.until(s.sent), l.TTL.Duration()
 				h.mu.Unlock()
-				return nil
+				return heard, nil
 			case "error", "lock-lost":
-				return &Problem{Status: http.StatusOK, Code: l.Code, Detail: l.Detail, Retryable: l.Retryable, Key: h.key, op: "hold"}
+				return heard, &Problem{Status: http.StatusOK, Code: l.Code, Detail: l.Detail, Retryable: l.Retryable, Key: h.key, op: "hold"}
 			case "draining", "released":
-				return unanswered(s.op, s.base, errors.New("the stream has ended before the lock was taken"))
+				return heard, unanswered(s.op, s.base, errors.New("the stream has ended before the lock was taken"))
 			case "":
-				return unanswered(s.op, s.base, l.err)
+				return heard, unanswered(s.op, s.base, l.err)
 			default: // a line of a later server
-				*heard = time.Now()
+				heard = true
 			}
 		}
 	}
@@ -458,13 +486,14 @@ type stream struct {
 // open sends a hold to a replica. The stream ends with life, and while nobody has the lock with ctx.
 func (h *Hold) open(ctx, life context.Context, base string, body holdBody) (*stream, error) {
 	op := call{op: "hold", key: h.key, method: http.MethodPost, path: "/v1/hold", header: http.Header{"Accept": {"application/x-ndjson"}}}
-	text, err := json.Marshal(body)
+	op.body = body
+	text, err := op.text()
 	if err != nil {
 		return nil, err
 	}
 	own, cancel := context.WithCancel(life)
 	stop := context.AfterFunc(ctx, cancel)
-	quiet := time.AfterFunc(max(silence, h.req.TTL), cancel)
+	quiet := time.AfterFunc(max(firstLine, h.c.cfg.Timeout/time.Duration(len(h.c.urls))), cancel)
 	s := &stream{op: op, base: base, sent: time.Now(), lines: make(chan line)}
 	res, err := h.c.send(own, base, op, text)
 	quiet.Stop()

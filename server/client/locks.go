@@ -74,7 +74,9 @@ func ms(d time.Duration) int64 {
 	return n
 }
 
-func named(name string) http.Header { return http.Header{"Idempotency-Key": {name}} }
+const idempotencyHeader = "Idempotency-Key"
+
+func named(name string) http.Header { return http.Header{idempotencyHeader: {name}} }
 
 // Acquire takes a lock, and waits for it for AcquireRequest.MaxWait at most. Nobody renews the lock but Renew.
 //

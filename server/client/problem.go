@@ -47,6 +47,7 @@ var (
 // matches has the sentinels for each code that is not one of package joblock.
 var matches = map[string][]error{
 	"ACTION_NOT_RECORDED": {ErrNotRecorded},
+	"REQUEST_INVALID":     {joblock.ErrInvalid},
 	"TASK_EXISTS":         {ErrTaskExists},
 	"TASK_NOT_FOUND":      {ErrTaskNotFound, joblock.ErrNotFound},
 	"TASK_STATE":          {ErrTaskState},
