@@ -179,7 +179,7 @@ func TestCronIsSteered(t *testing.T) {
 	p.do("cron", "pause", "--help").wants(0, "--yes").lacks("nothing is done without --yes")
 	p.do("cron", "trigger", "nothing").wants(exitNo)
 
-	day := time.Now().UTC().Format("2006-01-02")
+	next := time.Now().Add(24 * time.Hour).UTC().Format("2006-01-02") // a day that has not ended, in Berlin either
 	p.do("cron", "backfill", "rollup", "--from", "2026-01-01", "--to", "2026-01-03").wants(exitUsage, "3 ticks", "--yes")
 	p.do("cron", "backfill", "rollup", "--from", "2026-01-01", "--to", "2026-01-03", "--yes").wants(0, "3 ticks")
 	p.until("the backfill has ended", func() bool {
@@ -192,7 +192,7 @@ func TestCronIsSteered(t *testing.T) {
 	p.do("cron", "backfill", "broken", "--from", "2026-01-04", "--to", "2026-01-05", "--yes", "-w").
 		wants(exitNo, "FAILED  2", `the backfill of "broken" has ended with 0 of 2 ticks done`)
 	p.do("cron", "trigger", "rollup", "--wait").wants(0)
-	p.do("cron", "backfill", "rollup", "--from", day, "--to", day, "--yes").wants(exitUsage, "must not end in the future")
+	p.do("cron", "backfill", "rollup", "--from", next, "--to", next, "--yes").wants(exitUsage, "must not end in the future")
 	p.do("cron", "backfill", "rollup", "--from", "1990-01-01", "--to", "2026-01-03", "--yes").wants(exitUsage, "more than 10000 ticks")
 
 	p.do("cron", "forget", "rollup", "--yes").wants(exitBusy, `is on "n1"`)
