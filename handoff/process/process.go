@@ -247,9 +247,10 @@ func (p *Process) Go(f func(ctx context.Context) error) {
 	})
 }
 
-// Close ends all parts, in the order in the package comment. ctx bounds the wait: give it some seconds more than the
-// ShutdownTimeout of asynq.Config, 8 s by default. A second Close does nothing and returns nil, and so does Close of a
-// nil Process.
+// Close ends all parts, in the order in the package comment. ctx bounds the wait: give it some seconds more than the longer
+// of the ShutdownTimeout of asynq.Config, 8 s by default, and, for a Scheduler in Go, of scheduler.Config.Grace, 30 s by
+// default. What still runs then is cut off. A second Close does nothing and returns nil, and so does Close of a nil
+// Process.
 func (p *Process) Close(ctx context.Context) error {
 	if !p.made() {
 		return nil
