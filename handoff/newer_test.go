@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // age gives a task a header as a newer build would write it: with the right seal, and of another version.
@@ -74,5 +75,19 @@ func TestJobsOfANewerBuildAreLeftAlone(t *testing.T) {
 				t.Errorf("policy %d, over %t: the key is that of %q", policy, over, st.Job)
 			}
 		}
+	}
+}
+
+// A record that this build cannot read is no free key: the sequence of a newer build may have halted.
+func TestSkipJobLeavesARecordOfANewerBuildAlone(t *testing.T) {
+	w := newMiniWeb(t)
+	if err := w.rdb.Set(t.Context(), "joblock:k", "of a newer build", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.locks = newLocker(t, redisstore.New(w.rdb, nil))
+	w.connect(t, nil)
+	err := w.jobs.SkipJob(t.Context(), handoff.SkipRequest{Key: "k", Job: "default/a"})
+	if !errors.Is(err, joblock.ErrInvalid) || errors.Is(err, joblock.ErrNotFound) {
+		t.Errorf("the error is %v, want ErrInvalid", err)
 	}
 }

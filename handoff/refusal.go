@@ -63,10 +63,20 @@ type Refusal struct {
 }
 
 // Error returns Message: what a client may see, and neither the key nor the holder. For a log take Err.
-func (f *Refusal) Error() string { return cmp.Or(f.Message, failedMessage) }
+func (f *Refusal) Error() string {
+	if f == nil {
+		return failedMessage
+	}
+	return cmp.Or(f.Message, failedMessage)
+}
 
 // Unwrap returns Err.
-func (f *Refusal) Unwrap() error { return f.Err }
+func (f *Refusal) Unwrap() error {
+	if f == nil {
+		return nil
+	}
+	return f.Err
+}
 
 // ServeHTTP is the default answer: the status, Retry-After, and the JSON object {"message","code"}. ServeHTTP deletes
 // headers that describe another body, such as Content-Encoding. The zero Refusal is a 500.

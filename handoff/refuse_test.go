@@ -75,6 +75,8 @@ func TestRefuse(t *testing.T) {
 		"duplicate task":      {asynq.ErrDuplicateTask, 409, "TASK_EXISTS", ""},
 		"its own task":        {ownTask, 409, "TASK_EXISTS", ""},
 		"none at all":         {nil, 500, claimFailed, ""},
+		"no refusal":          {(*handoff.Refusal)(nil), 500, claimFailed, ""},
+		"no refusal, wrapped": {fmt.Errorf("start the export: %w", (*handoff.Refusal)(nil)), 500, claimFailed, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.Log

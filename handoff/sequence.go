@@ -310,7 +310,7 @@ type SkipRequest struct {
 //	joblock.ErrNotFound  nobody has the key
 //	joblock.ErrNotOwner  another job has the key, or a request: somebody has passed over the job, or has run it again
 //	joblock.ErrBusy      the job has the key and has not failed
-//	joblock.ErrInvalid   a field is bad
+//	joblock.ErrInvalid   a field is bad, or this build cannot read the record of the key
 //	joblock.ErrClosed
 //
 // joblock.ErrUnavailable can mean that asynq has not answered: then the sequence stays as it is, too. Or the locks' store
@@ -333,6 +333,8 @@ func (c *Client) SkipJob(ctx context.Context, req SkipRequest) error {
 	}
 	st := sts[0]
 	switch {
+	case st.State == joblock.StateForeign:
+		return skipError(st, joblock.ErrInvalid, "the value at this key is no record of a lock: "+door.ErrForeign.Error())
 	case !st.Locked():
 		return skipError(st, joblock.ErrNotFound, "nobody has the key")
 	case st.Job != req.Job:

@@ -32,12 +32,19 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 	}
 	sent := s.clock.local()
 	views, err := s.readAnswered(ctx, keys)
-	if err == nil && views[0].Now.IsZero() {
+	switch {
+	case err != nil || !views[0].Now.IsZero():
+	case views[0].State == joblock.StateForeign: // without the store's time
+		s.applyView(views[0], sent)
+		if !s.clock.synced() {
+			return errOrdersUnread
+		}
+	default:
 		err = s.createOrders(ctx)
 		views = nil // the store's time comes with the record of the orders
 	}
 	answered := func(v memo.View) bool { return err == nil || !v.Now.IsZero() }
-	if len(views) > 0 && answered(views[0]) {
+	if len(views) > 0 && !views[0].Now.IsZero() {
 		s.learnTime(sent, views[0].Now)
 		s.applyView(views[0], sent)
 	}

@@ -82,7 +82,7 @@ func (s *foreignStore) Inspect(ctx context.Context, req driver.InspectRequest) (
 	recs, err := s.Store.Inspect(ctx, req)
 	for i, key := range req.Keys {
 		if s.has(key) {
-			recs[i] = driver.Record{Key: key, State: driver.StateForeign, Now: recs[i].Now}
+			recs[i] = driver.Record{Key: key, State: driver.StateForeign} // as redisstore: without the store's time
 		}
 	}
 	return recs, err

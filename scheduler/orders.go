@@ -81,6 +81,9 @@ func unreadOrders(readBefore bool) string {
 		"because jobs may be paused"
 }
 
+// errOrdersUnread ends a dispatch of a node that has started beside orders that it cannot read, and has no time of the store.
+var errOrdersUnread = errors.New("scheduler: the pauses and triggers cannot be read")
+
 // applyView is applyOrders for the view of the record of the orders.
 func (s *Scheduler) applyView(v memo.View, sent time.Time) {
 	if v.State != joblock.StateForeign {
@@ -125,7 +128,7 @@ func (s *Scheduler) rereadOrders(ctx context.Context) {
 	sent := s.clock.local()
 	views, err := s.readJobs(ctx, nil)
 	switch {
-	case err == nil && !views[0].Now.IsZero():
+	case err == nil && (!views[0].Now.IsZero() || views[0].State == joblock.StateForeign):
 		s.applyView(views[0], sent)
 	case err != nil && ctx.Err() == nil:
 		s.cfg.Logger.Warn(unreadOrders(s.withoutOrders() == nil), "key", s.ordersKey, "err", err)

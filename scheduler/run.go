@@ -69,7 +69,9 @@ func (s *Scheduler) loop(ctx, work context.Context) error {
 		case errors.Is(err, joblock.ErrClosed), errors.Is(err, joblock.ErrInvalid):
 			return err
 		case ctx.Err() == nil:
-			s.cfg.Logger.Warn("scheduler: the store does not answer", "err", err)
+			if err != errOrdersUnread { // of which refuseOrders tells
+				s.cfg.Logger.Warn("scheduler: the store does not answer", "err", err)
+			}
 			_ = sleep.For(ctx, pause/2+dice.N(pause/2))
 			pause = min(2*pause, lastPause)
 		}

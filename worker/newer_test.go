@@ -169,6 +169,23 @@ func TestTaskWhoseRecordIsOfANewerBuild(t *testing.T) {
 	}
 }
 
+// A worker has died in the last attempt that the author allows. That the record is not readable for a while makes no further one.
+func TestNoAttemptMoreForTheRecordOfANewerBuild(t *testing.T) {
+	ownStore(t, func(r *rig, obscure func(string) func()) {
+		var p probe
+		r.crash("a", r.enqueue("a", 0))
+		restore := obscure("key-a")
+		r.serve(service{}, p.handler(succeed))
+		time.Sleep(3 * time.Minute)
+		restore()
+		time.Sleep(10 * time.Minute)
+		r.wantRuns(&p, 0)
+		if _, info := r.task("a"); info == nil || info.State != asynq.TaskStateArchived {
+			t.Errorf("the task is %+v, want it archived", info)
+		}
+	})
+}
+
 // wantNewerTold checks that the log has lines about newer headers, no more than one a minute, and no other errors.
 func (r *rig) wantNewerTold() {
 	r.t.Helper()

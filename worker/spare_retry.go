@@ -118,6 +118,9 @@ func (a *attempt) unsettledEnd() bool {
 		return true // without the store the task cannot run now
 	}
 	for i, lock := range locks {
+		if lock.State == joblock.StateForeign {
+			return true // nobody who can tell is asked here, and the task must not run once more than its author allows
+		}
 		token := a.tokens[i]
 		anew := door.IdentityOf(token).Fence != 0 && lock.First > door.IdentityOf(token).Fence
 		unsettled := (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew
