@@ -1,3 +1,5 @@
+//go:build servers
+
 // Package e2e proves what takes several packages, a real redis-server and more
 // than one process to show.
 package e2e

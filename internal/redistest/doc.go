@@ -1,11 +1,12 @@
-// Package redistest starts what the tests of this module talk to: real
-// redis-server processes (one, a cluster, a master with sentinels), miniredis
-// instances that also work inside a testing/synctest bubble, and a proxy that
-// breaks connections at a chosen command.
+// Package redistest starts what the tests of this module talk to: one redis-server that the fast tests share, servers
+// of a test's own (one, a cluster, a master with sentinels), miniredis instances that also work inside a
+// testing/synctest bubble, and a proxy that breaks connections at a chosen command.
 //
-// Everything listens on 127.0.0.1, lives in a temporary directory of a test and ends with the test. A missing
-// redis-server fails the test and never skips it: a suite that is green because it did not run is worse than a red
-// suite. [Ran] records which back ends ran, and make test refuses a run in which a back end did not run.
+// [Shared] gives a test a database of the shared server. [Start] and its variants work only in test files with the
+// build tag servers, so that the fast tests stay fast.
+//
+// Everything listens on 127.0.0.1 and ends with the test. [Ran] records which back ends ran, and make servers refuses
+// a run in which a back end is missing.
 //
 // Only tests may import this package; package layering enforces that rule.
 package redistest

@@ -38,21 +38,34 @@ type process struct {
 // another version, or another server with the same protocol.
 const ServerEnv = "JOBLOCK_SERVER"
 
-// binary returns the path of the server's program, or ends the test.
+// binary returns the path of the program for a server of a test's own. It ends the test in a build without the tag
+// servers: the fast tests share one server, see [Shared].
 func binary(t testing.TB) string {
 	t.Helper()
+	if !ownServers {
+		t.Fatal("this test starts a server of its own: put it into a file with //go:build servers, and run it with `go test -tags servers`; or use redistest.Shared")
+	}
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// program returns the path of the server's program. If there is none, the error is exec.ErrNotFound.
+func program() (string, error) {
 	if other := os.Getenv(ServerEnv); other != "" {
 		bin, err := exec.LookPath(other)
 		if err != nil {
-			t.Fatalf("%s names no program: %v", ServerEnv, err)
+			return "", fmt.Errorf("%s names no program: %w", ServerEnv, err)
 		}
-		return bin
+		return bin, nil
 	}
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Fatal("redis-server not found: run `make test`, which installs it")
+		return "", fmt.Errorf("redis-server not found: run `make test`, which installs it: %w", err)
 	}
-	return bin
+	return bin, nil
 }
 
 // newProcess prepares a child that will be killed at the end of the test. newProcess makes the child's directory, so

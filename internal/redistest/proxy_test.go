@@ -21,10 +21,10 @@ const hang = 20 * time.Second
 // does not repeat commands, and one that goes round the proxy.
 func proxied(t *testing.T) (p *Proxy, through, direct *redis.Client) {
 	t.Helper()
-	s := Start(t)
+	s := Shared(t)
 	p = NewProxy(t, s.Addr())
 	through = redis.NewClient(&redis.Options{
-		Addr: p.Addr(), MaxRetries: -1, ReadTimeout: time.Second, DialerRetries: 1, PoolSize: 1,
+		Addr: p.Addr(), DB: s.Number(), MaxRetries: -1, ReadTimeout: time.Second, DialerRetries: 1, PoolSize: 1,
 	})
 	t.Cleanup(func() { _ = through.Close() })
 	if err := through.Ping(t.Context()).Err(); err != nil {
@@ -99,9 +99,9 @@ func TestDelaysAreAsLongAsAsked(t *testing.T) {
 }
 
 func TestLostReplyIsResentByGoRedis(t *testing.T) {
-	s := Start(t)
+	s := Shared(t)
 	p := NewProxy(t, s.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: p.Addr()}) // default settings: repeats
+	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), DB: s.Number()}) // default settings: repeats
 	t.Cleanup(func() { _ = rdb.Close() })
 	f := p.Once(Named("INCR"), DropReply())
 	n, err := rdb.Incr(t.Context(), "n").Result()
@@ -134,11 +134,14 @@ func TestFaultStrikesOneCommandOfAPipeline(t *testing.T) {
 }
 
 func TestDroppedReplySparesThoseBeforeIt(t *testing.T) {
-	s := Start(t)
+	s := Shared(t)
 	p := NewProxy(t, s.Addr())
 	p.Once(Mentioning("second"), DropReply())
 	// go-redis reports the error for the whole pipeline, so this looks at the bytes.
-	r := send(t, p, "INCR first\r\nINCR second\r\nINCR third\r\n")
+	r := send(t, p, fmt.Sprintf("SELECT %d\r\nINCR first\r\nINCR second\r\nINCR third\r\n", s.Number()))
+	if got, err := r.ReadString('\n'); got != "+OK\r\n" || err != nil {
+		t.Fatalf("reply to SELECT: %q, %v", got, err)
+	}
 	if got, err := r.ReadString('\n'); got != ":1\r\n" || err != nil {
 		t.Errorf("reply before the lost one: %q, %v", got, err)
 	}
@@ -168,7 +171,7 @@ func send(t *testing.T, p *Proxy, text string) *bufio.Reader {
 }
 
 func TestOwnAnswersKeepTheirPlaceInTheOrder(t *testing.T) {
-	s := Start(t)
+	s := Shared(t)
 	p := NewProxy(t, s.Addr())
 	p.Always(Mentioning("bad"), Fail("ERR injected"))
 	r := send(t, p, "ECHO bad\r\nECHO a\r\nECHO bad\r\nECHO bad\r\nECHO b\r\nECHO bad\r\n")
@@ -233,7 +236,7 @@ func TestRefuseAndHeal(t *testing.T) {
 }
 
 func TestHealClosesOnlyConnectionsThatLostBytes(t *testing.T) {
-	s := Start(t)
+	s := Shared(t)
 	p := NewProxy(t, s.Addr())
 	f := p.Once(Mentioning("lost"), SwallowReply())
 	whole := send(t, p, "ECHO whole\r\n")
@@ -282,9 +285,9 @@ func TestBlackHoleSwallowsPresentAndComingConnections(t *testing.T) {
 func TestPushesAreNotTakenForReplies(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
-			s := Start(t)
+			s := Shared(t)
 			p := NewProxy(t, s.Addr())
-			rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), Protocol: protocol})
+			rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), DB: s.Number(), Protocol: protocol})
 			t.Cleanup(func() { _ = rdb.Close() })
 			ctx, cancel := context.WithTimeout(t.Context(), hang)
 			defer cancel()
@@ -334,15 +337,16 @@ func TestLostSubscribeConfirmation(t *testing.T) {
 	}
 }
 
-func TestProxyOfADeadServerClosesConnections(t *testing.T) {
-	s := Start(t)
-	p := NewProxy(t, s.Addr())
-	s.Kill()
-	if _, err := ask(p.Addr(), "PING"); err == nil {
-		t.Error("the proxy answered for a dead server")
-	}
-	s.Restart()
-	if pong, err := ask(p.Addr(), "PING"); pong != "PONG" {
-		t.Errorf("after Restart: %q, %v", pong, err)
+// eventually repeats f, which a fail-over may interrupt, until it succeeds.
+func eventually(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), failoverTimeout)
+	defer cancel()
+	var last error
+	if err := poll(failoverTimeout, func() (bool, error) {
+		last = f(ctx)
+		return last == nil, ctx.Err()
+	}); err != nil {
+		t.Fatalf("%v; last error: %v", err, last)
 	}
 }

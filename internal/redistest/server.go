@@ -1,7 +1,7 @@
 package redistest
 
 import (
-	"cmp"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,21 +26,33 @@ func Start(t testing.TB, args ...string) *Server {
 	return start(t, nil, func() []string { return args })
 }
 
-// start is Start with additions to the server's environment. Each try calls args anew, because args may choose a port.
+// start is Start with additions to the server's environment. Each try calls args again, because args may choose a port.
 func start(t testing.TB, env []string, args func() []string) *Server {
 	t.Helper()
 	bin := binary(t)
-	for try := 1; ; try++ {
+	p, err := startOnFreePort(func() *process {
 		port := freePort(t)
 		p := newProcess(t, bin, port, serverArgs(port, args())...)
 		p.env = env
+		return p
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Server{p}
+}
+
+// startOnFreePort runs a process that next prepares, and another one if the port has been taken meanwhile.
+func startOnFreePort(next func() *process) (*process, error) {
+	for try := 1; ; try++ {
+		p := next()
 		err := p.run()
 		if err == nil {
-			return &Server{p}
+			return p, nil
 		}
 		p.kill()
 		if try == startTries || !p.portTaken() {
-			t.Fatalf("start redis-server: %v", err)
+			return nil, fmt.Errorf("start redis-server: %w", err)
 		}
 	}
 }
@@ -108,7 +120,7 @@ func (s *Server) Cont() {
 // "7.0.15". The server must be running.
 func (s *Server) Version() string {
 	s.p.t.Helper()
-	_, version := s.identity()
+	_, version, _ := strings.Cut(backend(s.info()), " ")
 	return version
 }
 
@@ -116,21 +128,17 @@ func (s *Server) Version() string {
 // "valkey-server 8.0.1".
 func (s *Server) Backend() string {
 	s.p.t.Helper()
-	name, version := s.identity()
-	return name + " " + version
+	return backend(s.info())
 }
 
-// identity asks the server for its name and version. A server that is not Redis reports two versions: redis_version is
-// that of the Redis that the server can stand in for, and another field has the server's own version.
-func (s *Server) identity() (name, version string) {
+// info returns the server's answer to INFO server.
+func (s *Server) info() string {
 	s.p.t.Helper()
 	info, err := ask(s.Addr(), "INFO", "server")
 	if err != nil {
 		s.p.t.Errorf("version of the server: %v", err)
-		return "", ""
 	}
-	name = cmp.Or(infoField(info, "server_name"), "redis")
-	return name + "-server", cmp.Or(infoField(info, name+"_version"), infoField(info, "redis_version"))
+	return info
 }
 
 // infoField returns the value of a "name:value" line of an INFO answer, or "" if there is no such line.

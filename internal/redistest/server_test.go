@@ -1,46 +1,15 @@
+//go:build servers
+
 package redistest
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// fakeTB is a TB whose outcome is looked at instead of counting.
-type fakeTB struct {
-	testing.TB
-	failed, skipped bool
-	fatal           string
-	cleanups        []func()
-}
-
-func (f *fakeTB) Helper()           {}
-func (f *fakeTB) Name() string      { return "TestFake" }
-func (f *fakeTB) Failed() bool      { return f.failed }
-func (f *fakeTB) Skipped() bool     { return f.skipped }
-func (f *fakeTB) Cleanup(fn func()) { f.cleanups = append(f.cleanups, fn) }
-func (f *fakeTB) Fatalf(format string, args ...any) {
-	f.Fatal(fmt.Sprintf(format, args...))
-}
-func (f *fakeTB) Fatal(args ...any) {
-	f.fatal, _ = args[0].(string)
-	panic(f)
-}
-
-func (f *fakeTB) end() {
-	for len(f.cleanups) > 0 {
-		last := len(f.cleanups) - 1
-		f.cleanups[last]()
-		f.cleanups = f.cleanups[:last]
-	}
-}
 
 func TestServerStartsAnswersAndEndsWithItsTest(t *testing.T) {
 	var pid int
@@ -128,28 +97,6 @@ func TestStoppedServerDoesNotAnswerUntilCont(t *testing.T) {
 	}
 }
 
-func TestMissingServerFailsTheTest(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	for other, want := range map[string]string{
-		"":               "redis-server not found: run `make test`, which installs it",
-		"no-such-server": "JOBLOCK_SERVER names no program",
-	} {
-		t.Setenv(ServerEnv, other)
-		f := &fakeTB{TB: t}
-		func() {
-			defer func() {
-				if r := recover(); r != any(f) {
-					t.Fatalf("Start did not call Fatal: %v", r)
-				}
-				if !strings.HasPrefix(f.fatal, want) {
-					t.Errorf("Fatal(%q), want %q", f.fatal, want)
-				}
-			}()
-			Start(f)
-		}()
-	}
-}
-
 // A server that stands in for Redis tells which Redis it is like.
 func TestServerIsCalledByItsOwnName(t *testing.T) {
 	s := Start(t)
@@ -189,61 +136,15 @@ func TestTakenPortIsRecognised(t *testing.T) {
 	}
 }
 
-func TestMiniServerListens(t *testing.T) {
-	m := MiniServer(t)
-	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	if err := rdb.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
+func TestProxyOfADeadServerClosesConnections(t *testing.T) {
+	s := Start(t)
+	p := NewProxy(t, s.Addr())
+	s.Kill()
+	if _, err := ask(p.Addr(), "PING"); err == nil {
+		t.Error("the proxy answered for a dead server")
 	}
-	if b := MiniBackend(); !strings.HasPrefix(b, "miniredis 2.") {
-		t.Errorf("MiniBackend() = %q, want a version", b)
-	}
-}
-
-func TestMiniExpiresByTheClockOfItsBubble(t *testing.T) {
-	for i := range 2 { // a leftover of the first bubble would break the second
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rdb := MiniClient(t, Mini(t))
-				ctx := context.Background()
-				if err := rdb.Set(ctx, "k", "v", time.Hour).Err(); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Hour - time.Second)
-				if err := rdb.Get(ctx, "k").Err(); err != nil {
-					t.Errorf("a second before its time: %v", err)
-				}
-				time.Sleep(2 * time.Second)
-				if err := rdb.Get(ctx, "k").Err(); err != redis.Nil {
-					t.Errorf("a second after its time: %v, want redis.Nil", err)
-				}
-			})
-		})
-	}
-}
-
-func TestRanRecordsOnlySuccess(t *testing.T) {
-	path := t.TempDir() + "/backends"
-	t.Setenv(BackendsEnv, path)
-	for _, f := range []*fakeTB{{}, {failed: true}, {skipped: true}, {}} {
-		Ran(f, "memstore")
-		f.end()
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "memstore\tTestFake\nmemstore\tTestFake\n"; string(got) != want {
-		t.Errorf("recorded %q, want %q", got, want)
-	}
-}
-
-func TestRanWithoutFileDoesNothing(t *testing.T) {
-	t.Setenv(BackendsEnv, "")
-	f := &fakeTB{}
-	Ran(f, "memstore")
-	if len(f.cleanups) != 0 {
-		t.Error("Ran without a file left a cleanup behind")
+	s.Restart()
+	if pong, err := ask(p.Addr(), "PING"); pong != "PONG" {
+		t.Errorf("after Restart: %q, %v", pong, err)
 	}
 }

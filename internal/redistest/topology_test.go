@@ -1,3 +1,5 @@
+//go:build servers
+
 package redistest
 
 import (
@@ -11,20 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
-
-// eventually repeats f, which a fail-over may interrupt, until it succeeds.
-func eventually(t *testing.T, f func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), failoverTimeout)
-	defer cancel()
-	var last error
-	if err := poll(failoverTimeout, func() (bool, error) {
-		last = f(ctx)
-		return last == nil, ctx.Err()
-	}); err != nil {
-		t.Fatalf("%v; last error: %v", err, last)
-	}
-}
 
 // setAndWait sets a key and waits until a replica has it, on one connection: from Redis
 // 7.2 on WAIT knows of no other's writes.

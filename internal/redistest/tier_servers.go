@@ -1,0 +1,5 @@
+//go:build servers
+
+package redistest
+
+const ownServers = true
