@@ -1,5 +1,5 @@
-# All there is to run. The tests need redis-server and, for the race detector, a C
-# compiler; make test installs what is missing.
+# All there is to run, in the order in which people need it. Each target installs what it needs and is missing; make
+# test needs redis-server only.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +18,7 @@ JOBTORTURE ?= 2m
 SOAK ?= 3m
 STREAMS ?= 10000
 SEQUENCES ?= 5m
-# A guard against hanging: the slowest package takes ten minutes beside others, with the race detector.
+# A guard against hanging, for each package: with the race detector and others at work the slowest takes ten minutes.
 TIMEOUT ?= 25m
 
 # Binaries of tests and examples need no revision stamped in, and asking git for it
@@ -34,50 +34,146 @@ MODULES := $(filter-out bench/etcd,$(patsubst %/,%,$(sort $(dir $(wildcard go.mo
 NESTED := $(filter-out .,$(MODULES))
 # What others import, as CONTRIBUTING.md says.
 PUBLISHED := . joblock/otelobserver joblock/promobserver server
-# What talks to a server, and the servers beside the system's redis-server.
+# What talks to a server, and the servers in addition to the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8.0 valkey-8.0
 # Tests make much garbage, and the machines have memory: with fewer collections they take a seventh less of the processor.
-RACE := GOGC=400 CGO_ENABLED=1 TIMEOUT=$(TIMEOUT) $(CURDIR)/.ci/race.sh
-# What takes longest starts first, and the others fill the gaps: most tests wait for servers.
-LONGEST := ./worker ./joblock/redisstore ./scheduler ./internal/e2e ./scheduler/spec
+RACE := env GOGC=400 CGO_ENABLED=1 TIMEOUT=$(TIMEOUT) $(CURDIR)/.ci/race.sh
+# The packages that take longest start first and the others fill the gaps: most of these tests wait for servers.
+LONGEST := ./joblock/redisstore ./internal/e2e ./worker ./scheduler ./internal/torture
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: setup lint ## install what is missing, lint, run all tests, and what talks to a server on newer ones, too
+test: ## every promise once, on one redis-server: about a minute, up to five on a fresh machine
+	@.ci/setup.sh redis
+	@GOGC=400 .ci/shared.sh go test -vet=off -count=1 -timeout 5m -p 3 ./...
+
+.PHONY: all
+all: setup ## everything else: lint, races, servers, modules, a minute of torture; 20 minutes
 	@mkdir -p $(CACHE) && rm -f $(BACKENDS)
-	JOBLOCK_BACKENDS=$(BACKENDS) $(RACE) -p 3 $(LONGEST) ./...
-	@JOBLOCK_BACKENDS=$(BACKENDS) .ci/together.sh "$(MAKE) matrix" "$(MAKE) nested"
+	@JOBLOCK_BACKENDS=$(BACKENDS) .ci/together.sh "JOBLOCK_TORTURE=1m $(MAKE) servers" "$(MAKE) lint modules"
 	@.ci/backends.sh $(BACKENDS)
-
-.PHONY: matrix
-matrix: setup ## run what talks to a server on SERVERS only (default those of make test; valkey-8.1 is to be had too)
-	TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
-
-# The tests of bench start many processes, each of which the race detector would have
-# sleep for a second before it ends.
-.PHONY: nested
-nested: setup ## the tests of the nested modules only
-	@for module in $(NESTED); do \
-		echo "== tests of the module in $$module"; \
-		(cd $$module && JOBLOCK_BACKENDS= GORACE=atexit_sleep_ms=0 $(RACE) ./...); \
-	done
 
 .PHONY: lint
 lint: docs ## formatting, go vet, staticcheck, tidy go.mod, in all modules; then docs
 	@.ci/gofmt.sh
 	@for module in $(MODULES); do \
 		echo "== go vet, staticcheck, go mod tidy in $$module"; \
-		(cd $$module && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff); \
+		(cd $$module && go vet -tags servers ./... && go run $(STATICCHECK) -tags servers ./... && go mod tidy -diff); \
+	done
+
+.PHONY: race
+race: setup ## the tests of make test, with the race detector
+	@.ci/shared.sh $(RACE) -p 3 ./...
+
+.PHONY: servers
+servers: setup ## all tests of the root with the race detector, then those that talk to a server on each of SERVERS
+	@.ci/shared.sh $(RACE) -tags servers -p 3 $(LONGEST) ./...
+	@$(MAKE) matrix
+
+.PHONY: matrix
+matrix: setup ## the tests that talk to a server, on SERVERS only (default those of make servers; valkey-8.1 is to be had too)
+	@TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
+
+# The tests of bench start many processes, each of which the race detector would have
+# sleep for a second before it ends.
+.PHONY: modules
+modules: setup ## the tests of the other modules: server, command line, pages in a browser, observers, bench
+	@for module in $(NESTED); do \
+		echo "== tests of the module in $$module"; \
+		(cd $$module && JOBLOCK_BACKENDS= GORACE=atexit_sleep_ms=0 $(RACE) -tags servers ./...); \
 	done
 
 .PHONY: docs
 docs: ## check links, anchors, spelling and code of all pages
 	go test -count=1 ./internal/readme
 	@MISSPELL=$(MISSPELL) .ci/spelling.sh
+
+.PHONY: quickstart
+quickstart: ## run the smallest example; it needs no Redis
+	go run ./examples/quickstart
+
+.PHONY: observed
+observed: ## run an application, workers, cron nodes and a lock server to look at; it needs no Redis
+	go run -C examples/observed .
+
+.PHONY: install
+install: ## build the command joblock into the Go bin directory
+	go -C cmd/joblock install .
+
+.PHONY: torture
+torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed
+	JOBLOCK_TORTURE=$(TORTURE) go test -tags servers -v -count=1 -timeout 0 ./internal/torture
+	JOBLOCK_TORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -tags servers -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
+
+.PHONY: soak
+soak: setup ## thousands of locks, waiters and jobs at full speed for SOAK (default 3m); nothing may grow or be left
+	JOBLOCK_SOAK=$(SOAK) go test -tags servers -v -count=1 -timeout 0 ./internal/soak
+
+.PHONY: sequences
+sequences: setup ## 20,000 jobs in sequences for each minute of SEQUENCES (default 5m), while workers are killed; by a ledger outside of Redis
+	JOBLOCK_SEQUENCES=$(SEQUENCES) go test -tags servers -v -count=1 -timeout 0 -run TestSequencesSurviveKilledWorkers ./internal/e2e
+
+.PHONY: server-runs
+server-runs: setup ## the lock server: STREAMS (default 10,000) streams and their drain, two replicas under faults for TORTURE, each fuzz target of the module for 5m
+	cd server && JOBLOCK_STREAMS=$(STREAMS) go test -tags servers -v -count=1 -timeout 0 -run 'TestManyStreams|TestKilledServer' .
+	cd server && JOBLOCK_TORTURE=$(TORTURE) go test -tags servers -v -count=1 -timeout 0 -run 'TestReplicasUnderFaults|TestLedgerFindsBrokenRules' .
+	cd server && go test -tags servers -run '^$$' -fuzz '^FuzzServer$$' -fuzztime 5m .
+	cd server && go test -tags servers -run '^$$' -bench Pair -benchtime 20000x .
+
+.PHONY: mutants
+mutants: setup ## break rules of the locks one by one; the torture must find each of them out
+	go run ./internal/torture/mutants
+
+.PHONY: faults
+faults: setup ## run the test of every row of the tables of faults and of "joblock run", and print what became of each
+	@.ci/faults.sh joblock/FAULTS.md
+	@.ci/faults.sh cmd/joblock/RUN.md
+	@.ci/faults.sh server/FAULTS.md
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (default 1m)
+	@FUZZTIME=$(FUZZTIME) .ci/fuzz.sh
+
+.PHONY: zones
+zones: ## ticks of every kind of spec, and of random specs, in every time zone until 2100, held against the clock on the wall; some minutes
+	JOBLOCK_ZONES=1 go test -v -count=1 -timeout 60m -run Until2100 ./scheduler/spec | grep -v -e '^=== ' -e '^ *--- PASS'
+
+.PHONY: alerts
+alerts: setup ## make each alert fire in a real Prometheus, by its cause, on real servers; some minutes
+	cd examples/observed && JOBLOCK_ALERTS=1 go test -tags servers -v -count=1 -timeout 30m -parallel 4 -run TestEveryAlertFires . | grep -v '^=== '
+
+.PHONY: cover
+cover: setup ## tests with coverage, of each package by all tests; total and report file
+	@mkdir -p $(CACHE)
+	CGO_ENABLED=1 go test -tags servers -race -count=1 -timeout $(TIMEOUT) -coverpkg=./joblock/...,./handoff/...,./worker/...,./scheduler/... \
+		-coverprofile=$(CACHE)/cover.out ./...
+	@go tool cover -func=$(CACHE)/cover.out | tail -n 1
+	@go tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html && echo "report: .cache/cover.html"
+
+.PHONY: bench
+bench: setup ## compare with other lock libraries: tables, and files in bench/results; some ten minutes
+	cd bench && go run . -out results
+
+.PHONY: bench-etcd
+bench-etcd: setup ## locks over HTTP beside etcd's lock service; loads and builds etcd, then some four minutes
+	cd bench/etcd && go run -tags etcd .
+
+.PHONY: microbench
+microbench: setup ## run the packages' own Go benchmarks
+	@packages=$$(.ci/having.sh Benchmark); test -n "$$packages" || { echo "no benchmarks found" >&2; exit 1; }; \
+		go test -tags servers -run '^$$' -bench . -benchtime 100ms -benchmem $$packages
+
+.PHONY: picture
+picture: ## draw the pictures in docs anew from their texts; needs dot, of Graphviz
+	@for text in docs/*.dot; do \
+		svg=$${text%.dot}.svg; \
+		dot -Tsvg $$text -o $$svg; \
+		echo "<!-- drawn from a text with SHA-256 $$(sha256sum $$text | cut -d' ' -f1) -->" >> $$svg; \
+	done
 
 .PHONY: api
 api: ## what has changed for those who import the modules since the last tag, or TAG
@@ -110,93 +206,10 @@ image: ## make an image of the command joblock and nothing else; needs docker
 	cp /etc/ssl/certs/ca-certificates.crt $(CACHE)/image/
 	docker build -f deploy/Dockerfile -t joblock $(CACHE)/image
 
-.PHONY: torture
-torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed
-	JOBLOCK_TORTURE=$(TORTURE) go test -v -count=1 -timeout 0 ./internal/torture
-	JOBLOCK_TORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
-
-.PHONY: soak
-soak: setup ## thousands of locks, waiters and jobs at full speed for SOAK (default 3m); nothing may grow or be left
-	JOBLOCK_SOAK=$(SOAK) go test -v -count=1 -timeout 0 ./internal/soak
-
-.PHONY: sequences
-sequences: setup ## 20,000 jobs in sequences for each minute of SEQUENCES (default 5m), while workers are killed; by a ledger outside of Redis
-	JOBLOCK_SEQUENCES=$(SEQUENCES) go test -v -count=1 -timeout 0 -run TestSequencesSurviveKilledWorkers ./internal/e2e
-
-.PHONY: server-runs
-server-runs: setup ## the lock server: STREAMS (default 10,000) streams and their drain, two replicas under faults for TORTURE, each fuzz target of the module for 5m
-	cd server && JOBLOCK_STREAMS=$(STREAMS) go test -v -count=1 -timeout 0 -run 'TestManyStreams|TestKilledServer' .
-	cd server && JOBLOCK_TORTURE=$(TORTURE) go test -v -count=1 -timeout 0 -run 'TestReplicasUnderFaults|TestLedgerFindsBrokenRules' .
-	cd server && go test -run '^$$' -fuzz '^FuzzServer$$' -fuzztime 5m .
-	cd server && go test -run '^$$' -bench Pair -benchtime 20000x .
-
-.PHONY: mutants
-mutants: setup ## break rules of the locks one by one; the torture must find each of them out
-	go run ./internal/torture/mutants
-
-.PHONY: zones
-zones: ## ticks of every kind of spec, and of random specs, in every time zone until 2100, held against the clock on the wall; some minutes
-	JOBLOCK_ZONES=1 go test -v -count=1 -timeout 60m -run Until2100 ./scheduler/spec | grep -v -e '^=== ' -e '^ *--- PASS'
-
-.PHONY: install
-install: ## build the command joblock into the Go bin directory
-	go -C cmd/joblock install .
-
-.PHONY: faults
-faults: setup ## run the test of every row of the tables of faults and of "joblock run", and print what became of each
-	@.ci/faults.sh joblock/FAULTS.md
-	@.ci/faults.sh cmd/joblock/RUN.md
-	@.ci/faults.sh server/FAULTS.md
-
-.PHONY: cover
-cover: setup ## tests with coverage, of each package by all tests; total and report file
-	@mkdir -p $(CACHE)
-	CGO_ENABLED=1 go test -race -count=1 -timeout $(TIMEOUT) -coverpkg=./joblock/...,./handoff/...,./worker/...,./scheduler/... \
-		-coverprofile=$(CACHE)/cover.out ./...
-	@go tool cover -func=$(CACHE)/cover.out | tail -n 1
-	@go tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html && echo "report: .cache/cover.html"
-
-.PHONY: fuzz
-fuzz: ## run each fuzz target for FUZZTIME (default 1m)
-	@FUZZTIME=$(FUZZTIME) .ci/fuzz.sh
-
-.PHONY: bench
-bench: setup ## compare with other lock libraries: tables, and files in bench/results; some ten minutes
-	cd bench && go run . -out results
-
-.PHONY: bench-etcd
-bench-etcd: setup ## locks over HTTP beside etcd's lock service; loads and builds etcd, then some four minutes
-	cd bench/etcd && go run -tags etcd .
-
-.PHONY: microbench
-microbench: setup ## run the packages' own Go benchmarks
-	@packages=$$(.ci/having.sh Benchmark); test -n "$$packages" || { echo "no benchmarks found" >&2; exit 1; }; \
-		go test -run '^$$' -bench . -benchtime 100ms -benchmem $$packages
-
-.PHONY: picture
-picture: ## draw the pictures in docs anew from their texts; needs dot, of Graphviz
-	@for text in docs/*.dot; do \
-		svg=$${text%.dot}.svg; \
-		dot -Tsvg $$text -o $$svg; \
-		echo "<!-- drawn from a text with SHA-256 $$(sha256sum $$text | cut -d' ' -f1) -->" >> $$svg; \
-	done
-
-.PHONY: quickstart
-quickstart: ## run the smallest example; it needs no Redis
-	go run ./examples/quickstart
-
-.PHONY: observed
-observed: ## run an application, workers, cron nodes and a lock server to look at; it needs no Redis
-	go run -C examples/observed .
-
-.PHONY: alerts
-alerts: setup ## make each alert fire in a real Prometheus, by its cause, on real servers; some minutes
-	cd examples/observed && JOBLOCK_ALERTS=1 go test -v -count=1 -timeout 30m -parallel 4 -run TestEveryAlertFires . | grep -v '^=== '
-
-.PHONY: servers
-servers: ## bring Redis 8.0 and Valkey 8.0 into .cache/servers, where Debian has them
+.PHONY: debian-servers
+debian-servers: ## bring the servers of make servers into .cache/servers, from Debian
 	@.ci/servers.sh
 
 .PHONY: setup
-setup: ## install redis-server and a C compiler if they are missing
+setup: ## install what the tests need and is missing: redis-server, a C compiler, a browser, promtool, curl
 	@.ci/setup.sh

@@ -8,11 +8,11 @@ found=0
 for module in . server; do
 	pushd "$module" >/dev/null
 	for package in $("$having" Fuzz); do
-		listing=$(go test -list '^Fuzz' "$package")
+		listing=$(go test -tags servers -list '^Fuzz' "$package")
 		for target in $(grep '^Fuzz' <<<"$listing"); do
 			found=1
 			echo "== $package $target"
-			go test -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-1m}" -fuzzminimizetime 10x "$package"
+			go test -tags servers -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-1m}" -fuzzminimizetime 10x "$package"
 		done
 	done
 	popd >/dev/null

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests need besides Go, if it is missing: redis-server, a C compiler
-# for the race detector, promtool for the alerts, a browser for the pages of the lock server, curl for its
-# documents, and the sources of locales for servers in other ones than C. Asks nothing; without root it goes through sudo.
+# setup.sh [redis] installs what the tests need in addition to Go, if it is missing. For make test that is redis-server;
+# for all tests also a C compiler for the race detector, promtool for the alerts, a browser for the pages of the lock
+# server, curl for its documents, and the sources of locales for servers in locales other than C. It asks nothing;
+# without root it goes through sudo.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -100,9 +101,8 @@ have go || {
 	echo "setup: go is missing; see https://go.dev/doc/install" >&2
 	exit 1
 }
-ensure redis redis-server have redis-server
-ensure cc "a C compiler" have_cc
-# Without one of these only its tests are left out, and say so. CI has them all.
+# ensure_for_some WITHOUT WHAT NAME TEST... is ensure, but without WHAT only its tests are left out, and WITHOUT says
+# so. CI has everything.
 ensure_for_some() {
 	local without=$1
 	shift
@@ -112,6 +112,9 @@ ensure_for_some() {
 		(ensure "$@") || echo "setup: $without" >&2
 	fi
 }
+ensure_for_some "the tests on a redis-server are not run" redis redis-server have redis-server
+[ "${1:-}" != redis ] || exit 0
+ensure cc "a C compiler" have_cc
 ensure_for_some "the alerts are not tried with promtool" prom promtool have promtool
 ensure_for_some "the pages of the lock server are not tried in a browser" browser "a browser" have_browser
 ensure_for_some "the commands of docs/server.md are not tried" curl curl have curl

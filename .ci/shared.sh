@@ -5,7 +5,11 @@
 set -euo pipefail
 
 program=${JOBLOCK_SERVER:-redis-server}
-command -v "$program" >/dev/null || exec "$@"
+if ! command -v "$program" >/dev/null; then
+	"$@"
+	echo "NOT RUN: the tests that need a $program, which this machine does not have."
+	exit
+fi
 
 dir=$(mktemp -d)
 pid=''

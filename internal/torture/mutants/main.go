@@ -71,7 +71,7 @@ func (m *mutant) build(root, dir string) (bin string, err error) {
 		return "", err
 	}
 	bin = filepath.Join(dir, "torture.test")
-	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", bin, m.where())
+	cmd := exec.Command("go", "test", "-tags", "servers", "-c", "-overlay", overlay, "-o", bin, m.where())
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", m.name, err, out)
