@@ -21,7 +21,7 @@ type Clock struct {
 }
 
 // StartClock is [Start] for a server whose wall clock a test can set while the server runs. The test compiles the
-// library that sets the clock. Without a C compiler, which make test installs, the test fails.
+// library that sets the clock. Without a C compiler, which make servers installs, the test fails.
 func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,14 +33,14 @@ func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	if err := os.WriteFile(c.file, make([]byte, 8), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	name, err := exec.Command("go", "env", "CC").Output() // make test has installed this compiler
+	name, err := exec.Command("go", "env", "CC").Output() // make servers has installed this compiler
 	cc := strings.Fields(string(name))
 	if err != nil || len(cc) == 0 {
 		t.Fatalf("go env CC: %v, %q", err, name)
 	}
 	build := exec.Command(cc[0], append(cc[1:], "-shared", "-fPIC", "-O1", "-o", library, source)...)
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("compile the clock, with the C compiler that `make test` installs: %v\n%s", err, out)
+		t.Fatalf("compile the clock, with the C compiler that `make servers` installs: %v\n%s", err, out)
 	}
 	s := start(t, []string{"LD_PRELOAD=" + library, "REDISTEST_CLOCK=" + c.file}, func() []string { return args })
 	return s, c

@@ -5,7 +5,7 @@
 // [Shared] gives a test a database of the shared server. [Start] and its variants work only in test files with the
 // build tag servers, so that the fast tests stay fast.
 //
-// Everything listens on 127.0.0.1 and ends with the test. [Ran] records which back ends ran, and make servers refuses
+// Everything listens on 127.0.0.1 and ends with the test. [Ran] records which back ends ran, and make all refuses
 // a run in which a back end is missing.
 //
 // Only tests may import this package; package layering enforces that rule.
