@@ -37,33 +37,28 @@ func newLocks(t *testing.T, addr string, cfg *joblock.Config) *joblock.Locker {
 	return locks
 }
 
-// playRole is the other process. As "resume" it resumes the token that it was given as text,
-// waits for a line on its input, and releases.
-func playRole(role string) int {
-	switch role {
-	case "resume":
-	case "sched":
-		return playSched()
-	case "fill", "several":
-		return playPolicy(role)
-	case "steered", "failing", "deadline":
-		return playSteered(role)
-	case "spec":
-		return playSpec()
-	case "rules":
-		return playRules()
-	case "queue":
-		return playQueue()
-	case "worker":
-		return playWorker(runWorker)
-	case "line":
-		return playWorker(runLineWorker)
-	case "force":
-		return playForce()
-	default:
-		fmt.Println("unknown role", role)
-		return 2
+func init() {
+	for name, play := range map[string]func() int{
+		"resume":   playResume,
+		"sched":    playSched,
+		"fill":     func() int { return playPolicy("fill") },
+		"several":  func() int { return playPolicy("several") },
+		"steered":  func() int { return playSteered("steered") },
+		"failing":  func() int { return playSteered("failing") },
+		"deadline": func() int { return playSteered("deadline") },
+		"spec":     playSpec,
+		"rules":    playRules,
+		"queue":    playQueue,
+		"worker":   func() int { return playWorker(runWorker) },
+		"line":     func() int { return playWorker(runLineWorker) },
+		"force":    playForce,
+	} {
+		roles[name] = play
 	}
+}
+
+// playResume resumes the token that it was given as text, waits for a line on its input, and releases.
+func playResume() int {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS")})
 	defer rdb.Close()
