@@ -21,6 +21,7 @@ const hang = 20 * time.Second
 // does not repeat commands, and one that goes round the proxy.
 func proxied(t *testing.T) (p *Proxy, through, direct *redis.Client) {
 	t.Helper()
+	t.Parallel() // most of these tests wait for a timeout
 	s := Shared(t)
 	p = NewProxy(t, s.Addr())
 	through = redis.NewClient(&redis.Options{
