@@ -573,7 +573,8 @@ func passedOnRow(n syscall.Signal) func(s *stage) {
 	return func(s *stage) {
 		a, b := s.begins("tells", long...)
 		a.signal(n)
-		s.res.works("a", 200*time.Millisecond)
+		s.until("the command to see the signal", func() bool { return strings.HasPrefix(s.res.saw("a"), "SIG") })
+		s.res.works("a", 200*time.Millisecond) // it goes on
 		s.res.say("a", "exit 0")
 		a.exits(0)
 		if got := s.res.saw("a"); !strings.HasPrefix(got, "SIG") || !strings.HasSuffix(got, " bye") {
