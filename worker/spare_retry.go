@@ -8,7 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqctx"
+	"github.com/joblock/toolkit/internal/asynqtask"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -43,7 +43,7 @@ type retries struct{ budget, limit int } // as in the type attempt
 
 // withRetries returns a child of ctx with budget and limit for newAttempt. In the child, asynq.GetMaxRetry is budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
-	return context.WithValue(asynqctx.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
+	return context.WithValue(asynqtask.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
 // The method archive archives a task whose last attempt has failed, and then frees the locks of tokens, in the

@@ -1,6 +1,8 @@
-// Package asynqtask reads the options that a task was made with, which asynq v0.26 does not export. To add a header,
-// package handoff or worker makes a task again. Without its options the new task would lose queue, retries and
-// schedule.
+// Package asynqtask reaches what asynq v0.26 does not export: the options that a task was made with, and the number of
+// retries in the context of a handler.
+//
+// To add a header, package handoff or worker makes a task again. Without its options the new task would lose queue,
+// retries and schedule.
 //
 // Roads not taken: callers could pass options at the enqueue only, but nobody would notice a caller who forgets. The
 // linker refuses links to asynq's internals, which would also not notice a change of layout.

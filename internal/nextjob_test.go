@@ -1,4 +1,4 @@
-package nextjob_test
+package internal_test
 
 import (
 	"testing"

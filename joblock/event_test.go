@@ -1,37 +1,39 @@
-package event
+package joblock_test
 
 import (
 	"encoding/json"
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/joblock/toolkit/joblock/event"
 )
 
 func TestObservers(t *testing.T) {
-	if Observers() != nil || Observers(nil, nil) != nil {
+	if event.Observers() != nil || event.Observers(nil, nil) != nil {
 		t.Error("an Observer of nobody is not nil")
 	}
 	var told []string
-	to := func(name string) Observer { return func(e Event) { told = append(told, name+" "+e.Key) } }
-	Observers(nil, to("a"), nil, to("b"))(Event{Key: "one"})
-	Observers(nil, to("b"))(Event{Key: "two"})
+	to := func(name string) event.Observer { return func(e event.Event) { told = append(told, name+" "+e.Key) } }
+	event.Observers(nil, to("a"), nil, to("b"))(event.Event{Key: "one"})
+	event.Observers(nil, to("b"))(event.Event{Key: "two"})
 	if want := []string{"a one", "b one", "b two"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 }
 
 func TestKindsHaveNames(t *testing.T) {
-	if got := Kind(0).String(); got != "" {
+	if got := event.Kind(0).String(); got != "" {
 		t.Errorf("the zero Kind is %q", got)
 	}
 	seen := map[string]bool{"": true, "unknown": true}
-	for k := Acquired; k <= Overran; k++ {
+	for k := event.Acquired; k <= event.Overran; k++ {
 		if name := k.String(); seen[name] {
 			t.Errorf("kind %d is %q", k, name)
 		} else {
 			seen[name] = true
 		}
-		var read Kind
+		var read event.Kind
 		text, err := json.Marshal(k)
 		if err != nil || string(text) != strconv.Quote(k.String()) {
 			t.Errorf("%s in JSON is %s, %v", k, text, err)
@@ -40,10 +42,10 @@ func TestKindsHaveNames(t *testing.T) {
 			t.Errorf("%s was read as %s, %v", text, read, err)
 		}
 	}
-	if got := (Overran + 1).String(); got != "unknown" {
+	if got := (event.Overran + 1).String(); got != "unknown" {
 		t.Errorf("a Kind beyond the last is %q", got)
 	}
-	read := Lost
+	read := event.Lost
 	if err := read.UnmarshalText([]byte("of a later version")); err != nil || read.String() != "unknown" {
 		t.Errorf("an unknown name: %v, and the Kind is %s", err, read)
 	}

@@ -1,5 +1,4 @@
-// Package asynqctx changes the number of retries in asynq's context.
-package asynqctx
+package asynqtask
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package dice_test
+package internal_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/internal/dice"
 )
 
-func draw() string {
+func draws() string {
 	var all []any
 	for range 20 {
 		all = append(all, dice.N(time.Hour), dice.Perm(5))
@@ -16,21 +16,21 @@ func draw() string {
 	return fmt.Sprint(all...)
 }
 
-func TestSeedRepeats(t *testing.T) {
+func TestSeedRepeatsTheDraws(t *testing.T) {
 	drawn := make(map[string]int)
 	for _, seed := range []uint64{1, 2, 1} {
 		restore := dice.Seed(seed)
-		drawn[draw()]++
+		drawn[draws()]++
 		restore()
 	}
-	drawn[draw()]++
-	drawn[draw()]++
+	drawn[draws()]++
+	drawn[draws()]++
 	if len(drawn) != 4 {
 		t.Errorf("%d different draws of two seeds, one of them twice, and two without a seed, want 4", len(drawn))
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestDrawsHaveBounds(t *testing.T) {
 	for _, seed := range []bool{false, true} {
 		if seed {
 			defer dice.Seed(1)()

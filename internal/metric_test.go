@@ -1,4 +1,4 @@
-package metric
+package internal_test
 
 import (
 	"regexp"
@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/joblock/toolkit/internal/metric"
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-func TestNames(t *testing.T) {
-	for m, want := range map[*Metric]string{
-		&Events: "joblock_events_total", &WaitDuration: "joblock_wait_duration_seconds", &Held: "joblock_held",
-		&OldestAcquired: "joblock_oldest_acquired_timestamp_seconds", &BuildInfo: "joblock_build_info",
+func TestNamesOfMetrics(t *testing.T) {
+	for m, want := range map[*metric.Metric]string{
+		&metric.Events: "joblock_events_total", &metric.WaitDuration: "joblock_wait_duration_seconds", &metric.Held: "joblock_held",
+		&metric.OldestAcquired: "joblock_oldest_acquired_timestamp_seconds", &metric.BuildInfo: "joblock_build_info",
 	} {
 		if got := m.Prometheus(); got != want {
 			t.Errorf("%s is %s, want %s", m.Name, got, want)
@@ -20,12 +21,12 @@ func TestNames(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	name := regexp.MustCompile(`^joblock(\.[a-z]+)+$`)
-	for _, m := range slices.Concat(Process, Cluster, Server) {
+	for _, m := range slices.Concat(metric.Process, metric.Cluster, metric.Server) {
 		if !name.MatchString(m.Name) || seen[m.Prometheus()] || !strings.HasSuffix(m.Help, ".") {
 			t.Errorf("%+v", m)
 		}
 		seen[m.Prometheus()] = true
-		if (m.Type == Histogram) != (len(m.Buckets) > 0) || !slices.IsSorted(m.Buckets) {
+		if (m.Type == metric.Histogram) != (len(m.Buckets) > 0) || !slices.IsSorted(m.Buckets) {
 			t.Errorf("%s has the buckets %v", m.Name, m.Buckets)
 		}
 		for _, suffix := range []string{"_seconds_seconds", "_total_total"} {
@@ -34,13 +35,13 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	if got := Events.PrometheusLabels(); !slices.Equal(got, []string{"joblock_event", "error_type", "joblock_key_group"}) {
+	if got := metric.Events.PrometheusLabels(); !slices.Equal(got, []string{"joblock_event", "error_type", "joblock_key_group"}) {
 		t.Errorf("the labels are %q", got)
 	}
 }
 
-func TestHoldings(t *testing.T) {
-	var h Holdings
+func TestHoldingsAreCounted(t *testing.T) {
+	var h metric.Holdings
 	n := 0
 	for i, step := range []struct {
 		kind  event.Kind
@@ -65,7 +66,9 @@ func TestHoldings(t *testing.T) {
 			t.Errorf("step %d: %s of %s: %d are held, want %d", i, step.kind, step.owner, n, step.want)
 		}
 	}
-	if len(h.alive) != 0 {
-		t.Errorf("left: %v", h.alive)
+	for _, owner := range []string{"a", "b", ""} {
+		if h.Observe(event.Event{Kind: event.Lost, Key: "k", Owner: owner}) != 0 {
+			t.Errorf("the holding of %q is left", owner)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package sleep
+package internal_test
 
 import (
 	"context"
@@ -6,12 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/joblock/toolkit/internal/sleep"
 )
 
 func TestSleepsForAsLongAsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if err := For(t.Context(), time.Minute); err != nil || time.Since(start) != time.Minute {
+		if err := sleep.For(t.Context(), time.Minute); err != nil || time.Since(start) != time.Minute {
 			t.Errorf("For(ctx, 1m) = %v after %s", err, time.Since(start))
 		}
 	})
@@ -23,7 +25,7 @@ func TestContextEndsTheSleep(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(cause) })
 		start := time.Now()
-		if err := For(ctx, time.Minute); err != cause || time.Since(start) != time.Second {
+		if err := sleep.For(ctx, time.Minute); err != cause || time.Since(start) != time.Second {
 			t.Errorf("For(ctx, 1m) = %v after %s, want %v after 1s", err, time.Since(start), cause)
 		}
 	})
@@ -38,7 +40,7 @@ func TestWaitsEndWithWhatTheyWaitForOrWithTheContext(t *testing.T) {
 		}{{time.Second, time.Minute, nil}, {time.Minute, time.Second, cause}} {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), c.allowed, cause)
 			start := time.Now()
-			err := While(ctx, func() { time.Sleep(c.takes) })
+			err := sleep.While(ctx, func() { time.Sleep(c.takes) })
 			if err != c.want || time.Since(start) != time.Second {
 				t.Errorf("While of %s with a context of %s: %v after %s, want %v after 1s", c.takes, c.allowed, err, time.Since(start), c.want)
 			}
@@ -59,7 +61,7 @@ func TestAtMostEndsWithWhatItWaitsForOrWithTheTime(t *testing.T) {
 		} {
 			start, done := time.Now(), make(chan struct{})
 			time.AfterFunc(c.after, func() { close(done) })
-			if closed := AtMost(2*time.Second, done); closed != c.closed || time.Since(start) != c.want {
+			if closed := sleep.AtMost(2*time.Second, done); closed != c.closed || time.Since(start) != c.want {
 				t.Errorf("closed after %s: AtMost(2s) = %t after %s, want %t after %s", c.after, closed, time.Since(start), c.closed, c.want)
 			}
 			<-done

@@ -1,4 +1,4 @@
-package faultstore_test
+package internal_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-func TestModes(t *testing.T) {
+func TestModesOfFaults(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		fault         faultstore.Fault
@@ -105,7 +105,7 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 	}
 }
 
-func TestErrAndBefore(t *testing.T) {
+func TestFaultsWithErrAndBefore(t *testing.T) {
 	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
 	defer store.Close()
 	list := func() error { _, err := store.List(t.Context(), driver.ListRequest{}); return err }

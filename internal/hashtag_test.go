@@ -1,16 +1,35 @@
-package hashtag
+package internal_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/joblock/toolkit/internal/hashtag"
 )
+
+// clusterSlots is the number of slots of a Redis Cluster.
+const clusterSlots = 16384
+
+// crc16 is the CRC of Redis Cluster, bit by bit.
+func crc16(text string) (crc uint16) {
+	for _, b := range []byte(text) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			if crc <<= 1; carry {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc
+}
 
 // Another hash tag would give locks that exist another name.
 func TestTagsStayAsTheyAre(t *testing.T) {
-	all := make([]string, Parts)
+	all := make([]string, hashtag.Parts)
 	for i := range all {
-		all[i] = Tag(i)
+		all[i] = hashtag.Tag(i)
 	}
 	const first, sum = "460 14 278 10 274 100 270 18", 13774
 	if got := strings.Join(all[:8], " "); got != first {
@@ -21,10 +40,19 @@ func TestTagsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// The specification of Redis Cluster gives this example. The tests of package redisstore ask a server.
-func TestCRC(t *testing.T) {
+// The specification of Redis Cluster gives the example 123456789. The tests of package redisstore ask a server.
+func TestPartOfAKeyIsItsCRC(t *testing.T) {
 	if got := crc16("123456789"); got != 0x31c3 {
 		t.Errorf("got %#x", got)
+	}
+	for i := range 1000 {
+		key := fmt.Sprintf("export:acct-%d ü", i)
+		if got, want := hashtag.Of(key), int(crc16(key))%hashtag.Parts; got != want {
+			t.Errorf("%q is of part %d, want %d", key, got, want)
+		}
+	}
+	if got := hashtag.Of("123456789"); got != 0xc3 {
+		t.Errorf("123456789 is of part %#x, want 0xc3", got)
 	}
 }
 
@@ -32,12 +60,15 @@ func TestCRC(t *testing.T) {
 // keys look like.
 func TestKeysAreSpreadOverNodes(t *testing.T) {
 	const keys, most = 10_000, 1.3
+	var slots [hashtag.Parts]int
+	for part := range slots {
+		slots[part] = int(crc16(hashtag.Tag(part))) % clusterSlots
+	}
 	for _, form := range []string{"%d", "export:acct-%d", "{user}%d", "%08d", "tenant-7/order/%d/lock"} {
 		for nodes := 3; nodes <= 24; nodes++ {
 			load := make([]int, nodes)
 			for i := range keys {
-				tag := Tag(Of(fmt.Sprintf(form, i)))
-				load[int(crc16(tag))%slots*nodes/slots]++
+				load[slots[hashtag.Of(fmt.Sprintf(form, i))]*nodes/clusterSlots]++
 			}
 			for node, n := range load {
 				if float64(n) > most*keys/float64(nodes) {
