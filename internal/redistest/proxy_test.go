@@ -34,6 +34,7 @@ func proxied(t *testing.T) (p *Proxy, through, direct *redis.Client) {
 }
 
 func TestFaultsOnOneCommand(t *testing.T) {
+	t.Parallel() // it waits for timeouts of the client
 	p, through, direct := proxied(t)
 	for _, tc := range []struct {
 		name    string
@@ -263,6 +264,7 @@ func losing(p *Proxy) bool {
 }
 
 func TestBlackHoleSwallowsPresentAndComingConnections(t *testing.T) {
+	t.Parallel() // it waits for timeouts of the client
 	p, through, direct := proxied(t)
 	p.BlackHole()
 	var timeout net.Error
