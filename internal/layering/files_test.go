@@ -17,7 +17,9 @@ var unsourced = []string{".git", ".cache", "bin", "dist"}
 
 // machinePath finds absolute paths of somebody's machine, but not the same words in
 // the middle of a URL. It is put together so that this file does not match.
-var machinePath = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:])/(?:` + strings.Join([]string{"work", "root", "home", "Users"}, "|") + `)/[\w.]`)
+var machinePath = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:])/(?:` + strings.Join(machineDirs, "|") + `)/[\w.]`)
+
+var machineDirs = []string{"work", "root", "home", "Users"}
 
 func TestFilesArePortable(t *testing.T) {
 	root := filepath.Join("..", "..")
@@ -62,6 +64,9 @@ func TestFilesArePortable(t *testing.T) {
 func checkFile(name string, text []byte) []string {
 	if bytes.IndexByte(text, 0) >= 0 { // not text
 		return nil
+	}
+	if !slices.ContainsFunc(machineDirs, func(dir string) bool { return bytes.Contains(text, []byte("/"+dir+"/")) }) {
+		return nil // as nearly all files: searching with the pattern takes much longer
 	}
 	var broken []string
 	line := 0

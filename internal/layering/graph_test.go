@@ -1,14 +1,17 @@
 package layering
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -32,20 +35,29 @@ type pkg struct {
 // graph has every package of the modules that users import from, and all that those need.
 type graph map[string]pkg
 
-// load asks the go command. Packages that do not compile are taken along: what they
-// import is known all the same.
+// load asks the go command, once for all tests. Packages that do not compile are taken along: what they import is known
+// all the same.
 func load(t *testing.T) graph {
 	t.Helper()
-	g := make(graph)
-	for _, dir := range append([]string{"."}, nested...) {
-		g.load(t, filepath.Join("..", "..", dir))
+	g, err := loaded()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
 	}
 	return g
 }
 
-func (g graph) load(t *testing.T, dir string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps",
+var loaded = sync.OnceValues(func() (graph, error) {
+	g := make(graph)
+	for _, dir := range append([]string{"."}, nested...) {
+		if err := g.load(filepath.Join("..", "..", dir)); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+})
+
+func (g graph) load(dir string) error {
+	cmd := exec.Command("go", "list", "-e", "-deps",
 		"-json=ImportPath,Name,Standard,Imports,Module", "./...")
 	cmd.Dir = dir
 	// One platform for all, so that the answer does not depend on the machine.
@@ -54,14 +66,14 @@ func (g graph) load(t *testing.T, dir string) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
+		return fmt.Errorf("%w\n%s", err, stderr.String())
 	}
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return
+			return nil
 		} else if err != nil {
-			t.Fatalf("go list: %v", err)
+			return err
 		}
 		g[p.ImportPath] = p
 	}

@@ -205,3 +205,17 @@ func TestPollGivesUp(t *testing.T) {
 		t.Errorf("gave up after %s, want 20 ms", took)
 	}
 }
+
+// eventually repeats f, which a fail-over may interrupt, until it succeeds.
+func eventually(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), failoverTimeout)
+	defer cancel()
+	var last error
+	if err := poll(failoverTimeout, func() (bool, error) {
+		last = f(ctx)
+		return last == nil, ctx.Err()
+	}); err != nil {
+		t.Fatalf("%v; last error: %v", err, last)
+	}
+}

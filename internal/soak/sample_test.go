@@ -1,18 +1,10 @@
 package soak
 
 import (
-	"context"
 	"fmt"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // What is measured while the load runs.
@@ -44,61 +36,6 @@ var measures = [kinds]struct {
 }
 
 type sample [kinds]int64
-
-func measure(t *testing.T, rdb *redis.Client) (s sample) {
-	t.Helper()
-	ctx := context.Background()
-	runtime.GC()
-	var mem runtime.MemStats
-	runtime.ReadMemStats(&mem)
-	s[heap], s[goroutines] = int64(mem.HeapAlloc), int64(runtime.NumGoroutine())
-	var err error
-	if s[keys], err = rdb.DBSize(ctx).Result(); err != nil {
-		t.Fatal(err)
-	}
-	s[dataset], s[clients] = info(t, rdb, "memory", "used_memory_dataset"), info(t, rdb, "clients", "connected_clients")
-	s[entries] = index(t, rdb)
-	return s
-}
-
-func index(t *testing.T, rdb *redis.Client) int64 {
-	t.Helper()
-	n, err := rdb.ZCard(context.Background(), redisstore.DefaultPrefix).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func info(t *testing.T, rdb *redis.Client, section, field string) int64 {
-	t.Helper()
-	text, err := rdb.Info(context.Background(), section).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		if v, ok := strings.CutPrefix(line, field+":"); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatalf("INFO %s has no %s", section, field)
-	return 0
-}
-
-// watch measures for so long.
-func watch(t *testing.T, rdb *redis.Client, length time.Duration) (taken []sample) {
-	t.Helper()
-	tick := time.NewTicker(length / 30)
-	defer tick.Stop()
-	for end := time.Now().Add(length); time.Now().Before(end); <-tick.C {
-		taken = append(taken, measure(t, rdb))
-	}
-	return taken
-}
 
 // growth returns a sentence for each thing that is more in the last third than it may be.
 func growth(taken []sample) (grown []string) {
