@@ -44,6 +44,7 @@ type tier struct {
 	element map[ast.Expr]string        // the key that the elements of a composite literal go to
 	typ     map[ast.Expr]ast.Expr      // of a composite literal in another one
 	structs map[string]*ast.StructType // by name
+	used    map[ast.Expr]bool          // what is no use of a name, or is noted already
 	found   []struct{ key, sentence string }
 
 	// Of the declaration at hand.
@@ -59,7 +60,7 @@ func checkTier(t *testing.T, files map[string]string) (broken []string) {
 	t.Helper()
 	s := &tier{
 		needs: make(map[string][][]string), goes: make(map[ast.Expr][]string), element: make(map[ast.Expr]string),
-		typ: make(map[ast.Expr]ast.Expr), structs: make(map[string]*ast.StructType),
+		typ: make(map[ast.Expr]ast.Expr), used: make(map[ast.Expr]bool), structs: make(map[string]*ast.StructType),
 	}
 	parsed := make(map[string]*ast.File)
 	for name, text := range files {
@@ -169,40 +170,37 @@ func (s *tier) key(id *ast.Ident) string {
 
 // learn notes the names that a function declares.
 func (s *tier) learn(n ast.Node) bool {
-	declare := func(e ast.Expr, value ast.Expr) {
-		if id, ok := e.(*ast.Ident); ok && id != nil {
-			s.locals[id.Name] = true
-			if s.isElapsed(value) {
-				s.clocks[id.Name] = true
-			}
-		}
-	}
+	var declared, values []ast.Expr
 	switch n := n.(type) {
 	case *ast.AssignStmt:
-		for i, l := range n.Lhs {
-			if len(n.Lhs) == len(n.Rhs) && n.Tok == token.DEFINE {
-				declare(l, n.Rhs[i])
-			} else if n.Tok == token.DEFINE {
-				declare(l, nil)
-			}
+		if n.Tok == token.DEFINE {
+			declared, values = n.Lhs, n.Rhs
 		}
 	case *ast.RangeStmt:
 		if n.Tok == token.DEFINE {
-			declare(n.Key, nil)
-			declare(n.Value, nil)
+			declared = []ast.Expr{n.Key, n.Value}
 		}
 	case *ast.ValueSpec:
-		for _, id := range n.Names {
-			declare(id, nil)
-		}
+		declared, values = exprs(n.Names), n.Values
 	case *ast.FuncType:
 		for _, field := range n.Params.List {
-			for _, id := range field.Names {
-				declare(id, nil)
-			}
+			declared = append(declared, exprs(field.Names)...)
+		}
+	}
+	for i, e := range declared {
+		if id, ok := e.(*ast.Ident); ok {
+			s.locals[id.Name] = true
+			s.clocks[id.Name] = s.clocks[id.Name] || len(values) == len(declared) && s.isElapsed(values[i])
 		}
 	}
 	return true
+}
+
+func exprs(ids []*ast.Ident) (out []ast.Expr) {
+	for _, id := range ids {
+		out = append(out, id)
+	}
+	return out
 }
 
 // named returns the import path, or "", and the name of what an expression names.
@@ -274,30 +272,20 @@ func (s *tier) composite(c *ast.CompositeLit) {
 		fields = names(s.structs[of.Name])
 	}
 	for i, e := range c.Elts {
-		kv, keyed := e.(*ast.KeyValueExpr)
-		if keyed {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
 			e = kv.Value
+			if field, ok := kv.Key.(*ast.Ident); ok && elem == nil {
+				s.give("sel:"+field.Name, e)
+				continue
+			}
 		}
 		if elem != nil {
 			s.typ[e] = elem
 			s.goes[e] = append(s.goes[e], s.element[c])
-		} else if id, ok := fieldOf(kv); ok {
-			s.give("sel:"+id, e)
-		} else if i < len(fields) && !keyed {
+		} else if i < len(fields) {
 			s.give("sel:"+fields[i], e)
 		}
 	}
-}
-
-func fieldOf(kv *ast.KeyValueExpr) (string, bool) {
-	if kv == nil {
-		return "", false
-	}
-	id, ok := kv.Key.(*ast.Ident)
-	if !ok {
-		return "", false
-	}
-	return id.Name, true
 }
 
 func names(of *ast.StructType) (out []string) {
@@ -313,6 +301,25 @@ func names(of *ast.StructType) (out []string) {
 		}
 	}
 	return out
+}
+
+// assign notes where the values go to that are assigned to variables and fields. That is no use of these.
+func (s *tier) assign(to, values []ast.Expr) {
+	for i, l := range to {
+		key := ""
+		switch l := l.(type) {
+		case *ast.Ident:
+			key = s.key(l)
+		case *ast.SelectorExpr:
+			key = "sel:" + l.Sel.Name
+		default:
+			continue
+		}
+		s.used[l] = true
+		if len(values) == len(to) {
+			s.give(key, values[i])
+		}
+	}
 }
 
 // walk notes each use of a name in n, which is part of the code with the key at.
@@ -355,77 +362,47 @@ func (s *tier) walk(n ast.Node, at string) {
 				find(at, "upper bound")
 			}
 		case *ast.RangeStmt:
+			s.used[c.Key] = true
 			if value, ok := c.Value.(*ast.Ident); ok {
+				s.used[value] = true
 				s.element[c.X] = s.key(value)
 				if id, ok := c.X.(*ast.Ident); ok {
+					s.used[id] = true
 					s.need("element:"+s.key(id), s.key(value))
-				} else {
-					s.walk(c.X, at)
 				}
-				s.walk(c.Body, at)
-				return false
 			}
 		case *ast.AssignStmt:
-			for i, l := range c.Lhs {
-				switch l := l.(type) {
-				case *ast.Ident:
-					if len(c.Lhs) == len(c.Rhs) {
-						s.give(s.key(l), c.Rhs[i])
-					}
-				case *ast.SelectorExpr:
-					if len(c.Lhs) == len(c.Rhs) {
-						s.give("sel:"+l.Sel.Name, c.Rhs[i])
-					}
-					s.walk(l.X, at)
-				default:
-					s.walk(l, at)
-				}
-			}
-			for _, r := range c.Rhs {
-				s.walk(r, at)
-			}
-			return false
+			s.assign(c.Lhs, c.Rhs)
 		case *ast.ValueSpec:
-			for i, v := range c.Values {
-				if len(c.Values) == len(c.Names) {
-					s.give(s.key(c.Names[i]), v)
-				}
-				s.walk(v, at)
-			}
-			if c.Type != nil {
-				s.walk(c.Type, at)
-			}
-			return false
+			s.assign(exprs(c.Names), c.Values)
 		case *ast.CompositeLit:
 			s.composite(c)
 		case *ast.KeyValueExpr:
-			s.walk(c.Value, at)
-			if _, ok := c.Key.(*ast.Ident); !ok {
-				s.walk(c.Key, at)
+			if id, ok := c.Key.(*ast.Ident); ok {
+				s.used[id] = true
 			}
-			return false
 		case *ast.IndexExpr:
 			if id, ok := c.X.(*ast.Ident); ok {
+				s.used[id] = true
 				use("element:"+s.key(id), c)
 				use(s.key(id), c)
-				s.walk(c.Index, at)
-				return false
 			}
 		case *ast.SelectorExpr:
 			pkg, name := s.named(c)
-			switch {
+			switch s.used[c.Sel] = true; {
 			case slices.Contains(neverCalled[pkg], name):
 				find(outside, path.Base(pkg)+"."+name)
 			case slices.Contains(inBubble[pkg], name):
 				find(at, pkg+"."+name)
-			case pkg == "":
+			case pkg == "" && !s.used[c]:
 				use("sel:"+name, c)
-				s.walk(c.X, at)
 			case within(pkg, module):
 				use("name:"+name, c)
 			}
-			return false
 		case *ast.Ident:
+			if s.used[c] {
+				break
+			}
 			if pkg, name := s.named(c); pkg != "" {
 				find(outside, path.Base(pkg)+"."+name)
 			}
