@@ -32,13 +32,14 @@ var notNow = []string{
 // lock that is held, one that is waited for and one that is to be released go on when
 // the server serves again.
 func TestAnswersOfAServerThatCannotServe(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetryBackoff: time.Millisecond})
+	t.Parallel()
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	proxy := redistest.NewProxy(t, db.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number(), MaxRetryBackoff: time.Millisecond})
 	t.Cleanup(func() { rdb.Close() })
 	// With so long a lease it is no lease's end that helps.
-	locks, others := newLocker(t, rdb, &joblock.Config{TTL: time.Hour}), newLocker(t, srv.Client(t), nil)
+	locks, others := newLocker(t, rdb, &joblock.Config{TTL: time.Hour}), newLocker(t, db.Client(t), nil)
 	scripts := redistest.Named("evalsha", "eval")
 	for _, text := range notNow {
 		name, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")

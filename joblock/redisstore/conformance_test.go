@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,53 +16,30 @@ import (
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
+// TestConformanceOnRedis is the test of the scripts by all that storetest knows. The cases of an area run side by side,
+// because most of the time they wait for short leases to run out.
 func TestConformanceOnRedis(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	rdb := srv.Client(t)
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	rdb := db.Client(t)
 	var n atomic.Int64
 	storetest.Run(t, func(t *testing.T) *storetest.Harness {
-		prefix := fmt.Sprintf("test %d:", n.Add(1))
-		h := harness(t, rdb, prefix)
+		if strings.Count(t.Name(), "/") > 1 { // a case
+			t.Parallel()
+		}
+		// Channels belong to the whole server, so the prefix has the number of the database.
+		h := harness(t, rdb, fmt.Sprintf("test %d.%d:", db.Number(), n.Add(1)))
 		h.Advance = time.Sleep
+		h.Unit = 10 * time.Millisecond
 		return h
 	})
-}
-
-func TestConformanceOnCluster(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, 3, 0)
-	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
-	rdb := cluster.Client(t)
-	var n atomic.Int64
-	storetest.Run(t, func(t *testing.T) *storetest.Harness {
-		h := harness(t, rdb, fmt.Sprintf("test %d:", n.Add(1)))
-		h.Advance = time.Sleep
-		h.Deaf = true // a server of a cluster knows only its own subscribers: see TestClusterKnowsOfWaitersThatHaveDied
-		return h
-	})
-}
-
-func TestConformanceOnMiniredis(t *testing.T) {
-	t.Parallel()
-	redistest.Ran(t, redistest.MiniBackend())
-	storetest.Run(t, miniHarness)
 }
 
 func TestModelOnMiniredis(t *testing.T) {
 	t.Parallel()
 	redistest.Ran(t, redistest.MiniBackend())
 	storemodel.Run(t, miniHarness(t))
-}
-
-func BenchmarkStore(b *testing.B) {
-	srv := redistest.Start(b)
-	rdb := srv.Client(b)
-	var n atomic.Int64
-	storetest.Benchmark(b, func(b *testing.B) *storetest.Harness {
-		return harness(b, rdb, fmt.Sprintf("bench %d:", n.Add(1)))
-	})
 }
 
 // miniHarness has a clock that is set by hand. Redis takes both the time of day

@@ -16,6 +16,7 @@ import (
 
 // Who meets a record that somebody else has written to is told which key it is.
 func TestErrorsNameTheKeyOfAHostileRecord(t *testing.T) {
+	t.Parallel()
 	k := newRealKit(t)
 	locks, err := joblock.New(k.Store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

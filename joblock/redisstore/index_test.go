@@ -51,25 +51,15 @@ type wrapped struct{ redis.UniversalClient }
 // onBothWays runs a test where a record and the index are written by one script, and
 // where they are written by two.
 func onBothWays(t *testing.T, test func(t *testing.T, k *kit)) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	t.Run("jointly", func(t *testing.T) { test(t, newKit(t, srv.Client(t))) })
-	t.Run("one after the other", func(t *testing.T) { test(t, newKit(t, wrapped{srv.Client(t)})) })
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	onBothWaysOf(t, db.Client, test)
 }
 
-// A proxy in front of several servers looks like one server, and refuses two keys in different
-// slots, as a cluster of one node does. The Store tries once.
-func TestIndexBehindAProxyOfManyServers(t *testing.T) {
-	cluster := redistest.StartCluster(t, 1, 0)
-	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
-	k := newKit(t, cluster.Node(0).Client(t))
-	for i := range 3 {
-		walkThroughTheIndex(t, k, k.acquire(fmt.Sprint("key-", i)))
-	}
-	refused := cluster.Node(0).Client(t).Info(context.Background(), "errorstats").Val()
-	if !strings.Contains(refused, "errorstat_CROSSSLOT:count=1\r") {
-		t.Errorf("want one script refused, not %q", refused)
-	}
+// onBothWaysOf does the same on the server of a client.
+func onBothWaysOf(t *testing.T, client func(testing.TB) *redis.Client, test func(t *testing.T, k *kit)) {
+	t.Run("jointly", func(t *testing.T) { test(t, newKit(t, client(t))) })
+	t.Run("one after the other", func(t *testing.T) { test(t, newKit(t, wrapped{client(t)})) })
 }
 
 // A lock is not parked for a job, nor recovered for one, if its entry cannot be
@@ -143,34 +133,6 @@ func TestIndexIsPlainInRedisAndNotListed(t *testing.T) {
 	})
 }
 
-// What a look costs goes by what is due, not by what there is.
-func BenchmarkDue(b *testing.B) {
-	for _, there := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprintf("100of%d", there), func(b *testing.B) {
-			k := newRealKit(b)
-			ctx := context.Background()
-			later := float64(time.Now().Add(time.Hour).UnixMicro())
-			for first := 0; first < there; first += 1000 {
-				entries := make([]redis.Z, 1000)
-				for i := range entries {
-					entries[i] = redis.Z{Score: later, Member: fmt.Sprintf("default/%036d\nexport:acct-%d", first+i, first+i)}
-				}
-				k.rdb.ZAdd(ctx, k.index(0), entries...)
-			}
-			for i := range 100 {
-				k.rdb.ZAdd(ctx, k.index(0), redis.Z{Score: 1, Member: fmt.Sprintf("default/%036d\nexport:acct-%d", i, i)})
-			}
-			for b.Loop() {
-				due, err := dueOf(ctx, k.Store, 100, time.Microsecond)
-				if err != nil || len(due) != 100 {
-					b.Fatalf("%d due, %v", len(due), err)
-				}
-			}
-			b.ReportMetric(float64(k.rdb.MemoryUsage(ctx, k.index(0), 0).Val())/float64(there), "bytes/entry")
-		})
-	}
-}
-
 // Where no keeper runs the index must not grow for ever; where one is away for a
 // while it must not forget.
 func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
@@ -213,9 +175,9 @@ func TestEntriesOfOthersAreNobodysLocks(t *testing.T) {
 // Entries that stay are on a page although others go, and although keepers move them all the time. (The cursors of
 // miniredis are not good enough for that.)
 func TestEntriesThatStayAreOnAPage(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	k := newKit(t, srv.Client(t))
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	k := newKit(t, db.Client(t))
 	ctx := t.Context()
 	const n = 1500
 	stays := make(map[string]bool)
@@ -264,10 +226,10 @@ func TestEntriesThatStayAreOnAPage(t *testing.T) {
 }
 
 func TestRoundTripsOfTheIndex(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	proxy := redistest.NewProxy(t, db.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number()})
 	t.Cleanup(func() { rdb.Close() })
 	ctx := context.Background()
 	for name, c := range map[string]struct {
@@ -304,16 +266,4 @@ func TestRoundTripsOfTheIndex(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestFlushedScriptsOfTheIndexAreSentAgain(t *testing.T) {
-	onBothWays(t, func(t *testing.T, k *kit) {
-		ctx := context.Background()
-		for range 2 { // every script is unknown once, between two that are not
-			if err := k.rdb.ScriptFlush(ctx).Err(); err != nil {
-				t.Fatal(err)
-			}
-			walkThroughTheIndex(t, k, k.acquire(k.nonce()))
-		}
-	})
 }

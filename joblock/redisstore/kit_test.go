@@ -94,17 +94,14 @@ func (k *kit) writeRecord(name, text string, fields ...any) {
 	}
 }
 
-// onBoth runs a test on miniredis and on a redis-server.
+// backends are those of onBoth. With the build tag servers, miniredis is one too.
+var backends = map[string]func(t testing.TB) *kit{"redis": newRealKit}
+
+// onBoth runs a test on a redis-server and, with the build tag servers, on miniredis.
 func onBoth(t *testing.T, test func(t *testing.T, k *kit)) {
-	t.Run("miniredis", func(t *testing.T) {
-		redistest.Ran(t, redistest.MiniBackend())
-		rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
-		t.Cleanup(func() { rdb.Close() })
-		test(t, newKit(t, rdb))
-	})
-	t.Run("redis", func(t *testing.T) {
-		test(t, newRealKit(t))
-	})
+	for name, kit := range backends {
+		t.Run(name, func(t *testing.T) { test(t, kit(t)) })
+	}
 }
 
 // kit is a store, and a client of the same server for looking behind it.
@@ -117,8 +114,10 @@ type kit struct {
 	usual bool // nonces have the length of joblock's, so that short stages answer
 }
 
-func newKit(t testing.TB, rdb redis.UniversalClient) *kit {
-	s := New(rdb, nil)
+func newKit(t testing.TB, rdb redis.UniversalClient) *kit { return newKitWith(t, rdb, nil) }
+
+func newKitWith(t testing.TB, rdb redis.UniversalClient, cfg *Config) *kit {
+	s := New(rdb, cfg)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -127,10 +126,11 @@ func newKit(t testing.TB, rdb redis.UniversalClient) *kit {
 	return &kit{Store: s, t: t, rdb: rdb}
 }
 
+// newRealKit returns a kit on a database of the shared redis-server.
 func newRealKit(t testing.TB) *kit {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	return newKit(t, srv.Client(t))
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	return newKit(t, db.Client(t))
 }
 
 // content returns what a name of the database holds. DUMP would not do: for a hash it also shows how far the server has

@@ -82,10 +82,7 @@ func (k *mergeKit) start(ctx context.Context, n int) {
 			}
 		})
 	}
-	for end := time.Now().Add(20 * time.Second); k.entered() < before+n; {
-		if time.Now().After(end) {
-			k.t.Fatalf("%d of %d calls have begun", k.entered()-before, n)
-		}
+	for k.entered() < before+n {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -105,10 +102,7 @@ func (k *mergeKit) finish() {
 	k.t.Helper()
 	close(k.traffic.gate)
 	k.calls.Wait()
-	for end := time.Now().Add(20 * time.Second); k.entered() != 0; {
-		if time.Now().After(end) {
-			k.t.Fatalf("%d calls are still counted", k.entered())
-		}
+	for k.entered() != 0 {
 		time.Sleep(time.Millisecond)
 	}
 }

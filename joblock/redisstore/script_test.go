@@ -2,10 +2,9 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -91,51 +89,62 @@ func TestOnlyTheGivenKeysAreTouched(t *testing.T) {
 	}
 }
 
-func TestFlushedScriptsAreSentAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, k *kit) {
-		ctx := context.Background()
-		flush := func() {
-			t.Helper()
-			if err := k.rdb.ScriptFlush(ctx).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		flush()
-		a := k.acquire("a")
-		flush()
-		b := k.acquire("b")
-		flush()
-		rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(a), k.renewal(b)})
-		wantOutcomes(t, "renew", rs, err, 2, driver.OutcomeOK)
-		flush()
-		r, err := k.Park(ctx, k.park(a))
-		wantOutcome(t, "park", r, err, driver.OutcomeOK)
-		flush()
-		r, err = k.Resume(ctx, driver.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
-		flush()
-		if recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"a", "b", "c"}}); err != nil || recs[1].State != driver.StateHeld {
-			t.Fatalf("inspect: %+v, %v", recs, err)
-		}
-		flush()
-		a.Fence = r.Fence
-		rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
-		wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
-		flush()
-		rs, err = k.Store.Take(ctx, []driver.TakeRequest{k.taking("a"), k.taking("b"), k.taking("c")})
-		wantOutcomes(t, "take", rs, err, 3, driver.OutcomeOK)
-	})
+// renameScripts makes the scripts unknown to every server until the end of the test: each has a comment more.
+func renameScripts(t *testing.T) {
+	t.Helper()
+	comment := fmt.Sprintf("\n-- %s %d\n", t.Name(), rand.Uint64())
+	for sc := range keysOf {
+		whole := *sc
+		sc.source = sc.source.(string) + comment
+		sc.sha = redis.NewScript(sc.source.(string)).Hash()
+		t.Cleanup(func() { *sc = whole })
+	}
+}
+
+// callsAfter makes calls of all kinds, each after one of flush, which makes the scripts unknown.
+func callsAfter(t *testing.T, k *kit, flush func()) {
+	ctx := context.Background()
+	flush()
+	a := k.acquire("a")
+	flush()
+	b := k.acquire("b")
+	flush()
+	rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(a), k.renewal(b)})
+	wantOutcomes(t, "renew", rs, err, 2, driver.OutcomeOK)
+	flush()
+	r, err := k.Park(ctx, k.park(a))
+	wantOutcome(t, "park", r, err, driver.OutcomeOK)
+	flush()
+	r, err = k.Resume(ctx, driver.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
+	wantOutcome(t, "resume", r, err, driver.OutcomeOK)
+	flush()
+	if recs, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"a", "b", "c"}}); err != nil || recs[1].State != driver.StateHeld {
+		t.Fatalf("inspect: %+v, %v", recs, err)
+	}
+	flush()
+	a.Fence = r.Fence
+	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
+	wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
+	flush()
+	rs, err = k.Store.Take(ctx, []driver.TakeRequest{k.taking("a"), k.taking("b"), k.taking("c")})
+	wantOutcomes(t, "take", rs, err, 3, driver.OutcomeOK)
+}
+
+func TestUnknownScriptsAreSentAlong(t *testing.T) {
+	k := newRealKit(t)
+	callsAfter(t, k, func() { renameScripts(t) })
 }
 
 func TestOneRoundTripPerCall(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	proxy := redistest.NewProxy(t, db.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number()})
 	t.Cleanup(func() { rdb.Close() })
 	k := newKit(t, rdb)
 	ctx := context.Background()
 
+	renameScripts(t)
 	// The first round makes the scripts known.
 	for range 2 {
 		seen := proxy.Times(1<<30, redistest.Named("evalsha", "eval", "script", "multi"), redistest.Pass())
@@ -164,10 +173,10 @@ func TestOneRoundTripPerCall(t *testing.T) {
 // A lost reply makes go-redis send the command again by itself; the second run
 // of the script must find the first.
 func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	proxy := redistest.NewProxy(t, db.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number()})
 	t.Cleanup(func() { rdb.Close() })
 	k := newKit(t, rdb)
 	ctx := context.Background()
@@ -231,10 +240,10 @@ func TestLostRepliesAreMadeGoodByTheResend(t *testing.T) {
 // The renewal client does not send again: the connection breaks behind the
 // second of four items.
 func TestBatchKeepsTheAnswersItGot(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	proxy := redistest.NewProxy(t, db.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number()})
 	t.Cleanup(func() { rdb.Close() })
 	k := newKit(t, rdb)
 	ctx := context.Background()
@@ -312,151 +321,6 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 	}
 }
 
-// Whoever shares a server has to find the value that is in the way: under the name that
-// it has in Redis, and with its type, where the user may ask for that.
-func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	k := newKit(t, srv.Client(t))
-	ctx := context.Background()
-	if err := k.rdb.Set(ctx, "joblock:orders:7", "of another program", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	srv.SetUser(t, "locks", append(rules(onOne...), "-type")...)
-	o := *k.rdb.(*redis.Client).Options()
-	o.Username, o.Password = "locks", redistest.Password
-	bare := redis.NewClient(&o)
-	t.Cleanup(func() { bare.Close() })
-	for _, tc := range []struct {
-		store *Store
-		want  string
-	}{
-		{k.Store, `a string that is no lock is at the Redis key "joblock:orders:7"`},
-		{newKit(t, bare).Store, `a value that is no lock is at the Redis key "joblock:orders:7"`},
-	} {
-		locks, err := joblock.New(tc.store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = locks.TryAcquire(ctx, "orders:7")
-		_, waited := locks.Acquire(ctx, "orders:7", joblock.MaxWait(time.Minute))
-		forced := locks.ForceRelease(ctx, "orders:7")
-		for _, err := range []error{err, waited, forced} {
-			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("error %v, want ErrInvalid with %s", err, tc.want)
-			}
-		}
-		if err := locks.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func TestFullServerKeepsTheLocksItHas(t *testing.T) {
-	k := newRealKit(t)
-	ctx := context.Background()
-	a, b, c := k.acquire("a"), k.acquire("b"), k.acquire("c")
-	if err := k.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	r, err := k.Acquire(ctx, driver.AcquireRequest{Key: "new", Owner: "o", Nonce: k.nonce(), TTL: long, Retain: long})
-	if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {
-		t.Errorf("acquire on a full server: %+v, %v; want OOM", r, err)
-	}
-	rs, err := k.Renew(ctx, []driver.RenewRequest{k.renewal(a), k.renewal(b)})
-	wantOutcomes(t, "renew", rs, err, 2, driver.OutcomeOK)
-	r, err = k.Park(ctx, k.park(a))
-	wantOutcome(t, "park", r, err, driver.OutcomeOK)
-	r, err = k.Resume(ctx, driver.ResumeRequest{Key: "a", Owner: a.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
-	wantOutcome(t, "resume", r, err, driver.OutcomeOK)
-	a.Fence = r.Fence
-	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
-	wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
-	for _, index := range []string{"with an index", "without one"} {
-		r, err = k.Take(ctx, k.taking("new"))
-		if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {
-			t.Errorf("take on a full server %s: %+v, %v; want OOM", index, r, err)
-		}
-		k.rdb.Del(ctx, k.index(0))
-	}
-	walkThroughTheIndex(t, k, c)
-}
-
-// On a full server no job gets a new place in line, and a refusal changes nothing. The jobs that are in line keep their
-// places, leave, and get their turns.
-func TestFullServerGivesNoNewPlace(t *testing.T) {
-	ctx := context.Background()
-	k := newRealKit(t)
-	k.usual = true
-	at := func(key, job string) driver.TakeRequest {
-		return driver.TakeRequest{
-			Key: key, Owner: "owner of " + job, Nonce: "place: of " + job, Job: job, Reserve: long, Retain: long, Patience: long, Grace: long,
-		}
-	}
-	take := func(what, key, job string, want driver.Outcome) {
-		t.Helper()
-		r, err := k.Take(ctx, at(key, job))
-		wantOutcome(t, what, r, err, want)
-	}
-	k.acquire("nobody waits")
-	line := k.acquire("line")
-	for _, job := range []string{"q/1", "q/2", "q/3", "q/4"} {
-		take("line up", "line", job, driver.OutcomeHeld)
-	}
-	if err := k.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	all := func() map[string]string {
-		content := map[string]string{}
-		for _, name := range k.rdb.Keys(ctx, "*").Val() {
-			content[name] = k.content(name)
-		}
-		return content
-	}
-	for _, index := range []string{"with an index", "without one"} {
-		for _, key := range []string{"nobody waits", "line"} {
-			before := all()
-			r, err := k.Take(ctx, at(key, "q/new"))
-			if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {
-				t.Errorf("a place in %q on a full server %s: %+v, %v; want OOM", key, index, r, err)
-			}
-			if after := all(); !maps.Equal(after, before) {
-				t.Errorf("a refused place in %q, %s, has changed what is in Redis:\nbefore %v\nafter  %v", key, index, before, after)
-			}
-		}
-		k.rdb.Del(ctx, k.index(0))
-	}
-	take("ask again", "line", "q/1", driver.OutcomeHeld)
-	rs, err := k.Reserve(ctx, []driver.ReserveRequest{{Key: "line", Job: "q/2", Nonce: "place: of q/2", Reserve: long, Retain: long}})
-	wantOutcomes(t, "keep a place", rs, err, 1, driver.OutcomeHeld)
-	rs, err = k.Release(ctx, []driver.ReleaseRequest{
-		{Term: driver.Term{Key: "line", Grant: "place: of q/2"}, Nonce: k.nonce(), Kind: driver.ReleaseForcedIdle, Job: "q/2", Retain: long},
-		k.release(line),
-	})
-	wantOutcomes(t, "leave, and release", rs, err, 2, driver.OutcomeOK)
-	if rs[1].Next != "q/1" {
-		t.Errorf("%q is next, want q/1", rs[1].Next)
-	}
-	for _, turn := range []struct {
-		job, next string
-		retain    time.Duration // of the record, which the line keeps for 2 × long
-	}{{"q/1", "q/3", time.Millisecond}, {"q/3", "q/4", 3 * long}} {
-		r, err := k.Resume(ctx, driver.ResumeRequest{
-			Key: "line", Owner: "owner of " + turn.job, Nonce: k.nonce(), TTL: time.Second, Reserve: long, Retain: turn.retain, Job: turn.job,
-		})
-		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
-		// With up to long for the test itself.
-		if life := k.rdb.PTTL(ctx, k.name("line")).Val(); life < turn.retain {
-			t.Errorf("the record of %s lives for %s, although it must be remembered for %s after the reservation", turn.job, life, turn.retain)
-		}
-		rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: "line", Owner: "owner of " + turn.job, Fence: r.Fence})})
-		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
-		if rs[0].Next != turn.next {
-			t.Errorf("%q is next, want %s", rs[0].Next, turn.next)
-		}
-	}
-}
-
 func TestRecordIsPlainInRedisAndForgottenAfterRetain(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
@@ -524,8 +388,8 @@ func TestCallKeepsMoreArgumentsThanItHasRoomFor(t *testing.T) {
 // A batch is one pipeline. What binds keys to jobs where scripts cannot write the index takes
 // one more, and what recovers takes two.
 func TestBatchesArePipelines(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
 	ctx := context.Background()
 	for name, c := range map[string]struct {
 		jointly            bool
@@ -535,7 +399,7 @@ func TestBatchesArePipelines(t *testing.T) {
 		"one after the other": {false, 2, 2, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rdb := srv.Client(t)
+			rdb := db.Client(t)
 			var seen tracer
 			rdb.AddHook(&seen)
 			var k *kit

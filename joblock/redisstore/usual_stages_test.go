@@ -148,7 +148,7 @@ func TestUsualStagesDecideAsTheGeneralOnes(t *testing.T) {
 		}
 		twins[i] = twin{k.Store, m}
 	}
-	for seed := range uint64(100) {
+	for seed := range uint64(share(100)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { compareStages(t, twins, rand.New(rand.NewPCG(seed, 0))) })
 	}
 }

@@ -1,3 +1,5 @@
+//go:build servers
+
 package redisstore
 
 import (
@@ -15,59 +17,6 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock/driver"
 )
-
-// hear returns what comes through a subscription to "channel". The test closes rdb in the end.
-func hear(t *testing.T, rdb *redis.Client) <-chan string {
-	t.Helper()
-	t.Cleanup(func() { rdb.Close() })
-	sub := rdb.Subscribe(t.Context(), "channel")
-	if _, err := sub.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	heard := make(chan string, 1000)
-	var running sync.WaitGroup
-	running.Go(func() {
-		listen(ctx, &ear{sub: sub, every: 50 * time.Millisecond}, func(text string) { heard <- text })
-	})
-	t.Cleanup(func() {
-		cancel()
-		sub.Close()
-		running.Wait()
-	})
-	return heard
-}
-
-// A host that is gone closes no connection: the subscription finds out by itself. A live
-// connection on which nothing comes is kept.
-func TestSilentConnectionOfASubscriptionIsReplaced(t *testing.T) {
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	heard := hear(t, rdb)
-
-	const pings = 20
-	pinged := proxy.Times(1<<30, redistest.Named("PING"), redistest.Pass())
-	again := proxy.Times(1<<30, redistest.Named("SUBSCRIBE"), redistest.Pass())
-	await(t, "pings", func() bool { return pinged.Hits() >= pings })
-	if n := again.Hits(); n > pings/2 { // on a busy machine an answer may be late
-		t.Errorf("after %d pings with answers there were %d new connections", pings, n)
-	}
-
-	dead := proxy.Once(redistest.Named("PING"), redistest.Swallow())
-	await(t, "the connection to be dead", func() bool { return dead.Hits() == 1 })
-	for len(heard) > 0 {
-		<-heard
-	}
-	other := srv.Client(t)
-	await(t, "a message", func() bool {
-		if err := other.Publish(t.Context(), "channel", "text").Err(); err != nil {
-			t.Fatal(err)
-		}
-		return len(heard) > 0
-	})
-}
 
 // mortal makes connections that die without a word when all subscriptions do.
 type mortal struct {
@@ -236,4 +185,57 @@ func TestDeadHostHoldsUpNoOtherSubscriptions(t *testing.T) {
 		defer h.mu.Unlock()
 		return !slices.ContainsFunc(want, func(part int) bool { return h.parts[part].node == nil })
 	})
+}
+
+// A host that is gone closes no connection: the subscription finds out by itself. A live
+// connection on which nothing comes is kept.
+func TestSilentConnectionOfASubscriptionIsReplaced(t *testing.T) {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	heard := hear(t, rdb)
+
+	const pings = 20
+	pinged := proxy.Times(1<<30, redistest.Named("PING"), redistest.Pass())
+	again := proxy.Times(1<<30, redistest.Named("SUBSCRIBE"), redistest.Pass())
+	await(t, "pings", func() bool { return pinged.Hits() >= pings })
+	if n := again.Hits(); n > pings/2 { // on a busy machine an answer may be late
+		t.Errorf("after %d pings with answers there were %d new connections", pings, n)
+	}
+
+	dead := proxy.Once(redistest.Named("PING"), redistest.Swallow())
+	await(t, "the connection to be dead", func() bool { return dead.Hits() == 1 })
+	for len(heard) > 0 {
+		<-heard
+	}
+	other := srv.Client(t)
+	await(t, "a message", func() bool {
+		if err := other.Publish(t.Context(), "channel", "text").Err(); err != nil {
+			t.Fatal(err)
+		}
+		return len(heard) > 0
+	})
+}
+
+// hear returns what comes through a subscription to "channel". The test closes rdb in the end.
+func hear(t *testing.T, rdb *redis.Client) <-chan string {
+	t.Helper()
+	t.Cleanup(func() { rdb.Close() })
+	sub := rdb.Subscribe(t.Context(), "channel")
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := make(chan string, 1000)
+	var running sync.WaitGroup
+	running.Go(func() {
+		listen(ctx, &ear{sub: sub, every: 50 * time.Millisecond}, func(text string) { heard <- text })
+	})
+	t.Cleanup(func() {
+		cancel()
+		sub.Close()
+		running.Wait()
+	})
+	return heard
 }

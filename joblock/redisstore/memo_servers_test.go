@@ -1,3 +1,5 @@
+//go:build servers
+
 package redisstore
 
 import (
@@ -32,7 +34,7 @@ func commandCalls(t testing.TB, rdb redis.UniversalClient, command string) int {
 
 // A memo may have 64 KiB, and nothing else is done by the server while a script reads it.
 func TestMemosAreReadForThoseWhoAskOnly(t *testing.T) {
-	k := newRealKit(t)
+	k := newOwnKit(t)
 	ctx := context.Background()
 	term := k.acquire("key")
 	first := k.renewal(term)

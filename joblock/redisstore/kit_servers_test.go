@@ -1,0 +1,34 @@
+//go:build servers
+
+package redisstore
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+)
+
+// share returns how much of a long test this tier runs: all of it.
+func share(n int) int { return n }
+
+// newSeed returns that of a random test: another one each time.
+func newSeed() uint64 { return rand.Uint64() }
+
+func init() { backends["miniredis"] = newMiniKit }
+
+func newMiniKit(t testing.TB) *kit {
+	redistest.Ran(t, redistest.MiniBackend())
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	return newKit(t, rdb)
+}
+
+// newOwnKit returns a kit on a redis-server of its own, for tests of what belongs to the whole server.
+func newOwnKit(t testing.TB) *kit {
+	srv := redistest.Start(t)
+	redistest.Ran(t, srv.Backend())
+	return newKit(t, srv.Client(t))
+}
