@@ -24,11 +24,15 @@ func tidy(d time.Duration) func(context.Context, int) error {
 	}
 }
 
-// closeWorker closes a Worker; the bound is a guard against hanging.
+// closeWorker closes a Worker; in virtual time there is a guard against hanging.
 func (r *rig) closeWorker(w *worker.Worker) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), r.patience)
-	defer cancel()
+	ctx := context.Background()
+	if r.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.patience)
+		defer cancel()
+	}
 	if err := w.Close(ctx); err != nil {
 		r.t.Errorf("close the Worker: %v", err)
 	}

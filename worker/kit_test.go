@@ -51,7 +51,7 @@ type rig struct {
 	inspector *asynq.Inspector
 	log       *testkit.Log
 	ttl       time.Duration // of the locks
-	patience  time.Duration // of until
+	patience  time.Duration // of until; 0 is no end but that of go test
 	step      time.Duration
 	envelopes sync.Map // by *asynq.Task: what is to be sealed for it
 }
@@ -83,10 +83,10 @@ func virtualOn(t *testing.T, newStore func() driver.Store, f func(r *rig)) {
 	})
 }
 
-// onRedis returns a rig on a redis-server of its own, with locks of the given TTL.
+// onRedis returns a rig on the shared redis-server, with locks of the given TTL.
 func onRedis(t testing.TB, ttl time.Duration) *rig {
 	t.Helper()
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	redistest.Ran(t, server.Backend())
 	return newRig(t, server.Client(t), redisstore.New(server.Client(t), nil), ttl)
 }
@@ -97,7 +97,7 @@ func newRig(t testing.TB, rdb *redis.Client, store driver.Store, ttl time.Durati
 	r := &rig{
 		t: t, rdb: rdb, log: new(testkit.Log),
 		client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb),
-		ttl: ttl, patience: time.Minute, step: 5 * time.Millisecond,
+		ttl: ttl, step: 5 * time.Millisecond,
 	}
 	if store != nil {
 		r.faults = faultstore.New(store)
@@ -303,7 +303,7 @@ func (r *rig) status(key string) joblock.Status {
 func (r *rig) until(what string, cond func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(r.patience); !cond(); time.Sleep(r.step) {
-		if time.Now().After(deadline) {
+		if r.patience > 0 && time.Now().After(deadline) {
 			r.t.Fatalf("never happened: %s\n%s", what, r.log)
 		}
 	}
@@ -322,17 +322,24 @@ func (r *rig) untilTask(id string, states ...string) {
 // retries charged to it.
 func (r *rig) untilRetry(id string, retried int) {
 	r.t.Helper()
+	r.untilCharged(id, "retry", retried)
+}
+
+// untilCharged waits for a task to be in a state, and checks the retries charged to it in that state. The state and the
+// charge are of one answer: the task may be in another state in the next instant.
+func (r *rig) untilCharged(id, state string, retried int) {
+	r.t.Helper()
 	got := -1
-	r.until(id+" retry", func() bool {
-		if r.state(id) != "retry" {
+	r.until(id+" "+state, func() bool {
+		if r.state(id) != state {
 			return false
 		}
-		state, info := r.task(id)
+		now, info := r.task(id)
 		got = info.Retried
-		return state == "retry"
+		return now == state
 	})
 	if got != retried {
-		r.t.Errorf("task %s has %d retries charged, want %d", id, got, retried)
+		r.t.Errorf("task %s has %d retries charged and is %s, want %d", id, got, state, retried)
 	}
 }
 

@@ -80,8 +80,7 @@ func TestBusyKeyCostsATaskNothing(t *testing.T) {
 					r.occupy("k")
 				}
 				time.Sleep(2 * time.Minute)
-				r.until(tt.state, func() bool { return r.state("k-0") == tt.state })
-				r.wantTask("k-0", tt.state, tt.used)
+				r.untilCharged("k-0", tt.state, tt.used)
 				r.wantRuns(&p, tt.used)
 
 				if err := r.locks.ForceRelease(context.Background(), "k", joblock.Reason("test")); err != nil {

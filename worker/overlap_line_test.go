@@ -35,8 +35,7 @@ func TestTasksOfOtherClientsWaitInLine(t *testing.T) {
 		l.add(handoff.Sequence{}, "b")
 		for _, id := range []string{"c", "d", "e"} {
 			r.submit(id, asynq.NewTask(taskType, nil), 1)
-			r.untilTask(id, "retry")
-			r.wantTask(id, "retry", 0)
+			r.untilCharged(id, "retry", 0)
 		}
 		l.wantLine("b", "c", "d", "e")
 		time.Sleep(time.Minute)

@@ -82,7 +82,7 @@ func TestLocksAndTasksInTheSameRedis(t *testing.T) {
 	const all, some = 20, 5 // some: the first calls of scripts, which the server does not know, and first lookups
 	for _, c := range []struct {
 		name   string
-		dialer func(context.Context, string, string) (net.Conn, error) // nobody knows where it leads
+		dialer func(context.Context, string, string) (net.Conn, error) // the store cannot know where it leads
 		asks   int64
 	}{
 		{"the same Redis", nil, 0},
@@ -90,11 +90,10 @@ func TestLocksAndTasksInTheSameRedis(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
+			server := redistest.Shared(t)
 			redistest.Ran(t, server.Backend())
 			client := func(hook *tally) *redis.Client {
-				o := *server.Client(t).Options()
-				o.Dialer = nil
+				o := *server.Options()
 				if hook != nil {
 					o.Dialer = c.dialer
 				}

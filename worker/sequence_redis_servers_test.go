@@ -1,3 +1,5 @@
+//go:build servers
+
 package worker_test
 
 import (
@@ -30,7 +32,6 @@ func TestSequencesOnRedis(t *testing.T) {
 
 func sequencesOnRedis(t *testing.T, r *rig) {
 	const sequences, each = 5, 20
-	r.patience = 2 * time.Minute
 	l := r.line()
 	var mu sync.Mutex
 	var jumps []string
