@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -58,13 +59,18 @@ func wantRefusedBy(t *testing.T, guard *handoff.Guard, claim handoff.Claim) *han
 }
 
 func TestGuardRefusesWithoutACall(t *testing.T) {
-	store := newStore()
-	locks := newLocker(t, store)
-	acquire(t, locks, "held")
-	away := newStore()
-	away.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
+	guardOf := func(locks *joblock.Locker) func(*testing.T, ...handoff.GuardOption) *handoff.Guard {
+		return func(_ *testing.T, opts ...handoff.GuardOption) *handoff.Guard {
+			return handoff.NewGuard(locks, opts...)
+		}
+	}
+	away := func(t *testing.T, opts ...handoff.GuardOption) *handoff.Guard {
+		store := newStore()
+		store.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
+		return handoff.NewGuard(newLocker(t, store), opts...)
+	}
 	for name, tt := range map[string]struct {
-		guard  func(opts ...handoff.GuardOption) *handoff.Guard
+		guard  func(t *testing.T, opts ...handoff.GuardOption) *handoff.Guard // nil: of a Locker whose key "held" is held
 		claim  handoff.Claim
 		status int
 		code   string
@@ -72,30 +78,36 @@ func TestGuardRefusesWithoutACall(t *testing.T) {
 		"held":        {nil, handoff.Claim{Key: "held"}, 429, joblock.CodeOf(joblock.ErrHeld)},
 		"empty part":  {nil, handoff.Claim{Key: joblock.Key("export", "")}, 400, joblock.CodeOf(joblock.ErrInvalid)},
 		"no claim":    {nil, handoff.Claim{}, 500, claimFailed},
-		"store away":  {func(opts ...handoff.GuardOption) *handoff.Guard { return handoff.NewGuard(newLocker(t, away), opts...) }, handoff.Claim{Key: "a"}, 503, joblock.CodeOf(joblock.ErrUnavailable)},
-		"nil Locker":  {func(opts ...handoff.GuardOption) *handoff.Guard { return handoff.NewGuard(nil, opts...) }, handoff.Claim{Key: "a"}, 500, claimFailed},
-		"nil, NoLock": {func(opts ...handoff.GuardOption) *handoff.Guard { return handoff.NewGuard(nil, opts...) }, handoff.Claim{NoLock: true}, 500, claimFailed},
+		"store away":  {away, handoff.Claim{Key: "a"}, 503, joblock.CodeOf(joblock.ErrUnavailable)},
+		"nil Locker":  {guardOf(nil), handoff.Claim{Key: "a"}, 500, claimFailed},
+		"nil, NoLock": {guardOf(nil), handoff.Claim{NoLock: true}, 500, claimFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log testkit.Log
-			if tt.guard == nil {
-				tt.guard = func(opts ...handoff.GuardOption) *handoff.Guard { return handoff.NewGuard(locks, opts...) }
-			}
-			refusal := wantRefusedBy(t, tt.guard(handoff.Logger(log.JSON())), tt.claim)
-			if refusal.Status != tt.status || refusal.Code != tt.code || refusal.Err == nil {
-				t.Fatalf("the refusal is %+v", refusal)
-			}
-			if retry := refusal.RetryAfter >= time.Second; retry != (tt.status == 429 || tt.status == 503) {
-				t.Errorf("RetryAfter is %s", refusal.RetryAfter)
-			}
-			switch tt.status {
-			case 500:
-				wantOneEntry(t, &log, "ERROR", "")
-			case 503, 400:
-				wantOneEntry(t, &log, "WARN", "")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var log testkit.Log
+				locks := newMemLocker(t)
+				acquire(t, locks, "held")
+				if tt.guard == nil {
+					tt.guard = guardOf(locks)
+				}
+				refusal := wantRefusedBy(t, tt.guard(t, handoff.Logger(log.JSON())), tt.claim)
+				if refusal.Status != tt.status || refusal.Code != tt.code || refusal.Err == nil {
+					t.Fatalf("the refusal is %+v", refusal)
+				}
+				if retry := refusal.RetryAfter >= time.Second; retry != (tt.status == 429 || tt.status == 503) {
+					t.Errorf("RetryAfter is %s", refusal.RetryAfter)
+				}
+				switch tt.status {
+				case 500:
+					wantOneEntry(t, &log, "ERROR", "")
+				case 503, 400:
+					wantOneEntry(t, &log, "WARN", "")
+				}
+				wantState(t, locks, "a", joblock.StateFree)
+			})
 		})
 	}
+	locks := newMemLocker(t)
 	var none *handoff.Guard
 	if refusal := wantRefusedBy(t, none, handoff.Claim{Key: "a"}); refusal.Status != 500 {
 		t.Errorf("a nil Guard: %+v", refusal)

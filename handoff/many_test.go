@@ -81,9 +81,9 @@ func (w *web) many(ctx context.Context, t *testing.T, items []handoff.Item) []ha
 
 // A thousand keys are taken in one round trip, on a real server.
 func TestManyTasks(t *testing.T) {
-	server := redistest.Start(t)
-	redistest.Ran(t, server.Backend())
-	rdb := server.Client(t)
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	rdb := db.Client(t)
 	var seen trips
 	rdb.AddHook(&seen)
 	w := &web{rdb: rdb, faults: &faults{}}
@@ -476,10 +476,10 @@ func TestManyWithLostReplies(t *testing.T) {
 		"of the takes": {redistest.Mentioning("key-50"), 1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			redistest.Ran(t, server.Backend())
-			proxy := redistest.NewProxy(t, server.Addr())
-			rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+			db := redistest.Shared(t)
+			redistest.Ran(t, db.Backend())
+			proxy := redistest.NewProxy(t, db.Addr())
+			rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number()})
 			t.Cleanup(func() { _ = rdb.Close() })
 			w := &web{rdb: rdb, faults: &faults{}}
 			w.locks = newLocker(t, redisstore.New(rdb, nil))
@@ -493,7 +493,7 @@ func TestManyWithLostReplies(t *testing.T) {
 			if fault.Hits() != lost.times {
 				t.Errorf("%d replies were lost, want %d", fault.Hits(), lost.times)
 			}
-			for giveUp := time.Now().Add(hang); time.Now().Before(giveUp); time.Sleep(20 * time.Millisecond) {
+			for ; ; time.Sleep(20 * time.Millisecond) {
 				sts, err := w.locks.Status(t.Context(), "key-50", "key-99")
 				if err != nil {
 					t.Fatal(err)

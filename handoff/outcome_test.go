@@ -18,15 +18,15 @@ import (
 // A reply is lost on a real connection to a real Redis, go-redis sends the command
 // again, and asynq reports an error about a task that is there.
 func TestLostReplyIsASuccess(t *testing.T) {
-	server := redistest.Start(t)
-	redistest.Ran(t, server.Backend())
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
 	for name, opts := range map[string][]asynq.Option{
 		"answered as an ID conflict": nil,
 		"answered as a duplicate":    {asynq.Unique(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			proxy := redistest.NewProxy(t, server.Addr())
-			rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+			proxy := redistest.NewProxy(t, db.Addr())
+			rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number()})
 			t.Cleanup(func() { _ = rdb.Close() })
 			w := newWeb(t, rdb, nil)
 			w.warm(t)

@@ -217,21 +217,23 @@ func TestRefusalMadeByHandIsServed(t *testing.T) {
 }
 
 func TestStoreThatIsDownIs503(t *testing.T) {
-	s := newStore()
-	var log testkit.Log
-	h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(accept)
-	s.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
-	b := wantRefusal(t, serve(h), http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
-	if strings.Contains(b.Message, errDown.Error()) {
-		t.Errorf("message %q tells the client about our network", b.Message)
-	}
-	if !strings.Contains(log.String(), errDown.Error()) {
-		t.Errorf("log does not name the cause: %s", log.String())
-	}
-	s.Clear(faultstore.Acquire)
-	if w := serve(h); w.Code != http.StatusAccepted {
-		t.Errorf("status is %d when the store is back", w.Code)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		var log testkit.Log
+		h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(accept)
+		s.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
+		b := wantRefusal(t, serve(h), http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
+		if strings.Contains(b.Message, errDown.Error()) {
+			t.Errorf("message %q tells the client about our network", b.Message)
+		}
+		if !strings.Contains(log.String(), errDown.Error()) {
+			t.Errorf("log does not name the cause: %s", log.String())
+		}
+		s.Clear(faultstore.Acquire)
+		if w := serve(h); w.Code != http.StatusAccepted {
+			t.Errorf("status is %d when the store is back", w.Code)
+		}
+	})
 }
 
 func TestClosedLockerIs503(t *testing.T) {

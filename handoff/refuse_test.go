@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -122,44 +123,46 @@ func TestRefuseAnswersAsTheMiddleware(t *testing.T) {
 // A handler that calls Guard.Do itself answers its error with Guard.Refuse as OnRefusal says, whether the Guard has refused
 // or the function has failed. A refusal that the Guard has logged is not logged again.
 func TestGuardRefuses(t *testing.T) {
-	var log testkit.Log
-	away := newStore()
-	away.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
-	var got []handoff.Refusal
-	guard := handoff.NewGuard(newLocker(t, away), handoff.Logger(log.JSON()), handoff.MaxRetryAfter(7*time.Second), handoff.OnRefusal(
-		func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
-			got = append(got, f)
-			w.WriteHeader(http.StatusTeapot)
-		}))
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	refused := guard.Do(r.Context(), handoff.Claim{Key: "k"}, func(context.Context) error { t.Error("called"); return nil })
-	if !errors.Is(refused, joblock.ErrUnavailable) {
-		t.Errorf("the error %v does not match ErrUnavailable", refused)
-	}
-	failed := guard.Do(r.Context(), handoff.Claim{NoLock: true}, func(context.Context) error {
-		return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "k", Remaining: time.Hour}
-	})
-	for i, err := range []error{refused, fmt.Errorf("start the export: %w", refused), failed} {
-		w := httptest.NewRecorder()
-		guard.Refuse(w, r, err)
-		if w.Code != http.StatusTeapot || len(got) != i+1 {
-			t.Fatalf("error %d: status is %d after %d calls, want that of OnRefusal", i, w.Code, len(got))
+	synctest.Test(t, func(t *testing.T) {
+		var log testkit.Log
+		away := newStore()
+		away.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
+		var got []handoff.Refusal
+		guard := handoff.NewGuard(newLocker(t, away), handoff.Logger(log.JSON()), handoff.MaxRetryAfter(7*time.Second), handoff.OnRefusal(
+			func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
+				got = append(got, f)
+				w.WriteHeader(http.StatusTeapot)
+			}))
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		refused := guard.Do(r.Context(), handoff.Claim{Key: "k"}, func(context.Context) error { t.Error("called"); return nil })
+		if !errors.Is(refused, joblock.ErrUnavailable) {
+			t.Errorf("the error %v does not match ErrUnavailable", refused)
 		}
-	}
-	wantOneEntry(t, &log, "WARN", "")
-	if got[0].Status != 503 || got[1] != got[0] {
-		t.Errorf("refusals are %+v and %+v, want the one of the Guard twice", got[0], got[1])
-	}
-	if f := got[2]; f.Status != 429 || f.RetryAfter != 7*time.Second {
-		t.Errorf("of the function's error the refusal is %+v", f)
-	}
-	if f := handoff.RefusalOf(t.Context(), refused); f.Status != 503 || *f != got[0] {
-		t.Errorf("RefusalOf returns %+v, want the one of the Guard", f)
-	}
-	w := httptest.NewRecorder()
-	(*handoff.Guard)(nil).Refuse(w, r, refused)
-	wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
-	wantRefusalOf(t, r, refused, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
+		failed := guard.Do(r.Context(), handoff.Claim{NoLock: true}, func(context.Context) error {
+			return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "k", Remaining: time.Hour}
+		})
+		for i, err := range []error{refused, fmt.Errorf("start the export: %w", refused), failed} {
+			w := httptest.NewRecorder()
+			guard.Refuse(w, r, err)
+			if w.Code != http.StatusTeapot || len(got) != i+1 {
+				t.Fatalf("error %d: status is %d after %d calls, want that of OnRefusal", i, w.Code, len(got))
+			}
+		}
+		wantOneEntry(t, &log, "WARN", "")
+		if got[0].Status != 503 || got[1] != got[0] {
+			t.Errorf("refusals are %+v and %+v, want the one of the Guard twice", got[0], got[1])
+		}
+		if f := got[2]; f.Status != 429 || f.RetryAfter != 7*time.Second {
+			t.Errorf("of the function's error the refusal is %+v", f)
+		}
+		if f := handoff.RefusalOf(t.Context(), refused); f.Status != 503 || *f != got[0] {
+			t.Errorf("RefusalOf returns %+v, want the one of the Guard", f)
+		}
+		w := httptest.NewRecorder()
+		(*handoff.Guard)(nil).Refuse(w, r, refused)
+		wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
+		wantRefusalOf(t, r, refused, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
+	})
 }
 
 // Whatever is the matter, a client learns a code and when to come again. The key may

@@ -110,9 +110,9 @@ func TestPlacesOfASequence(t *testing.T) {
 
 // Two round trips, whether the job waits or not.
 func TestRoundTripsOfASequence(t *testing.T) {
-	server := redistest.Start(t)
-	redistest.Ran(t, server.Backend())
-	rdb := server.Client(t)
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	rdb := db.Client(t)
 	var seen trips
 	rdb.AddHook(&seen)
 	w := &web{rdb: rdb, faults: &faults{}}

@@ -79,9 +79,9 @@ func (h *trips) take() [][]string {
 
 // The key is taken for the job in one round trip, and the job enqueued in another.
 func TestRoundTripsOfAUniqueEnqueue(t *testing.T) {
-	server := redistest.Start(t)
-	redistest.Ran(t, server.Backend())
-	rdb := server.Client(t)
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	rdb := db.Client(t)
 	var seen trips
 	rdb.AddHook(&seen)
 	w := &web{rdb: rdb, faults: &faults{}}

@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/faultstore"
-	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -204,25 +203,4 @@ func TestLocksOfATaskThatWasNeverSentAreFreedLater(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantState(t, w.locks, "a", joblock.StateFree)
 	})
-}
-
-// A real server that dies between Park and the enqueue, and comes back empty.
-func TestServerThatDies(t *testing.T) {
-	server := redistest.Start(t)
-	redistest.Ran(t, server.Backend())
-	w := newWeb(t, server.Client(t), nil)
-	w.warm(t)
-	w.faults.onEnqueue(func(_ context.Context, apply func() error) error {
-		server.Kill()
-		return apply()
-	})
-	lock := acquire(t, w.locks, "k")
-	if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
-		t.Errorf("error is %v, want ErrUnavailable", err)
-	}
-	w.wantParked(t, lock)
-	server.Restart()
-	if _, err := w.locks.Acquire(t.Context(), "k", joblock.MaxWait(hang)); err != nil {
-		t.Errorf("the lock of a job that does not exist was not freed: %v", err)
-	}
 }

@@ -116,10 +116,10 @@ func TestALateOldNode(t *testing.T) {
 				if e := r.wants(21*min, oldSpec, late); !e.Contested {
 					c.Error("not contested after a quarter of an hour")
 				}
-				at := 31*min + 7*sec
+				at, end := 31*min+7*sec, testkit.Size(hour, 3*hour)
 				r.wants(at, oldSpec, late)
 				if tc.goes == nil {
-					r.wants(3*hour, oldSpec, late)
+					r.wants(end, oldSpec, late)
 					r.wantChanges(1)
 					return
 				}
@@ -136,7 +136,7 @@ func TestALateOldNode(t *testing.T) {
 				if text := told[len(told)-1].Err.Error(); !strings.HasSuffix(text, "node "+late.name+", which had registered the former spec last, is not up with the job") {
 					c.Errorf("told as %q", text)
 				}
-				r.wants(3*hour, newSpec, nodes...)
+				r.wants(end, newSpec, nodes...)
 				r.wantChanges(2)
 			})
 		})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -16,7 +17,7 @@ func TestCommandsOfAThousandJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
 				t := c.T
-				const jobs = 1000
+				jobs := testkit.Size(300, 1000)
 				start := time.Now()
 				for range 3 {
 					n := c.node(0, func(cfg *scheduler.Config) { cfg.Concurrency = jobs })

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -24,7 +25,11 @@ func TestADayOfTicks(t *testing.T) {
 	for _, tc := range []struct {
 		nodes          int
 		period, length time.Duration
-	}{{3, 2 * min, 6 * hour}, {10, 5 * min, 24 * hour}, {50, 20 * min, 6 * hour}} {
+	}{
+		{3, 2 * min, testkit.Size(2*hour, 6*hour)},
+		{10, 5 * min, testkit.Size(3*hour, 24*hour)},
+		{testkit.Size(20, 50), 20 * min, testkit.Size(2*hour, 6*hour)},
+	} {
 		t.Run(fmt.Sprint(tc.nodes), func(t *testing.T) {
 			virtual(t, func(c *cluster) { c.day(tc.nodes, tc.period, tc.length) })
 		})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
@@ -107,9 +108,14 @@ func ExampleScheduler_Pause() {
 func ExampleRunSingleton() {
 	locks := exampleLocks()
 	defer locks.Close(context.Background())
+	server, err := miniredis.Run() // the Redis of asynq
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
 	ctx, stop := context.WithCancel(context.Background())
 	newScheduler := func() (scheduler.Runner, error) {
-		s := asynq.NewScheduler(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
+		s := asynq.NewScheduler(asynq.RedisClientOpt{Addr: server.Addr()}, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
 		_, err := s.Register("0 3 * * *", asynq.NewTask("rollup", nil))
 		stop() // as if the process were stopped now
 		return s, err

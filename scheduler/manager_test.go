@@ -18,6 +18,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
@@ -317,7 +318,7 @@ func TestTheInspectorShowsTheJobs(t *testing.T) {
 // entries that go and come back. Each tick of each spec in force is enqueued once. JOBLOCK_ENTRIES is the number of
 // entries.
 func TestAProviderThatChangesAllTheTime(t *testing.T) {
-	entries := 500
+	entries := testkit.Size(100, 500)
 	if text := os.Getenv("JOBLOCK_ENTRIES"); text != "" {
 		var err error
 		entries, err = strconv.Atoi(text)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -18,17 +19,17 @@ import (
 // all nodes, pauses, triggers. What the nodes do is what the oracle says, which knows the
 // package's documentation and has neither ledgers nor locks nor nodes.
 func TestRandomHistories(t *testing.T) {
-	histories := uint64(120)
-	if testing.Short() {
-		histories = 20
-	}
+	const histories = 120
 	used := 0
 	var seen outcome
-	for seed := range histories {
+	for seed := range uint64(histories) {
 		h := newHistory(seed)
 		o := h.oracle()
 		if o.tie {
 			continue // two things at one time: both orders are right
+		}
+		if !testkit.Whole && used >= 8 && o.refused == 0 {
+			continue // the share is the first eight, and all with the rarest incident
 		}
 		used++
 		seen.add(o)
@@ -38,7 +39,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 	t.Logf("%d of %d histories have no ties: %+v, %d of backfills, %d backfills were refused", used, histories, seen.counts, seen.filled, seen.refused)
 	c := seen.counts
-	if !testing.Short() && (used < int(histories)/4 || slices.Min([]int64{c.Done, c.Missed, c.Overlapped, c.Paused, c.TakenOver}) == 0 || seen.filled == 0 || seen.refused == 0) {
+	if used < testkit.Size(8, histories/4) || slices.Min([]int64{c.Done, c.Missed, c.Overlapped, c.Paused, c.TakenOver}) == 0 || seen.filled == 0 || seen.refused == 0 {
 		t.Error("this proves little")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
@@ -254,7 +255,7 @@ func TestRollingChangeOfASpecInTheModel(t *testing.T) {
 	}
 	all := CatchUp{Most: MaxBacklog, Window: math.MaxInt64}
 	ticks, changes, overs := 0, 0, 0
-	for seed := range uint64(60) {
+	for seed := range testkit.Size[uint64](12, 60) { // all pairs, with and without a Delay, with many deaths and with few
 		m := &model{T: t, dice: rand.New(rand.NewPCG(seed, 1)), now: start.Add(time.Duration(seed) * 7777 * time.Microsecond), runs: map[int64]int{}, died: map[string]time.Time{}}
 		begin := m.now
 		var jobs [2]*Job
@@ -362,7 +363,7 @@ func TestRollingChangeOfASpecInTheModel(t *testing.T) {
 		}
 		ticks, changes, overs = ticks+len(want), changes+len(m.changes)-1, overs+m.overs
 	}
-	if t.Logf("%d ticks, %d changes of the spec, %d of them because a node had gone", ticks, changes, overs); overs <= 60 {
+	if t.Logf("%d ticks, %d changes of the spec, %d of them because a node had gone", ticks, changes, overs); overs <= testkit.Size(9, 60) {
 		t.Error("this proves little")
 	}
 }
