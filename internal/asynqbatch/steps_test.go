@@ -43,7 +43,7 @@ func eachServer(t *testing.T, queue string, f func(e *ending)) {
 		client func(*testing.T) *redis.Client
 	}{
 		{"miniredis", func(t *testing.T) *redis.Client { return connect(t, redistest.MiniServer(t)) }},
-		{"redis", func(t *testing.T) *redis.Client { return redistest.Start(t).Client(t) }},
+		{"redis", func(t *testing.T) *redis.Client { return redistest.Shared(t).Client(t) }},
 	} {
 		t.Run(backend.name, func(t *testing.T) {
 			t.Parallel()

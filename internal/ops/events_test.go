@@ -247,17 +247,17 @@ func TestFollowSaysGap(t *testing.T) {
 // A feed without an answer goes on at the same place when Redis answers again.
 func TestFollowWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	redistest.Ran(t, srv.Backend())
-	proxy := redistest.NewProxy(t, srv.Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	proxy := redistest.NewProxy(t, db.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
 	testkit.WantNil(t, "New", err)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
 	desk, err := New(Config{Locks: locks, Journal: NewJournal(rdb, redisstore.DefaultPrefix, time.Second)})
 	testkit.WantNil(t, "ops.New", err)
-	c := &chronicle{T: t, rdb: srv.Client(t), desk: desk}
+	c := &chronicle{T: t, rdb: db.Client(t), desk: desk}
 	c.write(eventlog.Entry{Kind: "lost", Key: "a"})
 	f := c.follow(EventsQuery{}, FromStart)
 	wantNext(t, f, "lost a")

@@ -19,31 +19,22 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// A Desk shows the same of one server and of a cluster.
-func TestDeskOnServers(t *testing.T) {
-	for kind, start := range map[string]func(t *testing.T) redis.UniversalClient{
-		"server": func(t *testing.T) redis.UniversalClient {
-			srv := redistest.Start(t)
-			redistest.Ran(t, srv.Backend())
-			return srv.Client(t)
-		},
-		"cluster": func(t *testing.T) redis.UniversalClient {
-			c := redistest.StartCluster(t, 3, 0)
-			redistest.Ran(t, "cluster of "+c.Node(0).Backend())
-			return c.Client(t)
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			rdb := start(t)
-			store := redisstore.New(rdb, nil)
-			locks, err := joblock.New(store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
-			testkit.WantNil(t, "joblock.New", err)
-			t.Cleanup(func() { _ = locks.Close(context.Background()); _ = store.Close() })
-			d, err := New(Config{Locks: locks, Check: store.Examine, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
-			testkit.WantNil(t, "New", err)
-			desk(t, d, locks)
-		})
-	}
+// A Desk shows the same of one server and, see TestDeskOnACluster, of a cluster.
+func TestDeskOnAServer(t *testing.T) {
+	t.Parallel()
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	deskOf(t, db.Client(t))
+}
+
+func deskOf(t *testing.T, rdb redis.UniversalClient) {
+	store := redisstore.New(rdb, nil)
+	locks, err := joblock.New(store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	testkit.WantNil(t, "joblock.New", err)
+	t.Cleanup(func() { _ = locks.Close(context.Background()); _ = store.Close() })
+	d, err := New(Config{Locks: locks, Check: store.Examine, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
+	testkit.WantNil(t, "New", err)
+	desk(t, d, locks)
 }
 
 func desk(t *testing.T, d *Desk, locks *joblock.Locker) {
@@ -106,7 +97,7 @@ func desk(t *testing.T, d *Desk, locks *joblock.Locker) {
 		_, _ = locks.Acquire(wait, "k001", joblock.Holder("waiter"))
 	}()
 	var l Lock
-	for until := time.Now().Add(time.Minute); len(l.Line) == 0 && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+	for ; len(l.Line) == 0; time.Sleep(5 * time.Millisecond) {
 		l, err = d.Lock(ctx, "k001")
 		testkit.WantNil(t, "Lock", err)
 	}

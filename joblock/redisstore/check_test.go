@@ -160,3 +160,46 @@ func TestOlderThan(t *testing.T) {
 		}
 	}
 }
+
+// What endangers locks is found in what the server says of itself. TestCheckFindsWhatEndangersLocks has servers that are
+// really so.
+func TestCheckFindsDangerousSettings(t *testing.T) {
+	for name, c := range map[string]struct {
+		says     info
+		config   map[string]string
+		severity Severity
+		subject  string
+	}{
+		"eviction":           {info{"maxmemory": "100", "maxmemory_policy": "allkeys-lru"}, nil, Fault, "maxmemory-policy"},
+		"eviction to come":   {info{"maxmemory": "0", "maxmemory_policy": "volatile-ttl"}, nil, Note, "maxmemory-policy"},
+		"no eviction":        {info{"maxmemory": "100", "maxmemory_policy": "noeviction"}, nil, Well, "maxmemory-policy"},
+		"full":               {info{"maxmemory": "100", "used_memory": "91", "maxmemory_policy": "noeviction"}, nil, Warning, "maxmemory"},
+		"not full":           {info{"maxmemory": "100", "used_memory": "90", "maxmemory_policy": "noeviction"}, nil, Well, "maxmemory"},
+		"no persistence":     {info{"aof_enabled": "0"}, map[string]string{"save": ""}, Warning, "persistence"},
+		"snapshots":          {info{"aof_enabled": "0"}, map[string]string{"save": "3600 1"}, Warning, "appendonly"},
+		"some persistence":   {info{"aof_enabled": "1"}, map[string]string{"appendfsync": "everysec"}, Note, "appendfsync"},
+		"persistence":        {info{"aof_enabled": "1"}, map[string]string{"appendfsync": "always"}, Well, "appendfsync"},
+		"a replica":          {info{"role": "slave", "master_host": "h", "master_port": "1"}, nil, Fault, "role"},
+		"a master":           {info{"role": "master"}, nil, Well, "role"},
+		"fail-over":          {info{"connected_slaves": "1"}, map[string]string{"min-replicas-to-write": "1"}, Note, "replication"},
+		"two masters":        {info{"connected_slaves": "1"}, map[string]string{"min-replicas-to-write": "0"}, Warning, "min-replicas-to-write"},
+		"no fail-over":       {info{"connected_slaves": "0"}, nil, Well, "replication"},
+		"an old server":      {info{"redis_version": "6.2.14"}, nil, Warning, "version"},
+		"a server of 32 bit": {info{"redis_version": "7.0.0", "arch_bits": "32"}, nil, Fault, "version"},
+		"a server of now":    {info{"redis_version": "7.0.0", "arch_bits": "64"}, nil, Well, "version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &checkedServer{check: &check{s: &Store{}}, addr: "a:1", info: c.says}
+			config := func(name string) (string, bool) {
+				val, ok := c.config[name]
+				return val, ok
+			}
+			n.version()
+			n.role()
+			n.memory()
+			n.persistence(config)
+			n.replication(config("min-replicas-to-write"))
+			wantFinding(t, n.report, c.severity, c.subject)
+		})
+	}
+}

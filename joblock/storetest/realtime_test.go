@@ -1,6 +1,7 @@
 package storetest_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +11,11 @@ import (
 
 // Some stores have a clock that nobody can move. So this test runs the suite with time.Sleep as Advance.
 func TestRunWithRealTime(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) *storetest.Harness {
+		if strings.Count(t.Name(), "/") > 1 { // a case: it waits for short leases most of the time
+			t.Parallel()
+		}
 		return &storetest.Harness{
 			Store:   memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}),
 			Advance: time.Sleep,
