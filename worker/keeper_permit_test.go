@@ -51,6 +51,9 @@ func (k *keepers) working() (found []int) {
 func TestAsManyKeepersWorkAsConfigured(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		for _, end := range []string{"stopped", "killed", "closed"} {
+			if n == 2 && end != "killed" && !thorough {
+				continue // how a keeper ends is the same thing for one that works alone
+			}
 			t.Run(fmt.Sprint(n, " ", end), func(t *testing.T) {
 				virtual(t, func(r *rig) {
 					k := r.keepMany(5, worker.Config{Keepers: n})

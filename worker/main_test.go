@@ -1,9 +1,14 @@
 package worker_test
 
 import (
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain has the garbage collected less often than usual: miniredis builds a Lua state for each call of a script.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	goleak.VerifyTestMain(m)
+}

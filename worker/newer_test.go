@@ -112,14 +112,14 @@ func TestKeeperKeepsAnEyeOnTheRecordOfANewerBuild(t *testing.T) {
 	ownStore(t, func(r *rig, obscure func(string) func()) {
 		var p probe
 		r.keep(r.locks, worker.Config{})
-		r.enqueue("a", 0, asynq.ProcessIn(3*time.Hour))
+		r.enqueue("a", 0, asynq.ProcessIn(time.Hour))
 		restore := obscure("key-a") // before the keeper has seen it
 		time.Sleep(reserve / 2)
 		if st := r.status("key-a"); st.State != joblock.StateForeign {
 			t.Errorf("the lock is %s", st.State)
 		}
 		restore()
-		time.Sleep(2 * time.Hour)
+		time.Sleep(5 * reserve) // the reservation has been extended again and again
 		r.wantState("key-a", joblock.StateParked, "a")
 		r.serve(service{}, p.handler(succeed))
 		r.untilTask("a", "gone")

@@ -506,7 +506,10 @@ func (c *runCount) want(r *rig, n, locked int) {
 // the jobs take their locks anew; who comes new, and finds no trace of it, runs them as
 // tasks without locks.
 func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
-	const jobs = 200
+	jobs := 50
+	if thorough {
+		jobs = 200
+	}
 	for _, c := range []struct {
 		name   string
 		before bool // the workers ran before

@@ -41,13 +41,17 @@ func noneDue(answer func(*server.Peer)) func(miniReader, []string, []string, *se
 	}
 }
 
-// answerIdle is a hook of miniredis that answers calls of the scripts in idle that have nothing to do.
+// answerIdle is a hook of miniredis that answers calls of the scripts in idle that have nothing to do, and calls of the
+// scripts in simple.
 func answerIdle(srv *server.Server) server.Hook {
 	return func(c *server.Peer, cmd string, args ...string) bool {
 		if cmd != "EVALSHA" || len(args) < 2 {
 			return false
 		}
 		script := idle[args[0]]
+		if script == nil {
+			script = simple[args[0]]
+		}
 		n := len(args[1]) == 1 && args[1][0] >= '1' && args[1][0] <= '9'
 		if script == nil || !n || len(args) <= 2+int(args[1][0]-'0') {
 			return false
