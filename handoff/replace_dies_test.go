@@ -1,15 +1,20 @@
-//go:build servers
-
 package handoff_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
@@ -17,6 +22,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // left returns the tasks that exist, the older first.
@@ -84,27 +90,116 @@ func (s *sweep) wantAllRun(t *testing.T) {
 	wantState(t, s.direct.locks, slotOf(s.u), joblock.StateFree)
 }
 
-// The process dies after, or before, any one command: no job is lost, none runs
-// beside another, the older runs first, and the key is free in the end.
-func TestReplacementThatDiesAtAnyStep(t *testing.T) {
-	db := redistest.Shared(t)
-	redistest.Ran(t, db.Backend())
-	const steps = 11 // more than there are commands
-	for _, u := range sweeps {
-		for n := 1; n <= steps; n++ {
-			t.Run(fmt.Sprintf("%s, command %d", u.Key, n), func(t *testing.T) {
-				t.Parallel()
-				s := replaceStruck(t, db, u, n, -1, redistest.DropReply())
-				if s.err == nil {
-					s.wantReplaced(t)
-					return
-				}
-				if s.second != nil || s.struck == 0 {
-					t.Errorf("returned %v, %v", s.second, s.err)
-				}
-				t.Logf("%d tasks are left, error %v", len(s.left(t)), s.err)
-				s.wantAllRun(t)
-			})
+// dying is a go-redis hook of a process that dies: the last of its commands is applied and has no answer, and those
+// after it are not sent.
+type dying struct {
+	armed atomic.Bool
+	left  atomic.Int32
+}
+
+func (d *dying) do(apply func() error) error {
+	if !d.armed.Load() {
+		return apply()
+	}
+	left := d.left.Add(-1)
+	if left > 0 {
+		return apply()
+	}
+	if left == 0 {
+		_ = apply()
+	}
+	return errDown
+}
+
+func (d *dying) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (d *dying) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := d.do(func() error { return next(ctx, cmd) })
+		if err != nil {
+			cmd.SetErr(err)
 		}
+		return err
+	}
+}
+
+func (d *dying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := d.do(func() error { return next(ctx, cmds) })
+		if errors.Is(err, errDown) {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+// dyingWeb returns the web side of a process on m, with its locks there, too.
+func dyingWeb(t *testing.T, m *miniredis.Miniredis, d *dying) *web {
+	t.Helper()
+	client := func() *redis.Client {
+		rdb := redistest.MiniClient(t, m)
+		rdb.AddHook(d)
+		return rdb
+	}
+	w := &web{rdb: client(), faults: &faults{}}
+	var err error
+	w.locks, err = joblock.New(redisstore.New(client(), nil), &joblock.Config{TTL: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.locks.Close(context.Background()); err != nil && !errors.Is(err, joblock.ErrUnavailable) {
+			t.Errorf("close the Locker: %v", err)
+		}
+	})
+	w.connect(t, nil)
+	return w
+}
+
+// The process dies after any one command: no job is lost, none runs at the same time as another, the older runs first,
+// and the key is free in the end. TestReplacementThatDiesAtAnyStep does the same on a real server.
+func TestReplacementThatDiesInTheModel(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	for _, u := range sweeps {
+		t.Run(u.Key, func(t *testing.T) {
+			failed := 0
+			for n := int32(1); n <= 11; n++ { // more than there are commands
+				synctest.Test(t, func(t *testing.T) {
+					m := redistest.Mini(t)
+					s := &sweep{u: u, queue: "q", direct: dyingWeb(t, m, &dying{})}
+					task := asynq.NewTask("export", nil)
+					first, err := s.direct.jobs.EnqueueUnique(t.Context(), s.u, task, asynq.Queue(s.queue), asynq.TaskID("first"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.first = first.Task
+					d := &dying{}
+					w := dyingWeb(t, m, d)
+					if err := door.Of(w.locks).Ring().Ready(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					d.left.Store(n)
+					d.armed.Store(true)
+					second, err := w.jobs.EnqueueUnique(t.Context(), s.u, task, asynq.Queue(s.queue), asynq.TaskID("second"))
+					s.second, s.err = second.Task, err
+					if err == nil {
+						s.wantReplaced(t)
+						return
+					}
+					failed++
+					if s.second != nil {
+						t.Errorf("command %d: returned %v, %v", n, s.second, err)
+					}
+					s.wantAllRun(t)
+				})
+			}
+			if failed < 3 && os.Getenv(redistest.RealOnlyEnv) == "" { // which skips all that is on miniredis
+				t.Errorf("only %d deaths; this test shows nothing", failed)
+			}
+		})
 	}
 }

@@ -231,14 +231,12 @@ func TestStopUnregistersTheContext(t *testing.T) {
 			t.Errorf("stop ends it with %v", context.Cause(ctx))
 		}
 	}()
-	for deadline := time.After(30 * time.Second); ; {
+	for { // for ever if the lock keeps the stopped context
 		runtime.GC()
 		select {
 		case <-collected:
 			runtime.KeepAlive(lock)
 			return
-		case <-deadline:
-			t.Fatal("a stopped context is kept by its lock")
 		case <-time.After(time.Millisecond):
 		}
 	}
