@@ -21,6 +21,17 @@ var memoCases = []testCase{
 			k.Errorf("record has memo %q", r.Memo)
 		}
 	}},
+	{"a brief release that also gives up a place keeps the memo", func(k *kit) {
+		h := k.hold("key", "me")
+		k.leave("key", "me", h.fence, "checkpoint 7")
+		wait := k.acquireReq("key", "me")
+		wait.Inbox, wait.Patience = "inbox", long
+		k.want("join", k.acquire(wait), driver.OutcomeHeld)
+		release := k.releaseReq(byFence("key", "me", h.fence))
+		release.Grant, release.Brief = wait.Nonce, k.Unit
+		k.want("release", k.release(release), driver.OutcomeOK)
+		k.wantMemo("acquire", k.acquire(k.acquireReq("key", "you")), "checkpoint 7")
+	}},
 	{"the memo survives a holder that dies", func(k *kit) {
 		for _, key := range []string{"again", "other"} {
 			h := k.hold(key, "me")

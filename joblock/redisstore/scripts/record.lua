@@ -304,7 +304,7 @@ local answer -- what the script returns
 local outcome -- if there is no answer: answer.lua returns the outcome, and who has the key
 local extra, extra2, extra3, extra4 -- the last fields that answer.lua returns
 local retain -- if set: write the record, which expires so many ms after the ownership
-local brief, left -- of a release: see the stage write
+local brief, given_up -- of a release: see the stage write
 local resent -- an earlier run of this call took effect: the record stays as it is
 local new_memo -- the memo to write; '' deletes the record's memo
 local hash_only -- a record that this call makes is of the kind h or M
@@ -359,10 +359,10 @@ end
 --# write
 -- Writes what the stages before have decided, and returns the answer if one of these stages has set the answer.
 --
--- A release sets brief and left. If brief is not 0, the record expires after brief ms instead of retain ms, with two
+-- A release sets brief and given_up. If brief is not 0, the record expires after brief ms instead of retain ms, with two
 -- exceptions. If the clock has not reached the fence, the time is retain: otherwise the next fence might be smaller. A
 -- record with a memo ignores brief. Such a record expires after the larger of two times: retain, and its previous time
--- to live minus left. left is the rest of the reservation, which the release gives up.
+-- to live minus given_up, the rest of the reservation that the release gives up.
 --
 -- The order of the writes is for a server that is out of memory. Such a server refuses SET and HSET, but not PEXPIRE,
 -- and nothing to a script that has already written. So locks that exist can still be renewed, parked and released,
@@ -379,7 +379,7 @@ if retain then
   if ended == '' then
     life = reserved_end - now_ms + retain
   elseif brief and (kind == 'm' or kind == 'M') then
-    life = math.max(life, redis.call('PTTL', key) - left)
+    life = math.max(life, redis.call('PTTL', key) - given_up)
   elseif brief and brief ~= '0' and fence <= now then
     life = brief + 0
   end

@@ -45,7 +45,7 @@ else
   if force and lease_end > now_ms then
     redis.pcall('PUBLISH', ARGV[9], string.format('%d\n', fence) .. key)
   end
-  left = math.max(reserved_end - now_ms, 0)
+  given_up = math.max(reserved_end - now_ms, 0)
   ended = force and 'F' or string.sub(how, 1, 1)
   answer = live and OK or LAPSED
   nonce, last, reason, changed, prior = live and '' or 'late', call, why, now, '-'
