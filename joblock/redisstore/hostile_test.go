@@ -107,8 +107,7 @@ func (k *kit) spoil(t *testing.T, key string, fields []string) driver.Term {
 // fails the test if one is not answered, or if two have the key.
 func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // a guard
-	defer cancel()
+	ctx := t.Context()
 	try := func(what string, call func() (driver.Reply, error)) driver.Reply {
 		t.Helper()
 		r, err := call()
