@@ -49,7 +49,7 @@ help: ## list the targets
 .PHONY: test
 test: ## every promise once, on one redis-server: about a minute, up to five on a fresh machine
 	@.ci/setup.sh redis
-	@GOGC=400 .ci/shared.sh go test -vet=off -count=1 -timeout 5m -p 3 ./...
+	@GOGC=400 .ci/shared.sh go test -vet=off -count=1 -timeout 5m -p 3 $(LONGEST) ./...
 
 .PHONY: all
 all: setup ## everything else: lint, races, servers, modules, a minute of torture; 20 minutes
@@ -67,7 +67,7 @@ lint: docs ## formatting, go vet, staticcheck, tidy go.mod, in all modules; then
 
 .PHONY: race
 race: setup ## the tests of make test, with the race detector
-	@.ci/shared.sh $(RACE) -p 3 ./...
+	@.ci/shared.sh $(RACE) -p 3 $(LONGEST) ./...
 
 .PHONY: servers
 servers: setup ## all tests of the root with the race detector, then those that talk to a server on each of SERVERS

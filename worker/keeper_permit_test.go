@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -51,7 +52,7 @@ func (k *keepers) working() (found []int) {
 func TestAsManyKeepersWorkAsConfigured(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		for _, end := range []string{"stopped", "killed", "closed"} {
-			if n == 2 && end != "killed" && !thorough {
+			if n == 2 && end != "killed" && !testkit.Whole {
 				continue // how a keeper ends is the same thing for one that works alone
 			}
 			t.Run(fmt.Sprint(n, " ", end), func(t *testing.T) {

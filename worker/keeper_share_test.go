@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -23,7 +24,8 @@ import (
 // more often, by any of them, and none is idle.
 func TestKeepersShareTheWork(t *testing.T) {
 	virtual(t, func(r *rig) {
-		const keepers, n, periods = 3, 1500, 10
+		const keepers, periods = 3, 10
+		n := testkit.Size[int64](600, 1500)
 		pace := r.slow(100 * time.Millisecond)
 		var ws []*worker.Worker
 		for range keepers {

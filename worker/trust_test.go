@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -507,7 +508,7 @@ func (c *runCount) want(r *rig, n, locked int) {
 // tasks without locks.
 func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 	jobs := 50
-	if thorough {
+	if testkit.Whole {
 		jobs = 200
 	}
 	for _, c := range []struct {

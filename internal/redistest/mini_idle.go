@@ -69,12 +69,17 @@ type miniReader struct {
 
 // ask returns the first line of the answer.
 func (m miniReader) ask(args ...string) string {
+	line, _, _ := strings.Cut(m.whole(args...), "\r\n")
+	return line
+}
+
+// whole returns the answer as it is sent.
+func (m miniReader) whole(args ...string) string {
 	var buf bytes.Buffer
 	w := bufio.NewWriter(&buf)
 	peer := server.NewPeer(w)
 	peer.Ctx = m.as.Ctx
 	m.srv.Dispatch(peer, args)
 	peer.Flush()
-	line, _, _ := strings.Cut(buf.String(), "\r\n")
-	return line
+	return buf.String()
 }

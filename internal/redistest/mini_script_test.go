@@ -38,6 +38,9 @@ func sourcesOfSimple(t *testing.T) map[string]string {
 	if _, err := inspector.GetTaskInfo("other", "a"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := inspector.ListScheduledTasks("other"); err != nil {
+		t.Fatal(err)
+	}
 	found := make(map[string]string)
 	for len(found) < len(simple) {
 		source := <-sources
@@ -55,6 +58,7 @@ func TestSimpleScriptsDoAsLuaDoes(t *testing.T) {
 	const (
 		enqueue, schedule = "98d28b42650870a743450ffda9791e9e19c6991b", "8ce6b38a99b73194585c251eb3c2a89559f37a87"
 		write, info       = "3c8548ad44d0dfcfde50f07ea9271d77f656042c", "1463a65d3fd6698099862e1314658984affe6ed7"
+		list              = "8ce4326dbba042f10ec098fa779168e0a9e8c6c8"
 		task, prefix      = "asynq:{q}:t:a", "asynq:{q}:"
 	)
 	sources := sourcesOfSimple(t)
@@ -89,6 +93,22 @@ func TestSimpleScriptsDoAsLuaDoes(t *testing.T) {
 			rdb.LPush(ctx, prefix+"pending", "b")
 			rdb.ZAdd(ctx, prefix+"scheduled", redis.Z{Score: 5, Member: "b"})
 		},
+		"a page of tasks": func(rdb *redis.Client) {
+			for i, id := range []string{"a", "no result", "no message", "gone", "$7\r\n*2\r\n"} {
+				rdb.ZAdd(ctx, prefix+"scheduled", redis.Z{Score: float64(i) + 1764244800.5, Member: id})
+				if id != "gone" {
+					rdb.HSet(ctx, prefix+"t:"+id, "state", "scheduled")
+				}
+				if id != "gone" && id != "no message" {
+					rdb.HSet(ctx, prefix+"t:"+id, "msg", "m\r\n$-1\r\n "+id)
+				}
+			}
+			rdb.HSet(ctx, prefix+"t:a", "result", "")
+		},
+		"a task of another type": func(rdb *redis.Client) {
+			rdb.ZAdd(ctx, prefix+"scheduled", redis.Z{Member: "a"}, redis.Z{Member: "b", Score: 1})
+			rdb.Set(ctx, prefix+"t:b", 1, 0)
+		},
 		"a server's state": func(rdb *redis.Client) { rdb.HSet(ctx, "workers", "old", "1"); rdb.Set(ctx, "servers", "old", 0) },
 	}
 	calls := []struct {
@@ -104,6 +124,9 @@ func TestSimpleScriptsDoAsLuaDoes(t *testing.T) {
 		{write, []string{"servers", "workers"}, []any{10, "info", "w1"}},
 		{write, []string{"servers", "workers"}, []any{"x", "info"}},
 		{info, []string{task}, []any{"a", 77, prefix}},
+		{list, []string{prefix + "scheduled"}, []any{0, 29, prefix + "t:"}},
+		{list, []string{prefix + "scheduled"}, []any{1, 1, prefix + "t:"}},
+		{list, []string{prefix + "scheduled"}, []any{"x", 1, prefix + "t:"}},
 	}
 	answered := make(map[string]int)
 	// run returns the answer to a call and what is left behind. It is in virtual time because of the TTLs.
