@@ -33,7 +33,7 @@ func TestSharedGivesEachTestAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-// The fast tests share one server: who starts another one without the tag is told so.
+// The fast tests share one server. Starting another one without the tag fails with the tag in the message.
 func TestOwnServersNeedTheTag(t *testing.T) {
 	f := &fakeTB{TB: t}
 	defer func() {
