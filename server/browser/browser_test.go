@@ -235,6 +235,7 @@ func TestEveryPage(t *testing.T) {
 			b.until(`document.querySelector("h1")`)
 			if p.live {
 				b.until(`document.querySelector("#liveness")?.textContent === "live"`)
+				b.until(fmt.Sprintf(`document.body.innerText.includes(%q)`, p.has)) // the first walk over all jobs may be under way
 			}
 			if text := js[string](b, `document.body.innerText`); !strings.Contains(text, p.has) {
 				t.Errorf("%s lacks %q: %s", what, p.has, text)
