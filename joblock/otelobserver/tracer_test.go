@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -335,24 +336,26 @@ func TestReclaimedHolding(t *testing.T) {
 
 // A permit is acquired once, however many locks that takes.
 func TestPermitIsOneAcquire(t *testing.T) {
-	tr := newTracing(t, nil)
-	locks := tr.locker(t)
-	geocoder := limit.New(locks, 2)
-	ctx, span := tr.begin(t.Context(), "request")
-	for range 2 {
-		_, err := geocoder.TryAcquire(ctx, "geocoder")
-		testkit.WantNil(t, "TryAcquire", err)
-	}
-	_, err := geocoder.Acquire(ctx, "geocoder", joblock.MaxWait(time.Millisecond))
-	testkit.WantErr(t, err, joblock.ErrTimeout)
-	span.End()
-	acquires := tr.named("joblock acquire")
-	if len(acquires) != 3 || attr(acquires[2].Attributes, "joblock.key") != "geocoder" || attr(acquires[2].Attributes, "joblock.waited") != "" {
-		t.Errorf("acquires:\n%s%+v", tr, acquires)
-	}
-	if got := events(acquires[2]); !slices.Equal(got, []string{"contended", "gave up"}) {
-		t.Errorf("the wait has events %q", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracing(t, nil)
+		locks := tr.locker(t)
+		geocoder := limit.New(locks, 2)
+		ctx, span := tr.begin(t.Context(), "request")
+		for range 2 {
+			_, err := geocoder.TryAcquire(ctx, "geocoder")
+			testkit.WantNil(t, "TryAcquire", err)
+		}
+		_, err := geocoder.Acquire(ctx, "geocoder", joblock.MaxWait(time.Minute))
+		testkit.WantErr(t, err, joblock.ErrTimeout)
+		span.End()
+		acquires := tr.named("joblock acquire")
+		if len(acquires) != 3 || attr(acquires[2].Attributes, "joblock.key") != "geocoder" || attr(acquires[2].Attributes, "joblock.waited") != "" {
+			t.Errorf("acquires:\n%s%+v", tr, acquires)
+		}
+		if got := events(acquires[2]); !slices.Equal(got, []string{"contended", "gave up"}) {
+			t.Errorf("the wait has events %q", got)
+		}
+	})
 }
 
 // The span of somebody else's instrumentation is the parent; the enqueue in another trace is a link. The task of a group
