@@ -391,7 +391,9 @@ func TestTaskThatMovesWhileItsQueueIsListed(t *testing.T) {
 				rdb.AddHook(beforehand{func(cmd redis.Cmder) {
 					// The scripts of lists have a key and two offsets, and then the prefix of the tasks.
 					if args := cmd.Args(); len(args) == 7 && args[6] == "asynq:{default}:t:" {
-						move(r, own, int(calls.Add(1)-1))
+						call := int(calls.Add(1) - 1)
+						time.Sleep(time.Duration(7*call%5) * time.Millisecond) // so the pages are read in one order, then in another
+						move(r, own, call)
 					}
 				}})
 				r.inspector = asynq.NewInspectorFromRedisClient(rdb)

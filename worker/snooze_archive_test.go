@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/faultstore"
@@ -262,8 +263,11 @@ func TestArchiveIsNotFilledByTasksThatAreSnoozed(t *testing.T) {
 		var p probe
 		lock := r.occupy("k")
 		r.plain(600, "k", 0)
+		// Each command takes time. Without, the hundred tasks that are not left in the archive would come back again and again
+		// at one instant, which would never end.
+		r.rdb.AddHook(beforehand{func(redis.Cmder) { time.Sleep(time.Millisecond) }})
 		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
-		time.Sleep(10 * time.Millisecond) // all of them have been in it; longer has many come back again and again
+		time.Sleep(500 * time.Millisecond) // all of them have been in it
 		r.release(lock)
 		start := time.Now()
 		r.until("tasks that come out of the archive and run", func() bool { return p.count() >= 75 })

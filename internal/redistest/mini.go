@@ -74,6 +74,9 @@ func MiniClient(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 		// leaves a goroutine of the resolver behind, which breaks the next look-up.
 		Addr:   "127.0.0.1:1",
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		// A call that waits for a connection takes a timer from a list that go-redis keeps for the whole process. A timer
+		// made in one bubble must not be used in another, so no call may wait. The default is 10 for each CPU.
+		PoolSize: 200,
 	})
 	t.Cleanup(func() { _ = rdb.Close() }) // a test may have closed it already
 	return rdb
