@@ -72,6 +72,7 @@ var lockStores = map[string]func() driver.Store{
 // virtualOn is virtual with another store for the locks.
 func virtualOn(t *testing.T, newStore func() driver.Store, f func(r *rig)) {
 	t.Helper()
+	testkit.Parallel(t)
 	synctest.Test(t, func(t *testing.T) {
 		testkit.Seed(t, 1)
 		redistest.Ran(t, redistest.MiniBackend())

@@ -77,6 +77,8 @@ func MiniClient(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 		// A call that waits for a connection takes a timer from a list that go-redis keeps for the whole process. A timer
 		// made in one bubble must not be used in another, so no call may wait. The default is 10 for each CPU.
 		PoolSize: 200,
+		// The defaults are 32 KiB each. Most clients of the tests send a few short commands.
+		ReadBufferSize: 2048, WriteBufferSize: 2048,
 	})
 	t.Cleanup(func() { _ = rdb.Close() }) // a test may have closed it already
 	return rdb

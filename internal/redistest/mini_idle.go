@@ -76,7 +76,7 @@ func (m miniReader) ask(args ...string) string {
 // whole returns the answer as it is sent.
 func (m miniReader) whole(args ...string) string {
 	var buf bytes.Buffer
-	w := bufio.NewWriter(&buf)
+	w := bufio.NewWriterSize(&buf, 128) // most answers are short
 	peer := server.NewPeer(w)
 	peer.Ctx = m.as.Ctx
 	m.srv.Dispatch(peer, args)
