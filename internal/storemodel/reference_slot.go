@@ -32,8 +32,18 @@ func (r *reference) releaseSlot(now time.Duration, req driver.ReleaseRequest, li
 	var p prediction
 	looked := false
 	switch {
-	case ph != absent && slot.last == req.Nonce: // again
+	case ph != absent && slot.last == req.Nonce: // again, passed on
 		p = slot.releaseOnly(now, req, left)
+		if looked = ph == ended; !looked {
+			break
+		}
+		if next := slot.next(now, ranOut); next != nil {
+			reply, late := p.reply, p.lateToo
+			how, _ := slot.before(ph)
+			p = slot.serve(now, next, how)
+			p.starts, p.reply, p.lateToo = req.Starts, reply, late
+			p.reply.Next = next.job
+		}
 	case left != "" && req.Kind == driver.ReleaseForcedIdle && vacant: // left
 		p.reply.Outcome = driver.OutcomeOK
 	case !req.Kind.ByOwner() && vacant: // passed on, free

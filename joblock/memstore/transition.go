@@ -183,10 +183,15 @@ func (r record) release(now instant, req driver.ReleaseRequest, line *record) (r
 	}
 	again := r.exists() && req.Nonce != "" && r.last == req.Nonce
 	switch {
-	case again && (r.ended == driver.EndedNone || r.until == 0): // again
-		return r, outcome(driver.OutcomeOK)
-	case again: // again, late
-		return r, outcome(driver.OutcomeLapsed)
+	case again:
+		a := outcome(driver.OutcomeOK) // again
+		if r.ended != driver.EndedNone && r.until != 0 {
+			a = outcome(driver.OutcomeLapsed) // again, late
+		}
+		if line != nil && r.ended != driver.EndedNone { // a job may have come after the first run of the call
+			a = r.pass(now, req, q, a)
+		}
+		return r, a
 	case left != nil && left.job != "" && req.Kind == driver.ReleaseForcedIdle && !(r.live(now) && r.job == req.Job): // left
 		return r, outcome(driver.OutcomeOK)
 	case !owner && !r.live(now) && line != nil: // passed on, free

@@ -96,6 +96,26 @@ var slotCases = []testCase{
 		k.want("free a slot that another job has", k.release(k.freeReq(never, "q/none")), driver.OutcomeWrongJob)
 		k.wantSlotOf(never, k.lineReq("key", "q/1"))
 	}},
+	{"a repeated release of a slot serves a job that came in between", func(k *kit) {
+		m := k.listenTo(driver.JobsInbox)
+		slot := driver.SlotKey("key", 2)
+		h := k.hold(slot, "you")
+		release := k.releaseReq(byFence(slot, "you", h.fence))
+		k.want("release", k.release(release), driver.OutcomeOK)
+		k.hold("key", "me")
+		k.joinLine(k.lineReq("key", "q/0"))
+		for i, next := range []string{"q/0", ""} {
+			reply := k.release(release)
+			k.want("the same call", reply, driver.OutcomeOK)
+			if reply.Next != next {
+				k.Errorf("repeat %d: job %q is next, want %q", i+1, reply.Next, next)
+			}
+			k.wantSlotOf(slot, k.lineReq("key", "q/0"))
+		}
+		if p := m.wantGrant("q/0"); p.Key != slot {
+			k.Errorf("push %+v, want one for slot %s", p, slot)
+		}
+	}},
 	{"a slot passes over processes, whose places stay", func(k *kit) {
 		m := k.listen()
 		h := k.hold("key", "me")
