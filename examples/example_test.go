@@ -14,8 +14,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -130,7 +130,7 @@ func Example_process() {
 
 	// [open
 	// In every process, web and worker.
-	p := process.New(redisOpt, nil) // redisOpt: your asynq.RedisConnOpt
+	p := toolkit.New(redisOpt, nil) // redisOpt: your asynq.RedisConnOpt
 
 	// Web: at most one export per account, from the request to the end of its job.
 	perAccount := handoff.Middleware(p.Locks, func(r *http.Request) (handoff.Claim, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/memo"
@@ -32,9 +32,9 @@ import (
 // The guides in docs quote the parts between the brackets.
 
 // onMiniredis opens a Process on a Redis in memory, and returns the function that closes both.
-func onMiniredis() (*process.Process, func()) {
+func onMiniredis() (*toolkit.Process, func()) {
 	embedded := must(miniredis.Run())
-	p := process.New(asynq.RedisClientOpt{Addr: embedded.Addr()}, nil)
+	p := toolkit.New(asynq.RedisClientOpt{Addr: embedded.Addr()}, nil)
 	return p, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -150,7 +150,7 @@ func Example_uniqueJobs() {
 
 // enqueueOnce takes the place of client.EnqueueContext. A task with asynq.Unique among opts is enqueued unless one of the same
 // type and payload waits or runs; the error for a duplicate is asynq's.
-func enqueueOnce(ctx context.Context, p *process.Process, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+func enqueueOnce(ctx context.Context, p *toolkit.Process, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	others := slices.DeleteFunc(slices.Clone(opts), func(opt asynq.Option) bool { return opt.Type() == asynq.UniqueOpt })
 	if len(others) == len(opts) {
 		return p.Client.EnqueueContext(ctx, task, opts...) // need not be the only one

@@ -13,8 +13,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/joblocktest"
 	"github.com/joblock/toolkit/scheduler"
@@ -191,7 +191,7 @@ func TestRollupNow(t *testing.T) {
 func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 	k := joblocktest.New(t, nil)
 	redis := miniredis.RunT(t) // asynq's Redis, in the memory of this test
-	p := process.New(asynq.RedisClientOpt{Addr: redis.Addr()}, &process.Config{Store: k.Store})
+	p := toolkit.New(asynq.RedisClientOpt{Addr: redis.Addr()}, &toolkit.Config{Store: k.Store})
 	defer p.Close(context.Background())
 
 	started, finish := make(chan bool), make(chan bool)

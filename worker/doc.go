@@ -10,7 +10,7 @@
 //	srv := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
 //	go w.Run(ctx) // the keeper
 //
-// NewServer of package handoff/process does all this in one call, and the Close there all that follows.
+// NewServer of package toolkit, at the root of the module, does all this in one call, and the Close there all that follows.
 //
 // A program that uses srv.Start stops in this order. With srv.Run, which calls Shutdown itself, continue with w.Close
 // when srv.Run has returned.

@@ -10,14 +10,14 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/handoff/process"
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/joblock"
 )
 
-func open(t *testing.T) (*process.Process, *redis.Client, *miniredis.Miniredis) {
+func open(t *testing.T) (*toolkit.Process, *redis.Client, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	p := process.New(asynq.RedisClientOpt{Addr: server.Addr()}, nil)
+	p := toolkit.New(asynq.RedisClientOpt{Addr: server.Addr()}, nil)
 	t.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)

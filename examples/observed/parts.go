@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/promobserver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -140,7 +140,7 @@ func (all *parts) cron(ctx context.Context) error {
 	return nil
 }
 
-func newCron(p *process.Process, node string, all *parts) (*scheduler.Scheduler, error) {
+func newCron(p *toolkit.Process, node string, all *parts) (*scheduler.Scheduler, error) {
 	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: scope, Node: node, Logger: quiet, Observe: all.journal.ObserveCron(scope)})
 	if err != nil {
 		return nil, err

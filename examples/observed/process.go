@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/examples/observed/traces"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/journal"
@@ -76,8 +76,8 @@ func (all *parts) observe() (err error) {
 }
 
 // open makes what a process of its own would have. People see the label as the holder of its locks.
-func (all *parts) open(ctx context.Context, label string) (*process.Process, error) {
-	p := process.New(asynq.RedisClientOpt{Addr: all.redis}, &process.Config{
+func (all *parts) open(ctx context.Context, label string) (*toolkit.Process, error) {
+	p := toolkit.New(asynq.RedisClientOpt{Addr: all.redis}, &toolkit.Config{
 		Locks: &joblock.Config{
 			Holder:   label,
 			Observer: event.Observers(all.metrics, all.journal.Observe),

@@ -16,8 +16,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -34,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context, redisOpt asynq.RedisConnOpt, listener net.Listener) (err error) {
-	p := process.New(redisOpt, nil)
+	p := toolkit.New(redisOpt, nil)
 	defer func() { err = errors.Join(err, p.Close(context.Background())) }()
 	if err := p.Ping(ctx); err != nil { // no Redis, or wrong settings
 		return err

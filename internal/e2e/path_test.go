@@ -18,8 +18,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -32,7 +32,7 @@ func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 	t.Parallel()
 	db := redistest.Shared(t)
 	redistest.Ran(t, db.Backend())
-	p := process.New(asynq.RedisClientOpt{Addr: db.Addr(), DB: db.Number()}, &process.Config{Locks: &joblock.Config{
+	p := toolkit.New(asynq.RedisClientOpt{Addr: db.Addr(), DB: db.Number()}, &toolkit.Config{Locks: &joblock.Config{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}})
 	t.Cleanup(func() {

@@ -25,7 +25,7 @@ const goldenHead = `# The modules that come into a program with each package of 
 
 // public reports whether users can import the package for use in a program.
 func public(g graph, rel string) bool {
-	return !strings.Contains("/"+rel+"/", "/internal/") && !within(rel, "examples") && g[module+"/"+rel].Name != "main"
+	return !strings.Contains("/"+rel+"/", "/internal/") && !within(rel, "examples") && g[full(rel)].Name != "main"
 }
 
 func TestModulesInUsersBinaries(t *testing.T) {
@@ -33,8 +33,8 @@ func TestModulesInUsersBinaries(t *testing.T) {
 	golden := readGolden(t)
 	got := make(map[string][]string)
 	for _, rel := range g.own() {
-		if public(g, rel) && len(g[module+"/"+rel].Imports) > 0 {
-			got[rel] = g.modules(module + "/" + rel)
+		if public(g, rel) && len(g[full(rel)].Imports) > 0 {
+			got[rel] = g.modules(full(rel))
 		}
 	}
 	if *update {

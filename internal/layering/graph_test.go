@@ -17,6 +17,9 @@ import (
 
 const module = "github.com/joblock/toolkit"
 
+// root stands for the package at the module's root, where others have their path below it.
+const root = "toolkit"
+
 // nested are the directories of the modules below the root that users import from.
 var nested = []string{"joblock/otelobserver", "joblock/promobserver", "server"}
 
@@ -83,8 +86,8 @@ func (g graph) load(dir string) error {
 func (g graph) own() []string {
 	var out []string
 	for path := range g {
-		if rel, ok := strings.CutPrefix(path, module+"/"); ok {
-			out = append(out, rel)
+		if within(path, module) {
+			out = append(out, short(path))
 		}
 	}
 	slices.Sort(out)
@@ -138,7 +141,21 @@ func within(path, base string) bool {
 	return path == base || strings.HasPrefix(path, base+"/")
 }
 
-func short(path string) string { return strings.TrimPrefix(path, module+"/") }
+// short returns a path of ours relative to the root, and the path of others as it is.
+func short(path string) string {
+	if path == module {
+		return root
+	}
+	return strings.TrimPrefix(path, module+"/")
+}
+
+// full returns the import path of what short returns rel for.
+func full(rel string) string {
+	if rel == root {
+		return module
+	}
+	return module + "/" + rel
+}
 
 func chainText(chain []string) string {
 	names := make([]string, len(chain))

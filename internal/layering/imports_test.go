@@ -47,8 +47,8 @@ var rules = []rule{
 	{"joblock/journal", []string{"joblock", "joblock/driver", "joblock/event", "joblock/redisstore", "scheduler", "internal/eventlog", "internal/keyspace", goredis, uuid}},
 	{"joblock/promobserver", []string{"joblock", "joblock/event", "internal/metric", prometheus}},
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", "internal/metric", otel + "/otel/attribute", otel + "/otel/codes", otel + "/otel/metric", otel + "/otel/propagation", otel + "/otel/trace"}},
-	{"handoff", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "handoff/...", "internal/...", asynq, uuid}},
-	{"handoff/process", []string{"joblock", "joblock/driver", "joblock/redisstore", "internal/door", "handoff", "worker", asynq, goredis}},
+	{"handoff", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "internal/...", asynq, uuid}},
+	{root, []string{"joblock", "joblock/driver", "joblock/redisstore", "internal/door", "handoff", "worker", asynq, goredis}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/door", "internal/keyspace", "internal/sleep"}},
 	{"scheduler/asynqtick", []string{"joblock", "scheduler", "scheduler/spec", "scheduler/internal/inside", asynq, goredis}},
@@ -78,7 +78,7 @@ var rules = []rule{
 	{"server/metrics", []string{"joblock", "joblock/redisstore", "scheduler", "server", "internal/metric", "internal/ops", "internal/sleep", prometheus}},
 	{"server/internal/pages", []string{"joblock", "joblock/event", "internal/keyspace", "internal/ops"}},
 	{"server/forrst", []string{"joblock", "joblock/driver", "internal/door"}},
-	{"examples", []string{"joblock/...", "handoff/...", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
+	{"examples", []string{root, "joblock/...", "handoff", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 
 // testOnly must not be reachable from what users compile.
@@ -106,7 +106,7 @@ var unreachable = map[string][]string{
 	"joblock/journal":      {asynq, otel, prometheus},
 	"joblock/joblocktest":  {goredis, asynq, otel, prometheus},
 	"handoff":              {otel, prometheus},
-	"handoff/process":      {otel, prometheus},
+	root:                   {otel, prometheus},
 	"worker":               {otel, prometheus},
 	"scheduler":            {goredis, asynq, otel, prometheus},
 	"scheduler/asynqtick":  {otel, prometheus},
@@ -130,7 +130,7 @@ func checkImports(g graph, rel string) []string {
 		return []string{fmt.Sprintf("%s: no rule says what it may import; add one to rules", rel)}
 	}
 	var broken []string
-	for _, imp := range g[module+"/"+rel].Imports {
+	for _, imp := range g[full(rel)].Imports {
 		if g[imp].Standard || imp == "C" || slices.ContainsFunc(r.allow, func(a string) bool { return allows(a, imp) }) {
 			continue
 		}
@@ -155,7 +155,7 @@ func checkReach(g graph, rel string) []string {
 	}
 	var broken []string
 	for _, b := range bad {
-		if chain := g.path(module+"/"+rel, func(p string) bool { return within(p, b) }); chain != nil {
+		if chain := g.path(full(rel), func(p string) bool { return within(p, b) }); chain != nil {
 			broken = append(broken, fmt.Sprintf("%s must not reach %s, but: %s", rel, short(b), chainText(chain)))
 		}
 	}
@@ -173,12 +173,12 @@ func ruleFor(rel string) (best rule, ok bool) {
 
 func allows(entry, imp string) bool {
 	if base, tree := strings.CutSuffix(entry, "/..."); tree {
-		return within(imp, module+"/"+base)
+		return within(imp, full(base))
 	}
 	if first, _, _ := strings.Cut(entry, "/"); strings.Contains(first, ".") {
 		return within(imp, entry)
 	}
-	return imp == module+"/"+entry
+	return imp == full(entry)
 }
 
 func TestImportDirections(t *testing.T) {
@@ -225,6 +225,18 @@ func TestBrokenRulesAreNamed(t *testing.T) {
 			"internal/x must not reach internal/redistest, but: internal/x -> internal/redistest",
 			"worker must not reach " + mini + ", but:",
 			"worker must not reach internal/redistest, but: worker -> internal/x -> internal/redistest",
+		}},
+		{"the root is no rule for what is below it", map[string][]string{
+			module:          {m + "joblock", m + "handoff"},
+			m + "elsewhere": nil,
+			m + "joblock":   {module},
+		}, []string{
+			"elsewhere: no rule says what it may import",
+			"joblock imports toolkit, which the rule for joblock does not allow",
+		}},
+		{"the root reaches what it must not", map[string][]string{module: {prometheus}}, []string{
+			"toolkit imports " + prometheus + ", which the rule for toolkit does not allow",
+			"toolkit must not reach " + prometheus + ", but: toolkit -> " + prometheus,
 		}},
 		{"a name that only begins alike", map[string][]string{m + "joblocks": nil},
 			[]string{"joblocks: no rule says what it may import"}},

@@ -31,7 +31,7 @@ func TestPictureShowsTheImports(t *testing.T) {
 	var rooms []string
 	for _, m := range roomNode.FindAllStringSubmatch(text, -1) {
 		rooms = append(rooms, m[1])
-		if _, ok := g[module+"/"+m[1]]; !ok {
+		if _, ok := g[full(m[1])]; !ok {
 			t.Errorf("the picture shows %s, which is no package", m[1])
 		}
 	}
@@ -46,7 +46,7 @@ func TestPictureShowsTheImports(t *testing.T) {
 	// A room's internal packages are parts of it.
 	imports := func(room, other string) bool {
 		return slices.ContainsFunc(g.own(), func(pkg string) bool {
-			return (pkg == room || within(pkg, room+"/internal")) && slices.Contains(g[module+"/"+pkg].Imports, module+"/"+other)
+			return (pkg == room || within(pkg, room+"/internal")) && slices.Contains(g[full(pkg)].Imports, full(other))
 		})
 	}
 	drawn := map[string][]string{}

@@ -20,7 +20,7 @@ type Kit struct {
 	// Locks is the Locker for the code under test. The end of the test closes Locks.
 	Locks *joblock.Locker
 
-	// Store is the store of Locks. A test may make further Lockers on it, such as that of a process.Process. Fail makes
+	// Store is the store of Locks. A test may make further Lockers on it, such as that of a toolkit.Process. Fail makes
 	// their calls fail too. Closing it does nothing.
 	Store driver.Store
 

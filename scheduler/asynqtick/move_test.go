@@ -55,7 +55,7 @@ func ExamplePeriodicTaskManager() {
 	}
 }
 
-// What a process.Process has.
+// What a toolkit.Process has.
 var p struct {
 	Locks *joblock.Locker
 	Redis redis.UniversalClient

@@ -1,4 +1,4 @@
-package process_test
+package toolkit_test
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/handoff/process"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -38,20 +38,20 @@ var quick = asynq.Config{
 }
 
 // open makes a Process on a miniredis. The end of the test closes it.
-func open(t *testing.T, cfg *process.Config) *process.Process {
+func open(t *testing.T, cfg *toolkit.Config) *toolkit.Process {
 	t.Helper()
-	p := process.New(asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}, cfg)
+	p := toolkit.New(asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}, cfg)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", closeIt(p)) })
 	return p
 }
 
-func closeIt(p *process.Process) error {
+func closeIt(p *toolkit.Process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	return p.Close(ctx)
 }
 
-func serve(t *testing.T, p *process.Process, handler asynq.Handler) *process.Server {
+func serve(t *testing.T, p *toolkit.Process, handler asynq.Handler) *toolkit.Server {
 	t.Helper()
 	s := p.NewServer(quick)
 	testkit.WantNil(t, "Start", s.Start(handler))
@@ -59,7 +59,7 @@ func serve(t *testing.T, p *process.Process, handler asynq.Handler) *process.Ser
 }
 
 // enqueue hands the lock on key over to a task.
-func enqueue(t *testing.T, p *process.Process, key string, opts ...asynq.Option) {
+func enqueue(t *testing.T, p *toolkit.Process, key string, opts ...asynq.Option) {
 	t.Helper()
 	lock, err := p.Locks.TryAcquire(t.Context(), key)
 	testkit.WantNil(t, "TryAcquire", err)
@@ -86,17 +86,17 @@ func TestAJobRunsUnderItsLock(t *testing.T) {
 		got <- lock
 		return nil
 	}
-	mux := func(f func(*worker.Worker, *asynq.ServeMux)) func(*process.Server) asynq.Handler {
-		return func(s *process.Server) asynq.Handler {
+	mux := func(f func(*worker.Worker, *asynq.ServeMux)) func(*toolkit.Server) asynq.Handler {
+		return func(s *toolkit.Server) asynq.Handler {
 			tasks := asynq.NewServeMux()
 			f(s.Worker, tasks)
 			tasks.HandleFunc("export", handle)
 			return tasks
 		}
 	}
-	for name, handler := range map[string]func(*process.Server) asynq.Handler{
+	for name, handler := range map[string]func(*toolkit.Server) asynq.Handler{
 		"a ServeMux":       mux(func(*worker.Worker, *asynq.ServeMux) {}),
-		"another Handler":  func(*process.Server) asynq.Handler { return asynq.HandlerFunc(handle) },
+		"another Handler":  func(*toolkit.Server) asynq.Handler { return asynq.HandlerFunc(handle) },
 		"Middleware twice": mux(func(w *worker.Worker, m *asynq.ServeMux) { m.Use(w.Middleware) }),
 		"WithoutOverlapping first": mux(func(w *worker.Worker, m *asynq.ServeMux) {
 			m.Use(w.WithoutOverlapping(func(task *asynq.Task) string { return "type:" + task.Type() }), w.Middleware)
@@ -148,7 +148,7 @@ func TestUntilStartedWithWithoutOverlapping(t *testing.T) {
 // The parts are closed in the order of the package comment: a handler that Shutdown cuts short parks its lock.
 func TestCloseSettlesAllLocks(t *testing.T) {
 	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
-	p := open(t, &process.Config{Store: mem})
+	p := open(t, &toolkit.Config{Store: mem})
 	var mu sync.Mutex
 	var ended []string
 	note := func(what string) {
@@ -196,7 +196,7 @@ func TestCloseSettlesAllLocks(t *testing.T) {
 func TestCloseRightAfterStart(t *testing.T) {
 	for range 20 {
 		var log testkit.Log
-		p := open(t, &process.Config{Logger: log.Text()})
+		p := open(t, &toolkit.Config{Logger: log.Text()})
 		serve(t, p, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
 		testkit.WantNil(t, "Close", closeIt(p))
 		if text := log.String(); strings.Contains(text, "level=WARN") || strings.Contains(text, "level=ERROR") {
@@ -208,7 +208,7 @@ func TestCloseRightAfterStart(t *testing.T) {
 // The error of a function of Go is logged when it happens, and Close returns it.
 func TestErrorsOfFunctionsAreTold(t *testing.T) {
 	var log testkit.Log
-	p := open(t, &process.Config{Logger: log.Text()})
+	p := open(t, &toolkit.Config{Logger: log.Text()})
 	full := errors.New("the disk is full")
 	failed := make(chan bool)
 	p.Go(func(context.Context) error { defer close(failed); return full })
@@ -251,7 +251,7 @@ func TestTwoServers(t *testing.T) {
 func TestTheConfigIsPassedOn(t *testing.T) {
 	var log testkit.Log
 	logger := log.Text()
-	p := open(t, &process.Config{
+	p := open(t, &toolkit.Config{
 		Locks: &joblock.Config{Holder: "me", TTL: time.Minute}, Redis: &redisstore.Config{Prefix: "shop:"}, Logger: logger,
 	})
 	lock, err := p.Locks.TryAcquire(t.Context(), "k")
@@ -270,22 +270,22 @@ func TestWrongSettings(t *testing.T) {
 	good := asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}
 	for name, tt := range map[string]struct {
 		opt  asynq.RedisConnOpt
-		cfg  process.Config
+		cfg  toolkit.Config
 		says string
 	}{
-		"nil options":   {nil, process.Config{}, "the options of asynq are nil"},
-		"no go-redis":   {oddOpt{}, process.Config{}, "make a string"},
-		"a bad TTL":     {good, process.Config{Locks: &joblock.Config{TTL: -1}}, "Config.TTL is -1ns"},
-		"a bad prefix":  {good, process.Config{Redis: &redisstore.Config{Prefix: "a\n"}}, "Prefix"},
-		"a bad Reserve": {good, process.Config{Jobs: &handoff.Config{Reserve: 1}}, "Config.Reserve is 1ns"},
-		"two stores": {good, process.Config{
+		"nil options":   {nil, toolkit.Config{}, "the options of asynq are nil"},
+		"no go-redis":   {oddOpt{}, toolkit.Config{}, "make a string"},
+		"a bad TTL":     {good, toolkit.Config{Locks: &joblock.Config{TTL: -1}}, "Config.TTL is -1ns"},
+		"a bad prefix":  {good, toolkit.Config{Redis: &redisstore.Config{Prefix: "a\n"}}, "Prefix"},
+		"a bad Reserve": {good, toolkit.Config{Jobs: &handoff.Config{Reserve: 1}}, "Config.Reserve is 1ns"},
+		"two stores": {good, toolkit.Config{
 			Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), Redis: &redisstore.Config{},
 		}, "Config.Store and Config.Redis"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.Log
 			tt.cfg.Logger = log.Text()
-			p := process.New(tt.opt, &tt.cfg)
+			p := toolkit.New(tt.opt, &tt.cfg)
 			if text := log.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, tt.says) {
 				t.Errorf("the log has %q", text)
 			}
@@ -329,7 +329,7 @@ func TestWrongSettings(t *testing.T) {
 func TestNewFromRedisClient(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
 	defer rdb.Close()
-	p := process.NewFromRedisClient(rdb, nil)
+	p := toolkit.NewFromRedisClient(rdb, nil)
 	got := make(chan bool, 1)
 	serve(t, p, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		_, ok := joblock.FromContext(ctx)
@@ -343,12 +343,12 @@ func TestNewFromRedisClient(t *testing.T) {
 	testkit.WantNil(t, "Close", closeIt(p))
 	testkit.WantNil(t, "Ping of the application's client after Close", rdb.Ping(t.Context()).Err())
 
-	quiet := &process.Config{Logger: slog.New(slog.DiscardHandler)}
+	quiet := &toolkit.Config{Logger: slog.New(slog.DiscardHandler)}
 	bad := *quiet
 	bad.Locks = &joblock.Config{TTL: -1}
-	for what, p := range map[string]*process.Process{
-		"nil": process.NewFromRedisClient(nil, quiet), "nil *Client": process.NewFromRedisClient((*redis.Client)(nil), quiet),
-		"a bad TTL": process.NewFromRedisClient(rdb, &bad),
+	for what, p := range map[string]*toolkit.Process{
+		"nil": toolkit.NewFromRedisClient(nil, quiet), "nil *Client": toolkit.NewFromRedisClient((*redis.Client)(nil), quiet),
+		"a bad TTL": toolkit.NewFromRedisClient(rdb, &bad),
 	} {
 		if err := p.Ping(t.Context()); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
@@ -360,10 +360,10 @@ func TestNewFromRedisClient(t *testing.T) {
 
 // What is wrong with a server is told by its Start and Run, and the rest of the process works.
 func TestWrongSettingsOfAServer(t *testing.T) {
-	p := open(t, &process.Config{Worker: &worker.Config{Share: 2}})
+	p := open(t, &toolkit.Config{Worker: &worker.Config{Share: 2}})
 	brief := quick
 	brief.GroupGracePeriod = time.Millisecond
-	for says, s := range map[string]*process.Server{
+	for says, s := range map[string]*toolkit.Server{
 		"Config.Share is 2": p.NewServer(quick), "GroupGracePeriod is 1ms": p.NewServer(brief),
 	} {
 		for what, err := range map[string]error{"Start": s.Start(asynq.NewServeMux()), "Run": s.Run(asynq.NewServeMux())} {
@@ -380,7 +380,7 @@ func TestWrongSettingsOfAServer(t *testing.T) {
 			t.Errorf("%s of a nil handler has no error", what)
 		}
 	}
-	for _, none := range []*process.Process{nil, {}} {
+	for _, none := range []*toolkit.Process{nil, {}} {
 		testkit.WantErr(t, none.NewServer(quick).Start(asynq.NewServeMux()), joblock.ErrInvalid)
 		testkit.WantErr(t, none.Ping(t.Context()), joblock.ErrInvalid)
 		none.Go(func(context.Context) error { t.Error("called"); return nil })
@@ -406,19 +406,19 @@ func TestPing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ctx  context.Context
 		opt  asynq.RedisConnOpt
-		cfg  process.Config
+		cfg  toolkit.Config
 		want error
 		says string
 	}{
-		"all is well":       {t.Context(), good, process.Config{}, nil, ""},
-		"nobody there":      {t.Context(), asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second}, process.Config{}, joblock.ErrUnavailable, addr},
-		"a wrong password":  {t.Context(), asynq.RedisClientOpt{Addr: locked.Addr(), Password: "wrong"}, process.Config{}, joblock.ErrUnavailable, locked.Addr()},
-		"the store is away": {t.Context(), good, process.Config{Store: away}, joblock.ErrUnavailable, "status"},
-		"ctx has ended":     {over, good, process.Config{}, stopped, ""},
+		"all is well":       {t.Context(), good, toolkit.Config{}, nil, ""},
+		"nobody there":      {t.Context(), asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second}, toolkit.Config{}, joblock.ErrUnavailable, addr},
+		"a wrong password":  {t.Context(), asynq.RedisClientOpt{Addr: locked.Addr(), Password: "wrong"}, toolkit.Config{}, joblock.ErrUnavailable, locked.Addr()},
+		"the store is away": {t.Context(), good, toolkit.Config{Store: away}, joblock.ErrUnavailable, "status"},
+		"ctx has ended":     {over, good, toolkit.Config{}, stopped, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.cfg.Logger = slog.New(slog.DiscardHandler)
-			p := process.New(tt.opt, &tt.cfg)
+			p := toolkit.New(tt.opt, &tt.cfg)
 			err := p.Ping(tt.ctx)
 			testkit.WantNil(t, "Close", closeIt(p))
 			if tt.want == nil {
@@ -439,7 +439,7 @@ func TestStartBeforeRedis(t *testing.T) {
 	mini := redistest.MiniServer(t)
 	addr := mini.Addr()
 	mini.Close()
-	p := process.New(asynq.RedisClientOpt{Addr: addr}, &process.Config{Logger: slog.New(slog.DiscardHandler)})
+	p := toolkit.New(asynq.RedisClientOpt{Addr: addr}, &toolkit.Config{Logger: slog.New(slog.DiscardHandler)})
 	defer func() { testkit.WantNil(t, "Close", closeIt(p)) }()
 	got := make(chan bool, 1)
 	serve(t, p, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
@@ -462,7 +462,7 @@ func TestStartBeforeRedis(t *testing.T) {
 // asynq does not wait for handlers that it cuts short. Shutdown waits until they have parked their locks, and ends the keeper.
 func TestShutdownSettlesLocks(t *testing.T) {
 	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
-	p := open(t, &process.Config{Store: mem})
+	p := open(t, &toolkit.Config{Store: mem})
 	started := make(chan bool)
 	s := p.NewServer(quick)
 	s.Shutdown() // before Start: nothing
@@ -487,9 +487,9 @@ func TestShutdownSettlesLocks(t *testing.T) {
 // A handler that does not heed its context is told of, by the log and by Close.
 func TestShutdownWithAStubbornHandler(t *testing.T) {
 	var log testkit.Log
-	p := open(t, &process.Config{Logger: log.Text()})
+	p := open(t, &toolkit.Config{Logger: log.Text()})
 	s := p.NewServer(quick)
-	process.Settle(s, time.Millisecond)
+	toolkit.Settle(s, time.Millisecond)
 	started, end := make(chan bool), make(chan bool)
 	testkit.WantNil(t, "Start", s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		close(started)

@@ -1,4 +1,4 @@
-package process
+package toolkit
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 const pingTimeout = 5 * time.Second
 
 // pingKey is the key whose record Ping reads. Nobody needs to lock it.
-const pingKey = "process:ping"
+const pingKey = "toolkit:ping"
 
 // Config configures a Process. The zero value of each field means its default.
 type Config struct {
@@ -123,7 +123,7 @@ func on(rdb redis.UniversalClient, cfg *Config, err error) *Process {
 		p.err = p.open(cfg)
 	}
 	if p.err != nil {
-		p.logger.Error("process: the settings are wrong; nothing works", "err", p.err)
+		p.logger.Error("toolkit: the settings are wrong; nothing works", "err", p.err)
 		p.refuse(p.err)
 	}
 	return p
@@ -155,10 +155,10 @@ func (p *Process) open(cfg *Config) error {
 	}
 	var err error
 	if p.Locks, err = joblock.New(store, &locks); err != nil {
-		return errors.Join(fmt.Errorf("process: %w", err), store.Close())
+		return errors.Join(fmt.Errorf("toolkit: %w", err), store.Close())
 	}
 	if p.Jobs, err = handoff.NewClient(p.Locks, p.Client, p.Inspector, &jobs); err != nil {
-		return errors.Join(fmt.Errorf("process: %w", err), p.Locks.Close(context.Background()))
+		return errors.Join(fmt.Errorf("toolkit: %w", err), p.Locks.Close(context.Background()))
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (p *Process) Ping(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("process: %w", err)
+	return fmt.Errorf("toolkit: %w", err)
 }
 
 // address returns where rdb finds its Redis, as far as rdb tells.
@@ -297,23 +297,23 @@ func (p *Process) await(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		return fmt.Errorf("process: a function of Go has not returned: %w", context.Cause(ctx))
+		return fmt.Errorf("toolkit: a function of Go has not returned: %w", context.Cause(ctx))
 	}
 	return nil
 }
 
 // fail logs an error of what, which runs in the background. Close returns the error.
 func (p *Process) fail(what string, err error) {
-	p.logger.Error("process: "+what+" has failed", "err", err)
+	p.logger.Error("toolkit: "+what+" has failed", "err", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failed = append(p.failed, fmt.Errorf("process: %s: %w", what, err))
+	p.failed = append(p.failed, fmt.Errorf("toolkit: %s: %w", what, err))
 }
 
 const opNew = "new"
 
 func invalid(op, format string, args ...any) error {
-	return fmt.Errorf("process: %w", &joblock.Error{
+	return fmt.Errorf("toolkit: %w", &joblock.Error{
 		Code: joblock.CodeOf(joblock.ErrInvalid), Op: op, Detail: fmt.Sprintf(format, args...),
 	})
 }
@@ -322,5 +322,5 @@ func notMade(op string) error { return invalid(op, "the Process was not made by 
 
 // ended is the error of a call after Close.
 func ended(op string) error {
-	return fmt.Errorf("process: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed), Op: op})
+	return fmt.Errorf("toolkit: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed), Op: op})
 }

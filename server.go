@@ -1,4 +1,4 @@
-package process
+package toolkit
 
 import (
 	"context"
@@ -78,7 +78,7 @@ func (p *Process) newWorker() (*worker.Worker, error) {
 	}
 	w, err := worker.New(p.Locks, p.Inspector, &full)
 	if err != nil {
-		return nil, fmt.Errorf("process: %w", err)
+		return nil, fmt.Errorf("toolkit: %w", err)
 	}
 	return w, nil
 }
@@ -203,7 +203,7 @@ func (s *Server) keep() {
 // close closes the Worker. The server was shut down before.
 func (s *Server) close(ctx context.Context) error {
 	if err := s.Worker.Close(ctx); err != nil {
-		return fmt.Errorf("process: close the Worker: %w", err)
+		return fmt.Errorf("toolkit: close the Worker: %w", err)
 	}
 	s.once.Do(func() {})
 	s.keeper.Wait() // Worker.Close has waited for Run

@@ -1,4 +1,4 @@
-package process_test
+package toolkit_test
 
 import (
 	"testing"

@@ -1,6 +1,6 @@
-// Package process sets up what a process of an asynq application needs for its locks, from asynq's own options:
+// Package toolkit sets up what a process of an asynq application needs for its locks, from asynq's own options:
 //
-//	p := process.New(redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
+//	p := toolkit.New(redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
 //	defer p.Close(ctx)
 //
 //	p.Locks      the Locker, for handoff.Middleware, handoff.NewGuard and scheduler.New
@@ -17,8 +17,8 @@
 //	server := p.NewServer(asynq.Config{Concurrency: 10})
 //	err := server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
 //
-// Everything here can be made by hand from packages joblock, redisstore, handoff and worker; their documentation says
-// what the parts do. This package is for the usual case: one Redis, one place for the locks, one Close.
+// Everything here can be made by hand from packages joblock, joblock/redisstore, handoff and worker below this one; their
+// documentation says what the parts do. Cron jobs are in package scheduler. This package is for the usual case: one Redis, one place for the locks, one Close.
 //
 // # What is wrong, and who says so
 //
@@ -54,4 +54,4 @@
 //
 // Without Close, or if the process dies, locks end as after any crash: those of requests when the lease ends, and those
 // of jobs stay reserved for their jobs.
-package process
+package toolkit

@@ -1,6 +1,6 @@
 //go:build unix
 
-package process_test
+package toolkit_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/handoff/process"
+	"github.com/joblock/toolkit"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -25,7 +25,7 @@ func TestRunUntilASignal(t *testing.T) {
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
-	p := open(t, &process.Config{Store: mem})
+	p := open(t, &toolkit.Config{Store: mem})
 	s := p.NewServer(quick)
 	got, done := make(chan bool, 2), make(chan error, 1)
 	go func() {
