@@ -62,7 +62,7 @@ lint: docs ## formatting, go vet, staticcheck, tidy go.mod, in all modules; then
 	@.ci/gofmt.sh
 	@for module in $(MODULES); do \
 		echo "== go vet, staticcheck, go mod tidy in $$module"; \
-		(cd $$module && go vet -tags servers ./... && go run $(STATICCHECK) -tags servers ./... && go mod tidy -diff); \
+		(cd $$module && go vet -tags servers ./... && go run $(STATICCHECK) -tags servers ./...) && .ci/tidy.sh $$module; \
 	done
 
 .PHONY: race
@@ -160,7 +160,7 @@ bench: setup ## compare with other lock libraries: tables, and files in bench/re
 
 .PHONY: bench-etcd
 bench-etcd: setup ## locks over HTTP beside etcd's lock service; loads and builds etcd, then some four minutes
-	cd bench/etcd && go run -tags etcd .
+	cd bench/etcd && GOWORK=off go run -tags etcd .
 
 .PHONY: microbench
 microbench: setup ## run the packages' own Go benchmarks

@@ -1,7 +1,4 @@
 // A module of its own, so that only those who serve locks over HTTP require what the server is made of.
-//
-// Programs import the module in the version of the toolkit. In a checkout, the replace directive below ties the server
-// to the toolkit beside it.
 module github.com/joblock/toolkit/server
 
 go 1.25.0
@@ -37,5 +34,3 @@ require (
 	golang.org/x/text v0.28.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
 )
-
-replace github.com/joblock/toolkit => ../

@@ -1,4 +1,4 @@
-// A module of its own, so that nothing else requires etcd.
+// A module of its own, so that nothing else requires etcd. It is not in go.work: build it with GOWORK=off.
 module github.com/joblock/toolkit/bench/etcd
 
 go 1.25.0

@@ -1,7 +1,7 @@
 // Joblock is the command line of the toolkit: locks in Redis for shell scripts, for programs in other languages, and
-// for people on call. It installs from a checkout:
+// for people on call. Install it with
 //
-//	make install           into the Go bin directory
+//	go install github.com/joblock/toolkit/cmd/joblock@latest
 //	joblock help           lists the commands
 //
 // # Commands

@@ -1,9 +1,9 @@
 // A module of its own, so that only those who build the command line require what command
 // lines are made of.
 //
-// The replace directives below tie the command to the checkout that it lies in. So the
-// command installs from a checkout, with "make install", or with "go install ." in this
-// directory. Programs import nothing from here.
+// Programs import nothing from here. The module has no replace directive, so that
+// go install github.com/joblock/toolkit/cmd/joblock@latest works. In a checkout the
+// go.work at the root ties it to the modules there.
 module github.com/joblock/toolkit/cmd/joblock
 
 go 1.25.0
@@ -43,11 +43,4 @@ require (
 	golang.org/x/text v0.28.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
-)
-
-replace (
-	github.com/joblock/toolkit => ../..
-	github.com/joblock/toolkit/joblock/otelobserver => ../../joblock/otelobserver
-	github.com/joblock/toolkit/joblock/promobserver => ../../joblock/promobserver
-	github.com/joblock/toolkit/server => ../../server
 )

@@ -3,7 +3,7 @@ module github.com/joblock/toolkit/examples/fencing
 go 1.25.0
 
 require (
-	github.com/joblock/toolkit v0.0.0
+	github.com/joblock/toolkit v0.1.0
 	github.com/lib/pq v1.12.3
 	github.com/ncruces/go-sqlite3 v0.30.0
 )
@@ -16,5 +16,3 @@ require (
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 )
-
-replace github.com/joblock/toolkit => ../..

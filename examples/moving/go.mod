@@ -7,7 +7,7 @@ require (
 	github.com/bsm/redislock v0.10.0
 	github.com/go-redsync/redsync/v4 v4.17.0
 	github.com/hibiken/asynq v0.26.0
-	github.com/joblock/toolkit v0.0.0
+	github.com/joblock/toolkit v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 )
 
@@ -24,5 +24,3 @@ require (
 	golang.org/x/time v0.14.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
 )
-
-replace github.com/joblock/toolkit => ../..

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,7 +62,17 @@ var unwanted = []string{otel, "github.com/prometheus", "github.com/spf13/cobra",
 type goMod struct {
 	Module  struct{ Path string }
 	Require []struct{ Path, Version string }
-	Replace []struct{ Old, New struct{ Path string } }
+	Replace []replace
+}
+
+// goWork is what go.work says, as far as it is needed here.
+type goWork struct {
+	Use     []struct{ DiskPath string }
+	Replace []replace
+}
+
+type replace struct {
+	Old, New struct{ Path, Version string }
 }
 
 func (m goMod) requires(path string) (version string) {
@@ -75,14 +86,20 @@ func (m goMod) requires(path string) (version string) {
 
 func readGoMod(t *testing.T, dir string) (m goMod) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", filepath.Join("..", "..", dir, "go.mod")).Output()
+	edit(t, "mod", filepath.Join(dir, "go.mod"), &m)
+	return m
+}
+
+// edit reads a file of the checkout with go mod edit or go work edit.
+func edit(t *testing.T, which, file string, into any) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", which, "edit", "-json", filepath.Join("..", "..", file)).Output()
 	if err != nil {
-		t.Fatalf("go mod edit in %s: %v", dir, err)
+		t.Fatalf("go %s edit of %s: %v", which, file, err)
 	}
-	if err := json.Unmarshal(out, &m); err != nil {
+	if err := json.Unmarshal(out, into); err != nil {
 		t.Fatal(err)
 	}
-	return m
 }
 
 // Who requires the toolkit gets nothing into the list of what he requires, indirectly
@@ -101,16 +118,16 @@ func TestRootRequiresNothingUnwanted(t *testing.T) {
 	}
 }
 
-// Nested modules are built with the toolkit that they lie in, and published with it: all
-// require the same version of it, which is that of the coming tag.
+// The modules require each other at the version of the coming tag, and are built with each other: go.work has them all,
+// and replaces that version. A replace directive in a go.mod would keep go install from building the command.
 func TestNestedModules(t *testing.T) {
 	var found []string
 	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(root, path)
+		rel, err := filepath.Rel(root, name)
 		if d.IsDir() && slices.Contains(unsourced, rel) {
 			return filepath.SkipDir
 		}
@@ -122,23 +139,44 @@ func TestNestedModules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := slices.Sorted(slices.Values(append(slices.Clone(nested), unpublished...)))
+	known := slices.Sorted(slices.Values(append(slices.Clone(nested), others...)))
 	if slices.Sort(found); !slices.Equal(found, known) {
 		t.Fatalf("there are modules in %q; this package knows %q", found, known)
 	}
+	var work goWork
+	edit(t, "work", "go.work", &work)
+	var used []string
+	for _, use := range work.Use {
+		used = append(used, filepath.ToSlash(filepath.Clean(use.DiskPath)))
+	}
+	slices.Sort(used)
+	want := slices.DeleteFunc(slices.Concat([]string{"."}, found), func(dir string) bool { return dir == outsideWork })
+	if !slices.Equal(used, want) {
+		t.Errorf("go.work has %q, want %q", used, want)
+	}
 	version := readGoMod(t, nested[0]).requires(module)
+	replaced := make(map[string]string)
+	for _, r := range work.Replace {
+		if r.Old.Version != version {
+			t.Errorf("go.work replaces version %s of %s, others require %s", r.Old.Version, r.Old.Path, version)
+		}
+		replaced[r.Old.Path] = path.Join(module, r.New.Path)
+	}
 	for _, dir := range found {
 		m := readGoMod(t, dir)
 		if want := module + "/" + dir; m.Module.Path != want {
 			t.Errorf("the module in %s is %s, want %s", dir, m.Module.Path, want)
 		}
-		if !slices.ContainsFunc(m.Replace, func(r struct{ Old, New struct{ Path string } }) bool {
-			return r.Old.Path == module && filepath.Join(dir, r.New.Path) == "."
-		}) {
-			t.Errorf("%s/go.mod does not replace %s by the root", dir, module)
+		if len(m.Replace) > 0 && dir != outsideWork {
+			t.Errorf("%s/go.mod has replace directives: %v", dir, m.Replace)
 		}
-		if v := m.requires(module); slices.Contains(nested, dir) && (v != version || v == "v0.0.0") {
-			t.Errorf("%s/go.mod requires version %s of the toolkit, others %s", dir, v, version)
+		for _, r := range m.Require {
+			if within(r.Path, module) && r.Version != version {
+				t.Errorf("%s/go.mod requires version %s of %s, others %s", dir, r.Version, r.Path, version)
+			}
+			if within(r.Path, module) && replaced[r.Path] != r.Path {
+				t.Errorf("%s/go.mod requires %s, which go.work replaces by %q", dir, r.Path, replaced[r.Path])
+			}
 		}
 	}
 }

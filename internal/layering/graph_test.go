@@ -23,8 +23,11 @@ const root = "toolkit"
 // nested are the directories of the modules below the root that users import from.
 var nested = []string{"joblock/otelobserver", "joblock/promobserver", "server"}
 
-// unpublished are those of the modules that are only built in a checkout.
-var unpublished = []string{"bench", "bench/etcd", "cmd/joblock", "examples/fencing", "examples/moving", "examples/observed", "examples/routers", "server/browser"}
+// others are the modules without packages for users: the command, and those that are only built in a checkout.
+var others = []string{"bench", outsideWork, "cmd/joblock", "examples/fencing", "examples/moving", "examples/observed", "examples/routers", "server/browser"}
+
+// outsideWork is the module that go.work leaves out. It requires etcd.
+const outsideWork = "bench/etcd"
 
 // pkg is what go list says about a package, as far as it is needed here.
 type pkg struct {

@@ -1,11 +1,4 @@
 // A module of its own, so that only those who count with OpenTelemetry require it.
-//
-// The replace directive below ties it to the checkout that it lies in: a change here and
-// one in the toolkit are built and tested together, with nothing to set up. It counts in
-// this directory alone. Programs that import this package get the toolkit at the version
-// that the require names, or a later one if they ask for it. So a release sets that
-// version to the one about to be tagged, in the commit that gets both tags: v0.1.0, and
-// joblock/otelobserver/v0.1.0 for this module.
 module github.com/joblock/toolkit/joblock/otelobserver
 
 go 1.25.0
@@ -39,5 +32,3 @@ require (
 	golang.org/x/time v0.14.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
 )
-
-replace github.com/joblock/toolkit => ../..

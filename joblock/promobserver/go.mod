@@ -1,8 +1,5 @@
 // A module of its own, so that only those who count with Prometheus require it.
-//
-// The replace directive below ties it to the checkout that it lies in: a change here and
-// one in the toolkit are built and tested together. It counts in this directory alone; see
-// joblock/otelobserver/go.mod. OpenTelemetry is for a test, which compares what both say.
+// OpenTelemetry is for a test, which compares what both say.
 module github.com/joblock/toolkit/joblock/promobserver
 
 go 1.25.0
@@ -39,9 +36,4 @@ require (
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
-)
-
-replace (
-	github.com/joblock/toolkit => ../..
-	github.com/joblock/toolkit/joblock/otelobserver => ../otelobserver
 )

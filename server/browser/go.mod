@@ -27,8 +27,3 @@ require (
 	golang.org/x/time v0.14.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
 )
-
-replace (
-	github.com/joblock/toolkit => ../../
-	github.com/joblock/toolkit/server => ../
-)

@@ -117,7 +117,8 @@ func (c *cluster) Collect(to chan<- prometheus.Metric) {
 	e.emit(metric.BuildInfo, 1, version(), runtime.Version())
 }
 
-// version returns the version of the toolkit that the program was built with.
+// version returns the version of the toolkit that the program was built with. The command joblock built in a checkout has
+// that of the command: the modules of a release have one version.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -125,9 +126,12 @@ func version() string {
 	}
 	const path = "github.com/joblock/toolkit"
 	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == path && m.Version != "" {
+		if m.Path == path && m.Version != "" && m.Version != "(devel)" {
 			return m.Version
 		}
+	}
+	if strings.HasPrefix(info.Main.Path, path) && info.Main.Version != "" {
+		return info.Main.Version
 	}
 	return "unknown"
 }

@@ -80,7 +80,7 @@ func BuildCommand(ctx context.Context, dir, program string) error {
 func tell(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOWORK=") // that of the checkout in dir, if it has one
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
