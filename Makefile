@@ -36,7 +36,7 @@ NESTED := $(filter-out .,$(MODULES))
 PUBLISHED := . joblock/otelobserver joblock/promobserver server
 # What talks to a server, and the servers in addition to the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
-SERVERS ?= redis-8.0 valkey-8.0
+SERVERS ?= redis-8 valkey-9
 # Tests make much garbage, and the machines have memory: with fewer collections they take a seventh less of the processor.
 RACE := env GOGC=400 CGO_ENABLED=1 TIMEOUT=$(TIMEOUT) $(CURDIR)/.ci/race.sh
 # The packages that take longest start first and the others fill the gaps: most of these tests wait for servers.
@@ -75,7 +75,7 @@ servers: setup ## all tests of the root with the race detector, then those that 
 	@$(MAKE) matrix
 
 .PHONY: matrix
-matrix: setup ## the tests that talk to a server, on SERVERS only (default those of make servers; valkey-8.1 is to be had too)
+matrix: setup ## the tests that talk to a server, on SERVERS only (default those of make servers; also redis-8.0, valkey-8.0)
 	@TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
 
 # The tests of bench start many processes, each of which the race detector would have

@@ -6,7 +6,7 @@ set -euo pipefail
 
 file=$1
 required=(memstore miniredis "redis-server|valkey-server")
-wanted=("redis-server 7.0" "redis-server 8.0" "valkey-server 8.0")
+wanted=("redis-server 7.0" "redis-server 8" "valkey-server 9")
 if [ "${CI:-false}" != false ]; then
 	required+=("${wanted[@]}")
 	wanted=()

@@ -9,18 +9,20 @@
 set -euo pipefail
 
 # NAME SUITE PACKAGE PROGRAM: the package that has the program, rather than the one that
-# has the service, which would bring users and init scripts along.
+# has the service, which would bring users and init scripts along. A name with a major
+# version only stands for the newest of it that Debian has, in a suite that rolls.
 known='
+redis-8     experimental        redis-tools   redis-check-rdb
 redis-8.0   trixie              redis-tools   redis-check-rdb
 valkey-8.0  bookworm-backports  valkey-tools  valkey-check-rdb
-valkey-8.1  trixie              valkey-tools  valkey-check-rdb
+valkey-9    forky               valkey-tools  valkey-check-rdb
 '
-promised=(redis-8.0 valkey-8.0)
+promised=(redis-8 valkey-9)
 
 cache=$PWD/.cache/servers
 
 # version prints what a server says of itself, and fails if it does not run or is not of
-# the version that its name has: "redis-8.0 (8.0.2)".
+# the version that its name has: "redis-8 (8.6.3)".
 version() {
 	local said
 	said=$("$cache/$1" --version 2>/dev/null) || return
@@ -46,6 +48,7 @@ apt_conf() {
 		APT::Sandbox::User "root";
 		Acquire::Languages "none";
 		Acquire::Retries "3";
+		Acquire::Check-Valid-Until "false";
 	CONF
 }
 
@@ -58,15 +61,19 @@ mirror() {
 # unpack DIR SUITE PACKAGE unpacks the package and the libraries that it needs. (Errors
 # are returned by hand: its caller asks how it went, for which bash forgets set -e.)
 unpack() (
-	dir=$1 suite=$2 package=$3
+	dir=$1 suite=$2 package=$3 below=
 	uri=$(mirror)
 	[ -n "$uri" ] || { echo "apt names no mirror of Debian $VERSION_CODENAME" && return 1; }
 	mkdir -p "$dir"/{state/lists/partial,cache/archives/partial,debs,root}
 	: >"$dir/status"
 	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $suite main" >"$dir/sources.list"
-	# Backports are built upon their release.
-	[ "$suite" = "${suite%-backports}" ] ||
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri ${suite%-backports} main" >>"$dir/sources.list"
+	# Backports are built upon their release, and experimental upon sid.
+	case $suite in
+	*-backports) below=${suite%-backports} ;;
+	experimental) below=sid ;;
+	esac
+	[ -z "$below" ] ||
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $below main" >>"$dir/sources.list"
 	apt_conf "$dir" >"$dir/apt.conf"
 	export APT_CONFIG=$dir/apt.conf # not before mirror, which is about the system's
 	apt-get update -q --error-on=any || return

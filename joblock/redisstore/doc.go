@@ -1,5 +1,6 @@
 // Package redisstore keeps locks in Redis: on one server, with Sentinel or in a Cluster. The servers need Redis 7.0 or
-// later, or Valkey 8.0 or later, on a 64-bit machine. The tests run on Redis 7.0 and 8.0 and on Valkey 8.0.
+// later, or Valkey 8.0 or later, on a 64-bit machine. The tests run on Redis 7.0, 8.0 and 8.6 and on Valkey 8.0
+// and 9.1.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
