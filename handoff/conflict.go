@@ -16,7 +16,8 @@ import (
 
 // conflict decides what to do when another job or a request has the key. The parameter held is the ErrHeld that names
 // the other job. The results are those of tryUnique.
-func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *joblock.Error) (done Enqueued, again bool, err error) {
+func (h *handover) conflict(ctx context.Context, held *joblock.Error) (done Enqueued, again bool, err error) {
+	c, u := h.c, h.unique
 	// If the key has no job, or its job does not exist, most likely an enqueue is under way. Reject need not wait for
 	// the end of that enqueue.
 	soon := u.OnConflict != Reject
@@ -38,8 +39,11 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 	// The lock can name another caller's task: if a call parks a lock for a TaskID that exists already, the lock is
 	// bound to the other task until asynq refuses the enqueue. Replace notices that when it resumes the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
-	if held.Job == spec.job && (over || u.OnConflict != Skip) {
-		// asynq would refuse the task. Replace must not replace a task by itself.
+	waits := !over && other.State != asynq.TaskStateActive
+	// Replace must not replace the task of another copy of its own call.
+	replaces := u.replaces() && (held.Job != h.job || h.call.Owner == "")
+	if held.Job == h.job && u.OnConflict != Skip && !(waits && replaces) || held.Job == h.job && over {
+		// asynq would refuse the task.
 		return Enqueued{}, false, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
 	}
 	if over || u.OnConflict == Skip {
@@ -63,7 +67,7 @@ func (c *Client) conflict(ctx context.Context, u Unique, spec *taskSpec, held *j
 		// The task may be active only because a worker finds its lock busy: another call may be replacing the task.
 		soon = u.replaces()
 	case u.replaces():
-		return c.replace(ctx, u, spec, other, held)
+		return h.replace(ctx, other, held)
 	default:
 		soon = false
 	}
@@ -83,21 +87,19 @@ func foreign(held *joblock.Error, detail string) error {
 	return own(&e)
 }
 
-// tokenIn returns the token for key that task carries, and the other tokens of task. If task carries no token for key,
-// ok is false.
-func (c *Client) tokenIn(ctx context.Context, task *asynq.TaskInfo, key string) (token joblock.Token, rest []joblock.Token, ok bool, err error) {
-	tokens, err := c.tokensOf(ctx, task)
+// splitToken returns the token for key, and the other tokens. If there is no token for key, ok is false.
+func splitToken(tokens []joblock.Token, key string) (token joblock.Token, rest []joblock.Token, ok bool) {
 	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == key })
 	if i < 0 {
-		return token, tokens, false, err
+		return token, tokens, false
 	}
-	token = tokens[i]
-	return token, slices.Delete(tokens, i, i+1), true, err
+	return tokens[i], slices.Concat(tokens[:i], tokens[i+1:]), true
 }
 
 // carried reports whether task carries the current token of the lock that the error held is about.
 func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
-	token, _, ok, err := c.tokenIn(ctx, task, held.Key)
+	tokens, err := c.tokensOf(ctx, task)
+	token, _, ok := splitToken(tokens, held.Key)
 	if err != nil || !ok {
 		return false, err
 	}

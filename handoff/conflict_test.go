@@ -245,7 +245,8 @@ func TestKeyParkedForATaskIDThatIsTaken(t *testing.T) {
 	})
 }
 
-// A second enqueue under the TaskID of the job that has the key is told that the task exists.
+// A second enqueue under the TaskID of the job that has the key fails because the task exists, unless a policy allows to
+// return the task, or to replace it.
 func TestConflictWithATaskOfTheSameID(t *testing.T) {
 	for name, policy := range map[string]handoff.OnConflict{
 		"Reject": handoff.Reject, "Skip": handoff.Skip, "Replace": handoff.Replace, "KeepLast": handoff.KeepLast,
@@ -270,6 +271,12 @@ func TestConflictWithATaskOfTheSameID(t *testing.T) {
 					if policy == handoff.Skip && !archived {
 						if err != nil || !got.Duplicate || got.Task.ID != "t-1" {
 							t.Errorf("archived %t: %+v, %v; want the task that exists", archived, got, err)
+						}
+						return
+					}
+					if (policy == handoff.Replace || policy == handoff.KeepLast) && !archived {
+						if err != nil || got.Task.ID != "t-1" || got.Replaced == nil || got.Replaced.ID != "t-1" {
+							t.Errorf("archived %t: %+v, %v; want the task replaced", archived, got, err)
 						}
 						return
 					}

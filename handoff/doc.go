@@ -157,6 +157,7 @@
 //	the job that has the key              Reject    Skip      Replace   KeepLast
 //	none                                  enqueued  enqueued  enqueued  enqueued
 //	pending, scheduled, aggregating       ErrHeld   its task  replaced  replaced
+//	waits, and stands for other keys too  ErrHeld   its task  ErrHeld   ErrHeld
 //	between two attempts                  ErrHeld   its task  replaced  enqueued; it waits
 //	running                               ErrHeld   its task  ErrHeld   enqueued; it waits
 //	has started (UntilStarted)            enqueued  enqueued  enqueued  –
@@ -181,9 +182,18 @@
 //
 // If the process dies in between, or Redis is away, both tasks may be left. The older one then has the key, and the
 // new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
-// older one does not exist. Then the worker's Config.Gone decides whether the new one takes its lock anew; with
-// UntilStarted and KeepLast it always runs. A task with the same asynq.TaskID as the old one is refused with
-// asynq.ErrTaskIDConflict.
+// older one does not exist. Then the worker's Config.Gone decides whether the new one takes its lock again; with
+// UntilStarted and KeepLast it always runs.
+//
+// The new job may have the asynq.TaskID of the waiting job that it replaces: to reschedule a job under its name. asynq
+// has no call for that. So there is a stand-in for a moment: the new task under an ID of its own, due a minute later. If
+// the process dies in that moment, or Redis is away, the stand-in may be left, alone or in addition to the new task, and
+// runs when it gets the key. The error then matches ErrUnavailable, and names the stand-in if it is known. A job that
+// runs, is archived or is completed keeps its TaskID: the enqueue of another with the ID is asynq.ErrTaskIDConflict.
+//
+// A job stands for other keys too if it has locks on them, from EnqueueAll or as the task of a group. A job of a sequence
+// must run as well. No call about one key ends such a job: Replace and KeepLast return ErrHeld, which says what else the
+// job stands for. Enqueue again when the job has run.
 //
 // # Jobs in a sequence
 //
@@ -310,4 +320,8 @@
 // A task enqueued with asynq.Group carries its locks as far as its group. Aggregation deletes the members without
 // running any middleware. On a server whose Config went through Worker.Configure of package worker, the aggregated
 // task has the locks of all members.
+//
+// A member that waits in its group is replaced by Replace and KeepLast like any other task. The aggregated task is not
+// replaced, because it stands for all members: until it has run, or for KeepLast until it has started, an enqueue for the
+// key of a member is ErrHeld. With Skip the aggregated task is the result.
 package handoff

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -34,15 +36,23 @@ type replacement struct {
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of spec in the place of the task old. The parameter held is the ErrHeld that names old. The
-// results are those of tryUnique.
-func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
-	token, rest, ok, err := c.tokenIn(ctx, old, held.Key)
-	switch {
-	case err != nil:
+// replace puts the task of h in the place of the task old. The parameter held is the ErrHeld that names old. The results
+// are those of tryUnique.
+func (h *handover) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
+	c := h.c
+	env, err := c.envelopeOf(ctx, old)
+	if err != nil {
 		return Enqueued{}, false, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
-	case !ok:
+	}
+	token, rest, ok := splitToken(env.Tokens, held.Key)
+	if !ok && held.Job == h.job { // asynq would refuse the task
+		return Enqueued{}, false, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
+	}
+	if !ok {
 		return Enqueued{}, false, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
+	}
+	if others := h.unique.standsFor(env); others != "" {
+		return Enqueued{}, false, foreign(held, "the job cannot be replaced, because it stands for more than this key: "+others+". Try again when it has run")
 	}
 	keys := []string{token.Key()}
 	for _, t := range rest {
@@ -54,13 +64,13 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	lock, err := c.locks.Resume(ctx, token, joblock.ForJob(held.Job))
 	switch {
 	case errors.Is(err, joblock.ErrBusy), lockGone(err):
-		return Enqueued{}, true, held // the old task has started, or somebody else replaces it
+		return Enqueued{}, true, held // the old task has started, or another call replaces it
 	case err != nil:
 		return Enqueued{}, false, err
 	}
 	r := &replacement{
 		c:    c,
-		next: dispatch{taskSpec: spec, c: c, unique: u, tokens: []joblock.Token{lock.Token()}},
+		next: dispatch{taskSpec: h.taskSpec, c: c, unique: h.unique, tokens: []joblock.Token{lock.Token()}},
 		lock: lock, old: old, rest: rest,
 	}
 	info, err := r.swap(ctx)
@@ -70,7 +80,57 @@ func (c *Client) replace(ctx context.Context, u Unique, spec *taskSpec, old *asy
 	return Enqueued{Task: info, Replaced: old}, false, nil
 }
 
+// standsFor returns what the job with the envelope env stands for beyond the key of u, in words, or "". A call about one
+// key must not end such a job: with the job would end work that the call is not about.
+func (u Unique) standsFor(env envelope.Envelope) string {
+	i := slices.IndexFunc(env.Tokens, func(t joblock.Token) bool { return t.Key() != u.Key && t.Key() != keyspace.Next(u.Key) })
+	switch {
+	case env.Members > 1:
+		return fmt.Sprintf("asynq has aggregated %d tasks of a group into its task", env.Members)
+	case env.Sequence != nil:
+		return "it is a job of a sequence"
+	case i >= 0:
+		return fmt.Sprintf("it also has the lock on %.80q", env.Tokens[i].Key())
+	}
+	return ""
+}
+
+// swap enqueues the new task, deletes the old one, and parks the lock for the new one.
+//
+// asynq refuses a second task with the ID of a task that exists. So if the new task has the ID of the old one, a stand-in
+// with an ID of its own exists in between: the stand-in takes the place of the old task, and then the new task the place
+// of the stand-in.
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
+	replaced, sameID := r.oldJob(), r.next.job == r.oldJob()
+	if sameID {
+		next := r.next
+		r.next.taskSpec = next.standIn()
+		info, err := r.exchange(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.old, r.next = info, next
+	}
+	info, err := r.exchange(ctx)
+	if sameID && err != nil {
+		err = own(&joblock.Error{
+			Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "enqueue", Key: r.lock.Key(), Job: r.next.job,
+			Detail: "the old task is deleted, and the new one waits as " + r.oldJob() + ", because it could not be put under its own ID", Err: err,
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.parkFor(ctx, r.next.job, r.next.delay()+r.c.reserve); err != nil {
+		return nil, fmt.Errorf("handoff: %s was enqueued in place of %s, but the lock could not be parked for it: %w",
+			r.next.job, replaced, err)
+	}
+	r.releaseRest(ctx, replaced)
+	return info, nil
+}
+
+// exchange enqueues the new task and deletes the old one. After an error the lock is parked for the old task.
+func (r *replacement) exchange(ctx context.Context) (*asynq.TaskInfo, error) {
 	info, err := r.enqueueNext(ctx)
 	if err == nil {
 		err = r.deleteOld(ctx)
@@ -78,12 +138,21 @@ func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.giveBack(ctx))
 	}
-	if err := r.parkFor(ctx, r.next.job, r.next.delay()+r.c.reserve); err != nil {
-		return nil, fmt.Errorf("handoff: %s was enqueued in place of %s, but the lock could not be parked for it: %w",
-			r.next.job, r.oldJob(), err)
-	}
-	r.releaseRest(ctx)
 	return info, nil
+}
+
+// standInDelay is how long a stand-in is due after the task that it stands in for, so that no worker takes it meanwhile.
+const standInDelay = time.Minute
+
+// standIn returns the task of s with an ID of its own, due a little later. If the process dies while it exists, the
+// stand-in runs in place of the task.
+func (s *taskSpec) standIn() *taskSpec {
+	in := *s
+	in.id = newTaskID()
+	in.job = envelope.Job(in.queue, in.id)
+	in.at = time.Now().Add(s.delay() + standInDelay)
+	in.opts = append(slices.Clip(s.opts), asynq.ProcessAt(in.at))
+	return &in
 }
 
 func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) {
@@ -99,15 +168,15 @@ func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) 
 	return info, err
 }
 
-// releaseRest frees the other locks of the old task, unless somebody else has them by now.
-func (r *replacement) releaseRest(ctx context.Context) {
+// releaseRest frees the other locks of the replaced job, unless others have them by now.
+func (r *replacement) releaseRest(ctx context.Context, replaced string) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	for _, token := range r.rest {
-		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.ForJob(r.oldJob()))
+		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.ForJob(replaced))
 		if joblock.CodeOf(err) != "" && !lockGone(err) {
 			r.c.logger.WarnContext(ctx, "handoff: a lock of a replaced job could not be released, it is left to its reservation",
-				"job", r.oldJob(), "key", token.Key(), "err", err)
+				"job", replaced, "key", token.Key(), "err", err)
 		}
 	}
 }

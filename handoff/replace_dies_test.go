@@ -16,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -25,13 +26,18 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// left returns the tasks that exist, the older first.
+// left returns the tasks that exist, the older first. A stand-in is scheduled.
 func (s *sweep) left(t *testing.T) []*asynq.TaskInfo {
 	t.Helper()
 	tasks, err := s.direct.inspector.ListPendingTasks(s.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
+	scheduled, err := s.direct.inspector.ListScheduledTasks(s.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks = append(tasks, scheduled...)
 	slices.SortFunc(tasks, func(a, b *asynq.TaskInfo) int {
 		if a.ID == s.first.ID {
 			return -1
@@ -165,41 +171,47 @@ func dyingWeb(t *testing.T, m *miniredis.Miniredis, d *dying) *web {
 func TestReplacementThatDiesInTheModel(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	for _, u := range sweeps {
-		t.Run(u.Key, func(t *testing.T) {
-			failed := 0
-			for n := int32(1); n <= 11; n++ { // more than there are commands
-				synctest.Test(t, func(t *testing.T) {
-					m := redistest.Mini(t)
-					s := &sweep{u: u, queue: "q", direct: dyingWeb(t, m, &dying{})}
-					task := asynq.NewTask("export", nil)
-					first, err := s.direct.jobs.EnqueueUnique(t.Context(), s.u, task, asynq.Queue(s.queue), asynq.TaskID("first"))
-					if err != nil {
-						t.Fatal(err)
-					}
-					s.first = first.Task
-					d := &dying{}
-					w := dyingWeb(t, m, d)
-					if err := door.Of(w.locks).Ring().Ready(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					d.left.Store(n)
-					d.armed.Store(true)
-					second, err := w.jobs.EnqueueUnique(t.Context(), s.u, task, asynq.Queue(s.queue), asynq.TaskID("second"))
-					s.second, s.err = second.Task, err
-					if err == nil {
-						s.wantReplaced(t)
-						return
-					}
-					failed++
-					if s.second != nil {
-						t.Errorf("command %d: returned %v, %v", n, s.second, err)
-					}
-					s.wantAllRun(t)
-				})
+		for _, id := range []string{"second", "first"} {
+			t.Run(u.Key+" by "+id, func(t *testing.T) { replaceAndDie(t, u, id) })
+		}
+	}
+}
+
+// replaceAndDie replaces the job "first" by the job id, in processes that die after one command, two commands and so on.
+func replaceAndDie(t *testing.T, u handoff.Unique, id string) {
+	t.Helper()
+	const steps = 24 // more than there are commands
+	failed := 0
+	for n := int32(1); n <= steps; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			m := redistest.Mini(t)
+			s := &sweep{u: u, queue: "q", direct: dyingWeb(t, m, &dying{})}
+			first, err := s.direct.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("first")), asynq.Queue(s.queue), asynq.TaskID("first"))
+			if err != nil {
+				t.Fatal(err)
 			}
-			if failed < 3 && os.Getenv(redistest.RealOnlyEnv) == "" { // which skips all that is on miniredis
-				t.Errorf("only %d deaths; this test shows nothing", failed)
+			s.first = first.Task
+			d := &dying{}
+			w := dyingWeb(t, m, d)
+			if err := door.Of(w.locks).Ring().Ready(t.Context()); err != nil {
+				t.Fatal(err)
 			}
+			d.left.Store(n)
+			d.armed.Store(true)
+			second, err := w.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("second")), asynq.Queue(s.queue), asynq.TaskID(id))
+			s.second, s.err = second.Task, err
+			if err == nil {
+				s.wantReplaced(t)
+				return
+			}
+			failed++
+			if s.second != nil || n == steps {
+				t.Errorf("command %d: returned %v, %v", n, s.second, err)
+			}
+			s.wantAllRun(t)
 		})
+	}
+	if failed < 3 && os.Getenv(redistest.RealOnlyEnv) == "" { // which skips all that is on miniredis
+		t.Errorf("only %d deaths; this test shows nothing", failed)
 	}
 }

@@ -1,6 +1,7 @@
 package handoff_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,18 +31,17 @@ type sweep struct {
 	err           error
 }
 
-// replaceStruck replaces a job that waits. Of the commands for that, beginning with
+// replaceStruck replaces the job "first", which waits, by the job id. Of the commands for that, beginning with
 // the nth, as many as times are struck.
-func replaceStruck(t *testing.T, db *redistest.Database, u handoff.Unique, n, times int, action redistest.Action) *sweep {
+func replaceStruck(t *testing.T, db *redistest.Database, u handoff.Unique, id string, n, times int, action redistest.Action) *sweep {
 	t.Helper()
-	name := fmt.Sprintf("%s-%d-%d", u.Key, n, times)
+	name := fmt.Sprintf("%s-%s-%d-%d", u.Key, id, n, times)
 	s := &sweep{u: u, queue: "q-" + name, direct: sweepWeb(t, db.Options(), 0)}
 	s.u.Key = name
 	options := func(id string) []asynq.Option {
 		return []asynq.Option{asynq.Queue(s.queue), asynq.TaskID(id + "-" + name)}
 	}
-	task := asynq.NewTask("export", nil)
-	first, err := s.direct.jobs.EnqueueUnique(t.Context(), s.u, task, options("first")...)
+	first, err := s.direct.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("first")), options("first")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func replaceStruck(t *testing.T, db *redistest.Database, u handoff.Unique, n, ti
 		seen++
 		return seen >= n
 	}, action)
-	second, err := w.jobs.EnqueueUnique(t.Context(), s.u, task, options("second")...)
+	second, err := w.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("second")), options(id)...)
 	s.second, s.err, s.struck = second.Task, err, fault.Hits()
 	return s
 }
@@ -105,7 +105,12 @@ func (s *sweep) wantReplaced(t *testing.T) {
 	if s.err != nil || s.second == nil {
 		t.Fatalf("%v, %v; want it to succeed", s.second, s.err)
 	}
-	s.direct.wantNoTask(t, s.first)
+	if s.second.ID != s.first.ID {
+		s.direct.wantNoTask(t, s.first)
+	}
+	if left := s.left(t); len(left) != 1 || !bytes.Equal(left[0].Payload, s.second.Payload) {
+		t.Errorf("left are %d tasks, %+v; want the second alone", len(left), left)
+	}
 	s.direct.wantOnly(t, s.u, handoff.Enqueued{Task: s.second})
 }
 
@@ -119,17 +124,19 @@ func TestReplacementWithALostReply(t *testing.T) {
 	db := redistest.Shared(t)
 	redistest.Ran(t, db.Backend())
 	for _, u := range sweeps {
-		t.Run(u.Key, func(t *testing.T) {
-			for n := 1; ; n++ {
-				s := replaceStruck(t, db, u, n, 1, redistest.DropReply())
-				s.wantReplaced(t)
-				if s.struck == 0 {
-					if n < 8 {
-						t.Errorf("only %d commands; this test shows nothing", n-1)
+		for _, id := range []string{"second", "first"} {
+			t.Run(u.Key+" by "+id, func(t *testing.T) {
+				for n := 1; ; n++ {
+					s := replaceStruck(t, db, u, id, n, 1, redistest.DropReply())
+					s.wantReplaced(t)
+					if s.struck == 0 {
+						if n < 8 {
+							t.Errorf("only %d commands; this test shows nothing", n-1)
+						}
+						break
 					}
-					break
 				}
-			}
-		})
+			})
+		}
 	}
 }

@@ -251,22 +251,117 @@ func TestLockLostWhileReplacing(t *testing.T) {
 	})
 }
 
-func TestOtherLocksOfAReplacedJobAreFreed(t *testing.T) {
-	w := newMiniWeb(t)
-	locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "k"), acquire(t, w.locks, "z")}
-	if _, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil)); err != nil {
-		t.Fatal(err)
-	}
-	got, err := w.second(t.Context(), replaceK)
-	if err != nil || got.Replaced == nil {
-		t.Fatalf("%+v, %v; want the first job replaced", got, err)
-	}
-	for _, key := range []string{"a", "z"} {
-		if st := wantState(t, w.locks, key, joblock.StateFree); st.Reason != "its job was replaced" {
-			t.Errorf("%s was freed because %q", key, st.Reason)
+// A job with other locks stands for their keys too: a call about one of its keys must not end it.
+func TestJobWithOtherLocksIsNotReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "k"), acquire(t, w.locks, "z")}
+		first, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		many := func(ctx context.Context, u handoff.Unique, opts ...asynq.Option) (handoff.Enqueued, error) {
+			got, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: asynq.NewTask("export", nil, asynq.TaskID("second")), Unique: u, Opts: opts}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got[0].Enqueued, got[0].Err
+		}
+		for name, second := range map[string]func(context.Context, handoff.Unique, ...asynq.Option) (handoff.Enqueued, error){"EnqueueUnique": w.second, "EnqueueMany": many} {
+			for _, opts := range [][]asynq.Option{nil, {asynq.TaskID(first.ID)}} {
+				got, err := second(t.Context(), replaceK, opts...)
+				if _, id, _ := handoff.JobOf(err); !errors.Is(err, joblock.ErrHeld) || got.Task != nil || id != first.ID || !strings.Contains(err.Error(), `lock on "a"`) {
+					t.Errorf("%s: %+v, %v; want an ErrHeld that names the other key", name, got, err)
+				}
+			}
+		}
+		w.task(t, "default", first.ID)
+		for _, key := range []string{"a", "k", "z"} {
+			wantState(t, w.locks, key, joblock.StateParked)
+		}
+	})
+}
+
+// A job of a sequence is one of many that all have to run, whoever else uses the key of the sequence.
+func TestJobOfASequenceIsNotReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		first, err := w.jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k"}, asynq.NewTask("export", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.second(t.Context(), replaceK)
+		if !errors.Is(err, joblock.ErrHeld) || got.Task != nil || !strings.Contains(err.Error(), "a job of a sequence") {
+			t.Errorf("%+v, %v; want an ErrHeld that says why", got, err)
+		}
+		w.task(t, "default", first.Task.ID)
+	})
+}
+
+// The new job may have the TaskID of the job that it replaces: to reschedule a job under its name.
+func TestReplacementWithTheSameTaskID(t *testing.T) {
+	for policy, onConflict := range map[string]handoff.OnConflict{"Replace": handoff.Replace, "KeepLast": handoff.KeepLast} {
+		for _, s := range []situation{pending, scheduled, aggregating, retrying} {
+			if s == retrying && onConflict == handoff.KeepLast {
+				continue // the job has left the key to the next by then
+			}
+			t.Run(policy+", "+string(s), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newMiniWeb(t)
+					u := handoff.Unique{Key: "k", OnConflict: onConflict}
+					first := w.bring(t, s, u)
+					for _, delay := range []time.Duration{2 * time.Hour, 0} { // later, and earlier again
+						got, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", []byte("second")), asynq.TaskID(first.ID), asynq.ProcessIn(delay))
+						if err != nil || got.Replaced == nil || got.Replaced.ID != first.ID || got.Task.ID != first.ID {
+							t.Fatalf("%+v, %v; want the task replaced, under its ID", got, err)
+						}
+						now := w.task(t, "default", first.ID)
+						if string(now.Payload) != "second" || time.Until(now.NextProcessAt) < delay-2*time.Second || now.Retried != 0 {
+							t.Errorf("the task is %+v, want the new one in %s", now, delay)
+						}
+						info, err := w.inspector.GetQueueInfo("default")
+						if err != nil || info.Size != 1 {
+							t.Errorf("%+v, %v; want one task", info, err)
+						}
+						if st := wantState(t, w.locks, slotOf(u), joblock.StateParked); st.Job != "default/"+first.ID || st.Reserved < delay+time.Hour-time.Minute {
+							t.Errorf("the key is %+v", st)
+						}
+						first = now
+					}
+					w.wantOnly(t, u, handoff.Enqueued{Task: first})
+				})
+			})
 		}
 	}
-	w.wantOnly(t, replaceK, got)
+}
+
+// While a job is replaced under its own ID, another caller takes the ID. The job that is to be replaced is deleted by
+// then, so a stand-in has the key, and the caller learns its name.
+func TestTaskIDIsTakenWhileItsJobIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		w.warm(t)
+		w.first(t, replaceK)
+		w.faults.onEach(func(n int32, apply func() error) error {
+			if n == 2 {
+				if _, err := w.client.Enqueue(asynq.NewTask("other", nil), asynq.TaskID("first")); err != nil {
+					t.Error(err)
+				}
+			}
+			return apply()
+		})
+		got, err := w.second(t.Context(), replaceK, asynq.TaskID("first"))
+		st := wantState(t, w.locks, "k", joblock.StateParked)
+		if !errors.Is(err, joblock.ErrUnavailable) || got.Task != nil || !strings.Contains(err.Error(), st.Job) {
+			t.Errorf("%+v, %v; want ErrUnavailable that names %s", got, err, st.Job)
+		}
+		queue, id, _ := strings.Cut(st.Job, "/")
+		if info := w.task(t, queue, id); string(info.Payload) != "second" {
+			t.Errorf("the stand-in is %+v", info)
+		} else {
+			w.wantOnly(t, replaceK, handoff.Enqueued{Task: info})
+		}
+	})
 }
 
 // The new job's delay counts, not that of the job it replaces.

@@ -60,9 +60,7 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 		}
 	}
 	if s.id == "" {
-		// Version 7 grows with the time. asynq keeps the tasks that are due in one second in the order of their IDs. With
-		// random IDs, each of many waiting tasks would be in another part of the server's memory than the task before.
-		s.id = uuid.Must(uuid.NewV7()).String()
+		s.id = newTaskID()
 	}
 	s.job = envelope.Job(s.queue, s.id)
 	if len(s.job) > driver.MaxLabelBytes {
@@ -84,6 +82,11 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 	}
 	return s, nil
 }
+
+// newTaskID returns a new ID for a task. Version 7 grows with the time. asynq keeps the tasks that are due in one second in
+// the order of their IDs. With random IDs, each of many waiting tasks would be in another part of the server's memory than
+// the task before.
+func newTaskID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // apply puts the value of opt into s.
 func (s *taskSpec) apply(opt asynq.Option) error {

@@ -65,8 +65,9 @@ const (
 	// does, Skip returns ErrHeld.
 	Skip
 
-	// Replace puts the new job in the place of a job that is pending, scheduled, waiting for a retry or aggregating.
-	// The old task is deleted when the new task is in its queue. A job that runs is left alone, as with Reject.
+	// Replace puts the new job in the place of a job that is pending, scheduled, waiting for a retry or aggregating. The
+	// new job may have the same asynq.TaskID. The old task is deleted when the new task is in its queue. A job that
+	// runs, or that stands for other keys too, is left alone, as with Reject.
 	Replace
 
 	// KeepLast is for work of which only the latest state counts. While one job runs, retries included, at most one job
@@ -186,8 +187,8 @@ const (
 // Errors are those of Enqueue and of joblock's TryAcquire, such as ErrHeld, from which JobOf reads the other job. If the
 // key is held for the very TaskID of the call, the error tells whether the task exists:
 //
-//	asynq.ErrTaskIDConflict and ErrHeld  the task exists. With Skip the result is that task, without an error, if the
-//	                                     task is not over
+//	asynq.ErrTaskIDConflict and ErrHeld  the task exists. If the task is not over, the result with Skip is that task,
+//	                                     without an error. Replace and KeepLast replace the task if it waits
 //	ErrHeld alone                        nobody knows, or the task does not exist: an earlier call is enqueuing the task,
 //	                                     or has died while it did. Try again, for two minutes at most where a keeper runs
 //
@@ -269,7 +270,7 @@ func (h *handover) tryUnique(ctx context.Context, err error) (done Enqueued, aga
 		done.Task, err = h.enqueue(ctx, nil)
 		return done, false, err
 	case errors.As(err, &held) && errors.Is(held, joblock.ErrHeld):
-		return h.c.conflict(ctx, h.unique, h.taskSpec, held)
+		return h.conflict(ctx, held)
 	}
 	return Enqueued{}, false, err
 }

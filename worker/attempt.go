@@ -34,6 +34,7 @@ type attempt struct {
 	fromStart  []joblock.Token // of tokens: those whose locks an attempt acquires before the handler is called
 
 	sequence *envelope.Sequence // nil if the task is not part of a sequence
+	members  int                // of how many tasks of a group the task was made; 0 if it is no aggregate
 
 	taken    []string      // the keys of those fromStart locks that this attempt has acquired, and not resumed
 	startsAt asynq.Handler // the handler at which the untilStart locks are released; nil: Middleware releases them
@@ -66,7 +67,7 @@ func (w *Worker) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, er
 // The method carry copies env into a and a.ctx. The error is joblock.ErrInvalid if two tokens have the same key.
 func (a *attempt) carry(env envelope.Envelope) error {
 	a.tokens, a.asked, a.budget = slices.Clone(env.Tokens), env.Tokens, budget(env, a.limit)
-	a.untilStart, a.fromStart, a.sequence = env.UntilStart, env.FromStart, env.Sequence
+	a.untilStart, a.fromStart, a.sequence, a.members = env.UntilStart, env.FromStart, env.Sequence, env.Members
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.budget, a.limit)
 	// Attempts resume in the order of keys. So of two attempts with common keys one gets all locks, instead of each
 	// getting some.
@@ -313,6 +314,9 @@ func (a *attempt) gone(ctx context.Context, token joblock.Token, err error) (*jo
 		return a.lineUp(ctx, token)
 	}
 	policy, level := a.w.cfg.Gone, slog.LevelWarn
+	if a.members > 1 {
+		policy = Reacquire // one lost key must not end the work of the others
+	}
 	if slices.Contains(a.fromStart, token) {
 		policy, level = Reacquire, slog.LevelDebug // an earlier attempt has not acquired the lock yet
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// Gone is the policy for a task whose lock, when an attempt begins, no longer exists or belongs to somebody else.
+// Gone is the policy for a task whose lock, when an attempt begins, no longer exists or belongs to another owner. For a
+// task into which asynq has aggregated several, the policy is Reacquire whatever Config says: the loss of one key must
+// not end the work that stands for the others.
 type Gone uint8
 
 const (

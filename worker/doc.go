@@ -295,6 +295,9 @@
 // owner. If asynq refuses the new task, the members keep their locks until the next aggregation. Without Configure, the
 // keeper frees the locks of aggregated tasks.
 //
+// The new task stands for all members, so no call about the key of one member ends the task: handoff does not replace it,
+// and if one of its locks is gone, the task takes that lock again, whatever Config.Gone says.
+//
 // # Locks that tasks do not carry
 //
 // WithoutOverlapping takes a lock when a task is about to run, on a key computed from the task, and releases the lock

@@ -140,7 +140,7 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 			m.tokens[token.Key()] = token
 		}
 	}
-	env := envelope.Envelope{Retries: m.limit}
+	env := envelope.Envelope{Retries: m.limit, Members: len(members)}
 	for _, key := range slices.Sorted(maps.Keys(m.tokens)) {
 		token := m.tokens[key]
 		sameKey := func(t joblock.Token) bool { return t.Key() == key }

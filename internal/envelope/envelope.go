@@ -54,6 +54,10 @@ type Envelope struct {
 
 	// Sequence, unless nil, is the job's part in a sequence.
 	Sequence *Sequence
+
+	// Members is how many tasks of a group asynq has aggregated into the task, those without locks included; 0 if the task
+	// is no aggregate.
+	Members int
 }
 
 // Sequence is a job's part in a sequence of jobs: see package handoff, Jobs in a sequence.

@@ -205,6 +205,8 @@ func TestGenuineTextThatCannotBeRead(t *testing.T) {
 		"another halt":       words(0, "0,2,0,0,0", "-", "-", token),
 		"another wait":       words(0, "0,0,0,-1,0", "-", "-", token),
 		"negative retries":   words(-2, "-", "-", "-", token),
+		"no members":         "1 0, - - - " + token + rest,
+		"zero members":       "1 0,0 - - - " + token + rest,
 		"no retries":         "1 " + token + words(0, "-", "-", "-", token)[3:],
 		"long job":           "1 0 - - - " + token + " 999 " + job + taskType,
 		"negative job":       "1 0 - - - " + token + " -1 " + job + taskType,
@@ -256,6 +258,7 @@ func TestTextOfAnEnvelope(t *testing.T) {
 	for want, e := range map[string]Envelope{
 		words(3, "-", "-", "-", texts[0]):                             {Tokens: all[:1], Retries: 3},
 		words(-1, "-", "0", "1,2", strings.Join(texts, ",")):          {Tokens: all, Retries: -1, UntilStart: all[:1], FromStart: all[1:]},
+		"1 3,7" + words(3, "-", "-", "-", texts[0])[len("1 3"):]:      {Tokens: all[:1], Retries: 3, Members: 7},
 		words(0, "1,1,7,0,0", "-", "-", strings.Join(texts[:2], ",")): {Tokens: all[:2], Sequence: &Sequence{Token: all[1], Halt: true, Limit: 7}},
 		words(0, "0,0,0,1,1700000000001", "-", "-", texts[0]): {
 			Tokens: all[:1], Sequence: &Sequence{Token: all[0], Waits: true, NotBefore: time.UnixMilli(1700000000001)},
@@ -407,6 +410,7 @@ func FuzzRead(f *testing.F) {
 	all := tokens(f, 2)
 	for _, e := range []Envelope{
 		{Tokens: all, Retries: 25, UntilStart: all[:1], FromStart: all[1:]},
+		{Tokens: all, Retries: -1, Members: 2},
 		{Tokens: all[:1], Sequence: &Sequence{Token: all[0], Halt: true, Limit: 3, Waits: true, NotBefore: time.UnixMilli(1)}},
 	} {
 		text, err := e.text(job, taskType)

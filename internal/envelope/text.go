@@ -15,7 +15,7 @@ import (
 // The text of an envelope is a row of words, each of which ends with a space, and then the job and the type of the task:
 //
 //	version       "1"
-//	retries       the field Retries
+//	retries       the field Retries; of an aggregate also the field Members
 //	sequence      the field Sequence: "-", or five numbers: the index of the token; 1 for Halt; Limit; 1 for Waits;
 //	              NotBefore in Unix milliseconds
 //	until start   the indices of the tokens in the field UntilStart; "-" if there is none
@@ -39,7 +39,11 @@ const wordSequence = 2
 // text returns the text of e, for the task with this job name and type.
 func (e *Envelope) text(job, taskType string) (string, error) {
 	var few [1024]byte
-	out := append(strconv.AppendInt(append(few[:0], version+" "...), int64(e.Retries), 10), ' ')
+	out := strconv.AppendInt(append(few[:0], version+" "...), int64(e.Retries), 10)
+	if e.Members > 0 {
+		out = strconv.AppendInt(append(out, ','), int64(e.Members), 10)
+	}
+	out = append(out, ' ')
 	if s := e.Sequence; s == nil {
 		out = append(out, none...)
 	} else {
@@ -122,8 +126,14 @@ func read(text string) (e Opened, taskType string, err error) {
 		return e, "", door.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
 	}
 	e.Job, taskType = text[:n], text[n:]
-	if e.Retries, err = strconv.Atoi(words[1]); err != nil || e.Retries < -1 {
+	retries, members, aggregate := strings.Cut(words[1], ",")
+	if e.Retries, err = strconv.Atoi(retries); err != nil || e.Retries < -1 {
 		return e, "", door.Invalid(op, "", "the retries are no number of at least -1")
+	}
+	if aggregate {
+		if e.Members, err = strconv.Atoi(members); err != nil || e.Members < 1 {
+			return e, "", door.Invalid(op, "", "the members of the group are no number of at least 1")
+		}
 	}
 	count := 1 + strings.Count(words[5], ",")
 	if count > MaxCarried {

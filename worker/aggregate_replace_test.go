@@ -1,0 +1,95 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
+)
+
+// The task of a group stands for all members. A call about the key of one member must not delete the task, and so end the
+// work of the others: whether they carry locks or not, whoever chose the task's ID, and whatever state the task is in.
+func TestAggregateIsNotReplaced(t *testing.T) {
+	ids := map[string][]asynq.Option{"": {}, "chosen": {asynq.TaskID("chosen")}}
+	for policy, onConflict := range map[string]handoff.OnConflict{"Replace": handoff.Replace, "KeepLast": handoff.KeepLast} {
+		for _, others := range []string{"unique jobs", "plain tasks"} {
+			for id, opts := range ids {
+				t.Run(strings.TrimSpace(policy+", "+others+" "+id), func(t *testing.T) {
+					kept(t, func(r *rig) {
+						l := r.line()
+						unique := func(id string) (handoff.Enqueued, error) {
+							return l.jobs.EnqueueUnique(context.Background(), handoff.Unique{Key: "key-" + id, OnConflict: onConflict},
+								asynq.NewTask(taskType, []byte(id)), asynq.Group("g"))
+						}
+						var p probe
+						for _, id := range []string{"a", "b", "c"} {
+							if others == "plain tasks" && id != "b" {
+								r.submit(id, asynq.NewTask(taskType, []byte(id)), 0, asynq.Group("g"))
+							} else if _, err := unique(id); err != nil {
+								t.Fatal(err)
+							}
+						}
+						r.group(func(members []*asynq.Task) *asynq.Task {
+							var all []byte
+							for _, m := range members {
+								all = append(all, m.Payload()...)
+							}
+							return asynq.NewTask(taskType, all, append(opts, asynq.ProcessIn(time.Hour))...)
+						}, p.handler(succeed))
+						var job *asynq.TaskInfo
+						r.until("the group is aggregated", func() bool {
+							waiting, err := r.inspector.ListScheduledTasks(queue)
+							if err == nil && len(waiting) == 1 {
+								job = waiting[0]
+							}
+							return job != nil
+						})
+						got, err := unique("b")
+						if _, id, _ := handoff.JobOf(err); !errors.Is(err, joblock.ErrHeld) || got.Task != nil || id != job.ID || !strings.Contains(err.Error(), "3 tasks of a group") {
+							t.Errorf("b again: %+v, %v; want an ErrHeld that names the task of the group and says why", got, err)
+						}
+						r.wantRuns(&p, 0)
+						r.until("the task of the group has run", func() bool { return p.count() == 1 })
+						r.untilFree("key-b")
+						if got, err := unique("b"); err != nil || got.Replaced != nil {
+							t.Errorf("b after the group: %+v, %v; want it enqueued", got, err)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// Nor does the loss of one member's lock end the work of the others.
+func TestAggregateRunsThoughOneOfItsLocksIsGone(t *testing.T) {
+	for _, gone := range []worker.Gone{worker.Skip, worker.Fail} {
+		t.Run(gone.String(), func(t *testing.T) {
+			kept(t, func(r *rig) {
+				var p probe
+				r.enqueue("a", 3, asynq.Group("g"))
+				r.enqueue("b", 3, asynq.Group("g"))
+				r.serve(service{worker: worker.Config{Gone: gone}, asynq: asynq.Config{
+					GroupGracePeriod: 10 * time.Second,
+					GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
+						return asynq.NewTask(taskType, nil, asynq.TaskID("ab"), asynq.ProcessIn(time.Hour))
+					}),
+				}}, p.handler(succeed))
+				r.untilTask("ab", "scheduled")
+				if err := r.locks.ForceRelease(context.Background(), "key-b", joblock.Reason("by hand")); err != nil {
+					t.Fatal(err)
+				}
+				r.until("the task of the group has run", func() bool { return p.count() == 1 })
+				r.wantEnded("key-a", "job done")
+				r.wantEnded("key-b", "job done")
+			})
+		})
+	}
+}
