@@ -52,6 +52,7 @@ type Client struct {
 	refused   error // the error of all calls, if not nil; see door.RefusingClient
 
 	next    *nextjob.Starter // of jobs whose turn in line comes with a call of this Client
+	turns   turns            // of calls that may replace a job
 	senders *crew.Crew
 	closing context.Context // ends with Close
 	stop    context.CancelFunc

@@ -16,68 +16,71 @@ import (
 
 // conflict decides what to do when another job or a request has the key. The parameter held is the ErrHeld that names
 // the other job. The results are those of tryUnique.
-func (h *handover) conflict(ctx context.Context, held *joblock.Error) (done Enqueued, again bool, err error) {
+func (h *handover) conflict(ctx context.Context, held *joblock.Error) (Enqueued, again, error) {
 	c, u := h.c, h.unique
 	// If the key has no job, or its job does not exist, most likely an enqueue is under way. Reject need not wait for
 	// the end of that enqueue.
-	soon := u.OnConflict != Reject
+	retry, contended := never, never
+	if u.OnConflict != Reject {
+		retry, contended = soon, changes
+	}
 	queue, id, ok := envelope.ParseJob(held.Job)
 	if !ok {
-		return Enqueued{}, soon, held
+		return Enqueued{}, retry, held
 	}
 	dctx, cancel := settling(ctx)
 	defer cancel()
 	other, err := c.taskInfo(dctx, queue, id)
 	switch {
 	case isGone(err):
-		return Enqueued{}, soon, held
+		return Enqueued{}, contended, held
 	case err != nil && u.OnConflict == Reject:
-		return Enqueued{}, false, held
+		return Enqueued{}, never, held
 	case err != nil:
-		return Enqueued{}, false, fmt.Errorf("%w; and its task could not be read: %w", held, err)
+		return Enqueued{}, never, fmt.Errorf("%w; and its task could not be read: %w", held, err)
 	}
 	// The lock can name another caller's task: if a call parks a lock for a TaskID that exists already, the lock is
 	// bound to the other task until asynq refuses the enqueue. Replace notices that when it resumes the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
-	waits := !over && other.State != asynq.TaskStateActive
+	waiting := !over && other.State != asynq.TaskStateActive
 	// Replace must not replace the task of another copy of its own call.
 	replaces := u.replaces() && (held.Job != h.job || h.call.Owner == "")
-	if held.Job == h.job && u.OnConflict != Skip && !(waits && replaces) || held.Job == h.job && over {
+	if held.Job == h.job && u.OnConflict != Skip && !(waiting && replaces) || held.Job == h.job && over {
 		// asynq would refuse the task.
-		return Enqueued{}, false, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
+		return Enqueued{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
 	}
 	if over || u.OnConflict == Skip {
 		carried, err := c.carried(dctx, held, other)
 		switch {
 		case err != nil && u.OnConflict == Reject:
-			return Enqueued{}, false, held
+			return Enqueued{}, never, held
 		case err != nil:
-			return Enqueued{}, false, fmt.Errorf("%w; and whether its task carries the lock could not be read: %w", held, err)
+			return Enqueued{}, never, fmt.Errorf("%w; and whether its task carries the lock could not be read: %w", held, err)
 		case !carried:
-			return Enqueued{}, soon, foreign(held, "task "+held.Job+" exists, but does not carry this lock")
+			return Enqueued{}, contended, foreign(held, "task "+held.Job+" exists, but does not carry this lock")
 		}
 	}
 	switch {
 	case over && c.halts(dctx, held.Key, other):
 		detail := "task " + held.Job + " has failed and halts a sequence: run the task again, or call SkipJob"
-		return Enqueued{}, false, foreign(held, detail)
+		return Enqueued{}, never, foreign(held, detail)
 	case over:
 		return c.freeOver(ctx, held)
 	case other.State == asynq.TaskStateActive:
 		// The task may be active only because a worker finds its lock busy: another call may be replacing the task.
-		soon = u.replaces()
+		if u.replaces() {
+			return Enqueued{}, active, held
+		}
 	case u.replaces():
 		return h.replace(ctx, other, held)
-	default:
-		soon = false
 	}
 	if u.OnConflict == Skip {
 		if err := door.MayTouch(ctx, other.Queue, nil); err != nil {
-			return Enqueued{}, false, err
+			return Enqueued{}, never, err
 		}
-		return Enqueued{Task: other, Duplicate: true}, false, nil
+		return Enqueued{Task: other, Duplicate: true}, never, nil
 	}
-	return Enqueued{}, soon, held
+	return Enqueued{}, never, held
 }
 
 // foreign returns a copy of the error held, with a detail about a task that does not carry the lock.
@@ -116,16 +119,16 @@ func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bo
 }
 
 // freeOver frees the key of a job that is over, unless the job's handler still runs.
-func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, bool, error) {
+func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, again, error) {
 	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {
 		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that is over", "key", held.Key, "job", held.Job)
 	}
 	switch {
 	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner):
-		return Enqueued{}, true, held // the key is free, or somebody else has it by now
+		return Enqueued{}, changes, held // the key is free, or somebody else has it by now
 	case errors.Is(err, joblock.ErrBusy):
-		return Enqueued{}, false, held
+		return Enqueued{}, never, held
 	}
-	return Enqueued{}, false, err
+	return Enqueued{}, never, err
 }

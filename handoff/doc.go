@@ -177,7 +177,10 @@
 //
 // A replacement never loses both jobs. The old task is deleted after the new one is in its queue. Until then the lock
 // is bound to the old task, which cannot start meanwhile. If the old task has started already, the call leaves it
-// alone and returns ErrHeld. Of two calls at once, the later one replaces the other's job. If a worker takes the new
+// alone and returns ErrHeld. Of calls at once, each one replaces the job of another, so the newest payload is left: the
+// calls of one process go one at a time, in the order in which they came, and a call goes on while those of other
+// processes replace the job. A call gives up after ten seconds. Its ErrHeld then says to try again, and Refuse answers 429
+// with a Retry-After of one second. If a worker takes the new
 // task from its queue before the old one is deleted, the worker snoozes the new task for a second or two.
 //
 // If the process dies in between, or Redis is away, both tasks may be left. The older one then has the key, and the

@@ -54,6 +54,9 @@ type handover struct {
 	locks  joblock.Locks // to hand over; nil if the key of dispatch.unique is to be taken
 	parked joblock.Locks // from which the tokens came, in the same order; nil if the token is of a key that was taken
 	call   door.Call     // zero unless copies of the enqueue may be under way, or come later
+
+	hasTurn      bool      // h goes on before other calls that may replace the job; see takeTurn
+	contendUntil time.Time // when h gives up replacing a job that others replace; zero before takeTurn
 }
 
 // newHandover reads task and opts, and returns a handover of no lock yet. The function check refuses what this kind of
@@ -123,6 +126,11 @@ func (h *handover) run(ctx context.Context) (done Enqueued, err error) {
 	if err != nil {
 		return Enqueued{}, h.wrap(err)
 	}
+	giveUp, err := h.takeTurn(ctx)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	defer giveUp()
 	return h.finish(ctx, h.c.prepare(ctx, h)[0])
 }
 

@@ -38,35 +38,35 @@ type replacement struct {
 
 // replace puts the task of h in the place of the task old. The parameter held is the ErrHeld that names old. The results
 // are those of tryUnique.
-func (h *handover) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (done Enqueued, again bool, err error) {
+func (h *handover) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (Enqueued, again, error) {
 	c := h.c
 	env, err := c.envelopeOf(ctx, old)
 	if err != nil {
-		return Enqueued{}, false, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
+		return Enqueued{}, never, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
 	}
 	token, rest, ok := splitToken(env.Tokens, held.Key)
 	if !ok && held.Job == h.job { // asynq would refuse the task
-		return Enqueued{}, false, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
+		return Enqueued{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
 	}
 	if !ok {
-		return Enqueued{}, false, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
+		return Enqueued{}, never, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
 	}
 	if others := h.unique.standsFor(env); others != "" {
-		return Enqueued{}, false, foreign(held, "the job cannot be replaced, because it stands for more than this key: "+others+". Try again when it has run")
+		return Enqueued{}, never, foreign(held, "the job cannot be replaced, because it stands for more than this key: "+others+". Try again when it has run")
 	}
 	keys := []string{token.Key()}
 	for _, t := range rest {
 		keys = append(keys, t.Key()) // their locks end with the old job
 	}
 	if err := door.MayTouch(ctx, old.Queue, keys); err != nil {
-		return Enqueued{}, false, err
+		return Enqueued{}, never, err
 	}
 	lock, err := c.locks.Resume(ctx, token, joblock.ForJob(held.Job))
 	switch {
 	case errors.Is(err, joblock.ErrBusy), lockGone(err):
-		return Enqueued{}, true, held // the old task has started, or another call replaces it
+		return Enqueued{}, waits, held // the old task has started, or another call replaces it
 	case err != nil:
-		return Enqueued{}, false, err
+		return Enqueued{}, never, err
 	}
 	r := &replacement{
 		c:    c,
@@ -75,9 +75,9 @@ func (h *handover) replace(ctx context.Context, old *asynq.TaskInfo, held *joblo
 	}
 	info, err := r.swap(ctx)
 	if err != nil {
-		return Enqueued{}, false, err
+		return Enqueued{}, never, err
 	}
-	return Enqueued{Task: info, Replaced: old}, false, nil
+	return Enqueued{Task: info, Replaced: old}, never, nil
 }
 
 // standsFor returns what the job with the envelope env stands for beyond the key of u, in words, or "". A call about one

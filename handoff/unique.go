@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -172,10 +173,13 @@ type Enqueued struct {
 }
 
 // EnqueueUnique tries again while the conflict is likely to end soon: another call has taken the key and is about to
-// enqueue its job, or the other job is being replaced. The pauses double; all pauses together are a third of a second.
+// enqueue its job, or the other job is being replaced. The pauses double; all pauses together, a round, are a third of a
+// second. While other calls are replacing the job, further tries follow, one after each laterPause or so.
 const (
 	uniquePause = 5 * time.Millisecond
 	uniqueTries = 7
+	uniqueRound = (1<<(uniqueTries-1) - 1) * uniquePause
+	laterPause  = 40 * time.Millisecond
 )
 
 // EnqueueUnique enqueues task as the only job of u.Key. EnqueueUnique takes the key for the job in one step, without
@@ -250,10 +254,32 @@ func (c *Client) uniqueHandover(u Unique, task *asynq.Task, opts []asynq.Option)
 
 // enqueueUnique enqueues the task of h as the only job of its key. The parameter err is the result of Client.prepare.
 func (h *handover) enqueueUnique(ctx context.Context, err error) (Enqueued, error) {
+	if err != nil {
+		giveUp, late := h.takeTurn(ctx)
+		if late != nil {
+			return Enqueued{}, late
+		}
+		defer giveUp()
+	}
 	for try, pause := 1, uniquePause; ; try, pause = try+1, 2*pause {
 		done, again, failed := h.tryUnique(ctx, err)
-		if failed == nil || !again || try == uniqueTries {
+		if failed == nil || again == never {
 			return done, failed
+		}
+		if try >= uniqueTries {
+			switch contended, cerr := h.isContended(ctx, again); {
+			case cerr != nil:
+				return done, fmt.Errorf("%w; and whether other calls are replacing its job could not be read: %w", failed, cerr)
+			case !contended:
+				return done, failed
+			case !time.Now().Before(h.contendUntil):
+				var held *joblock.Error
+				if errors.As(failed, &held) {
+					failed = h.contended(held)
+				}
+				return done, failed
+			}
+			pause = laterPause/2 + rand.N(laterPause)
 		}
 		if cause := sleep.For(ctx, pause); cause != nil {
 			return Enqueued{}, h.wrap(cause)
@@ -262,15 +288,43 @@ func (h *handover) enqueueUnique(ctx context.Context, err error) (Enqueued, erro
 	}
 }
 
-// tryUnique is one try of enqueueUnique. The second result is true if another try in a moment may succeed.
-func (h *handover) tryUnique(ctx context.Context, err error) (done Enqueued, again bool, _ error) {
+// again says whether another try may succeed where a try has met a conflict.
+type again uint8
+
+const (
+	never   again = iota
+	soon          // in a moment, or not at all
+	active        // as soon, and the job's task is active
+	changes       // for as long as other calls are replacing the job, or are about to enqueue it
+	waits         // likewise, and the job's task waits: a lease on its lock is that of another call
+)
+
+// isContended reports whether the conflict is one with other calls that also replace the job. Then the lock has just
+// changed hands, or is held although its task waits. A call that is alone meets neither for long.
+func (h *handover) isContended(ctx context.Context, met again) (bool, error) {
+	if !h.unique.replaces() || met == soon {
+		return false, nil
+	}
+	sts, err := h.c.locks.Status(ctx, h.unique.slot())
+	if err != nil {
+		return false, err
+	}
+	st, recent := sts[0], settleFor
+	if met == active {
+		recent = uniqueRound // a job that has run for longer is not being replaced
+	}
+	return !st.Locked() || st.Now.Sub(st.Changed) < recent || met == waits && st.State == joblock.StateHeld, nil
+}
+
+// tryUnique is one try of enqueueUnique. The second result says whether another try may succeed.
+func (h *handover) tryUnique(ctx context.Context, err error) (done Enqueued, _ again, _ error) {
 	var held *joblock.Error
 	switch {
 	case err == nil:
 		done.Task, err = h.enqueue(ctx, nil)
-		return done, false, err
+		return done, never, err
 	case errors.As(err, &held) && errors.Is(held, joblock.ErrHeld):
 		return h.conflict(ctx, held)
 	}
-	return Enqueued{}, false, err
+	return Enqueued{}, never, err
 }

@@ -1,0 +1,90 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/joblock"
+)
+
+// contendFor bounds how long a call goes on trying to replace a job while other calls replace the job, its wait for a
+// turn included.
+const contendFor = 10 * time.Second
+
+// turns lets those calls of one process that may replace the job of a key go one at a time, in the order in which they
+// came: so the latest call replaces last, and the calls do not keep each other from the key. Calls of other processes
+// are met at the key itself; see enqueueUnique. The zero value is ready for use.
+type turns struct {
+	mu  sync.Mutex
+	has map[string]*turn // by key: those that a call has or waits for
+}
+
+type turn struct {
+	free  chan struct{} // has one element while no call has the turn; those that wait get it in their order
+	calls int           // that have the turn or wait for it; turns.mu guards calls
+}
+
+// take waits for the turn of key, and returns the function that gives the turn up. The error is the cause of ctx.
+func (t *turns) take(ctx context.Context, key string) (giveUp func(), err error) {
+	t.mu.Lock()
+	at := t.has[key]
+	if at == nil {
+		at = &turn{free: make(chan struct{}, 1)}
+		at.free <- struct{}{}
+		if t.has == nil {
+			t.has = make(map[string]*turn)
+		}
+		t.has[key] = at
+	}
+	at.calls++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if at.calls--; at.calls == 0 {
+			delete(t.has, key)
+		}
+	}
+	select {
+	case <-at.free:
+		return func() { at.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// errContended is the cause of a context that ends after contendFor.
+var errContended = errors.New("other calls are replacing the job")
+
+// takeTurn waits until h is the first of the calls of this process that may replace the job of the key of h. It returns
+// the function that lets the next one go on. If h replaces no job, takeTurn does not wait.
+func (h *handover) takeTurn(ctx context.Context) (giveUp func(), err error) {
+	if h.hasTurn || !h.unique.replaces() {
+		return func() {}, nil
+	}
+	if h.contendUntil.IsZero() {
+		h.contendUntil = time.Now().Add(contendFor)
+	}
+	wait, cancel := context.WithDeadlineCause(ctx, h.contendUntil, errContended)
+	defer cancel()
+	done, err := h.c.turns.take(wait, h.unique.slot())
+	switch {
+	case err == nil:
+		h.hasTurn = true
+		return func() { h.hasTurn = false; done() }, nil
+	case errors.Is(err, errContended):
+		return nil, h.contended(&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Op: "enqueue", Key: h.unique.slot()})
+	}
+	return nil, h.wrap(err)
+}
+
+// contended returns the ErrHeld for a job that other calls replace all the time. Its Remaining is 0: another try is worth
+// while at once.
+func (h *handover) contended(held *joblock.Error) error {
+	e := *held
+	e.Remaining = 0
+	return foreign(&e, "other calls are replacing the job of the key all the time; try again")
+}
