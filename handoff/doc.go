@@ -266,7 +266,8 @@
 //
 //	ProcessAt, ProcessIn  the job has its turn in the order of the enqueues, and starts at its time or later. If its turn
 //	                      comes first, the job has the key and waits for its time, and those behind wait too
-//	Deadline              counts while the job waits. A job whose turn comes later fails, without a call of the handler
+//	Deadline              counts while the job waits. A job whose turn comes later is archived, without a call of the
+//	                      handler, and its retries are not used
 //	Timeout               is that of each attempt
 //	MaxRetry              those behind wait for the retries. What a job waits for its turn is no retry
 //	Retention             as without a sequence

@@ -24,6 +24,10 @@ import (
 // has one spare retry, which asynq's tools show; package worker explains the spare retry. A handler can enqueue its
 // own task again: the new header replaces the old one.
 //
+// An asynq.Deadline that has passed, or that is not after the time at which the task is due, is ErrInvalid: asynq would
+// never run the task. When the Deadline of a task passes later, before a worker takes the task, the job has failed; see
+// package worker.
+//
 // The returned TaskInfo lacks the header: TaskInfos are logged, and whoever has the tokens in the header can take the
 // locks. asynq's record of the task has the header, so the Inspector, asynqmon and the handler see the header.
 //

@@ -84,6 +84,8 @@ func TestOptionsAreKeptAndOverridden(t *testing.T) {
 		{"retention", []asynq.Option{asynq.Retention(time.Hour)}, nil, func(i *asynq.TaskInfo) bool { return i.Retention == time.Hour }},
 		{"group", []asynq.Option{asynq.Group("g")}, nil,
 			func(i *asynq.TaskInfo) bool { return i.Group == "g" && i.State == asynq.TaskStateAggregating }},
+		{"no deadline", []asynq.Option{asynq.Deadline(time.Now().Add(-time.Second))}, []asynq.Option{asynq.Deadline(time.Time{})},
+			func(i *asynq.TaskInfo) bool { return i.Deadline.IsZero() }},
 		{"process at", []asynq.Option{asynq.ProcessAt(at)}, nil,
 			func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateScheduled && i.NextProcessAt.Equal(at) }},
 		{"process in", []asynq.Option{asynq.ProcessIn(time.Hour)}, nil,
@@ -158,9 +160,13 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 		"too many retries":      {task(asynq.MaxRetry(math.MaxInt32)), nil},
 		"too late":              {task(asynq.ProcessIn(driver.MaxPeriod)), nil},
 		"for ever":              {task(asynq.ProcessIn(math.MaxInt64)), nil},
-		"at the end of time":    {task(asynq.ProcessAt(time.Unix(1<<60, 0))), nil},
-		"nil option":            {task(), []asynq.Option{nil}},
-		"strange option":        {task(), []asynq.Option{strangeOption{asynq.Queue("low")}}},
+		"past its deadline":     {task(asynq.Deadline(time.Now().Add(-time.Second))), nil},
+		"before any deadline":   {task(asynq.Deadline(time.Unix(-1, 0))), nil},
+		"due after its deadline": {task(asynq.Deadline(time.Now().Add(time.Hour))),
+			[]asynq.Option{asynq.ProcessIn(2 * time.Hour)}},
+		"at the end of time": {task(asynq.ProcessAt(time.Unix(1<<60, 0))), nil},
+		"nil option":         {task(), []asynq.Option{nil}},
+		"strange option":     {task(), []asynq.Option{strangeOption{asynq.Queue("low")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newMiniWeb(t)

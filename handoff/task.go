@@ -37,6 +37,7 @@ type taskSpec struct {
 	job     string
 	retries int       // MaxRetry without the spare retry
 	at      time.Time // when the task is due; zero means at once
+	until   time.Time // the Deadline, in whole seconds, as asynq keeps it; zero means none
 	unique  bool      // the option asynq.Unique is among opts
 	grouped bool      // the option asynq.Group is among opts
 }
@@ -70,6 +71,10 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 	if d := s.delay(); d > driver.MaxPeriod-c.reserve {
 		return nil, badTask("a delay of %s and Config.Reserve of %s make more than the %s for which a lock can be reserved",
 			d, c.reserve, driver.MaxPeriod)
+	}
+	if due := time.Now().Add(s.delay()); !s.until.IsZero() && !s.until.After(due) {
+		return nil, badTask("the Deadline is %s, must be after %s, when the task is due: asynq would never run the task",
+			s.until.Format(time.RFC3339), due.Format(time.RFC3339))
 	}
 	// asynq encodes only UTF-8.
 	if !utf8.ValidString(task.Type()) {
@@ -117,6 +122,13 @@ func (s *taskSpec) apply(opt asynq.Option) error {
 		var d time.Duration
 		d, err = valueOf[time.Duration](opt)
 		s.at = time.Now().Add(d)
+	case asynq.DeadlineOpt:
+		s.until, err = valueOf[time.Time](opt)
+		if none := s.until.IsZero() || s.until.Unix() == 0; none { // as asynq reads them
+			s.until = time.Time{}
+		} else {
+			s.until = time.Unix(s.until.Unix(), 0)
+		}
 	case asynq.UniqueOpt:
 		s.unique = true
 		var d time.Duration

@@ -108,6 +108,24 @@ func TestAggregateOfJobsThatAreUniqueUntilTheyStart(t *testing.T) {
 	})
 }
 
+// The deadline of the group's task has passed when a worker takes it: it ends at once, with all the locks.
+func TestAggregateWhoseDeadlineHasPassed(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.queued("a", 3, asynq.Group("g"))
+		r.enqueue("b", 3, asynq.Group("g"))
+		r.group(func([]*asynq.Task) *asynq.Task {
+			return asynq.NewTask(taskType, nil, asynq.TaskID("all"), asynq.Deadline(time.Now().Add(-time.Second)))
+		}, p.handler(succeed))
+		r.untilTask("all", "archived")
+		r.wantTask("all", "archived", 1)
+		r.untilFree("key-b")
+		r.wantEnded("slot-a", "job failed")
+		r.wantEnded("key-b", "job failed")
+		r.wantRuns(&p, 0)
+	})
+}
+
 // While the group's task waits for its time nobody else gets the locks, even without
 // a keeper.
 func TestLocksOfAnAggregateThatWaits(t *testing.T) {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -96,7 +98,7 @@ func places(concurrency int) int {
 // The method failed is the ErrorHandler that Configure sets. The method calls the user's ErrorHandler, the parameter
 // handler, unless err snoozes the task or handler has already received err. If the author's last attempt has failed
 // without being settled by Middleware, the method frees the task's locks. The method also archives the task if asynq
-// would otherwise use the spare retry.
+// would otherwise use the spare retry, or retry a task whose Deadline has passed.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
 		text := err.Error()
@@ -108,6 +110,9 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	a, aerr := w.newAttempt(ctx, task)
 	if !carries(task) || aerr != nil {
 		handler.HandleError(ctx, task, err)
+		if aerr == nil && a.inLineTooLate() {
+			a.archive(ctx, err.Error(), nil) // the keeper takes the job out of the line, or frees its key
+		}
 		return
 	}
 	env, ok, eerr := w.trusted(context.WithoutCancel(ctx), a.envelopeTask())
@@ -131,16 +136,27 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 	handler.HandleError(ctx, task, original(err))
 	switch {
-	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry), !a.last():
+	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry):
 	case a.retried >= a.limit:
 		// asynq archives the task now. Perhaps no attempt will settle the locks: the deadline had passed when asynq
 		// took the task, or the attempt waited too long for asynq's write.
 		a.releaseInOrder(ctx, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
 		// asynq has lost its lease on the task and writes nothing. asynq's recoverer takes up the task.
-	default:
+	case a.last(), errors.Is(a.ctx.Err(), context.DeadlineExceeded):
 		a.archive(ctx, err.Error(), env.Tokens)
 	}
+}
+
+// inLineTooLate reports whether asynq has retries left for a task that has a place or the key with InLine, and whether the
+// attempt's time was up before a handler ran. The task of such a job that its Deadline has passed would be retried
+// without a call, while those behind wait.
+func (a *attempt) inLineTooLate() bool {
+	if !a.w.inLine.Load() || a.last() || !errors.Is(a.ctx.Err(), context.DeadlineExceeded) {
+		return false
+	}
+	last := a.lastErr()
+	return strings.Contains(last, nextjob.WaitText) || last == asynq.ErrLeaseExpired.Error()
 }
 
 // failedOutside logs, once per Worker, that a task was run without its locks. The evidence is an err that is no

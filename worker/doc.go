@@ -100,7 +100,12 @@
 //	panic                     as after an error; the panic continues
 //	the context has ended     asynq has moved on: timeout, shutdown, cancellation, lost asynq lease. The Worker asks
 //	                          the Inspector for the task: parked while the task lives, released otherwise
-//	handler never called      released on the last attempt, if the deadline had passed when asynq took the task
+//	Deadline has passed       released, and the Worker archives the task, whatever retries are left
+//
+// Once the Deadline of a task has passed, asynq calls no handler for the task, but goes on to retry it. With Configure,
+// the first delivery after the Deadline ends the job as a final failure: the ErrorHandler is called with
+// context.DeadlineExceeded, and the Worker archives the task within moments and logs a WARN. So it does with a task that
+// waits in line with InLine; its place or key is then freed by the keeper. A Timeout alone is a failed attempt.
 //
 // A job that loses its lock again and again is tried again and again, at the pace of RetryDelayFunc: asynq counts no
 // snoozes, and the job is not to blame. An error that is not due to the loss is a failure like any other. So is the

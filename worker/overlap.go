@@ -107,6 +107,9 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 		if o.inLine && (o.limit != nil || o.ifBusy != snoozeIfBusy) {
 			o.err = invalid("InLine was combined with Limit, DropIfBusy or FailIfBusy")
 		}
+		if o.inLine {
+			w.inLine.Store(true)
+		}
 		if o.need != nil && *o.need < 0 {
 			o.err = invalid("Need is %s, must not be negative", *o.need)
 		}

@@ -119,6 +119,31 @@ func TestLastAttemptWaitsInLine(t *testing.T) {
 	})
 }
 
+// A task whose deadline passes while it waits in line ends when its turn comes, whatever retries it has left, and those
+// behind it go on.
+func TestDeadlineOfATaskInLine(t *testing.T) {
+	kept(t, func(r *rig) {
+		l := r.line()
+		var p probe
+		r.serve(service{use: inLine()}, p.handler(succeed))
+		lock := l.hold()
+		r.submit("a", asynq.NewTask(taskType, nil), 25, asynq.Deadline(time.Now().Add(time.Minute)))
+		r.untilTask("a", "retry")
+		r.submit("b", asynq.NewTask(taskType, nil), 25)
+		r.untilTask("b", "retry")
+		l.wantLine("a", "b")
+		time.Sleep(2 * time.Minute)
+		l.release(lock, r.next())
+		start := time.Now()
+		r.untilTask("a", "archived")
+		r.untilTask("b", "gone")
+		if took := time.Since(start); took > time.Minute+2*every {
+			t.Errorf("b ran after %s", took)
+		}
+		l.wantOrder(&p, "b")
+	})
+}
+
 // An attempt whose process dies leaves the key to its task: the next attempt has the key, and those in line wait for it.
 func TestCrashInLine(t *testing.T) {
 	virtual(t, func(r *rig) {

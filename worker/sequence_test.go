@@ -427,13 +427,16 @@ func TestDeadlineOfAJobInLine(t *testing.T) {
 				lock := l.hold()
 				soon := asynq.Deadline(time.Now().Add(time.Minute))
 				s := handoff.Sequence{OnFailure: policy}
-				l.addOne(s, "a", soon, asynq.MaxRetry(0))
-				l.addOne(s, "b", soon, asynq.MaxRetry(0))
+				l.addOne(s, "a", soon)
+				l.addOne(s, "b", soon)
 				l.add(s, "c")
 				r.serve(service{}, p.handler(succeed))
 				time.Sleep(2 * time.Minute)
 				l.run("b")
 				r.untilTask("b", "archived")
+				if _, info := r.task("b"); info.Retried != 1 {
+					t.Errorf("b was retried %d times", info.Retried)
+				}
 				time.Sleep(time.Second)
 				l.wantLine("a", "c")
 				l.release(lock, r.next())

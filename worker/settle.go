@@ -82,7 +82,8 @@ func (a *attempt) snoozeForLoss(ctx context.Context, err error) *snoozeError {
 // asynq lease: the context does not tell which. So settleAbandoned asks the Inspector whether the task will run again.
 func (a *attempt) settleAbandoned() {
 	var text string
-	if a.last() && a.w.delay.Load() != nil && a.sequence == nil { // the key of a sequence stays until the task is archived
+	late := errors.Is(a.ctx.Err(), context.DeadlineExceeded)
+	if (a.last() || late) && a.w.delay.Load() != nil && a.sequence == nil { // the key of a sequence stays until the task is archived
 		text = a.ctx.Err().Error()
 	}
 	if over, delay := a.whatBecame(context.WithoutCancel(a.ctx), text); over != "" {
@@ -96,8 +97,8 @@ func (a *attempt) settleAbandoned() {
 // the reason for the release of the locks. If the task will run, over is "", and delay is the time until the run, or 0
 // if asynq has not answered or still shows the task as active after answerWait.
 //
-// The parameter archive is "", or the last error of a task in the state retry that this Worker is about to archive:
-// such a task will not run.
+// The parameter archive is "", or the last error of a task in the state retry that this Worker is about to archive if
+// this was the last attempt, or if the task's Deadline has passed: such a task will not run.
 func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, delay time.Duration) {
 	deadline := time.Now().Add(answerWait)
 	for {
@@ -111,7 +112,7 @@ func (a *attempt) whatBecame(ctx context.Context, archive string) (over string, 
 		case snoozedInArchive(info):
 			return "", 0
 		case info.State == asynq.TaskStateArchived,
-			archive != "" && info.State == asynq.TaskStateRetry && info.LastErr == archive:
+			archive != "" && info.State == asynq.TaskStateRetry && info.LastErr == archive && (a.last() || expired(info)):
 			return reasonFailed, 0
 		case info.State == asynq.TaskStateCompleted:
 			return reasonGone, 0

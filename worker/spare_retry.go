@@ -46,19 +46,24 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqtask.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// The method archive archives a task whose last attempt has failed, and then frees the locks of tokens, in the
-// background. archive waits until asynq shows the task in the state retry with a last error equal to the parameter
-// text. If the task leaves the state active in any other way, archive does nothing.
+// archive archives a task that will not run again although asynq has retries left for it, and then frees the locks of
+// tokens, in the background: a task whose last attempt has failed, or whose Deadline has passed. Of other tasks, archive
+// does nothing. archive waits until asynq shows the task in the state retry with a last error equal to text. If the task
+// leaves the state active in any other way, archive does nothing.
 func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
 	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)
 		for pause := answerPoll; ; pause = min(2*pause, time.Second) {
 			info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 			switch {
-			case noTask(err):
+			case noTask(err), err == nil && !a.last() && !expired(info):
 				return
 			case err == nil && info.State == asynq.TaskStateRetry && info.LastErr == text:
 				if err = a.w.inspector.ArchiveTask(a.queue, a.id); err == nil {
+					if !a.last() {
+						a.log().Warn("worker: the deadline of a job has passed: its task is archived, and its retries are not used",
+							"deadline", info.Deadline, "retried", info.Retried, "max_retry", a.budget)
+					}
 					a.releaseIdle(ctx, tokens, reasonFailed)
 					return
 				}
@@ -66,12 +71,18 @@ func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Tok
 				return
 			}
 			if time.Now().After(over) {
-				a.log().Warn("worker: could not archive a task whose last attempt is over", "err", err)
+				a.log().Warn("worker: could not archive a task that will not run again", "err", err)
 				return
 			}
 			time.Sleep(pause)
 		}
 	})
+}
+
+// expired reports whether the Deadline of the task has passed. asynq then calls no handler for the task, however many
+// retries are left.
+func expired(info *asynq.TaskInfo) bool {
+	return !info.Deadline.IsZero() && !time.Now().Before(info.Deadline)
 }
 
 // The method bounce returns nil if this attempt must run the task. Otherwise the author's last attempt is over, and

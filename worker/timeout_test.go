@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,17 +130,17 @@ func TestHandlerThatHangsForEverDoesNotKeepTheLockOfAnArchivedTask(t *testing.T)
 }
 
 // A task past its deadline when it comes out of the queue never meets the
-// middleware.
+// middleware. However many retries are left, it ends at once.
 func TestDeadlinePastAtDequeue(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		retries int
 		spare   int
-		told    int
 	}{
-		{"one attempt", 0, 1, 1},
-		{"several attempts", 2, 1, 3},
-		{"no spare retry", 1, 0, 2},
+		{"one attempt", 0, 1},
+		{"several attempts", 2, 1},
+		{"asynq's default", 25, 1},
+		{"no spare retry", 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -149,22 +150,52 @@ func TestDeadlinePastAtDequeue(t *testing.T) {
 				r.submit("a", task, tt.retries+tt.spare, asynq.Deadline(time.Now().Add(time.Second)))
 				time.Sleep(time.Minute)
 				r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
-				if tt.retries > 0 {
-					r.untilTask("a", "retry")
-					r.wantState("key-a", joblock.StateParked, "a")
-					r.wantHeld("key-a")
-				}
 				r.untilTask("a", "archived")
-				r.wantTask("a", "archived", tt.retries+tt.spare)
+				r.wantTask("a", "archived", 1)
 				r.untilFree("key-a")
 				r.wantEnded("key-a", "job failed")
 				r.wantRuns(&p, 0)
-				if got := p.heard(); len(got) != tt.told {
-					t.Errorf("the ErrorHandler heard %v, want %d calls", got, tt.told)
+				if got := p.heard(); len(got) != 1 {
+					t.Errorf("the ErrorHandler heard %v, want one call", got)
 				}
+				if logged := strings.Contains(r.log.String(), "the deadline of a job has passed"); logged != (tt.retries > 0) {
+					t.Errorf("the deadline is logged: %t\n%s", logged, r.log)
+				}
+				if err := r.inspector.RunTask(queue, "a"); err != nil {
+					t.Fatal(err)
+				}
+				r.untilTask("a", "archived") // and no operator brings it back
+				r.wantRuns(&p, 0)
 			})
 		})
 	}
+}
+
+// A deadline that passes while the handler runs leaves nothing to retry either.
+func TestDeadlinePassesDuringTheRun(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		release := make(chan struct{})
+		r.serve(service{}, p.handler(func(context.Context, int) error { <-release; return nil }))
+		r.enqueue("a", 5, asynq.Deadline(time.Now().Add(5*time.Second)))
+		r.untilTask("a", "archived")
+		r.wantState("key-a", joblock.StateHeld, "a") // its handler still runs
+		close(release)
+		r.untilFree("key-a")
+		r.wantEnded("key-a", "job failed")
+		r.wantRuns(&p, 1)
+	})
+}
+
+// A timeout alone, before the deadline, is one of the attempts.
+func TestTimeoutBeforeTheDeadline(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.serve(service{}, p.handler(first(obey)))
+		r.enqueue("a", 1, asynq.Timeout(time.Second), asynq.Deadline(time.Now().Add(time.Hour)))
+		r.untilTask("a", "gone")
+		r.wantRuns(&p, 2)
+	})
 }
 
 // Inspector.CancelProcessing ends the context; asynq counts it as a failure.

@@ -39,6 +39,7 @@ type Worker struct {
 
 	inArchive  atomic.Int64 // how many tasks this Worker is snoozing by way of the archive
 	hasStarted atomic.Bool  // the method Started was called
+	inLine     atomic.Bool  // WithoutOverlapping was called with InLine
 
 	usual usualTimes // how long tasks take
 
