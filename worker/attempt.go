@@ -131,7 +131,9 @@ func (a *attempt) run(next asynq.Handler) (err error) {
 	if err := a.bounce(); err != nil {
 		return err
 	}
-	if err := a.resumeAll(); err != nil {
+	resume := func() (struct{}, error) { return struct{}{}, a.resumeAll() }
+	late := func(struct{}) { a.backOut(a.locks, a.w.reservation(0)) }
+	if _, err := inTime(a, a.left()/2, resume, late); err != nil {
 		return err
 	}
 	if a.locks == nil {

@@ -85,6 +85,10 @@
 //	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing the other
 //	                          job by this task's job
 //
+// No wait outlasts the attempt. If the locks' store has not answered when half of the attempt's time is over, the task is
+// snoozed before asynq ends the attempt; a lock that the store gives later is parked for the next attempt. So a store
+// that hangs for longer than the task's Timeout costs the job no retry.
+//
 // A lock that a job has only until the job starts (handoff.UntilStarted) is released just before the handler is called;
 // Started has the details. If that lock is gone already, as at a retry, the handler is called all the same. A job
 // enqueued with handoff.KeepLast first acquires the lock on its key, and then releases the lock that it waited with.

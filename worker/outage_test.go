@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker"
 )
 
 // A store that does not answer costs the job nothing: it is snoozed.
@@ -87,16 +89,18 @@ func TestStoreUnavailableAtPark(t *testing.T) {
 }
 
 // The attempt's time may be up while its lock is still being resumed. The handler
-// is not called then, and the lock is not left behind.
+// is not called then, and the lock is not left behind. A job that can be snoozed is snoozed before its time is up.
 func TestTimeoutWhileResuming(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		spare  int
 		task   string
-		charge int
+		reason string
+		runs   int
+		told   int
 	}{
-		{"no spare retry", 0, "archived", 0},
-		{"spare retry", 1, "archived", 1},
+		{"no spare retry", 0, "archived", "job failed", 0, 1},
+		{"spare retry", 1, "gone", "job done", 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -107,14 +111,42 @@ func TestTimeoutWhileResuming(t *testing.T) {
 				r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 				r.untilTask("a", "gone", "archived")
 				time.Sleep(20 * time.Second)
-				r.wantTask("a", tt.task, tt.charge)
-				r.wantEnded("key-a", "job failed")
-				r.wantRuns(&p, 0)
-				if told := p.heard(); len(told) != 1 || !errors.Is(told[0].err, context.DeadlineExceeded) {
-					t.Errorf("the ErrorHandler heard %+v, want one DeadlineExceeded", told)
+				r.wantTask("a", tt.task, 0)
+				r.wantEnded("key-a", tt.reason)
+				r.wantRuns(&p, tt.runs)
+				if told := p.heard(); len(told) != tt.told || tt.told > 0 && !errors.Is(told[0].err, context.DeadlineExceeded) {
+					t.Errorf("the ErrorHandler heard %+v, want %d times DeadlineExceeded", told, tt.told)
 				}
 			})
 		})
+	}
+}
+
+// A store that hangs for longer than a job may take is no failure of the job: no call to the store outlasts the attempt.
+func TestStoreThatHangsForLongerThanTheTimeout(t *testing.T) {
+	for _, call := range []string{faultstore.SealKeys, faultstore.Resume, faultstore.Release, faultstore.Acquire, faultstore.Park} {
+		for _, retries := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s, %d retries", call, retries), func(t *testing.T) {
+				virtual(t, func(r *rig) {
+					var p probe
+					r.queued("a", retries, asynq.Timeout(2*time.Second))
+					r.enqueue("b", retries, asynq.Timeout(2*time.Second))
+					r.plain(1, "k", retries, asynq.Timeout(2*time.Second))
+					busy := r.occupy("k")
+					locks := r.newLocker() // does not know the key of the seals yet
+					r.faults.Set(faultstore.Fault{Mode: faultstore.Hang}, call)
+					r.serve(service{locks: locks, use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+					time.Sleep(time.Minute)
+					r.faults.Clear()
+					r.release(busy)
+					r.wantDone("a", "b", "k-0")
+					r.wantRuns(&p, 3)
+					if told := p.heard(); len(told) != 0 {
+						t.Errorf("the ErrorHandler heard %+v", told)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func MaxWait(d time.Duration) OverlapOption {
 }
 
 // Need sets how much time a task needs for its run. A wait in place ends when only d is left before the task's
-// deadline. Default: nine tenths of the time that is left when the wait begins. For a task that should be snoozed but
+// deadline, but at least a second or a tenth of the time, whichever is shorter. Default: nine tenths of the time that is left when the wait begins. For a task that should be snoozed but
 // cannot be, the default is half of the time that is left then.
 func Need(d time.Duration) OverlapOption {
 	return func(o *overlap) { o.need = &d }
@@ -154,7 +154,8 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	defer o.w.open.end()
 	defer a.traced(&result)()
 	ctx = a.ctx
-	lock, err := o.take(a, key)
+	latest := o.latest(a)
+	lock, err := inTime(a, (time.Until(latest)+a.left())/2, func() (*joblock.Lock, error) { return o.take(a, key, latest) }, a.dropLate)
 	if lock == nil {
 		o.w.startedTooEarly(ctx, err)
 		return err
@@ -232,9 +233,8 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 }
 
 // The method take returns the lock, or a nil lock and the attempt's result for asynq. Both are nil if the task must
-// succeed without a call of the handler.
-func (o *overlap) take(a *attempt, key string) (*joblock.Lock, error) {
-	latest := o.latest(a)
+// succeed without a call of the handler. A wait in place ends at the time in latest.
+func (o *overlap) take(a *attempt, key string, latest time.Time) (*joblock.Lock, error) {
 	for {
 		lock, err := o.acquire(a, key, latest)
 		if err == nil && a.ctx.Err() == nil {
@@ -287,12 +287,13 @@ func busy(err error) bool {
 	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
 }
 
-// The method latest returns the time at which a wait in place must end, to leave the task enough time for its run.
+// The method latest returns the time at which a wait in place must end, to leave the task enough time for its run, and
+// in any case for the snooze.
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()
 	switch {
 	case o.need != nil:
-		left -= *o.need
+		left -= max(*o.need, min(left/10, time.Second))
 	case o.ifBusy == snoozeIfBusy && !a.canSnooze() && !a.canSnoozeByArchive():
 		left = time.Duration(lastShare * float64(left))
 	default:

@@ -22,8 +22,9 @@ import (
 // task inside asynq's Redis, a repeated command of asynq for this attempt could archive or delete a later attempt.
 
 const (
-	// markWait is how long the method mark waits if another process still holds the task's mark. That process has just
-	// run the task again, and is about to release the mark.
+	// markWait is how long the method mark waits if another snooze still holds the task's mark, but no longer than for a
+	// quarter of the time that the attempt has left. Either that snooze has just run the task again, and is about to
+	// release the mark; or an operator has run the task before the end of the pause.
 	markWait = 2 * time.Second
 
 	// rerunGiveUp is how long the method rerun tries; after that, only the keeper runs the task again. rerunGiveUp is
@@ -61,10 +62,20 @@ func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 }
 
 // The method mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process
-// dies, the keeper finds the task by the mark. If another process keeps the mark, the error is joblock.ErrTimeout.
+// dies, the keeper finds the task by the mark. If another snooze keeps the mark, the error is joblock.ErrTimeout. If half
+// of the attempt's time passes without an answer of the store, the error is joblock.ErrUnavailable.
 func (a *attempt) mark() (*joblock.Lock, error) {
-	ctx := context.WithoutCancel(a.ctx) // joblock bounds each call
-	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job), door.OwnKey[joblock.Option](), joblock.MaxWait(markWait))
+	left := a.left()
+	mark, err, ok := bounded(a, left/2, func() (*joblock.Lock, error) { return a.tryMark(min(markWait, left/4)) }, a.dropLate)
+	if !ok {
+		return nil, errLate
+	}
+	return mark, err
+}
+
+func (a *attempt) tryMark(wait time.Duration) (*joblock.Lock, error) {
+	ctx := context.WithoutCancel(a.ctx) // the method mark bounds the calls
+	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job), door.OwnKey[joblock.Option](), joblock.MaxWait(wait))
 	if err != nil {
 		return nil, err
 	}

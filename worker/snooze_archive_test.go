@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -171,6 +172,43 @@ func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
 			t.Errorf("the mark is %+v, want it released", st)
 		}
 	})
+}
+
+// An operator runs a task during its pause in the archive. Its key is still busy: the task is snoozed again, however
+// short its time is, although the first snooze still has the task's mark.
+func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
+	for _, timeout := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
+		for _, all := range []bool{false, true} {
+			for _, opts := range [][]worker.OverlapOption{nil, {worker.MaxWait(0)}, {worker.Need(0), worker.MaxWait(time.Minute)}, {worker.InLine()}} {
+				t.Run(fmt.Sprintf("%s, all: %t, %d options", timeout, all, len(opts)), func(t *testing.T) {
+					virtual(t, func(r *rig) {
+						var p probe
+						r.serve(service{use: overlap(opts...), worker: worker.Config{Snooze: time.Minute}, asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+						lock := r.byArchive(asynq.Timeout(timeout))
+						for range 3 {
+							if all {
+								if n, err := r.inspector.RunAllArchivedTasks(queue); err != nil || n != 1 {
+									t.Fatalf("RunAllArchivedTasks: %d, %v", n, err)
+								}
+							} else if err := r.inspector.RunTask(queue, "k-0"); err != nil {
+								t.Fatal(err)
+							}
+							r.untilTask("k-0", "archived")
+							if _, info := r.task("k-0"); !strings.Contains(info.LastErr, "snoozed without charge") {
+								t.Fatalf("the task is in the archive because of %q", info.LastErr)
+							}
+						}
+						r.release(lock)
+						r.wantDone("k-0")
+						r.wantRuns(&p, 1)
+						if told := p.heard(); len(told) != 0 {
+							t.Errorf("the ErrorHandler heard %+v", told)
+						}
+					})
+				})
+			}
+		}
+	}
 }
 
 // A stopping server does not leave it there.

@@ -68,7 +68,8 @@ func startAt(ctx context.Context, h asynq.Handler) error {
 	if _, marked := h.(*startedHandler); !marked && h != a.startsAt {
 		return nil
 	}
-	if snoozed := a.start(context.WithoutCancel(a.ctx)); snoozed != nil {
+	start := func() (struct{}, error) { return struct{}{}, a.start(context.WithoutCancel(a.ctx)) }
+	if _, snoozed := inTime(a, a.left()/2, start, func(struct{}) {}); snoozed != nil {
 		return snoozed
 	}
 	a.started = true

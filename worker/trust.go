@@ -94,7 +94,9 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 // snoozes the task. If the task cannot be snoozed, the task waits in place, until trusted succeeds or a.ctx ends.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
-		env, ok, err := a.w.trusted(a.ctx, a.envelopeTask())
+		ctx, cancel := context.WithTimeout(a.ctx, a.left()/2)
+		env, ok, err := a.w.trusted(ctx, a.envelopeTask())
+		cancel()
 		if err == nil {
 			return env, ok, nil
 		}
@@ -102,7 +104,7 @@ func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 			return env, false, err
 		}
 		snoozed := a.w.snooze(err)
-		if snoozed == nil { // an *envelope.Newer, or the store has another value where the keys should be
+		if snoozed == nil { // no answer in time, an *envelope.Newer, or the store has another value where the keys should be
 			snoozed = &snoozeError{err: err, delay: jittered(a.w.cfg.Snooze)}
 		}
 		if a.canSnooze() {
