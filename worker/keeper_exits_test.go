@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -137,8 +138,42 @@ func TestCrashOnTheLastAttemptWithoutASpareRetry(t *testing.T) {
 	})
 }
 
+// The locks' store is away when a job ends, and its process dies before it can repeat the release.
+func TestReleaseThatTheProcessDidNotLiveToRepeat(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts   []asynq.Option
+		err    error
+		reason string
+		grace  time.Duration
+	}{
+		"deleted":  {nil, nil, absent, time.Minute},
+		"retained": {[]asynq.Option{asynq.Retention(time.Hour)}, nil, "keeper: the task is completed", 0},
+		"archived": {nil, asynq.SkipRetry, archived, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept(t, func(r *rig) {
+				dying := faultstore.New(r.faults)
+				r.enqueue("a", 1, tt.opts...)
+				var p probe
+				r.serve(service{locks: r.newLockerOn(dying)}, p.handler(func(context.Context, int) error {
+					dying.Set(faultstore.Fault{Err: errBoom}, everyCall...)
+					return tt.err
+				}))
+				r.until("it ran", func() bool { return p.count() == 1 && p.running() == 0 })
+				time.Sleep(max(ttl, tt.grace) - 2*time.Second)
+				if st := r.status("key-a"); !st.Locked() {
+					t.Errorf("the lock is %+v, want it with the job", st)
+				}
+				time.Sleep(min(ttl, tt.grace) + every + every/10 + 3*time.Second)
+				r.wantFreed("key-a", tt.reason)
+				dying.Clear()
+			})
+		})
+	}
+}
+
 // A worker without the middleware, such as an old build, runs a task without its
-// lock and leaves it behind. So does one that could not give it back before it died.
+// lock and leaves it behind.
 func TestLockLeftBehindByATaskThatIsDone(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -29,6 +29,12 @@ func TestLockOfATaskThatEndsJustAfterItsEnqueue(t *testing.T) {
 			r.serve(service{bare: true}, p.handler(succeed))
 			return nil
 		}, "keeper: the task is completed", defaultEvery},
+		{"done", nil, func(r *rig) error {
+			var p probe
+			r.serve(service{bare: true}, p.handler(succeed))
+			r.until("it ran", func() bool { return p.count() == 1 })
+			return nil
+		}, absent, time.Minute + defaultEvery},
 		{"deleted", nil, func(r *rig) error { return r.inspector.DeleteTask(queue, "a") }, absent, time.Minute + defaultEvery},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -39,7 +45,13 @@ func TestLockOfATaskThatEndsJustAfterItsEnqueue(t *testing.T) {
 				if err := tt.end(r); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(tt.within)
+				if tt.within > defaultEvery { // the enqueue might still be under way
+					time.Sleep(defaultEvery)
+					r.wantState("key-a", joblock.StateParked, "a")
+					time.Sleep(tt.within - defaultEvery)
+				} else {
+					time.Sleep(tt.within)
+				}
 				r.wantFreed("key-a", tt.reason)
 			})
 		})
