@@ -323,7 +323,8 @@
 //
 // A task enqueued with asynq.Group carries its locks as far as its group. Aggregation deletes the members without
 // running any middleware. On a server whose Config went through Worker.Configure of package worker, the aggregated
-// task has the locks of all members.
+// task has the locks of all members, up to 1,024 locks. Configure therefore limits a group to 512 members at a time. If
+// members carry more than two locks each, set a smaller GroupMaxSize; see Groups in package worker.
 //
 // A member that waits in its group is replaced by Replace and KeepLast like any other task. The aggregated task is not
 // replaced, because it stands for all members: until it has run, or for KeepLast until it has started, an enqueue for the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -80,6 +81,42 @@ func TestAggregateTakesOverTheLocksOfItsMembers(t *testing.T) {
 		}
 		r.wantRuns(&p, 1)
 	})
+}
+
+// A large group becomes several tasks, each of which has the locks of all its members.
+func TestLargeGroupIsSplit(t *testing.T) {
+	for name, size := range map[string]int{"unlimited": 0, "too large": 5000} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				const n = 600
+				for i := range n {
+					id := fmt.Sprint("m", i)
+					r.submit(id, r.seal(0, r.park(id, "a-"+id, "b-"+id)...), 1, asynq.Group("g"))
+				}
+				var p probe
+				var held atomic.Int64
+				r.serve(service{asynq: asynq.Config{
+					GroupGracePeriod: 10 * time.Second,
+					GroupMaxSize:     size,
+					GroupAggregator: asynq.GroupAggregatorFunc(func(_ string, tasks []*asynq.Task) *asynq.Task {
+						return asynq.NewTask(taskType, nil)
+					}),
+				}}, p.handler(func(ctx context.Context, _ int) error {
+					held.Add(int64(len(keysHeld(ctx))))
+					return nil
+				}))
+				r.until("both tasks ran", func() bool { return p.count() == 2 && p.running() == 0 })
+				if held.Load() != 2*n {
+					t.Errorf("the tasks had %d locks, want %d", held.Load(), 2*n)
+				}
+				r.wantEnded("a-m0", "job done")
+				r.wantEnded(fmt.Sprint("b-m", n-1), "job done")
+				if lowered := strings.Contains(r.log.String(), "GroupMaxSize was lowered"); lowered != (size > 0) {
+					t.Errorf("a lowered GroupMaxSize is logged: %t", lowered)
+				}
+			})
+		})
+	}
 }
 
 // Locks with a shorter life than their job have it with the group's task too.

@@ -18,6 +18,9 @@ import (
 // that copy, asynq handles tasks with locks as the package comment says. Tasks without locks are not affected. Call
 // Configure once per Worker: each server needs a Worker of its own. With a nil Worker, Configure returns cfg.
 //
+// With a GroupAggregator, GroupMaxSize is 512 if it was unlimited or larger, for all groups of the server: asynq then
+// makes several tasks of a larger group. See Groups in the package comment.
+//
 // The functions of cfg get the handler's own error. In ErrorHandler, asynq.GetMaxRetry returns the author's MaxRetry.
 // For tasks with locks, the calls of these functions differ from the calls by asynq alone:
 //
@@ -79,6 +82,13 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	})
 	if cfg.GroupAggregator != nil {
 		cfg.GroupAggregator = aggregator{w, cfg.GroupAggregator}
+		if cfg.GroupMaxSize > maxGroup {
+			w.cfg.Logger.Warn("worker: GroupMaxSize was lowered, because the task of a group carries the locks of all members",
+				"from", cfg.GroupMaxSize, "to", maxGroup)
+		}
+		if cfg.GroupMaxSize <= 0 || cfg.GroupMaxSize > maxGroup {
+			cfg.GroupMaxSize = maxGroup
+		}
 	}
 	return cfg
 }

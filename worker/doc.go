@@ -299,13 +299,18 @@
 //
 // With Configure, the task that a group is aggregated into takes over the locks of the group's members. asynq does not
 // say which task a member is. So the Worker asks the Inspector for the task that the member's header was sealed for:
-// that task must wait in this group, with the same header and payload. The new task carries up to 1,024 locks; limit
-// the members with GroupMaxSize. The locks are bound to the new task before asynq has that task, so they always have an
-// owner. If asynq refuses the new task, the members keep their locks until the next aggregation. Without Configure, the
+// that task must wait in this group, with the same header and payload. The locks are bound to the new task before asynq
+// has that task, so they always have an owner. If asynq refuses the new task, the members keep their locks until the next aggregation. Without Configure, the
 // keeper frees the locks of aggregated tasks.
 //
 // The new task stands for all members, so no call about the key of one member ends the task: handoff does not replace it,
 // and if one of its locks is gone, the task takes that lock again, whatever Config.Gone says.
+//
+// A task carries up to 1,024 locks. So Configure lowers GroupMaxSize to 512, and asynq makes several tasks of a larger
+// group: 1,800 members with a lock each become three tasks of 512 members at once, and one of 264 after the grace period.
+// A member has one lock, or two with handoff.KeepLast. If members have more, by EnqueueAll of package handoff, set
+// GroupMaxSize to at most 1,024 divided by the number of a member's locks. Otherwise the task of a group runs without the
+// locks beyond 1,024, the Worker logs an ERROR, and the keeper frees these locks.
 //
 // # Locks that tasks do not carry
 //

@@ -19,6 +19,10 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
+// maxGroup is the largest GroupMaxSize. A member with handoff.KeepLast carries two locks, a member of any other policy
+// one.
+const maxGroup = envelope.MaxCarried / 2
+
 // mergePatience is how long Aggregate keeps trying to move the locks. A fail-over of Redis takes less time. More
 // patience would delay the server's Shutdown, which waits for Aggregate.
 const mergePatience = 20 * time.Second
@@ -210,8 +214,8 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 			continue
 		}
 		if len(all.Tokens)+len(c.Tokens) > envelope.MaxCarried {
-			m.w.cfg.Logger.Error("worker: a group has more locks than one task may carry; "+
-				"the keeper will free the others; use a smaller GroupMaxSize", "group", m.group, "at_most", envelope.MaxCarried)
+			m.w.cfg.Logger.Error("worker: a group has more locks than one task may carry; its task runs without the others, which "+
+				"the keeper will free; use a smaller GroupMaxSize", "group", m.group, "members", len(members), "at_most", envelope.MaxCarried)
 			break
 		}
 		m.members[c.Job] = true
