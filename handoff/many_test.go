@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -271,6 +272,47 @@ func TestManyTasksInAChain(t *testing.T) {
 		}
 		wantState(t, w.locks, "key-2", joblock.StateFree)
 	})
+}
+
+// However the items of a call hang together by keys and task IDs, and however long each enqueue takes, each item fares as
+// in a call of its own after the items before it.
+func TestManyTasksThatHangTogether(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 0))
+				alone, w := newMiniWeb(t), newMiniWeb(t)
+				items := manyItems(12)
+				for i := range items {
+					items[i].Unique.Key = fmt.Sprint("key-", random.IntN(8))
+					items[i].Opts = []asynq.Option{asynq.TaskID(fmt.Sprint("t-", random.IntN(8)))}
+				}
+				var takes [100]time.Duration // of each enqueue; a call that is repeated has another one
+				for i := range takes {
+					takes[i] = time.Duration(random.IntN(10)) * time.Second
+				}
+				w.faults.onEach(func(n int32, apply func() error) error {
+					time.Sleep(takes[n])
+					return apply()
+				})
+				for i, got := range w.many(t.Context(), t, items) {
+					want, err := alone.jobs.EnqueueUnique(t.Context(), items[i].Unique, items[i].Task, items[i].Opts...)
+					if joblock.CodeOf(got.Err) != joblock.CodeOf(err) || errors.Is(got.Err, asynq.ErrTaskIDConflict) != errors.Is(err, asynq.ErrTaskIDConflict) {
+						t.Errorf("item %d, %s of %s: error %v, alone %v", i, items[i].Unique.Key, items[i].Opts, got.Err, err)
+						continue
+					}
+					if err != nil {
+						_, id, _ := handoff.JobOf(got.Err)
+						if _, want, _ := handoff.JobOf(err); id != want {
+							t.Errorf("item %d: the key is that of job %q, alone of %q", i, id, want)
+						}
+					} else if got.Task.ID != want.Task.ID {
+						t.Errorf("item %d: task %s, alone %s", i, got.Task.ID, want.Task.ID)
+					}
+				}
+			})
+		})
+	}
 }
 
 // Bad items are refused, and the others enqueued.

@@ -298,6 +298,93 @@ func TestAcquireRidesOutAShortOutage(t *testing.T) {
 	})
 }
 
+// Each outage is measured by itself: one wait rides out many short ones.
+func TestAcquireRidesOutManyShortOutages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, &joblock.Config{Poll: 100 * time.Millisecond})
+		holder, err := k.peer().TryAcquire(t.Context(), "key")
+		wantNil(t, "TryAcquire", err)
+		w := k.wait(k.locks, "key")
+		for range 3 {
+			time.Sleep(time.Minute)
+			k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire)
+			time.Sleep(joblock.DefaultCallTimeout - time.Second)
+			k.store.Clear()
+			if w.over() {
+				t.Fatal("the wait ended in a short outage")
+			}
+		}
+		time.Sleep(time.Minute)
+		wantNil(t, "Release", holder.Release(t.Context()))
+		wantNil(t, "Release", w.granted(onTime).Release(t.Context()))
+	})
+}
+
+// A wait whose time is up in an outage says so, also if a call is under way just then: whether the key is still held is
+// unknown. A single slow call is no outage: the answer before it says that the key is held.
+func TestWaitThatEndsInTheMiddleOfACall(t *testing.T) {
+	hungUp := errors.New("the client hung up")
+	bounds := map[string]struct {
+		ctx   func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+		opts  func(time.Duration) []joblock.AcquireOption
+		cause error // also matched by the error; nil if none
+	}{
+		"MaxWait": {opts: func(d time.Duration) []joblock.AcquireOption { return []joblock.AcquireOption{joblock.MaxWait(d)} }},
+		"deadline": {
+			ctx:   context.WithTimeout,
+			cause: context.DeadlineExceeded,
+		},
+		"cancelled": {
+			ctx: func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				time.AfterFunc(d, func() { cancel(hungUp) })
+				return ctx, func() { cancel(nil) }
+			},
+			cause: hungUp,
+		},
+	}
+	for name, b := range bounds {
+		for what, outage := range map[string]bool{"in an outage": true, "in one slow call": false} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					k := newKit(t, &joblock.Config{Poll: 100 * time.Millisecond})
+					_, err := k.peer().TryAcquire(t.Context(), "key")
+					wantNil(t, "TryAcquire", err)
+					const wait = time.Minute
+					ctx, opts := t.Context(), []joblock.AcquireOption(nil)
+					if b.ctx != nil {
+						var cancel context.CancelFunc
+						ctx, cancel = b.ctx(ctx, wait)
+						defer cancel()
+					} else {
+						opts = b.opts(wait)
+					}
+					if outage {
+						time.AfterFunc(wait-2*time.Second, func() { k.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire) })
+					}
+					time.AfterFunc(wait-time.Second, func() { k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Acquire) })
+					start := time.Now()
+					_, err = k.locks.Acquire(ctx, "key", opts...)
+					if d := time.Since(start); d != wait {
+						t.Errorf("took %s, want %s", d, wait)
+					}
+					switch {
+					case outage || name == "cancelled": // a caller that goes away learns nothing
+						wantErr(t, err, joblock.ErrUnavailable)
+						wantNotErr(t, err, joblock.ErrTimeout, joblock.ErrHeld)
+					default:
+						wantErr(t, err, joblock.ErrTimeout)
+						wantNotErr(t, err, joblock.ErrUnavailable, joblock.ErrHeld)
+					}
+					if b.cause != nil {
+						wantErr(t, err, b.cause)
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestAcquireGivesUpOnALongOutage(t *testing.T) {
 	for name, mode := range map[string]faultstore.Mode{"refusing": faultstore.Refuse, "hanging": faultstore.Hang} {
 		t.Run(name, func(t *testing.T) {

@@ -179,3 +179,48 @@ func TestLoad(t *testing.T) {
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 	})
 }
+
+// After a Write that fails, Of returns what it returned before.
+func TestOfAfterAWriteThatFails(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fail func(k *lockkit.Kit, lock *joblock.Lock)
+		want error
+	}{
+		"forced": {func(k *lockkit.Kit, lock *joblock.Lock) {
+			testkit.WantNil(k, "ForceRelease", k.Locks.ForceRelease(k.Context(), lock.Key()))
+		}, joblock.ErrLost},
+		"forced, and another holder": {func(k *lockkit.Kit, lock *joblock.Lock) {
+			testkit.WantNil(k, "ForceRelease", k.Locks.ForceRelease(k.Context(), lock.Key()))
+			testkit.WantNil(k, "memo.Write", memo.Write(k.Context(), k.Acquire(lock.Key()), []byte("theirs")))
+		}, joblock.ErrLost},
+		"released": {func(k *lockkit.Kit, lock *joblock.Lock) {
+			testkit.WantNil(k, "Release", lock.Release(k.Context()))
+		}, joblock.ErrAlreadyReleased},
+		"parked": {func(k *lockkit.Kit, lock *joblock.Lock) {
+			_, err := lock.Park(k.Context())
+			testkit.WantNil(k, "Park", err)
+		}, joblock.ErrNotOwner},
+		"not sent": {func(k *lockkit.Kit, _ *joblock.Lock) {
+			k.Store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Renew)
+		}, joblock.ErrUnavailable},
+		"not answered": {func(k *lockkit.Kit, _ *joblock.Lock) {
+			k.Store.Set(faultstore.Fault{Mode: faultstore.Drop}, faultstore.Renew)
+		}, joblock.ErrUnavailable},
+	} {
+		for before, write := range map[string][]byte{"": nil, "page 7": []byte("page 7")} {
+			t.Run(fmt.Sprintf("%s, %q before", name, before), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					k := lockkit.New(t, nil)
+					lock := k.Acquire("key")
+					testkit.WantNil(t, "memo.Write", memo.Write(t.Context(), lock, write))
+					tc.fail(k, lock)
+					testkit.WantErr(t, memo.Write(t.Context(), lock, []byte("page 8")), tc.want)
+					if got := string(memo.Of(lock)); got != before {
+						t.Errorf("then Of returns %q, want %q", got, before)
+					}
+					k.Store.Clear()
+				})
+			})
+		}
+	}
+}

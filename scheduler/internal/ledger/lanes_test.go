@@ -71,3 +71,75 @@ func TestNewestWithLanes(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// An execution that is given back leaves the ledger as it was before the begin: the tick begins again, and once.
+func TestGiveBack(t *testing.T) {
+	j := every10(t, func(j *Job) { j.AtOnce = 2 })
+	m := Moment{Now: start, Node: "n"}
+	ordered := func() *Backfill {
+		return &Backfill{BackfillOrder: BackfillOrder{ID: 7, From: at(0), To: at(20 * min1)}, Ticks: 3, Cursor: at(0) - 1}
+	}
+	for name, tc := range map[string]struct {
+		ledger Ledger
+		during func(*Ledger) // what other calls change before the end of the execution
+		want   string        // the ticks that then begin, in order
+	}{
+		"a tick":                           {Ledger{Due: []Due{{At: at(0)}, {At: at(10 * min1)}}}, nil, "tick:0s tick:10m0s"},
+		"a trigger":                        {Ledger{Due: []Due{{At: at(0), Cause: CauseTrigger}, {At: at(10 * min1)}}}, nil, "trigger:0s tick:10m0s"},
+		"a trigger before a newer trigger": {Ledger{Due: []Due{{At: at(0), Cause: CauseTrigger}}}, func(l *Ledger) { l.wait(Due{At: at(sec), Cause: CauseTrigger}) }, "trigger:1s"},
+		"a start":                          {Ledger{Due: []Due{{At: at(0), Cause: CauseStart}}}, nil, "start:0s"},
+		"a start before a newer start":     {Ledger{Due: []Due{{At: at(0), Cause: CauseStart}}}, func(l *Ledger) { l.wait(Due{At: at(sec), Cause: CauseStart}) }, "start:1s"},
+		"a tick before a newer trigger":    {Ledger{Due: []Due{{At: at(0)}}}, func(l *Ledger) { l.wait(Due{At: at(sec), Cause: CauseTrigger}) }, "tick:0s trigger:1s"},
+		"the first tick of a backfill":     {Ledger{Backfill: ordered()}, nil, "backfill:0s backfill:10m0s backfill:20m0s"},
+		"the last tick of a backfill":      {Ledger{Backfill: &Backfill{BackfillOrder: ordered().BackfillOrder, Ticks: 3, Done: 2, Cursor: at(10 * min1)}}, nil, "backfill:20m0s"},
+		"a tick of an earlier backfill": {Ledger{Backfill: ordered()}, func(l *Ledger) {
+			l.Backfill = &Backfill{BackfillOrder: BackfillOrder{ID: 8, From: at(20 * min1), To: at(30 * min1)}, Ticks: 2, Cursor: at(20*min1) - 1}
+		}, "backfill:20m0s backfill:30m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := tc.ledger
+			l.Version, l.Spec = version, j.SpecText
+			first, _ := l.BeginLane(j, m, 1, 11)
+			if first == nil {
+				t.Fatal("nothing begins")
+			}
+			if tc.during != nil {
+				tc.during(&l)
+			}
+			if !l.EndLane(j, 1, 11, NotBegun, start, 0, nil) || len(l.Lanes) > 0 || l.Execution != nil || l.Counts != (Counts{}) {
+				t.Errorf("given back: %+v", l)
+			}
+			var got []Due
+			for range 5 {
+				x, _ := l.BeginLane(j, m, 1, 12)
+				if x == nil {
+					break
+				}
+				got = append(got, x.Due)
+				l.EndLane(j, 1, 12, Done, start, 1, nil)
+			}
+			if text := text(got, nil); text != tc.want {
+				t.Errorf("then %q begin, want %q", text, tc.want)
+			}
+			if b := l.Backfill; b != nil && (b.Done != b.Ticks || b.Failed+b.Lost != 0) {
+				t.Errorf("the backfill counts %+v", b)
+			}
+		})
+	}
+}
+
+// A takeover that is given back is one for the next node, as if this node had not seen it.
+func TestGiveBackOfATakeover(t *testing.T) {
+	j := every10(t, func(j *Job) { j.AtOnce = 2 })
+	m := Moment{Now: start, Node: "n"}
+	l := &Ledger{Version: version, Spec: j.SpecText, Due: []Due{{At: at(0)}}}
+	l.BeginLane(j, m, 1, 11)
+	for fence := int64(12); fence < 12+3*maxBroken; fence++ {
+		if x, news := l.TakeOverLane(j, m, 1, fence); x == nil || x.Broken != 1 || len(news) > 0 {
+			t.Fatalf("taken over %+v, news %+v", x, news)
+		}
+		if !l.EndLane(j, 1, fence, NotBegun, start, 0, nil) || l.Counts != (Counts{}) || len(l.Due) > 0 || !l.Full(every10(t)) {
+			t.Fatalf("given back: %+v", l)
+		}
+	}
+}
