@@ -1,9 +1,11 @@
 package scheduler_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +62,75 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 				}
 				if n := strings.Count(c.logs.String(), "this node does not execute the job"); n < 3 || n > 5 {
 					t.Errorf("logged %d times in three minutes", n)
+				}
+			})
+		})
+	}
+}
+
+// spoiltStore can return a memo that is no ledger with the grants of a job's lock. Reads still return the ledger: a newer
+// node has written its own just before the grant.
+type spoiltStore struct {
+	driver.Store
+	spoilt atomic.Bool
+}
+
+func (s *spoiltStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	r, err := s.Store.Acquire(ctx, req)
+	if req.Key == "%cron:cron:job" && r.Outcome == driver.OutcomeOK && s.spoilt.Load() {
+		r.Memo = []byte("page 7")
+	}
+	return r, err
+}
+
+// A node that gets the lock of a job with a ledger that it cannot read gives the lock back at once: a newer node can
+// execute the job.
+func TestLockOfALedgerThatCannotBeRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts  []scheduler.Option
+		other bool // another node executes the job, and dies: the node gets the lock by standing by
+	}{
+		"that is due":            {nil, false},
+		"that is due in a lane":  {[]scheduler.Option{scheduler.AtOnce(2)}, false},
+		"of another node's term": {nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				store := &spoiltStore{Store: c.mem}
+				n := c.nodeOn(store, 0)
+				if tc.other {
+					other := c.node(0)
+					other.add("job", "@every 10m", r.fn(other, 5*min), tc.opts...)
+					other.start()
+					until(start, 10*min+sec)
+					n.add("job", "@every 10m", r.fn(n, sec), tc.opts...)
+					n.start()
+					until(start, 11*min)
+					store.spoilt.Store(true)
+					other.cut()
+				} else {
+					n.add("job", "@every 10m", r.fn(n, sec), tc.opts...)
+					n.start()
+					until(start, 9*min)
+					store.spoilt.Store(true)
+				}
+				until(start, 11*min+30*sec)
+				status, err := n.locks.Status(c.Context(), "%cron:cron:job")
+				wantNil(t, "Status", err)
+				if status[0].State != joblock.StateFree {
+					t.Errorf("the lock is %s by %s", status[0].State, status[0].Holder)
+				}
+				if log := c.logs.String(); !strings.Contains(log, "the memo is no ledger") {
+					t.Errorf("the log does not say why:\n%s", log)
+				}
+				calls := len(r.all())
+				store.spoilt.Store(false)
+				until(start, 15*min)
+				if now := r.all(); len(now) != calls+1 || now[calls].on != n.name || !now[calls].tick.At.Equal(start.Add(10*min)) {
+					t.Errorf("after that the calls are %+v, want the tick once more", now)
 				}
 			})
 		})

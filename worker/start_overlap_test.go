@@ -250,6 +250,42 @@ func TestLockFromStartOfATaskThatIsSnoozed(t *testing.T) {
 	})
 }
 
+// A task that is snoozed after its start keeps the lock that it has from its start: another job must not run between the
+// two halves of one attempt.
+func TestLockFromStartOfATaskThatIsSnoozedAfterItsStart(t *testing.T) {
+	on := func(key string) middleware {
+		return func(w *worker.Worker) asynq.MiddlewareFunc {
+			return w.WithoutOverlapping(func(*asynq.Task) string { return key })
+		}
+	}
+	for name, use := range map[string][]middleware{
+		"started by Middleware":           {passing, on("k")},
+		"started by Started":              {started, on("k")},
+		"started by Started, far from it": {passing, started, passing, on("k")},
+		"started by an earlier overlap":   {on("l"), passing, on("k")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				busy := r.occupy("k")
+				r.queued("a", 1)
+				r.serve(service{use: use}, p.handler(succeed))
+				for range 3 {
+					r.untilRetry("a", 0)
+					r.wantEnded("slot-a", "job started")
+					r.wantState("run", joblock.StateParked, "a")
+					r.untilTask("a", "active", "pending")
+				}
+				r.wantRuns(&p, 0)
+				r.release(busy)
+				r.untilTask("a", "gone")
+				r.wantRuns(&p, 1)
+				r.wantEnded("run", "job done")
+			})
+		})
+	}
+}
+
 // If the key cannot be given up the task is snoozed, and lets go of what it has taken.
 func TestTaskThatCannotStartLetsGoOfItsLock(t *testing.T) {
 	virtual(t, func(r *rig) {

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -201,5 +202,56 @@ func TestCheckFindsDangerousSettings(t *testing.T) {
 			n.replication(config("min-replicas-to-write"))
 			wantFinding(t, n.report, c.severity, c.subject)
 		})
+	}
+}
+
+// In a cluster each server has its own findings: a bad one does not hide what is well on the others.
+func TestCheckFindsWhatIsWellBesideABadServer(t *testing.T) {
+	well := info{
+		"redis_version": "8.0.0", "role": "master", "maxmemory": "100", "used_memory": "10", "maxmemory_policy": "noeviction",
+		"aof_enabled": "1", "connected_slaves": "1",
+	}
+	bad := info{
+		"redis_version": "6.2.14", "role": "slave", "maxmemory": "100", "used_memory": "99", "maxmemory_policy": "allkeys-lru",
+		"aof_enabled": "0", "connected_slaves": "1",
+	}
+	always := func(name string) (string, bool) {
+		return map[string]string{"appendfsync": "always", "save": "3600 1"}[name], true
+	}
+	subjects := []string{"version", "role", "maxmemory-policy", "maxmemory", "appendonly", "min-replicas-to-write"}
+	c := &check{s: &Store{replicas: 1}}
+	for _, addr := range []string{"bad:1", "well:1", "bad:2", "well:2"} {
+		n, replicas := &checkedServer{check: c, addr: addr, info: well}, "1"
+		if strings.HasPrefix(addr, "bad") {
+			n.info, replicas = bad, "0"
+		}
+		n.version()
+		n.role()
+		n.memory()
+		n.persistence(always)
+		n.replication(replicas, true)
+	}
+	for _, addr := range []string{"bad:1", "well:1", "bad:2", "well:2"} {
+		of := slices.DeleteFunc(slices.Clone(c.report), func(f Finding) bool { return f.Node != addr })
+		for _, subject := range subjects {
+			var got []Severity
+			for _, f := range of {
+				if f.Subject == subject {
+					got = append(got, f.Severity)
+				}
+			}
+			if len(got) != 1 || (got[0] == Well) != strings.HasPrefix(addr, "well") {
+				t.Errorf("findings about %s of %s are %v, want one", subject, addr, got)
+			}
+		}
+	}
+	for _, subject := range subjects {
+		if !c.has(subject) {
+			t.Errorf("%s is said to be well", subject)
+		}
+	}
+	c = &check{}
+	if c.well("well:1", "role", "master"); c.has("role") {
+		t.Error("a role that is well counts as one that is not")
 	}
 }
