@@ -331,7 +331,9 @@ func TestWaitThatEndsInTheMiddleOfACall(t *testing.T) {
 	}{
 		"MaxWait": {opts: func(d time.Duration) []joblock.AcquireOption { return []joblock.AcquireOption{joblock.MaxWait(d)} }},
 		"deadline": {
-			ctx:   context.WithTimeout,
+			ctx: func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+				return context.WithDeadline(ctx, time.Now().Add(d))
+			},
 			cause: context.DeadlineExceeded,
 		},
 		"cancelled": {

@@ -3,7 +3,9 @@ package joblock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -137,6 +139,51 @@ func TestBatchOfReleasesKeepsTheAnswersItGot(t *testing.T) {
 			t.Errorf("asked for %q, want %q again", asked, want)
 		}
 	})
+}
+
+// A call for more locks than a batch has says "call refused" only if the store has refused all that has no answer.
+func TestBatchesThatAreRefusedInPart(t *testing.T) {
+	refusal := fmt.Errorf("OOM: %w", driver.ErrRefused)
+	for name, c := range map[string]struct {
+		errs [2]error // of the two batches
+		want string
+	}{
+		"both":       {[2]error{refusal, refusal}, "call refused: OOM"},
+		"the first":  {[2]error{refusal, errPatchy}, "outcome unknown"},
+		"the second": {[2]error{errPatchy, refusal}, "outcome unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				locker := k.open(&refusingTakes{Store: k.mem, errs: c.errs[:]}, nil)
+				keys := make([]string, driver.MaxBatch+1)
+				for i := range keys {
+					keys[i] = fmt.Sprint("key-", i)
+				}
+				takes := make([]door.Take, len(keys))
+				for i, key := range keys {
+					takes[i] = door.Take{Key: key, Job: "q/1", Reserve: time.Minute}
+				}
+				for i, taken := range door.Of(locker).Take(t.Context(), "enqueue", takes) {
+					if !errors.Is(taken.Err, joblock.ErrUnavailable) || !strings.Contains(taken.Err.Error(), c.want) {
+						t.Fatalf("key %d: %v, want %q", i, taken.Err, c.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// refusingTakes answers each Take with the next of errs.
+type refusingTakes struct {
+	driver.Store
+	errs []error
+}
+
+func (s *refusingTakes) Take(_ context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	err := s.errs[0]
+	s.errs = append(s.errs[1:], err)
+	return make([]driver.Reply, len(reqs)), err
 }
 
 // A Park without an answer leaves its lock held, and the others are parked.

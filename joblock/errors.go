@@ -47,7 +47,9 @@ var (
 	// ErrLost, LOCK_LOST: the caller held the lock, and has lost the lock or can no longer rely on the lock. A context from
 	// Lock.Context is cancelled with this error as its cause.
 	ErrLost error = &Error{Code: codeLost}
-	// ErrUnavailable, LOCK_UNAVAILABLE: the store did not answer. Whether the call took effect is unknown.
+	// ErrUnavailable, LOCK_UNAVAILABLE: the store did not answer, so whether the call took effect is unknown. Or the store
+	// refused to run the call, for want of memory or of a permission for example. Then the text says "call refused"
+	// instead of "outcome unknown": this attempt has changed nothing.
 	ErrUnavailable error = &Error{Code: codeUnavailable}
 	// ErrInvalid, LOCK_INVALID: the input was bad, and nothing was sent to the store; or the value at the key
 	// is no lock, and was not changed.
@@ -97,6 +99,9 @@ func (e *Error) Error() string {
 		subject = strings.TrimSpace(subject + " " + strconv.Quote(shorten(e.Key, 80)))
 	}
 	what := codeText[e.Code]
+	if e.Code == codeUnavailable && errors.Is(e.Err, driver.ErrRefused) {
+		what = "store unavailable, call refused"
+	}
 	if e.Code == codeLost && e.Holder != "" {
 		what += ": " + codeText[codeHeld]
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 var sentinels = map[string]error{
@@ -66,6 +67,8 @@ func TestErrorTextIsOneLine(t *testing.T) {
 			`joblock: acquire "a\nb": invalid: key is bad`},
 		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "renew", Err: errors.New("EOF")},
 			"joblock: renew: store unavailable, outcome unknown: EOF"},
+		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "acquire", Key: "k", Err: errors.Join(context.Canceled, fmt.Errorf("OOM: %w", driver.ErrRefused))},
+			"joblock: acquire \"k\": store unavailable, call refused: context canceled\nOOM: the server has refused the call"},
 	} {
 		if got := c.err.Error(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -229,8 +229,9 @@ func askAll[Q any](
 }
 
 // inBatches calls a method of the store with at most driver.MaxBatch requests at a time. There is a reply for each
-// request. The reply to a request without an answer is zero. The error is that of the first call that failed. After a
-// call that used up the time of ctx, the later calls fail at once.
+// request. The reply to a request without an answer is zero. The error is that of the first call that failed; but a call
+// without an answer precedes one that the server has refused. After a call that used up the time of ctx, the later calls
+// fail at once.
 func inBatches[Q any](
 	ctx context.Context, reqs []Q, method func(context.Context, []Q) ([]driver.Reply, error),
 ) (replies []driver.Reply, failed error) {
@@ -243,7 +244,8 @@ func inBatches[Q any](
 	}
 	for batch := range slices.Chunk(reqs, driver.MaxBatch) {
 		part, err := inBatches(ctx, batch, method)
-		if replies = append(replies, part...); failed == nil {
+		replies = append(replies, part...)
+		if failed == nil || err != nil && errors.Is(failed, driver.ErrRefused) && !errors.Is(err, driver.ErrRefused) {
 			failed = err
 		}
 	}

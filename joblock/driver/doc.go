@@ -305,7 +305,7 @@
 // # Errors
 //
 // [Store] says what an error means. Package joblock returns the error as ErrUnavailable, and sends the call again
-// with the same Nonce. Package joblock returns a *joblock.Error unchanged; ErrInvalid says that the store was set up
+// with the same Nonce. If [ErrRefused] is in the chain of the error, the text says that the store has refused the call. Package joblock returns a *joblock.Error unchanged; ErrInvalid says that the store was set up
 // wrongly. Package joblock logs errors, so an error must not contain an owner. If a store has a String method,
 // joblock's messages for people use that method to say where the locks are.
 //

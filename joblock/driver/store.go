@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Store keeps lock records and moves them between states. The transition table in the package comment says what each
 // call does to a record. A Store judges by its own clock only. A Store neither waits nor retries.
@@ -80,6 +83,14 @@ type Store interface {
 	// nothing and returns nil.
 	Close() error
 }
+
+// ErrRefused is in the chain of an error if the server has answered that it does not run the call, for want of memory for
+// example, and has changed nothing. Package joblock then says so instead of "outcome unknown". With an error about
+// several items, ErrRefused means that the server has refused each of the items without an answer.
+//
+// A client of the server that sends calls again may get such an answer after an attempt without an answer. So
+// ErrRefused is for people: whether an earlier attempt took effect is still unknown.
+var ErrRefused = errors.New("the server has refused the call")
 
 // Validator is a Store whose constructor cannot return an error. joblock.New calls Validate and returns the error of
 // Validate. Validate fails if the constructor was given something that the Store cannot use.

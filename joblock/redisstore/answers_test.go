@@ -1,7 +1,10 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // What a server answers that cannot serve the call now: while it loads its data, after
@@ -54,6 +58,7 @@ func TestAnswersOfAServerThatCannotServe(t *testing.T) {
 			fault := proxy.Always(scripts, redistest.Fail(text))
 			_, err = locks.TryAcquire(t.Context(), name+" free")
 			wantUnavailable(t, "TryAcquire", err, name)
+			wantUnavailable(t, "TryAcquire", err, "call refused")
 			for range 10 { // as with renew, it may be the time that was up
 				if err = held.Renew(t.Context()); err != nil && strings.Contains(err.Error(), name) {
 					break
@@ -62,6 +67,7 @@ func TestAnswersOfAServerThatCannotServe(t *testing.T) {
 			wantUnavailable(t, "Renew", err, name)
 			_, err = held.Park(t.Context())
 			wantUnavailable(t, "Park", err, name)
+			wantUnavailable(t, "Park", err, "call refused")
 			_, err = testkit.One(locks.Status(t.Context(), name+" held"))
 			wantUnavailable(t, "Status", err, name)
 			if err := held.Err(); err != nil || ctx.Err() != nil {
@@ -97,5 +103,84 @@ func TestAnswersOfAServerThatCannotServe(t *testing.T) {
 				t.Errorf("release: %v", err)
 			}
 		})
+	}
+}
+
+// An error says that the server has refused the call, if its answer proves that nothing was done. The texts of scripts are
+// those of a server.
+func TestAnswersThatProveThatNothingWasDone(t *testing.T) {
+	const inScript = " script: 24ca87aacd64aad36055ebbb1ff765e431b37aaf, on @user_script:1."
+	answers := map[string]bool{
+		"OOM command not allowed when used memory > 'maxmemory'." + inScript:                                        true,
+		"NOREPLICAS Not enough good replicas to write." + inScript:                                                  true,
+		"READONLY You can't write against a read only replica." + inScript:                                          true,
+		"NOAUTH Authentication required.":                                                                           true,
+		"WRONGPASS invalid username-password pair or user is disabled.":                                             true,
+		"NOPERM this user has no permissions to run the 'evalsha' command":                                          true,
+		"NOPERM this user has no permissions to access one of the keys used as arguments":                           true,
+		"ERR unknown command 'evalsha'":                                                                             true,
+		"MOVED 3999 127.0.0.1:6381":                                                                                 true,
+		"CROSSSLOT Keys in request don't hash to the same slot":                                                     true,
+		"ERR The user executing the script can't run this command or subcommand" + inScript:                         false, // may follow a write
+		"NOPERM this user has no permissions to run the 'pexpire' command" + inScript:                               false,
+		"ERR user_script:1: attempt to compare nil with number" + inScript:                                          false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value" + inScript:                              false,
+		"ERR Error running script (call to f_24ca): @user_script:1: user_script: 1: OOM is a word in another error": false,
+	}
+	for _, text := range notNow {
+		answers[text] = true
+	}
+	for text, want := range answers {
+		err := refused(serverError(text))
+		if errors.Is(err, driver.ErrRefused) != want {
+			t.Errorf("%q proves that nothing was done: %t, want %t", text, !want, want)
+		}
+		if err.Error() != text || !redis.HasErrorPrefix(err, text[:3]) && !strings.HasPrefix(text, "ERR") {
+			t.Errorf("%q became %v", text, err)
+		}
+	}
+	for _, err := range []error{nil, io.EOF, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: errors.New("OOM ")}} {
+		if got := refused(err); got != err {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+}
+
+// The error of a batch leaves the outcome unknown if that of one of its items is unknown.
+func TestErrorOfABatchThatIsRefusedInPart(t *testing.T) {
+	oom, readonly := refused(serverError("OOM ")), refused(serverError("READONLY "))
+	for _, c := range []struct{ errs, want []error }{
+		{[]error{nil, nil}, []error{nil}},
+		{[]error{nil, oom, readonly}, []error{oom}},
+		{[]error{oom, io.EOF, readonly, io.ErrUnexpectedEOF}, []error{io.EOF}},
+		{[]error{io.EOF, oom}, []error{io.EOF}},
+	} {
+		if got := firstError(c.errs...); got != c.want[0] {
+			t.Errorf("of %v: %v, want %v", c.errs, got, c.want[0])
+		}
+	}
+	sc, reqs := releaseScript, []driver.ReleaseRequest{{}, {}, {}}
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	t.Cleanup(func() { rdb.Close() })
+	rdb.AddHook(answering{serverError("OOM "), io.EOF, serverError("OOM ")})
+	s := New(rdb, nil)
+	t.Cleanup(func() { s.Close() })
+	replies, _, err := batch(t.Context(), s, s.calls, sc, reqs, func(*driver.ReleaseRequest) *scriptCall { return newCall(sc, "key") })
+	if err != io.EOF || len(replies) != 3 {
+		t.Errorf("%d replies, error %v, want that of the call without an answer", len(replies), err)
+	}
+}
+
+// answering is a hook that answers the commands of a pipeline with these errors.
+type answering []error
+
+func (a answering) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (a answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (a answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for i, cmd := range cmds {
+			cmd.SetErr(a[i])
+		}
+		return a[0]
 	}
 }

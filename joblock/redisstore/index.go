@@ -136,7 +136,7 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	}
 	var err error
 	for _, a := range settleScript.runAll(ctx, s.calls, cmds) {
-		err = cmp.Or(err, a.err)
+		err = firstError(err, a.err)
 	}
 	return s.indexError(err)
 }

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 //go:embed scripts
@@ -194,7 +197,7 @@ func answerOf(cmd *redis.Cmd) answer {
 	if val := cmd.Val(); val != nil {
 		return answer{val: val}
 	}
-	return answer{err: withoutArgs(cmd.Err())}
+	return answer{err: refused(withoutArgs(cmd.Err()))}
 }
 
 // withoutArgs removes a command's arguments from a server's error. A server that does not know a command repeats the
@@ -217,6 +220,44 @@ func (e serverError) Error() string { return string(e) }
 
 // RedisError makes serverError implement redis.Error.
 func (e serverError) RedisError() {}
+
+// refusals are the beginnings of the answers with which a server does not run a call. A script checks for some of these
+// conditions only at its first write: OOM, READONLY, MISCONF and NOREPLICAS. Until then the script has changed nothing.
+var refusals = []string{
+	"OOM ", "READONLY ", "MISCONF ", "NOREPLICAS ", "LOADING ", "MASTERDOWN ", "CLUSTERDOWN ", "BUSY ",
+	"TRYAGAIN ", "CROSSSLOT ", "MOVED ", "ASK ", "NOSCRIPT ",
+	"NOAUTH ", "WRONGPASS ", "NOPERM ", "unknown command", "max number of clients",
+}
+
+// The function refused returns err. If err is an answer of the server that nothing was done, driver.ErrRefused is in the
+// chain of the result. A script that may not run one of its commands fails at that command, with NOPERM: it may have
+// written before.
+func refused(err error) error {
+	begins := func(text string) bool { return redis.HasErrorPrefix(err, text) }
+	if err == nil || !slices.ContainsFunc(refusals, begins) || begins("NOPERM") && strings.Contains(err.Error(), " script: ") {
+		return err
+	}
+	return refusal{err}
+}
+
+// The type refusal is an error of a server that has done nothing.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// Is makes errors.Is find driver.ErrRefused.
+func (r refusal) Is(target error) bool { return target == driver.ErrRefused }
+
+// firstError returns the first error of errs. An error that leaves the outcome unknown precedes a refusal: the error of
+// a batch is about all items without an answer.
+func firstError(errs ...error) (first error) {
+	for _, err := range errs {
+		if err != nil && (first == nil || errors.Is(first, driver.ErrRefused) && !errors.Is(err, driver.ErrRefused)) {
+			first = err
+		}
+	}
+	return first
+}
 
 func isNoScript(err error) bool {
 	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")

@@ -168,7 +168,7 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 }
 
 // The function batch makes one call per request. An item without an answer stays OutcomeUnknown. The result err is the
-// error of the first such item: a thousand equal errors, joined, would help nobody. The result unfinished has the
+// error of the first such item, as firstError chooses: a thousand equal errors, joined, would not help. The result unfinished has the
 // indexes of the releases whose answer was errMore.
 func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
@@ -203,8 +203,8 @@ func some[R any](
 			left = append(left, i)
 		case sc != releaseSlotScript && s.apart(a.err) && manyKeys(call(&reqs[i]).cmd(ctx)):
 			apart = append(apart, i)
-		case a.err != nil && err == nil:
-			err = a.err
+		default:
+			err = firstError(err, a.err)
 		}
 	}
 	if len(items) == 1 && s.replicas == 0 { // what s.send would do, with fewer allocations

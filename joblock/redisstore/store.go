@@ -219,7 +219,7 @@ func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 		if failed == nil && len(left) > 0 {
 			failed = ctx.Err()
 		}
-		if err = cmp.Or(err, failed); ctx.Err() != nil {
+		if err = firstError(err, failed); ctx.Err() != nil {
 			break
 		}
 		items = left
@@ -258,11 +258,11 @@ func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	unlisted, _, failed := some(ctx, s, s.calls, resumeScript, reqs, items, replies, func(req *driver.ResumeRequest) *scriptCall {
 		return call(false)(req, s.name(req.Key))
 	})
-	err = cmp.Or(err, failed)
+	err = firstError(err, failed)
 	_, failed = bound(ctx, s, resumeScript, reqs, unlisted, replies, func(req *driver.ResumeRequest) binding {
 		return binding{req.Key, req.Job, req.Grace}
 	}, call(true))
-	return replies, cmp.Or(err, failed)
+	return replies, firstError(err, failed)
 }
 
 // The function resumeCall makes the call. If listed is true, there is an entry of the index, or the script writes one.
@@ -359,7 +359,7 @@ func (s *Store) releaseSlots(ctx context.Context, reqs []driver.ReleaseRequest, 
 	s.finishReleases(ctx, releaseScript, reqs, unfinished, replies)
 	unfinished, _, failed := some(ctx, s, s.calls, releaseSlotScript, reqs, slots, replies, call)
 	s.finishReleases(ctx, releaseSlotScript, reqs, unfinished, replies)
-	return replies, cmp.Or(err, failed)
+	return replies, firstError(err, failed)
 }
 
 func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *scriptCall {
@@ -453,14 +453,14 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 		return call(false)(req, s.name(req.Key))
 	})
 	for len(left) > 0 {
-		if err = cmp.Or(err, ctx.Err()); ctx.Err() != nil {
+		if err = firstError(err, ctx.Err()); ctx.Err() != nil {
 			break
 		}
 		var failed error
 		left, failed = bound(ctx, s, reserveScript, reqs, left, replies, func(req *driver.ReserveRequest) binding {
 			return binding{req.Key, req.Job, req.Grace}
 		}, call(true))
-		err = cmp.Or(err, failed)
+		err = firstError(err, failed)
 	}
 	return replies, err
 }
