@@ -40,13 +40,18 @@ func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
 			return errOrdersUnread
 		}
 	default:
-		err = s.createOrders(ctx)
+		err = s.touchOrders(ctx)
 		views = nil // the store's time comes with the record of the orders
 	}
 	answered := func(v memo.View) bool { return err == nil || !v.Now.IsZero() }
 	if len(views) > 0 && !views[0].Now.IsZero() {
 		s.learnTime(sent, views[0].Now)
 		s.applyView(views[0], sent)
+		if stale(views[0]) {
+			if err := s.touchOrders(ctx); err != nil {
+				s.cfg.Logger.Warn("scheduler: the record of pauses and triggers was not kept alive; the next read tries again", "key", s.ordersKey, "err", err)
+			}
+		}
 	}
 	now := s.clock.now()
 	if !slices.ContainsFunc(views, answered) {
@@ -111,6 +116,7 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 		s.considerStandBy(work, j, v, now)
 		return
 	}
+	keep := stale(v) // to take the lock keeps the ledger
 	m, err := s.momentOf(j, l)
 	if err != nil {
 		s.reportUnreadable(j, err)
@@ -119,12 +125,12 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 	}
 	s.reportClock(j, l, m.Now)
 	if j.AtOnce > 1 || len(l.Lanes) > 0 {
-		s.considerLanes(work, j, l, m)
+		s.considerLanes(work, j, l, m, keep)
 		return
 	}
 	changed, _ := l.Update(&j.Job, m, false) // on a copy: only to see whether anything is due
 	_, more, _ := l.Begin(&j.Job, m)
-	if !changed && !more {
+	if !changed && !more && !keep {
 		s.setTrouble(j, nil)
 		s.recheck(j, s.nextCheck(j, l))
 		return

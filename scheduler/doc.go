@@ -142,9 +142,11 @@
 //
 // # The ledger
 //
-// The ledger is JSON. In redis-cli, HGET joblock:%cron:shop:rollup memo shows the ledger. The store keeps a ledger for
-// 366 days after the last write. A job with longer pauses (29 February) starts with a new ledger each time. With a new
-// ledger, ticks count from the time at which the first node saw the job.
+// The ledger is JSON. In redis-cli, HGET joblock:%cron:shop:rollup memo shows the ledger. The store keeps a ledger, and the
+// record of pauses and triggers, for 366 days after the last write. A node that is up with the job writes them at least every
+// two weeks. So an outage of all nodes may last for 350 days, whatever the spec is. After a longer one, pauses and ledgers are
+// gone. With a new ledger, ticks count from the time at which the first node saw the job. If the list of jobs shows that the
+// job had a ledger, the node logs a warning.
 //
 // # When the store's clock is set back
 //
@@ -222,7 +224,7 @@
 // # Cost
 //
 // A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and to find triggers, and two
-// commands a minute to renew its record. A node that has another spec of some jobs than the one in force sends two more
+// commands a minute to renew its record. Each week one node sends two commands for each job that has had no tick in that week. A node that has another spec of some jobs than the one in force sends two more
 // commands a minute: each reads the record of the node that has decided. If that node is not up, one such command is followed
 // by two that read the records of all nodes. AllEntries reads 34 records, one for each node, and one for each job. At a tick,
 // the first node sends four commands besides the read. A later node sends only its share of a pipeline, and its share

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/dice"
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
@@ -20,6 +21,11 @@ const (
 	// The constant settling is the pause before a node reads the ledger of a claimed job again. Most executions take
 	// less time.
 	settling = 500 * time.Millisecond
+
+	// The store keeps ledgers and orders for driver.MaxPeriod after the last write. The constant stalePeriod is after what time
+	// without a write a node makes the store keep them for longer. A ledger has its next write perhaps only at the next tick, in
+	// a year or more, and a pause has none.
+	stalePeriod = 7 * 24 * time.Hour
 )
 
 // dueHeap is a heap.Interface of jobs by job.at, the time to read the ledger. Scheduler.mu guards the heap.
@@ -141,13 +147,19 @@ func (s *Scheduler) learnTime(sent, store time.Time) {
 	}
 }
 
+// stale reports whether the record in v, which nobody holds, was not written for so long that a node must write it, so that
+// the store keeps it.
+func stale(v memo.View) bool {
+	return v.State == joblock.StateFree && !v.EndedAt.IsZero() && v.Now.Sub(v.EndedAt) >= stalePeriod
+}
+
 // nextCheck returns the time of the next read of the ledger of j: at the next tick, or after the pause settling if the
-// next tick is due already.
+// next tick is due already. If the next tick is far away, the time is when the ledger may be stale.
 func (s *Scheduler) nextCheck(j *job, l *ledger.Ledger) time.Time {
 	now := s.clock.now()
 	switch at := s.inForce(j, l).NextDue(l.LastTick()); {
-	case at.IsZero(): // the spec has no more ticks
-		return now.Add(driver.MaxPeriod)
+	case at.IsZero(), at.After(now.Add(stalePeriod)): // the spec has no more ticks, or the next one is far away
+		return soon(now.Add(stalePeriod))
 	case at.After(now):
 		return soon(at)
 	}

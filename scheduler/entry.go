@@ -229,8 +229,9 @@ func (s *Scheduler) NextTicks(ctx context.Context, name string, n int) ([]spec.F
 	if rules.SpecText == "" {
 		return nil, notFound(op, name)
 	}
-	after := views[0].Now.Add(-rules.Delay)
-	if l.Behind(views[0].Now) > 0 {
+	now := s.timeOf(views)
+	after := now.Add(-rules.Delay)
+	if l.Behind(now) > 0 {
 		after = l.LastTick()
 	}
 	ticks := rules.Spec.Forecast(after, n)
@@ -238,6 +239,23 @@ func (s *Scheduler) NextTicks(ctx context.Context, name string, n int) ([]spec.F
 		ticks[i].At = ticks[i].At.Add(rules.Delay)
 	}
 	return ticks, nil
+}
+
+// timeOf returns the store's time at a read. A record that the store does not have has no time. If the store has none of them,
+// the result is what this node knows of the store's clock, or else its own clock.
+func (s *Scheduler) timeOf(views []memo.View) (now time.Time) {
+	for _, v := range views {
+		if v.Now.After(now) {
+			now = v.Now
+		}
+	}
+	switch {
+	case !now.IsZero():
+		return now
+	case s.clock.synced():
+		return s.clock.now()
+	}
+	return s.clock.local()
 }
 
 // rulesOf returns the rules of a job with the spec in force, and the job if the job is registered here. An error says that
@@ -287,14 +305,15 @@ func (s *Scheduler) readEntries(ctx context.Context, names []string) ([]Entry, e
 		if err != nil {
 			return nil, err
 		}
+		now := s.timeOf(views)
 		for i, name := range part {
-			e := s.makeEntry(name, views[i+1], all.For(name), views[0].Now)
+			e := s.makeEntry(name, views[i+1], all.For(name), now)
 			for _, n := range nodes {
 				if n.has(name) {
 					e.Nodes = append(e.Nodes, n.Name)
 				}
 			}
-			e.disagree(apart[name], views[0].Now)
+			e.disagree(apart[name], now)
 			entries = append(entries, e)
 		}
 	}

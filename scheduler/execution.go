@@ -22,7 +22,7 @@ func (s *Scheduler) executeDue(ctx context.Context, j *job, lock *joblock.Lock, 
 			return err
 		}
 		if l.Spec == "" { // a new job, or one that was forgotten
-			s.enlistNew(ctx, j)
+			s.enlistNew(ctx, j, l)
 		}
 		changed, news := l.Update(&j.Job, m, false)
 		before := l.Encode()

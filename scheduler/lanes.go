@@ -36,11 +36,12 @@ func (s *Scheduler) laneOptions() []joblock.TryOption {
 	return []joblock.TryOption{door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node), joblock.MaxRenew(driver.MaxPeriod)}
 }
 
-// considerLanes is consider for a job whose lock is free and whose ticks are executed in lanes.
-func (s *Scheduler) considerLanes(work context.Context, j *job, l *ledger.Ledger, m ledger.Moment) {
+// considerLanes is consider for a job whose lock is free and whose ticks are executed in lanes. If keep is true, the node takes
+// the lock even if nothing is due.
+func (s *Scheduler) considerLanes(work context.Context, j *job, l *ledger.Ledger, m ledger.Moment, keep bool) {
 	others := s.lanesElsewhere(j, l)
 	changed, _ := l.Update(&j.Job, m, l.Full(&j.Job)) // on a copy: only to see whether anything is due
-	due := changed || l.BrokenOff() || l.Ready(&j.Job, m)
+	due := keep || changed || l.BrokenOff() || l.Ready(&j.Job, m)
 	if !due && len(others) == 0 {
 		s.setTrouble(j, nil)
 		s.recheck(j, s.nextCheck(j, l))
@@ -192,7 +193,7 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 		return nil, err
 	}
 	if l.Spec == "" { // a new job, or one that was forgotten
-		s.enlistNew(ctx, j)
+		s.enlistNew(ctx, j, l)
 	}
 	defer func() {
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/internal/roster"
 )
 
 // write sets the memo of a key.
@@ -237,5 +238,114 @@ func TestLedgerIsReadable(t *testing.T) {
 		if len(memo) > 1500 {
 			t.Errorf("the ledger has %d bytes, and grows: %s", len(memo), memo)
 		}
+	})
+}
+
+// A pause ends by Resume alone: nodes that are up now and then keep the record of pauses.
+func TestAPauseOutlastsTheRecordsOfAYear(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start, day := time.Now(), 24*time.Hour
+		up := func(from, upto time.Duration) *node {
+			until(start, from)
+			n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = time.Hour })
+			n.add("job", "0 12 * * *", r.fn(n, sec))
+			n.start()
+			until(start, upto)
+			return n
+		}
+		n := up(0, min)
+		wantNil(t, "Pause", n.Pause(t.Context(), "job", "for good"))
+		n.end()
+		up(200*day, 200*day+2*time.Hour).end()
+		up(400*day, 400*day+20*time.Hour).end()
+		n = up(600*day, 600*day+20*time.Hour)
+		r.wantTicks(t, start)
+		e, err := n.Entry(t.Context(), "job")
+		if wantNil(t, "Entry", err); !e.Paused || len(e.Pauses) != 1 || e.Pauses[0].Note != "for good" || e.Counts.Paused == 0 {
+			t.Errorf("the entry is %+v", e)
+		}
+	})
+}
+
+// The ledger of a job with a tick a year outlasts an outage at that tick: a node that is up has kept the ledger.
+func TestATickAYearIsCaughtUpWith(t *testing.T) {
+	for name, opts := range map[string][]scheduler.Option{"alone": nil, "at once": {scheduler.AtOnce(2)}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start, day := time.Now(), 24*time.Hour // 2000 is a leap year
+				n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = time.Hour })
+				n.add("job", "0 0 2 1 *", r.fn(n, sec), opts...)
+				n.start()
+				until(start, 25*time.Hour)
+				n.end()
+				until(start, 5*day)
+				n = c.node(0, func(cfg *scheduler.Config) { cfg.Sync = time.Hour })
+				n.add("job", "0 0 2 1 *", r.fn(n, sec), opts...)
+				n.start()
+				until(start, 13*day)
+				n.end()
+				until(start, 367*day+10*min)
+				n = c.node(0)
+				n.add("job", "0 0 2 1 *", r.fn(n, sec), opts...)
+				n.start()
+				until(start, 367*day+11*min)
+				r.wantTicks(t, start, day, 367*day)
+			})
+		})
+	}
+}
+
+// A ledger that the store has dropped is not a new job, as the list of jobs says.
+func TestALedgerThatIsGoneIsReported(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start, day := time.Now(), 24*time.Hour
+		neighbour := "n"
+		for roster.Page(neighbour) != roster.Page("job") { // on the same page of the list
+			neighbour += "n"
+		}
+		up := func(at time.Duration, name string) {
+			until(start, at)
+			n := c.node(0)
+			n.add(name, "@yearly", r.fn(n, sec))
+			n.start()
+			until(start, at+min)
+			n.end()
+		}
+		const gone = "the ledger of the job is gone"
+		up(0, "job")
+		up(day, "job")
+		up(200*day, neighbour)
+		if strings.Contains(c.logs.String(), gone) {
+			t.Errorf("the log says %q of a new job", gone)
+		}
+		up(368*day, "job")
+		if !strings.Contains(c.logs.String(), gone) {
+			t.Errorf("the log does not say %q", gone)
+		}
+	})
+}
+
+// Without the record of pauses, times still count from the store's clock.
+func TestEntryWithoutTheRecordOfPauses(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		n := c.node(0)
+		c.write(n, "%cron:cron:job", `{"v":1,"spec":"CRON_TZ=UTC 0 12 * * *","last":946641600000,"counts":{}}`)
+		e, err := n.Entry(t.Context(), "job")
+		if wantNil(t, "Entry", err); !e.Next.Equal(start.Add(12 * time.Hour)) {
+			t.Errorf("next %v", e.Next)
+		}
+		ticks, err := n.NextTicks(t.Context(), "job", 1)
+		if wantNil(t, "NextTicks", err); !ticks[0].At.Equal(start.Add(12 * time.Hour)) {
+			t.Errorf("next %v", ticks)
+		}
+		wantNil(t, "Close", n.locks.Close(t.Context()))
 	})
 }

@@ -144,11 +144,12 @@ func (s *Scheduler) readJobs(ctx context.Context, names []string) ([]memo.View, 
 	return memo.Read(ctx, s.locks, keys...)
 }
 
-// createOrders creates the record of the orders, if the store is new or has lost the record.
-func (s *Scheduler) createOrders(ctx context.Context) error {
+// touchOrders creates the record of the orders, if the store is new or has lost the record. If the record exists, the store
+// keeps it for another driver.MaxPeriod.
+func (s *Scheduler) touchOrders(ctx context.Context) error {
 	lock, err := s.locks.TryAcquire(ctx, s.ordersKey, s.lockOptions()...)
 	if errors.Is(err, joblock.ErrHeld) {
-		return nil // another node creates the record now
+		return nil // another node does that now
 	}
 	if err == nil {
 		err = lock.Release(ctx)

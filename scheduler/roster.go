@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/inside"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
 	"github.com/joblock/toolkit/scheduler/internal/roster"
 )
 
@@ -264,7 +265,7 @@ func (s *Scheduler) enlist(ctx context.Context, names []string) error {
 	s.listing.Unlock()
 	var errs []error
 	for page, names := range byPage {
-		if err := s.enlistOn(ctx, keyspace.CronNames(s.scope, page), names, day); err != nil {
+		if _, err := s.enlistOn(ctx, keyspace.CronNames(s.scope, page), names, day); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -294,29 +295,36 @@ func (s *Scheduler) doubt(names ...string) {
 
 // enlistNew puts the name of a job onto its page, before the job gets its ledger. The caller has the job's lock. After a
 // failure the job is executed all the same, and keepRoster tries again.
-func (s *Scheduler) enlistNew(ctx context.Context, j *job) {
+//
+// A name that has been on the page for days is that of a job whose ledger is gone, unless Forget has emptied the ledger.
+func (s *Scheduler) enlistNew(ctx context.Context, j *job, l *ledger.Ledger) {
 	day := dayOf(s.clock.now())
-	if err := s.enlistOn(ctx, keyspace.CronNames(s.scope, roster.Page(j.name)), []string{j.name}, day); err != nil {
+	was, err := s.enlistOn(ctx, keyspace.CronNames(s.scope, roster.Page(j.name)), []string{j.name}, day)
+	if added, ok := was.Jobs[j.name]; ok && l.New() && day > added+1 {
+		s.cfg.Logger.Warn("scheduler: the ledger of the job is gone; ticks from before the start of this node are lost", "job", j.name, "key", j.key)
+	}
+	if err != nil {
 		s.cfg.Logger.Warn("scheduler: a new job is not in the list of jobs yet", "job", j.name, "err", err)
 		s.doubt(j.name)
 		s.jobsChanged()
 	}
 }
 
-// enlistOn puts names onto the page with this key, unless the page has them.
-func (s *Scheduler) enlistOn(ctx context.Context, key string, names []string, day int64) error {
+// enlistOn puts names onto the page with this key, unless the page has them. The result is the page as it was before.
+func (s *Scheduler) enlistOn(ctx context.Context, key string, names []string, day int64) (was roster.Names, err error) {
 	missing := func(text []byte) (on roster.Names, missing []string, err error) {
 		on, err = roster.DecodeNames(text)
 		return on, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return on.Has(name, day) }), err
 	}
 	views, err := memo.Read(ctx, s.locks, key)
 	if err != nil {
-		return err
+		return was, err
 	}
-	if _, left, err := missing(views[0].Memo); err != nil || len(left) == 0 {
-		return err
+	was, left, err := missing(views[0].Memo)
+	if err != nil || len(left) == 0 {
+		return was, err
 	}
-	return s.rewrite(ctx, key, func(text []byte) ([]byte, error) {
+	return was, s.rewrite(ctx, key, func(text []byte) ([]byte, error) {
 		on, left, err := missing(text)
 		if err != nil || len(left) == 0 {
 			return nil, err

@@ -26,5 +26,6 @@ func Scopes(ctx context.Context, locks *joblock.Locker) ([]string, error) {
 
 // enlistScope puts the scope onto the page of scopes, unless the page has the scope.
 func (s *Scheduler) enlistScope(ctx context.Context) error {
-	return s.enlistOn(ctx, keyspace.CronScopes, []string{s.cfg.Scope}, dayOf(s.clock.now()))
+	_, err := s.enlistOn(ctx, keyspace.CronScopes, []string{s.cfg.Scope}, dayOf(s.clock.now()))
+	return err
 }
