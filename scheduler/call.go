@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/sleep"
@@ -21,14 +20,18 @@ const queuePoll = 2 * time.Second
 // has freed the lock that a dead node has left behind: after a minute and a round of checks.
 const unclearFor = 2 * time.Minute
 
-// The method call calls the job's function. While retries are left, call repeats a failed attempt. The method returns
-// the number of attempts and the error of the last attempt.
-func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempts int, err error) {
+// heed is how long a function may go on after the end of its context before the execution counts as an overrun.
+const heed = 5 * time.Second
+
+// call calls the job's function. While retries are left, call repeats a failed attempt. call returns the number of attempts
+// and the error of the last attempt. If the function goes on for longer than heed after its context has ended, but for the
+// end of Run, call calls overrun with the cause, and with nil when the function has returned.
+func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger, overrun func(cause error)) (attempts int, err error) {
 	ctx = WithTick(ctx, tick)
 	var unclear time.Time // of the first errTaskUnclear
 	for pause := j.retryFirst; ; pause = min(2*pause, j.retryMost) {
 		attempts++
-		err = j.attempt(ctx, tick, logger)
+		err = j.attempt(ctx, tick, logger, overrun)
 		for {
 			if errors.Is(err, errTaskUnclear) {
 				if unclear.IsZero() {
@@ -46,7 +49,7 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 			if sleep.For(ctx, queuePoll) != nil {
 				return attempts, err
 			}
-			err = j.attempt(ctx, tick, logger)
+			err = j.attempt(ctx, tick, logger, overrun)
 		}
 		if err == nil || attempts > j.retries || sleep.For(ctx, pause) != nil {
 			return attempts, err
@@ -55,17 +58,18 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger) (attempt
 	}
 }
 
-// The method attempt calls the function once, in a goroutine of its own, and waits until the function has ended: by
-// return, by panic or by runtime.Goexit.
-func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error {
+// attempt calls the function once, in a goroutine of its own, and waits until the function has ended: by return, by panic
+// or by runtime.Goexit.
+func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger, overrun func(cause error)) error {
 	if j.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, j.timeout, timeoutError(j.timeout))
 		defer cancel()
 	}
 	err := errors.New("scheduler: the function ended its goroutine")
-	var ended sync.WaitGroup
-	ended.Go(func() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v", p)
@@ -75,12 +79,32 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger) error
 		if err = j.fn(ctx, tick); j.task {
 			err = taskResult(tick, err)
 		}
-	})
-	ended.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		awaitEnd(ended, context.Cause(ctx), overrun)
+	}
 	if cause, ok := context.Cause(ctx).(timeoutError); ok && err != nil {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
+}
+
+// awaitEnd waits until a function has ended whose context has ended with the cause. See job.call for overrun.
+func awaitEnd(ended <-chan struct{}, cause error, overrun func(error)) {
+	timer := time.NewTimer(heed)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return
+	case <-timer.C:
+	}
+	if !errors.Is(cause, ErrStopped) { // Config.Grace is for these
+		overrun(cause)
+		defer overrun(nil)
+	}
+	<-ended
 }
 
 // The errors of a Task whose function has returned ErrHeld.

@@ -46,6 +46,10 @@
 // tick is lost, because its function may be what crashes the nodes. An execution is also broken off if at its end the
 // store does not answer for longer than the lease. Each execution has a fence of its own (joblock.FromContext).
 //
+// A function that goes on for more than 5 s after the end of its context holds the job up: its ticks overlap, and no other node
+// takes the job over. Then the node reports EventOverrun, which is logged as a warning, and Execution.Overrun is set as long as
+// that lasts. When the node is stopped, that is not so before Config.Grace is over; see Run.
+//
 // A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
 // over and end one after the other.
 //
@@ -61,24 +65,26 @@
 //	            default OverlapSkip.
 //	paused      the tick came while the job was paused. The tick is skipped.
 //
-// The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. Missed ticks
+// The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. The node that
+// executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution, between two
+// such writes passes a twentieth of the time since its begin, 10 s at most; and the ticks of a minute are one Event. Missed ticks
 // that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest ticks beyond the
 // bound are skipped as missed.
 //
 // # Policies
 //
-// What becomes of the ticks that come during an execution, when the execution has ended:
+// What becomes of the ticks that come during an execution:
 //
 //	OverlapSkip      all are skipped as overlapped
-//	OverlapQueue(n)  the first wait, until n ticks wait; the others are skipped as overlapped
+//	OverlapQueue(n)  a tick waits if fewer than n ticks wait already; the others are skipped as overlapped
 //	OverlapNewest    the newest waits; the others are skipped as overlapped
 //	OverlapCancel    the first tick ends the context of the function; then as OverlapNewest
 //
 // And what becomes of ticks that wait, because of the overlap or because they are caught up with:
 //
 //	the execution was broken off  the ticks go on waiting. With OverlapQueue, OverlapNewest and OverlapCancel, the ticks
-//	                              until another node takes the execution over wait as if they had come during the
-//	                              execution. With OverlapSkip they are missed ticks.
+//	                              from then until another node takes the execution over wait as if they had come during
+//	                              the execution. With OverlapSkip they are missed ticks.
 //	another node                  the ticks wait in the ledger, so every node can execute them
 //	the job is paused             the ticks wait for the end of the pause
 //	StartDeadline has passed      the tick is skipped as missed, and leaves its place to another tick
@@ -228,7 +234,7 @@
 // commands a minute: each reads the record of the node that has decided. If that node is not up, one such command is followed
 // by two that read the records of all nodes. AllEntries reads 34 records, one for each node, and one for each job. At a tick,
 // the first node sends four commands besides the read. A later node sends only its share of a pipeline, and its share
-// of a second pipeline if the execution takes more than half a second. During a longer execution each node reads the
+// of a second pipeline if the execution takes more than half a second. During a longer execution the node that executes sends two commands when a tick comes, each node reads the
 // ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand
 // short jobs that are due at the same instant, three nodes read 3,800 ledgers in 130 round trips and send 4,200
 // commands to claim, settle and release. With AtOnce an execution costs nine commands instead of four.

@@ -50,7 +50,11 @@ type Execution struct {
 	Started  time.Time `json:"started"`
 	Ended    time.Time `json:"ended,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`
-	Error    string    `json:"error,omitempty"` // of the last attempt, cut to about 200 bytes
+	Error    string    `json:"error,omitempty"` // of the last attempt, or the cause of Overrun, cut to about 200 bytes
+
+	// Overrun is when the node found that the function goes on although its context has ended: 5 s after the end. Zero if
+	// the function did not do that, or has returned and is called again. See EventOverrun.
+	Overrun time.Time `json:"overrun,omitzero"`
 }
 
 // Duration returns how long the execution took. Duration returns 0 if the execution has not ended.
@@ -421,6 +425,9 @@ func showExecution(name string, x *ledger.Execution) Execution {
 	}
 	if x.End > 0 {
 		out.Ended = time.UnixMilli(x.End).UTC()
+	}
+	if x.Overrun > 0 {
+		out.Overrun = time.UnixMilli(x.Overrun).UTC()
 	}
 	return out
 }

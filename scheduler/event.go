@@ -23,6 +23,7 @@ const (
 	EventInterrupted Kind = "interrupted" // Took, Attempts, Err; this node stops
 	EventCancelled   Kind = "cancelled"   // Took, Attempts, Err; the next tick has come, with OverlapCancel
 	EventBroken      Kind = "broken"      // Took, Attempts, Err; the lock was lost while the function ran
+	EventOverrun     Kind = "overrun"     // Took, Err; the context has ended 5 s ago, with the cause Err, and the function goes on
 	EventLost        Kind = "lost"        // no node executes the tick again: AtMostOnce, or eleven broken executions
 	EventMissed      Kind = "missed"      // Count
 	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task got joblock.ErrHeld
@@ -61,7 +62,7 @@ type Event struct {
 // eventLevels has the kinds with another level than slog.LevelInfo.
 var eventLevels = map[Kind]slog.Level{
 	EventStarted: slog.LevelDebug, EventDone: slog.LevelDebug, EventPaused: slog.LevelDebug,
-	EventContested: slog.LevelWarn, EventClock: slog.LevelWarn, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn,
+	EventContested: slog.LevelWarn, EventOverrun: slog.LevelWarn, EventClock: slog.LevelWarn, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn,
 	EventMissed: slog.LevelWarn, EventFailed: slog.LevelError,
 }
 

@@ -92,7 +92,10 @@ func (s *Scheduler) takeBack(ctx context.Context, j *job, lock *joblock.Lock, be
 func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *ledger.Ledger) error {
 	e := s.reportBegin(j, l.Execution)
 	begun := s.clock.local()
-	state, attempts, err := s.callUnder(ctx, lock, j, l, l.Execution)
+	call := callOf(s.inForce(j, l).Spec, l, l.Execution)
+	b := s.startBooking(ctx, j, lock, l)
+	state, attempts, err := s.callUnder(ctx, lock, j, call, b.overrun)
+	b.stop()
 	e.Late, e.Attempts, e.Took, e.Err = 0, attempts, s.clock.local().Sub(begun), err
 	m, _ := s.momentOf(j, l) // no error: executeDue has asked before, and Ledger.Spec has not changed since
 	l.End(state, m.Now, attempts, err)
@@ -100,6 +103,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	if lost := s.persist(ctx, j, lock, l); lost != nil {
 		e.Kind, e.Err = EventBroken, errors.Join(lost, err)
 		s.report(e)
+		s.reportNews(j, b.left(nil, true))
 		return lost
 	}
 	e.Kind = Kind(state)
@@ -107,7 +111,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 		e.Count = 1
 	}
 	s.report(e)
-	s.reportNews(j, skipped)
+	s.reportNews(j, b.left(skipped, false))
 	if slices.ContainsFunc(skipped, func(n ledger.News) bool { return n.Kind == ledger.NewsSpec }) {
 		s.tellSpec(ctx, j)
 	}
@@ -151,17 +155,28 @@ func (s *Scheduler) pauseFailing(ctx context.Context, j *job, lock *joblock.Lock
 	return s.persist(ctx, j, lock, l)
 }
 
-// callUnder calls the job's function for the execution x under the lock, and returns the result, the number of attempts
-// and the last error. The caller has called admit.
-func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, l *ledger.Ledger, x *ledger.Execution) (ledger.State, int, error) {
+// The type execCall is what a call of a job's function needs of the ledger.
+type execCall struct {
+	tick  ledger.Tick
+	ticks spec.Spec // the spec in force
+	last  time.Time // Ledger.LastTick
+}
+
+func callOf(ticks spec.Spec, l *ledger.Ledger, x *ledger.Execution) execCall {
+	return execCall{x.Tick(), ticks, l.LastTick()}
+}
+
+// callUnder calls the job's function under the lock, and returns the result, the number of attempts and the last error. The
+// caller has called admit. See job.call for overrun.
+func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, c execCall, overrun func(error)) (ledger.State, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if j.cancel && x.Cause != ledger.CauseBackfill {
-		go s.cancelAtNextTick(ctx, j, s.inForce(j, l).Spec, l.LastTick(), cancel)
+	if j.cancel && c.tick.Cause != ledger.CauseBackfill {
+		go s.cancelAtNextTick(ctx, j, c.ticks, c.last, cancel)
 	}
 	ctx, stop := lock.Context(ctx)
 	defer stop()
-	attempts, err := j.call(ctx, tickOf(j.name, x.Tick()), s.cfg.Logger)
+	attempts, err := j.call(ctx, tickOf(j.name, c.tick), s.cfg.Logger, overrun)
 	s.mu.Lock()
 	delete(s.held, lock)
 	s.mu.Unlock()

@@ -378,3 +378,95 @@ func TestWithTick(t *testing.T) {
 		t.Errorf("the tick is %+v, %v", tick, ok)
 	}
 }
+
+// A function that goes on after the end of its context is reported once, and shown as long as it does.
+func TestAFunctionThatIgnoresItsContext(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts  []scheduler.Option
+		cause error
+	}{
+		"timeout":  {[]scheduler.Option{scheduler.Timeout(2 * sec)}, context.DeadlineExceeded},
+		"at once":  {[]scheduler.Option{scheduler.Timeout(2 * sec), scheduler.AtOnce(2)}, context.DeadlineExceeded},
+		"the next": {[]scheduler.Option{scheduler.OverlapCancel()}, scheduler.ErrOverlapped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start, release := time.Now(), make(chan struct{})
+				n := c.node(0)
+				n.add("job", "@every 3s; until 2000-01-01T00:00:50", func(context.Context) error {
+					<-release
+					return nil
+				}, tc.opts...)
+				n.start()
+				until(start, 40*sec)
+				e, err := c.admin().Entry(t.Context(), "job")
+				if wantNil(t, "Entry", err); len(e.Running) == 0 || e.Running[0].Overrun.IsZero() || e.Running[0].Error == "" {
+					t.Errorf("%+v runs", e.Running)
+				}
+				if n := e.Counts.Overlapped + int64(e.Waiting+len(e.Running)); n != 13 {
+					t.Errorf("%d ticks are on record, want 13: %+v", n, e)
+				}
+				events := c.events.of(scheduler.EventOverrun)
+				if len(events) != len(e.Running) || len(events) == 0 || !errors.Is(events[0].Err, tc.cause) || events[0].Took < 5*sec {
+					t.Errorf("events %+v", events)
+				}
+				if text := c.logs.String(); strings.Count(text, "level=WARN") != len(events) || strings.Count(text, "scheduler: overrun") != len(events) {
+					t.Errorf("log: %s", text)
+				}
+				close(release)
+				until(start, 60*sec)
+				e, err = c.admin().Entry(t.Context(), "job")
+				if wantNil(t, "Entry", err); len(e.Running) != 0 || e.Latest.State != scheduler.StateDone || e.Latest.Error != "" {
+					t.Errorf("after the end %+v", e)
+				}
+			})
+		})
+	}
+}
+
+// While a node stops, functions have Config.Grace.
+func TestAFunctionThatEndsWithinTheGraceIsNoOverrun(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 1m", func(context.Context) error {
+			time.Sleep(20 * sec)
+			return nil
+		})
+		n.start()
+		until(start, min+sec)
+		n.end()
+		if events := c.events.of(scheduler.EventOverrun); len(events) != 0 {
+			t.Errorf("events %+v", events)
+		}
+	})
+}
+
+// A function that goes on without its lock is reported while it does: another node executes its tick again.
+func TestAFunctionThatIgnoresTheLossOfItsLock(t *testing.T) {
+	for name, opts := range map[string][]scheduler.Option{"alone": nil, "at once": {scheduler.AtOnce(2)}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start, release := time.Now(), make(chan struct{})
+				n := c.node(0)
+				n.add("job", "@every 1h", func(context.Context) error {
+					<-release
+					return nil
+				}, opts...)
+				n.start()
+				until(start, hour+sec)
+				n.cut()
+				until(start, hour+min)
+				events := c.events.of(scheduler.EventOverrun)
+				if len(events) != 1 || !errors.Is(events[0].Err, joblock.ErrLost) {
+					t.Errorf("events %+v", events)
+				}
+				close(release)
+				until(start, hour+2*min)
+			})
+		})
+	}
+}

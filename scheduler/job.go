@@ -19,6 +19,8 @@ type job struct {
 	key  string // the key of the job's lock
 	fn   func(context.Context, Tick) error
 
+	ordered chan struct{} // has an element if an order for the job has come while the job was busy; see booking
+
 	// Scheduler.mu guards the fields below.
 	at      time.Time // when to read the ledger, by the store's clock
 	index   int       // the index of the job in the heap; -1: the job is not in the heap

@@ -318,7 +318,7 @@ func (s *Scheduler) runLane(ctx context.Context, j *job, lock *joblock.Lock, l *
 	}
 	e := s.reportBegin(j, &x)
 	begun := s.clock.local()
-	state, attempts, err := s.callUnder(ctx, lock, j, l, &x)
+	state, attempts, err := s.callUnder(ctx, lock, j, callOf(s.inForce(j, l).Spec, l, &x), func(cause error) { s.overrunLane(ctx, j, &x, cause) })
 	e.Late, e.Attempts, e.Took, e.Err = 0, attempts, s.clock.local().Sub(begun), err
 	lost := s.settleLane(ctx, j, lock, &x, state, attempts, err)
 	e.Kind = Kind(state)
@@ -328,6 +328,25 @@ func (s *Scheduler) runLane(ctx context.Context, j *job, lock *joblock.Lock, l *
 	s.report(e)
 	s.freeLane(ctx, lock)
 	s.lookAgain(j)
+}
+
+// overrunLane reports that the function of the execution x ignores the end of its context, or with a nil cause that it has
+// returned. The ledger gets that too, if it can be written at once.
+func (s *Scheduler) overrunLane(ctx context.Context, j *job, x *ledger.Execution, cause error) {
+	if cause != nil {
+		s.reportOverrun(j, *x, cause)
+	}
+	err := s.changeLedger(ctx, j, func(lock *joblock.Lock, l *ledger.Ledger) error {
+		if running := l.Lane(x.Lane); running == nil || running.Fence != x.Fence {
+			return nil // another node has taken the execution over
+		} else {
+			running.SetOverrun(s.clock.now(), cause)
+		}
+		return memo.Write(context.WithoutCancel(ctx), lock, l.Encode())
+	})
+	if err != nil && ctx.Err() == nil {
+		s.reportTrouble(j, "write the ledger during an execution", err)
+	}
 }
 
 // settleLane writes the result of an execution in a lane. settleLane retries as long as the lane's lock lasts.

@@ -297,7 +297,6 @@ func (h *history) oracle() *outcome {
 	fill.ended = true
 	lanes := r.atOnce > 1
 	full := func() bool { return len(running) >= r.atOnce }
-	looks := func() bool { return up && (lanes || !full()) } // a node reads the ledger and may change it
 	fills := func() bool {
 		return slices.ContainsFunc(running, func(b begun) bool { return b.cause == scheduler.CauseBackfill })
 	}
@@ -362,12 +361,10 @@ func (h *history) oracle() *outcome {
 		case n == 0:
 		case overlapped && newest:
 			o.counts.Overlapped += int64(n - 1)
-			if lanes {
-				before := len(waiting)
-				waiting = slices.DeleteFunc(waiting, func(tick time.Duration) bool { return newer[tick] })
-				o.counts.Overlapped += int64(before - len(waiting))
-				newer[unclaimed[n-1]] = true
-			}
+			before := len(waiting)
+			waiting = slices.DeleteFunc(waiting, func(tick time.Duration) bool { return newer[tick] })
+			o.counts.Overlapped += int64(before - len(waiting))
+			newer[unclaimed[n-1]] = true
 			waiting = append(waiting, unclaimed[n-1])
 			room++
 		case overlapped:
@@ -425,7 +422,7 @@ func (h *history) oracle() *outcome {
 			} else {
 				unclaimed = append(unclaimed, at)
 			}
-			if looks() {
+			if up {
 				claim(at, full())
 			}
 		case "end":
@@ -467,7 +464,7 @@ func (h *history) oracle() *outcome {
 		if what != "tick" && what != "end" {
 			incidents = incidents[1:]
 		}
-		if looks() {
+		if up { // a node reads the ledger, and may change it
 			taken = trigger != 0
 			takeUp()
 			expire(at)

@@ -59,8 +59,8 @@ func setCatchUp(all bool, c ledger.CatchUp) Option {
 // again. Retry still repeats failed attempts.
 func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 
-// Timeout ends the context of each attempt after d, which must be positive. The job keeps its lock until the function
-// returns.
+// Timeout ends the context of each attempt after d, which must be positive. Timeout does not end a function that ignores its
+// context: the job keeps its lock until the function returns. See EventOverrun.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout, o.hasTimeout = d, true } }
 
 // Retry repeats the call of a function that has failed, up to n times (0 to 100), for the same tick and under the same

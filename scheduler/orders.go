@@ -117,20 +117,32 @@ func (s *Scheduler) lookSoon(j *job) {
 	s.due.put(j, time.Time{})
 }
 
-// putOrdered makes j due if j has a new order. The caller has locked s.mu.
+// putOrdered makes j due if j has a new order, or wakes the booking of its execution. The caller has locked s.mu.
 func (s *Scheduler) putOrdered(j *job) {
-	if !j.busy && j.order != s.orders.For(j.name).Fence {
+	if j.busy {
+		select {
+		case j.ordered <- struct{}{}:
+		default:
+		}
+		return
+	}
+	if j.order != s.orders.For(j.name).Fence {
 		s.due.put(j, time.Time{})
 	}
 }
 
-func (s *Scheduler) rereadOrders(ctx context.Context) {
+// readOrders reads the orders.
+func (s *Scheduler) readOrders(ctx context.Context) error {
 	sent := s.clock.local()
 	views, err := s.readJobs(ctx, nil)
-	switch {
-	case err == nil && (!views[0].Now.IsZero() || views[0].State == joblock.StateForeign):
+	if err == nil && (!views[0].Now.IsZero() || views[0].State == joblock.StateForeign) {
 		s.applyView(views[0], sent)
-	case err != nil && ctx.Err() == nil:
+	}
+	return err
+}
+
+func (s *Scheduler) rereadOrders(ctx context.Context) {
+	if err := s.readOrders(ctx); err != nil && ctx.Err() == nil {
 		s.cfg.Logger.Warn(unreadOrders(s.withoutOrders() == nil), "key", s.ordersKey, "err", err)
 	}
 }

@@ -34,8 +34,9 @@ type PauseInfo struct {
 //
 // Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, with or without the job,
 // whether Run is running or not. Each call returns when its request is on record. A pause lasts until
-// Resume: nodes that are up keep it on record. If none is up for 350 days, the record may end. Pause of a paused job returns nil: a new note replaces the note and the name of who has
-// paused the job, and without a new note nothing changes. Resume of a job that is not paused returns nil.
+// Resume: nodes that are up keep it on record. If none is up for 350 days, the record may end. Pause of a paused job returns
+// nil: a new note replaces the note and the name of who has paused the job, and without a new note nothing changes. Resume
+// of a job that is not paused returns nil.
 //
 // Errors:
 //

@@ -11,7 +11,7 @@ import (
 // OverlapSkip skips ticks that come while the job is running. OverlapSkip is the default.
 func OverlapSkip() Option { return setOverlap(false, false, ledger.Overlap{}) }
 
-// OverlapQueue keeps the ticks that come while the job is running. When the running execution has ended, the waiting
+// OverlapQueue keeps the ticks that come while the job is running: Entry.Waiting. When the running execution has ended, the waiting
 // ticks are executed, one after the other, the oldest first. At most limit ticks wait (1 to 1000). A tick that comes
 // while limit ticks wait is skipped. So OverlapQueue(1) keeps the first of the ticks, and OverlapNewest the newest.
 func OverlapQueue(limit int) Option {

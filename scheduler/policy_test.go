@@ -167,7 +167,7 @@ func TestOverlap(t *testing.T) {
 		skipped int
 		kind    scheduler.Kind
 	}{
-		"skipped by default":   {nil, []time.Duration{min, 5 * min}, 3, scheduler.EventDone},
+		"skipped by default":   {nil, []time.Duration{min, 5 * min}, 6, scheduler.EventDone},
 		"the first are queued": {[]scheduler.Option{scheduler.OverlapQueue(2)}, []time.Duration{min, 2 * min, 3 * min}, 3, scheduler.EventDone},
 		"one is queued":        {[]scheduler.Option{scheduler.OverlapQueue(1)}, []time.Duration{min, 2 * min, 5 * min}, 4, scheduler.EventDone},
 		"the newest is kept":   {[]scheduler.Option{scheduler.OverlapNewest()}, []time.Duration{min, 4 * min, 7 * min}, 4, scheduler.EventDone},
@@ -198,6 +198,87 @@ func TestOverlap(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What waits and what was skipped is on record while the execution goes on.
+func TestOverlapIsBookedWhenATickComes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts          []scheduler.Option
+		waits, booked int // after 4.5 s
+	}{
+		"skipped by default":   {nil, 0, 4},
+		"the first are queued": {[]scheduler.Option{scheduler.OverlapQueue(3)}, 3, 1},
+		"the newest is kept":   {[]scheduler.Option{scheduler.OverlapNewest()}, 1, 3},
+		"two at once":          {[]scheduler.Option{scheduler.OverlapQueue(2), scheduler.AtOnce(2)}, 2, 1},
+		"jitter":               {[]scheduler.Option{scheduler.Jitter(300 * time.Millisecond)}, 0, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				start := time.Now()
+				n := c.node(0)
+				n.add("job", "@every 1s; from 2000-01-01T00:01", r.fn(n, 20*sec), tc.opts...)
+				n.start()
+				until(start, min+4500*time.Millisecond)
+				look := func(triggered int) {
+					t.Helper()
+					e, err := c.admin().Entry(t.Context(), "job")
+					if wantNil(t, "Entry", err); e.Waiting != tc.waits+triggered || e.Counts.Overlapped != int64(tc.booked) || e.Counts.Missed != 0 {
+						t.Errorf("%d wait, %+v; want %d that wait, %d overlapped", e.Waiting, e.Counts, tc.waits+triggered, tc.booked)
+					}
+				}
+				look(0)
+				wantNil(t, "Trigger", n.Trigger(t.Context(), "job"))
+				until(start, min+4900*time.Millisecond)
+				look(1)
+			})
+		})
+	}
+}
+
+// While a job is paused, the ticks that come during an execution are skipped because of the pause.
+func TestAPauseDuringAnExecution(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 10s", r.fn(n, 55*sec), scheduler.OverlapQueue(10))
+		n.start()
+		until(start, 25*sec)
+		admin := c.admin()
+		wantNil(t, "Pause", admin.Pause(t.Context(), "job", ""))
+		until(start, 45*sec)
+		wantNil(t, "Resume", admin.Resume(t.Context(), "job", ""))
+		until(start, 65*sec+100*time.Millisecond)
+		e, err := admin.Entry(t.Context(), "job")
+		if wantNil(t, "Entry", err); e.Waiting != 2 || e.Counts.Paused != 2 { // 50 s and 60 s; the one of 20 s runs
+			t.Errorf("%d wait, %+v", e.Waiting, e.Counts)
+		}
+	})
+}
+
+// If a node dies, the ticks that came while it lived stay booked, and only those that came after are missed.
+func TestBookedTicksOfANodeThatDies(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		var r runs
+		start := time.Now()
+		n := c.node(0)
+		n.add("job", "@every 10s", r.fn(n, hour))
+		n.start()
+		until(start, 35*sec)
+		n.cut()
+		other := c.node(0)
+		other.add("job", "@every 10s", r.fn(other, hour))
+		other.start()
+		until(start, 65*sec)
+		e, err := other.Entry(t.Context(), "job")
+		if wantNil(t, "Entry", err); e.Counts.TakenOver != 1 || e.Counts.Overlapped != 4 || e.Waiting != 1 || e.Counts.Missed != 0 {
+			t.Errorf("%d wait, %+v; want that of 40 s to wait, those of 20, 30, 50 and 60 s overlapped", e.Waiting, e.Counts)
+		}
+	})
 }
 
 // A tick begins within the deadline or is missed, also if it waits for the end of an

@@ -110,7 +110,7 @@ func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick)
 	}
 	o.Program, o.Delay = s.program, delayOf(name, o.jitter)
 	o.Fingerprint, o.Policies = o.fingerprint(), o.words()
-	return &job{options: o, name: name, key: s.keyOf(name), fn: fn, index: -1}, nil
+	return &job{options: o, name: name, key: s.keyOf(name), fn: fn, ordered: make(chan struct{}, 1), index: -1}, nil
 }
 
 func (s *Scheduler) checkJob(op, name string) error {

@@ -42,6 +42,7 @@ func init() {
 		scheduler.EventFailed:     "runs of the job fail again and again, even if the latest one was well",
 		scheduler.EventBroken:     "runs of the job are broken off, because their lock is lost",
 		scheduler.EventLost:       "runs of the job are broken off, and no node executes them again",
+		scheduler.EventOverrun:    "functions of the job ignore the end of their context, so ticks are skipped",
 		scheduler.EventMissed:     "the schedulers do not come round to the ticks in time",
 		scheduler.EventOverlapped: "runs of the job take longer than the time between two ticks",
 		scheduler.EventContested:  "two versions of a program define the job",

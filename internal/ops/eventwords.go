@@ -142,6 +142,8 @@ func (e *Event) cronSentence(kind string) string {
 		text = tick + " was cancelled" + on + took() + ", because the next one has come"
 	case "broken":
 		text = tick + " was broken off" + on + took() + ", because its lock was lost"
+	case "overrun":
+		text = tick + " goes on" + on + took() + ", although its context has ended: its function ignores that"
 	case "lost":
 		text = tick + " is lost: it was broken off, and no node executes it again"
 	case "missed":

@@ -68,7 +68,7 @@ type Due struct {
 	At       int64 `json:"t"`
 	Cause    Cause `json:"c,omitempty"`
 	Backfill int64 `json:"f,omitempty"` // BackfillOrder.ID, with CauseBackfill
-	Newest   bool  `json:"w,omitempty"` // waits because of Overlap.Newest while the executions run in lanes
+	Newest   bool  `json:"w,omitempty"` // waits because of Overlap.Newest
 }
 
 // State is the state or the result of an execution. Package scheduler documents the states.
@@ -98,6 +98,7 @@ type Execution struct {
 	Attempts int    `json:"a,omitempty"`
 	Broken   int    `json:"k,omitempty"` // earlier executions of the same tick, all broken off
 	Err      string `json:"err,omitempty"`
+	Overrun  int64  `json:"o,omitempty"` // when the node found that the function ignores the end of its context, for the reason Err
 	Lane     int    `json:"i,omitempty"` // 0: under the job's own lock
 	Fence    int64  `json:"q,omitempty"` // of the lane's lock; only in Ledger.Lanes
 }
@@ -200,6 +201,15 @@ func (l *Ledger) remember(j *Job, x Execution) {
 	}
 }
 
+// SetOverrun records that the function of x ignores the end of its context, whose cause is the parameter cause. With a nil
+// cause, SetOverrun records that the function has returned.
+func (x *Execution) SetOverrun(now time.Time, cause error) {
+	x.Overrun, x.Err = 0, ""
+	if cause != nil {
+		x.Overrun, x.Err = now.UnixMilli(), shortenJSON(cause.Error(), maxErrBytes)
+	}
+}
+
 // failure reports whether an execution with the result s counts as a failure in the history.
 func (s State) failure() bool { return s == Failed || s == Died || s == Lost }
 
@@ -210,7 +220,7 @@ func (x *Execution) Ended() bool {
 
 // End records the result of the running execution and increases the count of that result.
 func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
-	l.Execution.State, l.Execution.End, l.Execution.Attempts = state, at.UnixMilli(), attempts
+	l.Execution.State, l.Execution.End, l.Execution.Attempts, l.Execution.Err = state, at.UnixMilli(), attempts, ""
 	if err != nil {
 		l.Execution.Err = shortenJSON(err.Error(), maxErrBytes)
 	}

@@ -141,8 +141,8 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 		kind, count = NewsOverlapped, &l.Counts.Overlapped
 		from, to = overlap.split(rest, l.waiting())
 	}
-	isNewest := overlapped && overlap.Newest && len(l.Lanes) > 0
-	if isNewest && from < to { // with lanes, ticks come one by one
+	isNewest := overlapped && overlap.Newest
+	if isNewest && from < to { // ticks come one by one
 		old := l.cutNewest()
 		rest, from, to = slices.Concat(old, rest), from+len(old), to+len(old)
 	}
