@@ -62,6 +62,10 @@ func (s *Scheduler) runTerm(ctx context.Context, j *job, lock *joblock.Lock) tim
 		s.reportUnreadable(j, err)
 		return s.clock.now().Add(unreadable)
 	}
+	if !s.hasRoom(j) {
+		s.release(ctx, lock)
+		return soon(s.clock.now().Add(settling))
+	}
 	err = s.executeDue(ctx, j, lock, l)
 	s.release(ctx, lock)
 	if err != nil {

@@ -130,7 +130,7 @@ func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time
 	}
 	changed, _ := l.Update(&j.Job, m, false) // on a copy: only to see whether anything is due
 	_, more, _ := l.Begin(&j.Job, m)
-	if !changed && !more && !keep {
+	if !changed && !more && !keep || !s.hasRoom(j) {
 		s.setTrouble(j, nil)
 		s.recheck(j, s.nextCheck(j, l))
 		return
@@ -157,7 +157,7 @@ func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, n
 		s.recheck(j, within(4*spread, now.Add(settling-v.Age)))
 		return
 	}
-	if v.Waiters == 0 {
+	if v.Waiters == 0 && s.hasRoom(j) {
 		select {
 		case s.standbys <- struct{}{}:
 			if !s.start(j, func() time.Time { return s.standBy(work, j) }) {

@@ -104,7 +104,8 @@
 //	off                             OverlapSkip they are missed ticks
 //	the job is paused               the executions go on, and no tick begins
 //	a backfill is asked for         one lane at a time executes ticks of the backfill
-//	n is changed by a deploy        no node begins an execution while as many run as its own n allows
+//	n is changed by a deploy        no node begins an execution, or takes one over, while as many run as its own n
+//	                                allows
 //
 // # Backfills
 //

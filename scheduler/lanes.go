@@ -41,7 +41,7 @@ func (s *Scheduler) laneOptions() []joblock.TryOption {
 func (s *Scheduler) considerLanes(work context.Context, j *job, l *ledger.Ledger, m ledger.Moment, keep bool) {
 	others := s.lanesElsewhere(j, l)
 	changed, _ := l.Update(&j.Job, m, l.Full(&j.Job)) // on a copy: only to see whether anything is due
-	due := keep || changed || l.BrokenOff() || l.Ready(&j.Job, m)
+	due := keep || changed || s.hasRoom(j) && (l.BrokenOff() || l.Ready(&j.Job, m))
 	if !due && len(others) == 0 {
 		s.setTrouble(j, nil)
 		s.recheck(j, s.nextCheck(j, l))
@@ -60,6 +60,50 @@ func (s *Scheduler) lanesElsewhere(j *job, l *ledger.Ledger) (lanes []int) {
 		}
 	}
 	return lanes
+}
+
+// hasRoom reports whether fewer functions of the job run on this node than AtOnce allows. A function that goes on after its
+// lock is lost counts, although the ledger does not have it.
+func (s *Scheduler) hasRoom(j *job) bool { return s.callsHere(j) < max(j.AtOnce, 1) }
+
+// callsHere returns how many functions of the job run on this node, with those of the jobs that j has replaced.
+func (s *Scheduler) callsHere(j *job) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.held {
+		if other.name == j.name {
+			n++
+		}
+	}
+	return n
+}
+
+// runs reports whether x runs under the lock of its lane, of which v is the view. While a node that waited for the lock holds
+// it, x was broken off.
+func runs(x *ledger.Execution, v memo.View) bool {
+	return x.State == ledger.Running && v.Locked() && v.Fence == x.Fence
+}
+
+// laneCalls returns how many executions run in lanes, at least those on this node. The caller holds the job's lock.
+func (s *Scheduler) laneCalls(ctx context.Context, j *job, l *ledger.Ledger) (n int, err error) {
+	here := s.callsHere(j)
+	if len(l.Lanes) <= max(j.AtOnce, 1) {
+		return here, nil // the others leave room, however many run
+	}
+	var keys []string
+	for _, x := range l.Lanes {
+		keys = append(keys, s.laneKey(j, x.Lane))
+	}
+	views, err := memo.Read(ctx, s.locks, keys...)
+	if err != nil {
+		return 0, err
+	}
+	for i, v := range views {
+		if runs(&l.Lanes[i], v) {
+			n++
+		}
+	}
+	return max(n, here), nil
 }
 
 // tendLanes looks after the executions of other nodes, and begins what is due. The result is the time of the next read
@@ -90,7 +134,11 @@ func (s *Scheduler) tendLanes(ctx context.Context, j *job, l *ledger.Ledger, oth
 		// The next look at all lanes is at the end of the lease that ends last: for most lanes a node stands by. A lane
 		// whose execution has just begun is looked at before, because no node stands by.
 		var look, young time.Duration
+		calls := len(l.Lanes) - len(others)
 		for i, v := range views {
+			if runs(l.Lane(others[i]), v) {
+				calls++
+			}
 			look = max(look, v.Reserved)
 			switch {
 			case v.State == joblock.StateForeign: // the execution waits until somebody has removed the value
@@ -107,6 +155,8 @@ func (s *Scheduler) tendLanes(ctx context.Context, j *job, l *ledger.Ledger, oth
 		if next := within(4*spread, s.clock.now().Add(cmp.Or(young, look))); next.Before(at) {
 			at = next
 		}
+		calls = max(calls, s.callsHere(j))
+		dead = slices.DeleteFunc(dead, func(lane int) bool { return !l.MayTakeOver(&j.Job, lane, calls) })
 	}
 	if !due && len(dead) == 0 {
 		settled()
@@ -203,6 +253,13 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 			begun = nil
 		}
 	}()
+	calls := s.callsHere(j)
+	if len(dead) > 0 {
+		if calls, err = s.laneCalls(ctx, j, l); err != nil {
+			return nil, err
+		}
+		dead = slices.DeleteFunc(dead, func(lane int) bool { return !l.MayTakeOver(&j.Job, lane, calls) })
+	}
 	// A tick that comes while executions are broken off has not met n running executions.
 	changed, news := l.Update(&j.Job, m, l.Full(&j.Job) && (len(dead) == 0 || j.Overlap.Waits()))
 	room := func() bool {
@@ -218,7 +275,7 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 		}
 	}
 	for _, lane := range dead {
-		if l.Lane(lane) == nil || !room() {
+		if !l.MayTakeOver(&j.Job, lane, calls+len(begun)) || !room() {
 			continue
 		}
 		laneLock, err := s.takeLane(ctx, j, lane)
@@ -240,7 +297,10 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 	failing := slices.ContainsFunc(news, isLoss) && j.pauseAfter > 0 && l.Streak >= j.pauseAfter
 	var unusable error
 	lane, last := 1, max(j.AtOnce, 1)+laneTries
-	for ; !failing && l.Ready(&j.Job, m) && lane <= last && room(); lane++ {
+	begins := func() bool {
+		return !failing && l.Ready(&j.Job, m) && s.callsHere(j)+len(begun) < max(j.AtOnce, 1)
+	}
+	for ; begins() && lane <= last && room(); lane++ {
 		if l.Lane(lane) != nil {
 			continue
 		}
@@ -263,7 +323,7 @@ func (s *Scheduler) beginLanes(ctx context.Context, j *job, lock *joblock.Lock, 
 		}
 		begun = append(begun, begunLane{laneLock, *x})
 	}
-	if len(begun) > 0 || failing || !l.Ready(&j.Job, m) {
+	if len(begun) > 0 || !begins() {
 		unusable = nil
 	}
 	if !changed {
@@ -446,6 +506,9 @@ func (s *Scheduler) inheritLane(ctx context.Context, j *job, lane int, lock *job
 			err = s.changeLedger(ctx, j, func(jobLock *joblock.Lock, l *ledger.Ledger) error {
 				m, err := s.momentOf(j, l)
 				if err != nil || l.Lane(lane) == nil {
+					return err
+				}
+				if calls, err := s.laneCalls(ctx, j, l); err != nil || !l.MayTakeOver(&j.Job, lane, calls) {
 					return err
 				}
 				x, lost := l.TakeOverLane(&j.Job, m, lane, lock.Fence())

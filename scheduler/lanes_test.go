@@ -354,3 +354,100 @@ func TestExecutionBegunBesideAClaimIsTakenOver(t *testing.T) {
 		r.wantTicks(t, start, 10*min, 10*min)
 	})
 }
+
+// A node does not take an execution over while as many run as its own AtOnce allows. So after a deploy that lowers AtOnce,
+// the executions of the old release are taken over one at a time.
+func TestTakeoverWithALowerAtOnce(t *testing.T) {
+	for _, tc := range []struct {
+		how      string
+		old, own int // AtOnce
+		nodes    int // of the new release
+	}{
+		{"stop", 2, 1, 1}, {"stop", 2, 1, 2}, {"stop", 3, 2, 3}, {"kill", 2, 1, 1}, {"kill", 3, 1, 3}, {"kill", 4, 2, 1},
+	} {
+		t.Run(fmt.Sprintf("%s/%d to %d on %d", tc.how, tc.old, tc.own, tc.nodes), func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				var crowd crowd
+				start := time.Now()
+				a := c.node(0)
+				a.add("job", "@every 1m", r.fn(a, 10*min), scheduler.AtOnce(tc.old), scheduler.OverlapQueue(100))
+				a.start()
+				until(start, time.Duration(tc.old)*min+10*sec)
+				for range tc.nodes {
+					n := c.node(0)
+					n.add("job", "@every 1m", crowd.in(r.fn(n, 10*min)), scheduler.AtOnce(tc.own), scheduler.OverlapQueue(100))
+					n.start()
+				}
+				until(start, time.Duration(tc.old)*min+30*sec)
+				if tc.how == "kill" {
+					a.cut()
+				}
+				a.stop()
+				until(start, 2*time.Hour)
+				if crowd.most != tc.own {
+					t.Errorf("%d ran at once on the new nodes, want %d", crowd.most, tc.own)
+				}
+				done := c.perTick(scheduler.EventDone)["job"]
+				for m := 1; m <= 10; m++ {
+					if n := done[start.Add(time.Duration(m)*min).UTC()]; n != 1 {
+						t.Errorf("the tick of %d min was done %d times", m, n)
+					}
+				}
+				var last time.Time // the new nodes are never idle
+				for _, call := range r.all()[tc.old:] {
+					if !last.IsZero() && call.begun.Sub(last) > 10*min+sec {
+						t.Errorf("%+v began %s after the one before", call, call.begun.Sub(last))
+					}
+					last = call.begun
+				}
+			})
+		})
+	}
+}
+
+// A function that goes on after its lane is lost counts among the executions of its node, although the ledger has it no more.
+func TestFunctionThatOutlivesItsLane(t *testing.T) {
+	for _, own := range []int{1, 2} {
+		t.Run(fmt.Sprint(own), func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				var r runs
+				var crowd crowd
+				start := time.Now()
+				a := c.node(0)
+				a.add("job", "@every 1m", r.fn(a, 10*min), scheduler.AtOnce(2))
+				a.start()
+				until(start, 90*sec)
+				b := c.node(0)
+				b.add("job", "@every 1m", crowd.in(func(ctx context.Context) error {
+					if time.Since(start) < 20*min {
+						ctx = context.WithoutCancel(ctx)
+					}
+					return r.fn(b, 10*min)(ctx)
+				}), scheduler.AtOnce(own))
+				b.start()
+				until(start, 5*min)
+				a.end()
+				until(start, 5*min+30*sec)
+				d := c.node(0)
+				d.add("job", "@every 1m", r.fn(d, 10*sec), scheduler.AtOnce(own))
+				d.start()
+				until(start, 6*min+30*sec)
+				b.cut()
+				until(start, 7*min)
+				b.heal()
+				d.end()
+				until(start, 14*min)
+				if crowd.most != own {
+					t.Errorf("%d ran at once on the node, want %d", crowd.most, own)
+				}
+				until(start, time.Hour)
+				if last := r.all()[len(r.all())-1]; last.on != b.name || last.begun.Before(start.Add(40*min)) {
+					t.Errorf("the last execution is %+v", last)
+				}
+			})
+		})
+	}
+}

@@ -22,8 +22,8 @@ const maxNameBytes = 128
 //	ErrOverlapped             the next tick has come, with OverlapCancel
 //	context.DeadlineExceeded  after Timeout
 //
-// If fn goes on after that, the Scheduler waits for fn before it calls fn again. So one Scheduler never runs fn twice at the
-// same time, unless AtOnce allows several executions. At the end of Run the Scheduler waits for Config.Grace at most. If
+// If fn goes on after that, the Scheduler waits for fn before it calls fn again. So one Scheduler never runs fn more often at
+// the same time than AtOnce allows, by default once. At the end of Run the Scheduler waits for Config.Grace at most. If
 // the node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands the
 // lock over, the execution counts as broken off.
 //

@@ -45,11 +45,19 @@ func (l *Ledger) BeginLane(j *Job, m Moment, lane int, fence int64) (x *Executio
 	return l.startLane(Execution{Due: d, Lane: lane, Fence: fence}, m), news
 }
 
+// MayTakeOver reports whether TakeOverLane may be called for a lane. The parameter others is how many executions run in
+// other lanes. A node whose Job.AtOnce is lower than that of the node that began the execution leaves it until fewer run,
+// unless the tick is lost.
+func (l *Ledger) MayTakeOver(j *Job, lane, others int) bool {
+	x := l.Lane(lane)
+	return x != nil && (others < max(j.AtOnce, 1) || x.lost(j))
+}
+
 // TakeOverLane begins the execution of a lane again. The caller holds the lane's lock, so the execution was broken off. If
 // the tick is lost, x is nil and the lane has no execution.
 func (l *Ledger) TakeOverLane(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
 	last := *l.Lane(lane)
-	if j.AtMostOnce || last.Broken >= maxBroken {
+	if last.lost(j) {
 		l.leave(j, last, Lost, time.UnixMilli(last.End), 0, nil)
 		return nil, []News{{Kind: NewsLost, Tick: last.Tick(), Node: last.Node}}
 	}
@@ -60,6 +68,9 @@ func (l *Ledger) TakeOverLane(j *Job, m Moment, lane int, fence int64) (x *Execu
 	l.Counts.TakenOver++
 	return l.startLane(Execution{Due: last.Due, Broken: last.Broken + 1, Lane: lane, Fence: fence}, m), nil
 }
+
+// lost reports whether no node executes the tick of x again, if x was broken off.
+func (x *Execution) lost(j *Job) bool { return j.AtMostOnce || x.Broken >= maxBroken }
 
 // EndLane records the result of the execution that has begun under the parameter fence. EndLane returns false if there
 // is no such execution: another node has taken it over.

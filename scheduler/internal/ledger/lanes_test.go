@@ -143,3 +143,30 @@ func TestGiveBackOfATakeover(t *testing.T) {
 		}
 	}
 }
+
+// An execution that was broken off is left while as many others run as AtOnce allows, unless its tick is lost.
+func TestMayTakeOver(t *testing.T) {
+	for _, tc := range []struct {
+		j      Job
+		broken int
+		others int
+		want   bool
+	}{
+		{Job{}, 0, 0, true},
+		{Job{}, 0, 1, false},
+		{Job{AtOnce: 1}, 0, 1, false},
+		{Job{AtOnce: 2}, 0, 1, true},
+		{Job{AtOnce: 2}, 0, 2, false},
+		{Job{AtOnce: 2, AtMostOnce: true}, 0, 2, true},
+		{Job{AtOnce: 2}, maxBroken - 1, 2, false},
+		{Job{AtOnce: 2}, maxBroken, 2, true},
+	} {
+		l := &Ledger{Lanes: []Execution{{Lane: 3, State: Running, Broken: tc.broken}}}
+		if got := l.MayTakeOver(&tc.j, 3, tc.others); got != tc.want {
+			t.Errorf("%+v, broken %d times, %d others: %v", tc.j, tc.broken, tc.others, got)
+		}
+		if l.MayTakeOver(&tc.j, 1, 0) {
+			t.Error("a lane without an execution is taken over")
+		}
+	}
+}

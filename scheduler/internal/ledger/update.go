@@ -177,7 +177,7 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 // reports whether the caller should write the ledger.
 func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
 	if last := l.Execution; l.BrokenOff() {
-		if !j.AtMostOnce && last.Broken < maxBroken {
+		if !last.lost(j) {
 			if last.State == Running {
 				last.State = Died
 			}
