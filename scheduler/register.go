@@ -108,6 +108,9 @@ func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick)
 	if o.Spec.Next(time.Unix(0, 0)).IsZero() {
 		return nil, invalid(op, name, "spec %q has no ticks", text)
 	}
+	if warning := o.Spec.Warning(); warning != "" {
+		s.cfg.Logger.Warn("scheduler: the spec may have been copied from another scheduler", "job", name, "spec", text, "words", o.Spec.Words(), "warning", warning)
+	}
 	o.Program, o.Delay = s.program, delayOf(name, o.jitter)
 	o.Fingerprint, o.Policies = o.fingerprint(), o.words()
 	return &job{options: o, name: name, key: s.keyOf(name), fn: fn, ordered: make(chan struct{}, 1), index: -1}, nil

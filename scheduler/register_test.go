@@ -157,3 +157,20 @@ func TestRunTwice(t *testing.T) {
 		r.wantTicks(t, start, 3*min, 4*min, 4*min)
 	})
 }
+
+// A spec that another scheduler reads otherwise is registered, and logged with what it means here.
+func TestSpecOfAnotherSchedulerIsLogged(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		n := c.node(0).start()
+		n.add("rollup", "0 0 12 ? * fri", func(context.Context) error { return nil })
+		if strings.Contains(c.logs.String(), "Quartz") {
+			c.Errorf("logged %s", c.logs)
+		}
+		wantNil(c, "SetSpec", n.SetSpec("rollup", "0 0 12 ? * 6"))
+		for _, want := range []string{"level=WARN", "job=rollup", "in Quartz 1 is Sunday", "words=\"at 12:00 on Saturday, UTC\""} {
+			if !strings.Contains(c.logs.String(), want) {
+				c.Errorf("logged %s, want %s", c.logs, want)
+			}
+		}
+	})
+}

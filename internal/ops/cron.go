@@ -242,10 +242,11 @@ func (d *Desk) CronNext(ctx context.Context, scope, name string, n int) ([]CronT
 
 // CronPlan is what a spec means.
 type CronPlan struct {
-	Spec  string     `json:"spec"`
-	Zone  string     `json:"zone"`
-	Words string     `json:"words"`
-	Ticks []CronTick `json:"ticks"`
+	Spec    string     `json:"spec"`
+	Zone    string     `json:"zone"`
+	Words   string     `json:"words"`
+	Warning string     `json:"warning,omitempty"` // see spec.Spec.Warning
+	Ticks   []CronTick `json:"ticks"`
 }
 
 // maxTicks is the largest number of ticks of a CronPlan, as of scheduler.Scheduler.NextTicks.
@@ -261,7 +262,7 @@ func CronPreview(text string, zone *time.Location, after time.Time, n int) (Cron
 	if err != nil {
 		return CronPlan{}, err
 	}
-	return CronPlan{Spec: s.String(), Zone: s.Zone().String(), Words: s.Words(), Ticks: cronTicks(s.Forecast(after, n))}, nil
+	return CronPlan{Spec: s.String(), Zone: s.Zone().String(), Words: s.Words(), Warning: s.Warning(), Ticks: cronTicks(s.Forecast(after, n))}, nil
 }
 
 // CronNodes returns the nodes of a scope that are up. Errors are those of scheduler.Scheduler.Nodes.

@@ -378,6 +378,12 @@ func TestCronPreview(t *testing.T) {
 	if err != nil || len(plan.Ticks) != 2 || plan.Zone != "Europe/Berlin" || plan.Words == "" || plan.Ticks[0].Note == "" || plan.Ticks[1].Note != "" {
 		t.Errorf("%+v, %v", plan, err)
 	}
+	if plan.Warning != "" {
+		t.Errorf("the warning is %q", plan.Warning)
+	}
+	if plan, err = CronPreview("0 0 12 ? * 6#3", berlin, time.Now(), 1); err != nil || !strings.Contains(plan.Warning, "Quartz") {
+		t.Errorf("%+v, %v", plan, err)
+	}
 	if _, err := CronPreview("61 * * * *", berlin, time.Now(), 1); err == nil {
 		t.Error("a bad spec is no error")
 	}

@@ -66,7 +66,10 @@
 // limits. The ticks of @every do not depend on the zone, only its limits do.
 //
 // Parse refuses a zone without a name and the zone Local, because such a zone may differ between nodes. Parse refuses
-// zones more than 26 hours from UTC. Zones come from the system's database; where there is none, import time/tzdata.
+// zones more than 26 hours from UTC. Zones come from the system's database. An image made from scratch has none:
+// there, add to the program
+//
+//	import _ "time/tzdata"
 //
 // # Clock changes
 //
@@ -94,6 +97,22 @@
 //
 // The minute field does not matter: whether 0,30 means two times of day or a rhythm would be a guess. In a zone that
 // moves by half an hour (Australia/Lord_Howe), the step of an hourly rhythm across the change takes 30 or 90 minutes.
+//
+// # Specs of other schedulers
+//
+// A spec of Quartz has the seconds first, as here with six fields, and the same L, W and #. But Quartz numbers the days of the
+// week from 1 for Sunday to 7 for Saturday. Here, as in Unix cron, Monday is 1, and Sunday is 0 or 7. Names mean the same in both:
+//
+//	Quartz            here              day
+//	0 0 12 ? * 2      0 0 12 ? * mon    each Monday
+//	0 0 12 ? * 2-6    0 0 12 ? * 1-5    Monday to Friday
+//	0 0 12 ? * 6#3    0 0 12 ? * fri#3  the third Friday
+//	0 0 12 ? * 7L     0 0 12 ? * satL   the last Saturday
+//	0 0 12 ? * L      0 0 12 ? * sat    each Saturday; Parse refuses the L
+//	0 0 12 ? * * 2027 0 0 12 ? * *; from 2027-01-01; until 2027-12-31
+//
+// AWS numbers the days as Quartz does, and its six fields begin with the minute and end with the year. Where a "?" says that a
+// spec may be one of these and means something else here, the spec has a [Spec.Warning], and package scheduler logs it.
 //
 // # Why not a parser of others
 //

@@ -69,7 +69,9 @@ func (s *Spec) parseRule(words []string) error {
 		words = strings.Fields(meaning)
 		fallthrough
 	default:
-		r.cal, err = parseCalendar(words)
+		if r.cal, err = parseCalendar(words); err == nil && s.warning == "" {
+			s.warning = warn(words, r.cal)
+		}
 	}
 	s.rules = append(s.rules, r)
 	return err
@@ -124,8 +126,8 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 	}
 	if own {
 		var err error
-		if zone, err = time.LoadLocation(name); err != nil {
-			return nil, nil, fmt.Errorf("zone is %q, must be in the time zone database: %w", name, err)
+		if zone, err = loadZone(name, time.LoadLocation); err != nil {
+			return nil, nil, err
 		}
 	}
 	// Only an invented zone can be further from UTC. Next does not look further.
@@ -133,6 +135,18 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 		return nil, nil, fmt.Errorf("zone %q is %s from UTC, must be at most %s", name, time.Duration(offset)*time.Second, farOff*time.Second)
 	}
 	return zone, words, nil
+}
+
+// loadZone loads a zone with the function load. If load knows no zone at all, the error says how a program gets them.
+func loadZone(name string, load func(string) (*time.Location, error)) (*time.Location, error) {
+	zone, err := load(name)
+	if err == nil {
+		return zone, nil
+	}
+	if _, other := load("Europe/London"); other != nil {
+		return nil, fmt.Errorf("zone is %q, but this process finds no time zone database: add import _ %q to the program, or install tzdata in its image: %w", name, "time/tzdata", err)
+	}
+	return nil, fmt.Errorf("zone is %q, must be in the time zone database: %w", name, err)
 }
 
 // zoneWord returns the name of the zone that a word like "CRON_TZ=Europe/Berlin" sets.
@@ -178,6 +192,9 @@ func parseCalendar(words []string) (calendar, error) {
 	if len(words) == 5 {
 		words = append([]string{"0"}, words...)
 	}
+	if len(words) == len(fields)+1 {
+		return calendar{}, fmt.Errorf("has 7 fields, must have 5, or 6 with seconds; from and until take the place of a field for the year")
+	}
 	if len(words) != len(fields) {
 		return calendar{}, fmt.Errorf("has %d fields, must have 5, or 6 with seconds", len(words))
 	}
@@ -207,6 +224,34 @@ func parseCalendar(words []string) (calendar, error) {
 		}
 	}
 	return c, nil
+}
+
+// warn returns Spec.Warning of a rule. The parameter words is the fields of the text of c.
+func warn(words []string, c calendar) string {
+	if len(words) == len(fields) {
+		for _, i := range []int{hour, month} {
+			if words[i] == "?" {
+				return fmt.Sprintf("%s is \"?\": in the expressions of AWS, six fields begin with the minute and end with the year; here they begin with the second", fields[i].name)
+			}
+		}
+	}
+	days, weekdays := words[len(words)-3], words[len(words)-1]
+	if days == "?" && c[dow] != fields[dow].all() && hasNumber(weekdays) {
+		return fmt.Sprintf("day of week is %q with \"?\" as day of month: in Quartz 1 is Sunday and 7 is Saturday, here 1 is Monday and 7 is Sunday; names, like fri, mean the same in both", weekdays)
+	}
+	return ""
+}
+
+// hasNumber reports whether the text of a field has a value that is a number. Steps, and what follows a #, are no values.
+func hasNumber(text string) bool {
+	for part := range strings.SplitSeq(text, ",") {
+		value, _, _ := strings.Cut(part, "/")
+		value, _, _ = strings.Cut(value, "#")
+		if strings.ContainsAny(value, "01234567") {
+			return true
+		}
+	}
+	return false
 }
 
 // field has the name and the possible values of a field of a spec.
@@ -257,6 +302,10 @@ func (c *calendar) parsePart(i int, part string) (star bool, err error) {
 		c[fromEnd] |= 1
 	case i == dom && text == "LW":
 		c[nearest] |= 1
+	case i == dom && strings.HasSuffix(text, "-L") && !strings.HasPrefix(text, "L"):
+		return false, fmt.Errorf("%s is %q, must be a range of numbers: %s31 goes on to the last day of each month", f.name, part, text[:len(text)-1])
+	case i == dow && text == "L":
+		return false, fmt.Errorf("%s is %q, must be sat for each Saturday, as in Quartz, or like satL for the last Saturday of the month", f.name, part)
 	case i == dom && strings.HasPrefix(text, "L-"):
 		n, err := number(text[2:])
 		if err != nil || n < 1 || n > 30 {

@@ -20,6 +20,8 @@ type Spec struct {
 	rules  []rule // sorted by their texts, no two equal; empty in the zero Spec
 	limits limits
 	zone   *time.Location // of all rules and limits; nil if no rule and no limit needs a zone
+
+	warning string // see Warning; the canonical form never has one
 }
 
 // rule is one of the rules of a Spec.
@@ -158,6 +160,11 @@ func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 		}
 	}
 }
+
+// Warning returns a sentence if the text may have been copied from another scheduler that reads it otherwise, and "" if not:
+// if "?" stands with the number of a weekday, as in Quartz, or in the field of the hour or the month, as in the expressions
+// of AWS.
+func (s Spec) Warning() string { return s.warning }
 
 // Zone returns the time zone in which the spec is read. For the zero Spec, and for @every alone, the zone is UTC.
 func (s Spec) Zone() *time.Location {

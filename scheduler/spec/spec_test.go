@@ -1,6 +1,7 @@
 package spec_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -119,7 +120,8 @@ func TestBadSpecsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "has 0 fields, must have 5, or 6 with seconds",
 		"* * * *":                       "has 4 fields, must have 5",
-		"* * * * * * *":                 "has 7 fields",
+		"* * * * * * *":                 "has 7 fields, must have 5, or 6 with seconds; from and until take the place of a field for the year",
+		"* * * * * * * *":               "has 8 fields, must have 5",
 		"TZ=UTC":                        "has 0 fields",
 		"60 * * * *":                    `minute is "60", must be 0 to 59`,
 		"* 24 * * *":                    `hour is "24", must be 0 to 23`,
@@ -181,7 +183,10 @@ func TestBadSpecsAreNamed(t *testing.T) {
 		"* * 1-15W * *":                       `day of month is "1-15W", must be 1W to 31W or LW`,
 		"* * 5L * *":                          `day of month is "5L", must be 1 to 31, or like L, L-3, 15W, LW`,
 		"* * L/2 * *":                         `day of month is "L", must be 1 to 31`,
-		"* * * * L":                           `day of week is "", must be 0 to 7 or sun to sat, or like 5L, 5#3: "L"`,
+		"* * * * L":                           `day of week is "L", must be sat for each Saturday, as in Quartz, or like satL`,
+		"0 0 12 ? * l":                        `day of week is "l", must be sat for each Saturday`,
+		"* * 25-L * *":                        `day of month is "25-L", must be a range of numbers: 25-31 goes on to the last day of each month`,
+		"* * L-L * *":                         `day of month is "L-L", must be L-1 to L-30`,
 		"* * * * 8L":                          `day of week is "8", must be 0 to 7`,
 		"* * * * 1-5L":                        `day of week is "1-5", must be 0 to 7`,
 		"* * * * 5#0":                         `day of week is "5#0", must have 1 to 5 after the #`,
@@ -232,6 +237,46 @@ func TestBadSpecsAreNamed(t *testing.T) {
 	}
 }
 
+// A spec that another scheduler reads otherwise is accepted with a warning.
+func TestWarning(t *testing.T) {
+	const numbers, fields = "in Quartz 1 is Sunday and 7 is Saturday, here 1 is Monday and 7 is Sunday; names, like fri", "end with the year"
+	for text, want := range map[string]string{
+		"0 0 12 ? * 6#3":         numbers,
+		"0 0 12 ? * 2":           numbers,
+		"0 0 12 ? * 7L":          numbers,
+		"0 15 10 ? * 2-6":        numbers,
+		"0 12 ? * 1,fri":         numbers,
+		"0 12 ? * 2/3":           numbers,
+		"@daily; 0 12 ? * 1":     numbers,
+		"TZ=UTC 0 12 ? * 1":      numbers,
+		"0 10 * * ? *":           fields,
+		"0 18 ? * 6 *":           fields,
+		"0 12 ? * 1; 0 13 ? * 2": numbers,
+
+		"0 0 12 ? * fri#3":     "",
+		"0 0 12 ? * friL":      "",
+		"0 0 12 ? * MON-FRI":   "",
+		"0 0 12 ? * 1-7":       "",
+		"0 0 12 ? * */2":       "",
+		"0 0 12 ? * *":         "",
+		"0 0 12 L * ?":         "",
+		"0 0 12 15 * ?":        "",
+		"0 0 12 * * 5":         "",
+		"0 12 * * 1":           "",
+		"0 ? * * 1":            "",
+		"@every 1m; @weekly":   "",
+		"0 12 * * 5#3; @daily": "",
+	} {
+		s, err := spec.Parse(text, nil)
+		if err != nil || (s.Warning() == "") != (want == "") || !strings.Contains(s.Warning(), want) {
+			t.Errorf("%q: warning %q, error %v; want %q", text, s.Warning(), err, want)
+		}
+		if again, err := spec.Parse(s.String(), nil); err != nil || again.Warning() != "" {
+			t.Errorf("%q: the canonical form %q has the warning %q, error %v", text, s, again.Warning(), err)
+		}
+	}
+}
+
 func TestASpecThatIsTooLongInItsCanonicalFormIsRefused(t *testing.T) {
 	text := "@daily"
 	for i := range 20 {
@@ -258,6 +303,17 @@ func TestZonesThatMeanNothingToOthersAreRefused(t *testing.T) {
 	s, err := spec.Parse("0 9 * * *", time.FixedZone("UTC+3", 3*3600))
 	if want := time.Date(2025, 1, 1, 6, 0, 0, 0, time.UTC); err != nil || s.Next(want.Add(-1)) != want {
 		t.Errorf("a fixed zone: next is %v, error %v; want %v", s.Next(want.Add(-1)), err, want)
+	}
+}
+
+// In an image without the database the error says how a program gets one; with a database it says what is wrong with the name.
+func TestZoneThatCannotBeLoaded(t *testing.T) {
+	none := func(string) (*time.Location, error) { return nil, errors.New("unknown time zone") }
+	if _, err := spec.LoadZone("Europe/Berlin", none); err == nil || !strings.Contains(err.Error(), `zone is "Europe/Berlin", but this process finds no time zone database: add import _ "time/tzdata" to the program`) {
+		t.Errorf("without a database: %v", err)
+	}
+	if _, err := spec.LoadZone("Europe/Nowhere", time.LoadLocation); err == nil || strings.Contains(err.Error(), "tzdata") {
+		t.Errorf("with a database: %v", err)
 	}
 }
 

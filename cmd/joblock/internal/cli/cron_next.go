@@ -71,6 +71,9 @@ Times are those of the spec's zone. The syntax of specs is in the documentation 
 			if err != nil {
 				return usage("%w", err)
 			}
+			if plan.Warning != "" {
+				p.say("warning: %s", plan.Warning)
+			}
 			return printTicks(p, plan.Words, plan.Ticks, now)
 		},
 	}

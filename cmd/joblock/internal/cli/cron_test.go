@@ -126,6 +126,7 @@ Mon 2027-03-29 02:30:00 CEST  2027-03-29T00:30:00Z  1806280200.000  -
 	ask(t, append(nowhere, "cron", "next", "CRON_TZ=America/New_York 30 1 * * *", "--after", "2026-11-01", "-n", "1")...).
 		wants(0, "EDT", "the clock goes from 02:00 back to 01:00 and shows 01:30 twice")
 	ask(t, append(nowhere, "cron", "next", "@every 6h offset 10m", "-n", "1000", "-o", "json")...).wants(0).fits("cron-ticks.json")
+	ask(t, append(nowhere, "cron", "next", "0 0 12 ? * 6#3", "-n", "1")...).wants(0, "warning: day of week is \"6#3\"", "Quartz", "third Saturday", "TICK")
 	ask(t, append(nowhere, "cron", "next", "0 0 30 2 *")...).wants(0, "no ticks to come")
 	for _, bad := range [][]string{
 		{"61 * * * *"}, {"@fortnightly"}, {"@daily", "-n", "0"}, {"@daily", "-n", "1001"}, {"@daily", "--zone", "Mars/Olympus"},

@@ -1,0 +1,3 @@
+package spec
+
+var LoadZone = loadZone
