@@ -59,7 +59,8 @@ const (
 	Group = "joblock.key.group" // the result of KeyGroup
 )
 
-// Other is the value of Error for an error without a code, and of Group for the groups beyond what is bounded.
+// Other is the value of Error for an error without a code, and of Group and of the label job for the groups and cron jobs beyond
+// what is bounded.
 const Other = "_OTHER"
 
 // What a process tells of its own locks: joblock/otelobserver and joblock/promobserver.

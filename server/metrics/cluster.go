@@ -34,6 +34,7 @@ type cluster struct {
 	keeper look[ops.Keeper]
 	cron   look[[]cronFigures]
 	check  look[checkFigures]
+	others map[string]*others // by scope; only readCron uses it
 }
 
 const (
@@ -45,7 +46,7 @@ const (
 )
 
 func newCluster(cfg Config, desk *ops.Desk) *cluster {
-	c := &cluster{desk: desk, cfg: cfg, descs: make(map[string]*prometheus.Desc)}
+	c := &cluster{desk: desk, cfg: cfg, descs: make(map[string]*prometheus.Desc), others: make(map[string]*others)}
 	for _, m := range metric.Cluster {
 		c.descs[m.Name] = prometheus.NewDesc(m.Prometheus(), m.Help, m.PrometheusLabels(), nil)
 	}
@@ -324,6 +325,7 @@ func (c *cluster) readCron(ctx context.Context) ([]cronFigures, error) {
 		}
 		all = append(all, f)
 	}
+	c.bound(all)
 	return all, nil
 }
 

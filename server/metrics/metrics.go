@@ -31,7 +31,8 @@ type Config struct {
 	Databases []server.Database
 
 	// CronScopes are the scopes of cron jobs that have metrics: scheduler.Config.Scope. Default all that any scheduler has
-	// had, while those of server.Config are none by default.
+	// had, while those of server.Config are none by default. At most 500 cron jobs have series of their own; the others of a
+	// scope have the label job="_OTHER" together.
 	CronScopes []string
 
 	// KeyGroup returns the label joblock_key_group for a key, as in promobserver.Config. The first 200 groups of a walk have

@@ -1,0 +1,140 @@
+package metrics
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/metric"
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// mostJobs bounds how many cron jobs of all scopes together have a label. All others of a scope share the label
+// metric.Other.
+const mostJobs = 500
+
+// shares returns how many jobs of each scope have a label of their own, if the scopes have the given numbers of jobs. A scope
+// with few jobs has all of them, however many the other scopes have.
+func shares(jobs []int) []int {
+	own := make([]int, len(jobs))
+	order := make([]int, len(jobs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(jobs[a], jobs[b]) })
+	left := mostJobs
+	for k, i := range order {
+		own[i] = min(jobs[i], left/(len(order)-k))
+		left -= own[i]
+	}
+	return own
+}
+
+// others puts the cron jobs of a scope together that have no label of their own. The counts of a job may begin again, and
+// jobs come and go, but a counter only grows: so others has the sum of what was counted from look to look.
+type others struct {
+	counts scheduler.Counts
+	last   map[string]scheduler.Counts // of the latest look, by the name of the job
+}
+
+// bound leaves mostJobs jobs in the figures of all scopes: the first of each scope, by name.
+func (c *cluster) bound(all []cronFigures) {
+	var jobs []int
+	for _, f := range all {
+		jobs = append(jobs, len(f.jobs))
+	}
+	for i, own := range shares(jobs) {
+		o := c.others[all[i].scope]
+		if o == nil {
+			o = new(others)
+			c.others[all[i].scope] = o
+		}
+		o.take(&all[i], own)
+	}
+}
+
+// take replaces the jobs from the index own on by one job.
+func (o *others) take(f *cronFigures, own int) {
+	if i := slices.IndexFunc(f.jobs, func(j ops.CronJob) bool { return j.Name == metric.Other }); i >= 0 && i < own && own < len(f.jobs) {
+		f.jobs[i], f.jobs[own-1] = f.jobs[own-1], f.jobs[i]
+		f.intervals[i], f.intervals[own-1] = f.intervals[own-1], f.intervals[i]
+		own-- // the name is that of the others
+	}
+	last := make(map[string]scheduler.Counts)
+	for _, j := range f.jobs[own:] {
+		last[j.Name] = j.Counts
+		if before, ok := o.last[j.Name]; ok {
+			o.counts = add(o.counts, j.Counts, before)
+		}
+	}
+	o.last = last
+	if own == len(f.jobs) {
+		return
+	}
+	f.jobs, f.intervals = together(f.jobs, f.intervals, own, o.counts)
+}
+
+// add returns sum and what has been counted since before. A count that is lower than before has begun again.
+func add(sum, now, before scheduler.Counts) scheduler.Counts {
+	to, from := countsOf(&sum), countsOf(&before)
+	for i, n := range countsOf(&now) {
+		if *n >= *from[i] {
+			*to[i] += *n - *from[i]
+		} else {
+			*to[i] += *n
+		}
+	}
+	return sum
+}
+
+func countsOf(c *scheduler.Counts) [8]*int64 {
+	return [...]*int64{&c.Done, &c.Failed, &c.Cancelled, &c.Lost, &c.TakenOver, &c.Missed, &c.Overlapped, &c.Paused}
+}
+
+// together replaces the jobs from the index own on by one: by that of them which has not succeeded for longest, measured by
+// its interval, with what is worst of all of them. So alerts about the one are alerts about any.
+func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts scheduler.Counts) ([]ops.CronJob, []time.Duration) {
+	stalest, most := own, time.Duration(0)
+	paused, waiting := true, 0
+	var next, overdue, disagree ops.Time
+	var pauses []ops.CronPause
+	earlier := func(to *ops.Time, t ops.Time) {
+		if !t.IsZero() && (to.IsZero() || t.Before(to.Time)) {
+			*to = t
+		}
+	}
+	for i, j := range jobs[own:] {
+		if stale := staleness(j, intervals[own+i]); !j.Paused && (paused || stale > most) {
+			stalest, most = own+i, stale
+		}
+		paused = paused && j.Paused
+		waiting += j.Waiting
+		pauses = append(pauses, j.Pauses...)
+		earlier(&next, j.Next)
+		earlier(&overdue, j.Overdue)
+		earlier(&disagree, j.DisagreeSince)
+	}
+	j := jobs[stalest]
+	j.Name, j.Counts, j.Paused, j.Waiting, j.Pauses = metric.Other, counts, paused, waiting, pauses
+	j.Next, j.Overdue, j.DisagreeSince = next, overdue, disagree
+	return append(slices.Clip(jobs[:own]), j), append(slices.Clip(intervals[:own]), intervals[stalest])
+}
+
+// staleness returns for how much longer than two intervals a job has not succeeded, as JoblockCronStale measures it.
+func staleness(j ops.CronJob, interval time.Duration) time.Duration {
+	var success time.Time
+	for _, run := range j.Runs() {
+		if run.Done() && run.Ended.After(success) {
+			success = run.Ended.Time
+		}
+	}
+	if success.IsZero() {
+		success = j.Since.Time
+	}
+	if success.IsZero() || interval == 0 {
+		return math.MinInt64 // the alert has nothing to measure
+	}
+	return j.Now.Sub(success) - 2*interval
+}
