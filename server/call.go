@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -347,8 +348,23 @@ func isToken(text string) bool {
 // tokenHead is how the text form of each token begins: with the first two bytes of the binary form, see Token.
 const tokenHead = "lQ"
 
-// useJob refuses a job in a queue that the caller may not use: the job's task is shown to whoever has bound a lock to the
-// job, and the job's worker can take the lock.
+// bindJob refuses to bind a lock of the caller to a job whose task is not the caller's to act on. A caller without AllKeys may
+// bind the lock only to a task that carries the key.
+func (c *call) bindJob(job, key string) error {
+	if err := c.useJob(job); err != nil || job == "" || c.who.AllKeys {
+		return err
+	}
+	keys, err := c.s.desk.Carried(c.r.Context(), job)
+	if err != nil {
+		return taskProblem(err)
+	}
+	if !slices.Contains(keys, key) {
+		return problemf(http.StatusForbidden, codeForbidden, "the job has no task that carries the key: a caller with prefixes binds a lock only to a task that does")
+	}
+	return nil
+}
+
+// useJob refuses a job in a queue that the caller may not use.
 func (c *call) useJob(job string) error {
 	if job == "" || c.who.AllQueues {
 		return nil

@@ -476,8 +476,8 @@ func (s *Server) taskAction(do func(*ops.Desk, context.Context, ops.TaskRequest)
 	}
 }
 
-// useTask refuses a task in a queue, or with a key, that the caller may not use. A caller without AllKeys may act on jobs that
-// have locks or places, all of which it may use.
+// useTask refuses a task that the caller may not act on. With AllKeys the queue decides. Without, the task must carry locks,
+// and only such as the caller may use. Locks that are bound to the job do not count: their holders bind them.
 func (s *Server) useTask(c *call, queue, id string) error {
 	if !c.who.mayEnqueueIn(queue) {
 		return foreignQueue()
@@ -487,12 +487,12 @@ func (s *Server) useTask(c *call, queue, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
 	defer cancel()
-	locks, _, err := s.desk.Job(ctx, ops.Task{Queue: queue, ID: id}.Job())
+	own, err := s.desk.CarriesOnly(ctx, ops.Task{Queue: queue, ID: id}.Job(), c.who.mayUse)
 	if err != nil {
 		return taskProblem(err)
 	}
-	if len(locks) == 0 || slices.ContainsFunc(locks, func(j ops.Job) bool { return !c.who.mayUse(j.Key) }) {
-		return problemf(http.StatusForbidden, codeForbidden, "the job has no lock, or has a lock that the caller may not use")
+	if !own {
+		return problemf(http.StatusForbidden, codeForbidden, "the task carries no lock, or a lock that the caller may not use")
 	}
 	return nil
 }

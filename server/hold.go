@@ -204,7 +204,7 @@ func (st *stream) resumption(req *holdRequest) (taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := st.c.useJob(req.Job); err != nil {
+	if err := st.c.bindJob(req.Job, token.Key()); err != nil {
 		return nil, err
 	}
 	st.key = token.Key()

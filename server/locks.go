@@ -276,7 +276,7 @@ func (s *Server) park(c *call, req *parkRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.useJob(req.Job); err != nil {
+	if err := c.bindJob(req.Job, token.Key()); err != nil {
 		return nil, err
 	}
 	parked, err := ops.Park(c.lasting(), s.cfg.Locks, token, req.Job, reserve)
@@ -313,7 +313,7 @@ func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.useJob(req.Job); err != nil {
+	if err := c.bindJob(req.Job, token.Key()); err != nil {
 		return nil, err
 	}
 	opts, err := req.options()

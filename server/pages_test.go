@@ -22,6 +22,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -248,9 +250,23 @@ func (s *stage) fill() {
 	parked := lock(jobKey, joblock.Holder("web3:73"))
 	_, err := parked.Park(ctx, joblock.ForJob(s.job), joblock.Reserve(time.Hour))
 	testkit.WantNil(s, "Park", err)
-	s.tasks.put(s.job, asynq.TaskInfo{ID: "export-41", Queue: "default", Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, LastErr: "no disk", NextProcessAt: time.Now().Add(time.Minute)})
+	s.tasks.put(s.job, asynq.TaskInfo{ID: "export-41", Queue: "default", Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, LastErr: "no disk", NextProcessAt: time.Now().Add(time.Minute), Headers: s.carry(s.job, jobKey)})
 	_, err = ops.AcquireLease(ctx, s.locks, ops.LeaseRequest{Key: s.limit, TTL: time.Hour, Limit: 3, Holder: "geocoder"})
 	testkit.WantNil(s, "AcquireLease", err)
+}
+
+// carry returns the headers of a task of type export that carries locks on keys.
+func (s *stage) carry(job string, keys ...string) map[string]string {
+	s.Helper()
+	var tokens []joblock.Token
+	for _, key := range keys {
+		token, err := joblock.NewToken(key, "owner", time.Minute)
+		testkit.WantNil(s, "NewToken", err)
+		tokens = append(tokens, token)
+	}
+	text, err := envelope.Envelope{Tokens: tokens, Retries: -1}.Seal(s.Context(), door.Of(s.locks).Ring(), job, "export")
+	testkit.WantNil(s, "Seal", err)
+	return map[string]string{envelope.Header: text}
 }
 
 // lockedIn runs f while a node has a cron job.
@@ -1015,8 +1031,9 @@ func TestEventsOnThePages(t *testing.T) {
 	})
 }
 
-// Pages and API have one rule for jobs with several locks: all of them must be the caller's.
-func TestPagesSteerNoJobWithALockOfOthers(t *testing.T) {
+// Pages and API have one rule for tasks: what the task carries by a genuine header must be the caller's. A lock that is
+// bound to the task, as its holder binds it, gives no right over the task, and takes none away.
+func TestPagesSteerOnlyTasksThatCarryTheCallersLocks(t *testing.T) {
 	who := Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"export:"}, AllQueues: true}
 	authorize := func(cfg *Config) {
 		cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return who, nil })
@@ -1024,13 +1041,65 @@ func TestPagesSteerNoJobWithALockOfOthers(t *testing.T) {
 	staged(t, PagesConfig{}, authorize, func(s *stage) {
 		l, err := s.locks.TryAcquire(s.Context(), "secret:payroll")
 		testkit.WantNil(t, "TryAcquire", err)
-		_, err = l.Park(s.Context(), joblock.ForJob(s.job), joblock.Reserve(time.Hour))
+		bound := "default/of-another-lock"
+		_, err = l.Park(s.Context(), joblock.ForJob(bound), joblock.Reserve(time.Hour))
 		testkit.WantNil(t, "Park", err)
-		if r := s.do(http.MethodPost, "/v1/jobs/default/export-41/drop", map[string]any{"reason": "x"}, with("If-Match", "*")); r.status != http.StatusForbidden {
-			t.Errorf("the API answers %d %s", r.status, r.text)
+		for job, c := range map[string]struct {
+			headers map[string]string
+			own     bool
+		}{
+			s.job:                    {nil, false}, // which the caller's lock is bound to
+			"default/foreign":        {s.carry("default/foreign", "secret:payroll"), false},
+			"default/both":           {s.carry("default/both", jobKey, "secret:payroll"), false},
+			"default/of-another-job": {s.carry(s.job, jobKey), false},
+			"default/forged":         {map[string]string{envelope.Header: s.carry("default/forged", jobKey)[envelope.Header] + "x"}, false},
+			"default/own":            {s.carry("default/own", jobKey), true},
+			bound:                    {s.carry(bound, jobKey), true},
+		} {
+			queue, id, _ := strings.Cut(job, "/")
+			put := func() {
+				s.tasks.put(job, asynq.TaskInfo{ID: id, Queue: queue, Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, Headers: c.headers})
+			}
+			put()
+			left := s.tasks.count()
+			api, page, gone := http.StatusForbidden, http.StatusForbidden, 0
+			if c.own {
+				api, page, gone = http.StatusOK, http.StatusSeeOther, 1
+			}
+			if r := s.do(http.MethodPost, "/v1/jobs/default/"+id+"/drop", map[string]any{"reason": "x"}, with("If-Match", "*")); r.status != api || s.tasks.count() != left-gone {
+				t.Errorf("%s: the API answers %d %s", job, r.status, r.text)
+			}
+			put()
+			if p := s.submit("act", "do", "delete", "job", job, "reason", "x"); p.status != page || s.tasks.count() != left-gone {
+				t.Errorf("%s: the page answers %d, %d tasks are left", job, p.status, s.tasks.count())
+			}
 		}
-		if p := s.submit("act", "do", "delete", "job", s.job, "reason", "x"); p.status != http.StatusForbidden || s.tasks.count() != 1 {
-			t.Errorf("the page answers %d, %d tasks are left", p.status, s.tasks.count())
+	})
+}
+
+// A page names a job as the API and the command line do: with %2F for a slash in the name of the queue, and %25 for a %.
+func TestPagesSteerTasksOfEveryQueue(t *testing.T) {
+	who := Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, AllKeys: true, Queues: []string{"a/b%c"}}
+	authorize := func(cfg *Config) {
+		cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return who, nil })
+	}
+	staged(t, PagesConfig{}, authorize, func(s *stage) {
+		const job, other = "a%2Fb%25c/1", "a%2Fb%25/1"
+		s.tasks.put("a/b%c/1", asynq.TaskInfo{ID: "1", Queue: "a/b%c", Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1})
+		s.tasks.put("a/b%/1", asynq.TaskInfo{ID: "1", Queue: "a/b%", Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1})
+		left := s.tasks.count()
+		for _, bad := range []string{"a/b%c/1", "a%2fb%25c/1", "/1", "a%2Fb%25c/"} {
+			if p := s.submit("act", "do", "delete", "job", bad, "reason", "x"); p.status != http.StatusBadRequest && p.status != http.StatusForbidden {
+				t.Errorf("%s: %d %s", bad, p.status, p.words())
+			}
+		}
+		s.submit("act", "do", "delete", "job", other, "reason", "x").has(http.StatusForbidden)
+		s.open("job?" + url.Values{"job": {other}}.Encode()).has(http.StatusForbidden)
+		s.open("job?"+url.Values{"job": {job}}.Encode()).has(http.StatusOK, "Delete the task")
+		s.submit("act", "do", "run", "job", job, "reason", "x").has(http.StatusSeeOther)
+		s.submit("act", "do", "delete", "job", job, "reason", "x").has(http.StatusSeeOther)
+		if n := s.tasks.count(); n != left-1 {
+			t.Errorf("%d tasks are left of %d", n, left)
 		}
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -93,15 +95,62 @@ func TestJobOfAForeignQueue(t *testing.T) {
 		a.get("/v1/jobs?queue=payments", bulk).refused(http.StatusForbidden, "FORBIDDEN")
 		foreign := a.post("/v1/acquire", object{"key": "export:foreign", "ttl_ms": 60_000}, admin).ok().text("token")
 		a.post("/v1/park", object{"token": foreign, "job": "payments/1"}, admin).ok()
-		token := a.post("/v1/park", object{"token": parked, "job": "bulk/1"}, bulk).ok().text("token")
+		own := a.post("/v1/acquire", object{"key": "export:own", "ttl_ms": 60_000}, admin).ok().text("token")
+		a.post("/v1/park", object{"token": own, "job": "bulk/1"}, admin).ok()
 		if items := a.get("/v1/jobs?prefix=export:", bulk).ok().items(); len(items) != 1 || items[0].text("job") != "bulk/1" {
 			t.Errorf("%v", items)
 		}
 		if items := a.get("/v1/jobs", admin).ok().items(); len(items) != 2 {
 			t.Errorf("%v", items)
 		}
-		a.post("/v1/resume", object{"token": token, "job": "bulk/1"}, bulk).ok()
 	})
+}
+
+// A caller with prefixes binds its lock to no task but one that carries the key, and has no right over a task that carries
+// a lock of others, whatever locks are bound to it. The owner of the task keeps its rights.
+func TestLockBoundToATaskOfOthers(t *testing.T) {
+	mini := redistest.MiniServer(t)
+	a := newShop(t, mini.Addr(), func(cfg *Config) {
+		cfg.Redis = redistest.MiniClient(t, mini)
+		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+			p := Principal{ID: r.Header.Get("Caller"), Scopes: scopeAny &^ ScopeAdmin, Prefixes: []string{r.Header.Get("Caller") + ":"}, AllQueues: true}
+			if p.ID == "admin" {
+				p.Prefixes, p.AllKeys = nil, true
+			}
+			return p, nil
+		})
+	})
+	alice, bob, admin := with("Caller", "a"), with("Caller", "b"), with("Caller", "admin")
+	a.post("/v1/enqueue", object{"key": "b:job", "type": "x", "task_id": "victim"}, bob).ok()
+	_, err := asynq.NewClientFromRedisClient(a.rdb).Enqueue(asynq.NewTask("x", nil), asynq.TaskID("plain"))
+	testkit.WantNil(t, "Enqueue", err)
+	parked := a.post("/v1/acquire", object{"key": "a:parked", "ttl_ms": 60_000}, alice).ok().text("token")
+	parked = a.post("/v1/park", object{"token": parked}, alice).ok().text("token")
+	for _, id := range []string{"victim", "plain", "future"} {
+		held := a.post("/v1/acquire", object{"key": "a:" + id, "ttl_ms": 60_000}, alice).ok().text("token")
+		a.post("/v1/park", object{"token": held, "job": "default/" + id}, alice).refused(http.StatusForbidden, "FORBIDDEN")
+		a.post("/v1/resume", object{"token": parked, "job": "default/" + id}, alice).refused(http.StatusForbidden, "FORBIDDEN")
+		a.post("/v1/hold", object{"token": parked, "job": "default/" + id}, alice).refused(http.StatusForbidden, "FORBIDDEN")
+		// A program that has the store binds what it likes. That gives no right either.
+		lock, err := a.locks.TryAcquire(t.Context(), "a:bound-"+id)
+		testkit.WantNil(t, "TryAcquire", err)
+		_, err = lock.Park(t.Context(), joblock.ForJob("default/"+id))
+		testkit.WantNil(t, "Park", err)
+		for _, verb := range []string{"run", "cancel", "archive", "drop"} {
+			a.post("/v1/jobs/default/"+id+"/"+verb, object{"reason": "x"}, alice, with("If-Match", "*")).refused(http.StatusForbidden, "FORBIDDEN")
+		}
+	}
+	a.post("/v1/jobs/default/victim/archive", object{"reason": "x"}, bob, with("If-Match", "*")).ok()
+	a.post("/v1/jobs/default/victim/drop", object{"reason": "x"}, bob, with("If-Match", "*")).ok()
+	a.post("/v1/jobs/default/plain/drop", object{"reason": "x"}, admin, with("If-Match", "*")).ok()
+	// A task that carries the key may get the lock on the key.
+	a.post("/v1/enqueue", object{"key": "a:job", "type": "x", "task_id": "own"}, alice).ok()
+	a.post("/v1/force-release", object{"key": "a:job", "reason": "x"}, alice, with("If-Match", fmt.Sprintf("%q", fmt.Sprint(a.status("a:job").Fence)))).ok()
+	again := a.post("/v1/acquire", object{"key": "a:job", "ttl_ms": 60_000}, alice).ok().text("token")
+	a.post("/v1/park", object{"token": again, "job": "default/own"}, alice).ok()
+	// A caller with every key and the queue has every task of it.
+	other := a.post("/v1/acquire", object{"key": "x", "ttl_ms": 60_000}, admin).ok().text("token")
+	a.post("/v1/park", object{"token": other, "job": "default/later"}, admin).ok()
 }
 
 // The lines of jobs: those that have halted come first, also if the list is cut off. A caller sees those of its own keys and

@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -68,6 +69,10 @@ type Task struct {
 // carries reports whether the header of the task has the token of the lock.
 func (t Task) carries(l Lock) bool { return slices.Contains(t.owners, l.Owner) }
 
+// ParseJob returns the queue and the ID of the task that a job names, as Task.Job names it. The result ok is false for a text
+// that names no task.
+func ParseJob(job string) (queue, id string, ok bool) { return envelope.ParseJob(job) }
+
 // Job returns the name under which locks are bound to the task.
 func (t Task) Job() string { return envelope.Job(t.Queue, t.ID) }
 
@@ -107,26 +112,33 @@ func (d *Desk) pauses(ctx context.Context, tasks ...*Task) {
 
 // lookUp is the method task, but does not set Paused.
 func (d *Desk) lookUp(ctx context.Context, job string) Task {
+	t, _ := d.find(ctx, job)
+	return t
+}
+
+// find is lookUp, and returns what asynq says of the task, or nil.
+func (d *Desk) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
-		return Task{State: TaskUnknown, Problem: "The job is not a task of asynq."}
+		return Task{State: TaskUnknown, Problem: "The job is not a task of asynq."}, nil
 	}
 	t := Task{Queue: queue, ID: id, State: TaskNoQueue}
 	if len(d.cfg.Databases) == 0 {
 		t.State, t.Problem = TaskUnknown, "No database of asynq is known here."
-		return t
+		return t, nil
 	}
 	var failed error
+	var is *asynq.TaskInfo
 	for _, db := range d.cfg.Databases {
 		info, err := call(ctx, func() (*asynq.TaskInfo, error) { return db.Asynq.GetTaskInfo(queue, id) })
 		switch {
 		case err == nil:
 			found := taskOf(db, info)
 			if !found.Ended() || t.State == TaskNoQueue || t.State == TaskAbsent {
-				t = found
+				t, is = found, info
 			}
 			if !found.Ended() {
-				return t
+				return t, is
 			}
 		case errors.Is(err, asynq.ErrTaskNotFound):
 			if t.State == TaskNoQueue {
@@ -138,9 +150,44 @@ func (d *Desk) lookUp(ctx context.Context, job string) Task {
 		}
 	}
 	if failed != nil {
-		return Task{Queue: queue, ID: id, State: TaskUnknown, Problem: fmt.Sprintf("asynq did not answer: %s.", failed)}
+		return Task{Queue: queue, ID: id, State: TaskUnknown, Problem: fmt.Sprintf("asynq did not answer: %s.", failed)}, nil
 	}
-	return t
+	return t, is
+}
+
+// Carried returns the keys of the locks that the task of job carries by a genuine header, which only a program that reads
+// the locks' store can have written. A lock that is bound to the job says nothing of that: the lock's own holder binds it.
+// The result is empty without such a task, and for a task with no header, a forged one, or one of another store.
+//
+// The error matches joblock.ErrUnavailable if asynq or the store did not answer, or if only a newer build can read the header.
+func (d *Desk) Carried(ctx context.Context, job string) ([]string, error) {
+	const op = "read task"
+	t, info := d.find(ctx, job)
+	switch {
+	case t.State == TaskUnknown && len(d.cfg.Databases) > 0:
+		return nil, refusal(op, job, joblock.ErrUnavailable, t.Problem)
+	case info == nil:
+		return nil, nil
+	}
+	env, ok, err := envelope.Open(ctx, d.in.Ring().Open, envelope.Task{Job: t.Job(), Type: info.Type, Headers: info.Headers})
+	var distrust *envelope.Distrust
+	switch {
+	case !ok, errors.As(err, &distrust), err == nil && env.Elsewhere:
+		return nil, nil
+	case err != nil:
+		return nil, refusal(op, job, joblock.ErrUnavailable, err.Error())
+	}
+	var keys []string
+	for _, token := range env.Tokens {
+		keys = append(keys, token.Key())
+	}
+	return keys, nil
+}
+
+// CarriesOnly reports whether the task of job carries locks, and only on keys that may allows: see Carried.
+func (d *Desk) CarriesOnly(ctx context.Context, job string, may func(key string) bool) (bool, error) {
+	keys, err := d.Carried(ctx, job)
+	return len(keys) > 0 && !slices.ContainsFunc(keys, func(key string) bool { return !may(key) }), err
 }
 
 // taskOf returns the Task of info, which is in db.

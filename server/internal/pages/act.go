@@ -146,20 +146,21 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 		}
 		return nil
 	}
-	if !strings.Contains(b.Job, "/") {
-		return bad("The job is %q, must be QUEUE/ID.", shorten(visible(b.Job), 60))
+	if _, _, ok := ops.ParseJob(b.Job); !ok {
+		return bad("The job is %q, must be QUEUE/ID, with %%2F for / and %%25 for %% in the name of the queue.", shorten(visible(b.Job), 60))
 	}
 	if !v.Who.mayJob(b.Job) {
 		return deny("You may not steer tasks of this queue.")
 	}
 	if !v.Who.AllKeys {
-		// The name of a job says nothing about its keys: all of its locks have to be the caller's, as at the API.
-		locks, _, err := h.cfg.Desk.Job(r.Context(), b.Job)
+		// Neither the name of a job nor a lock that is bound to the job says whose the task is: what the task carries does, as
+		// at the API.
+		own, err := h.cfg.Desk.CarriesOnly(r.Context(), b.Job, v.Who.MayUse)
 		if err != nil {
 			return err
 		}
-		if len(locks) == 0 || slices.ContainsFunc(locks, func(j ops.Job) bool { return !v.Who.MayUse(j.Key) }) {
-			return deny("The job has no lock, or has a lock that you may not use.")
+		if !own {
+			return deny("The task carries no lock, or a lock that you may not use.")
 		}
 	}
 	return nil
@@ -396,7 +397,7 @@ func (h *Handler) refused(v *View, b *ActBody, why string) {
 func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id string, err error) {
 	who := ops.Actor{By: v.Who.ID, From: v.Who.From, Reason: b.Reason}
 	desk := h.cfg.Desk
-	queue, task, _ := strings.Cut(b.Job, "/")
+	queue, task, _ := ops.ParseJob(b.Job)
 	req := ops.TaskRequest{Queue: queue, ID: task, Step: b.Stood, Actor: who}
 	var acted ops.Acted
 	switch b.Do {

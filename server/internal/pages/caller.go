@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
 )
 
 // Caller is who looks.
@@ -33,8 +35,8 @@ func (c *Caller) MayUse(key string) bool {
 
 // mayJob reports whether the caller may see and steer the job, as far as its queue says.
 func (c *Caller) mayJob(job string) bool {
-	queue, _, _ := strings.Cut(job, "/")
-	return c.AllQueues || slices.Contains(c.Queues, queue)
+	queue, _, ok := ops.ParseJob(job)
+	return c.AllQueues || ok && slices.Contains(c.Queues, queue)
 }
 
 // sees names what the caller may see: what is computed for one caller is right for all with the same name.

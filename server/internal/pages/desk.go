@@ -17,6 +17,7 @@ type Desk interface {
 	Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error]
 	Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error]
 	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
+	CarriesOnly(ctx context.Context, job string, may func(key string) bool) (bool, error)
 	Keeper(ctx context.Context) (ops.Keeper, error)
 	Doctor(ctx context.Context) (ops.Checkup, error)
 	Audit(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]

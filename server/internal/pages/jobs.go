@@ -165,7 +165,13 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 		b.Task = ops.Task{State: ops.TaskUnknown, Problem: "The job has no lock that you may see."}
 	}
 	b.WhyNot = v.WhyNot(v.Who.Operate, "operate")
-	if v.MayOperate() && !b.Hidden {
+	own := v.Who.AllKeys
+	if !own && v.MayOperate() && !b.Hidden {
+		if own, err = h.cfg.Desk.CarriesOnly(ctx, job, v.Who.MayUse); err != nil {
+			v.notice("What the task carries could not be read: %s.", plain(err))
+		}
+	}
+	if v.MayOperate() && own {
 		for _, do := range []string{"run", "cancel", "end-archive", "end", "archive", "delete"} {
 			inLine := do == "run" && b.Task.Waits && slices.ContainsFunc(b.Locks, func(j ops.Job) bool { return j.Place != nil })
 			if steers(do, b.Task) && !inLine {

@@ -144,8 +144,8 @@ func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey 
 		})
 		return s
 	})
-	queue, id, _ := strings.Cut(key, "/")
-	return &UnknownKey{like, queue != "" && id != "" && v.Who.mayJob(key), infoOf(w, v.ahead())}
+	queue, _, ok := ops.ParseJob(key)
+	return &UnknownKey{like, ok && queue != "" && v.Who.mayJob(key), infoOf(w, v.ahead())}
 }
 
 // redisPrefix is what stands before keys in Redis, unless the store is configured otherwise.
