@@ -328,3 +328,28 @@ func TestEndOfATaskIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// asynq cancels by the ID of a task, in all queues. A cancel does not reach a task of another queue.
+func TestCancelOfATaskWhoseIDAnotherOneHas(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		db := &steerable{fakeAsynq: s.asynq}
+		s.cfg.Databases = []Database{{"jobs", db}}
+		own := asynq.TaskInfo{Queue: "own", ID: "1", Type: "t", State: asynq.TaskStateActive, MaxRetry: 3}
+		other := own
+		other.Queue = "other"
+		s.asynq.set(own)
+		s.asynq.set(other)
+		for _, then := range []Then{"", ThenDrop, ThenArchive} {
+			if _, err := s.CancelTask(t.Context(), TaskRequest{Queue: "own", ID: "1", Then: then, Actor: eva}); !errors.Is(err, joblock.ErrBusy) || len(db.did) > 0 {
+				t.Errorf("then %q: %v, %q was done", then, err, db.did)
+			}
+		}
+		other.State = asynq.TaskStatePending
+		s.asynq.set(other)
+		_, err := s.CancelTask(t.Context(), TaskRequest{Queue: "own", ID: "1", Actor: eva})
+		testkit.WantNil(t, "CancelTask", err)
+		if got := strings.Join(db.did, ", "); got != "cancel 1" {
+			t.Errorf("%q was done", got)
+		}
+	})
+}

@@ -115,13 +115,14 @@ func (d *Desk) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) 
 
 // CancelTask ends the context of the handler that runs a task. The attempt then ends as after a timeout, if the handler
 // heeds its context. asynq sends the message once: a process that is cut off does not get it. See RunTask about the step.
+// asynq cancels by the ID alone, so CancelTask refuses a task while one of another queue has the same ID and runs.
 //
 // With a Then, CancelTask waits up to EndWait for the handler to return, and deletes or archives the task before another attempt
 // begins. If one begins all the same, CancelTask cancels that one too. Acted.Became says what has become of the task. A task
 // that ends well meanwhile is left alone; so is one whose handler does not return in time, which the record says (OutcomeAsked).
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
-// does not run, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent, and with a Then the task may be
+// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, does
+// not run, or is not the only one of its ID that runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent, and with a Then the task may be
 // deleted or archived.
 func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	if req.Then != "" {
@@ -155,6 +156,9 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 		}
 		if err == nil && action == actRun {
 			err = d.checkTurn(ctx, t)
+		}
+		if err == nil && action != actRun && action != actDelete && action != actArchive {
+			err = d.checkAlone(ctx, action, t)
 		}
 		if err != nil {
 			return err
@@ -193,6 +197,35 @@ func (d *Desk) checkTurn(ctx context.Context, t Task) error {
 	}
 	if at := recs[0].Place; at != nil && at.Job == t.Job() {
 		return refusal(actRun, t.Job(), joblock.ErrBusy, fmt.Sprintf("the job waits in line for %q, place %d: it starts when its turn comes", t.Sequence, at.Ahead+1))
+	}
+	return nil
+}
+
+// checkAlone returns the error with which a cancel refuses a task of which another one has the ID and runs: asynq cancels by
+// the ID alone, in all queues of the database. That task may be another caller's.
+func (d *Desk) checkAlone(ctx context.Context, action string, t Task) error {
+	unread := func(err error) error { return refusal(action, t.Job(), joblock.ErrUnavailable, "asynq: "+err.Error()) }
+	for _, db := range d.cfg.Databases {
+		if db.Name != t.Database {
+			continue
+		}
+		queues, err := call(ctx, db.Asynq.Queues)
+		if err != nil {
+			return unread(err)
+		}
+		for _, queue := range queues {
+			if queue == t.Queue {
+				continue
+			}
+			info, err := call(ctx, func() (*asynq.TaskInfo, error) { return db.Asynq.GetTaskInfo(queue, t.ID) })
+			switch {
+			case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+			case err != nil:
+				return unread(err)
+			case info.State == asynq.TaskStateActive:
+				return refusal(action, t.Job(), joblock.ErrBusy, "a task of another queue has the same ID and runs, and asynq cancels by the ID alone: it would be cancelled too")
+			}
+		}
 	}
 	return nil
 }
