@@ -266,7 +266,7 @@
 //	pages of web sites                       Config.Hosts, Origin and Sec-Fetch-Site: see below
 //	waits and streams                        Config.MaxWaiting, Config.MaxWaitingEach
 //	the time of a wait                       Config.MaxWait
-//	the TTL of a lock                        joblock.Config.MaxTTL
+//	the TTL and the reservation of a lock    joblock.Config.MaxTTL; the reservation by Config.Reserve if that is longer
 //
 // FAULTS.md, beside this file, has a row for each fault of a client, a replica and the store, and its test.
 //

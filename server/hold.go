@@ -149,7 +149,7 @@ func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
 	if st.maxHold, err = millis("max_hold_ms", req.MaxHold, 0, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		return fail(err)
 	}
-	if st.reserve, err = millis("reserve_ms", req.Reserve, drainReserve, driver.MinPeriod, driver.MaxPeriod); err != nil {
+	if st.reserve, err = s.reserve(req.Reserve, drainReserve); err != nil {
 		return fail(err)
 	}
 	if st.ttl, err = millis("ttl_ms", req.TTL, settings.TTL, driver.MinPeriod, settings.MaxTTL); err != nil {

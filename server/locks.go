@@ -212,7 +212,7 @@ func (s *Server) renew(c *call, req *renewRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	reserve, err := millis("reserve_ms", req.Reserve, 0, driver.MinPeriod, driver.MaxPeriod)
+	reserve, err := c.s.reserve(req.Reserve, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (s *Server) park(c *call, req *parkRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	reserve, err := millis("reserve_ms", req.Reserve, s.in.Settings().Reserve, driver.MinPeriod, driver.MaxPeriod)
+	reserve, err := s.reserve(req.Reserve, s.in.Settings().Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +316,7 @@ func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
 	if err := c.bindJob(req.Job, token.Key()); err != nil {
 		return nil, err
 	}
-	opts, err := req.options()
+	opts, err := s.resumeOptions(req)
 	if err != nil {
 		return nil, err
 	}
@@ -336,12 +336,19 @@ func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
 	return c.grant(lease), nil
 }
 
-// options returns the options of a Resume, but for the TTL.
-func (req *resumeRequest) options() (opts []joblock.ResumeOption, err error) {
+// reserve returns the value of a field reserve_ms. It is bounded like a lease, so that no caller keeps others from a key for
+// longer than it could hold the lock without a renewal.
+func (s *Server) reserve(field *int64, absent time.Duration) (time.Duration, error) {
+	settings := s.in.Settings()
+	return millis("reserve_ms", field, absent, driver.MinPeriod, max(settings.MaxTTL, settings.Reserve))
+}
+
+// resumeOptions returns the options of a Resume, but for the TTL.
+func (s *Server) resumeOptions(req *resumeRequest) (opts []joblock.ResumeOption, err error) {
 	opts = []joblock.ResumeOption{joblock.ForJob(req.Job)}
 	if req.Holder != "" {
 		opts = append(opts, joblock.Holder(req.Holder))
 	}
-	reserve, err := millis("reserve_ms", req.Reserve, 0, driver.MinPeriod, driver.MaxPeriod)
+	reserve, err := s.reserve(req.Reserve, 0)
 	return append(opts, joblock.Reserve(reserve)), err
 }
