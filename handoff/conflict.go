@@ -111,7 +111,7 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 }
 
 // halts reports whether task, which has the lock on key, has failed and halts a sequence. The result is also true where
-// that cannot be read: the locks' store does not answer, or only a newer build can read what task carries.
+// that cannot be read: the locks' store does not answer, or this process cannot read what task carries.
 func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bool {
 	env, err := c.envelopeOf(ctx, task)
 	seq := env.Sequence

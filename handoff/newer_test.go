@@ -61,7 +61,7 @@ func TestJobsOfANewerBuildAreLeftAlone(t *testing.T) {
 			if !errors.Is(err, joblock.ErrHeld) || second.Task != nil {
 				t.Errorf("policy %d, over %t: %+v, %v, want ErrHeld", policy, over, second, err)
 			}
-			if newer := (*envelope.Newer)(nil); policy != handoff.Reject && !errors.As(err, &newer) {
+			if newer := (*envelope.Unreadable)(nil); policy != handoff.Reject && !errors.As(err, &newer) {
 				t.Errorf("policy %d, over %t: the error %q does not say why", policy, over, err)
 			}
 			if now := w.task(t, first.Task.Queue, first.Task.ID); now.State != state || w.tasks(t) != waiting {

@@ -209,7 +209,7 @@ func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.
 }
 
 // envelopeOf returns what task carries. A header that is not genuine counts as absent. An error means that the locks'
-// store has not answered, or that only a newer build can read what task carries.
+// store has not answered, or that this process cannot read what task carries.
 func (c *Client) envelopeOf(ctx context.Context, task *asynq.TaskInfo) (envelope.Envelope, error) {
 	env, _, err := envelope.Open(ctx, c.ring.Open, envelope.Task{
 		Job: envelope.Job(task.Queue, task.ID), Type: task.Type, Headers: task.Headers,

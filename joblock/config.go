@@ -82,7 +82,8 @@ type Config struct {
 	//
 	// Change a secret, or introduce the first secret of your own, in three steps: add the new secret at the end; put
 	// the new secret first; remove the old secret when no task that the old secret sealed is left. Take each step in
-	// all processes before the next step.
+	// all processes before the next step. A worker that lacks the secret of a task does not run the task: the task waits
+	// for a worker that has the secret.
 	//
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret

@@ -64,8 +64,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 			return re.delay
 		}
 		// asynq does not pass the task's ID. So a header copied from another task of the same type is not noticed here,
-		// and makes one retry of this task early. What only a newer build can read makes the spare retry late, which does
-		// no harm: that build archives the task at the next delivery.
+		// and makes one retry of this task early. A header that cannot be read here makes the spare retry late, which
+		// does no harm: a worker that can read it archives the task at the next delivery.
 		env, ok, eerr := envelope.Open(context.Background(), w.ring.OpenKnown,
 			envelope.Task{Type: task.Type(), Headers: task.Headers()})
 		if ok && eerr == nil && n == env.Retries {

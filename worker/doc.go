@@ -37,15 +37,20 @@
 //
 //	the seal does not match     the header was forged or changed
 //	sealed for another task     the header was copied, as some tracing middlewares do
-//	the key is not known here   the header was forged; or the enqueuing process uses another Redis, database, prefix or
-//	                            Secrets than this Worker
 //	no header of the toolkit    the header was forged
 //
-// A header that is genuine, but that only a newer build can read, does not count as absent. The task does not run here:
-// it is snoozed until a Worker of that build gets it, and waits in place if it cannot be snoozed. A group with such a
-// task is not aggregated here. While such a task is archived, the keeper keeps its locks, because it may halt a
-// sequence. All that is logged as an ERROR, at most once a minute. The same holds for a lock whose record only a newer
-// build can read: a task that needs the lock is snoozed, and the keeper leaves the lock alone until it can read the record.
+// A header that may be genuine, but that this Worker cannot verify or read, does not count as absent:
+//
+//	the key is not known here   the enqueuing process uses another Redis, database, prefix or Secrets than this Worker; or
+//	                            a secret was removed from Config.Secrets too early; or the locks' store has lost the key;
+//	                            or the header was forged
+//	another version             a newer build of the toolkit has sealed or written the header
+//
+// The task does not run here: it is snoozed until a Worker that can read the header gets it, and waits in place if it
+// cannot be snoozed. A group with such a task is not aggregated here. While such a task is archived, the keeper keeps its
+// locks, because it may halt a sequence. All that is logged as an ERROR, at most once a minute. The same holds for a lock
+// whose record only a newer build can read: a task that needs the lock is snoozed, and the keeper leaves the lock alone
+// until it can read the record.
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
 // task is snoozed. A header that was sealed with one of the Secrets is genuine even if the enqueuing process keeps its
@@ -54,8 +59,9 @@
 //
 // When the locks' store loses all data, no job is lost. Each process that knows the key of the seals puts the key back:
 // within ten seconds if the process enqueues or runs jobs, and at once when the process meets an unknown key. A Worker
-// that knows the key finds the locks gone, and Config.Gone decides. A Worker that starts later may not find the key.
-// Such a Worker runs the jobs that were sealed with the lost key, without locks and with one retry more.
+// that knows the key finds the locks gone, and Config.Gone decides. A Worker that starts later may not find the key. Then
+// the jobs wait until a process that knows the key puts it back. If no such process runs any more, the key is lost: delete
+// those tasks and enqueue the jobs again. A secret in Config.Secrets cannot be lost with the store.
 //
 // Knowledge of a task's ID is not enough to take its locks. The seal does not stop the following:
 //
@@ -65,6 +71,7 @@
 //	write asynq's Redis           delete tasks, which frees their locks
 //	read and write asynq's Redis  also enqueue a deleted task again, with the same ID and header but another payload.
 //	                              The tokens in asynq's Redis are useless without access to the locks' Redis
+//	put a task into a group       keep the group from being aggregated, with a header that no Worker can verify
 //
 // # The life of one attempt
 //

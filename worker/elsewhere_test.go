@@ -13,23 +13,22 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// The web keeps its locks in one place, and the workers keep theirs in another. Jobs run without their locks, loudly. The
-// keys in the web's place are free soon after the jobs, although no keeper sees them.
+// The web keeps its locks in one place, and the workers keep theirs in another, and both have a common secret. Jobs run
+// without the web's locks, loudly. The keys in the web's place are free soon after the jobs, although no keeper sees them.
 func TestWorkerInAnotherPlaceLeavesNoKeyTaken(t *testing.T) {
 	for name, run := range map[string]error{"succeeds": nil, "fails for good": asynq.SkipRetry} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
+				const secret joblock.Secret = "shared by web and workers"
+				r.locks = r.newLockerOn(r.faults, secret)
 				var p probe
 				web, account := r.line().jobs, handoff.Unique{Key: "account"}
 				if _, err := web.EnqueueUnique(context.Background(), account, asynq.NewTask(taskType, nil, asynq.TaskID("a"))); err != nil {
 					t.Fatal(err)
 				}
-				there := r.newLockerOn(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+				there := r.newLockerOn(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), secret)
 				r.keep(there, worker.Config{})
 				r.serve(service{locks: there}, p.handler(func(ctx context.Context, _ int) error {
-					if _, ok := joblock.FromContext(ctx); ok {
-						t.Error("the job has a lock")
-					}
 					time.Sleep(5 * time.Minute)
 					return run
 				}))
@@ -38,7 +37,7 @@ func TestWorkerInAnotherPlaceLeavesNoKeyTaken(t *testing.T) {
 				time.Sleep(time.Minute + 2*defaultEvery)
 				r.wantRuns(&p, 1)
 				r.wantState("account", joblock.StateFree, "a")
-				r.wantTrustErrors("not known here", "never taken its lock")
+				r.wantTrustErrors("uses another Redis, database or prefix", "never taken its lock")
 			})
 		})
 	}

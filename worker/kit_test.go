@@ -113,9 +113,9 @@ func (r *rig) newLocker() *joblock.Locker {
 	return r.newLockerOn(r.faults)
 }
 
-func (r *rig) newLockerOn(store driver.Store) *joblock.Locker {
+func (r *rig) newLockerOn(store driver.Store, secrets ...joblock.Secret) *joblock.Locker {
 	r.t.Helper()
-	locks, err := joblock.New(store, &joblock.Config{TTL: r.ttl, Logger: r.log.Text()})
+	locks, err := joblock.New(store, &joblock.Config{TTL: r.ttl, Logger: r.log.Text(), Secrets: secrets})
 	if err != nil {
 		r.t.Fatalf("joblock.New: %v", err)
 	}

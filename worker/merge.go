@@ -39,7 +39,7 @@ type aggregator struct {
 //
 // If the locks cannot be moved within mergePatience, Aggregate returns nil, and the members keep their locks. Two
 // minutes later asynq puts the members back into the group, but aggregates the group only after a further member was
-// enqueued. So Aggregate does not give up soon, unless only a newer build can read what a member carries.
+// enqueued. So Aggregate does not give up soon, unless this process cannot read what a member carries.
 func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	task := a.next.Aggregate(group, members)
 	if task == nil || !slices.ContainsFunc(members, carries) {
@@ -57,7 +57,7 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 		if err == nil {
 			return merged
 		}
-		if isNewer(err) || time.Since(start) >= mergePatience {
+		if _, unreadable := as[*envelope.Unreadable](err); unreadable || time.Since(start) >= mergePatience {
 			log.Warn("worker: the locks of a group could not be moved; its members keep them, and asynq will aggregate the group "+
 				"after a further member was enqueued", "err", err)
 			return nil

@@ -52,12 +52,23 @@ func (r *rig) reseal(text string) string {
 // age gives a task that waits a header of another version, and returns what upgrade needs to take that back.
 func (r *rig) age(id string) (newer, readable string) {
 	r.t.Helper()
-	readable = r.taskHeaders(id)[envelope.Header]
-	text, err := seal.Text(readable)
+	return r.ageBy(id, r.laterText)
+}
+
+func (r *rig) laterText(header string) string {
+	r.t.Helper()
+	text, err := seal.Text(header)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	newer = r.reseal("2" + text[1:])
+	return r.reseal("2" + text[1:])
+}
+
+// ageBy is age with a function that makes another header, of the same length.
+func (r *rig) ageBy(id string, other func(header string) string) (newer, readable string) {
+	r.t.Helper()
+	readable = r.taskHeaders(id)[envelope.Header]
+	newer = other(readable)
 	r.upgrade(id, readable, newer)
 	return newer, readable
 }
@@ -201,8 +212,10 @@ func TestTaskOfANewerBuildWaitsForAReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		service service
 		lists   func(e *envelope.Envelope)
+		sealed  bool // the newer build has another seal, too
 		overlap bool // the server has WithoutOverlapping and no Middleware
 	}{
+		"another seal":              {sealed: true},
 		"to the end":                {},
 		"from start":                {lists: func(e *envelope.Envelope) { e.FromStart = e.Tokens }},
 		"gone is skipped":           {service: service{worker: worker.Config{Gone: worker.Skip}}},
@@ -216,6 +229,9 @@ func TestTaskOfANewerBuildWaitsForAReader(t *testing.T) {
 					c.lists(&env)
 				}
 				newer, readable := r.newer("a", env)
+				if c.sealed {
+					newer = "2" + readable[1:]
+				}
 				r.submit("a", asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: newer}), 1)
 				if c.overlap {
 					c.service.use = append(c.service.use, func(w *worker.Worker) asynq.MiddlewareFunc {
@@ -266,6 +282,16 @@ func TestTaskOfANewerBuildWaitsInPlace(t *testing.T) {
 
 // A keeper that cannot read the header of a job that has failed does not pass its key on: the sequence may be halted.
 func TestKeeperKeepsTheKeyOfANewerBuild(t *testing.T) {
+	for name, other := range map[string]func(r *rig, header string) string{
+		"another text": (*rig).laterText,
+		"another seal": func(_ *rig, header string) string { return "2" + header[1:] },
+		"a lost key":   func(_ *rig, header string) string { return header[:2] + "0123456789abcdef" + header[18:] },
+	} {
+		t.Run(name, func(t *testing.T) { testKeeperKeepsTheKey(t, other) })
+	}
+}
+
+func testKeeperKeepsTheKey(t *testing.T, other func(r *rig, header string) string) {
 	kept(t, func(r *rig) {
 		l := r.line()
 		var p probe
@@ -279,7 +305,7 @@ func TestKeeperKeepsTheKeyOfANewerBuild(t *testing.T) {
 		})))
 		r.untilTask("2", "archived")
 		time.Sleep(time.Second)
-		newer, readable := r.age("2")
+		newer, readable := r.ageBy("2", func(header string) string { return other(r, header) })
 		time.Sleep(2 * reserve)
 		r.wantState(seqKey, joblock.StateParked, "2")
 		l.wantLine("3")

@@ -20,21 +20,21 @@ const distrustEvery = time.Minute
 // The constant elsewhere is the cause about a genuine envelope from a process whose locks are in another store.
 const elsewhere envelope.Cause = "another store"
 
-// The constant newer is the cause about a genuine envelope that this build cannot read: an *envelope.Newer.
-const newer envelope.Cause = "newer build"
-
 // The constant foreignRecord is the cause about a record that this build cannot read: a door.ErrForeign.
 const foreignRecord envelope.Cause = "foreign record"
 
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
 
 var distrustTexts = map[envelope.Cause]string{
-	envelope.Unknown: runsWithout + "the header was sealed with a key that is not known here. Either the header is forged, or the " +
-		"enqueuing process uses another Redis, database or prefix, or other joblock.Config.Secrets, than this worker",
+	envelope.Unknown: "worker: a task's header was sealed with a key that is not known here, so this worker cannot verify which locks " +
+		"the task carries. The task does not run here. It comes back until a worker that knows the key gets it. If the enqueuing " +
+		"process uses another Redis, database or prefix, or other joblock.Config.Secrets, than this worker, make them agree; a " +
+		"secret that was removed too early belongs back into Config.Secrets. If the locks' store has lost the key for good, or " +
+		"the header is forged, delete the task",
 	envelope.Forged: runsWithout + "the seal does not match; the header is forged or was changed",
 	envelope.Copied: runsWithout + "the header was copied from another task, or this task was enqueued again without handoff",
-	envelope.Unread: runsWithout + "the header is no header of this toolkit, or is forged",
-	newer: "worker: a newer build of the toolkit has written which locks a task carries, and this worker cannot read it. The task " +
+	envelope.Malformed: runsWithout + "the header is no header of this toolkit, or is forged",
+	envelope.Newer: "worker: a newer build of the toolkit has written which locks a task carries, and this worker cannot read it. The task " +
 		"does not run here. It keeps its locks, and comes back until a worker of that build gets it. If no such worker is " +
 		"running, deploy that build to the workers",
 	foreignRecord: "worker: this build cannot read the record of a lock. The task that needs the lock does not run here, and comes " +
@@ -69,11 +69,12 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 }
 
 // The method trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not
-// genuine is logged. An error says that the locks' store could not give the key of the seal, or is an *envelope.Newer,
-// which is logged too.
+// genuine is logged. An error says that the locks' store could not give the key of the seal, or is an
+// *envelope.Unreadable, which is logged too.
 func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := as[*envelope.Distrust](err)
+	unreadable, waits := as[*envelope.Unreadable](err)
 	switch {
 	case distrusted:
 		attrs := []any{"job", task.Job, "task", task.Type}
@@ -82,8 +83,8 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 		}
 		w.logDistrust(ctx, d.Cause, attrs...)
 		return envelope.Opened{}, false, nil
-	case isNewer(err):
-		w.logDistrust(ctx, newer, "job", task.Job, "task", task.Type, "err", err)
+	case waits:
+		w.logDistrust(ctx, unreadable.Cause, "job", task.Job, "task", task.Type, "err", err)
 	case ok && err == nil && env.Elsewhere:
 		w.logDistrust(ctx, elsewhere, "job", task.Job, "task", task.Type)
 	}
@@ -104,7 +105,7 @@ func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 			return env, false, err
 		}
 		snoozed := a.w.snooze(err)
-		if snoozed == nil { // no answer in time, an *envelope.Newer, or the store has another value where the keys should be
+		if snoozed == nil { // no answer in time, an *envelope.Unreadable, or the store has another value where the keys should be
 			snoozed = &snoozeError{err: err, delay: jittered(a.w.cfg.Snooze)}
 		}
 		if a.canSnooze() {
@@ -115,12 +116,6 @@ func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 			return env, false, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
-}
-
-// isNewer reports whether err says that only a newer build can read the envelope of a task.
-func isNewer(err error) bool {
-	_, yes := as[*envelope.Newer](err)
-	return yes
 }
 
 func carries(task *asynq.Task) bool {

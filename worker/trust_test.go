@@ -107,11 +107,10 @@ func TestTheRightToEnqueueIsNotTheRightToLock(t *testing.T) {
 						time.Sleep(time.Minute + 2*retryWait)
 						r.wantUntouched(env.Tokens[:envelope.MaxCarried-2])
 					}
-					r.untilTask("a", "archived")
 					r.untilTask("b", "archived")
-					r.wantTask("a", "archived", 2)
 					r.wantTask("b", "archived", 2)
-					r.wantRuns(&p, 6)
+					r.wantRuns(&p, 3)
+					r.untilRetry("a", 0) // this worker cannot verify its header: a worker that has the key may come
 					for _, run := range p.all() {
 						if run.budget != 2 {
 							t.Errorf("an attempt was told of %d retries, asynq was of 2", run.budget)
@@ -255,10 +254,7 @@ func TestAggregateDistrustsCopiedHeaders(t *testing.T) {
 			r.submit(fmt.Sprint("copy-", i), asynq.NewTaskWithHeaders(taskType, []byte("another payload"), r.taskHeaders(id)),
 				1, asynq.Group("g"))
 		}
-		forged, err := envelope.Envelope{Tokens: r.forged(3)}.Seal(context.Background(), r.stranger(), "default/forger", taskType)
-		if err != nil {
-			t.Fatal(err)
-		}
+		forged := r.header("forger", envelope.Envelope{Tokens: r.forged(3)}) + "x"
 		r.submit("forger", asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: forged}), 1, asynq.Group("g"))
 		got := make(chan []string, 1)
 		r.serve(service{asynq: asynq.Config{
@@ -280,7 +276,7 @@ func TestAggregateDistrustsCopiedHeaders(t *testing.T) {
 				t.Errorf("a forged token made %+v", st)
 			}
 		}
-		r.wantTrustErrors("copied from another task", "not known here")
+		r.wantTrustErrors("copied from another task", "does not match")
 	})
 }
 
@@ -398,10 +394,12 @@ func TestForgedTaskDoesNotGetAroundWithoutOverlapping(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 				r.wantRuns(&p, 0)
 				r.release(busy)
-				for _, id := range []string{"a", "b", "c"} {
-					r.untilTask(id, "gone")
+				r.untilTask("b", "gone")
+				r.untilTask("c", "gone")
+				r.wantRuns(&p, 2)
+				if state, info := r.task("a"); !bare && (state == "archived" || info.Retried != 0) {
+					t.Errorf("the task that cannot be verified is %s, and %d retries were charged", state, info.Retried)
 				}
-				r.wantRuns(&p, 3)
 			})
 		})
 	}
@@ -434,26 +432,63 @@ func TestTaskIsSnoozedWhileItsSealCannotBeChecked(t *testing.T) {
 	}
 }
 
-// The same for a server that was started when the store was there, and meets a key that
-// it has to ask about.
-func TestUnknownKeyIsNotDecidedDuringAnOutage(t *testing.T) {
-	virtual(t, func(r *rig) {
-		var p probe
-		r.serve(service{locks: r.newLocker()}, p.handler(succeed))
-		r.enqueue("first", 0)
-		r.untilTask("first", "gone")
-		r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.SealKeys)
-		text, err := envelope.Envelope{Tokens: r.forged(1)}.Seal(context.Background(), r.stranger(), "default/a", taskType)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.submit("a", asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: text}), 1)
-		time.Sleep(5 * time.Minute)
-		r.wantRuns(&p, 1)
-		r.faults.Clear()
-		r.untilTask("a", "gone")
-		r.wantRuns(&p, 2)
-	})
+// A secret was removed from the workers too early, or an enqueuing process has a new one too early. The workers do not run
+// the task without its lock: it waits, uncharged, for one that has the secret. This goes for every policy, and for
+// WithoutOverlapping without Middleware, and while the store does not say which keys there are.
+func TestTaskSealedWithALostKeyWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		service service
+		outage  bool
+		overlap bool
+	}{
+		"reacquire":                  {},
+		"skip":                       {service: service{worker: worker.Config{Gone: worker.Skip}}},
+		"fail":                       {service: service{worker: worker.Config{Gone: worker.Fail}}},
+		"during an outage":           {outage: true},
+		"WithoutOverlapping, around": {service: service{unguarded: true}, overlap: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				const old, young joblock.Secret = "the secret of last year", "the secret of this year"
+				with := func(secrets ...joblock.Secret) *joblock.Locker { return r.newLockerOn(r.faults, secrets...) }
+				r.locks = with(old)
+				var p probe
+				handler := p.handler(func(ctx context.Context, _ int) error {
+					if lock, ok := joblock.FromContext(ctx); !c.overlap && (!ok || lock.Key() != "key-a") {
+						t.Error("the job runs without its lock")
+					}
+					return nil
+				})
+				if c.overlap {
+					c.service.use = append(c.service.use, func(w *worker.Worker) asynq.MiddlewareFunc {
+						return w.WithoutOverlapping(func(*asynq.Task) string { return "key-a" })
+					})
+				}
+				c.service.locks = with(young, joblock.SecretOfStore)
+				r.enqueue("a", 0)
+				if c.outage {
+					r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.SealKeys)
+				}
+				srv := r.serve(c.service, handler)
+				r.keep(c.service.locks, worker.Config{})
+				time.Sleep(2 * reserve)
+				r.faults.Clear()
+				time.Sleep(2 * reserve)
+				r.wantRuns(&p, 0)
+				r.untilRetry("a", 0)
+				r.wantState("key-a", joblock.StateParked, "a")
+				srv.Shutdown()
+				c.service.locks = with(young, old)
+				r.serve(c.service, handler)
+				r.untilTask("a", "gone")
+				r.wantRuns(&p, 1)
+				if !c.overlap {
+					r.wantEnded("key-a", "job done")
+				}
+				r.wantTrustErrors("not known here")
+			})
+		})
+	}
 }
 
 // flushed is a rig whose locks are in a Redis of their own, which loses all.
@@ -503,9 +538,9 @@ func (c *runCount) want(r *rig, n, locked int) {
 	}
 }
 
-// No honest job is lost when the locks' Redis loses all. Who has the key in memory has
-// the jobs take their locks anew; who comes new, and finds no trace of it, runs them as
-// tasks without locks.
+// No honest job is lost when the locks' Redis loses all. A worker with the key in memory has
+// the jobs take their locks again. A worker that comes later waits with the jobs until another
+// process that knows the key gives it back.
 func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 	jobs := 50
 	if testkit.Whole {
@@ -514,21 +549,18 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before bool // the workers ran before
-		inUse  bool // the enqueuing side goes on
-		policy worker.Gone
-		locked int
+		inUse  bool // the enqueuing side goes on at once
+		later  bool // the enqueuing side goes on when the jobs are due
 	}{
-		{"workers that ran before", true, false, worker.Reacquire, jobs + 1},
-		{"workers that come after", false, false, worker.Reacquire, 1},
-		{"workers that come after, and skip", false, false, worker.Skip, 1},
-		{"workers that come after, and fail", false, false, worker.Fail, 1},
-		{"workers that come after, beside one who knows the key", false, true, worker.Reacquire, jobs + 2},
+		{"workers that ran before", true, false, false},
+		{"workers that come after", false, false, true},
+		{"workers that come after, while the enqueuing side goes on", false, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			flushed(t, func(r *rig, flush func()) {
 				count := &runCount{runs: make(map[string]int)}
 				serve := func() server {
-					return r.serve(service{locks: r.newLocker(), worker: worker.Config{Gone: c.policy}}, count.handler)
+					return r.serve(service{locks: r.newLocker(), worker: worker.Config{Gone: worker.Reacquire}}, count.handler)
 				}
 				srv := serve()
 				r.enqueue("before", 0)
@@ -550,13 +582,19 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 				if !c.before {
 					serve()
 				}
+				if c.later {
+					time.Sleep(10 * time.Minute)
+					count.want(r, 1, 1)
+					r.enqueue("after", 0)
+					total++
+				}
 				for i := range jobs {
 					r.untilTask(fmt.Sprint("job-", i), "gone")
 				}
-				if c.inUse {
+				if c.inUse || c.later {
 					r.untilTask("after", "gone")
 				}
-				count.want(r, total, c.locked)
+				count.want(r, total, total)
 				if archived, err := r.inspector.ListArchivedTasks(queue); err != nil || len(archived) > 0 {
 					t.Errorf("%d jobs are archived, %v", len(archived), err)
 				}
@@ -565,8 +603,8 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 	}
 }
 
-// The enqueuing side and the workers use different locks: that is told with the first
-// job, and by which side.
+// The enqueuing side and the workers use different locks: that is logged with the first
+// job. With a common secret the jobs run, and Config.Gone decides. Without, they wait.
 func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 	for _, secret := range []joblock.Secret{"", "shared by all who are honest"} {
 		t.Run(fmt.Sprint("secret ", secret), func(t *testing.T) {
@@ -593,20 +631,25 @@ func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 				for i := range 3 {
 					r.enqueue(fmt.Sprint("job-", i), 0)
 				}
-				for i := range 3 {
-					r.untilTask(fmt.Sprint("job-", i), "gone")
-				}
-				r.wantRuns(&p, 3)
 				if secret == "" {
+					time.Sleep(10 * time.Minute)
+					for i := range 3 {
+						r.untilRetry(fmt.Sprint("job-", i), 0)
+					}
+					r.wantRuns(&p, 0)
 					r.wantTrustErrors("not known here")
 				} else {
+					for i := range 3 {
+						r.untilTask(fmt.Sprint("job-", i), "gone")
+					}
+					r.wantRuns(&p, 3)
 					r.wantTrustErrors("uses another Redis, database or prefix")
 				}
 				if text := r.log.String(); !strings.Contains(text, `worker:`) || strings.Contains(text, string(secret)) && secret != "" {
 					t.Errorf("the log should name the worker's prefix, and no secret:\n%s", text)
 				}
 				for _, run := range p.all() {
-					if secret == "" && run.fence != 0 || secret != "" && run.fence == 0 {
+					if run.fence == 0 {
 						t.Errorf("ran with fence %d", run.fence)
 					}
 				}

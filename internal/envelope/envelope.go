@@ -3,7 +3,8 @@
 //
 // Whoever has a token can take its lock. So whoever can write a header could take locks, or make another's task carry
 // them. Hence an envelope is sealed for one job (package seal). The key of the seal is known only to those who can
-// read the locks' store, or it is a configured secret. An envelope that is not genuine counts as absent.
+// read the locks' store, or it is a configured secret. An envelope that is proven not to be genuine counts as absent. One
+// that this process cannot check does not: its task waits for a process that can.
 //
 // The payload is not sealed: asynq lets people change the payload of a scheduled task, and the task must then keep
 // its lock.
@@ -152,14 +153,20 @@ type Distrust struct {
 	Err   error
 }
 
-// Cause is why an envelope counts as absent.
+// Cause is why an envelope counts as absent, or cannot be read.
 type Cause string
 
+// Causes of a *Distrust.
 const (
-	Forged  Cause = "forged"       // the seal does not match
-	Unknown Cause = "unknown key"  // the seal's key is not known here
-	Copied  Cause = "copied"       // the envelope was sealed for another task
-	Unread  Cause = "not readable" // the header is no sealed text
+	Forged    Cause = "forged"    // the seal does not match
+	Copied    Cause = "copied"    // the envelope was sealed for another task
+	Malformed Cause = "malformed" // the header is no sealed text
+)
+
+// Causes of an *Unreadable.
+const (
+	Newer   Cause = "newer build" // of the toolkit has sealed or written the envelope
+	Unknown Cause = "unknown key" // the seal's key is not known here
 )
 
 func (d *Distrust) Error() string {
@@ -171,22 +178,30 @@ func (d *Distrust) Error() string {
 
 func (d *Distrust) Unwrap() error { return d.Err }
 
-// Newer is the error about an envelope whose seal is genuine, but whose text this build cannot read: only a newer build
-// can have written it. Such an envelope does not count as absent. Its locks are the task's, so the task must wait for a
-// process that can read the envelope.
-type Newer struct{ Err error }
+// Unreadable is the error about an envelope that may be genuine, but that this process cannot verify or read. Such an
+// envelope does not count as absent: its locks may be the task's, so the task must wait for a process that can read the
+// envelope.
+type Unreadable struct {
+	Cause Cause // Newer or Unknown
+	Err   error
+}
 
-func (e *Newer) Error() string {
+func (e *Unreadable) Error() string {
+	if e.Cause == Unknown {
+		return "the locks in the task's header cannot be verified here: " + e.Err.Error()
+	}
 	return "a newer build of the toolkit has written which locks the task carries, and this build cannot read it: " + e.Err.Error()
 }
+
+func (e *Unreadable) Unwrap() error { return e.Err }
 
 // An Opener verifies a seal: the method Open or OpenKnown of a seal.Ring.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
 // Open reads the envelope of a task. ok is false if the task has no envelope. A header is untrusted input: Open
 // verifies the seal before decoding anything, and then compares job and type. A *Distrust means that the envelope is
-// not this task's. A *Newer means that the envelope may be this task's. Any other error means that the store has not
-// answered.
+// not this task's. An *Unreadable means that the envelope may be this task's. Any other error means that the store has
+// not answered.
 func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
 	sealed, ok := task.Headers[Header]
 	if !ok {
@@ -195,17 +210,19 @@ func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err e
 	text, err := open(ctx, sealed)
 	switch {
 	case errors.Is(err, seal.ErrMalformed):
-		return Opened{}, true, &Distrust{Cause: Unread, Err: err}
+		return Opened{}, true, &Distrust{Cause: Malformed, Err: err}
 	case errors.Is(err, seal.ErrMismatch):
 		return Opened{}, true, &Distrust{Cause: Forged, Err: err}
+	case errors.Is(err, seal.ErrNewer):
+		return Opened{}, true, &Unreadable{Cause: Newer, Err: err}
 	case errors.Is(err, seal.ErrUnknownKey):
-		return Opened{}, true, &Distrust{Cause: Unknown, Err: err}
+		return Opened{}, true, &Unreadable{Cause: Unknown, Err: err}
 	case err != nil:
 		return Opened{}, true, err
 	}
 	e, taskType, err := read(text.Text)
 	if err != nil {
-		return Opened{}, true, &Newer{err}
+		return Opened{}, true, &Unreadable{Cause: Newer, Err: err}
 	}
 	if task.Job != "" && e.Job != task.Job || taskType != task.Type {
 		return Opened{}, true, &Distrust{Cause: Copied, Of: e.Job + " of type " + strconv.Quote(taskType)}

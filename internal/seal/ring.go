@@ -127,7 +127,7 @@ type Opened struct {
 }
 
 // Open verifies a sealed text. Open asks the store for an unknown key, which takes about a second at most while the
-// store answers. Errors are ErrMalformed, ErrUnknownKey, ErrMismatch and those of the store.
+// store answers. Errors are ErrMalformed, ErrNewer, ErrUnknownKey, ErrMismatch and those of the store.
 func (r *Ring) Open(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, true)
 }

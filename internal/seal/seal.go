@@ -4,8 +4,8 @@
 // HMAC-SHA256 over all the rest. The MAC is over the text as it stands. The text is decoded only after the MAC was
 // found right. So it does not matter that other texts can decode to the same value.
 //
-// The version must never change: who does not know it cannot verify the seal, and a task whose seal is not genuine runs
-// without its locks. What is to change belongs into the text.
+// Versions are decimal numbers. A build that does not know the version of a seal cannot verify it: the error is ErrNewer,
+// and the task waits for a worker that can. So what is to change belongs into the text, if it can be there.
 package seal
 
 import (
@@ -16,13 +16,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
+	"strconv"
+	"strings"
 	"sync"
 )
 
 // Reasons why a text cannot be trusted. Any other error of a Ring means that the store has not answered, and the text
 // may be genuine.
 var (
-	ErrMalformed  = errors.New("the text is not sealed in a version that this build knows")
+	ErrMalformed  = errors.New("the text is not a sealed text")
+	ErrNewer      = errors.New("the text is sealed in a version that this build does not know")
 	ErrUnknownKey = errors.New("the text was sealed with a key that is not known here")
 	ErrMismatch   = errors.New("the seal does not match the text")
 )
@@ -121,7 +124,7 @@ func (s signer) check(f frame) error {
 }
 
 // Text returns the text of a sealed text, and does not verify the seal. Text is for showing the text to people. The error
-// is ErrMalformed.
+// is ErrMalformed or ErrNewer.
 func Text(sealed string) (string, error) {
 	f, err := parse(sealed)
 	return f.text, err
@@ -136,6 +139,9 @@ const (
 )
 
 func parse(sealed string) (frame, error) {
+	if isNewer(sealed) {
+		return frame{}, ErrNewer
+	}
 	if len(sealed) < textAt || sealed[:keyAt] != version+"." ||
 		sealed[storeAt-1] != '.' || sealed[macAt-1] != '.' || sealed[textAt-1] != '.' {
 		return frame{}, ErrMalformed
@@ -144,4 +150,14 @@ func parse(sealed string) (frame, error) {
 		head: sealed[:macAt], key: sealed[keyAt : storeAt-1], store: sealed[storeAt : macAt-1], mac: sealed[macAt : textAt-1],
 		text: sealed[textAt:],
 	}, nil
+}
+
+// maxVersion bounds the digits of a version.
+const maxVersion = 4
+
+// isNewer reports whether sealed begins as a sealed text of a version after this one.
+func isNewer(sealed string) bool {
+	digits, _, ok := strings.Cut(sealed[:min(len(sealed), maxVersion+1)], ".")
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return ok && err == nil && digits[0] != '0' && strconv.FormatUint(n, 10) != version
 }

@@ -115,20 +115,20 @@ func (k *Keeper) rested(ctx context.Context) error {
 
 // carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal. The
 // result halts is true if the lock is the key of a sequence that halts when the task has failed for good, or may be:
-// only a newer build can read what the task carries.
+// this process cannot read what the task carries.
 //
 // A task without the token may be an earlier task with the same ID. Then the enqueue for which the lock was parked may
 // still be under way, and asynq will refuse that enqueue.
 func (k *Keeper) carries(ctx context.Context, c *candidate) (carries, halts bool) {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
-	if newer := (*envelope.Newer)(nil); errors.As(err, &newer) {
+	if unreadable := (*envelope.Unreadable)(nil); errors.As(err, &unreadable) {
 		if c.task.state != asynq.TaskStateArchived {
 			return false, false
 		}
-		k.complain("worker: a newer build of the toolkit has written which locks an archived task carries, and the keeper cannot read "+
-			"it. The task may halt a sequence, so its lock stays locked until a keeper of that build works, or the task is "+
-			"deleted or run again", "job", c.Job, "key", c.Key, "err", err)
+		k.complain("worker: the keeper cannot read which locks an archived task carries. The task may halt a sequence, so its lock "+
+			"stays locked until a keeper that can read it works, or the task is deleted or run again",
+			"job", c.Job, "key", c.Key, "err", err)
 		return false, true
 	}
 	carries = err == nil && slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool {
