@@ -120,6 +120,7 @@ type options struct {
 	hasOwn   bool
 	holder   string
 	job      string
+	hasJob   bool // ForJob was given
 	reserve  time.Duration
 	noRenew  bool
 	maxRenew time.Duration
@@ -155,14 +156,15 @@ func Holder(label string) Option {
 	return option(func(o *options) { o.holder = label })
 }
 
-// ForJob names a job as "queue/taskID", in at most 256 bytes. "" is no job.
+// ForJob names a job as "queue/taskID", in at most 256 bytes. "" is no job: for Park and Resume as without ForJob, and
+// ErrInvalid for a release, because a release without ForJob frees the lock of any job.
 //
 //   - Park binds the lock to the job: only a Resume for the same job gets the lock. Without ForJob every bearer of the
 //     token can resume.
 //   - Resume resumes a lock that is bound to the job.
 //   - Locker.Release and ForceRelease free the lock only while the lock is bound to the job.
 func ForJob(job string) JobOption {
-	return option(func(o *options) { o.job = job })
+	return option(func(o *options) { o.job, o.hasJob = job, true })
 }
 
 // Reserve keeps the key reserved for the token while nobody runs, for at most 366 days. 0 means the default.

@@ -154,7 +154,7 @@ func (l *Locker) releaseTokens(ctx context.Context, tokens []Token, opts []Relea
 	for i, token := range tokens {
 		var o options
 		if errs[i] = l.checkToken(op, token); errs[i] == nil {
-			o, errs[i] = optionsOf(op, token.key, opts)
+			o, errs[i] = releaseOptions(op, token.key, opts)
 		}
 		reqs[i] = driver.ReleaseRequest{
 			Term: driver.Term{Key: token.key, Owner: token.owner.reveal()}, Job: cmp.Or(job, o.job), Done: done,
@@ -163,6 +163,16 @@ func (l *Locker) releaseTokens(ctx context.Context, tokens []Token, opts []Relea
 	}
 	l.end(ctx, op, reqs, errs)
 	return errs
+}
+
+// releaseOptions is optionsOf for a call that frees a key by its name or its token. An empty job is most often a variable
+// that was not set, and without a job the call would free the lock of any job.
+func releaseOptions[O applier](op, key string, opts []O) (options, error) {
+	o, err := optionsOf(op, key, opts)
+	if err == nil && o.hasJob && o.job == "" {
+		err = invalid(op, key, "the job of ForJob is empty, must have 1 to %d bytes; leave out ForJob to free the lock of any job", driver.MaxLabelBytes)
+	}
+	return o, err
 }
 
 // ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status, and give IfFence the
@@ -180,7 +190,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ForceOpti
 	if err := l.check(op, key); err != nil {
 		return err
 	}
-	o, err := optionsOf(op, key, opts)
+	o, err := releaseOptions(op, key, opts)
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,8 @@ var distrustTexts = map[envelope.Cause]string{
 		"process uses another Redis, database or prefix, or other joblock.Config.Secrets, than this worker, make them agree; a " +
 		"secret that was removed too early belongs back into Config.Secrets. If the locks' store has lost the key for good, or " +
 		"the header is forged, delete the task",
-	envelope.Forged: runsWithout + "the seal does not match; the header is forged or was changed",
-	envelope.Copied: runsWithout + "the header was copied from another task, or this task was enqueued again without handoff",
+	envelope.Forged:    runsWithout + "the seal does not match; the header is forged or was changed",
+	envelope.Copied:    runsWithout + "the header was copied from another task, or this task was enqueued again without handoff",
 	envelope.Malformed: runsWithout + "the header is no header of this toolkit, or is forged",
 	envelope.Newer: "worker: a newer build of the toolkit has written which locks a task carries, and this worker cannot read it. The task " +
 		"does not run here. It keeps its locks, and comes back until a worker of that build gets it. If no such worker is " +

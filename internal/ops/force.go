@@ -26,8 +26,10 @@ func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifId
 	if err := door.CheckText(op, seen.Key, "reason", reason, 1, driver.MaxLabelBytes); err != nil {
 		return err
 	}
-	// The fence alone says which job: for the event.
-	opts := []joblock.ForceOption{joblock.IfFence(seen.Fence), joblock.ForJob(seen.Job), joblock.Reason(reason)}
+	opts := []joblock.ForceOption{joblock.IfFence(seen.Fence), joblock.Reason(reason)}
+	if seen.Job != "" {
+		opts = append(opts, joblock.ForJob(seen.Job)) // the fence alone says which job: for the event
+	}
 	if ifIdle {
 		opts = append(opts, joblock.IfIdle())
 	}

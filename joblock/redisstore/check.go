@@ -22,6 +22,7 @@ import (
 //	}
 //
 // Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. If ctx ends meanwhile,
+// Check removes the lock all the same; if the server does not answer either,
 // the lock ends within ten seconds. Besides that, Check only reads: INFO, and CONFIG GET if the user may run CONFIG GET.
 // A Note says what Check was not allowed to read. An empty Report means that there is nothing to change.
 //

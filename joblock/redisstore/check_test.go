@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -206,7 +207,7 @@ func TestCheckFindsDangerousSettings(t *testing.T) {
 }
 
 // In a cluster each server has its own findings: a bad one does not hide what is well on the others.
-func TestCheckFindsWhatIsWellBesideABadServer(t *testing.T) {
+func TestCheckFindsWhatIsWellNextToABadServer(t *testing.T) {
 	well := info{
 		"redis_version": "8.0.0", "role": "master", "maxmemory": "100", "used_memory": "10", "maxmemory_policy": "noeviction",
 		"aof_enabled": "1", "connected_slaves": "1",
@@ -253,5 +254,62 @@ func TestCheckFindsWhatIsWellBesideABadServer(t *testing.T) {
 	c = &check{}
 	if c.well("well:1", "role", "master"); c.has("role") {
 		t.Error("a role that is well counts as one that is not")
+	}
+}
+
+// A Check that ends half-way leaves no lock behind, wherever that is: an operator who lists the locks must not find one.
+func TestCheckThatEndsHalfWayRemovesItsLock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	for calls := int64(1); ; calls++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		rdb := server.Client(t)
+		var seen atomic.Int64
+		rdb.AddHook(scriptsSeen(func() {
+			if seen.Add(1) == calls {
+				cancel()
+			}
+		}))
+		s := New(rdb, nil)
+		_, err := s.Check(ctx)
+		page, lerr := s.List(t.Context(), driver.ListRequest{Count: 100})
+		s.Close()
+		cancel()
+		if lerr != nil || len(page.Records) > 0 {
+			t.Errorf("after %d scripts and %v there are %+v, %v", calls, err, page.Records, lerr)
+		}
+		if seen.Load() < calls {
+			if calls < 6 {
+				t.Errorf("the whole Check has run %d scripts, so this proves little", calls-1)
+			}
+			return
+		}
+	}
+}
+
+// scriptsSeen is a redis.Hook that calls a function after each script of Check.
+type scriptsSeen func()
+
+func (f scriptsSeen) after(cmds ...redis.Cmder) {
+	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return strings.HasPrefix(c.Name(), "evalsha") }) {
+		f()
+	}
+}
+
+func (f scriptsSeen) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f scriptsSeen) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		f.after(cmd)
+		return err
+	}
+}
+
+func (f scriptsSeen) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		f.after(cmds...)
+		return err
 	}
 }

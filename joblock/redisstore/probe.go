@@ -18,6 +18,8 @@ const (
 	probeRetain = time.Millisecond
 	// probeWait is how long a push may take.
 	probeWait = 2 * time.Second
+	// probeCleanUp bounds the removal of the probe's lock.
+	probeCleanUp = time.Second
 )
 
 // The method probe asks the server what this user may do. Then probe tries the transitions of a lock, at a key that no
@@ -34,9 +36,7 @@ func (c *check) probe(ctx context.Context) error {
 	if err = p.transitions(ctx); err == nil {
 		err = p.handOver(ctx)
 	}
-	if err == nil {
-		p.gone(ctx)
-	}
+	p.cleanUp(ctx, err)
 	switch {
 	case denied(err):
 		c.add(Finding{Fault, "", "permissions", "this user may not " + p.step + ": " + err.Error(), "such calls fail", c.fix(err.Error())})
@@ -197,6 +197,22 @@ func (p *probe) handOver(ctx context.Context) error {
 		p.deaf = "a push did not arrive within " + probeWait.String()
 	}
 	return errors.Join(context.Cause(ctx), p.release(ctx, p.id+waiter))
+}
+
+// cleanUp waits until the probe's lock is gone, also after the end of ctx. If the probe has failed with err, cleanUp
+// removes the lock first. The errors of Check say more
+// than those of this call. If the server does not answer, or the user may not release locks, the lock ends with its lease.
+func (p *probe) cleanUp(ctx context.Context, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanUp)
+	defer cancel()
+	if err != nil {
+		for range 2 { // the first release may give the key to the probe's own waiter
+			_, _ = p.s.Release(ctx, []driver.ReleaseRequest{{
+				Term: driver.Term{Key: p.id}, Nonce: p.nonce(), Retain: probeRetain, Kind: driver.ReleaseForced,
+			}})
+		}
+	}
+	p.gone(ctx)
 }
 
 // The method gone waits until the server has forgotten the probe's lock: who lists the locks after a check, as package ops

@@ -3,10 +3,57 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
+
+// A slot is released beside a record that only a newer build can read, and stays free: what its line says is not known.
+func TestSlotIsNotGivenFromALineOfANewerBuild(t *testing.T) {
+	ctx := context.Background()
+	onBoth(t, func(t *testing.T, k *kit) {
+		k.acquire("key")
+		term := k.acquire(driver.SlotKey("key", 2))
+		wait := driver.TakeRequest{
+			Key: "key", Owner: "owner", Nonce: "place", Job: "q/waits", Reserve: time.Minute, Retain: time.Minute, Grace: time.Minute, Patience: time.Minute,
+		}
+		if rs, err := k.Store.Take(ctx, []driver.TakeRequest{wait}); err != nil || rs[0].Outcome != driver.OutcomeHeld {
+			t.Fatalf("take: %+v, %v", rs, err)
+		}
+		name := k.name("key")
+		record, err := k.rdb.HGet(ctx, name, "s").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		newer := strings.Replace(record, "\n", "\nx\n", 1)
+		if err := k.rdb.HSet(ctx, name, "s", newer).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, req := range []driver.ReleaseRequest{
+			k.release(term),
+			{Term: driver.Term{Key: term.Key}, Nonce: "pass on", Retain: time.Minute, Kind: driver.ReleaseForcedIdle, Job: "none"},
+		} {
+			if rs, err := k.Release(ctx, []driver.ReleaseRequest{req}); err != nil || rs[0].Next != "" {
+				t.Errorf("release: %+v, %v, want nobody next", rs, err)
+			}
+		}
+		if all, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{term.Key}}); err != nil || all[0].State != driver.StateFree {
+			t.Errorf("the slot is %+v, %v, want it free", all, err)
+		}
+		if got := k.rdb.HGet(ctx, name, "s").Val(); got != newer {
+			t.Errorf("the record that cannot be read has become %q", got)
+		}
+		if err := k.rdb.HSet(ctx, name, "s", record).Err(); err != nil {
+			t.Fatal(err)
+		}
+		again := driver.ReleaseRequest{Term: driver.Term{Key: term.Key}, Nonce: "again", Retain: time.Minute, Kind: driver.ReleaseForcedIdle, Job: "none"}
+		if rs, err := k.Release(ctx, []driver.ReleaseRequest{again}); err != nil || rs[0].Next != "q/waits" {
+			t.Errorf("with the record as it was: %+v, %v, want the job that waits", rs, err)
+		}
+	})
+}
 
 // Whatever a stranger has written in place of the line, a slot is released, and goes to nobody twice.
 func TestStrangersInTheLineOfASlot(t *testing.T) {

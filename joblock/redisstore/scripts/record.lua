@@ -248,6 +248,8 @@ local NO_TIME = '           0'
 local now_us = now + 0
 local now_ms = (now_us - now_us % 1000) / 1000
 
+-- What a record looks like, from its fence on.
+local RECORD = '^job([HRFDhrfd])([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)\n([%d ]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)([-RFDL])([-mhM])([%d ]*)$'
 local hash, queue, foreign
 if not record then
   row = row or redis.pcall('HMGET', key, 's', 'q')
@@ -262,8 +264,7 @@ local ended, fence, owner, holder, job, reason, first, since, nonce, last, chang
 local at, ttl, reserve -- of the lease and the reservation
 if exists then
   local running
-  ended, fence, owner, holder, job, reason, first, since, nonce, last, changed, prior, kind, running = string.match(record,
-    '^job([HRFDhrfd])([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)\n([%d ]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)([-RFDL])([-mhM])([%d ]*)$')
+  ended, fence, owner, holder, job, reason, first, since, nonce, last, changed, prior, kind, running = string.match(record, RECORD)
   if fence and since == '' then since = first end
   foreign = not fence or #fence ~= 16 or #first ~= 16 or #since ~= 16 or #changed ~= 16
     or not (tonumber(fence) and tonumber(first) and tonumber(since) and tonumber(changed))

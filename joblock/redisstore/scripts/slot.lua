@@ -8,7 +8,10 @@ local slot, slot_hash = key, hash
 key, hash, hash_only = KEYS[2], true, ARGV[12] == 'h'
 queue, head, tail, waiting = nil, 0, 0, 0
 if not redis.call('MGET', key)[1] then -- a string has no queue, and HGET of a string is an error
-  queue = redis.pcall('HMGET', key, 'q')[1]
+  local row = redis.pcall('HMGET', key, 'q', 's')
+  queue = row[1]
+  -- Of a record that cannot be read, its queue cannot be either: nobody gets the slot.
+  if queue and row[2] and not string.find(row[2], RECORD) then queue = nil end
 end
 if queue then
   head, tail, waiting = string.match(queue, '^(%d+) (%d+) (%d+)$')
