@@ -173,6 +173,9 @@ func writeNew(path, text string) error {
 
 // addAccount adds an account to a file of accounts. The file is the old one or the new one, and never a part.
 func addAccount(path string, account fileAccount) (err error) {
+	if path, err = linkedFile("--accounts", path); err != nil {
+		return err
+	}
 	lock, made, err := lockAccounts(path)
 	if err != nil {
 		return err

@@ -145,12 +145,30 @@ func openTokenFile(path string, create bool) (*tokenFile, error) {
 		t := &tokenFile{}
 		return t, t.parse(strings.NewReader(string(data)), "the file "+path)
 	}
+	path, err := linkedFile("--token-file", path)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		t, again, err := tryTokenFile(path, create)
 		if !again {
 			return t, err
 		}
 	}
+}
+
+// linkedFile returns path or, if path is a symbolic link, the file that the link leads to: a file that is replaced must
+// not replace the link. The error is a usage error about flag if there is no such file, because no file can be made there
+// by the name of the link.
+func linkedFile(flag, path string) (string, error) {
+	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return path, nil // what is wrong with path shows when it is opened
+	}
+	file, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", usage("%s: %s is a symbolic link that leads to no file: %w", flag, path, err)
+	}
+	return file, nil
 }
 
 // tryTokenFile is openTokenFile for a regular file. If another process has replaced the file meanwhile, again is true.
