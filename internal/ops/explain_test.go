@@ -406,3 +406,19 @@ func TestTheTimeOfADeletedTaskIsOne(t *testing.T) {
 		}
 	}
 }
+
+// A command under "joblock run" may have ended while the key is still taken: the explanation says by what.
+func TestExplainSaysWhatKeepsTheKeyOfRun(t *testing.T) {
+	for holder, want := range map[string]bool{
+		"web-3:88 backup.sh": true, "[::1]:88 make": true,
+		"web-3:88": false, "web-3 backup.sh": false, "a script": false, ":8 x": false, "web-3:x y": false,
+	} {
+		l := lockIn(joblock.StateHeld, "", time.Second)
+		l.Holder = holder
+		e := explain(l, Keeper{}, true, nil, nil)
+		checkSentences(t, e)
+		if got := strings.Contains(e.Frees.Text, "all processes that the command has left behind"); got != want {
+			t.Errorf("%q: %s", holder, e.Frees.Text)
+		}
+	}
+}

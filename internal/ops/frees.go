@@ -2,6 +2,8 @@ package ops
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/envelope"
@@ -29,7 +31,11 @@ func (s *story) frees() Frees {
 		return Frees{By: ByNothing, Text: "Nothing frees the key by itself: somebody has to remove the value from the store by hand."}
 	case joblock.StateHeld:
 		if s.Job == "" {
-			return s.untilLease("The holder frees the key when its work ends. If the holder is dead, the end of its lease frees the key, at %s.")
+			f := s.untilLease("The holder frees the key when its work ends. If the holder is dead, the end of its lease frees the key, at %s.")
+			if isRun(s.Holder) {
+				f.Text += " If the holder is \"joblock run\", its work ends when its command and all processes that the command has left behind have ended: a daemon keeps the key, unless \"joblock run\" got --leave."
+			}
+			return f
 		}
 		return s.heldForJob()
 	}
@@ -37,6 +43,17 @@ func (s *story) frees() Frees {
 		return s.untilReserved("Whoever has the token may resume the lock and release it. Otherwise the end of the reservation frees the key, at %s.", "nobody resumes the lock")
 	}
 	return s.keptForJob()
+}
+
+// isRun reports whether a label may be that of "joblock run": the machine, the process and the name of the command.
+func isRun(label string) bool {
+	process, command, ok := strings.Cut(label, " ")
+	i := strings.LastIndexByte(process, ':')
+	if !ok || command == "" || i < 1 {
+		return false
+	}
+	_, err := strconv.ParseUint(process[i+1:], 10, 32)
+	return err == nil
 }
 
 const isFree = "The key is free."

@@ -154,6 +154,9 @@ func (f *front) watch() error {
 			if !open {
 				gets = nil
 				f.killed = f.killed || f.end == nil
+				if f.o.leave && !f.killed {
+					return f.finish(nil)
+				}
 				continue
 			}
 			f.message(m)

@@ -251,7 +251,8 @@ type supervision struct {
 	insisted int       // how many INT and TERM have come
 }
 
-// The method command runs the command, and returns when the command and all its descendants have ended.
+// The method command runs the command, and returns when the command and all its descendants have ended. With --leave, the
+// end of the command is enough.
 func (h *holder) command(lock held, t *turn) {
 	path, err := lookPath(h.o.argv[0])
 	if err != nil {
@@ -317,6 +318,9 @@ func (s *supervision) watch() {
 				return
 			}
 			s.changed(c)
+			if s.over && s.o.leave && !s.kill {
+				return // what is left behind is no longer joblock's
+			}
 		case sig := <-s.caught:
 			s.forward(sig.(syscall.Signal))
 		case m, open := <-gets:

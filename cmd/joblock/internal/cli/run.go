@@ -39,6 +39,7 @@ type runOptions struct {
 	maxHold  time.Duration
 	holder   string
 	repeat   bool
+	leave    bool
 	report   string
 	shell    bool
 	quiet    bool
@@ -82,16 +83,22 @@ func newRun(s *server) *cobra.Command {
 		Use:   "run [flags] KEY [--] COMMAND [ARGUMENT...]",
 		Short: "run a command while it has a lock",
 		Long: `Run takes the lock on KEY, runs COMMAND, and releases the lock when COMMAND and all processes that COMMAND has
-left behind have ended.
+left behind have ended. With --leave, as with "flock -o", it releases the lock when COMMAND has ended, and leaves a
+daemon that COMMAND has started running without the lock.
 
 The lock is renewed while COMMAND runs. COMMAND is stopped, with all that it has started, when its lock ends early:
   Redis cannot be reached, --max-hold   SIGTERM, and SIGKILL --grace later, before the lease ends
   an operator forces the release        SIGKILL at once, with no time to clean up
   Redis has lost the lock               SIGKILL at once
 
-So COMMAND is dead before anybody else gets the lock, with two exceptions. After a forced release, the next holder may
-begin some instants before COMMAND is dead. And a machine or a process may stand still at that moment. For both, send
-JOBLOCK_FENCE along to the resource that the lock protects, and let the resource refuse smaller numbers.
+So COMMAND is dead before anybody else gets the lock, with three exceptions. After a forced release, the next holder may
+begin some instants before COMMAND is dead. A machine or a process may stand still at that moment. And COMMAND may be
+only the client of work that runs elsewhere, as with docker run, ssh, systemd-run and kubectl exec: the client dies, and
+the work goes on. So run joblock where the work runs:
+  docker run IMAGE joblock run KEY -- ...    ssh HOST joblock run KEY -- ...    kubectl exec POD -- joblock run KEY -- ...
+  joblock run KEY -- systemd-run --scope ...    (with --scope the work stays a child of joblock)
+For what remains, send JOBLOCK_FENCE along to the resource that the lock protects, and let the resource refuse smaller
+numbers.
 
 COMMAND has the standard input, the terminal, and these variables:
   JOBLOCK_KEY, JOBLOCK_FENCE, JOBLOCK_TTL_MS, JOBLOCK_HOLDER
@@ -140,6 +147,7 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
 	f.DurationVar(&o.maxHold, "max-hold", 0, "stop COMMAND after about `DURATION` (default: without bound)")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` by which people see who has the lock (default host:pid and the name of COMMAND)")
 	f.BoolVar(&o.repeat, "repeat", false, "when COMMAND has ended or the lock was lost, stand in line again, until a signal ends joblock")
+	f.BoolVarP(&o.leave, "leave", "o", false, "release the lock when COMMAND has ended, although processes that COMMAND has left behind still run")
 	f.StringVar(&o.report, "report", "", "write what became of the lock and of COMMAND into `FILE`, as JSON")
 	f.BoolVarP(&o.shell, "command", "c", false, "give COMMAND, a single argument, to /bin/sh -c")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "write nothing to the standard error but errors")
@@ -164,6 +172,8 @@ func (o *runOptions) check() error {
 		return usage("--no-wait and --wait exclude each other")
 	case o.repeat && (o.noWait || o.wait.set):
 		return usage("--repeat waits without bound, so --no-wait and --wait make no sense with it")
+	case o.repeat && o.leave:
+		return usage("--repeat and --leave exclude each other: each run would leave its processes behind")
 	case o.busyCode < 0 || o.busyCode > 255:
 		return usage("--busy-code is %d, must be from 0 to 255", o.busyCode)
 	case o.limit < 0:

@@ -165,6 +165,31 @@ func TestRun(t *testing.T) {
 			a.exits(0)
 			s.free(b)
 		},
+		"a daemon is left behind, --leave": func(s *stage) {
+			a := s.start("a", "tells", append([]string{"--leave"}, long...)...)
+			s.res.sees("a", "hello")
+			s.res.say("a", "setsid child")
+			s.res.sees("child", "hello")
+			s.res.say("a", "exit 4")
+			a.exits(4)
+			if st := s.status(); st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
+				s.Errorf("the lock is %s, ended %q", st.State, st.Ended)
+			}
+			s.res.works("child", 200*time.Millisecond) // nobody has killed it
+			s.res.say("child", "exit 0")
+			s.res.ends("child")
+		},
+		"the lock is lost before the command has ended, --leave": func(s *stage) {
+			a, b := s.begins("tells", append([]string{"--leave"}, long...)...)
+			s.res.say("a", "setsid child")
+			s.res.sees("child", "hello")
+			if err := s.locks.ForceRelease(context.Background(), key, joblock.Reason("by hand")); err != nil {
+				s.Fatal(err)
+			}
+			a.exits(79)
+			s.res.ends("child")
+			s.free(b)
+		},
 		"TERM while a process is left behind": func(s *stage) {
 			a, b := s.begins("tells", long...)
 			s.res.say("a", "setsid child")

@@ -118,3 +118,16 @@ func TestDoctorSaysFirstWhetherLocksAreSafe(t *testing.T) {
 		}
 	}
 }
+
+// What "run" cannot stop is said where people look first, with what to do instead.
+func TestHelpOfRunNamesWhatItCannotStop(t *testing.T) {
+	var text strings.Builder
+	if code := Main([]string{"joblock", "run", "--help"}, strings.NewReader(""), &text, &text); code != 0 {
+		t.Errorf("run --help: %d", code)
+	}
+	for _, want := range []string{"three exceptions", "docker run IMAGE joblock run", "ssh HOST joblock run", "systemd-run --scope", "kubectl exec POD -- joblock run", "--leave"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("run --help does not say %q", want)
+		}
+	}
+}
