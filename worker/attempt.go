@@ -36,6 +36,7 @@ type attempt struct {
 	sequence *envelope.Sequence // nil if the task is not part of a sequence
 	members  int                // of how many tasks of a group the task was made; 0 if it is no aggregate
 
+	called   bool          // in WithoutOverlapping: the task was run before the end of its pause, because its turn is near
 	taken    []string      // the keys of those fromStart locks that this attempt has acquired, and not resumed
 	startsAt asynq.Handler // the handler at which the untilStart locks are released; nil: Middleware releases them
 	started  bool          // the method start has succeeded

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -46,6 +47,7 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 	}
 	w.delay.Store(&delay)
 	w.places.Store(int64(places(cfg.Concurrency)))
+	w.checkInterval.Store(int64(cmp.Or(max(0, cfg.TaskCheckInterval), time.Second))) // asynq's default
 
 	if isFailure == nil {
 		isFailure = func(err error) bool { return err != nil }

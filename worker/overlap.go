@@ -26,6 +26,9 @@ const (
 	// for short times.
 	shortWait = 500 * time.Millisecond
 
+	// calledWait replaces shortWait for a task that the Worker has called: there are few such tasks at a time.
+	calledWait = time.Second
+
 	// waitShare is the part of the time until its deadline that a task without the option Need may wait in place. The part
 	// is small, because nobody knows how long the task will run, and to run out of time is worse than to be snoozed.
 	waitShare = 0.1
@@ -155,12 +158,16 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	defer a.traced(&result)()
 	ctx = a.ctx
 	latest := o.latest(a)
+	a.called = o.w.room.enter(busyKey{o, key}, a.queue, a.id)
 	lock, err := inTime(a, (time.Until(latest)+a.left())/2, func() (*joblock.Lock, error) { return o.take(a, key, latest) }, a.dropLate)
+	o.w.room.leave(busyKey{o, key}, o.snoozed(a, err))
 	if lock == nil {
 		o.w.startedTooEarly(ctx, err)
 		return err
 	}
 	a.locks = joblock.Locks{lock}
+	var took time.Duration
+	defer func() { o.callNext(key, took) }()
 	// No recover: asynq reports the place of a panic.
 	defer a.release(a.locks, reasonOver)
 	if err := startAt(ctx, h); err != nil {
@@ -171,7 +178,7 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	defer a.limitOverrun()()
 	finished := false // stays so if the handler panics
 	defer func(start time.Time) {
-		took := time.Since(start)
+		took = time.Since(start)
 		if o.pace.ended(took); finished && !a.mayCarry() { // else the outer middleware notes the length
 			a.took(result, took)
 		}
@@ -179,6 +186,16 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	result = h.next.ProcessTask(ctx, task)
 	finished = true
 	return result
+}
+
+// snoozed returns the task of a for the room, or nil unless err snoozes the task because its key is busy.
+func (o *overlap) snoozed(a *attempt, err error) *snoozedTask {
+	snoozed, ok := as[*snoozeError](err)
+	if !ok || !busy(err) || o.inLine {
+		return nil
+	}
+	archived, _ := as[*archiveSnoozeError](err)
+	return &snoozedTask{queue: a.queue, id: a.id, until: time.Now().Add(snoozed.delay), archived: archived}
 }
 
 // The type ifBusy is the policy for a task whose key is still busy after the wait in place.
@@ -332,6 +349,8 @@ func (o *overlap) acquire(a *attempt, key string, latest time.Time) (*joblock.Lo
 		case o.w.enterWait():
 			defer o.w.waiting.Add(-1)
 			wait = min(wait, defaultMaxWait)
+		case a.called && o.pace.brisk():
+			wait = min(wait, calledWait)
 		case o.pace.brisk():
 			wait = min(wait, shortWait)
 		default:

@@ -20,6 +20,9 @@ import (
 // on. Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the slots is free,
 // beside the jobs that have the other slots.
 //
+// On a server whose queues are empty a task whose turn has come starts at asynq's next look: see
+// asynq.Config.TaskCheckInterval, 1 s by default. Set a shorter interval if the tasks are short.
+//
 // Differences to WithoutOverlapping without InLine: no task waits in place, so MaxWait and Need do not count. After a
 // crash the key stays with the task until asynq has recovered the task. Without a keeper, a key whose task is deleted
 // while the task waits may stay with that task for Config.Reserve. A task that cannot be snoozed, because no retry is

@@ -17,7 +17,10 @@ type snoozeError struct {
 	delay time.Duration
 }
 
-func (e *snoozeError) Error() string { return "worker: snoozed without charge: " + e.err.Error() }
+// snoozeText begins the last error of a task that is snoozed by way of a retry. Another middleware may put text in front.
+const snoozeText = "worker: snoozed without charge: "
+
+func (e *snoozeError) Error() string { return snoozeText + e.err.Error() }
 
 func (e *snoozeError) Unwrap() error { return e.err }
 

@@ -40,6 +40,7 @@ const (
 type archiveSnoozeError struct {
 	snoozed *snoozeError
 	kept    atomic.Pointer[string] // what asynq records as the last error; nil until the ErrorHandler is called
+	wake    func()                 // ends the pause
 }
 
 func (e *archiveSnoozeError) Error() string { return nextjob.ArchiveText + e.snoozed.err.Error() }
@@ -95,14 +96,16 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unma
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)
 	}
 	a.logSnoozed(snoozed)
-	e := &archiveSnoozeError{snoozed: snoozed}
+	asleep, wake := context.WithCancel(a.w.open.closing) // when this server stops, another server may run the task at once
+	e := &archiveSnoozeError{snoozed: snoozed, wake: wake}
 	pause := snoozed.delay
 	if a.w.inArchive.Add(1) > mostInArchive {
 		pause = 0
 	}
 	a.w.open.background(func() {
 		defer a.w.inArchive.Add(-1)
-		_ = sleep.For(a.w.open.closing, pause) // when this server stops, another server may run the task at once
+		_ = sleep.For(asleep, pause)
+		wake()
 		done := a.rerun(e)
 		if !done {
 			a.log().Error("worker: a snoozed task is still in asynq's archive; run the task by hand unless the keeper knows of it",

@@ -37,6 +37,9 @@ type Worker struct {
 	places  atomic.Int64 // how many tasks may wait in place for WithoutOverlapping; -1, any number, until Configure
 	waiting atomic.Int64 // how many tasks now wait in place, within places
 
+	room          room         // the tasks that WithoutOverlapping has snoozed
+	checkInterval atomic.Int64 // the server's TaskCheckInterval, in nanoseconds
+
 	inArchive  atomic.Int64 // how many tasks this Worker is snoozing by way of the archive
 	hasStarted atomic.Bool  // the method Started was called
 	inLine     atomic.Bool  // WithoutOverlapping was called with InLine

@@ -1,0 +1,216 @@
+package worker
+
+import (
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+)
+
+// room has the tasks that WithoutOverlapping has snoozed because their keys were busy. When a lock ends, the Worker runs
+// some of these tasks again at once. Otherwise a key would be idle until asynq looks for tasks whose pause is over: every
+// five seconds by default.
+//
+// A task is called so early that asynq has taken it from its queue when the tasks before it have run. But only few tasks
+// are called at a time: a task that finds its key busy waits in place, and occupies one worker of the server.
+type room struct {
+	mu      sync.Mutex           // guards the fields below
+	keys    map[busyKey]*waiters // without entries that have nothing to say
+	swept   int                  // the length of keys after the last sweep
+	waiting int                  // how many tasks wait in place for all keys
+	coming  coming               // the tasks that were called, for all keys
+}
+
+// busyKey is a key of one call of WithoutOverlapping.
+type busyKey struct {
+	o   *overlap
+	key string
+}
+
+type waiters struct {
+	snoozed []snoozedTask // the oldest first
+	waiting int           // how many tasks wait in place
+	coming  coming
+}
+
+// snoozedTask is a task that was snoozed because its key was busy.
+type snoozedTask struct {
+	queue, id string
+	until     time.Time           // when the task is back by itself
+	archived  *archiveSnoozeError // nil unless the task was snoozed by way of the archive
+}
+
+// callLife is how long a task that was called counts as coming. Another server may have taken the task.
+const callLife = 3 * time.Second
+
+// coming has the times until which the tasks that were called count as coming, the earliest first.
+type coming []time.Time
+
+// count returns how many tasks are coming at the time now.
+func (c *coming) count(now time.Time) int {
+	for len(*c) > 0 && !now.Before((*c)[0]) {
+		*c = (*c)[1:]
+	}
+	return len(*c)
+}
+
+// arrived takes one task out of c, and reports whether there was one. Which one it is makes no difference.
+func (c *coming) arrived() bool {
+	some := len(*c) > 0
+	if some {
+		*c = (*c)[1:]
+	}
+	return some
+}
+
+// enter counts a task that may wait in place for k from now on. The result is true if a task was called for k.
+func (r *room) enter(k busyKey, queue, id string) (called bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.of(k)
+	for i, t := range w.snoozed {
+		if t.id == id && t.queue == queue {
+			w.snoozed = append(w.snoozed[:i:i], w.snoozed[i+1:]...)
+			break
+		}
+	}
+	w.waiting++
+	r.waiting++
+	r.coming.arrived()
+	return w.coming.arrived()
+}
+
+// leave is the end of enter. snoozed is nil if the task was not snoozed.
+func (r *room) leave(k busyKey, snoozed *snoozedTask) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.of(k)
+	w.waiting--
+	r.waiting--
+	if snoozed != nil {
+		w.snoozed = append(w.snoozed, *snoozed)
+	}
+	r.tidy(k, w, time.Now())
+}
+
+// again puts a task back that could not be called yet.
+func (r *room) again(k busyKey, t snoozedTask) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.of(k)
+	w.snoozed = append(w.snoozed, t)
+	w.coming.arrived()
+	r.coming.arrived()
+}
+
+// call returns the tasks to run now that a lock on k has ended. want is how many tasks should be coming or wait in place
+// for k, at least 1, and most is how many for all keys.
+func (r *room) call(k busyKey, want, most int) []snoozedTask {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, now := r.of(k), time.Now()
+	defer r.tidy(k, w, now)
+	for len(w.snoozed) > 0 && !now.Before(w.snoozed[0].until) {
+		w.snoozed = w.snoozed[1:]
+	}
+	there := w.waiting + w.coming.count(now)
+	n := min(want-there, most-r.waiting-r.coming.count(now))
+	if there == 0 {
+		n = max(n, 1) // no other lock of this Worker calls the next task
+	}
+	n = max(0, min(n, len(w.snoozed)))
+	called := w.snoozed[:n:n]
+	w.snoozed = w.snoozed[n:]
+	for range called {
+		w.coming = append(w.coming, now.Add(callLife))
+		r.coming = append(r.coming, now.Add(callLife))
+	}
+	return called
+}
+
+func (r *room) of(k busyKey) *waiters {
+	w, ok := r.keys[k]
+	if !ok {
+		if r.keys == nil {
+			r.keys = make(map[busyKey]*waiters)
+		}
+		w = new(waiters)
+		r.keys[k] = w
+	}
+	return w
+}
+
+// tidy removes the entry of k if it has nothing to say. Sometimes it removes all such entries: of a key whose lock no task
+// of this Worker has, the tasks come back by themselves.
+func (r *room) tidy(k busyKey, w *waiters, now time.Time) {
+	idle := func(w *waiters) bool {
+		return w.waiting == 0 && w.coming.count(now) == 0 && (len(w.snoozed) == 0 || !now.Before(w.snoozed[len(w.snoozed)-1].until))
+	}
+	if idle(w) {
+		delete(r.keys, k)
+	}
+	if len(r.keys) > 2*r.swept+100 {
+		for k, w := range r.keys {
+			if idle(w) {
+				delete(r.keys, k)
+			}
+		}
+		r.swept = len(r.keys)
+	}
+}
+
+// callNext runs some of the tasks that wait for k, in the background. held is how long the lock was held that has ended.
+func (o *overlap) callNext(key string, held time.Duration) {
+	w, k := o.w, busyKey{o, key}
+	if o.inLine || w.delay.Load() == nil || w.open.closing.Err() != nil {
+		return
+	}
+	most := max(1, int(w.places.Load())) // how many tasks of all keys may wait in place for long
+	switch {
+	case o.maxWait != nil && *o.maxWait == 0:
+		most = 1 // the others would be snoozed again at once
+	case o.pace.brisk():
+		most = max(8, 4*most) // for short
+	}
+	// An idle asynq server looks for tasks after one and a half TaskCheckInterval at the latest.
+	pickup := float64(3*w.checkInterval.Load()) / 2
+	want := math.Ceil(pickup / float64(max(held, time.Millisecond)))
+	if o.limit != nil {
+		want *= float64(*o.limit)
+	}
+	called := w.room.call(k, int(max(1, min(want, float64(most)))), most)
+	if len(called) == 0 {
+		return
+	}
+	w.open.background(func() {
+		for _, t := range called {
+			if !w.runSnoozed(t) {
+				w.room.again(k, t)
+			}
+		}
+	})
+}
+
+// runSnoozed runs a task during its pause. The result is false if asynq has not written the snooze yet.
+func (w *Worker) runSnoozed(t snoozedTask) bool {
+	if t.archived != nil {
+		t.archived.wake()
+		return true
+	}
+	info, err := w.batched.GetTaskInfo(t.queue, t.id)
+	switch {
+	case err != nil: // the task is gone, or is back after its pause
+	case info.State == asynq.TaskStateActive:
+		return false
+	case info.State == asynq.TaskStateRetry && strings.Contains(info.LastErr, snoozeText):
+		// A task in any other state, or with any other error, has been run meanwhile.
+		if err := w.batched.RunTask(t.queue, t.id); err != nil {
+			w.cfg.Logger.Debug("worker: could not run a snoozed task before the end of its pause", "job", envelope.Job(t.queue, t.id), "err", err)
+		}
+	}
+	return true
+}
