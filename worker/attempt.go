@@ -145,6 +145,9 @@ func (a *attempt) run(next asynq.Handler) (err error) {
 		a.settleAbandoned()
 		return err
 	}
+	if err := a.tooLongAfterCrash(); err != nil {
+		return a.settle(err)
+	}
 	ctx, stop := a.handed().Context(a.ctx)
 	defer stop()
 	if len(a.untilStart) > 0 {
@@ -155,7 +158,7 @@ func (a *attempt) run(next asynq.Handler) (err error) {
 	began, finished := time.Now(), false
 	defer func() {
 		if !finished {
-			_ = a.settle(errors.New("the handler panicked")) // no recover: asynq reports the place of the panic
+			_ = a.settle(errPanicked) // no recover: asynq reports the place of the panic
 		}
 	}()
 	err = next.ProcessTask(ctx, a.task)

@@ -60,6 +60,17 @@ type Config struct {
 	// days. Default 1 min.
 	Overrun time.Duration
 
+	// MaxHold is how long a job may have its key, pauses between attempts included, from when the job or the request
+	// before it got the key. If a retry would begin later, the job fails for good instead: the task is archived, the key
+	// is released with a reason that names MaxHold, and the log has an ERROR. An attempt that runs is not cut short: bound
+	// it with asynq.Timeout. A job that has not begun its first attempt, such as one in a queue without workers, is not
+	// affected. Jobs in a sequence count from their turn. If the server was not configured with Configure, MaxHold does
+	// not apply to attempts that end by a timeout or a panic.
+	//
+	// Without MaxHold only the task's MaxRetry bounds the time: asynq's default of 25 retries takes up to 20.5 days with
+	// asynq's default delays. From 1 s to 366 days. Default 0: no bound.
+	MaxHold time.Duration
+
 	// Every is how often the keeper checks each lock. When a task was archived or deleted, the next check frees the
 	// task's lock; the package comment has the exceptions. With very many locks, a lock may be checked less often: see
 	// Share. The first check of a parked lock comes joblock.Config.JobGrace after the park. Use the same Every in all
@@ -131,6 +142,9 @@ func (c *Config) withDefaults() (Config, error) {
 		if d.val < d.min || d.val > driver.MaxPeriod/2 {
 			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, driver.MaxPeriod/2)
 		}
+	}
+	if out.MaxHold != 0 && (out.MaxHold < time.Second || out.MaxHold > driver.MaxPeriod) {
+		return out, invalid("Config.MaxHold is %s, must be from 1s to %s, or 0 for no bound", out.MaxHold, driver.MaxPeriod)
 	}
 	if out.Every < 100*time.Millisecond || out.Every > out.Reserve/2 {
 		return out, invalid("Config.Every is %s, must be from 100ms to half of Config.Reserve, %s", out.Every, out.Reserve/2)

@@ -123,7 +123,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	if !carries(task) || aerr != nil {
 		handler.HandleError(ctx, task, err)
 		if aerr == nil && a.inLineTooLate() {
-			a.archive(ctx, err.Error(), nil) // the keeper takes the job out of the line, or frees its key
+			a.archive(ctx, err.Error(), nil, reasonFailed) // the keeper takes the job out of the line, or frees its key
 		}
 		return
 	}
@@ -155,8 +155,11 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 		a.releaseInOrder(ctx, env.Tokens, reasonFailed)
 	case errors.Is(err, asynq.ErrLeaseExpired):
 		// asynq has lost its lease on the task and writes nothing. asynq's recoverer takes up the task.
-	case a.last(), errors.Is(a.ctx.Err(), context.DeadlineExceeded):
-		a.archive(ctx, err.Error(), env.Tokens)
+	case a.last():
+		a.archive(ctx, err.Error(), env.Tokens, reasonFailed)
+	case a.archiveTooLong(ctx, env.Tokens, err):
+	case errors.Is(a.ctx.Err(), context.DeadlineExceeded):
+		a.archive(ctx, err.Error(), env.Tokens, reasonFailed)
 	}
 }
 

@@ -174,7 +174,7 @@ func (a *attempt) inOrder(atOnce func() bool, over func(), again func(delay time
 // another Redis than the tasks, asynq has not written the end yet, the job has further locks or another slot than the
 // first, or has failed. Then nothing has changed.
 func (a *attempt) endAtOnce(ctx context.Context, reason string) bool {
-	if reason == reasonFailed || len(a.tokens) != 1 || len(a.locks) != 1 || a.locks[0].Err() != nil {
+	if isFailed(reason) || len(a.tokens) != 1 || len(a.locks) != 1 || a.locks[0].Err() != nil {
 		return false
 	}
 	if _, other := driver.LineOf(a.locks[0].Key()); other {
@@ -227,7 +227,7 @@ func (a *attempt) releaseInOrder(ctx context.Context, tokens []joblock.Token, re
 // The method halts reports whether a job that ends for the reason in the parameter reason keeps the key of its
 // sequence.
 func (a *attempt) halts(reason string) bool {
-	return reason == reasonFailed && a.sequence != nil && a.sequence.Halt
+	return isFailed(reason) && a.sequence != nil && a.sequence.Halt
 }
 
 // The method halt parks the lock of a sequence for this job, which halts the sequence. The result is false if this

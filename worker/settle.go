@@ -18,6 +18,7 @@ const (
 	reasonDone    = "job done"
 	reasonRevoked = "job revoked"
 	reasonFailed  = "job failed"
+	reasonHeld    = "job failed: had its key for longer than Config.MaxHold"
 	reasonGone    = "job gone"
 	reasonSkipped = "job skipped"
 	reasonStarted = "job started"
@@ -53,10 +54,16 @@ func (a *attempt) settle(err error) error {
 		a.finish(a.done(), reasonRevoked)
 		return err
 	case errors.Is(err, asynq.SkipRetry), a.last():
-		a.finish(a.ctx, reasonFailed)
+		a.finish(a.ctx, failedReason(err))
 		return &finalError{err: err, spent: a.spent()}
 	}
 	delay := a.w.retryDelay(a.retried, err, a.task)
+	if err != errPanicked { // after a panic asynq does not get the result, so the method failed decides
+		if late := a.tooLong(a.ctx, a.tokens, delay, err); late != nil {
+			a.finish(a.ctx, reasonHeld)
+			return &finalError{err: late, spent: a.spent()}
+		}
+	}
 	a.park(a.locks, a.w.reservation(delay))
 	return &retryError{err, delay}
 }

@@ -47,24 +47,25 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 }
 
 // archive archives a task that will not run again although asynq has retries left for it, and then frees the locks of
-// tokens, in the background: a task whose last attempt has failed, or whose Deadline has passed. Of other tasks, archive
-// does nothing. archive waits until asynq shows the task in the state retry with a last error equal to text. If the task
-// leaves the state active in any other way, archive does nothing.
-func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token) {
+// tokens for reason, in the background. If reason is reasonFailed, that is a task whose last attempt has failed, or whose
+// Deadline has passed; of other tasks, archive does nothing. archive waits until asynq shows the task in the state retry
+// with a last error equal to text. If the task leaves the state active in any other way, archive does nothing.
+func (a *attempt) archive(ctx context.Context, text string, tokens []joblock.Token, reason string) {
+	mayRetry := !a.last() && reason == reasonFailed
 	a.w.open.background(func() {
 		over := time.Now().Add(archivePatience)
 		for pause := answerPoll; ; pause = min(2*pause, time.Second) {
 			info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 			switch {
-			case noTask(err), err == nil && !a.last() && !expired(info):
+			case noTask(err), err == nil && mayRetry && !expired(info):
 				return
 			case err == nil && info.State == asynq.TaskStateRetry && info.LastErr == text:
 				if err = a.w.inspector.ArchiveTask(a.queue, a.id); err == nil {
-					if !a.last() {
+					if mayRetry {
 						a.log().Warn("worker: the deadline of a job has passed: its task is archived, and its retries are not used",
 							"deadline", info.Deadline, "retried", info.Retried, "max_retry", a.budget)
 					}
-					a.releaseIdle(ctx, tokens, reasonFailed)
+					a.releaseIdle(ctx, tokens, reason)
 					return
 				}
 			case err == nil && info.State != asynq.TaskStateActive:
