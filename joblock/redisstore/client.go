@@ -60,6 +60,7 @@ func cloneOptions(from *redis.Options) *redis.Options {
 	// A cache of replies is of no use to scripts. The server would have to track keys for every connection.
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	o.AutoPipelineOptions = nil
+	onePool(&o.PipelinePoolSize, &o.PipelineReadBufferSize, &o.PipelineWriteBufferSize)
 	// Otherwise every connection sends CLIENT SETINFO. Before Redis 7.2 no ACL rule can allow CLIENT SETINFO, and each
 	// refusal adds an entry to ACL LOG.
 	o.DisableIdentity = true
@@ -74,7 +75,6 @@ func renewOptions(from *redis.Options) *redis.Options {
 	o := cloneOptions(from)
 	o.MaxRetries = -1
 	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0
-	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = 0, 0 // one pool for single calls and pipelines, not two
 	o.DialTimeout = atMost(o.DialTimeout, renewTimeout)
 	o.DialerRetries = 1
 	o.ReadTimeout = atMost(o.ReadTimeout, renewTimeout)
@@ -100,6 +100,7 @@ func cloneClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.MinIdleConns = 0
 	o.PushNotificationProcessor = nil
 	o.AutoPipelineOptions = nil
+	onePool(&o.PipelinePoolSize, &o.PipelineReadBufferSize, &o.PipelineWriteBufferSize)
 	// Locks are read from masters only.
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 	// Routing policies are of no use, because all calls name their key. With policies go-redis sends COMMAND to some
@@ -126,7 +127,6 @@ func opsClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o := cloneClusterOptions(from)
 	o.PoolSize, o.MaxActiveConns, o.MaxIdleConns, o.MaxConcurrentDials = renewPoolSize, 0, 0, 0
-	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = 0, 0
 	o.DialTimeout = atMost(o.DialTimeout, renewTimeout)
 	o.DialerRetries = 1
 	o.ReadTimeout = atMost(o.ReadTimeout, renewTimeout)
@@ -135,6 +135,11 @@ func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return o
 }
+
+// onePool sets options of a client so that pipelines take connections of the one pool. Otherwise go-redis from 9.23 on
+// makes a second pool for them, with up to 10 connections more for each client and node, and with buffers of 256 KiB for
+// each connection.
+func onePool(size, read, write *int) { *size, *read, *write = -1, 0, 0 }
 
 // The function off returns v, or -1 if v is 0. go-redis turns the option -1 into 0, and 0 into a default.
 func off[T ~int | ~int64](v T) T {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -38,7 +39,8 @@ func TestClonedOptionsInitialiseToTheSame(t *testing.T) {
 			clone := redis.NewClient(opsOptions(app.Options()))
 			defer clone.Close()
 			diffOptions(t, *app.Options(), *clone.Options(), "ContextTimeoutEnabled", "PushNotificationProcessor",
-				"DisableIdentity", "MaintNotificationsConfig") // go-redis derives its queues anew
+				"DisableIdentity", "MaintNotificationsConfig", // go-redis derives its queues anew
+				"PipelinePoolSize")
 			if !clone.Options().ContextTimeoutEnabled {
 				t.Error("the clone does not obey deadlines")
 			}
@@ -69,7 +71,7 @@ func TestClonedClusterOptionsInitialiseToTheSame(t *testing.T) {
 			clone := redis.NewClusterClient(opsClusterOptions(app.Options()))
 			defer clone.Close()
 			diffOptions(t, *app.Options(), *clone.Options(), "ContextTimeoutEnabled", "ClusterStateReloadInterval",
-				"DisableIdentity", "DisableRoutingPolicies")
+				"DisableIdentity", "DisableRoutingPolicies", "PipelinePoolSize")
 			if got := clone.Options().ClusterStateReloadInterval; got != reloadInterval {
 				t.Errorf("the clone looks at the cluster every %v, want %v", got, reloadInterval)
 			}
@@ -117,6 +119,46 @@ func TestRenewalClientFailsFast(t *testing.T) {
 	}
 	if cc.MaxRedirects != 3 {
 		t.Errorf("cluster renewals follow %d redirects, want 3", cc.MaxRedirects)
+	}
+}
+
+// Both clients of a Store have one pool, for calls and for pipelines, whatever the application has set for its own. This
+// is the number of connections that docs/capacity.md counts with.
+func TestPipelinesHaveNoPoolOfTheirOwn(t *testing.T) {
+	for name, clone := range map[string]func(*redis.Options) redis.UniversalClient{
+		"ops":   func(o *redis.Options) redis.UniversalClient { return redis.NewClient(opsOptions(o)) },
+		"renew": func(o *redis.Options) redis.UniversalClient { return redis.NewClient(renewOptions(o)) },
+		"ops of a cluster": func(o *redis.Options) redis.UniversalClient {
+			app := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{o.Addr}, PipelinePoolSize: o.PipelinePoolSize, PipelineReadBufferSize: o.PipelineReadBufferSize})
+			defer app.Close()
+			return redis.NewClusterClient(opsClusterOptions(app.Options()))
+		},
+		"renew of a cluster": func(o *redis.Options) redis.UniversalClient {
+			app := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{o.Addr}, PipelinePoolSize: o.PipelinePoolSize, PipelineReadBufferSize: o.PipelineReadBufferSize})
+			defer app.Close()
+			return redis.NewClusterClient(renewClusterOptions(app.Options()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, size := range []int{0, 5} {
+				server := redistest.MiniServer(t)
+				app := redis.NewClient(&redis.Options{Addr: server.Addr(), PipelinePoolSize: size, PipelineReadBufferSize: size << 10})
+				defer app.Close()
+				c := clone(app.Options())
+				defer c.Close()
+				testkit.WantNil(t, "SET", c.Set(t.Context(), "k", 1, 0).Err())
+				before := server.TotalConnectionCount()
+				_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+					p.Get(t.Context(), "k")
+					p.Get(t.Context(), "k")
+					return nil
+				})
+				testkit.WantNil(t, "two GET in a pipeline", err)
+				if n := server.TotalConnectionCount() - before; n != 0 {
+					t.Errorf("with PipelinePoolSize %d of the application a pipeline makes %d connections, want that of the SET", size, n)
+				}
+			}
+		})
 	}
 }
 

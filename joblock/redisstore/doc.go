@@ -120,6 +120,7 @@
 //
 //   - The deadline of a context ends a call (ContextTimeoutEnabled).
 //   - No connections are kept idle from the start. There is no client-side cache and no CLIENT SETINFO.
+//   - Pipelines use the pool of single calls (PipelinePoolSize is -1), so PoolSize bounds all connections to a server.
 //   - In a cluster this client calls only masters, and does not send COMMAND first. This client reads the topology
 //     every 2 s rather than every minute, so that a fail-over does not outlast a lease.
 //
