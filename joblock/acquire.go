@@ -39,11 +39,14 @@ const (
 // Errors, with which the caller holds nothing:
 //
 //	ErrHeld         somebody else has the key; the error says who, and how much of the lease remains
-//	ErrInvalid      a bad key or option, or the value at the key is no lock
+//	ErrInvalid      a bad key or option, ctx carries this lock already (see FromContext), or the value at the key is no lock
 //	ErrUnavailable  the store did not answer; a lock that the call did take is released in the background
 //	ErrClosed       the Locker was closed
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
+	if err == nil {
+		err = a.checkCarried(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +77,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...TryOption) 
 // poll, if that is longer.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	a, err := newAcquisition(l, "acquire", key, opts)
+	if err == nil {
+		err = a.checkCarried(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +146,14 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 		Memo: a.o.door.Memo,
 	}
 	return a, nil
+}
+
+// checkCarried is Locker.checkCarried. The toolkit's own calls take locks for other work than that of ctx.
+func (a *acquisition) checkCarried(ctx context.Context) error {
+	if a.o.door.OwnKey {
+		return nil
+	}
+	return a.l.checkCarried(ctx, "acquire", a.req.Key)
 }
 
 // The method next makes one attempt: it takes the grant in the parameter pushed, or asks the store. Without a push,

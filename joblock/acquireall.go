@@ -40,6 +40,9 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, opts []AcquireOp
 			return nil, err
 		}
 	}
+	if err := l.checkCarried(ctx, op, keys...); err != nil { // before the call waits for another key
+		return nil, err
+	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
 	start := l.now()
 	byKey := make(map[string]*Lock, len(sorted))

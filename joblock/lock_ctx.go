@@ -3,6 +3,9 @@ package joblock
 import (
 	"context"
 	"slices"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // lockCtx is a context that ends when a lock is lost. The method Err reads the clocks. So Err is right after a pause of
@@ -95,9 +98,29 @@ func carriedBy(ctx context.Context) *carriedLocks {
 	return c
 }
 
+// checkCarried refuses to take a lock that ctx carries already: the call would wait for the end of the work that it is part
+// of. Another slot of the line of key counts as the lock on key. A lock that is lost, released or handed over does not count.
+func (l *Locker) checkCarried(ctx context.Context, op string, keys ...string) error {
+	for c := carriedBy(ctx); c != nil; c = c.outer {
+		for _, lock := range c.locks {
+			line, _ := driver.LineOf(lock.Key())
+			for _, key := range keys {
+				if lock.l == l && (key == lock.Key() || key == line) && lock.Err() == nil {
+					return invalid(op, key, "%s", door.CarriedAlready)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // FromContext returns the lock under which the work with ctx runs. ok is false if there is none. The lock may be over
 // by now: see Lock.Err. Contexts that carry locks come from Do, Singleton, package singleflight, Lock.Context,
 // Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
+//
+// A call that takes a lock, such as Acquire or Do, is ErrInvalid with a context that carries that very lock. It would wait
+// for itself. Use the lock that FromContext returns. If the call is for work that outlives the present work, give the
+// call a context that does not carry the lock.
 //
 // Of several locks FromContext returns the innermost. Of locks that were taken together FromContext returns the first
 // in the order of the call. Other code may add a lock on another key. So code that sends a fence to a resource should

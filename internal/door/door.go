@@ -404,6 +404,10 @@ func MayTouch(ctx context.Context, queue string, keys []string) error {
 	return nil
 }
 
+// CarriedAlready is the detail of the ErrInvalid for a call that would take a lock which its context carries.
+const CarriedAlready = "this context has the lock already, so the call would wait for itself: use the lock that joblock.FromContext " +
+	"returns, or a context that does not carry the lock"
+
 // A Call is an enqueue that may be repeated, also by another process, and at the same time. Copies have the same Owner,
 // which is secret, and the same Nonce, so that a copy of a Take finds what the first one has taken.
 type Call struct{ Owner, Nonce string }

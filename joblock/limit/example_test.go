@@ -25,8 +25,8 @@ func Example() {
 		fmt.Println(st.Taken, "of", st.Limit)
 		return err
 	}
-	fmt.Println(geocoder.Do(ctx, "geocoder", func(ctx context.Context) error {
-		return geocoder.Do(ctx, "geocoder", call)
+	fmt.Println(geocoder.Do(ctx, "geocoder", func(context.Context) error {
+		return geocoder.Do(ctx, "geocoder", call) // with the outer ctx, as another caller
 	}))
 	// Output:
 	// 2 of 2

@@ -20,6 +20,9 @@
 //
 // ErrHeld and ErrTimeout describe the holder whose lease ends first. Package event says which key an event has.
 //
+// A call that waits is ErrInvalid with a context that carries a permit of the key: holders that wait for each other's
+// permits would wait for ever. So is TryAcquire if the context carries all permits of the key.
+//
 // Use the same n for a key everywhere. While a deployment changes n, there are at most as many holders as the larger
 // n allows. A lock that is taken on the limit's key without a Limit does not count.
 //
@@ -35,6 +38,7 @@ package limit
 
 import (
 	"context"
+	"slices"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
@@ -65,6 +69,7 @@ func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.TryO
 	for i, opt := range opts {
 		acquire[i] = opt
 	}
+	acquire = append(acquire, joblock.MaxWait(0))
 	return l.acquire(ctx, key, acquire, (*permits).try)
 }
 
@@ -88,6 +93,9 @@ func (l *Limit) AcquireAll(ctx context.Context, keys []string, opts ...joblock.A
 	if err := l.check("acquire all", ""); err != nil {
 		return nil, err
 	}
+	if err := l.checkCarried(ctx, "acquire all", true, keys...); err != nil { // before the call waits for another key
+		return nil, err
+	}
 	locks, err := l.in.AcquireAll(ctx, keys, opts, l.Acquire)
 	return locks.(joblock.Locks), err
 }
@@ -106,6 +114,22 @@ func (l *Limit) check(op, key string) error {
 	return nil
 }
 
+// checkCarried refuses a key of which ctx carries a permit already, if the call waits: if all holders of permits waited for
+// a second one, all would wait for each other. A call that does not wait is refused if ctx carries all permits.
+func (l *Limit) checkCarried(ctx context.Context, op string, waits bool, keys ...string) error {
+	carried := make(map[string]int)
+	for _, lock := range joblock.LocksFromContext(ctx) {
+		key, ok := keyspace.Limit(lock.Key())
+		if !ok || !slices.Contains(keys, key) || !l.in.Owns(lock) || lock.Err() != nil {
+			continue
+		}
+		if carried[key]++; waits || carried[key] == l.n {
+			return door.Invalid(op, key, "%s", door.CarriedAlready)
+		}
+	}
+	return nil
+}
+
 func (l *Limit) acquire(
 	ctx context.Context, key string, opts []joblock.AcquireOption, how func(*permits, context.Context) (*joblock.Lock, error),
 ) (*joblock.Lock, error) {
@@ -114,6 +138,9 @@ func (l *Limit) acquire(
 		return nil, err
 	}
 	asked, err := l.in.Asked(op, key, opts)
+	if err == nil {
+		err = l.checkCarried(ctx, op, !asked.Bounded || asked.MaxWait > 0, key)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -286,3 +286,14 @@ func TestFlightResultOutlivesAWaiterThatDies(t *testing.T) {
 		}
 	})
 }
+
+// A function that asks for its own result would wait for itself: it is refused at once.
+func TestFlightInsideItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		_, err := singleflight.Do(t.Context(), k.Locks, "key", time.Minute, func(ctx context.Context) (int, error) {
+			return singleflight.Do(ctx, k.Locks, "key", time.Minute, func(context.Context) (int, error) { return 1, nil })
+		})
+		wantErr(k, err, joblock.ErrInvalid)
+	})
+}
