@@ -167,6 +167,7 @@
 //	deleted                               ErrHeld until the keeper has freed the key: within half a minute,
 //	                                      or a minute more if the job was just enqueued
 //	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
+//	the caller itself has the lock        ErrInvalid, and ERROR in the log  enqueued; it waits
 //
 // With Unique.Limit up to so many jobs have the key at a time, each under a permit of package limit, and the next one gets
 // ErrHeld. A request takes such a permit with Claim.Limit.

@@ -84,7 +84,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 		return nil, fmt.Errorf("handoff: %s: %w", op, err)
 	}
 	results := make([]Result, len(items))
-	m := many{c: c, lines: c.readItems(items, results)}
+	m := many{c: c, lines: c.readItems(ctx, items, results)}
 	ctx, span := c.traced(ctx, m.all()...)
 	m.run(ctx)
 	for _, r := range results {
@@ -121,10 +121,13 @@ type manyItem struct {
 
 // readItems puts items with a key or a job in common into one line, in the order of the items. If an item has something
 // in common with two lines, they become one line. readItems sets the results of bad items.
-func (c *Client) readItems(items []Item, results []Result) (lines [][]*manyItem) {
+func (c *Client) readItems(ctx context.Context, items []Item, results []Result) (lines [][]*manyItem) {
 	lineOf := make(map[string]int, 2*len(items)) // by key or job; a text that is both does no harm
 	for i, item := range items {
 		h, err := c.itemHandover(item)
+		if err == nil && h.locks == nil && h.sequence == nil {
+			err = h.checkCarried(ctx)
+		}
 		if err != nil {
 			results[i].Err = err
 			continue

@@ -198,13 +198,17 @@ const (
 //
 // After
 // an error the caller holds nothing, and there is no new job. The exceptions are ErrUnavailable and ErrLost: then the
-// new job may exist, alone or beside the job that it was to replace. If both exist, the older job has the key. The
-// option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and outlasts a job that fails.
+// new job may exist, alone or in addition to the job that it was to replace. If both exist, the older job has the key. A
+// call with a context that carries the lock on u.Key is ErrInvalid, unless the policy is KeepLast: behind a Middleware
+// that claims the key, hand the lock over with Enqueue. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and outlasts a job that fails.
 //
 // EnqueueUnique returns at most three seconds after the end of ctx, or nine if it replaces a job. For many tasks see
 // EnqueueMany.
 func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, opts ...asynq.Option) (Enqueued, error) {
 	h, err := c.uniqueHandover(u, task, opts)
+	if err == nil {
+		err = h.checkCarried(ctx)
+	}
 	if err != nil {
 		return Enqueued{}, err
 	}
@@ -250,6 +254,28 @@ func (c *Client) uniqueHandover(u Unique, task *asynq.Task, opts []asynq.Option)
 	}
 	h.unique = u
 	return h, nil
+}
+
+// checkCarried refuses a unique job whose key the caller has itself, because ctx carries the lock on the key, or all
+// permits of the key: the caller would be told again and again that another has the key.
+func (h *handover) checkCarried(ctx context.Context) error {
+	u, most, carried := h.unique, max(1, h.unique.Limit), 0
+	for _, lock := range joblock.LocksFromContext(ctx) {
+		key := lock.Key()
+		if u.Limit > 0 {
+			key, _ = keyspace.Limit(key)
+		}
+		if key == u.slot() && door.Of(h.c.locks).Owns(lock) && lock.Err() == nil {
+			carried++
+		}
+	}
+	if carried < most {
+		return nil
+	}
+	err := invalid("enqueue", u.Key, "the request or job that enqueues has this lock itself, so the new job cannot get it: hand "+
+		"the lock over with Enqueue, claim another key or none (Claim.NoLock) for the request, or in the handler of a job use KeepLast")
+	h.c.logger.ErrorContext(ctx, "handoff: a job was not enqueued, because its caller has the lock on its key", "key", u.Key, "err", err)
+	return err
 }
 
 // enqueueUnique enqueues the task of h as the only job of its key. The parameter err is the result of Client.prepare.
