@@ -137,7 +137,7 @@ func (b *booking) write(ctx context.Context) bool {
 	switch {
 	case len(b.held) == 0:
 		b.heldAt = now
-	case now.Sub(b.heldAt) >= holdNews:
+	case now.Sub(b.heldAt) >= holdNews, slices.ContainsFunc(b.held, func(n ledger.News) bool { return n.Kind == ledger.NewsStuck }):
 		b.s.reportNews(b.j, b.held)
 		b.held, b.heldAt = nil, now
 	}

@@ -65,6 +65,9 @@
 //	            default OverlapSkip.
 //	paused      the tick came while the job was paused. The tick is skipped.
 //
+// If an execution does not end, or the task of a Task, each further tick is skipped as overlapped. After three ticks and 10
+// minutes a node reports EventStuck, which is logged as a warning, and Entry.Stuck is set.
+//
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. The node that
 // executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution, between two
 // such writes passes a twentieth of the time since its begin, 10 s at most; and the ticks of a minute are one Event. Missed ticks

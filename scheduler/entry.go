@@ -21,6 +21,7 @@ type State string
 const (
 	StateRunning     State = "running"
 	StateDone        State = "done"
+	StateEnqueued    State = "enqueued" // of a Task, instead of StateDone: the task is in the queue; how the task ends is not known
 	StateFailed      State = "failed"
 	StateCancelled   State = "cancelled"   // with OverlapCancel: the next tick came during the execution
 	StateInterrupted State = "interrupted" // the node was stopped; another node takes the tick over or counts it as lost
@@ -33,6 +34,7 @@ const (
 // begins when a node first sees the job.
 type Counts struct {
 	Done       int64 `json:"done"`
+	Enqueued   int64 `json:"enqueued"` // of a Task, instead of Done
 	Failed     int64 `json:"failed"`
 	Cancelled  int64 `json:"cancelled"`
 	Lost       int64 `json:"lost"`       // ticks whose execution was broken off and that no node executes again
@@ -132,6 +134,13 @@ type Entry struct {
 	// Problem is the reason why this process cannot execute the job or cannot show the whole Entry: the ledger cannot
 	// be decoded or written, or the store does not answer.
 	Problem string `json:"problem,omitempty"`
+
+	// Overlaps is how many ticks in a row were skipped as overlapped, since an execution has ended with another result. If
+	// there are at least three and the job is not paused, OverlapsSince is the first of them. If that is at least 10 minutes
+	// ago, Stuck is set: an execution does not end or, of a Task, the task of an earlier tick is not done. See EventStuck.
+	Overlaps      int       `json:"overlaps,omitempty"`
+	OverlapsSince time.Time `json:"overlaps_since,omitzero"`
+	Stuck         bool      `json:"stuck,omitempty"`
 
 	Waiting int `json:"waiting,omitempty"` // how many executions are due and have not begun
 	// InLine is how many nodes wait for the job's lock, to take the running execution over: one or none, if all is well.
@@ -368,6 +377,10 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
 		Policies: l.Definition.Policies, Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
 		Backfill: showBackfill(l, o), Resumed: showResumed(l.Resumption(o)), SpecBy: l.Decider.Node,
+	}
+	e.Overlaps = int(l.Overlaps.Ticks)
+	if !e.Paused && l.Overlaps.Several() {
+		e.OverlapsSince, e.Stuck = time.UnixMilli(l.Overlaps.First).UTC(), l.Overlaps.Stuck(now)
 	}
 	if e.Contested {
 		e.DisagreeSince = time.UnixMilli(l.Definition.First).UTC()

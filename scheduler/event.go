@@ -19,6 +19,7 @@ const (
 	EventStarted     Kind = "started"     // Late
 	EventTakenOver   Kind = "taken over"  // Late; replaces EventStarted if an execution of the tick was broken off before
 	EventDone        Kind = "done"        // Took, Attempts
+	EventEnqueued    Kind = "enqueued"    // Took, Attempts; instead of EventDone for a Task: how its task ends is not known
 	EventFailed      Kind = "failed"      // Took, Attempts, Err
 	EventInterrupted Kind = "interrupted" // Took, Attempts, Err; this node stops
 	EventCancelled   Kind = "cancelled"   // Took, Attempts, Err; the next tick has come, with OverlapCancel
@@ -29,8 +30,13 @@ const (
 	EventOverlapped  Kind = "overlapped"  // Count; also Took, Attempts, Err if the enqueue of a Task got joblock.ErrHeld
 	EventPaused      Kind = "paused"      // Count
 
+	// EventStuck means that Count ticks in a row were skipped as overlapped, three at least and over at least 10 minutes. Err
+	// says what is in their way: an execution that does not end, or the task of an earlier tick. There is one EventStuck until
+	// an execution ends with another result.
+	EventStuck Kind = "stuck"
+
 	// EventBackfilled means that a backfill has ended: all its ticks have been executed, or StopBackfill was called. Count
-	// is the number of its executions with StateDone. Tick.At is the end of the range. Err is set if a change of the spec has
+	// is the number of its executions with StateDone or StateEnqueued. Tick.At is the end of the range. Err is set if a change of the spec has
 	// given the range too many ticks: it names the first tick that is not executed.
 	EventBackfilled Kind = "backfilled"
 	// EventRedefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
@@ -61,8 +67,8 @@ type Event struct {
 
 // eventLevels has the kinds with another level than slog.LevelInfo.
 var eventLevels = map[Kind]slog.Level{
-	EventStarted: slog.LevelDebug, EventDone: slog.LevelDebug, EventPaused: slog.LevelDebug,
-	EventContested: slog.LevelWarn, EventOverrun: slog.LevelWarn, EventClock: slog.LevelWarn, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn,
+	EventStarted: slog.LevelDebug, EventDone: slog.LevelDebug, EventEnqueued: slog.LevelDebug, EventPaused: slog.LevelDebug,
+	EventContested: slog.LevelWarn, EventOverrun: slog.LevelWarn, EventStuck: slog.LevelWarn, EventClock: slog.LevelWarn, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn,
 	EventMissed: slog.LevelWarn, EventFailed: slog.LevelError,
 }
 

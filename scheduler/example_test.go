@@ -71,7 +71,7 @@ func ExampleScheduler_Task() {
 	}
 	fmt.Println(s.Run(ctx))
 	e, err := s.Entry(context.Background(), "digest")
-	fmt.Println(e.Counts.Done, e.Counts.Failed, err)
+	fmt.Println(e.Counts.Enqueued, e.Counts.Failed, err)
 	// Output:
 	// enqueue with asynq.TaskID(tick.ID())
 	// <nil>

@@ -181,6 +181,8 @@ func (s *Scheduler) callUnder(ctx context.Context, lock *joblock.Lock, j *job, c
 	delete(s.held, lock)
 	s.mu.Unlock()
 	switch cause := context.Cause(ctx); {
+	case err == nil && j.task:
+		return ledger.Enqueued, attempts, nil
 	case err == nil:
 		return ledger.Done, attempts, nil
 	case errors.Is(err, errTaskOverlaps) && cause == nil:

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -232,6 +234,76 @@ func TestOverlapIsBookedWhenATickComes(t *testing.T) {
 				wantNil(t, "Trigger", n.Trigger(t.Context(), "job"))
 				until(start, min+4900*time.Millisecond)
 				look(1)
+			})
+		})
+	}
+}
+
+// A job whose ticks are skipped as overlapped again and again is stuck, until an execution ends.
+func TestAJobThatIsStuck(t *testing.T) {
+	for name, tc := range map[string]struct {
+		every time.Duration
+		opts  []scheduler.Option
+		task  bool
+		stuck bool // after half an hour
+	}{
+		"a function":   {every: min, stuck: true},
+		"at once":      {every: min, opts: []scheduler.Option{scheduler.AtOnce(2)}, stuck: true},
+		"queued":       {every: min, opts: []scheduler.Option{scheduler.OverlapQueue(5)}, stuck: true},
+		"a task":       {every: 20 * sec, task: true, stuck: true},
+		"queued tasks": {every: 20 * sec, task: true, opts: []scheduler.Option{scheduler.OverlapNewest()}, stuck: true},
+		"rare ticks":   {every: 14 * min},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(c *cluster) {
+				t := c.T
+				start, busy := time.Now(), make(chan struct{})
+				every := fmt.Sprintf("@every %s", tc.every)
+				enqueued := false
+				for range 2 {
+					n := c.node(0)
+					if tc.task {
+						n.addTask("job", every, func(context.Context, scheduler.Tick) error {
+							select {
+							case <-busy:
+							default:
+								if enqueued {
+									return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Job: "q/other"}
+								}
+								enqueued = true
+							}
+							return nil
+						}, tc.opts...)
+					} else {
+						n.add("job", every, func(context.Context) error {
+							<-busy
+							return nil
+						}, tc.opts...)
+					}
+					n.start()
+				}
+				look := func(at time.Duration, stuck bool, events int) {
+					t.Helper()
+					until(start, at)
+					e, err := c.admin().Entry(t.Context(), "job")
+					if wantNil(t, "Entry", err); e.Stuck != stuck || stuck && (e.Overlaps < 3 || time.Since(e.OverlapsSince) < 10*min) {
+						t.Errorf("after %s: stuck %v, %d in a row since %s", at, e.Stuck, e.Overlaps, e.OverlapsSince)
+					}
+					if all := c.events.of(scheduler.EventStuck); len(all) != events || events > 0 && (all[0].Err == nil || all[0].Count < 3) {
+						t.Errorf("after %s: events %+v, want %d", at, all, events)
+					}
+				}
+				look(9*min, false, 0)
+				events := 0
+				if tc.stuck {
+					events = 1
+				}
+				look(30*min, tc.stuck, events)
+				close(busy)
+				look(60*min, false, events)
+				if n := strings.Count(c.logs.String(), "level=WARN msg=\"scheduler: stuck\""); n != events {
+					t.Errorf("%d warnings, want %d", n, events)
+				}
 			})
 		})
 	}

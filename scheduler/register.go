@@ -49,11 +49,13 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 // Task is like Func, with these differences:
 //
 //	tick     enqueue also gets the tick.
+//	result   a tick whose task is in the queue is StateEnqueued, not StateDone: the task has not run yet, and may fail.
 //	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
 //	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then
 //	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue and
-//	         OverlapNewest, Task calls enqueue again until the lock is free.
+//	         OverlapNewest, Task calls enqueue again until the lock is free. A task that fails keeps its lock until its
+//	         retries are used up: then every tick overlaps, and Entry.Stuck is set.
 //	unclear  enqueue returns joblock.ErrHeld and the lock is reserved for this tick's own task: an earlier enqueue has
 //	         failed or died, and nobody knows whether the task exists. Task calls enqueue again for up to two minutes,
 //	         besides the retries. If the queue has the task, enqueue returns nil: see asynqtick.Once.

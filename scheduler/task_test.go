@@ -63,7 +63,7 @@ func TestTaskIsEnqueuedOnceThoughItsNodeDies(t *testing.T) {
 		if !slices.Equal(q.ids, want) || q.calls != 4 {
 			t.Errorf("enqueued %v in %d calls, want %v in 4", q.ids, q.calls, want)
 		}
-		if n := len(c.events.of(scheduler.EventDone)); n != 3 {
+		if n := len(c.events.of(scheduler.EventEnqueued)); n != 3 {
 			t.Errorf("%d ticks are done, want 3", n)
 		}
 	})
@@ -86,7 +86,7 @@ func TestEnqueueIsTriedAgain(t *testing.T) {
 		n.addTask("never", "@every 10m", func(context.Context, scheduler.Tick) error { fails++; return away }, scheduler.Retry(2, sec, sec))
 		n.start()
 		until(start, 11*min)
-		if done := c.events.of(scheduler.EventDone); len(done) != 1 || done[0].Attempts != 4 || done[0].Took < 7*sec {
+		if done := c.events.of(scheduler.EventEnqueued); len(done) != 1 || done[0].Attempts != 4 || done[0].Took < 7*sec {
 			t.Errorf("done %+v, want at the fourth attempt, after pauses of 1, 2 and 4 s", done)
 		}
 		if failed := c.events.of(scheduler.EventFailed); len(failed) != 1 || !errors.Is(failed[0].Err, away) || fails != 3 {
@@ -103,7 +103,7 @@ func TestAReturnedConflictIsAFailure(t *testing.T) {
 		want int
 	}{
 		"returned": {nil, scheduler.EventFailed, 6},
-		"in Once":  {asynqtick.Once, scheduler.EventDone, 1},
+		"in Once":  {asynqtick.Once, scheduler.EventEnqueued, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
@@ -185,7 +185,7 @@ func TestLockOfTheTicksOwnTask(t *testing.T) {
 		kind     scheduler.Kind
 		attempts int
 	}{
-		"the keeper frees the lock": {95 * sec, scheduler.EventDone, 1},
+		"the keeper frees the lock": {95 * sec, scheduler.EventEnqueued, 1},
 		"nobody frees the lock":     {0, scheduler.EventFailed, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestLockOfTheTicksOwnTask(t *testing.T) {
 				n.start()
 				until(start, 15*min)
 				var got []event
-				for _, kind := range []scheduler.Kind{scheduler.EventDone, scheduler.EventFailed} {
+				for _, kind := range []scheduler.Kind{scheduler.EventEnqueued, scheduler.EventFailed} {
 					got = append(got, c.events.of(kind)...)
 				}
 				if len(got) != 1 || got[0].Tick.Name != "digest" || got[0].Kind != tc.kind || got[0].Attempts != tc.attempts {

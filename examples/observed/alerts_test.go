@@ -53,6 +53,7 @@ func shortened() string {
 		`{state="held"}) > 3600`, `{state="held"}) > 5`, // JoblockHeldTooLong
 		"_timestamp_seconds) > 180", "_timestamp_seconds) > 25", // JoblockKeeperSilent: the keeper tells itself every ten seconds
 		"overdue_timestamp_seconds) > 60", "overdue_timestamp_seconds) > 3", // JoblockCronLate
+		"overlaps_timestamp_seconds) > 600", "overlaps_timestamp_seconds) > 3", // JoblockCronStuck
 		"paused_timestamp_seconds) > 86400", "paused_timestamp_seconds) > 3", // JoblockCronPausedLong
 		"disagree_timestamp_seconds) > 900", "disagree_timestamp_seconds) > 3", // JoblockCronNodesDisagree
 		"> time() - 600", "> time() - 10", // JoblockSnapshotStale: a busy machine is late by seconds
@@ -427,6 +428,17 @@ var causes = []struct {
 		w.ran("done")
 		stop()
 		w.node(func(context.Context) error { return errors.New("no") })
+	}},
+	{"JoblockCronStuck", nil, nil, func(w *world) {
+		first := true
+		w.node(func(ctx context.Context) error { // the first run is done, the next one does not end
+			if first {
+				first = false
+				return nil
+			}
+			<-ctx.Done()
+			return nil
+		})
 	}},
 	{"JoblockCronPausedLong", nil, nil, func(w *world) {
 		w.node(func(context.Context) error { return nil })

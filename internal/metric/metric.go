@@ -149,10 +149,10 @@ var (
 		"joblock.keeper.freed", Counter, "{lock}", []string{"holder", "reason"}, "Locks that the keeper has freed.", nil,
 	}
 	CronRuns = Metric{
-		"joblock.cron.runs", Counter, "{tick}", []string{"scope", "job", "result"}, "Ticks by what became of them: done, failed, cancelled, lost, taken_over, missed, overlapped or paused. From the ledger, so it outlasts restarts.", nil,
+		"joblock.cron.runs", Counter, "{tick}", []string{"scope", "job", "result"}, "Ticks by what became of them: done, enqueued, failed, cancelled, lost, taken_over, missed, overlapped or paused. From the ledger, so it outlasts restarts.", nil,
 	}
 	CronLastSuccess = Metric{
-		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the newest run on record ended that is done, as Unix time; absent if there is none.", nil,
+		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the newest run on record ended that is done or has enqueued its task, as Unix time; absent if there is none.", nil,
 	}
 	CronSince = Metric{
 		"joblock.cron.since.timestamp", Gauge, "s", []string{"scope", "job"}, "From when on the ticks of the job are those of its spec, as Unix time.", nil,
@@ -178,6 +178,9 @@ var (
 	CronDisagree = Metric{
 		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when a node that is up has another spec than the one in force, or two definitions of the job take turns, as Unix time; absent if the nodes agree.", nil,
 	}
+	CronOverlaps = Metric{
+		"joblock.cron.overlaps.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when each tick of the job has been skipped as overlapped, as Unix time; absent unless there are three in a row.", nil,
+	}
 	CronWaiting = Metric{
 		"joblock.cron.waiting", Gauge, "{tick}", []string{"scope", "job"}, "Ticks that wait for the end of an execution.", nil,
 	}
@@ -199,7 +202,7 @@ var (
 var Cluster = []Metric{
 	Locks, JobLocks, Waiters, LongestLine, OldestAcquired, Snapshot, SnapshotDuration, Unread,
 	KeeperWorking, KeeperStandBy, KeeperAsked, KeeperBehind, KeeperLate, KeeperChecks, KeeperFreed,
-	CronRuns, CronLastSuccess, CronSince, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronDisagree, CronWaiting, CronNodes,
+	CronRuns, CronLastSuccess, CronSince, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronDisagree, CronOverlaps, CronWaiting, CronNodes,
 	CheckFindings, CheckTime, BuildInfo,
 }
 

@@ -50,6 +50,10 @@ type CronJob struct {
 	Contested bool        `json:"contested,omitempty"`
 	Problem   string      `json:"problem,omitempty"`
 
+	// Overlaps is how many ticks in a row were skipped as overlapped. OverlapsSince is the first of them, if there are several.
+	Overlaps      int  `json:"overlaps,omitempty"`
+	OverlapsSince Time `json:"overlaps_since,omitzero"`
+
 	Waiting int      `json:"waiting"`
 	InLine  int      `json:"in_line"`
 	Latest  *CronRun `json:"latest,omitempty"` // nil: there was none
@@ -108,10 +112,13 @@ type CronRun struct {
 	Attempts int             `json:"attempts,omitempty"`
 	Broken   int             `json:"broken,omitempty"` // earlier executions of the tick that were broken off
 	Error    string          `json:"error,omitempty"`
+	Overrun  Time            `json:"overrun,omitzero"` // when the node found that the function ignores the end of its context
 }
 
-// Done reports whether the run was successful.
-func (r CronRun) Done() bool { return r.State == scheduler.StateDone }
+// Well reports whether the run was successful. A run that has enqueued a task was: how the task ends is another question.
+func (r CronRun) Well() bool { return isWell(r.State) }
+
+func isWell(s scheduler.State) bool { return s == scheduler.StateDone || s == scheduler.StateEnqueued }
 
 // Failed reports whether the run has failed, or was broken off too often.
 func (r CronRun) Failed() bool {
@@ -127,7 +134,7 @@ type CronBackfill struct {
 	From     Time  `json:"from"`
 	To       Time  `json:"to"`
 	Ticks    int   `json:"ticks"`
-	Done     int   `json:"done"`
+	Done     int   `json:"done"` // or have enqueued their tasks
 	Failed   int   `json:"failed"`
 	Lost     int   `json:"lost"`
 	Upto     Time  `json:"upto,omitzero"`
@@ -391,9 +398,10 @@ func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, w
 	return acted, err
 }
 
-// endOf returns nil for an execution that is done, or the outcome that says how the execution has ended.
+// endOf returns nil for an execution that is done or has enqueued its task, or the outcome that says how the execution has
+// ended.
 func endOf(x scheduler.Execution) error {
-	if x.State == scheduler.StateDone {
+	if isWell(x.State) {
 		return nil
 	}
 	return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
@@ -478,6 +486,7 @@ func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 		Now: now, State: stateOf(e), Troubles: troubles(e), Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Policies: e.Policies, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
 		Next: Time{e.Next}, Paused: e.Paused, Overdue: Time{e.Overdue}, Behind: Millis(e.Behind), Contested: e.Contested,
 		Problem: e.Problem, Waiting: e.Waiting, InLine: e.InLine, Counts: e.Counts, SpecBy: e.SpecBy, DisagreeSince: Time{e.DisagreeSince},
+		Overlaps: e.Overlaps, OverlapsSince: Time{e.OverlapsSince},
 	}
 	for _, o := range e.OtherSpecs {
 		j.OtherSpecs = append(j.OtherSpecs, CronOtherSpec{o.Node, o.Spec, Time{o.Since}})
@@ -523,7 +532,7 @@ func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 func cronRun(x scheduler.Execution) *CronRun {
 	return &CronRun{
 		ID: x.Tick.ID(), Late: Millis(max(0, x.Started.Sub(x.Tick.At))), Tick: Time{x.Tick.At}, Cause: x.Tick.Cause, State: x.State, Node: x.Node, Started: Time{x.Started}, Ended: Time{x.Ended},
-		Took: Millis(x.Duration()), Attempts: x.Attempts, Broken: x.Tick.Broken, Error: x.Error,
+		Took: Millis(x.Duration()), Attempts: x.Attempts, Broken: x.Tick.Broken, Error: x.Error, Overrun: Time{x.Overrun},
 	}
 }
 
@@ -603,6 +612,10 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 			if len(j.OtherSpecs) > 0 {
 				c.add(Warning, "cron", where, t.Text, "a node of another release was left up, or two applications use the same scope", "bring that node to the release of node "+j.SpecBy+", or stop it; or give each application a scope of its own")
 			}
+		case troubleOverrun:
+			c.add(Warning, "cron", where, t.Text, "the job stands still until the function returns: its ticks overlap, and no other node takes it over", "let the function end when its context does; a restart of that process frees the job")
+		case troubleStuck:
+			c.add(Warning, "cron", where, t.Text, "what the job is for is not done at its ticks", "see why that run or task does not end: "+cronCommand("get", j.Scope, j.Name)+" shows what is in the way; a task that fails again and again is on record in its queue until its retries are used up (joblock jobs get)")
 		case troubleDied:
 			c.add(Note, "cron", where, t.Text, "another node takes the tick over, unless none is up", "if that lasts, look at the log of that node")
 		}

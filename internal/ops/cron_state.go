@@ -32,12 +32,15 @@ const (
 	troubleLost   = "lost"
 	troubleDied   = "died"
 
+	troubleOverrun = "overrun"
+	troubleStuck   = "stuck"
+
 	troubleContested = "contested"
 )
 
 // CronTrouble is something about a job that a person should look at.
 type CronTrouble struct {
-	Code string `json:"code"` // failed, flaky, lost, died, overdue, paused, deserted, contested, clock or problem
+	Code string `json:"code"` // overrun, stuck, failed, flaky, lost, died, overdue, paused, deserted, contested, clock or problem
 	Text string `json:"text"` // a sentence without a full stop
 }
 
@@ -112,6 +115,19 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	if !e.Overdue.IsZero() {
 		add("overdue", "the tick of %s was claimed by no node", moment(e.Overdue))
 	}
+	for _, x := range e.Running {
+		if x.Overrun.IsZero() {
+			continue
+		}
+		because := ""
+		if x.Error != "" {
+			because = ": " + x.Error
+		}
+		add(troubleOverrun, "the run of %s on %s goes on, although its context has ended before %s%s", moment(x.Tick.At), x.Node, moment(x.Overrun), because)
+	}
+	if e.Stuck {
+		add(troubleStuck, "the last %d ticks were skipped as overlapped, the first of them that of %s: %s", e.Overlaps, moment(e.OverlapsSince), inTheWay(e))
+	}
 	last := latestResult(e)
 	switch last.State {
 	case scheduler.StateFailed:
@@ -156,6 +172,15 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 		add("clock", "the store's clock is %s behind the job's latest tick: ticks wait until %s", e.Behind.Round(time.Second), moment(e.Next))
 	}
 	return all
+}
+
+// inTheWay says what the ticks of a job that is stuck overlap with.
+func inTheWay(e scheduler.Entry) string {
+	if len(e.Running) > 0 {
+		x := e.Running[0]
+		return fmt.Sprintf("the run of %s on %s has not ended", moment(x.Tick.At), x.Node)
+	}
+	return e.Latest.Error
 }
 
 // latestResult returns the newest execution that is over or broken off.

@@ -455,3 +455,69 @@ func TestRunsThatFailNowAndThen(t *testing.T) {
 		}
 	}
 }
+
+// A function that ignores its context, and a task that does not end, are troubles and findings. A tick that has enqueued its
+// task is not "done".
+func TestJobsThatStandStill(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		node, err := scheduler.New(s.Desk.cfg.Locks, &scheduler.Config{Scope: "shop", Node: "node-1", Logger: slog.New(slog.DiscardHandler)})
+		testkit.WantNil(t, "scheduler.New", err)
+		release := make(chan struct{})
+		testkit.WantNil(t, "Func", node.Func("deaf", "@every 3s", func(context.Context) error {
+			<-release
+			return nil
+		}, scheduler.Timeout(2*time.Second)))
+		enqueued := false
+		testkit.WantNil(t, "Task", node.Task("report", "@every 20s", func(context.Context, scheduler.Tick) error {
+			if enqueued {
+				return &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "report", Job: "default/report@1"}
+			}
+			enqueued = true
+			return nil
+		}))
+		ctx, cancel := context.WithCancel(context.Background())
+		var group sync.WaitGroup
+		group.Go(func() {
+			if err := node.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		defer group.Wait()
+		defer cancel()
+		defer close(release)
+		look := func(job string) (codes string, all CronJob) {
+			all, err := s.CronJob(t.Context(), "shop", job)
+			testkit.WantNil(t, "CronJob", err)
+			for _, trouble := range all.Troubles {
+				codes += trouble.Code + ": " + trouble.Text + "\n"
+			}
+			return codes, all
+		}
+		time.Sleep(40 * time.Second)
+		codes, deaf := look("deaf")
+		if !strings.HasPrefix(codes, "overrun: the run of ") || !strings.Contains(codes, "on node-1 goes on") || !strings.Contains(codes, "running for longer than 2s") || deaf.Counts.Overlapped < 10 {
+			t.Errorf("troubles %s, %+v", codes, deaf.Counts)
+		}
+		if codes, report := look("report"); codes != "" || report.Counts.Enqueued != 1 || report.Counts.Done != 0 || !report.Runs()[len(report.Runs())-1].Well() {
+			t.Errorf("troubles %s, %+v", codes, report)
+		}
+		time.Sleep(15 * time.Minute)
+		codes, report := look("report")
+		if !strings.HasPrefix(codes, "stuck: the last ") || !strings.Contains(codes, "default/report@1") || report.OverlapsSince.IsZero() || report.Overlaps < 40 {
+			t.Errorf("troubles %s, %+v", codes, report)
+		}
+		if codes, _ := look("deaf"); !strings.HasPrefix(codes, "overrun") || !strings.Contains(codes, "stuck: the last ") {
+			t.Errorf("troubles %s", codes)
+		}
+		s.cfg.Scopes = []string{"shop"}
+		found, err := findings(s.Doctor(t.Context()))
+		if err != nil || len(found) != 3 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		for _, f := range found {
+			if f.Severity != Warning || f.Subject != "cron" || !strings.HasPrefix(f.Node, "shop: ") {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
+}

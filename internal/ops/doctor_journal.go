@@ -44,6 +44,7 @@ func init() {
 		scheduler.EventLost:       "runs of the job are broken off, and no node executes them again",
 		scheduler.EventOverrun:    "functions of the job ignore the end of their context, so ticks are skipped",
 		scheduler.EventMissed:     "the schedulers do not come round to the ticks in time",
+		scheduler.EventStuck:      "an execution or a task does not end, again and again",
 		scheduler.EventOverlapped: "runs of the job take longer than the time between two ticks",
 		scheduler.EventContested:  "two versions of a program define the job",
 	} {

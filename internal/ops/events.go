@@ -78,7 +78,7 @@ func EventKinds() []string {
 		scheduler.EventStarted, scheduler.EventTakenOver, scheduler.EventDone, scheduler.EventFailed, scheduler.EventInterrupted,
 		scheduler.EventCancelled, scheduler.EventBroken, scheduler.EventLost, scheduler.EventMissed, scheduler.EventOverlapped,
 		scheduler.EventPaused, scheduler.EventBackfilled, scheduler.EventRedefined, scheduler.EventSpec, scheduler.EventContested,
-		scheduler.EventClock, scheduler.EventOverrun,
+		scheduler.EventClock, scheduler.EventOverrun, scheduler.EventStuck, scheduler.EventEnqueued,
 	} {
 		kinds = append(kinds, eventlog.CronKind(string(k)))
 	}

@@ -134,6 +134,10 @@ func (e *Event) cronSentence(kind string) string {
 		text = tick + " has begun again" + on + ", because the execution before was broken off"
 	case "done":
 		text = tick + " is done" + on + took()
+	case "enqueued":
+		text = tick + " has enqueued its task" + on + took()
+	case "stuck":
+		text = fmt.Sprintf("%d ticks in a row were skipped, because an execution or a task was under way; the newest is %s", e.Count, tick)
 	case "failed":
 		text = tick + " has failed" + on + took()
 	case "interrupted":
@@ -153,7 +157,7 @@ func (e *Event) cronSentence(kind string) string {
 	case "paused":
 		text = fmt.Sprintf("%d ticks were skipped, because the job is paused; the newest is %s", e.Count, tick)
 	case "backfilled":
-		text = fmt.Sprintf("a backfill has ended, with %d executions that are done", e.Count)
+		text = fmt.Sprintf("a backfill has ended, with %d executions that are done or have enqueued their tasks", e.Count)
 	case "redefined":
 		text = "the spec or the options of the job have changed"
 	case "spec":

@@ -26,7 +26,7 @@
 //	fell back, overran
 //	contended, reclaimed, parked, released by    never
 //	token
-//	cron: started, done, paused                  never
+//	cron: started, done, enqueued, paused        never
 //	cron: all others                             always
 //
 // With Config.All the Journal keeps all events: for small systems, or to look for something. The stream has about

@@ -221,7 +221,7 @@ func routine(e event.Event, contended time.Duration) bool {
 func (j *Journal) ObserveCron(scope string) func(scheduler.Event) {
 	return func(e scheduler.Event) {
 		switch e.Kind {
-		case scheduler.EventStarted, scheduler.EventDone, scheduler.EventPaused:
+		case scheduler.EventStarted, scheduler.EventDone, scheduler.EventEnqueued, scheduler.EventPaused:
 			if !j.cfg.All {
 				return
 			}

@@ -355,7 +355,7 @@ func (e emitter) cron(f cronFigures) {
 			}
 		}
 		for result, n := range map[string]int64{
-			"done": j.Counts.Done, "failed": j.Counts.Failed, "cancelled": j.Counts.Cancelled, "lost": j.Counts.Lost,
+			"done": j.Counts.Done, "enqueued": j.Counts.Enqueued, "failed": j.Counts.Failed, "cancelled": j.Counts.Cancelled, "lost": j.Counts.Lost,
 			"taken_over": j.Counts.TakenOver, "missed": j.Counts.Missed, "overlapped": j.Counts.Overlapped, "paused": j.Counts.Paused,
 		} {
 			e.emit(metric.CronRuns, float64(n), f.scope, j.Name, result)
@@ -376,11 +376,12 @@ func (e emitter) cron(f cronFigures) {
 		}
 		at(metric.CronPausedSince, since)
 		at(metric.CronDisagree, j.DisagreeSince)
+		at(metric.CronOverlaps, j.OverlapsSince)
 		e.emit(metric.CronWaiting, float64(j.Waiting), f.scope, j.Name)
 	}
 }
 
-// lastRuns tells of the newest run that is done, and of the newest that has ended.
+// lastRuns tells of the newest run that is done or has enqueued its task, and of the newest that has ended.
 func (e emitter) lastRuns(scope string, j ops.CronJob) {
 	done, ended := ops.Time{}, false
 	for _, run := range j.Runs() { // the newest first
@@ -391,7 +392,7 @@ func (e emitter) lastRuns(scope string, j ops.CronJob) {
 			e.emit(metric.CronLastDuration, run.Took.Duration().Seconds(), scope, j.Name)
 		}
 		ended = true
-		if run.State == scheduler.StateDone && run.Ended.After(done.Time) {
+		if (run.State == scheduler.StateDone || run.State == scheduler.StateEnqueued) && run.Ended.After(done.Time) {
 			done = run.Ended
 		}
 	}

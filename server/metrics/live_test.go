@@ -53,7 +53,7 @@ func TestLiveScrapeHasEveryMetric(t *testing.T) {
 	testkit.WantNil(t, "TryAcquire", err)
 
 	// Without a freed lock, an overdue tick, a pause or nodes that disagree their metrics are absent.
-	absent := []string{metric.KeeperFreed.Name, metric.CronOverdue.Name, metric.CronPausedSince.Name, metric.CronDisagree.Name}
+	absent := []string{metric.KeeperFreed.Name, metric.CronOverdue.Name, metric.CronPausedSince.Name, metric.CronDisagree.Name, metric.CronOverlaps.Name}
 	missing := func() (names []string) {
 		r := httptest.NewRecorder()
 		api.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil)) // Anyone is for known names

@@ -20,7 +20,8 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 	large := int64(math.MinInt64)
 	l := &Ledger{
 		Version: version, Spec: worst[:spec.MaxBytes], Delay: large, Last: large, Triggered: large,
-		Counts:     Counts{large, large, large, large, large, large, large, large},
+		Counts:     Counts{large, large, large, large, large, large, large, large, large},
+		Overlaps:   Overlaps{large, large, true},
 		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Policies: ShortenPolicies(worst), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
 	}
 	for range 2 * keptFormer {
@@ -45,13 +46,14 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 			t.Fatal("no execution begins")
 		}
 		l.Lanes[i].Start, l.Lanes[i].Broken = large, math.MinInt
+		l.Lanes[i].SetOverrun(time.UnixMilli(large), errors.New(worst))
 		l.EndLane(j, i+1, large, Interrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
 	}
 	l.Due = due
 	for i := range 4 * MaxHistory {
 		l.start(j, Execution{Due: Due{At: large, Cause: CauseBackfill, Backfill: large}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
 		l.End([]State{Interrupted, Overlapped, Failed}[i%3], time.UnixMilli(large), math.MinInt, errors.New(worst))
-		l.Execution.Start = large
+		l.Execution.Start, l.Execution.Overrun = large, large
 	}
 	for range 2 * maxWaiting {
 		l.wait(Due{At: large})

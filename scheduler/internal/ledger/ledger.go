@@ -43,6 +43,7 @@ type Ledger struct {
 	Lanes      []Execution `json:"lanes,omitempty"`     // executions in lanes without a result, in the order of their begin
 	Counts     Counts      `json:"counts"`
 	Streak     int         `json:"streak,omitempty"`  // executions in a row that have failed or were lost
+	Overlaps   Overlaps    `json:"overlaps,omitzero"` // ticks in a row that were skipped as overlapped
 	Triggered  int64       `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
 	Starts     []string    `json:"starts,omitempty"`  // the latest IDs of RunAtStart, the newest first
 	Resumed    Resumed     `json:"resumed,omitzero"`  // the end of the latest pause, for people
@@ -77,6 +78,7 @@ type State string
 const (
 	Running     State = "running"
 	Done        State = "done"
+	Enqueued    State = "enqueued" // instead of Done if the function only enqueues a task
 	Failed      State = "failed"
 	Cancelled   State = "cancelled"
 	Interrupted State = "interrupted"
@@ -114,6 +116,7 @@ type Tick struct {
 // Counts are the counts of a job. Package scheduler documents the fields.
 type Counts struct {
 	Done       int64 `json:"done"`
+	Enqueued   int64 `json:"enqueued"`
 	Failed     int64 `json:"failed"`
 	Cancelled  int64 `json:"cancelled"`
 	Lost       int64 `json:"lost"`
@@ -202,11 +205,16 @@ func (l *Ledger) remember(j *Job, x Execution) {
 }
 
 // SetOverrun records that the function of x ignores the end of its context, whose cause is the parameter cause. With a nil
-// cause, SetOverrun records that the function has returned.
+// cause, SetOverrun records that the function has returned. In a lane, where the cause is the timeout, Err stays empty: twenty
+// causes would not fit into a memo.
 func (x *Execution) SetOverrun(now time.Time, cause error) {
 	x.Overrun, x.Err = 0, ""
-	if cause != nil {
-		x.Overrun, x.Err = now.UnixMilli(), shortenJSON(cause.Error(), maxErrBytes)
+	if cause == nil {
+		return
+	}
+	x.Overrun = now.UnixMilli()
+	if x.Lane == 0 {
+		x.Err = shortenJSON(cause.Error(), maxErrBytes)
 	}
 }
 
@@ -225,14 +233,21 @@ func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 		l.Execution.Err = shortenJSON(err.Error(), maxErrBytes)
 	}
 	switch state {
-	case Done:
+	case Done, Enqueued:
 		l.Streak = 0
 	case Failed, Lost:
 		l.Streak++
 	}
+	switch state {
+	case Interrupted:
+	case Overlapped:
+		l.Overlaps.add(time.UnixMilli(l.Execution.At))
+	default:
+		l.Overlaps = Overlaps{}
+	}
 	c := &l.Counts
 	counts := map[State]*int64{
-		Done: &c.Done, Failed: &c.Failed, Cancelled: &c.Cancelled, Lost: &c.Lost, Overlapped: &c.Overlapped,
+		Done: &c.Done, Enqueued: &c.Enqueued, Failed: &c.Failed, Cancelled: &c.Cancelled, Lost: &c.Lost, Overlapped: &c.Overlapped,
 	}
 	if count := counts[state]; count != nil {
 		*count++

@@ -42,6 +42,7 @@ const (
 	NewsOverlapped Kind = "overlapped"
 	NewsPaused     Kind = "paused"
 	NewsLost       Kind = "lost"
+	NewsStuck      Kind = "stuck"
 	NewsRedefined  Kind = "redefined"
 	NewsSpec       Kind = "spec"
 	NewsContested  Kind = "contested"
@@ -72,7 +73,8 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 			l.Since, l.Decider = since, Decider{m.Node, m.ID} // not worth a write
 		}
 		changed, news = l.update(j, rules, m.Now.Add(-j.Delay), m, afterExecution)
-		return changed || first, news
+		stuck := l.reportStuck(m, afterExecution)
+		return changed || first || len(stuck) > 0, append(news, stuck...)
 	}
 	// All ticks that have come are the former spec's. They do not wait for their jitter.
 	_, news = l.update(j, rules, m.Now, m, afterExecution)
@@ -112,6 +114,9 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 		if n := len(ticks); n > 0 {
 			changed = true
 			*count += int64(n)
+			if kind == NewsOverlapped {
+				l.Overlaps.add(ticks...)
+			}
 			news = append(news, News{Kind: kind, Tick: tickAt(ticks[n-1]), Node: m.Node, Count: n})
 		}
 	}

@@ -196,7 +196,7 @@ func thinned(runs []ops.CronRun, allDone, allFailed int64) (rows []RunRow, first
 	for i, run := range runs {
 		rows = append(rows, RunRow{CronRun: run})
 		switch {
-		case run.Done():
+		case run.Well():
 			well = i
 			done++
 		case run.Failed():
@@ -248,7 +248,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	}
 	b := &CronJobBody{J: got.job, Ticks: got.ticks, NoTicks: got.noTicks, WhyNot: v.WhyNot(v.Who.Cron, "cron")}
 	runs := got.job.Runs()
-	b.Runs, b.First = thinned(runs, got.job.Counts.Done, got.job.Counts.Failed+got.job.Counts.Lost)
+	b.Runs, b.First = thinned(runs, got.job.Counts.Done+got.job.Counts.Enqueued, got.job.Counts.Failed+got.job.Counts.Lost)
 	b.Failed = got.job.Counts.Failed + got.job.Counts.Lost
 	for _, n := range got.nodes {
 		if slices.Contains(got.job.Nodes, n.Name) {

@@ -124,7 +124,7 @@ func runStrip(j ops.CronJob) template.HTML {
 			height += int(12 * float64(r.Took.Duration()) / float64(most))
 		}
 		switch r.State {
-		case "done":
+		case "done", "enqueued":
 			fmt.Fprintf(&b, `<rect class="done" x="%d" y="%d" width="6" height="%d"/>`, x, 20-height, height)
 		case "running":
 			fmt.Fprintf(&b, `<rect class="running" x="%d.5" y="2.5" width="5" height="17"/>`, x)

@@ -164,6 +164,7 @@ func jobColumns(p *printer, manyScopes bool) []column[ops.CronJob] {
 		}, role: always[ops.CronJob](warning)},
 		{head: "RUNS", wide: true, text: func(j ops.CronJob) string { return j.Words }},
 		{head: "DONE", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Done) }},
+		{head: "ENQUEUED", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Enqueued) }},
 		{head: "FAILED", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Failed) }},
 		{head: "MISSED", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Missed) }},
 		{head: "OVERLAPPED", wide: true, text: func(j ops.CronJob) string { return fmt.Sprint(j.Counts.Overlapped) }},
@@ -219,7 +220,7 @@ func resultText(r ops.CronRun, now ops.Time) string {
 
 func runRole(r ops.CronRun) role {
 	switch r.State {
-	case scheduler.StateDone, scheduler.StateRunning:
+	case scheduler.StateDone, scheduler.StateEnqueued, scheduler.StateRunning:
 		return good
 	case scheduler.StateFailed, scheduler.StateLost, scheduler.StateDied:
 		return bad

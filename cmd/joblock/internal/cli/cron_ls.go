@@ -31,8 +31,10 @@ The column STATE is the first that fits of:
   idle      the job waits for its next tick
 
 The column LAST FAILURE is when the latest run on record began that has failed or was lost, also if later ones went well.
-The column TROUBLE has what a person should look at: failed, lost or died (the latest run), overdue, paused, deserted,
-contested (nodes disagree about the spec, or two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
+The column RESULT of a job that enqueues tasks is "enqueued" at best: how its tasks end is in their queue.
+The column TROUBLE has what a person should look at: overrun (a run ignores the end of its context), stuck (for 10 minutes
+at least, three ticks or more were skipped as overlapped, one after the other), failed, lost or died (the latest run),
+overdue, paused, deserted, contested (nodes disagree about the spec, or two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
 
 Exit codes besides those of "joblock help":
   1  with --check: a job has a trouble`,
@@ -218,7 +220,7 @@ func oneJobColumns(p *printer) []column[ops.CronJob] {
 			return fmt.Sprintf("%s by %s: %s", when(p, j.Now, j.Resumed.Since), j.Resumed.By, j.Resumed.Reason)
 		}},
 		{head: "COUNTS", text: func(j ops.CronJob) string { return countsText(j.Counts) }},
-		{head: "BACKFILL", text: func(j ops.CronJob) string { return backfillText(j.Backfill) }},
+		{head: "BACKFILL", text: func(j ops.CronJob) string { return backfillText(j.Backfill, doneWord(j.Counts)) }},
 		{head: "TROUBLE", text: troubleTexts, role: always[ops.CronJob](warning)},
 	}
 }
@@ -271,7 +273,7 @@ record keeps, and may keep more of those that failed: scheduler.KeepHistory.`,
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().IntVarP(&n, "number", "n", 0, "at most `N` runs; 0 for all")
-	cmd.Flags().BoolVar(&failed, "failed", false, "only runs that are neither running nor done")
+	cmd.Flags().BoolVar(&failed, "failed", false, "only runs that are neither running, done nor enqueued")
 	return cmd
 }
 
@@ -397,7 +399,7 @@ func countsText(c scheduler.Counts) string {
 		n    int64
 		word string
 	}{
-		{c.Done, "done"}, {c.Failed, "failed"}, {c.Cancelled, "cancelled"}, {c.Lost, "lost"}, {c.TakenOver, "taken over"},
+		{c.Done, "done"}, {c.Enqueued, "enqueued"}, {c.Failed, "failed"}, {c.Cancelled, "cancelled"}, {c.Lost, "lost"}, {c.TakenOver, "taken over"},
 		{c.Missed, "missed"}, {c.Overlapped, "overlapped"}, {c.Paused, "skipped in a pause"},
 	} {
 		if part.n > 0 {
@@ -407,8 +409,16 @@ func countsText(c scheduler.Counts) string {
 	return joined(parts)
 }
 
-// backfillText says how far a backfill has come.
-func backfillText(b *ops.CronBackfill) string {
+// doneWord says what a run has done that went well: a job that enqueues tasks only enqueues.
+func doneWord(c scheduler.Counts) string {
+	if c.Enqueued > 0 && c.Done == 0 {
+		return "enqueued"
+	}
+	return "done"
+}
+
+// backfillText says how far a backfill has come. The parameter done is the result of doneWord.
+func backfillText(b *ops.CronBackfill, done string) string {
 	if b == nil {
 		return ""
 	}
@@ -417,7 +427,7 @@ func backfillText(b *ops.CronBackfill) string {
 	case b.Ticks == 0 && b.Ended.IsZero():
 		text += "not begun"
 	default:
-		text += fmt.Sprintf("%d of %d ticks done, %d failed, %d lost", b.Done, b.Ticks, b.Failed, b.Lost)
+		text += fmt.Sprintf("%d of %d ticks %s, %d failed, %d lost", b.Done, b.Ticks, done, b.Failed, b.Lost)
 	}
 	if !b.Ended.IsZero() {
 		return text + ", ended"

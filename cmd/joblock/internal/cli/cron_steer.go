@@ -184,12 +184,12 @@ is paused. The ticks of the job do not change. If the job is running, the new ru
 that wait at the same time lead to one run.
 
 Without --wait, trigger only asks: the run has not begun when trigger returns. With --wait, trigger waits for the end of
-the run and prints the run. "joblock audit" says how the run has ended, "done" or "failed", after --wait, or if a lock
-server was asked: the server follows the run, for a day at most, 100 runs at a time, and until it is stopped.
-Otherwise it says "asked", and "joblock cron get" shows how the run has ended.
+the run and prints the run; the run of a job that enqueues a task ends before its task does. "joblock audit" says how the
+run has ended, "done" or "failed", after --wait, or if a lock server was asked: the server follows the run, for a day at
+most, 100 runs at a time, and until it is stopped. Otherwise it says "asked", and "joblock cron get" shows how the run has ended.
 
 Exit codes besides those of "joblock help":
-  1    there is no such job; with --wait: the run has ended, and its state is not "done"
+  1    there is no such job; with --wait: the run has ended, and its state is neither "done" nor "enqueued"
   75   with --wait: the run has not ended within --within; the trigger stays
   130  with --wait: Ctrl-C has ended the wait; the trigger stays`,
 		Example: `  joblock cron trigger rollup
@@ -237,7 +237,7 @@ Exit codes besides those of "joblock help":
 				if err := printOne(p, runColumns(p, j), run); err != nil {
 					return err
 				}
-				if run.State != scheduler.StateDone {
+				if !run.Well() {
 					return &exitError{exitNo, fmt.Errorf("the run of %q has ended as %s: %s", name, run.State, run.Error)}
 				}
 				return nil
@@ -430,7 +430,7 @@ func (c *cronServer) follow(ctx context.Context, cron *cronDesk, p *printer, j o
 	for silent := false; j.Backfill.Ended.IsZero(); {
 		select {
 		case <-over:
-			return &exitError{exitBusy, fmt.Errorf("the backfill of %q has not ended within %s, and goes on: %s", j.Name, within, backfillText(j.Backfill))}
+			return &exitError{exitBusy, fmt.Errorf("the backfill of %q has not ended within %s, and goes on: %s", j.Name, within, backfillText(j.Backfill, doneWord(j.Counts)))}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(followPause):
