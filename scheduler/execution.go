@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -98,6 +100,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	b.stop()
 	e.Late, e.Attempts, e.Took, e.Err = 0, attempts, s.clock.local().Sub(begun), err
 	m, _ := s.momentOf(j, l) // no error: executeDue has asked before, and Ledger.Spec has not changed since
+	failed := s.followTasks(ctx, j, l, state)
 	l.End(state, m.Now, attempts, err)
 	_, skipped := l.Update(&j.Job, m, true)
 	if lost := s.persist(ctx, j, lock, l); lost != nil {
@@ -115,7 +118,34 @@ func (s *Scheduler) execute(ctx context.Context, j *job, lock *joblock.Lock, l *
 	if slices.ContainsFunc(skipped, func(n ledger.News) bool { return n.Kind == ledger.NewsSpec }) {
 		s.tellSpec(ctx, j)
 	}
-	return s.pauseFailing(ctx, j, lock, l, err)
+	return s.pauseFailing(ctx, j, lock, l, cmp.Or(err, failed))
+}
+
+// followTasks counts how the tasks of earlier ticks have ended, if the job has PauseAfter and that can be known. The running
+// execution ends with the parameter state. The result is the error of the last task that has failed.
+func (s *Scheduler) followTasks(ctx context.Context, j *job, l *ledger.Ledger, state ledger.State) (failed error) {
+	if j.taskEnd == nil || j.pauseAfter == 0 {
+		l.Tasks = nil
+		return nil
+	}
+	for _, d := range slices.Clone(l.Tasks) {
+		id := tickOf(j.name, d.Tick()).ID()
+		end, err := j.taskEnd(ctx, id)
+		switch {
+		case err != nil:
+			s.cfg.Logger.Warn("scheduler: how a task has ended is not known yet; the next tick asks again", "job", j.name, "task", id, "err", err)
+			continue
+		case !end.Ended:
+			continue
+		case end.Err != nil:
+			failed = fmt.Errorf("task %s: %w", id, end.Err)
+		}
+		l.TaskEnded(d, end.Err == nil)
+	}
+	if state == ledger.Enqueued {
+		l.FollowTask()
+	}
+	return failed
 }
 
 // reportBegin reports that an execution begins. The result is the Event.

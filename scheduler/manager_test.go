@@ -434,3 +434,47 @@ func TestAProviderThatChangesAllTheTime(t *testing.T) {
 		}
 	})
 }
+
+// PauseAfter counts how the tasks end that the manager has enqueued, not that they are enqueued.
+func TestPauseAfterTasksThatFail(t *testing.T) {
+	virtual(t, func(c *cluster) {
+		t := c.T
+		m := newManagers(c)
+		start := time.Now()
+		m.provider.set(nil, config("@every 10m", "bad"), config("@every 10m", "low", asynq.Queue("low")), config("@every 10m", "mixed"),
+			config("@every 10m", "slow"))
+		for range 2 {
+			m.start(scheduler.PauseAfter(3))
+		}
+		inspector := asynq.NewInspectorFromRedisClient(m.rdb)
+		for i := 1; i <= 15; i++ {
+			until(start, time.Duration(i)*10*min+min)
+			pending := func(queue string) []*asynq.TaskInfo {
+				all, err := inspector.ListPendingTasks(queue, asynq.PageSize(100))
+				wantNil(t, "ListPendingTasks", err)
+				return all
+			}
+			for _, task := range append(pending("default"), pending("low")...) {
+				switch {
+				case task.Type == "slow":
+				case task.Type == "mixed" && i%3 == 0:
+					wantNil(t, "DeleteTask", inspector.DeleteTask(task.Queue, task.ID)) // as asynq does when it is done
+				default:
+					wantNil(t, "ArchiveTask", inspector.ArchiveTask(task.Queue, task.ID))
+				}
+			}
+		}
+		entries, err := m.list[0].Scheduler().AllEntries(t.Context())
+		wantNil(t, "AllEntries", err)
+		for _, e := range entries {
+			kind, _, _ := strings.Cut(e.Name, "-")
+			want := map[string]int64{"bad": 4, "low": 4, "mixed": 15, "slow": 15}[kind]
+			if e.Counts.Enqueued != want || e.Paused != (want == 4) || e.Paused && !strings.HasPrefix(e.Pauses[0].Note, "3 executions in a row have failed, the last one with: task "+e.Name+"@") {
+				t.Errorf("%s: %+v, pauses %+v; want %d enqueued", kind, e.Counts, e.Pauses, want)
+			}
+		}
+		if len(entries) != 4 {
+			t.Errorf("%d entries", len(entries))
+		}
+	})
+}

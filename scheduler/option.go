@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"context"
 	"math"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/scheduler/internal/inside"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
@@ -32,6 +34,8 @@ type options struct {
 	replace                                bool
 	pauseAfter                             int
 	hasPauseAfter                          bool
+
+	taskEnd func(ctx context.Context, id string) (inside.TaskEnd, error) // see inside.TaskEnds; nil: the ends of tasks are not known
 }
 
 // In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
@@ -80,8 +84,11 @@ func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = mo
 func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
 
 // PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume. The
-// note of the pause has the last error. A success begins the count anew, and so does the pause. For a Task only failures to
-// enqueue count.
+// note of the pause has the last error. A success begins the count anew, and so does the pause.
+//
+// For a Task, a tick that enqueues is a success, however the task ends. But for jobs of asynqtick.Tasks, asynqtick.Scheduler and
+// asynqtick.PeriodicTaskManager the ends of the tasks count instead: a task that asynq has archived has failed. A node looks at
+// the tasks of the earlier ticks at the next tick, at the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
 // Replace replaces a job of the same name that is registered with this Scheduler. Without Replace the name of such a job

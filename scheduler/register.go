@@ -50,6 +50,7 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 //
 //	tick     enqueue also gets the tick.
 //	result   a tick whose task is in the queue is StateEnqueued, not StateDone: the task has not run yet, and may fail.
+//	         See PauseAfter for which failures count.
 //	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
 //	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then

@@ -63,6 +63,9 @@ type upNode struct {
 
 func init() {
 	inside.Represented = func(ctx context.Context, s any) ([]string, error) { return s.(*Scheduler).represented(ctx) }
+	inside.TaskEnds = func(end func(context.Context, string) (inside.TaskEnd, error)) any {
+		return Option(func(o *options) { o.taskEnd = end })
+	}
 	inside.Logger = func(s any) *slog.Logger { return s.(*Scheduler).cfg.Logger }
 }
 

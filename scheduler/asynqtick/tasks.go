@@ -1,6 +1,7 @@
 package asynqtick
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -24,10 +25,11 @@ import (
 //
 // Make one Tasks per Scheduler, with New. A Tasks is safe for concurrent use.
 type Tasks struct {
-	s      *scheduler.Scheduler
-	rdb    redis.UniversalClient
-	client *asynq.Client
-	hooks  *asynq.SchedulerOpts // nil: none
+	s         *scheduler.Scheduler
+	rdb       redis.UniversalClient
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	hooks     *asynq.SchedulerOpts // nil: none
 
 	mu    sync.Mutex
 	tasks map[string]shown // by the name of the job
@@ -42,7 +44,10 @@ type shown struct {
 // New returns a Tasks that adds jobs to s. The tasks go to the queues of asynq at rdb. New sends nothing. The caller closes
 // rdb.
 func New(s *scheduler.Scheduler, rdb redis.UniversalClient) *Tasks {
-	return &Tasks{s: s, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: make(map[string]shown)}
+	return &Tasks{
+		s: s, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb),
+		tasks: make(map[string]shown),
+	}
 }
 
 // Add registers a job that enqueues task at each tick of spec, as scheduler.Scheduler.Task with Enqueue does, or with the
@@ -63,6 +68,9 @@ func (t *Tasks) Add(name, spec string, task *asynq.Task, opts []asynq.Option, jo
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	jobOpts = append(slices.Clip(jobOpts), inside.TaskEnds(func(_ context.Context, id string) (inside.TaskEnd, error) {
+		return t.taskEnd(queueOf(own), id)
+	}).(scheduler.Option))
 	if err := t.s.Task(name, spec, enqueue, jobOpts...); err != nil {
 		return err
 	}
@@ -102,6 +110,41 @@ func (t *Tasks) enqueue(ctx context.Context, tick scheduler.Tick,
 		handle(task, opts, err)
 	}
 	return err
+}
+
+// queueOf returns the queue that the options name, or "". The options of the task itself cannot be read.
+func queueOf(opts []asynq.Option) (queue string) {
+	for _, opt := range opts {
+		if opt.Type() == asynq.QueueOpt {
+			queue, _ = opt.Value().(string)
+		}
+	}
+	return queue
+}
+
+// taskEnd says whether the task of a tick has ended: archived is failed, and a task that is gone has ended well. If queue is
+// "", taskEnd looks in all queues.
+func (t *Tasks) taskEnd(queue, id string) (inside.TaskEnd, error) {
+	queues := []string{queue}
+	if queue == "" {
+		var err error
+		if queues, err = t.inspector.Queues(); err != nil {
+			return inside.TaskEnd{}, err
+		}
+	}
+	for _, queue := range queues {
+		info, err := t.inspector.GetTaskInfo(queue, id)
+		switch {
+		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+			continue
+		case err != nil:
+			return inside.TaskEnd{}, err
+		case info.State == asynq.TaskStateArchived:
+			return inside.TaskEnd{Ended: true, Err: errors.New(cmp.Or(info.LastErr, "it was archived"))}, nil
+		}
+		return inside.TaskEnd{Ended: info.State == asynq.TaskStateCompleted}, nil
+	}
+	return inside.TaskEnd{Ended: true}, nil
 }
 
 // defaultShow is asynq's own heartbeat of a scheduler.

@@ -16,4 +16,14 @@ var (
 
 	// Logger returns Config.Logger, or its default.
 	Logger func(s any) *slog.Logger
+
+	// TaskEnds returns a scheduler.Option for a Task. The function end says whether the task with an ID has ended; the task of
+	// each tick has the tick's ID. With that option PauseAfter counts how tasks end, and not that they are enqueued.
+	TaskEnds func(end func(ctx context.Context, id string) (TaskEnd, error)) any
 )
+
+// TaskEnd is how a task has ended. The zero TaskEnd means that it has not.
+type TaskEnd struct {
+	Ended bool
+	Err   error // nil: it has ended well
+}

@@ -54,6 +54,8 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.start(j, Execution{Due: Due{At: large, Cause: CauseBackfill, Backfill: large}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
 		l.End([]State{Interrupted, Overlapped, Failed}[i%3], time.UnixMilli(large), math.MinInt, errors.New(worst))
 		l.Execution.Start, l.Execution.Overrun = large, large
+		l.Execution.Newest = true
+		l.FollowTask()
 	}
 	for range 2 * maxWaiting {
 		l.wait(Due{At: large})

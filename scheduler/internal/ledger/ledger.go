@@ -43,6 +43,7 @@ type Ledger struct {
 	Lanes      []Execution `json:"lanes,omitempty"`     // executions in lanes without a result, in the order of their begin
 	Counts     Counts      `json:"counts"`
 	Streak     int         `json:"streak,omitempty"`  // executions in a row that have failed or were lost
+	Tasks      []Due       `json:"tasks,omitempty"`   // the executions whose tasks count for Streak, and whose ends are not known
 	Overlaps   Overlaps    `json:"overlaps,omitzero"` // ticks in a row that were skipped as overlapped
 	Triggered  int64       `json:"trigger,omitempty"` // Order.Triggered of the newest trigger that was put into Due
 	Starts     []string    `json:"starts,omitempty"`  // the latest IDs of RunAtStart, the newest first
@@ -233,7 +234,11 @@ func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
 		l.Execution.Err = shortenJSON(err.Error(), maxErrBytes)
 	}
 	switch state {
-	case Done, Enqueued:
+	case Enqueued:
+		if !slices.Contains(l.Tasks, l.Execution.Due) {
+			l.Streak = 0
+		}
+	case Done:
 		l.Streak = 0
 	case Failed, Lost:
 		l.Streak++
@@ -306,7 +311,14 @@ func (d Due) cause() Cause { return cmp.Or(d.Cause, CauseTick) }
 
 // Tick returns the tick that x executes.
 func (x *Execution) Tick() Tick {
-	return Tick{At: time.UnixMilli(x.At).UTC(), Cause: x.cause(), Broken: x.Broken, Backfill: x.Backfill}
+	t := x.Due.Tick()
+	t.Broken = x.Broken
+	return t
+}
+
+// Tick returns the tick of d.
+func (d Due) Tick() Tick {
+	return Tick{At: time.UnixMilli(d.At).UTC(), Cause: d.cause(), Backfill: d.Backfill}
 }
 
 // prepend puts the elements of list after the parameter first. The parameter most bounds the result's length.

@@ -1,0 +1,23 @@
+package ledger
+
+import "slices"
+
+// maxTasks is how many tasks are followed. The oldest go.
+const maxTasks = 10
+
+// FollowTask makes the end of the task of the running execution, which is about to end as Enqueued, count for Streak. The
+// execution itself does not count then.
+func (l *Ledger) FollowTask() {
+	l.Tasks = append(l.Tasks, l.Execution.Due)
+	l.Tasks = l.Tasks[max(0, len(l.Tasks)-maxTasks):]
+}
+
+// TaskEnded counts the end of a task of l.Tasks.
+func (l *Ledger) TaskEnded(d Due, well bool) {
+	l.Tasks = slices.DeleteFunc(l.Tasks, func(other Due) bool { return other == d })
+	if well {
+		l.Streak = 0
+	} else {
+		l.Streak++
+	}
+}
