@@ -116,9 +116,9 @@ type CronRun struct {
 }
 
 // Well reports whether the run was successful. A run that has enqueued a task was: how the task ends is another question.
-func (r CronRun) Well() bool { return isWell(r.State) }
-
-func isWell(s scheduler.State) bool { return s == scheduler.StateDone || s == scheduler.StateEnqueued }
+func (r CronRun) Well() bool {
+	return r.State == scheduler.StateDone || r.State == scheduler.StateEnqueued
+}
 
 // Failed reports whether the run has failed, or was broken off too often.
 func (r CronRun) Failed() bool {
@@ -398,11 +398,13 @@ func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, w
 	return acted, err
 }
 
-// endOf returns nil for an execution that is done or has enqueued its task, or the outcome that says how the execution has
-// ended.
+// endOf returns nil for an execution that is done, or the outcome that says how the execution has ended.
 func endOf(x scheduler.Execution) error {
-	if isWell(x.State) {
+	switch x.State {
+	case scheduler.StateDone:
 		return nil
+	case scheduler.StateEnqueued:
+		return &outcome{OutcomeAsked, "the run has enqueued its task, whose end is not known here"}
 	}
 	return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
 }

@@ -501,6 +501,11 @@ func TestJobsThatStandStill(t *testing.T) {
 		if codes, report := look("report"); codes != "" || report.Counts.Enqueued != 1 || report.Counts.Done != 0 || !report.Runs()[len(report.Runs())-1].Well() {
 			t.Errorf("troubles %s, %+v", codes, report)
 		}
+		enqueued = false
+		acted, err := s.CronTrigger(t.Context(), "shop", "report", true, eva)
+		if last := s.audit.entries[len(s.audit.entries)-1]; err != nil || acted.Run == nil || acted.Run.State != scheduler.StateEnqueued || last.Outcome != OutcomeAsked {
+			t.Errorf("%+v, %v, recorded as %+v", acted.Run, err, last)
+		}
 		time.Sleep(15 * time.Minute)
 		codes, report := look("report")
 		if !strings.HasPrefix(codes, "stuck: the last ") || !strings.Contains(codes, "default/report@1") || report.OverlapsSince.IsZero() || report.Overlaps < 40 {

@@ -185,8 +185,8 @@ that wait at the same time lead to one run.
 
 Without --wait, trigger only asks: the run has not begun when trigger returns. With --wait, trigger waits for the end of
 the run and prints the run; the run of a job that enqueues a task ends before its task does. "joblock audit" says how the
-run has ended, "done" or "failed", after --wait, or if a lock server was asked: the server follows the run, for a day at
-most, 100 runs at a time, and until it is stopped. Otherwise it says "asked", and "joblock cron get" shows how the run has ended.
+run has ended, "done" or "failed", or "asked" if it has enqueued a task, after --wait, or if a lock server was asked: the
+server follows the run, for a day at most, 100 runs at a time, and until it is stopped. Otherwise it says "asked", and "joblock cron get" shows how the run has ended.
 
 Exit codes besides those of "joblock help":
   1    there is no such job; with --wait: the run has ended, and its state is neither "done" nor "enqueued"
