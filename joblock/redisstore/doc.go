@@ -161,7 +161,8 @@
 // to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME
-// for a ClientName. [Store.Check] names the missing permissions.
+// for a ClientName. [Store.Check] names the missing permissions. A journal, the lock server and operators also use streams:
+// docs/operate.md in the repository says what they need.
 //
 // Begin with resetchannels. Channels belong to no database and obey no key pattern, and before Redis 7 a user had all
 // channels by default. A message names a key that was released by force, a call that was granted, or a key and the

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/spf13/pflag"
 
 	"github.com/joblock/toolkit/internal/certs"
@@ -446,13 +447,18 @@ func (s *server) connect(a address, secure *security, bound time.Duration) redis
 		Addrs: a.hosts, Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure.config(),
 		Dialer:      secure.dial(net.Dialer{Timeout: s.timeout, KeepAliveConfig: keepAlive}),
 		DialTimeout: s.timeout, DialerRetries: 1, ContextTimeoutEnabled: true,
+		// Otherwise go-redis sends CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS on every connection, which a user with the
+		// documented rights may not: each refusal is an entry in the ACL LOG.
+		DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if bound > 0 {
 		o.ReadTimeout, o.WriteTimeout, o.MaxRetries = bound, bound, -1
 	}
 	switch a.kind {
 	case "cluster":
-		return redis.NewClusterClient(o.Cluster())
+		cluster := o.Cluster()
+		cluster.DisableRoutingPolicies = true // otherwise go-redis sends COMMAND, and all calls name their key
+		return redis.NewClusterClient(cluster)
 	case "sentinel":
 		o.MasterName, o.SentinelUsername, o.SentinelPassword = a.master, a.sentinelUser, a.sentinelPassword
 		return redis.NewFailoverClient(o.Failover())
