@@ -192,7 +192,7 @@ func (c *call) authorize(scope Scope) *problem {
 	if !who.may(scope) {
 		return needs(scope)
 	}
-	return nil
+	return c.letIn()
 }
 
 // unknown returns the problem of a caller who is not let in: p, or a 429 if too many from the same address were not.

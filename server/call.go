@@ -31,6 +31,7 @@ type call struct {
 	id    string // of the request, for logs
 	began time.Time
 	timed bool // the connection has a deadline for the body
+	known bool // the caller was let in
 	whole bool // the body was read to its end
 
 	// For the log.
@@ -241,7 +242,11 @@ func (c *call) send(write func()) {
 		from = c.began.Add(c.s.cfg.BodyTimeout) // package net/http reads the rest of the body first
 	}
 	bounded := rc.SetWriteDeadline(from.Add(answerTimeout)) == nil // not every ResponseWriter has deadlines
+	defer c.strange(rc.SetWriteDeadline)()
 	write()
+	if !c.known && c.r.ProtoMajor > 1 {
+		_ = rc.Flush() // otherwise net/http waits for the client when the handler has returned, and nothing counts that
+	}
 	if bounded && c.r.ProtoMajor == 1 {
 		// A deadline that stays would end the connection's next answer, perhaps that of another handler. The deadline of
 		// an HTTP/2 stream ends with the stream, and must last until net/http has sent what it buffers.

@@ -261,7 +261,11 @@
 //	the time to read an answer or a line     10 s; one second for a line while the Server closes
 //	the headers                              16 KiB, 10 s; see HTTPServer
 //	requests of a principal                  Config.Rate and Config.Burst
+//	requests of a principal under way        Config.MaxWaitingEach and 256
 //	failed attempts to be let in             10 a second for one address, 100 at once; callers who are known do not count
+//	answers and forms of unknown callers     512 at a time, 64 of one address; the oldest is cut off, with its connection
+//	connections, see HTTPServer              10,000; 500 over which no caller was let in, of which the oldest is closed
+//	requests at a time over one connection   100
 //	a walk over jobs, waiters or the audit   2 s a page of jobs, 10 s otherwise; the answer says that there is more
 //	pages of web sites                       Config.Hosts, Origin and Sec-Fetch-Site: see below
 //	waits and streams                        Config.MaxWaiting, Config.MaxWaitingEach

@@ -133,17 +133,24 @@ func loopback(host string) bool {
 	return err == nil && ip.Zone() == "" && ip.Unmap().IsLoopback()
 }
 
+// maxStreams is how many requests a client may have under way over one HTTP/2 connection.
+const maxStreams = 100
+
 // HTTPServer returns an http.Server for h, which is the Server or a handler that the Server is mounted in. Its bounds
-// are those of the package comment. It speaks HTTP/1.1 and HTTP/2, also without TLS.
+// are those of the package comment. It speaks HTTP/1.1 and HTTP/2, also without TLS. A program that serves more than 500
+// clients with other handlers takes an http.Server of its own: their connections count as those of unknown callers.
 func HTTPServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
+	open := newConns(maxConns, maxUnknownConns)
 	return &http.Server{
+		ConnContext: open.open, ConnState: open.changed,
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: 1000, SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: answerTimeout,
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: maxBody,
+			SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: answerTimeout,
 		},
 	}
 }

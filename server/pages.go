@@ -82,6 +82,7 @@ func (p *Pages) Root() http.Handler {
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := p.s.own.newCall(w, r)
 	c.route = "pages"
+	defer c.gone()
 	defer c.log()
 	defer c.count()
 	defer c.caught()
@@ -156,6 +157,12 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(http.StatusForbidden, "Not allowed", "You need the scope read to see these pages.")
 		return
 	}
+	if tooMany := c.letIn(); tooMany != nil {
+		c.code = tooMany.Code
+		c.w.Header().Set("Retry-After", "1")
+		say(http.StatusTooManyRequests, "Too many requests", "Wait for a second, and load the page again.")
+		return
+	}
 	caller := &pages.Caller{
 		ID: who.ID, From: r.RemoteAddr, Operate: who.may(ScopeOperate), Cron: who.may(ScopeCron), Admin: who.may(ScopeAdmin),
 		Prefixes: who.Prefixes, AllKeys: who.AllKeys, Queues: who.Queues, AllQueues: who.AllQueues, Expires: who.Expires, Session: session,
@@ -214,7 +221,7 @@ func (p *Pages) login(c *call) {
 		return
 	}
 	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxLoginForm)
-	if err := c.r.ParseForm(); err != nil {
+	if err := c.parseForm(); err != nil {
 		c.send(func() { p.pages.Login(c.w, c.r, http.StatusBadRequest, "", "The form cannot be read.") })
 		return
 	}
@@ -251,6 +258,12 @@ func (p *Pages) login(c *call) {
 	http.SetCookie(c.w, cookie)
 	c.w.Header().Set("Location", p.pages.Next(next))
 	c.send(func() { c.w.WriteHeader(http.StatusSeeOther) })
+}
+
+// parseForm reads the form of a caller who is not known yet.
+func (c *call) parseForm() error {
+	defer c.strange(http.NewResponseController(c.w).SetReadDeadline)()
+	return c.r.ParseForm()
 }
 
 func (p *Pages) logout(c *call) {

@@ -22,7 +22,8 @@ type quotas struct {
 
 type quota struct {
 	bucket  *rate.Limiter // nil without a rate
-	waiting int
+	busy    int           // requests under way
+	waiting int           // of these, those that wait for a lock, and streams
 	used    time.Time
 }
 
@@ -47,6 +48,29 @@ func (q *quotas) take(id string) (after time.Duration) {
 		r.CancelAt(now)
 	}
 	return after
+}
+
+// besideWaits is how many requests of a principal may be under way besides those that wait.
+const besideWaits = 256
+
+func (q *quotas) atOnce() int { return q.each + besideWaits }
+
+// begin counts a request that is under way, until the call of end. The result is false if the principal has too many.
+func (q *quotas) begin(id string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := q.quotaLocked(id, time.Now())
+	if of.busy >= q.atOnce() {
+		return false
+	}
+	of.busy++
+	return true
+}
+
+func (q *quotas) end(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.of[id].busy--
 }
 
 // enter counts a wait, until the call of leave. The result ok is false if too many requests wait.
@@ -91,7 +115,7 @@ func (q *quotas) forgetLocked(now time.Time) {
 		full = max(full, time.Duration(float64(q.burst)/float64(q.rate)*float64(time.Second)))
 	}
 	for id, of := range q.of {
-		if of.waiting == 0 && now.Sub(of.used) > full {
+		if of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
 			delete(q.of, id)
 		}
 	}

@@ -86,6 +86,7 @@ func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) *mount 
 // ServeHTTP serves one request.
 func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := m.newCall(w, r)
+	defer c.gone()
 	defer c.log()
 	defer c.count()
 	defer c.caught()

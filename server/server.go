@@ -96,9 +96,10 @@ type Server struct {
 	own    *mount // the routes of the Server itself
 	quotas *quotas
 
-	sites    *sites
-	attempts *attempts
-	ready    readiness
+	sites     *sites
+	attempts  *attempts
+	strangers strangers
+	ready     readiness
 
 	follows atomic.Int64 // how many executions are waited for; see await
 

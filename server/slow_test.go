@@ -147,17 +147,21 @@ func (h *shut) send(path, body string) {
 	if body != "" {
 		method, flags = "POST", http2EndHeaders
 	}
+	h.headers(flags, method, path, "application/json")
+	if body != "" {
+		h.frame(http2Data, http2EndStream, h.next, []byte(body)...)
+	}
+	h.next += 2
+}
+
+func (h *shut) headers(flags byte, method, path, contentType string) {
 	var block []byte
-	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":path", path}, {":authority", "localhost"}, {"content-type", "application/json"}} {
+	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":path", path}, {":authority", "localhost"}, {"content-type", contentType}} {
 		block = append(block, 0, byte(len(field[0]))) // a literal with a new name
 		block = append(append(block, field[0]...), byte(len(field[1])))
 		block = append(block, field[1]...)
 	}
 	h.frame(http2Headers, flags, h.next, block...)
-	if body != "" {
-		h.frame(http2Data, http2EndStream, h.next, []byte(body)...)
-	}
-	h.next += 2
 }
 
 // An HTTP/2 client that keeps its connection alive and allows no byte of an answer holds no handler.

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// What bounds the connections of an HTTPServer: all of them, and those over which no caller has been let in. A connection
+// takes some 20 kB of memory, and as much again with TLS.
+const (
+	maxConns        = 10_000
+	maxUnknownConns = 500
+)
+
+// The type conns has the open connections of an http.Server.
+type conns struct {
+	most, unknownMost int
+
+	mu  sync.Mutex // guards what follows
+	all map[net.Conn]*conn
+	// first and last are the ends of the list of connections over which no caller has been let in, the oldest first.
+	first, last *conn
+	unknown     int
+}
+
+// A conn is an open connection.
+type conn struct {
+	of         *conns
+	net        net.Conn
+	prev, next *conn
+	known      bool // a caller was let in over it
+}
+
+func newConns(most, unknownMost int) *conns {
+	return &conns{most: most, unknownMost: unknownMost, all: make(map[net.Conn]*conn)}
+}
+
+type connKey struct{}
+
+// noteKnown notes that a caller was let in over the connection of a request.
+func noteKnown(ctx context.Context) {
+	if c, _ := ctx.Value(connKey{}).(*conn); c != nil {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		if !c.known {
+			c.known = true
+			c.of.unlinkLocked(c)
+		}
+	}
+}
+
+// open is an http.Server.ConnContext. It notes a new connection, and closes one if there are too many: the oldest over which
+// no caller has been let in, or else the new one. So a client that sends its token at once gets in, however many others wait.
+func (s *conns) open(ctx context.Context, made net.Conn) context.Context {
+	c := &conn{of: s, net: made}
+	s.mu.Lock()
+	s.all[made] = c
+	c.prev = s.last
+	if s.last == nil {
+		s.first = c
+	} else {
+		s.last.next = c
+	}
+	s.last = c
+	s.unknown++
+	var over *conn
+	if len(s.all) > s.most || s.unknown > s.unknownMost {
+		over = s.first
+		s.forgetLocked(over)
+	}
+	s.mu.Unlock()
+	if over != nil {
+		over.close()
+	}
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// cutOff closes the connection of a request if no caller has been let in over it, and reports whether it has.
+func cutOff(ctx context.Context) bool {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	if c == nil {
+		return false
+	}
+	c.of.mu.Lock()
+	known := c.known && c.of.all[c.net] == c
+	c.of.mu.Unlock()
+	if !known {
+		c.close()
+	}
+	return !known
+}
+
+// close closes the connection at once: a tls.Conn would wait for the client to take the end of TLS.
+func (c *conn) close() {
+	of := c.net
+	if secure, ok := of.(*tls.Conn); ok {
+		of = secure.NetConn()
+	}
+	_ = of.Close()
+}
+
+// changed is an http.Server.ConnState.
+func (s *conns) changed(of net.Conn, state http.ConnState) {
+	if state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.all[of]; c != nil {
+		s.forgetLocked(c)
+	}
+}
+
+func (s *conns) forgetLocked(c *conn) {
+	delete(s.all, c.net)
+	if !c.known {
+		c.known = true // it is in the list no more
+		s.unlinkLocked(c)
+	}
+}
+
+func (s *conns) unlinkLocked(c *conn) {
+	if c.prev == nil {
+		s.first = c.next
+	} else {
+		c.prev.next = c.next
+	}
+	if c.next == nil {
+		s.last = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	c.prev, c.next = nil, nil
+	s.unknown--
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// What bounds the work for callers who are not let in, or not yet: how many answers and sign-in forms may be under way at a
+// time, for all addresses and for one. Each takes as long as its client likes, up to 10 s, and some 30 kB of memory meanwhile.
+const (
+	mostStrangers = 512
+	mostOfAddress = 64
+)
+
+// The type strangers has the work under way for callers who are not let in. Beyond the bounds the oldest is cut off, and not
+// the newest refused: a client that neither sends slowly nor reads slowly is done before.
+type strangers struct {
+	mu  sync.Mutex  // guards what follows
+	all []*stranger // the oldest first
+}
+
+type stranger struct {
+	address netip.Addr
+	cut     func()
+}
+
+// enter counts work for an address until the call of leave, which reports whether the work was cut off by cut. The function
+// cut must not block. It is not called after leave.
+func (s *strangers) enter(remote string, cut func()) (leave func() bool) {
+	of := &stranger{addressOf(remote), cut}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, n := -1, 0
+	for i, other := range s.all {
+		if other.address == of.address {
+			if n++; n == 1 {
+				first = i
+			}
+		}
+	}
+	switch {
+	case n >= mostOfAddress:
+		s.cutLocked(first)
+	case len(s.all) >= mostStrangers:
+		s.cutLocked(0)
+	}
+	s.all = append(s.all, of)
+	return func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		i := slices.Index(s.all, of)
+		if i >= 0 {
+			s.all = slices.Delete(s.all, i, i+1)
+		}
+		return i < 0
+	}
+}
+
+func (s *strangers) cutLocked(i int) {
+	s.all[i].cut()
+	s.all = slices.Delete(s.all, i, i+1)
+}
+
+// strange counts what takes the time of a client that is not let in, until the call of leave. To cut it off, its connection is
+// closed, with all its other requests; or a deadline of the past is set, if a caller was let in over the same connection, as
+// by way of a proxy. Afterwards leave ends the request without an answer.
+func (c *call) strange(deadline func(time.Time) error) (leave func()) {
+	if c.known {
+		return func() {}
+	}
+	ctx := c.r.Context()
+	if ctx.Err() != nil {
+		panic(http.ErrAbortHandler) // nobody reads the answer, which is not even to be rendered
+	}
+	left := c.s.strangers.enter(c.r.RemoteAddr, func() {
+		if !cutOff(ctx) {
+			_ = deadline(time.Unix(1, 0))
+		}
+	})
+	return func() {
+		if left() {
+			c.code = codeRate
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// letIn says that the caller of the call is known and may be served. Otherwise the caller has too many requests under way.
+func (c *call) letIn() *problem {
+	if !c.s.quotas.begin(c.who.ID) {
+		p := problemf(http.StatusTooManyRequests, codeRate, "at most %d requests of one caller may be under way", c.s.quotas.atOnce())
+		p.Retryable, p.retryAfter = true, time.Second
+		return p
+	}
+	c.known = true
+	noteKnown(c.r.Context())
+	return nil
+}
+
+// gone ends what letIn has begun.
+func (c *call) gone() {
+	if c.known {
+		c.s.quotas.end(c.who.ID)
+	}
+}
