@@ -230,7 +230,7 @@
 // has every example of their documents, with its answer.
 //
 //	saasignal, err := s.SaaSignal(server.SaaSignalConfig{})
-//	terraform, err := s.Terraform(server.TerraformConfig{Prefix: "terraform:"})
+//	terraform, err := s.Terraform(server.TerraformConfig{})
 //	alpha1, err := s.DaprAlpha1(server.DaprAlpha1Config{Stores: map[string]string{"redisStore": "shop:"}})
 //	alpha2, err := s.DaprAlpha2(server.DaprAlpha2Config{Prefix: "shop:"})
 //	...

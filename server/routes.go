@@ -75,13 +75,16 @@ func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) *mount 
 			c.refuse(problemf(http.StatusMethodNotAllowed, codeMethod, "the method is %s, must be %s", shown(c.r.Method), allow))
 		}))
 	}
-	if methods["/"] == nil {
+	if methods["/"] == nil && methods[anyKey] == nil {
 		m.mux.Handle("/", step(func(c *call) {
 			c.refuse(problemf(http.StatusNotFound, codeNoRoute, "there is nothing at this path"))
 		}))
 	}
 	return m
 }
+
+// anyKey is the pattern of all paths, whose PathValue "key" may have slashes, and is "" for the path "/".
+const anyKey = "/{key...}"
 
 // ServeHTTP serves one request.
 func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
@@ -15,10 +17,12 @@ import (
 
 // TerraformConfig configures the handler of [Server.Terraform]. The zero value of each field means its default.
 type TerraformConfig struct {
-	// Prefix comes before the name in the path, and makes the key of its lock. Default none: then the lock of
-	// /terraform/network is that of the key "network", whoever else locks it.
+	// Prefix comes before the name in the path, and makes the key of its lock. Default "terraform:", so that a state named
+	// app does not share the lock of "joblock run app".
 	Prefix string
 }
+
+const terraformPrefix = "terraform:"
 
 // Terraform returns a handler for the locking of Terraform's http backend. The state itself is another server's matter.
 //
@@ -27,15 +31,19 @@ type TerraformConfig struct {
 //
 // Mount the handler below a prefix, and name it in the configuration of the backend:
 //
-//	locks, err := s.Terraform(server.TerraformConfig{Prefix: "terraform:"})
+//	locks, err := s.Terraform(server.TerraformConfig{})
 //	...
 //	mux.Handle("/terraform/", http.StripPrefix("/terraform", locks))
 //
-//	lock_address   = "https://locks.example.com/terraform/network"
-//	unlock_address = "https://locks.example.com/terraform/network"
+//	backend "http" {
+//	  address        = "https://states.example.com/prod/network" # of the state, which this Server does not keep
+//	  lock_address   = "https://locks.example.com/terraform/prod/network"
+//	  unlock_address = "https://locks.example.com/terraform/prod/network"
+//	  username       = "ci"
+//	}
 //
-// The password of the backend is the bearer token of the Server. The username does not count, but must be set: without one
-// Terraform sends no password. The ID in the lock info names the holding. A repeated LOCK with the same ID is answered as
+// The password of the backend (TF_HTTP_PASSWORD) is the bearer token of the Server. The username does not count, but must be
+// set: without one Terraform sends no password. The name may have slashes, but does not end in one. The ID in the lock info names the holding. A repeated LOCK with the same ID is answered as
 // the first one. UNLOCK by the principal that sent LOCK releases the lock. UNLOCK by another principal needs the scope
 // operate, is recorded, and is refused if it cannot be recorded.
 //
@@ -55,10 +63,10 @@ func (s *Server) Terraform(cfg TerraformConfig) (http.Handler, error) {
 	if err := checkPrefix("TerraformConfig.Prefix", cfg.Prefix); err != nil {
 		return nil, err
 	}
-	t := &terraformMount{s, cfg.Prefix}
+	t := &terraformMount{s, cmp.Or(cfg.Prefix, terraformPrefix)}
 	m := s.mount([]route{
-		{"LOCK", "/{key}", ScopeLock, t.lock},
-		{"UNLOCK", "/{key}", ScopeLock | ScopeOperate, t.unlock},
+		{"LOCK", anyKey, ScopeLock, t.lock},
+		{"UNLOCK", anyKey, ScopeLock | ScopeOperate, t.unlock},
 	}, asProblem)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, ok := r.BasicAuth(); ok {
@@ -107,8 +115,19 @@ func (t *terraformMount) request(c *call, text []byte) (key string, info lockInf
 	if info.ID == "" || len(info.ID) > driver.MaxLabelBytes {
 		return "", info, problemf(http.StatusBadRequest, codeInvalid, "ID has %d bytes, must have 1 to %d", len(info.ID), driver.MaxLabelBytes)
 	}
-	key, err = c.keyBelow(t.prefix)
+	key, err = t.key(c)
 	return key, info, err
+}
+
+// The method key returns the key of a path. The name in the path may have slashes.
+func (t *terraformMount) key(c *call) (string, error) {
+	switch name := c.r.PathValue("key"); {
+	case name == "":
+		return "", problemf(http.StatusNotFound, codeNoRoute, "the path has no name of a state: the address of the lock is …/terraform/NAME")
+	case strings.HasSuffix(name, "/"):
+		return "", problemf(http.StatusBadRequest, codeRequest, "the name of the state ends in a slash: leave the slash out")
+	}
+	return c.keyBelow(t.prefix)
 }
 
 func (t *terraformMount) lock(c *call) (*answer, error) {
@@ -229,7 +248,7 @@ func (t *terraformMount) unlock(c *call) (*answer, error) {
 
 // unlockAny is UNLOCK without a body.
 func (t *terraformMount) unlockAny(c *call) error {
-	key, err := c.keyBelow(t.prefix)
+	key, err := t.key(c)
 	if err != nil {
 		return err
 	}

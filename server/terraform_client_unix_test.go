@@ -157,7 +157,7 @@ func TestTerraformClient(t *testing.T) {
 	}
 	ann, bob, admin := person("ann"), person("bob"), person("ops")
 	t.Logf("%s", ann.run(true, "version"))
-	const key = "network"
+	const key = "terraform:network"
 	plan := []string{"plan", "-input=false", "-no-color", "-lock-timeout=0s"}
 	holderOf := regexp.MustCompile(`already locked:\s+ID=([0-9a-f-]{36})`)
 	// refused runs bob's plan, which must find the lock of somebody else, and returns the ID in its message. Behind

@@ -82,9 +82,9 @@ func TestTerraformExamples(t *testing.T) {
 		try("UNLOCK", "ann", info, "200: OK for success", 200)
 		try("LOCK", "bob", other, "200: OK for success", 200)
 		try("UNLOCK", "ann", other, "any other status: an error (force-unlock without the right)", 403)
-		a.wantState("foo", joblock.StateHeld)
+		a.wantState("terraform:foo", joblock.StateHeld)
 		try("UNLOCK", "ops", other, "200: OK for success (force-unlock)", 200)
-		a.wantState("foo", joblock.StateFree)
+		a.wantState("terraform:foo", joblock.StateFree)
 		v.done("terraform")
 	})
 }
@@ -120,6 +120,15 @@ func TestPrefixesOfOtherAPIs(t *testing.T) {
 			t.Errorf("%s lacks the name in the path", text)
 		}
 		send(tf, "LOCK", "/", `{"ID":"1"}`, 404)
+		send(tf, "UNLOCK", "/", "", 404)
+		send(tf, "LOCK", "/prod/network/", `{"ID":"1"}`, 400)
+		send(tf, "LOCK", "/prod//network", `{"ID":"1"}`, 400)
+		send(tf, "LOCK", "/prod/network", `{"ID":"1"}`, 200)
+		a.wantState("tf:prod/network", joblock.StateHeld)
+		send(tf, "UNLOCK", "/prod%2Fnetwork", `{"ID":"1"}`, 200)
+		// By default a state does not share the lock of the same name that somebody else uses.
+		send(mounted(t)(a.s.Terraform(TerraformConfig{})), "LOCK", "/a/b", `{"ID":"9"}`, 200)
+		a.wantState("terraform:a/b", joblock.StateHeld)
 
 		saas := mounted(t)(a.s.SaaSignal(SaaSignalConfig{Prefix: "saas:"}))
 		var lock struct{ Key, Token string }
@@ -187,7 +196,7 @@ func TestTerraform(t *testing.T) {
 
 		want(one, "LOCK", basic, info, 200)
 		want(two, "LOCK", ann, info, 200) // repeated, through another replica
-		if st := a.wantState("a/b", joblock.StateHeld); st.Holder != "ann@host" || st.Lease < 23*time.Hour {
+		if st := a.wantState("terraform:a/b", joblock.StateHeld); st.Holder != "ann@host" || st.Lease < 23*time.Hour {
 			t.Errorf("%+v", st)
 		}
 		want(two, "LOCK", root, other, 423, info)
@@ -199,10 +208,10 @@ func TestTerraform(t *testing.T) {
 		mini.SetError("down")
 		want(one, "UNLOCK", root, other, 503, "ACTION_NOT_RECORDED")
 		mini.SetError("")
-		a.wantState("a/b", joblock.StateHeld)
+		a.wantState("terraform:a/b", joblock.StateHeld)
 		want(one, "UNLOCK", root, other, 200)
 		entries, n := a.s.desk, 0
-		for e, err := range entries.Audit(t.Context(), ops.AuditQuery{Key: "a/b"}) {
+		for e, err := range entries.Audit(t.Context(), ops.AuditQuery{Key: "terraform:a/b"}) {
 			testkit.WantNil(t, "Audit", err)
 			if n++; e.By != "root" || !strings.HasPrefix(e.Reason, "terraform force-unlock") {
 				t.Errorf("%+v", e)
@@ -217,12 +226,12 @@ func TestTerraform(t *testing.T) {
 		want(one, "UNLOCK", root, "", 404)
 		want(one, "LOCK", ann, third, 200)
 		want(two, "UNLOCK", ann, "", 403)
-		a.wantState("a/b", joblock.StateHeld)
+		a.wantState("terraform:a/b", joblock.StateHeld)
 		want(two, "UNLOCK", root, "", 200)
-		a.wantState("a/b", joblock.StateFree)
+		a.wantState("terraform:a/b", joblock.StateFree)
 
 		// A holder without a lock info.
-		lock, err := a.locks.Acquire(t.Context(), "a/b", joblock.Holder("a job"))
+		lock, err := a.locks.Acquire(t.Context(), "terraform:a/b", joblock.Holder("a job"))
 		testkit.WantNil(t, "Acquire", err)
 		want(one, "LOCK", ann, `{"ID":"3"}`, 423, `"Who":"a job"`, `"ID":""`)
 		want(one, "UNLOCK", root, other, 409)

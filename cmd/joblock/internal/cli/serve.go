@@ -156,7 +156,7 @@ Exit codes:
 	f.DurationVar(&o.daprMaxHold, "dapr-max-hold", time.Hour, "with --dapr-alpha2: how long a lock is renewed that nobody unlocks, from 1s to 8784h")
 	f.StringArrayVar(&o.forrst, "forrst", nil, "serve the functions of Forrst's atomic locks at `PATH`, such as /rpc; may be repeated")
 	f.BoolVar(&o.saasignal, "saasignal", false, "serve SaaSignal's locks API, at /infra/locks/")
-	f.BoolVar(&o.terraform, "terraform", false, "serve the locking of Terraform's http backend, at /terraform/")
+	f.BoolVar(&o.terraform, "terraform", false, "serve the locking of Terraform's http backend: lock_address and unlock_address are …/terraform/NAME, and the key is terraform:NAME")
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "after a signal, how long to serve on while /readyz says no, at most 10m")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 20*time.Second, "how long the end in order may take, after --drain-delay")
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT` of log lines: text or json")
