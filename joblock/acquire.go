@@ -140,6 +140,9 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 	}
 	if !a.o.hasOwn {
 		a.o.owner = newOwner()
+		if a.o.noRenew {
+			a.o.owner = door.ByHand + a.o.owner
+		}
 	}
 	a.req = driver.AcquireRequest{
 		Key: key, Owner: a.o.owner, Nonce: cmp.Or(a.o.door.Nonce, newNonce()), TTL: a.o.ttl, Retain: a.o.retain, Holder: a.o.holder,

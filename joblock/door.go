@@ -25,6 +25,7 @@ func init() {
 		return checkDurations(op, key, duration{what, d, least, most})
 	}
 	door.AnyStatus = func(r driver.Record) any { return statusOf(r) }
+	door.AnyByHand = func(status any) bool { return status.(Status).byHand }
 	door.AnyOption = doorOption
 	door.AnyToken = func(token any, key string) any {
 		t := token.(Token)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -54,6 +56,8 @@ type Status struct {
 	Ended    Ended         `json:"ended,omitempty"`   // how the last ownership of a free key ended
 	Reason   string        `json:"reason,omitempty"`  // the reason that the release gave
 	Waiters  int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters; see jobs.Line
+
+	byHand bool // see door.IsByHand
 }
 
 // MarshalJSON writes durations as whole milliseconds, in ttl_ms, age_ms, lease_ms and reserved_ms.
@@ -113,6 +117,7 @@ func statusOf(r driver.Record) Status {
 		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
 		Fence: r.Fence, First: r.First, Since: r.Since, Changed: r.Changed, Renewed: r.Renewed, TTL: r.TTL, EndedAt: r.EndedAt, Now: r.Now, Lease: r.Lease, Reserved: r.Reserved,
 		Ended: r.Ended, Reason: r.Reason, Waiters: r.Waiters,
+		byHand: r.Fence == r.First && r.Job == "" && strings.HasPrefix(r.Owner, door.ByHand),
 	}
 	if st.Locked() {
 		st.Age = max(0, r.Now.Sub(r.Since))

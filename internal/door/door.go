@@ -53,6 +53,7 @@ var (
 	CheckPeriod func(op, key, what string, d, least, most time.Duration) error
 
 	AnyStatus  func(driver.Record) any            // what Status returns, a joblock.Status
+	AnyByHand  func(status any) bool              // what IsByHand returns
 	AnyOption  func(Option) any                   // what Use returns, a joblock.Option
 	AnyInvalid func(op, key, detail string) error // what Invalid returns
 	AnyToken   func(token any, key string) any    // what TokenOfSlot returns, a joblock.Token
@@ -85,8 +86,16 @@ func Refusing[L any](err error) L { return AnyRefusing(err).(L) }
 // RefusingClient returns a Client that does nothing: each call returns err. The type C is *handoff.Client.
 func RefusingClient[C any](err error) C { return AnyRefusingClient(err).(C) }
 
+// ByHand begins the owners of holdings whose holders renew the lease by hand, if at all: those of scripts, of clients of the
+// lock server, and of programs with joblock.NoRenew.
+const ByHand = "call-"
+
 // Status returns the public part of a record. The type S is joblock.Status.
 func Status[S any](r driver.Record) S { return AnyStatus(r).(S) }
+
+// IsByHand reports whether the holder in a status renews its lease by hand, if at all: its owner begins with ByHand, and no
+// worker has resumed the lock since. The type of status is joblock.Status.
+func IsByHand(status any) bool { return AnyByHand(status) }
 
 // TokenOfSlot returns the token of the owner of token for another key: for another slot of the key of token. The result has
 // no fence. The type T is joblock.Token.

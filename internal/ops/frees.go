@@ -31,6 +31,11 @@ func (s *story) frees() Frees {
 		return Frees{By: ByNothing, Text: "Nothing frees the key by itself: somebody has to remove the value from the store by hand."}
 	case joblock.StateHeld:
 		if s.Job == "" {
+			if s.ByHand {
+				f := s.untilLease("The holder frees the key when its work ends. The lease ends at %s, also while the holder works, unless the holder renews it.")
+				f.If = "the holder does not renew its lease"
+				return f
+			}
 			f := s.untilLease("The holder frees the key when its work ends. If the holder is dead, the end of its lease frees the key, at %s.")
 			if isRun(s.Holder) {
 				f.Text += " If the holder is \"joblock run\", its work ends when its command and all processes that the command has left behind have ended: a daemon keeps the key, unless \"joblock run\" got --leave."

@@ -26,6 +26,7 @@ type Lock struct {
 	Changed       Time   `json:"changed,omitzero"`        // when it was last acquired, parked, resumed or ended
 	Renewed       Time   `json:"renewed,omitzero"`        // when the lease began or was renewed last; see Pulse
 	TTL           Millis `json:"ttl_ms,omitzero"`         // the length of that lease
+	ByHand        bool   `json:"by_hand,omitempty"`       // the holder renews its lease by hand, if at all; see PulseByHand
 	EndedAt       Time   `json:"ended_at,omitzero"`       // when the last holding of a free key ended, also by lapsing
 	Age           Millis `json:"age_ms,omitzero"`         // time since Since; 0 unless somebody has the lock
 	Lease         Millis `json:"lease_ms,omitzero"`       // what is left of the lease, if nobody renews it; 0 unless held
@@ -126,6 +127,7 @@ func show(st joblock.Status) Lock {
 		Age: Millis(st.Age), Lease: Millis(st.Lease), Reserved: Millis(st.Reserved),
 		Ended: st.Ended, Reason: st.Reason, Waiters: st.Waiters, Now: Time{now},
 	}
+	l.ByHand = l.Locked() && door.IsByHand(st)
 	if st.Lease > 0 {
 		l.ExpiresAt = Time{now.Add(st.Lease)}
 	}

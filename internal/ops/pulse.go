@@ -11,13 +11,15 @@ import (
 type Pulse string
 
 // The pulses. A holder of package joblock renews its lease every third of the TTL, and repeats a renewal that has failed.
-// Other holders renew when they see fit: scripts with "joblock acquire", and clients of the lock server.
+// Other holders renew by hand, if at all: scripts with "joblock acquire", clients of the lock server, such as Terraform, and
+// programs with joblock.NoRenew. Their leases do not say whether they are alive.
 const (
-	PulseNone   Pulse = ""       // nobody runs under the lock
-	PulseFresh  Pulse = "fresh"  // no renewal is overdue
-	PulseLate   Pulse = "late"   // a renewal is overdue
-	PulseSilent Pulse = "silent" // two renewals are overdue: the holder has died, hangs, or is cut off
-	PulseNever  Pulse = "never"  // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
+	PulseNone   Pulse = ""        // nobody runs under the lock
+	PulseFresh  Pulse = "fresh"   // no renewal is overdue
+	PulseLate   Pulse = "late"    // a renewal is overdue
+	PulseSilent Pulse = "silent"  // two renewals are overdue: the holder has died, hangs, or is cut off
+	PulseNever  Pulse = "never"   // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
+	PulseByHand Pulse = "by hand" // the holder renews by hand, if at all: the lease does not say whether it is alive
 )
 
 // Pulse says whether the holder renews its lease, as far as that can be told from one look. A holder that was alive at its
@@ -26,6 +28,9 @@ const (
 func (l Lock) Pulse() Pulse {
 	if l.TTL <= 0 || l.State != joblock.StateHeld && l.State != joblock.StateOrphaned {
 		return PulseNone
+	}
+	if l.ByHand {
+		return PulseByHand
 	}
 	switch quiet, ttl := l.Quiet(), l.TTL.Duration(); {
 	case quiet <= ttl/12*5:
@@ -68,6 +73,12 @@ func (s *story) pulse() string {
 		return fmt.Sprintf("%s, and the next is overdue. Of the holder nothing is known since %s.", known, silent) + ends
 	case PulseSilent:
 		return fmt.Sprintf("%s, and two are overdue. So the holder stopped between %s and %s: it has died, hangs, or is cut off from the store.", known, silent, stopped) + ends
+	case PulseByHand:
+		known = fmt.Sprintf(" The lease of %s began %s ago", length(s.TTL.Duration()), quiet)
+		if s.hasRenewed() {
+			known = fmt.Sprintf(" The lease of %s was renewed last %s ago", length(s.TTL.Duration()), quiet)
+		}
+		return known + ". Its holder renews it by hand, if at all, as a script with \"joblock acquire\" or a client of the lock server does: so the lease does not say whether the holder is alive." + ends
 	case PulseNever:
 		if s.Lately != nil && s.Lately.Unrenewed > 0 {
 			return fmt.Sprintf(" The lease of %s began %s ago and was never renewed. The holders of this key do not renew by themselves, as the journal shows: so nothing is known of this one, and it need not be dead.", length(s.TTL.Duration()), quiet) + ends

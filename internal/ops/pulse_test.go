@@ -44,6 +44,18 @@ func TestPulse(t *testing.T) {
 			t.Errorf("%s, %s after a renewal: %q, %s\nwant %q, %s", c.state, c.quiet, got, e.Text[0], c.want, c.says)
 		}
 	}
+	// Whether a holder is alive that renews by hand, if at all, is not known, however long its lease is.
+	byHand := lockIn(joblock.StateHeld, "", time.Second)
+	byHand.ByHand, byHand.Renewed, byHand.TTL, byHand.Changed = true, Time{noon.Add(-time.Second)}, Millis(24*time.Hour), Time{noon.Add(-time.Second)}
+	for _, quiet := range []time.Duration{time.Second, 23 * time.Hour} {
+		byHand.Renewed = Time{noon.Add(-quiet)}
+		e := explain(byHand, Keeper{}, true, nil, nil)
+		checkSentences(t, e)
+		if text := e.Text[0] + e.Frees.Text; byHand.Pulse() != PulseByHand || strings.Contains(text, "due every") || strings.Contains(text, "alive "+length(quiet)) ||
+			!strings.Contains(text, "renews it by hand, if at all") || !strings.Contains(text, "also while the holder works") {
+			t.Errorf("by hand, %s after a renewal: %q, %s", quiet, byHand.Pulse(), text)
+		}
+	}
 	// The attempt of a job renews: it is no script.
 	ofJob := lockIn(joblock.StateHeld, "q/1", 25*time.Second)
 	ofJob.Renewed, ofJob.TTL = Time{noon.Add(-25 * time.Second)}, Millis(ttl)
@@ -68,11 +80,15 @@ func TestPulseOfRealHolders(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		lock := s.acquire("lives", joblock.TTL(30*time.Second))
 		s.acquire("silent", joblock.TTL(30*time.Second), joblock.NoRenew(), joblock.Retain(time.Hour))
+		call, err := NewCall(t.Context(), s.locks, "a caller", "")
+		testkit.WantNil(t, "NewCall", err)
+		_, err = AcquireLease(t.Context(), s.locks, LeaseRequest{Key: "script", TTL: 30 * time.Second, Call: call})
+		testkit.WantNil(t, "AcquireLease", err)
 		dies := s.acquire("dies", joblock.TTL(30*time.Second))
 		time.Sleep(15 * time.Second)
 		dies.StopRenewing()
 		time.Sleep(12 * time.Second)
-		for key, want := range map[string]Pulse{"lives": PulseFresh, "silent": PulseNever, "dies": PulseLate} {
+		for key, want := range map[string]Pulse{"lives": PulseFresh, "silent": PulseByHand, "script": PulseByHand, "dies": PulseLate} {
 			if l := s.lock(key); l.Pulse() != want || l.TTL.Duration() != 30*time.Second || l.State != joblock.StateHeld {
 				t.Errorf("%s: %q after %s, want %q", key, l.Pulse(), l.Quiet(), want)
 			}

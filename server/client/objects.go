@@ -58,6 +58,7 @@ const (
 	PulseLate   Pulse = ops.PulseLate   // a renewal is overdue
 	PulseSilent Pulse = ops.PulseSilent // two renewals are overdue: the holder has died, hangs, or is cut off
 	PulseNever  Pulse = ops.PulseNever  // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
+	PulseByHand Pulse = ops.PulseByHand // the holder renews by hand, if at all: the lease does not say whether it is alive
 )
 
 // Permits.Kind: what has permits.
@@ -174,7 +175,7 @@ type (
 const (
 	SeverityWell    Severity = ops.Well    // of a Checked alone: nothing has to change
 	SeverityNote    Severity = ops.Note    // good to know; nothing has to change
-	SeverityWarning Severity = ops.Warning // weakens a promise in rare events, or delays something
+	SeverityWarning Severity = ops.Warning // weakens a promise in an event such as a restart or a fail-over, or delays something
 	SeverityFault   Severity = ops.Fault   // breaks locks, jobs or calls in everyday use
 )
 

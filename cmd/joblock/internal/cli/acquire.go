@@ -217,7 +217,7 @@ func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 
 // The method begin makes a token, and writes the token into the file.
 func (o *acquireOptions) begin(t *tokenFile) error {
-	token, err := joblock.NewToken(o.key, rand.Text(), o.ttl)
+	token, err := joblock.NewToken(o.key, door.ByHand+rand.Text(), o.ttl)
 	if err != nil {
 		t.drop(false)
 		return err

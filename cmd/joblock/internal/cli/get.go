@@ -24,8 +24,8 @@ func newGet(s *server) *cobra.Command {
 its job in asynq, how many wait and who is next. "joblock explain" says the same in sentences, and what an operator can do.
 
 RENEWED is when the holder renewed its lease last, and how often that is due: every third of the lease's length. "late"
-means that one renewal is overdue, "dead, hangs or cut off" that two are. "never since it began" may also be a script or
-a client of the lock server that does not renew.
+means that one renewal is overdue, "dead, hangs or cut off" that two are. "by hand" is a script with "joblock acquire", a
+client of the lock server, or a program that renews when it sees fit: nothing is overdue, and nothing is known of it.
 
 A key that nobody has is no error: its state is free, and Redis remembers for a while how the last lock ended.
 
@@ -95,6 +95,9 @@ func detailColumns(p *printer) []column[ops.Lock] {
 				return ""
 			}
 			if l.Pulse() == ops.PulseNone { // the holder has ended
+				return renewedText(p, l)
+			}
+			if l.ByHand {
 				return renewedText(p, l)
 			}
 			return fmt.Sprintf("%s; due every %s", renewedText(p, l), span(l.RenewsEvery()))

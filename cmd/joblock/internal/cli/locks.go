@@ -205,6 +205,8 @@ func renewedText(p *printer, l ops.Lock) string {
 		text += " (dead, hangs or cut off)"
 	case ops.PulseNever:
 		text += " (never since it began)"
+	case ops.PulseByHand:
+		text += " (by hand, if at all)"
 	}
 	return text
 }
