@@ -24,7 +24,7 @@ type Severity string
 const (
 	Well    Severity = "well"    // of a Checked alone: nothing has to change
 	Note    Severity = "note"    // good to know; nothing has to change
-	Warning Severity = "warning" // weakens a promise in rare events, or delays something
+	Warning Severity = "warning" // weakens a promise in an event such as a restart or a fail-over, or delays something
 	Fault   Severity = "fault"   // breaks locks, jobs or calls in everyday use
 )
 
@@ -155,8 +155,8 @@ func (c *checkup) whole() Checkup {
 	for _, f := range c.findings {
 		all.Checks = append(all.Checks, Checked{f.Severity, f.Subject, f.Node, f.Found})
 	}
-	if all.Safe = SafetyOf(all.Findings, all.Checks); c.partly && all.Safe.Word != "no" {
-		all.Safe = Safety{Word: "unknown", Because: "the look at the servers of the locks was cut short"}
+	if all.Safe = SafetyOf(all.Findings, all.Checks); c.partly && all.Safe.Word != SafeNo {
+		all.Safe = Safety{Word: SafeUnknown, Because: "the look at the servers of the locks was cut short"}
 	}
 	slices.SortStableFunc(all.Checks, func(a, b Checked) int { return strings.Compare(a.Subject, b.Subject) })
 	return all

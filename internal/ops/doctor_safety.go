@@ -7,10 +7,48 @@ import (
 
 // Safety says whether the servers keep locks safe, as far as the doctor can tell, and why.
 type Safety struct {
-	Word    string `json:"word"`              // yes; yes, except in rare events; no; or unknown
+	Word    string `json:"word"`              // see SafeYes
 	Because string `json:"because"`           // without a full stop; never ""
 	Subject string `json:"subject,omitempty"` // of the Finding that decides, if one does; and its Node
 	Node    string `json:"node,omitempty"`
+}
+
+// The words of a Safety. Those that begin with "yes, but" name the event with which locks are lost, and how often to expect it.
+const (
+	SafeYes             = "yes"
+	SafeButRestart      = "yes, but a restart of Redis, which is routine, frees held locks"
+	SafeButMaybeRestart = "yes, but perhaps a restart of Redis, which is routine, frees held locks"
+	SafeButCrash        = "yes, but a crash of Redis, which is uncommon, frees held locks"
+	SafeButFailover     = "yes, but a fail-over, which is uncommon, can free the newest locks"
+	SafeButMachine      = "yes, but a crash of the machine, which is rare, frees the locks of its last second"
+	SafeNo              = "no"
+	SafeUnknown         = "unknown"
+)
+
+// events are the subjects of findings that name an event with which locks are lost, and the word for the event. The most
+// likely event comes first.
+var events = []lossEvent{
+	{"persistence", Warning, SafeButRestart},
+	{"persistence", Note, SafeButMaybeRestart}, // the server does not say
+	{"appendonly", Warning, SafeButCrash},
+	{"min-replicas-to-write", Warning, SafeButFailover},
+	{"replica lag", "", SafeButFailover},
+	{"replication", "", SafeButFailover},
+	{"appendfsync", "", SafeButMachine},
+}
+
+// lossEvent is an event with which locks are lost, and the findings that name it.
+type lossEvent struct {
+	subject  string
+	severity Severity // "" is any
+	word     string   // of the Safety
+}
+
+// lossOf returns the place of f in events, or -1.
+func lossOf(f *Finding) int {
+	return slices.IndexFunc(events, func(e lossEvent) bool {
+		return e.subject == f.Subject && (e.severity == "" || e.severity == f.Severity)
+	})
 }
 
 // because returns what Safety.Because says if f decides.
@@ -35,38 +73,36 @@ func (c Checkup) Deciding() *Finding {
 // besides are the subjects of findings that are not about the servers of the locks.
 var besides = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks"}
 
-// SafetyOf judges by the findings about the servers, the worst first: a fault breaks locks in everyday use, and a warning
-// weakens a promise in rare events, as do the notes about what a crash or a fail-over loses. What could not be looked at may be
+// SafetyOf judges by the findings about the servers. A fault breaks locks in everyday use. Of the findings about what a
+// restart, a crash or a fail-over loses, the one with the most likely event decides. What could not be looked at may be
 // either. Checkup.Safe has the result.
 func SafetyOf(findings []Finding, checks []Checked) Safety {
 	judge := func(word string, f *Finding) Safety { return Safety{word, f.because(), f.Subject, f.Node} }
-	var rare, dark *Finding
+	var dark, lossy *Finding
+	likely := len(events)
 	for i := range findings {
 		f := &findings[i]
-		first := func(of **Finding) {
-			if *of == nil {
-				*of = f
-			}
-		}
 		switch {
 		case slices.Contains(besides, f.Subject):
-		case f.Subject == "servers", f.Subject == "version" && f.Severity == Warning, f.Severity == Note && (f.Subject == "permissions" || f.Subject == "persistence"):
-			first(&dark) // they say themselves that something is not known
+		case f.Subject == "servers", f.Subject == "version" && f.Severity == Warning, f.Severity == Note && f.Subject == "permissions":
+			if dark == nil {
+				dark = f // it says itself that something is not known
+			}
 		case f.Severity == Fault:
-			return judge("no", f)
-		case f.Severity == Warning && slices.Contains([]string{"maxmemory", "permissions", "pub/sub"}, f.Subject):
-			// Calls fail or come late. No lock is lost.
-		case f.Severity == Warning, f.Subject == "replica lag", f.Subject == "replication", f.Subject == "appendfsync":
-			first(&rare)
+			return judge(SafeNo, f)
+		default: // of a warning without an event, calls fail or come late, and no lock is lost
+			if i := lossOf(f); i >= 0 && i < likely {
+				lossy, likely = f, i
+			}
 		}
 	}
 	switch looked := slices.ContainsFunc(checks, func(k Checked) bool { return !slices.Contains(besides, k.Subject) }); {
 	case dark != nil:
-		return judge("unknown", dark)
+		return judge(SafeUnknown, dark)
 	case !looked:
-		return Safety{Word: "unknown", Because: "this server does not look at the servers of the locks"}
-	case rare != nil:
-		return judge("yes, except in rare events", rare)
+		return Safety{Word: SafeUnknown, Because: "this server does not look at the servers of the locks"}
+	case lossy != nil:
+		return judge(events[likely].word, lossy)
 	}
-	return Safety{Word: "yes", Because: "the doctor has found nothing at the servers of the locks that breaks a promise"}
+	return Safety{Word: SafeYes, Because: "the doctor has found nothing at the servers of the locks that breaks a promise"}
 }

@@ -17,7 +17,7 @@ const (
 	Well Severity = iota
 	// Note: the Finding is good to know, and nothing has to change.
 	Note
-	// Warning: the Finding weakens a promise in rare events: a restart, a fail-over, a full server.
+	// Warning: the Finding weakens a promise in an event that comes now and then: a restart, a fail-over, a full server.
 	Warning
 	// Fault: the Finding breaks locks or calls in everyday use.
 	Fault

@@ -51,12 +51,12 @@ func TestWhetherLocksAreSafe(t *testing.T) {
 		means string // on the first page
 	}{
 		"well":      {(*stage).durable, "yes, because the doctor has found nothing at the servers of the locks that breaks a promise.", "", "The doctor has found no fault"},
-		"everysec":  {func(s *stage) { s.config("appendonly", "yes") }, "yes, except in rare events, because of appendfsync ADDR: everysec.", "", "A crash of the machine loses the locks of the last second or more."},
+		"everysec":  {func(s *stage) { s.config("appendonly", "yes") }, "yes, but a crash of the machine, which is rare, frees the locks of its last second, because of appendfsync ADDR: everysec.", "", "A crash of the machine loses the locks of the last second or more."},
 		"eviction":  {func(s *stage) { s.durable(); s.config("maxmemory", "100mb", "maxmemory-policy", "allkeys-lru") }, "no, because of maxmemory-policy ADDR: allkeys-lru with maxmemory 104857600.", "dangerword", "When memory is short the server drops records"},
-		"volatile":  {func(s *stage) { s.config("save", "") }, "yes, except in rare events, because of persistence ADDR: volatile: nothing is kept on disk", "warnword", "A restart or a crash of the server forgets which locks are held"},
-		"a replica": {func(s *stage) { s.durable(); s.replica() }, "yes, except in rare events, because of min-replicas-to-write ADDR: 0.", "warnword", "A master that is cut off from its replicas goes on granting locks"},
+		"volatile":  {func(s *stage) { s.config("save", "") }, "yes, but a restart of Redis, which is routine, frees held locks, because of persistence ADDR: volatile: nothing is kept on disk", "warnword", "A restart or a crash of the server forgets which locks are held"},
+		"a replica": {func(s *stage) { s.durable(); s.replica() }, "yes, but a fail-over, which is uncommon, can free the newest locks, because of min-replicas-to-write ADDR: 0.", "warnword", "A master that is cut off from its replicas goes on granting locks"},
 		"a guarded replica": {func(s *stage) { s.durable(); s.replica(); s.config("min-replicas-to-write", "1") },
-			"yes, except in rare events, because of replication ADDR: 1 replica, told of writes after these were acknowledged.", "", "A fail-over can lose locks of the last moments"},
+			"yes, but a fail-over, which is uncommon, can free the newest locks, because of replication ADDR: 1 replica, told of writes after these were acknowledged.", "", "A fail-over can lose locks of the last moments"},
 		"away": {func(s *stage) { s.proxy.Refuse() }, "unknown, because of servers: could not be read: dial tcp PROXY: connect: connection refused.", "warnword", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

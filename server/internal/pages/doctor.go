@@ -113,9 +113,9 @@ func (s *DoctorSum) Why() *FindingRow {
 // Tone returns the class of the word that says whether locks are safe. What is only good to know is no alarm.
 func (s *DoctorSum) Tone() string {
 	switch of := s.decides; {
-	case s.Safe.Word == "no":
+	case s.Safe.Word == ops.SafeNo:
 		return "dangerword"
-	case s.Safe.Word == "unknown", of != nil && of.Severity != ops.Note:
+	case s.Safe.Word == ops.SafeUnknown, of != nil && of.Severity != ops.Note:
 		return "warnword"
 	}
 	return ""

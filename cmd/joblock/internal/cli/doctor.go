@@ -28,12 +28,13 @@ lock of each job. "joblock cron ls --check" is for cron jobs alone, and also exi
 
 A finding is one of:
   fault    breaks locks, jobs or cron jobs in everyday use
-  warning  weakens a promise in rare events, or delays something
+  warning  weakens a promise in an event such as a restart or a fail-over, or delays something
   note     good to know; also what doctor was not allowed to look at
 
 Doctor takes one lock at a key of its own, and changes nothing else. It needs no more rights than a program that uses
-locks. For people the first line says whether the servers keep locks safe, and why: "yes", "yes, except in rare
-events", "no", or "unknown" if something could not be looked at. A keeper, a cron job or a queue that is not well
+locks. For people the first line says whether the servers keep locks safe, and why: "yes", "no", "unknown" if something
+could not be looked at, or "yes, but" with the event that frees held locks, and how often to expect it: of a Redis that
+keeps nothing on disk, "yes, but a restart of Redis, which is routine, frees held locks". A keeper, a cron job or a queue that is not well
 endangers no lock. What was looked at and is well stands in one line on the standard error; -o wide has a row for each
 with what was found. With -o json: {"v":1, "safe": {"word", "because", "subject", "node"}, "items": [findings],
 "checks": [{"status", "subject", "node", "found"}]}, where a status is one of the three above, or "well". If a finding
