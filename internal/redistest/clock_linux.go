@@ -46,8 +46,12 @@ func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	return s, c
 }
 
-// Set makes the server's clock differ by d, in whole seconds, from the clock of this machine. The server sees the
-// difference when it next reads its clock.
+// clockRead is how long a server goes on with a wall clock that it has read: Valkey from 9.1 on reads the clock once a
+// millisecond and adds what the monotonic clock has counted since (valkey-io/valkey#3193).
+const clockRead = 2 * time.Millisecond
+
+// Set makes the server's clock differ by d, in whole seconds, from the clock of this machine. Every command that the
+// server gets after Set sees the difference.
 func (c *Clock) Set(d time.Duration) {
 	c.t.Helper()
 	// Write the file in place, because the server has mapped the file.
@@ -61,4 +65,5 @@ func (c *Clock) Set(d time.Duration) {
 	if _, err := f.WriteAt(b, 0); err != nil {
 		c.t.Error(err)
 	}
+	time.Sleep(clockRead)
 }
