@@ -146,6 +146,49 @@ func Example_uniqueJobs() {
 	// the invoice is pending
 }
 
+// transaction is a *sql.Tx.
+type transaction interface {
+	Commit() error
+	Rollback() error
+}
+
+// [bill
+// bill enqueues the job of an invoice within the transaction that writes the invoice.
+func bill(ctx context.Context, tx transaction, p *process.Process, invoice handoff.Unique, task *asynq.Task) error {
+	job, err := p.Jobs.EnqueueUnique(ctx, invoice, task, asynq.ProcessIn(5*time.Second)) // as a rule, committed by then
+	if err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return errors.Join(err, p.Jobs.Withdraw(ctx, job)) // joblock.ErrBusy: it runs already, and finds no row
+	}
+	return nil
+}
+
+// bill]
+
+// brokenTx is a transaction whose Commit fails.
+type brokenTx struct{}
+
+func (brokenTx) Commit() error   { return errors.New("serialization failure") }
+func (brokenTx) Rollback() error { return nil }
+
+// docs/unique-jobs.md
+func Example_transaction() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx, invoice := context.Background(), handoff.Unique{Key: joblock.Key("invoice", "acct-7")}
+	for range 2 { // the second one finds the key free
+		fmt.Println(bill(ctx, brokenTx{}, p, invoice, asynq.NewTask("invoice", nil)))
+	}
+	left, err := p.Inspector.ListScheduledTasks("default")
+	fmt.Println(len(left), err)
+	// Output:
+	// serialization failure
+	// serialization failure
+	// 0 <nil>
+}
+
 // [helper
 
 // enqueueOnce takes the place of client.EnqueueContext. A task with asynq.Unique among opts is enqueued unless one of the same

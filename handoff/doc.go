@@ -237,7 +237,8 @@
 // (Inspector.RunTask), calls Client.SkipJob, or deletes the task. People may steer jobs that wait with asynq's tools:
 //
 //	RunTask, RunAll…     before the job's turn: the job keeps its place and goes on waiting, uncharged
-//	DeleteTask           the job leaves the line at the keeper's next check, when its place is a minute old
+//	DeleteTask           the job leaves the line at the keeper's next check, when its place is a minute old; with Withdraw
+//	                     at once
 //	ArchiveTask          as DeleteTask. RunTask of the archived task lines the job up again, behind the others
 //	UpdateTaskPayload    the job keeps its place
 //	PauseQueue           a job whose turn comes has the key, and those behind wait, until UnpauseQueue
@@ -297,6 +298,13 @@
 //
 // The call ends early when ctx ends, or when it is unknown whether one of the tasks exists. So an outage of asynq's
 // Redis leaves a few tasks unknown, and not a thousand.
+//
+// # Enqueue and database transactions
+//
+// asynq's Redis takes no part in a database transaction: a job that is enqueued before the commit may run before the
+// commit, and stays after a rollback. Enqueue after the commit, or in an outbox; docs/unique-jobs.md has both. Withdraw
+// takes a job back whose transaction was rolled back: Withdraw deletes the task and frees its key, or its place in line,
+// at once. With asynq's DeleteTask alone, the keeper frees the key, as the tables above say.
 //
 // # When the enqueue fails
 //

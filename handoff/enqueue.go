@@ -172,6 +172,9 @@ func (h *handover) finish(ctx context.Context, err error) (done Enqueued, _ erro
 	}
 	if err == nil && !done.Duplicate {
 		h.c.remember(h)
+		if done.made == nil { // else the dispatch of a replacement has made it
+			done.made = h.receipt()
+		}
 	}
 	done.Task, done.Replaced = shown(done.Task), shown(done.Replaced)
 	return done, err

@@ -15,6 +15,7 @@ const (
 	reasonLeftBehind  = "its job was over, and no keeper worked"
 	reasonReplaced    = "its job was replaced"
 	reasonSkipped     = "its job was skipped"
+	reasonWithdrawn   = "its job was withdrawn"
 )
 
 // ownError is an error that this package has found. Its text begins with "handoff: ". It matches what err matches.

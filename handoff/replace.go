@@ -77,7 +77,7 @@ func (h *handover) replace(ctx context.Context, old *asynq.TaskInfo, held *joblo
 	if err != nil {
 		return Enqueued{}, never, err
 	}
-	return Enqueued{Task: info, Replaced: old}, never, nil
+	return Enqueued{Task: info, Replaced: old, made: r.next.receipt()}, never, nil
 }
 
 // standsFor returns what the job with the envelope env stands for beyond the key of u, in words, or "". A call about one
@@ -121,7 +121,7 @@ func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.parkFor(ctx, r.next.job, r.next.delay()+r.c.reserve); err != nil {
+	if err := r.c.parkFor(ctx, r.lock, r.next.job, r.next.delay()+r.c.reserve); err != nil {
 		return nil, fmt.Errorf("handoff: %s was enqueued in place of %s, but the lock could not be parked for it: %w",
 			r.next.job, replaced, err)
 	}
@@ -209,21 +209,25 @@ func (r *replacement) deleteOld(ctx context.Context) error {
 
 // giveBack parks the lock for the old job again, until Config.Reserve after the old job is due.
 func (r *replacement) giveBack(ctx context.Context) error {
-	wait := min(max(0, time.Until(r.old.NextProcessAt)), driver.MaxPeriod-r.c.reserve)
-	if err := r.parkFor(ctx, r.oldJob(), wait+r.c.reserve); err != nil {
+	if err := r.c.parkFor(ctx, r.lock, r.oldJob(), r.c.reserveFor(r.old)); err != nil {
 		return fmt.Errorf("and the lock could not be given back to %s: %w", r.oldJob(), err)
 	}
 	return nil
 }
 
-// parkFor parks the lock for job. If that fails, parkFor ends the renewal, and the reservation for the old job
-// stands.
-func (r *replacement) parkFor(ctx context.Context, job string, reserve time.Duration) error {
+// reserveFor returns how long a lock is reserved for the job of a task that exists.
+func (c *Client) reserveFor(task *asynq.TaskInfo) time.Duration {
+	return min(max(0, time.Until(task.NextProcessAt)), driver.MaxPeriod-c.reserve) + c.reserve
+}
+
+// parkFor parks lock for job. If that fails, parkFor ends the renewal, and the reservation for the job that had the lock
+// before stands.
+func (c *Client) parkFor(ctx context.Context, lock *joblock.Lock, job string, reserve time.Duration) error {
 	dctx, cancel := settling(ctx)
 	defer cancel()
 	var last error
 	for {
-		_, err := r.lock.Park(dctx, joblock.Reserve(reserve), joblock.ForJob(job))
+		_, err := lock.Park(dctx, joblock.Reserve(reserve), joblock.ForJob(job))
 		if err == nil {
 			return nil
 		}
@@ -233,7 +237,7 @@ func (r *replacement) parkFor(ctx context.Context, job string, reserve time.Dura
 		last = err
 		time.Sleep(deletePause)
 		if !errors.Is(err, joblock.ErrUnavailable) || dctx.Err() != nil {
-			r.lock.StopRenewing()
+			lock.StopRenewing()
 			return err
 		}
 	}

@@ -271,19 +271,28 @@ const askOf = 8
 
 // leave gives up the place of a task that does not exist, or the key if the job's turn has come meanwhile.
 func (h *handover) leave(ctx context.Context) error {
-	ctx = h.c.next.In(ctx)
-	release := jobs.Release{Key: h.tokens[0].Key(), Job: h.job, Reason: reasonNotEnqueued}
-	err := jobs.Free(ctx, h.c.locks, release)[0]
-	if !lockGone(err) || err == nil || h.sequence.Limit < 2 {
-		return unlessGone(err)
+	return unlessGone(h.c.leaveLine(ctx, h.tokens[0], h.job, h.sequence.Limit, reasonNotEnqueued))
+}
+
+// leaveLine gives up the place that a job without a task has in the line of a sequence with this Limit, or the key or the
+// slot that the job has got meanwhile. If the job has none of these, lockGone is true for the error.
+func (c *Client) leaveLine(ctx context.Context, token joblock.Token, job string, limit int, reason string) error {
+	ctx = c.next.In(ctx)
+	release := jobs.Release{Key: token.Key(), Job: job, Reason: reason}
+	err := jobs.Free(ctx, c.locks, release)[0]
+	if !lockGone(err) || limit < 2 {
+		return err
 	}
-	// Somebody has given a slot to the job. A task with the same name may have another slot, so the owner decides.
-	got, err := slots.Of(ctx, h.c.locks, h.tokens[0], h.job, slots.Keys(h.tokens[0].Key(), 2, h.sequence.Limit))
-	if err != nil || len(got) == 0 {
+	// A slot was given to the job. A task with the same name may have another slot, so the owner decides.
+	got, serr := slots.Of(ctx, c.locks, token, job, slots.Keys(token.Key(), 2, limit))
+	if serr != nil {
+		return serr
+	}
+	if len(got) == 0 {
 		return err
 	}
 	release.Key, release.Fence = got[0].Key, got[0].Fence
-	return unlessGone(jobs.Free(ctx, h.c.locks, release)[0])
+	return jobs.Free(ctx, c.locks, release)[0]
 }
 
 // unlessGone returns err, or nil if err says that the lock is gone.

@@ -153,7 +153,7 @@ func JobOf(err error) (queue, taskID string, ok bool) {
 	return envelope.ParseJob(e.Job)
 }
 
-// Enqueued is the result of EnqueueUnique and EnqueueInSequence.
+// Enqueued is the result of EnqueueUnique and EnqueueInSequence. Withdraw takes the job back.
 type Enqueued struct {
 	// Task is the new task or, with Duplicate, the task of the other job, which has the key. Task lacks the header, as the
 	// result of Enqueue does. After an error Task is nil.
@@ -170,6 +170,8 @@ type Enqueued struct {
 	// task that is scheduled in a day.
 	Waits bool
 	Ahead int
+
+	made *receipt // for Withdraw; nil if nothing was enqueued
 }
 
 // EnqueueUnique tries again while the conflict is likely to end soon: another call has taken the key and is about to

@@ -29,11 +29,18 @@ func TestAggregateIsNotReplaced(t *testing.T) {
 								asynq.NewTask(taskType, []byte(id)), asynq.Group("g"))
 						}
 						var p probe
+						var b handoff.Enqueued
 						for _, id := range []string{"a", "b", "c"} {
 							if others == "plain tasks" && id != "b" {
 								r.submit(id, asynq.NewTask(taskType, []byte(id)), 0, asynq.Group("g"))
-							} else if _, err := unique(id); err != nil {
+								continue
+							}
+							got, err := unique(id)
+							if err != nil {
 								t.Fatal(err)
+							}
+							if id == "b" {
+								b = got
 							}
 						}
 						r.group(func(members []*asynq.Task) *asynq.Task {
@@ -55,6 +62,10 @@ func TestAggregateIsNotReplaced(t *testing.T) {
 						if _, id, _ := handoff.JobOf(err); !errors.Is(err, joblock.ErrHeld) || got.Task != nil || id != job.ID || !strings.Contains(err.Error(), "3 tasks of a group") {
 							t.Errorf("b again: %+v, %v; want an ErrHeld that names the task of the group and says why", got, err)
 						}
+						if err := l.jobs.Withdraw(context.Background(), b); !errors.Is(err, joblock.ErrNotFound) {
+							t.Errorf("withdraw b: %v, want ErrNotFound", err)
+						}
+						r.wantTask(job.ID, "scheduled", 0)
 						r.wantRuns(&p, 0)
 						r.until("the task of the group has run", func() bool { return p.count() == 1 })
 						r.untilFree("key-b")

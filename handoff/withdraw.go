@@ -1,0 +1,193 @@
+package handoff
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// receipt is what a Client knows of a job that it has enqueued. The tokens are those of the enqueue: a job that has run
+// since has later ones.
+type receipt struct {
+	header [sha256.Size]byte // digest of the task's header
+	tokens []joblock.Token
+	limit  int  // of the sequence
+	waits  bool // the job waits in line, or did
+}
+
+func (d *dispatch) receipt() *receipt {
+	r := &receipt{header: sha256.Sum256([]byte(d.header)), tokens: d.tokens, waits: d.waits != nil}
+	if d.sequence != nil {
+		r.limit = d.sequence.Limit
+	}
+	return r
+}
+
+// Withdraw deletes the task of a job that does not run, and frees its key, its place in line or its locks at once. It is for
+// callers who enqueue within a database transaction that is rolled back afterwards. The parameter done is the result of the
+// enqueue, also one of EnqueueMany; for Enqueue and EnqueueAll it is Enqueued{Task: info}. A Duplicate was not enqueued by
+// the caller, and is left alone. A job that was Replaced does not come back.
+//
+// A job that waits for a retry, or was archived, is withdrawn too: it may have failed because the transaction was not
+// committed. Errors, with which the job is left as it is:
+//
+//	joblock.ErrBusy      the job runs, or another call is replacing it. Cancel the context of its handler with
+//	                     Inspector.CancelProcessing, and call again
+//	joblock.ErrNotFound  the job is done, or was replaced, withdrawn or deleted, or is part of the task of its group
+//	joblock.ErrNotOwner  another job has the TaskID by now
+//	joblock.ErrInvalid   done has no task
+//	joblock.ErrClosed
+//
+// After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the keeper
+// of package worker frees the key of a task that is deleted. Withdraw goes on after the end of ctx, for nine seconds at most.
+func (c *Client) Withdraw(ctx context.Context, done Enqueued) error {
+	const op = "withdraw"
+	if err := c.check(op); err != nil {
+		return err
+	}
+	if done.Duplicate {
+		return nil
+	}
+	if done.Task == nil {
+		return invalid(op, "", "Enqueued.Task is nil, must be the task of a job")
+	}
+	w := &withdrawal{c: c, done: done, job: envelope.Job(done.Task.Queue, done.Task.ID)}
+	for giveUp := time.Now().Add(settleFor / 2); ; time.Sleep(deletePause) {
+		// A task can be active for a moment only, because it finds its lock busy.
+		err := w.try(ctx)
+		if !errors.Is(err, joblock.ErrBusy) || !time.Now().Before(giveUp) {
+			return err
+		}
+	}
+}
+
+// withdrawal is one call of Withdraw.
+type withdrawal struct {
+	c    *Client
+	done Enqueued
+	job  string
+}
+
+func (w *withdrawal) failed(sentinel error, detail string, cause error) error {
+	return own(&joblock.Error{Code: joblock.CodeOf(sentinel), Op: "withdraw", Job: w.job, Detail: detail, Err: cause})
+}
+
+func (w *withdrawal) try(ctx context.Context) error {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	task, err := w.c.taskInfo(ctx, w.done.Task.Queue, w.done.Task.ID)
+	switch {
+	case isGone(err):
+		return w.leftBehind(ctx)
+	case err != nil:
+		return w.failed(joblock.ErrUnavailable, "the job's task could not be read", err)
+	case !w.same(task):
+		return w.failed(joblock.ErrNotOwner, "another job has the task ID by now", nil)
+	case task.State == asynq.TaskStateActive:
+		return w.failed(joblock.ErrBusy, "the job runs", nil)
+	case task.State == asynq.TaskStateCompleted:
+		return w.failed(joblock.ErrNotFound, "the job is done", nil)
+	}
+	env, err := w.c.envelopeOf(ctx, task)
+	if err != nil {
+		return w.failed(joblock.ErrUnavailable, "what the job's task carries could not be read", err)
+	}
+	lock, err := w.hold(ctx, env)
+	if err != nil {
+		return err
+	}
+	certain, err := w.c.deleteTask(ctx, task.Queue, task.ID)
+	if err != nil {
+		if lock != nil {
+			err = errors.Join(err, w.c.parkFor(ctx, lock, w.job, w.c.reserveFor(task)))
+		}
+		if certain {
+			return w.failed(joblock.ErrBusy, "the job runs", err)
+		}
+		return w.failed(joblock.ErrUnavailable, "the job's task may still exist", err)
+	}
+	return w.free(ctx, env, lock)
+}
+
+// same reports whether task is the one that was enqueued, and not a later one with its ID.
+func (w *withdrawal) same(task *asynq.TaskInfo) bool {
+	if w.done.made != nil {
+		return sha256.Sum256([]byte(task.Headers[envelope.Header])) == w.done.made.header
+	}
+	return task.Type == w.done.Task.Type && bytes.Equal(task.Payload, w.done.Task.Payload)
+}
+
+// hold takes one of the job's locks, so that the job neither starts nor is replaced. The lock is nil if the job has none: it
+// waits in line, or has started and lost its locks.
+func (w *withdrawal) hold(ctx context.Context, env envelope.Envelope) (*joblock.Lock, error) {
+	for _, token := range env.Tokens {
+		lock, err := w.c.locks.Resume(ctx, token, joblock.ForJob(w.job))
+		switch {
+		case err == nil:
+			return lock, nil
+		case errors.Is(err, joblock.ErrBusy):
+			return nil, w.failed(joblock.ErrBusy, "the job's handler runs, or another call is replacing the job", err)
+		case !lockGone(err):
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// free frees what the job had, whose task is deleted. The parameter lock is one of its locks, or nil.
+func (w *withdrawal) free(ctx context.Context, env envelope.Envelope, lock *joblock.Lock) error {
+	var errs []error
+	if lock != nil {
+		errs = append(errs, lock.Release(w.c.next.In(ctx), joblock.Reason(reasonWithdrawn)))
+	}
+	for _, token := range env.Tokens {
+		switch seq := env.Sequence; {
+		case lock != nil && token.Key() == lock.Key():
+		case seq != nil && token.Key() == seq.Token.Key():
+			errs = append(errs, unlessGone(w.c.leaveLine(ctx, token, w.job, seq.Limit, reasonWithdrawn)))
+		default:
+			errs = append(errs, unlessGone(w.release(ctx, token)))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return w.failed(joblock.ErrUnavailable, "the job's task is deleted, but its key may not be free yet", err)
+	}
+	return nil
+}
+
+func (w *withdrawal) release(ctx context.Context, token joblock.Token) error {
+	return w.c.locks.Release(w.c.next.In(ctx), token, joblock.IfIdle(), joblock.Reason(reasonWithdrawn), joblock.ForJob(w.job))
+}
+
+// leftBehind frees what a job without a task has left, as it was at the enqueue. If nothing is left, the job has run, or was
+// taken away otherwise.
+func (w *withdrawal) leftBehind(ctx context.Context) error {
+	gone := w.failed(joblock.ErrNotFound, "its task does not exist any more: the job is done, or was replaced, withdrawn, deleted or "+
+		"aggregated into the task of its group", nil)
+	if w.done.made == nil {
+		return gone
+	}
+	var errs []error
+	for i, token := range w.done.made.tokens {
+		if i == 0 && w.done.made.waits {
+			errs = append(errs, w.c.leaveLine(ctx, token, w.job, w.done.made.limit, reasonWithdrawn))
+		} else {
+			errs = append(errs, w.release(ctx, token))
+		}
+	}
+	switch {
+	case slices.Contains(errs, nil):
+		return nil
+	case slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, joblock.ErrUnavailable) }):
+		return w.failed(joblock.ErrUnavailable, "the job's task is gone, but its key may not be free yet", errors.Join(errs...))
+	}
+	return gone
+}
