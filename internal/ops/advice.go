@@ -130,7 +130,7 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 		const told, deaf = "The handler that runs the task is told to end. ", "A handler that does not heed that goes on"
 		add(ActCancelTask, "joblock jobs cancel"+job, told+"The attempt then counts as failed. "+s.afterCancel(), deaf+".")
 		add(ActEndArchive, "joblock jobs cancel --then archive"+job, told+"When it has returned, the task goes into asynq's archive before another attempt begins; \"joblock jobs run\" runs it later. "+s.afterArchive(), deaf+", and the task stays.")
-		add(ActEndDelete, "joblock jobs cancel --then drop"+job, told+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), deaf+", and the task stays. What the job was to do is not done.")
+		add(ActEndDelete, "joblock jobs cancel --then drop"+job, told+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), deaf+", and the task stays. "+t.undone())
 	case t.Snoozed:
 	case s.halted():
 		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
@@ -140,14 +140,14 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 		add(ActRunTask, "joblock jobs run"+job, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
 	case t.State == "pending":
 		archive()
-		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
+		add(ActDeleteTask, "joblock jobs drop"+job, gone, t.undone())
 	case t.State == "aggregating":
 		archive()
-		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
+		add(ActDeleteTask, "joblock jobs drop"+job, gone, t.undone())
 	default:
 		add(ActRunTask, "joblock jobs run"+job, "asynq takes the task now, and does not wait for its time.", "")
 		archive()
-		add(ActDeleteTask, "joblock jobs drop"+job, gone, "What the job was to do is not done.")
+		add(ActDeleteTask, "joblock jobs drop"+job, gone, t.undone())
 	}
 }
 

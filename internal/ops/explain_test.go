@@ -8,6 +8,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -421,4 +424,18 @@ func TestExplainSaysWhatKeepsTheKeyOfRun(t *testing.T) {
 			t.Errorf("%q: %s", holder, e.Frees.Text)
 		}
 	}
+}
+
+// Who deletes the task of a group, because of one of its locks, reads that the work of others ends with it.
+func TestDangerOfDeletingAnAggregate(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		token := s.park("export:7", "default/1")
+		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "export", State: asynq.TaskStatePending, MaxRetry: 4,
+			Headers: s.header(token, "default/1", "export", func(e *envelope.Envelope) { e.Members = 3 })})
+		got, err := s.Explain(t.Context(), "export:7")
+		testkit.WantNil(t, "Explain", err)
+		if i := slices.IndexFunc(got.Actions, func(a Action) bool { return a.Name == ActDeleteTask }); i < 0 || !strings.Contains(got.Actions[i].Danger, "3 tasks of a group") {
+			t.Errorf("%+v, want a danger that names the three tasks", got.Actions)
+		}
+	})
 }

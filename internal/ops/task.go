@@ -64,6 +64,16 @@ type Task struct {
 
 	owners []string // digests of the tokens in the task's header, as far as the header can be believed
 	keys   []string // of these tokens
+	// members is how many tasks of a group asynq has aggregated into the task, as far as the header can be believed.
+	members int
+}
+
+// undone says what is not done if the task is deleted.
+func (t *Task) undone() string {
+	if t.members > 1 {
+		return fmt.Sprintf("What the job was to do is not done, for any of the %d tasks of a group that asynq has aggregated into it.", t.members)
+	}
+	return "What the job was to do is not done."
 }
 
 // carries reports whether the header of the task has the token of the lock.
@@ -203,6 +213,7 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		for _, token := range env.Tokens {
 			t.owners, t.keys = append(t.owners, token.Digest()), append(t.keys, token.Key())
 		}
+		t.members = env.Members
 		if env.Retries >= 0 {
 			t.Attempts = env.Retries + 1
 		}
