@@ -113,8 +113,7 @@ func places(concurrency int) int {
 // would otherwise use the spare retry, or retry a task whose Deadline has passed.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := as[*archiveSnoozeError](err); ok {
-		text := err.Error()
-		ae.kept.Store(&text)
+		ae.begins(err.Error())
 	}
 	if _, snoozed := as[*snoozeError](err); snoozed {
 		return

@@ -358,17 +358,20 @@
 // server whose queues are empty, one asynq.Config.TaskCheckInterval later, 1 s by default. So 30 tasks of 0.2 s take some
 // 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
 //
-// To be snoozed by way of the archive is to be archived and run again. asynq archives a task that has no retries left,
-// whatever the error. After the pause the Worker calls Inspector.RunTask. The task keeps its ID, options and
-// asynq.Unique lock. What an operator sees:
+// To be snoozed by way of the archive is to be archived and taken out at once. asynq archives a task that has no retries
+// left, whatever the error. As soon as asynq has written so, the Worker moves the task to the tasks that wait for a retry,
+// due when the pause is over. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
 //
-//   - The task is in the archive for some seconds. Its last error contains "worker: snoozed without charge". Emptying
-//     the archive in those seconds deletes the task.
+//   - The task waits for a retry although it has none left. Its last error contains "worker: snoozed without charge".
+//   - The task is in the archive for the time of a command or two, about a millisecond. Emptying the archive in that
+//     moment deletes the task. A program that cleans up can leave out archived tasks with that last error.
 //   - asynq counts a failure and logs "Retry exhausted". The user's ErrorHandler is not called.
-//   - asynq deletes the oldest of more than 10,000 archived tasks. So at most 500 tasks of a Worker wait in the archive
-//     at a time. The Worker runs further tasks again without a pause.
-//   - If the process dies, the keeper runs the task again. The keeper finds the task by its mark, a lock on the key
-//     "%again:" and the job.
+//   - If the process dies in that moment, the keeper runs the task again. The keeper finds the task by its mark, a lock on
+//     the key "%again:" and the job.
+//
+// asynq's Inspector cannot move the task. The Worker does so with a script that fits the scripts of asynq v0.26. With an
+// asynq whose scripts differ, the task stays in the archive for the whole pause, at most 500 tasks of a Worker at a time,
+// because asynq deletes the oldest of more than 10,000 archived tasks. Further tasks are run again without a pause.
 //
 // A task with a spare retry is snoozed by way of the archive only in a rerun. When a task is snoozed, the locks that
 // the task carries are parked.

@@ -194,8 +194,7 @@ func (o *overlap) snoozed(a *attempt, err error) *snoozedTask {
 	if !ok || !busy(err) || o.inLine {
 		return nil
 	}
-	archived, _ := as[*archiveSnoozeError](err)
-	return &snoozedTask{queue: a.queue, id: a.id, until: time.Now().Add(snoozed.delay), archived: archived}
+	return &snoozedTask{queue: a.queue, id: a.id, until: time.Now().Add(snoozed.delay)}
 }
 
 // The type ifBusy is the policy for a task whose key is still busy after the wait in place.

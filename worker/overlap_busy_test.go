@@ -55,9 +55,9 @@ func TestBusyKeyCostsATaskNothing(t *testing.T) {
 		unconfigure   bool
 		state         string // while the key is busy
 	}{
-		{retries: 0, state: "archived"},
+		{retries: 0, state: "retry"},
 		{retries: 1, state: "retry"},
-		{retries: 1, used: 1, state: "archived"},
+		{retries: 1, used: 1, state: "retry"},
 		{retries: 2, used: 1, state: "retry"},
 		{retries: 5, unconfigure: true, state: "active"},
 	} {

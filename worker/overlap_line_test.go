@@ -99,7 +99,7 @@ func TestTurnInAnotherSlot(t *testing.T) {
 	}
 }
 
-// A task without a retry left asks from the archive, and is run from there when its turn comes.
+// A task without a retry left waits by way of the archive, and is run when its turn comes.
 func TestLastAttemptWaitsInLine(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
@@ -107,7 +107,7 @@ func TestLastAttemptWaitsInLine(t *testing.T) {
 		r.serve(service{worker: worker.Config{Snooze: time.Hour}, use: inLine()}, p.handler(succeed))
 		lock := l.hold()
 		r.submit("a", asynq.NewTask(taskType, nil), 0)
-		r.untilTask("a", "archived")
+		r.untilPostponed("a")
 		l.wantLine("a")
 		l.release(lock, r.next())
 		start := time.Now()

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
 )
 
 // room has the tasks that WithoutOverlapping has snoozed because their keys were busy. When a lock ends, the Worker runs
@@ -40,8 +41,7 @@ type waiters struct {
 // snoozedTask is a task that was snoozed because its key was busy.
 type snoozedTask struct {
 	queue, id string
-	until     time.Time           // when the task is back by itself
-	archived  *archiveSnoozeError // nil unless the task was snoozed by way of the archive
+	until     time.Time // when the task is back by itself
 }
 
 // callLife is how long a task that was called counts as coming. Another server may have taken the task.
@@ -197,16 +197,12 @@ func (o *overlap) callNext(key string, held time.Duration) {
 
 // runSnoozed runs a task during its pause. The result is false if asynq has not written the snooze yet.
 func (w *Worker) runSnoozed(t snoozedTask) bool {
-	if t.archived != nil {
-		t.archived.wake()
-		return true
-	}
 	info, err := w.batched.GetTaskInfo(t.queue, t.id)
 	switch {
 	case err != nil: // the task is gone, or is back after its pause
-	case info.State == asynq.TaskStateActive:
+	case info.State == asynq.TaskStateActive, snoozedInArchive(info):
 		return false
-	case info.State == asynq.TaskStateRetry && strings.Contains(info.LastErr, snoozeText):
+	case info.State == asynq.TaskStateRetry && (strings.Contains(info.LastErr, snoozeText) || strings.Contains(info.LastErr, nextjob.ArchiveText)):
 		// A task in any other state, or with any other error, has been run meanwhile.
 		if err := w.batched.RunTask(t.queue, t.id); err != nil {
 			w.cfg.Logger.Debug("worker: could not run a snoozed task before the end of its pause", "job", envelope.Job(t.queue, t.id), "err", err)

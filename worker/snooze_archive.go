@@ -15,11 +15,11 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// This file snoozes tasks by way of asynq's archive, as the package comment says. Inspector.RunTask also keeps the
-// payload, the headers and the count of retries.
+// This file snoozes tasks by way of asynq's archive, as the package comment says. The task keeps the payload, the headers
+// and the count of retries.
 //
 // Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
-// task inside asynq's Redis, a repeated command of asynq for this attempt could archive or delete a later attempt.
+// task before asynq has archived it, a repeated command of asynq for this attempt could archive or delete a later attempt.
 
 const (
 	// markWait is how long the method mark waits if another snooze still holds the task's mark, but no longer than for a
@@ -27,12 +27,15 @@ const (
 	// release the mark; or an operator has run the task before the end of the pause.
 	markWait = 2 * time.Second
 
+	// soonest is the first pause of the method rerun. Whoever empties asynq's archive in that pause deletes the task.
+	soonest = 100 * time.Microsecond
+
 	// rerunGiveUp is how long the method rerun tries; after that, only the keeper runs the task again. rerunGiveUp is
 	// longer than asynq's lease on the task, half a minute: until the lease ends, asynq repeats a failed write.
 	rerunGiveUp = 45 * time.Second
 
-	// mostInArchive is how many tasks of a Worker can be in the archive for a pause at the same time. asynq deletes the
-	// oldest of more than 10,000 archived tasks, and there may be many Workers.
+	// mostInArchive is how many tasks of a Worker can be in the archive for a pause at the same time, if they cannot be
+	// postponed. asynq deletes the oldest of more than 10,000 archived tasks, and there may be many Workers.
 	mostInArchive = 500
 )
 
@@ -40,7 +43,21 @@ const (
 type archiveSnoozeError struct {
 	snoozed *snoozeError
 	kept    atomic.Pointer[string] // what asynq records as the last error; nil until the ErrorHandler is called
-	wake    func()                 // ends the pause
+	failing chan struct{}          // closed when asynq is about to archive the task
+}
+
+// begins is called by the ErrorHandler, with what asynq records as the last error.
+func (e *archiveSnoozeError) begins(text string) {
+	if e.kept.Swap(&text) == nil {
+		close(e.failing)
+	}
+}
+
+func (e *archiveSnoozeError) lastErr() string {
+	if kept := e.kept.Load(); kept != nil {
+		return *kept
+	}
+	return e.Error()
 }
 
 func (e *archiveSnoozeError) Error() string { return nextjob.ArchiveText + e.snoozed.err.Error() }
@@ -87,26 +104,19 @@ func (a *attempt) tryMark(wait time.Duration) (*joblock.Lock, error) {
 	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job), joblock.Reserve(a.w.cfg.Reserve))
 }
 
-// archiveAndRerun returns the error with which asynq archives the task. When the pause is over, archiveAndRerun runs
-// the task again, in the background, and releases the lock in the parameter mark. If this process cannot run the task,
-// the keeper finds the task by the mark. If mark is nil, the task then stays in the archive. The parameter unmarked is
-// the error of the method mark.
+// archiveAndRerun returns the error with which asynq archives the task. As soon as asynq has archived the task,
+// archiveAndRerun moves the task, in the background, to the tasks that wait for a retry, due when the pause is over, and
+// releases the lock in the parameter mark. If this process cannot move the task, the keeper finds the task by the mark. If
+// mark is nil, the task then stays in the archive. The parameter unmarked is the error of the method mark.
 func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unmarked error) error {
-	if unmarked != nil && !busy(unmarked) { // busy: another process has the mark
+	if unmarked != nil && !busy(unmarked) { // busy: another snooze has the mark
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)
 	}
 	a.logSnoozed(snoozed)
-	asleep, wake := context.WithCancel(a.w.open.closing) // when this server stops, another server may run the task at once
-	e := &archiveSnoozeError{snoozed: snoozed, wake: wake}
-	pause := snoozed.delay
-	if a.w.inArchive.Add(1) > mostInArchive {
-		pause = 0
-	}
+	e := &archiveSnoozeError{snoozed: snoozed, failing: make(chan struct{})}
+	due := time.Now().Add(snoozed.delay)
 	a.w.open.background(func() {
-		defer a.w.inArchive.Add(-1)
-		_ = sleep.For(asleep, pause)
-		wake()
-		done := a.rerun(e)
+		done := a.rerun(e, due)
 		if !done {
 			a.log().Error("worker: a snoozed task is still in asynq's archive; run the task by hand unless the keeper knows of it",
 				"keeper_knows", mark != nil)
@@ -122,33 +132,54 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unma
 	return e
 }
 
-// The method rerun waits until asynq has archived the task with the error e, and then runs the task again. The result
-// is true if the task was run again, by whomever, or is gone. The result is false after rerunGiveUp, or answerWait if
-// Worker.Close was called: the task may be in the archive now or later.
-func (a *attempt) rerun(e *archiveSnoozeError) bool {
+// The method rerun waits until asynq has archived the task with the error e, and then moves the task to the tasks that wait
+// for a retry, due at the time in due. The result is true if the task is no longer in the archive, for whatever reason.
+// The result is false after rerunGiveUp, or answerWait if Worker.Close was called: the task may be in the archive now or
+// later.
+func (a *attempt) rerun(e *archiveSnoozeError, due time.Time) bool {
 	start := time.Now()
-	for pause := answerPoll; ; pause = min(2*pause, 5*time.Second) {
-		info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
-		switch {
-		case noTask(err):
-			a.log().Warn("worker: a task that was snoozed by way of asynq's archive is gone: " +
-				"somebody has run or deleted the task, or the archive was full")
+	sleep.AtMost(answerPoll, e.failing)
+	for pause := soonest; ; pause = min(2*pause, 5*time.Second) {
+		if a.w.batched.CanPostpone() && a.w.batched.Postpone(a.queue, a.id, e.lastErr(), due) == nil {
 			return true
-		case err != nil:
-			a.log().Warn("worker: cannot look up a task that was snoozed by way of asynq's archive", "err", err)
-		case snoozedInArchive(info), e.archived(info):
-			if err = a.w.inspector.RunTask(a.queue, a.id); err == nil {
+		}
+		if pause > firstLook { // asynq has written by now, unless its Redis is slow
+			if a.leftArchive(e, due) {
 				return true
 			}
-		case info.State != asynq.TaskStateActive:
-			return true // somebody else has run the task
-		}
-		took := time.Since(start)
-		if took > rerunGiveUp || took > answerWait && a.w.open.closing.Err() != nil {
-			return false
+			took := time.Since(start)
+			if took > rerunGiveUp || took > answerWait && a.w.open.closing.Err() != nil {
+				return false
+			}
 		}
 		time.Sleep(pause)
 	}
+}
+
+// leftArchive looks the task up, and takes the task out of the archive if asynq has archived it with the error e. The
+// result is true if the task is neither in the archive nor about to be archived. With a version of asynq whose scripts are
+// not known here, the task waits in the archive until the time in due, or until Worker.Close: another server may run the
+// task then.
+func (a *attempt) leftArchive(e *archiveSnoozeError, due time.Time) bool {
+	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
+	switch {
+	case noTask(err):
+		a.log().Warn("worker: a task that was snoozed by way of asynq's archive is gone: " +
+			"the task was run or deleted there, or the archive was full")
+		return true
+	case err != nil:
+		a.log().Warn("worker: cannot look up a task that was snoozed by way of asynq's archive", "err", err)
+		return false
+	case !snoozedInArchive(info) && !e.archived(info):
+		return info.State != asynq.TaskStateActive // the task was run there
+	case a.w.batched.CanPostpone():
+		return a.w.batched.Postpone(a.queue, a.id, info.LastErr, due) == nil
+	}
+	if a.w.inArchive.Add(1) <= mostInArchive {
+		_ = sleep.For(a.w.open.closing, time.Until(due))
+	}
+	defer a.w.inArchive.Add(-1)
+	return a.w.inspector.RunTask(a.queue, a.id) == nil
 }
 
 // snoozedInArchive reports whether the task of info is in the archive only for the pause of a snooze.

@@ -7,14 +7,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/asynqbatch"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -135,19 +138,69 @@ func TestMaxWaitIsKept(t *testing.T) {
 	})
 }
 
-// byArchive snoozes a task without retries, and returns when it is in the archive.
+// byArchive snoozes a task without retries, and returns when it is in its pause.
 func (r *rig) byArchive(opts ...asynq.Option) *joblock.Lock {
 	r.t.Helper()
 	lock := r.occupy("k")
 	r.plain(1, "k", 0, opts...)
-	r.untilTask("k-0", "archived")
+	r.untilPostponed("k-0")
 	return lock
+}
+
+// untilPostponed waits until a task without retries is in the pause of a snooze by way of the archive.
+func (r *rig) untilPostponed(id string) {
+	r.t.Helper()
+	r.untilTask(id, "retry", "archived")
+}
+
+// eachAsynq calls f with asynq as it is, and as one that keeps its tasks elsewhere: there tasks are in the archive for the
+// whole of their pause.
+func eachAsynq(t *testing.T, f func(r *rig, pausing string)) {
+	t.Helper()
+	for pausing, unknown := range map[string]bool{"retry": false, "archived": true} {
+		t.Run(pausing, func(t *testing.T) {
+			asynqbatch.Unknown.Store(unknown)
+			defer asynqbatch.Unknown.Store(false)
+			virtual(t, func(r *rig) { f(r, pausing) })
+		})
+	}
+}
+
+// Tasks that only wait for their key are in asynq's archive for moments: whoever empties it hardly ever deletes one.
+func TestTasksThatWaitAreNotInTheArchive(t *testing.T) {
+	for name, opts := range map[string][]worker.OverlapOption{"snoozed": nil, "at once": {worker.MaxWait(0)}, "in line": {worker.InLine()}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				const tasks, samples = 20, 6000
+				var p probe
+				lock := r.occupy("k")
+				r.plain(tasks, "k", 0)
+				r.serve(service{use: overlap(opts...)}, p.handler(succeed))
+				found := 0
+				for range samples {
+					time.Sleep(10*time.Millisecond + 7*time.Microsecond) // against the rhythm of the server
+					synctest.Wait()
+					if n := r.rdb.ZCard(context.Background(), "asynq:{default}:archived").Val(); n > 0 {
+						found++
+					}
+				}
+				if found > samples/100 {
+					t.Errorf("tasks were in the archive in %d of %d samples", found, samples)
+				}
+				if err := lock.Release(r.next()); err != nil {
+					t.Fatal(err)
+				}
+				r.until("all have run", func() bool { return p.count() == tasks })
+			})
+		})
+	}
 }
 
 // A task without retries is snoozed by way of the archive, and comes out of it as it
 // was.
 func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
-	virtual(t, func(r *rig) {
+	eachAsynq(t, func(r *rig, pausing string) {
+		t := r.t
 		var p probe
 		r.serve(service{use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 		opts := []asynq.Option{asynq.Retention(time.Hour), asynq.Timeout(time.Minute), asynq.Unique(time.Hour)}
@@ -157,7 +210,7 @@ func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
 		}
 		for range 3 {
 			r.untilTask("k-0", "active", "pending")
-			r.untilTask("k-0", "archived")
+			r.untilTask("k-0", pausing)
 		}
 		r.release(lock)
 		r.untilTask("k-0", "completed")
@@ -177,25 +230,34 @@ func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
 // An operator runs a task during its pause in the archive. Its key is still busy: the task is snoozed again, however
 // short its time is, although the first snooze still has the task's mark.
 func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
-	for _, timeout := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
+	for _, timeout := range []time.Duration{time.Second, 2 * time.Second} {
 		for _, all := range []bool{false, true} {
-			for _, opts := range [][]worker.OverlapOption{nil, {worker.MaxWait(0)}, {worker.Need(0), worker.MaxWait(time.Minute)}, {worker.InLine()}} {
-				t.Run(fmt.Sprintf("%s, all: %t, %d options", timeout, all, len(opts)), func(t *testing.T) {
-					virtual(t, func(r *rig) {
+			for name, opts := range map[string][]worker.OverlapOption{
+				"none": nil, "no wait": {worker.MaxWait(0)}, "a long wait": {worker.Need(0), worker.MaxWait(time.Minute)}, "in line": {worker.InLine()},
+			} {
+				t.Run(fmt.Sprintf("%s, all: %t, %s", timeout, all, name), func(t *testing.T) {
+					eachAsynq(t, func(r *rig, pausing string) {
+						t := r.t
+						runAll := r.inspector.RunAllRetryTasks
+						if pausing == "archived" {
+							runAll = r.inspector.RunAllArchivedTasks
+						}
 						var p probe
-						r.serve(service{use: overlap(opts...), worker: worker.Config{Snooze: time.Minute}, asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+						r.serve(service{use: overlap(opts...), worker: worker.Config{Snooze: time.Minute}, asynq: asynq.Config{
+							ErrorHandler: p.ear(), DelayedTaskCheckInterval: 30 * time.Second,
+						}}, p.handler(succeed))
 						lock := r.byArchive(asynq.Timeout(timeout))
 						for range 3 {
 							if all {
-								if n, err := r.inspector.RunAllArchivedTasks(queue); err != nil || n != 1 {
-									t.Fatalf("RunAllArchivedTasks: %d, %v", n, err)
+								if n, err := runAll(queue); err != nil || n != 1 {
+									t.Fatalf("all were run: %d, %v", n, err)
 								}
 							} else if err := r.inspector.RunTask(queue, "k-0"); err != nil {
 								t.Fatal(err)
 							}
-							r.untilTask("k-0", "archived")
-							if _, info := r.task("k-0"); !strings.Contains(info.LastErr, "snoozed without charge") {
-								t.Fatalf("the task is in the archive because of %q", info.LastErr)
+							r.untilTask("k-0", "retry", "archived")
+							if state, info := r.task("k-0"); state != pausing || !strings.Contains(info.LastErr, nextjob.ArchiveText) {
+								t.Fatalf("the task is %s because of %q", state, info.LastErr)
 							}
 						}
 						r.release(lock)
@@ -213,7 +275,8 @@ func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
 
 // A stopping server does not leave it there.
 func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
-	virtual(t, func(r *rig) {
+	eachAsynq(t, func(r *rig, pausing string) {
+		t := r.t
 		var p probe
 		s := r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
 		r.byArchive()
@@ -221,7 +284,9 @@ func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
 		if err := s.worker.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		r.wantTask("k-0", "pending", 0)
+		if state, _ := r.task("k-0"); state != "pending" && state != pausing || state == "archived" {
+			t.Errorf("the task is %s", state)
+		}
 		if st := r.status("%again:default/k-0"); st.Locked() {
 			t.Errorf("the mark is %+v, want it released", st)
 		}
@@ -283,7 +348,7 @@ func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
 		r.plain(1, "k", 0, asynq.Timeout(10*time.Minute))
 		time.Sleep(30 * time.Second)
 		r.wantTask("k-0", "active", 0)
-		r.untilTask("k-0", "archived") // a tenth of its time is over
+		r.untilPostponed("k-0") // a tenth of its time is over
 		park()
 		r.release(lock)
 		r.untilTask("k-0", "gone")
@@ -294,9 +359,11 @@ func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
 	})
 }
 
-// However many tasks without retries want a busy key, few are in the archive at a time:
+// However many tasks without retries want a busy key, few are in the archive at a time, even if they cannot be postponed:
 // asynq deletes the oldest from one that has ten thousand.
 func TestArchiveIsNotFilledByTasksThatAreSnoozed(t *testing.T) {
+	asynqbatch.Unknown.Store(true)
+	defer asynqbatch.Unknown.Store(false)
 	virtual(t, func(r *rig) {
 		var p probe
 		lock := r.occupy("k")

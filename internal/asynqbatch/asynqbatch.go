@@ -19,6 +19,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/hibiken/asynq"
@@ -38,7 +39,7 @@ const lanes = 2
 type Inspector struct {
 	inner   *asynq.Inspector
 	guarded *asynq.Inspector // RunTask runs scheduled tasks only; nil as batcher
-	steps   *steps           // nil if Ends has to return nil
+	steps   *steps           // nil if Ends has to return nil, and if CanPostpone is false
 	batcher *batcher         // nil if this version of asynq keeps the client of an Inspector elsewhere
 }
 
@@ -51,8 +52,15 @@ func New(in *asynq.Inspector) *Inspector {
 	}
 	_, one := client.(*redis.Client)
 	b := &batcher{UniversalClient: client, share: one}
-	return &Inspector{asynq.NewInspectorFromRedisClient(b), asynq.NewInspectorFromRedisClient(newGuard(b)), stepsOnce(), b}
+	var known *steps
+	if !Unknown.Load() {
+		known = stepsOnce()
+	}
+	return &Inspector{asynq.NewInspectorFromRedisClient(b), asynq.NewInspectorFromRedisClient(newGuard(b)), known, b}
 }
+
+// Unknown is for tests: New then returns Inspectors as with a version of asynq whose scripts are not known here.
+var Unknown atomic.Bool
 
 // All returns the result of New for each of ins.
 func All(ins []*asynq.Inspector) []*Inspector {

@@ -32,6 +32,7 @@ const (
 type steps struct {
 	beside.Steps
 	task, prefix string // templates of asynq's key of a task, and of what its keys of a queue begin with
+	sets         string // a template of what its key of the tasks in a state begins with: the name of the state follows
 }
 
 var stepsOnce = sync.OnceValue(stepsOf)
@@ -44,7 +45,7 @@ func stepsOf() *steps {
 	if task.digest() != lookUpDigest || run.digest() != runDigest {
 		return nil
 	}
-	s := &steps{task: task.keys[0], prefix: fmt.Sprint(task.args[2])}
+	s := &steps{task: task.keys[0], prefix: fmt.Sprint(task.args[2]), sets: fmt.Sprint(run.args[1])}
 	// A job that has ended has no task any more, or a completed one. That there is no task says nothing if asynq's keys
 	// of the queue are elsewhere, behind a proxy of several servers: but where asynq has written the end, it has counted
 	// the job.
