@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	defaultMaxRetryAfter = time.Minute
+	defaultMaxRetryAfter = time.Hour
 	defaultMaxWaiting    = 1000
 )
 
@@ -37,9 +37,11 @@ func OnRefusal(answer func(w http.ResponseWriter, r *http.Request, f Refusal)) G
 	}
 }
 
-// MaxRetryAfter bounds the Retry-After of refusals. Default one minute; less than one second counts as one second.
-// The rest of the lock's reservation would be bad advice: a lock that is reserved for an hour can become free in a
-// second.
+// MaxRetryAfter bounds the Retry-After of refusals. Default one hour; less than one second counts as one second.
+//
+// Retry-After is the rest of the lease or of the reservation, if that is a minute or less. Otherwise it is a sixtieth of
+// that rest, and at least a minute: a lock that is reserved for an hour can become free in a second. But the lock of a job
+// whose next attempt is due in two days is reserved for two days and an hour, and Retry-After is then 49 minutes.
 func MaxRetryAfter(d time.Duration) GuardOption {
 	return func(o *guardOptions) { o.maxRetryAfter = d }
 }

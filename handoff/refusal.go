@@ -30,7 +30,7 @@ const (
 // Refusal is the answer to a request that gets no lock:
 //
 //	status  errors                                Retry-After
-//	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock
+//	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock: see MaxRetryAfter
 //	503     ErrUnavailable, ErrClosed, ErrLost    1 s
 //	503     a context that has ended              1 s
 //	409     asynq's ErrTaskIDConflict             none
@@ -163,13 +163,17 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	switch f.Status {
 	case http.StatusTooManyRequests:
 		// Stores keep a lease a millisecond longer than asked for, which must not cost a second.
-		left := min(e.Remaining-time.Millisecond, maxRetryAfter)
+		left := e.Remaining - time.Millisecond
+		left = min(left, max(time.Minute, left/reservedShare), maxRetryAfter)
 		f.RetryAfter = time.Duration(wholeSeconds(left)) * time.Second
 	case http.StatusServiceUnavailable:
 		f.RetryAfter = time.Second
 	}
 	return f
 }
+
+// reservedShare is the part of a long reservation that a client waits: see MaxRetryAfter.
+const reservedShare = 60
 
 // The function over reports whether err says that a context has ended: ctx, or a context that the handler has derived
 // from ctx. An EnqueueMany that has ended early counts too.

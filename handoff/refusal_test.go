@@ -67,6 +67,12 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 		{name: "less than whole seconds", ttl: 1990 * time.Millisecond, want: "2"},
 		{name: "rounded up", ttl: 2001 * time.Millisecond, want: "3"},
 		{name: "reserved for an hour", ttl: time.Second, hold: time.Hour, want: "60"},
+		{name: "a lease of a minute", ttl: time.Minute, want: "60"},
+		{name: "a lease of two minutes", ttl: 2 * time.Minute, want: "60"},
+		{name: "reserved for two hours", ttl: time.Second, hold: 2 * time.Hour, want: "120"},
+		{name: "reserved for a retry in two days", ttl: time.Second, hold: 49 * time.Hour, want: "2940"},
+		{name: "reserved for ten days", ttl: time.Second, hold: 240 * time.Hour, want: "3600"},
+		{name: "reserved for ten days, bound of the caller", ttl: time.Second, hold: 240 * time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(time.Minute)}, want: "60"},
 		{name: "bound of the caller", ttl: time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(5 * time.Second)}, want: "5"},
 		{name: "senseless bound", ttl: time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(-time.Second)}, want: "1"},
 	} {

@@ -18,8 +18,11 @@ func (s *story) actions(f Frees) []Action {
 	}
 	if f.By != ByNothing {
 		effect := "The job frees the key at its end. There is no time at which that happens at the latest."
-		if !f.Latest.IsZero() {
+		switch {
+		case !f.Latest.IsZero():
 			effect = fmt.Sprintf("If %s: others can get the key from %s.", f.If, s.clock(f.Latest.Time))
+		case !f.JobEnds.IsZero():
+			effect = fmt.Sprintf("The job frees the key at its end: at %s at the latest, with the pauses of asynq's default RetryDelayFunc.", s.clock(f.JobEnds.Time))
 		}
 		add(ActWait, "", effect, "")
 	}

@@ -33,6 +33,11 @@ type Frees struct {
 	Latest Time   `json:"latest,omitzero"`
 	Within Millis `json:"within_ms,omitzero"` // the time until Latest; 0 also if Latest has come
 	If     string `json:"if,omitempty"`       // the condition of Latest, such as "the holder does not renew its lease"
+
+	// JobEnds is when the job of the lock ends by itself at the latest, if all its attempts fail. The pauses between attempts
+	// are the longest of asynq's default RetryDelayFunc: what the worker has set is not known. JobEnds is zero if the lock has
+	// no job that lives, and if the time is not known or more than ten years off.
+	JobEnds Time `json:"job_ends,omitzero"`
 }
 
 // Label names the text for people: "What frees it". It is "" if the text says no more than that the key is free.
@@ -127,7 +132,7 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 			s.task = *l.Task
 		}
 	}
-	frees := s.frees()
+	frees := s.lasts(s.frees())
 	if !frees.Latest.IsZero() && !s.now.IsZero() {
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}

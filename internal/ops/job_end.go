@@ -1,0 +1,72 @@
+package ops
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// farOff is the time beyond which a date says nothing.
+const farOff = 10 * 366 * 24 * time.Hour
+
+// longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt. The parameter retried is how
+// many retries were charged before the attempt. The pause of asynq has a random part.
+func longestDelay(retried int) time.Duration {
+	n := float64(retried)
+	return time.Duration(math.Min(math.Pow(n, 4)+15+29*(n+1), farOff.Seconds())) * time.Second
+}
+
+// endsBy returns the latest time at which the task ends if all its attempts fail, each as late as its timeout and its
+// deadline allow, with the pauses of asynq.DefaultRetryDelayFunc. The parameter left is how many attempts are left. The
+// time is zero if it is more than ten years off or not known: a task without a timeout, or one that is not in a queue.
+func (t Task) endsBy(now time.Time) (at time.Time, left int) {
+	attempt := t.Attempt + 1
+	switch at = now; t.State {
+	case "active":
+		attempt = t.Attempt
+	case "scheduled", "retry":
+		at = latest(now, t.NextAt.Time)
+	case "pending":
+	default:
+		return time.Time{}, 0
+	}
+	timeout, deadline := t.Timeout.Duration(), t.Deadline.Time
+	if now.IsZero() || timeout == 0 && deadline.IsZero() {
+		return time.Time{}, 0
+	}
+	left = max(1, t.Attempts-attempt+1)
+	for ; ; attempt++ {
+		if !deadline.IsZero() && !at.Before(deadline) {
+			return at, left // no attempt begins after the deadline
+		}
+		begun := at
+		if at = begun.Add(timeout); timeout == 0 || !deadline.IsZero() && deadline.Before(at) {
+			at = deadline
+		}
+		if attempt >= t.Attempts {
+			return at, left
+		}
+		if at = at.Add(longestDelay(attempt - 1)); at.Sub(now) > farOff {
+			return time.Time{}, left
+		}
+	}
+}
+
+// lasts adds to f when the job of the lock ends by itself at the latest.
+func (s *story) lasts(f Frees) Frees {
+	if f.By != ByJob {
+		return f
+	}
+	at, left := s.task.endsBy(s.now)
+	f.JobEnds = Time{at}
+	switch {
+	case left == 0:
+	case at.IsZero():
+		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job may go on for more than ten years, with the pauses of asynq's default RetryDelayFunc.", left)
+	case left == 1:
+		f.Text += fmt.Sprintf(" One attempt is left: if a worker is free, the job ends by itself at %s at the latest (%s).", s.clock(at), s.until(at))
+	default:
+		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job ends by itself at %s at the latest (%s), pauses between attempts included. That holds with free workers and asynq's default RetryDelayFunc: a RetryDelayFunc or a MaxHold of the worker is not known here.", left, s.clock(at), s.until(at))
+	}
+	return f
+}
