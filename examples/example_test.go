@@ -63,7 +63,8 @@ func Example() {
 	})
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil)); err != nil {
+		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 		}
 	})))
@@ -138,7 +139,8 @@ func Example_process() {
 	})
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		if _, err := p.Jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil)); err != nil {
+		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		if _, err := p.Jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 		}
 	})))
@@ -156,7 +158,8 @@ func Example_process() {
 	// [cron
 	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: "shop"})
 	check(err)
-	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))))
+	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// cron]
 	check(s.Trigger(ctx, "digest")) // nobody wants to wait for a minute
@@ -257,7 +260,8 @@ func Example_schedule() {
 	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(s.Func("rollup", "0 3 * * *", rollup)) // rollup(ctx), on one node, every night
-	check(s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute))))
+	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
+	check(s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute))))
 	// schedule]
 	check(s.Trigger(ctx, "rollup")) // nobody wants to wait for 03:00
 
@@ -289,14 +293,16 @@ func Example_unique() {
 
 	// [unique
 	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}
-	job, err := jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes))
+	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	job, err := jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes, asynq.MaxRetry(5)))
 	check(err)
 	// unique]
 
 	// [uniqueweb
 	routes.HandleFunc("POST /reports/{account}", func(w http.ResponseWriter, r *http.Request) {
 		report := handoff.Unique{Key: joblock.Key("report", r.PathValue("account"))}
-		if _, err := jobs.EnqueueUnique(r.Context(), report, asynq.NewTask("report", nil)); err != nil {
+		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		if _, err := jobs.EnqueueUnique(r.Context(), report, asynq.NewTask("report", nil, asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err) // 429 and Retry-After if the account has one
 			return
 		}
@@ -311,7 +317,8 @@ func Example_unique() {
 	var items []handoff.Item
 	for _, account := range accounts {
 		items = append(items, handoff.Item{
-			Task:   asynq.NewTask("report", nil),
+			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+			Task:   asynq.NewTask("report", nil, asynq.MaxRetry(5)),
 			Unique: handoff.Unique{Key: joblock.Key("report", account), OnConflict: handoff.Skip},
 		})
 	}
@@ -322,7 +329,7 @@ func Example_unique() {
 	}
 	// many]
 
-	job, err = jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes))
+	job, err = jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes, asynq.MaxRetry(5)))
 	check(err)
 	fmt.Println(job.Task.State, job.Replaced != nil)
 	for range 2 {
@@ -400,7 +407,8 @@ func sequence(decision string) {
 	enqueue := func(customer, event string) (err error) {
 		// [sequence
 		webhooks := handoff.Sequence{Key: joblock.Key("webhooks", customer), OnFailure: handoff.Halt}
-		task := asynq.NewTask("webhook", []byte(event), asynq.TaskID(customer+"-"+event))
+		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		task := asynq.NewTask("webhook", []byte(event), asynq.TaskID(customer+"-"+event), asynq.MaxRetry(5))
 		_, err = sender.EnqueueInSequence(ctx, webhooks, task) // sender: a handoff.Client
 		// sequence]
 		return err

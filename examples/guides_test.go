@@ -300,7 +300,8 @@ func Example_limits() {
 	// [carried
 	routes.HandleFunc("POST /exports/{account}", func(w http.ResponseWriter, r *http.Request) {
 		two := handoff.Unique{Key: joblock.Key("exports", r.PathValue("account")), Limit: 2}
-		if _, err := p.Jobs.EnqueueUnique(r.Context(), two, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour))); err != nil {
+		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		if _, err := p.Jobs.EnqueueUnique(r.Context(), two, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
@@ -328,7 +329,7 @@ func Example_inTheHandler() {
 	prepare := func(context.Context) error { return nil }
 
 	routes.HandleFunc("POST /shortest", func(w http.ResponseWriter, r *http.Request) {
-		account, task := r.FormValue("account"), asynq.NewTask("export", nil)
+		account, task := r.FormValue("account"), asynq.NewTask("export", nil, asynq.MaxRetry(5))
 		// [shortest
 		export := handoff.Unique{Key: joblock.Key("export", account)}
 		if _, err := p.Jobs.EnqueueUnique(r.Context(), export, task); err != nil {
@@ -339,7 +340,7 @@ func Example_inTheHandler() {
 		w.WriteHeader(http.StatusAccepted)
 	})
 	routes.HandleFunc("POST /prepared", func(w http.ResponseWriter, r *http.Request) {
-		account, task := r.FormValue("account"), asynq.NewTask("export", nil)
+		account, task := r.FormValue("account"), asynq.NewTask("export", nil, asynq.MaxRetry(5))
 		// [prepared
 		err := guard.Do(r.Context(), handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) error {
 			if err := prepare(ctx); err != nil { // under the lock
@@ -381,9 +382,10 @@ func Example_ownEnvelope() {
 	}))
 	// envelope]
 	export := handoff.Unique{Key: joblock.Key("export", "acct-7")}
-	must(p.Jobs.EnqueueUnique(context.Background(), export, asynq.NewTask("export", nil)))
+	must(p.Jobs.EnqueueUnique(context.Background(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5))))
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
-	_, err := p.Jobs.EnqueueUnique(r.Context(), export, asynq.NewTask("export", nil))
+	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	_, err := p.Jobs.EnqueueUnique(r.Context(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5)))
 	guard.Refuse(w, r, err)
 	fmt.Println(w.Body, w.Header().Get("Retry-After") != "")
 	// Output: 429 {error: {code: LOCK_ACQUISITION_FAILED, message: the lock is held by another request or job}} true
@@ -402,7 +404,8 @@ func Example_cronInKubernetes() {
 	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(s.Func("rollup", "CRON_TZ=Europe/Berlin 0 3 * * *", rollup)) // the spec of a CronJob, with its timeZone
-	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))))
+	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// kubernetes]
 	for _, job := range []string{"rollup", "digest"} {
@@ -432,7 +435,8 @@ func Example_webhooks() {
 			return
 		}
 		line := handoff.Sequence{Key: joblock.Key("webhooks", customer), MaxWaiting: 10_000}
-		task := asynq.NewTask("webhook", body, asynq.TaskID(joblock.Key(customer, event)), asynq.Retention(72*time.Hour))
+		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		task := asynq.NewTask("webhook", body, asynq.TaskID(joblock.Key(customer, event)), asynq.Retention(72*time.Hour), asynq.MaxRetry(5))
 		_, err = p.Jobs.EnqueueInSequence(r.Context(), line, task)
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict: the event is there already
 			handoff.Refuse(w, r, err)

@@ -30,7 +30,7 @@ func exports(locks *joblock.Locker, jobs *handoff.Client) http.Handler {
 	})
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", []byte(r.PathValue("account")))); err != nil {
+		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}

@@ -4,7 +4,8 @@
 //	mux.Handle("POST /exports", handoff.Middleware(locks, claim)(http.HandlerFunc(
 //		func(w http.ResponseWriter, r *http.Request) {
 //			lock, _ := joblock.FromContext(r.Context())
-//			if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", payload)); err != nil {
+//			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+//			if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", payload, asynq.MaxRetry(5))); err != nil {
 //				handoff.Refuse(w, r, err)
 //				return
 //			}

@@ -116,7 +116,8 @@ func ExampleClient_Enqueue() {
 	if err != nil {
 		panic(err)
 	}
-	task := asynq.NewTask("export", []byte(`{"account":"acct-7"}`), asynq.TaskID("export-1"))
+	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	task := asynq.NewTask("export", []byte(`{"account":"acct-7"}`), asynq.TaskID("export-1"), asynq.MaxRetry(5))
 	info, err := jobs.Enqueue(ctx, lock, task, asynq.Queue("low"))
 	if err != nil {
 		panic(err)
@@ -195,7 +196,8 @@ func ExampleClient_EnqueueMany() {
 	var items []handoff.Item
 	for _, account := range []string{"acct-7", "acct-8", "acct-7"} {
 		items = append(items, handoff.Item{
-			Task:   asynq.NewTask("report", []byte(account)),
+			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+			Task:   asynq.NewTask("report", []byte(account), asynq.MaxRetry(5)),
 			Opts:   []asynq.Option{asynq.Queue("low")},
 			Unique: handoff.Unique{Key: joblock.Key("report", account)},
 		})

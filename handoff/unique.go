@@ -44,7 +44,8 @@ type Until uint8
 
 const (
 	// UntilDone keeps the key until the job is done or has finally failed. The handler and all retries run under the
-	// lock.
+	// lock. asynq.MaxRetry and worker.Config.MaxHold bound how long a job that fails keeps the key: asynq's default of
+	// 25 retries takes up to 20.5 days.
 	UntilDone Until = iota
 
 	// UntilStarted frees the key just before the first call of the handler. So a change that happens while the

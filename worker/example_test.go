@@ -55,7 +55,8 @@ func Example() {
 
 	client := asynq.NewClient(redisOpt)
 	defer client.Close()
-	if _, err := client.Enqueue(asynq.NewTask("export", nil)); err != nil {
+	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	if _, err := client.Enqueue(asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
 		log.Fatal(err)
 	}
 	<-handled

@@ -16,7 +16,8 @@ import (
 func ExampleEnqueue() {
 	var s *scheduler.Scheduler
 	var client *asynq.Client
-	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute)))
+	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
+	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute)))
 	_ = err
 }
 
@@ -24,7 +25,8 @@ func ExampleEnqueue() {
 func ExampleEnqueueWith() {
 	var s *scheduler.Scheduler
 	var jobs *handoff.Client
-	digest := asynqtick.EnqueueWith(jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))
+	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	digest := asynqtick.EnqueueWith(jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))
 	err := s.Task("digest", "@every 1m", digest)
 	_ = err
 }
@@ -47,7 +49,8 @@ func ExampleTasks() {
 	var s *scheduler.Scheduler
 	var rdb redis.UniversalClient
 	tasks := asynqtick.New(s, rdb)
-	err := tasks.Add("digest", "@every 1m", asynq.NewTask("digest", nil), []asynq.Option{asynq.Retention(time.Minute)})
+	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
+	err := tasks.Add("digest", "@every 1m", asynq.NewTask("digest", nil, asynq.MaxRetry(5)), []asynq.Option{asynq.Retention(time.Minute)})
 	_ = err
 	go tasks.Show(ctx, 0)
 	err = s.Run(ctx)
