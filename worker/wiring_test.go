@@ -1,6 +1,8 @@
 package worker_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +30,42 @@ func TestWrongWiringIsTold(t *testing.T) {
 			r.serve(service{unguarded: true}, p.handler(succeed))
 			r.keep(r.locks, worker.Config{})
 			time.Sleep(2 * time.Minute)
+		}},
+		{"no Middleware, a success with Retention", "was completed without the lock", 1, func(r *rig, p *probe) {
+			r.enqueue("kept", 0, asynq.Retention(time.Hour))
+			r.serve(service{unguarded: true}, p.handler(func(ctx context.Context, _ int) error {
+				if id, _ := asynq.GetTaskID(ctx); id != "kept" {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}))
+			r.keep(r.locks, worker.Config{})
+			time.Sleep(2 * time.Minute)
+		}},
+		{"tasks that an operator deletes", "", 0, func(r *rig, p *probe) {
+			for _, id := range []string{"a", "b"} { // one more than another test has, and it is a mistake
+				if err := r.inspector.DeleteTask(queue, id); err != nil {
+					r.t.Fatal(err)
+				}
+			}
+			r.keep(r.locks, worker.Config{})
+			time.Sleep(2 * time.Minute)
+			r.untilFree("key-a")
+			r.untilFree("key-b")
+		}},
+		{"tasks that an operator deletes after an attempt", "", 0, func(r *rig, p *probe) {
+			r.serve(service{asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}}, p.handler(fail))
+			for i := range 5 {
+				id := fmt.Sprint("retried-", i)
+				r.enqueue(id, 3)
+				r.untilTask(id, "retry")
+				if err := r.inspector.DeleteTask(queue, id); err != nil {
+					r.t.Fatal(err)
+				}
+			}
+			r.keep(r.locks, worker.Config{})
+			time.Sleep(2 * time.Minute)
+			r.untilFree("key-retried-4")
 		}},
 		{"WithoutOverlapping first", "reached WithoutOverlapping before Middleware", 1, func(r *rig, p *probe) {
 			r.serve(service{unguarded: true, use: []middleware{

@@ -66,7 +66,7 @@ type Config struct {
 type Keeper struct {
 	cfg Config
 
-	neverResumed atomic.Bool // logNeverResumed has logged
+	neverResumed atomic.Int64 // the locks that logNeverResumed has counted
 
 	// Only the goroutine of Run uses these fields.
 	began      time.Time         // when the Keeper began to work

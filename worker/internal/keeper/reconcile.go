@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
@@ -277,14 +278,29 @@ func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed 
 	return failed
 }
 
-// logNeverResumed logs the first freed lock that was parked and never resumed. The lock's task was deleted by hand, or
-// ran without the lock.
+// manyNeverResumed is how many tasks may leave asynq with their locks parked before that is logged: an operator who
+// deletes a task now and then is no mistake of the set-up.
+const manyNeverResumed = 3
+
+// logNeverResumed logs, once, that tasks have run without their locks. The evidence is a freed lock that no attempt has
+// resumed. A task that is completed is proof. A task that asynq does not have may also have been deleted by an operator,
+// so there must be several.
 func (k *Keeper) logNeverResumed(c *candidate) {
-	reason := c.verdict.reason
-	if c.lock.State == joblock.StateParked && (reason == reasonAbsent || reason == reasonCompleted) &&
-		!k.neverResumed.Swap(true) {
-		k.cfg.Logger.Warn("worker: a task has left asynq, but the task's lock was still parked; if nobody deleted the task, "+
-			"a server whose mux lacks Use(w.Middleware) ran the task without the lock",
-			"job", c.Job, "key", c.Key)
+	// The label of a lock that an attempt has resumed has the number of the attempt, also after the attempt has parked it.
+	if c.lock.State != joblock.StateParked || strings.Contains(c.lock.Holder, " attempt ") {
+		return
+	}
+	switch c.verdict.reason {
+	case reasonCompleted:
+		if k.neverResumed.Swap(manyNeverResumed) < manyNeverResumed {
+			k.cfg.Logger.Warn("worker: a task was completed without the lock that it carries: a server's mux lacks Use(w.Middleware)",
+				"job", c.Job, "key", c.Key)
+		}
+	case reasonAbsent:
+		if k.neverResumed.Add(1) == manyNeverResumed {
+			k.cfg.Logger.Warn("worker: several tasks have left asynq while their locks were parked; if they were not deleted on purpose, "+
+				"a server whose mux lacks Use(w.Middleware) ran them without their locks",
+				"tasks", manyNeverResumed, "latest_job", c.Job, "key", c.Key)
+		}
 	}
 }
