@@ -59,7 +59,7 @@ func TestTicksDuringAnOutageAreNotLost(t *testing.T) {
 					w.faults.setDown(errDown)
 					time.AfterFunc(down, func() { w.faults.setDown(nil) })
 					x, err := s.TriggerAndWait(t.Context(), "digest")
-					if err != nil || x.State != scheduler.StateDone {
+					if err != nil || x.State != scheduler.StateEnqueued {
 						t.Fatalf("the execution is %+v, %v", x, err)
 					}
 					time.Sleep(time.Minute) // whatever goes on in the background
@@ -120,8 +120,8 @@ func TestEntriesThatCarryALock(t *testing.T) {
 		if err != nil || len(entries) != 1 {
 			t.Fatalf("%d entries, %v", len(entries), err)
 		}
-		if n := entries[0].Counts; n.Done != 2 || n.Overlapped != 3 || n.Failed != 0 {
-			t.Errorf("counts %+v, want 2 done and 3 overlapped", n)
+		if n := entries[0].Counts; n.Enqueued != 2 || n.Overlapped != 3 || n.Failed != 0 {
+			t.Errorf("counts %+v, want 2 enqueued and 3 overlapped", n)
 		}
 	})
 }

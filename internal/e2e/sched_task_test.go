@@ -70,7 +70,7 @@ func TestScheduledTaskCarriesALock(t *testing.T) {
 	}
 	await(t, "three tasks, and the ledger to have their ticks", func() bool {
 		c := counts()
-		return done.Load() >= 3 && c.Done >= 3 && c.Overlapped >= 3
+		return done.Load() >= 3 && c.Enqueued >= 3 && c.Overlapped >= 3
 	})
 	t.Logf("%d tasks done, counts %+v", done.Load(), counts())
 	if n := counts().Failed; n > 0 {

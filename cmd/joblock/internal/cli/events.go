@@ -191,7 +191,7 @@ func eventRole(kind string) role {
 	switch kind {
 	case "lost", "cleanup failed", "cron failed", "cron lost", ops.EventDropped, ops.EventGap:
 		return bad
-	case "acquired", "resumed", "released", "cron done":
+	case "acquired", "resumed", "released", "cron done", "cron enqueued":
 		return plain
 	}
 	return warning
