@@ -62,14 +62,14 @@ const (
 )
 
 // Doctor looks for what endangers locks, jobs and cron jobs, and says what to change, the worst first, and what is well. It
-// looks at the servers (redisstore.Store.Examine), the keepers, the databases of asynq, the cron jobs of
+// looks at the servers (redisstore.Store.Examine), the keepers, the databases of asynq, the longest lines of jobs, the cron jobs of
 // Config.Scopes, and what the journal has of the last hour. Without Findings there is nothing to change.
 //
 // What could not be looked at is a Finding as well. So an error only says that ctx has ended or the Locker is closed; the
 // result then has what was found before, and Checkup.Safe is true as far as that goes.
 func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	c := &checkup{Desk: d}
-	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.cron, c.journal, c.nothing} {
+	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.cron, c.journal, c.nothing} {
 		if err := look(ctx); err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -87,6 +87,7 @@ type checkup struct {
 	wells    []Checked
 	keeper   Keeper
 	used     bool           // something of the toolkit is there, or could not be looked at
+	lines    jobLines       // of the entries of the index of jobs that were read
 	queues   map[string]int // the queues of jobs with locks, as far as they were read; how many entries each
 	sampled  bool           // they were read
 	overdue  time.Duration  // for how long the first of the entries that were read has been due
@@ -281,7 +282,7 @@ func (c *checkup) place(p KeeperPlace) {
 // The method sample reads a part of the index of jobs, to learn the queues of jobs that have locks, and how late their
 // checks are.
 func (c *checkup) sample(ctx context.Context) error {
-	c.queues = make(map[string]int)
+	c.queues, c.lines = make(map[string]int), make(jobLines)
 	read := 0
 	var first, now time.Time // when the first entry is due, and the store's clock
 	for part := range c.in.Parts() {
@@ -304,6 +305,7 @@ func (c *checkup) sample(ctx context.Context) error {
 				if queue, _, ok := envelope.ParseJob(l.Job); ok {
 					c.queues[queue]++
 				}
+				c.lines.note(l, "")
 			}
 			read += len(page.Entries)
 			if req.Cursor = page.Next; req.Cursor == "" {

@@ -117,26 +117,34 @@ type jobLine struct {
 	slots   map[string]struct{} // the keys of the slots that jobs have or had
 }
 
+// The type jobLines has lines of jobs by their keys.
+type jobLines map[string]*jobLine
+
+// The method note counts an entry of the index of jobs, if the key of its line begins with the prefix.
+func (lines jobLines) note(l driver.Entry, prefix string) {
+	line, slot := driver.LineOf(l.Key)
+	if role, _, _ := roleOf(line); role != RoleLock || !strings.HasPrefix(line, prefix) {
+		return
+	}
+	at := lines[line]
+	if at == nil {
+		at = new(jobLine)
+		lines[line] = at
+	}
+	at.entries++
+	if slot {
+		if at.slots == nil {
+			at.slots = make(map[string]struct{})
+		}
+		at.slots[l.Key] = struct{}{}
+	}
+}
+
 // The method linesOfJobs reads the index of jobs, by the keys of the lines. No record is read.
-func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (map[string]*jobLine, error) {
-	lines := make(map[string]*jobLine)
+func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (jobLines, error) {
+	lines := make(jobLines)
 	note := func(l driver.Entry) bool {
-		line, slot := driver.LineOf(l.Key)
-		if role, _, _ := roleOf(line); role != RoleLock || !strings.HasPrefix(line, q.Prefix) {
-			return false
-		}
-		at := lines[line]
-		if at == nil {
-			at = new(jobLine)
-			lines[line] = at
-		}
-		at.entries++
-		if slot {
-			if at.slots == nil {
-				at.slots = make(map[string]struct{})
-			}
-			at.slots[l.Key] = struct{}{}
-		}
+		lines.note(l, q.Prefix)
 		return false
 	}
 	progress := func(done float64) {
@@ -153,7 +161,7 @@ func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (map[string]*j
 }
 
 // The method sequencesOf reads the keys of some lines, and the tasks of the jobs in front.
-func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines map[string]*jobLine, keeper Keeper, halted bool) ([]Sequence, error) {
+func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, keeper Keeper, halted bool) ([]Sequence, error) {
 	var all []string
 	for _, key := range keys {
 		all = append(append(all, key), slices.Sorted(maps.Keys(lines[key].slots))...)

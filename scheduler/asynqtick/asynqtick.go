@@ -61,9 +61,14 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 //	digest := asynqtick.EnqueueWith(jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))
 //	err := s.Task("digest", "@every 1m", digest)
 //
-// So a tick whose predecessor's task still waits or runs finds the key busy; the overlap policies of Scheduler.Task say
-// what becomes of the tick. The tick's ID overrides an asynq.TaskID in opts. If enqueue or task is nil, EnqueueWith
-// returns nil, which Task refuses.
+// What a tick does while the task of an earlier tick waits or runs:
+//
+//	EnqueueUnique      The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what becomes of it.
+//	EnqueueInSequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
+//	                   overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
+//	                   while the sequence has halted. "joblock doctor" names such lines.
+//
+// The tick's ID overrides an asynq.TaskID in opts. If enqueue or task is nil, EnqueueWith returns nil, which Task refuses.
 func EnqueueWith[How, Enqueued any](
 	enqueue func(context.Context, How, *asynq.Task, ...asynq.Option) (Enqueued, error), how How, task *asynq.Task, opts ...asynq.Option,
 ) func(context.Context, scheduler.Tick) error {

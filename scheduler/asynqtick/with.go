@@ -17,8 +17,9 @@ import (
 //	unique := handoff.Unique{Key: handoff.TaskKey(report)}
 //	entryID, err := s.Register("0 3 * * *", report, asynq.MaxRetry(5), asynqtick.With(jobs.EnqueueUnique, unique))
 //
-// A tick whose predecessor's task still waits or runs finds the key busy; the overlap policies of scheduler.Scheduler.Task say
-// what becomes of the tick. By default it is skipped, and has not failed. The workers need the middleware of package worker.
+// A tick that comes while the task of an earlier tick waits or runs is treated as by EnqueueWith: with EnqueueUnique it overlaps,
+// and by default is skipped, which is no failure; with EnqueueInSequence its task joins the line. The workers need the middleware
+// of package worker.
 //
 // An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose enqueue is nil. Of several With
 // the last one counts. The fields of how that are not zero are among the options that identify a job; asynq's Inspector does

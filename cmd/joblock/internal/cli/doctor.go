@@ -20,8 +20,8 @@ func newDoctor(s *server) *cobra.Command {
 		Use:   "doctor",
 		Short: "say what is wrong, what it means, and what to do",
 		Long: `Doctor looks for what endangers locks, jobs and cron jobs: at the servers of the locks (eviction, persistence, rights,
-clocks, versions), at the keepers, at the databases of asynq, at the nodes and jobs of all schedulers, and at what the
-journal has of the last hour: a note says what has happened three times or more, also if it has stopped.
+clocks, versions), at the keepers, at the databases of asynq, at sequences that have halted and lines of more than 100, at the
+nodes and jobs of all schedulers, and at what the journal has of the last hour: a note says what has happened three times or more, also if it has stopped.
 
 Monitoring needs two commands: "joblock doctor --strict", and "joblock jobs ls --suspects --check", which looks at the
 lock of each job. "joblock cron ls --check" is for cron jobs alone, and also exits with 1 if a job is paused.

@@ -1,0 +1,132 @@
+package asynqtick_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/memstore"
+	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
+)
+
+// bench has locks and a Redis of asynq with no worker, in virtual time.
+type bench struct {
+	*testing.T
+	locks *joblock.Locker
+	rdb   redis.UniversalClient
+	jobs  *handoff.Client
+}
+
+func withoutWorkers(t *testing.T, f func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		redistest.Ran(t, redistest.MiniBackend())
+		b := &bench{T: t, rdb: redistest.MiniClient(t, redistest.Mini(t))}
+		var err error
+		b.locks, err = joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+		testkit.WantNil(t, "joblock.New", err)
+		b.jobs, err = handoff.NewClient(b.locks, asynq.NewClientFromRedisClient(b.rdb), asynq.NewInspectorFromRedisClient(b.rdb), &handoff.Config{Logger: slog.New(slog.DiscardHandler)})
+		testkit.WantNil(t, "NewClient", err)
+		f(b)
+		testkit.WantNil(t, "Close", b.jobs.Close(context.Background()))
+		testkit.WantNil(t, "Close", b.locks.Close(context.Background()))
+	})
+}
+
+func (b *bench) config() *scheduler.Config {
+	return &scheduler.Config{Scope: "shop", Logger: slog.New(slog.DiscardHandler)}
+}
+
+// The tasks of all ticks join the line of a sequence, without a bound: no tick overlaps. With MaxWaiting a tick that finds the
+// line full overlaps, as a tick does whose predecessor's unique task is not done.
+func TestTicksOfTasksThatCarryLocks(t *testing.T) {
+	digest := asynq.NewTask("digest", nil)
+	for name, tc := range map[string]struct {
+		enqueue    func(b *bench) func(context.Context, scheduler.Tick) error
+		opts       []scheduler.Option
+		done       int64
+		overlapped int64
+		waiting    int // in the line, in addition to the job that has the key
+	}{
+		"in a sequence": {func(b *bench) func(context.Context, scheduler.Tick) error {
+			return asynqtick.EnqueueWith(b.jobs.EnqueueInSequence, handoff.Sequence{Key: "k"}, digest)
+		}, nil, 10, 0, 9},
+		"in a sequence with a bound": {func(b *bench) func(context.Context, scheduler.Tick) error {
+			return asynqtick.EnqueueWith(b.jobs.EnqueueInSequence, handoff.Sequence{Key: "k", MaxWaiting: 3}, digest)
+		}, nil, 4, 6, 3},
+		"in a sequence with a bound, and ticks wait": {func(b *bench) func(context.Context, scheduler.Tick) error {
+			return asynqtick.EnqueueWith(b.jobs.EnqueueInSequence, handoff.Sequence{Key: "k", MaxWaiting: 3}, digest)
+		}, []scheduler.Option{scheduler.OverlapQueue(100)}, 4, 0, 3},
+		"unique": {func(b *bench) func(context.Context, scheduler.Tick) error {
+			return asynqtick.EnqueueWith(b.jobs.EnqueueUnique, handoff.Unique{Key: "k"}, digest)
+		}, nil, 1, 9, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withoutWorkers(t, func(b *bench) {
+				t := b.T
+				s, err := scheduler.New(b.locks, b.config())
+				testkit.WantNil(t, "scheduler.New", err)
+				testkit.WantNil(t, "Task", s.Task("digest", "@every 1m", tc.enqueue(b), tc.opts...))
+				ctx, cancel := context.WithCancel(t.Context())
+				ran := make(chan error)
+				go func() { ran <- s.Run(ctx) }()
+				time.Sleep(10*time.Minute + 30*time.Second)
+				e, err := s.Entry(t.Context(), "digest")
+				testkit.WantNil(t, "Entry", err)
+				inLine := 0
+				for _, err := range jobs.Line(t.Context(), b.locks, "k") {
+					testkit.WantNil(t, "Line", err)
+					inLine++
+				}
+				if e.Counts.Done != tc.done || e.Counts.Overlapped != tc.overlapped || e.Counts.Failed != 0 || inLine != tc.waiting {
+					t.Errorf("%+v, %d wait in line; want %d done, %d overlapped, %d in line", e.Counts, inLine, tc.done, tc.overlapped, tc.waiting)
+				}
+				cancel()
+				testkit.WantNil(t, "Run", <-ran)
+			})
+		})
+	}
+}
+
+// With works among the options of a config of a PeriodicTaskManager, and so does a TaskID, which is the name of the job.
+func TestWithInAConfigOfAManager(t *testing.T) {
+	withoutWorkers(t, func(b *bench) {
+		t := b.T
+		task := asynq.NewTask("report", nil)
+		m, err := asynqtick.NewPeriodicTaskManager(b.locks, b.config(), asynq.PeriodicTaskManagerOpts{
+			RedisUniversalClient: b.rdb,
+			PeriodicTaskConfigProvider: configs{{Cronspec: "@every 1m", Task: task, Opts: []asynq.Option{
+				asynqtick.With(b.jobs.EnqueueUnique, handoff.Unique{Key: handoff.TaskKey(task)}), asynq.TaskID("report"),
+			}}},
+		})
+		testkit.WantNil(t, "NewPeriodicTaskManager", err)
+		testkit.WantNil(t, "Start", m.Start())
+		time.Sleep(5*time.Minute + 30*time.Second)
+		st, err := b.locks.Status(t.Context(), handoff.TaskKey(task))
+		testkit.WantNil(t, "Status", err)
+		s, err := scheduler.New(b.locks, b.config())
+		testkit.WantNil(t, "scheduler.New", err)
+		e, err := s.Entry(t.Context(), "report")
+		testkit.WantNil(t, "Entry", err)
+		if !strings.HasPrefix(st[0].Job, "default/report@") || e.Counts.Done != 1 || e.Counts.Overlapped != 4 {
+			t.Errorf("the key is that of %q; %+v, want one done and four overlapped", st[0].Job, e.Counts)
+		}
+		m.Shutdown()
+	})
+}
+
+type configs []*asynq.PeriodicTaskConfig
+
+func (c configs) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) { return c, nil }
