@@ -101,6 +101,9 @@ func (c *call) forceOf(rec driver.Record, reason string) error {
 	if rec.State == joblock.StateFree {
 		return door.Refusal("force release", rec.Key, driver.Reply{Outcome: driver.OutcomeNotFound})
 	}
+	if p := c.act(); p != nil {
+		return p
+	}
 	_, err := c.s.desk.Force(c.lasting(), ops.ForceRequest{Key: rec.Key, Fence: rec.Fence, Actor: c.actor(reason)})
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -31,41 +32,83 @@ func (s *Server) deskRoutes() []route {
 		get("/v1/locks/{key}/line", ScopeRead, s.line),
 		get("/v1/permits", ScopeRead, s.permits),
 		get("/v1/locks/{key}/permits", ScopeRead, s.permits),
-		get("/v1/locks", ScopeRead, s.list),
+		get("/v1/locks", ScopeRead, walks(s.list)),
 		{http.MethodPost, "/v1/status", ScopeRead, reads(s.statuses)},
-		{http.MethodPost, "/v1/force-release", ScopeOperate, reads(s.force)},
-		{http.MethodPost, "/v1/locks/{key}/force-release", ScopeOperate, reads(s.force)},
-		get("/v1/jobs", ScopeRead, s.jobs),
-		get("/v1/jobs/{queue}/{id}", ScopeRead, s.job),
-		get("/v1/sequences", ScopeRead, s.sequences),
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/run", ScopeOperate, s.taskAction((*ops.Desk).RunTask)},
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/cancel", ScopeOperate, s.taskAction((*ops.Desk).CancelTask)},
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/drop", ScopeOperate, s.taskAction((*ops.Desk).DeleteTask)},
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/archive", ScopeOperate, s.taskAction((*ops.Desk).ArchiveTask)},
-		{http.MethodPost, "/v1/skip", ScopeOperate, reads(s.skip)},
-		{http.MethodPost, "/v1/locks/{key}/skip", ScopeOperate, reads(s.skip)},
-		get("/v1/cron", ScopeRead, s.cronJobs),
+		{http.MethodPost, "/v1/force-release", ScopeOperate, acts(reads(s.force))},
+		{http.MethodPost, "/v1/locks/{key}/force-release", ScopeOperate, acts(reads(s.force))},
+		get("/v1/jobs", ScopeRead, walks(s.jobs)),
+		get("/v1/jobs/{queue}/{id}", ScopeRead, walks(s.job)),
+		get("/v1/sequences", ScopeRead, walks(s.sequences)),
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/run", ScopeOperate, acts(s.taskAction((*ops.Desk).RunTask))},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/cancel", ScopeOperate, acts(s.taskAction((*ops.Desk).CancelTask))},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/drop", ScopeOperate, acts(s.taskAction((*ops.Desk).DeleteTask))},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/archive", ScopeOperate, acts(s.taskAction((*ops.Desk).ArchiveTask))},
+		{http.MethodPost, "/v1/skip", ScopeOperate, acts(reads(s.skip))},
+		{http.MethodPost, "/v1/locks/{key}/skip", ScopeOperate, acts(reads(s.skip))},
+		get("/v1/cron", ScopeRead, walks(s.cronJobs)),
 		get("/v1/cron/{name}", ScopeRead, s.cronJob),
 		get("/v1/cron/{name}/next", ScopeRead, s.cronNext),
 		get("/v1/cron-nodes", ScopeRead, s.cronNodes),
 		get("/v1/cron-scopes", ScopeRead, s.cronScopes),
 		get("/v1/cron-preview", ScopeRead, s.cronPreview),
-		{http.MethodPost, "/v1/cron/{name}/pause", ScopeCron, s.cronAction((*ops.Desk).CronPause)},
-		{http.MethodPost, "/v1/cron/{name}/resume", ScopeCron, s.cronAction((*ops.Desk).CronResume)},
-		{http.MethodPost, "/v1/cron/{name}/trigger", ScopeCron, s.cronAction(trigger)},
-		{http.MethodPost, "/v1/cron/{name}/forget", ScopeCron, s.cronAction((*ops.Desk).CronForget)},
+		{http.MethodPost, "/v1/cron/{name}/pause", ScopeCron, acts(s.cronAction((*ops.Desk).CronPause))},
+		{http.MethodPost, "/v1/cron/{name}/resume", ScopeCron, acts(s.cronAction((*ops.Desk).CronResume))},
+		{http.MethodPost, "/v1/cron/{name}/trigger", ScopeCron, acts(s.cronAction(trigger))},
+		{http.MethodPost, "/v1/cron/{name}/forget", ScopeCron, acts(s.cronAction((*ops.Desk).CronForget))},
 		get("/v1/cron/{name}/backfill", ScopeRead, s.cronCount),
-		{http.MethodPost, "/v1/cron/{name}/backfill", ScopeCron, s.cronBackfill},
-		{http.MethodPost, "/v1/cron/{name}/stop-backfill", ScopeCron, s.cronAction((*ops.Desk).CronStopBackfill)},
-		{http.MethodPost, "/v1/cron-pause", ScopeCron, s.cronAction((*ops.Desk).CronPause)},
-		{http.MethodPost, "/v1/cron-resume", ScopeCron, s.cronAction((*ops.Desk).CronResume)},
+		{http.MethodPost, "/v1/cron/{name}/backfill", ScopeCron, acts(s.cronBackfill)},
+		{http.MethodPost, "/v1/cron/{name}/stop-backfill", ScopeCron, acts(s.cronAction((*ops.Desk).CronStopBackfill))},
+		{http.MethodPost, "/v1/cron-pause", ScopeCron, acts(s.cronAction((*ops.Desk).CronPause))},
+		{http.MethodPost, "/v1/cron-resume", ScopeCron, acts(s.cronAction((*ops.Desk).CronResume))},
 		get("/v1/keeper", ScopeRead, s.keeper),
-		get("/v1/doctor", ScopeRead, s.doctor),
-		get("/v1/audit", ScopeAdmin, s.audit),
-		get("/v1/events", ScopeRead, s.events),
-		get("/v1/history", ScopeRead, s.history),
-		get("/v1/locks/{key}/history", ScopeRead, s.history),
+		get("/v1/doctor", ScopeRead, walks(s.doctor)),
+		get("/v1/audit", ScopeAdmin, walks(s.audit)),
+		get("/v1/events", ScopeRead, walks(s.events)),
+		get("/v1/history", ScopeRead, walks(s.history)),
+		get("/v1/locks/{key}/history", ScopeRead, walks(s.history)),
 	}
+}
+
+// acts is a route that does something for an operator, which has a place in the record of actions.
+func acts(do func(*call) (*answer, error)) func(*call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		if p := c.act(); p != nil {
+			return nil, p
+		}
+		return do(c)
+	}
+}
+
+// act counts an action.
+func (c *call) act() *problem {
+	after := c.s.quotas.act(c.who.ID, 1)
+	if after == 0 {
+		return nil
+	}
+	return tooOften(after, "at most %d actions a second are allowed over time, and %d at once", actionRate, actionBurst)
+}
+
+// walkPatience is how long a read waits for its turn at most.
+const walkPatience = 10 * time.Second
+
+// walks is a route that reads much of the store. Beyond its rate it takes its time.
+func walks(do func(*call) (*answer, error)) func(*call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		after, ok := c.s.quotas.walk(c.who.ID, walkPatience)
+		if !ok {
+			return nil, tooOften(after, "at most %d reads of lists a second are allowed over time, and %d at once", walkRate, walkBurst)
+		}
+		if err := sleep.For(c.r.Context(), after); err != nil {
+			return nil, errGone
+		}
+		return do(c)
+	}
+}
+
+func tooOften(after time.Duration, format string, args ...any) *problem {
+	p := problemf(http.StatusTooManyRequests, codeRate, format, args...)
+	p.Retryable, p.retryAfter = true, after
+	return p
 }
 
 // A list is the answer of a route with many items. Next continues a list of locks or of jobs. More says that a list was

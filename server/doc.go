@@ -261,6 +261,8 @@
 //	the time to read an answer or a line     10 s; one second for a line while the Server closes
 //	the headers                              16 KiB, 10 s; see HTTPServer
 //	requests of a principal                  Config.Rate and Config.Burst
+//	actions of a principal                   5 a second, 1,000 at once; those that are refused are recorded apart
+//	lists, jobs, events and the doctor       20 a second of a principal, 40 at once; beyond that they wait, up to 10 s
 //	requests of a principal under way        Config.MaxWaitingEach and 256
 //	failed attempts to be let in             10 a second for one address, 100 at once; callers who are known do not count
 //	answers and forms of unknown callers     512 at a time, 64 of one address; the oldest is cut off, with its connection

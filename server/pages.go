@@ -166,6 +166,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller := &pages.Caller{
 		ID: who.ID, From: r.RemoteAddr, Operate: who.may(ScopeOperate), Cron: who.may(ScopeCron), Admin: who.may(ScopeAdmin),
 		Prefixes: who.Prefixes, AllKeys: who.AllKeys, Queues: who.Queues, AllQueues: who.AllQueues, Expires: who.Expires, Session: session,
+		Acts: func(n int) bool { return p.s.quotas.act(who.ID, n) == 0 },
 	}
 	if req.Name == "live" {
 		p.pages.Serve(c.w, r, req.Name, caller) // has deadlines of its own

@@ -22,6 +22,8 @@ type quotas struct {
 
 type quota struct {
 	bucket  *rate.Limiter // nil without a rate
+	actions *rate.Limiter // nil before the first
+	walks   *rate.Limiter // nil before the first
 	busy    int           // requests under way
 	waiting int           // of these, those that wait for a lock, and streams
 	used    time.Time
@@ -48,6 +50,48 @@ func (q *quotas) take(id string) (after time.Duration) {
 		r.CancelAt(now)
 	}
 	return after
+}
+
+// What bounds the actions of a principal, each of which has a place in the record of actions, and the reads that walk over
+// much of the store: so many a second over time, and so many at once.
+const (
+	actionRate  = 5
+	actionBurst = 1000
+	walkRate    = 20
+	walkBurst   = 40
+)
+
+// act counts n actions. The result is how long the principal has to wait before they may begin, or 0.
+func (q *quotas) act(id string, n int) (after time.Duration) {
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := q.quotaLocked(id, now)
+	if of.actions == nil {
+		of.actions = rate.NewLimiter(actionRate, actionBurst)
+	}
+	r := of.actions.ReserveN(now, min(n, actionBurst))
+	if after = r.DelayFrom(now); after > 0 {
+		r.CancelAt(now)
+	}
+	return after
+}
+
+// walk counts a read that walks over much. The result is after how long it may begin; ok is false if that is more than most.
+func (q *quotas) walk(id string, most time.Duration) (after time.Duration, ok bool) {
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := q.quotaLocked(id, now)
+	if of.walks == nil {
+		of.walks = rate.NewLimiter(walkRate, walkBurst)
+	}
+	r := of.walks.ReserveN(now, 1)
+	if after = r.DelayFrom(now); after > most {
+		r.CancelAt(now)
+		return after, false
+	}
+	return after, true
 }
 
 // besideWaits is how many requests of a principal may be under way besides those that wait.
@@ -115,7 +159,8 @@ func (q *quotas) forgetLocked(now time.Time) {
 		full = max(full, time.Duration(float64(q.burst)/float64(q.rate)*float64(time.Second)))
 	}
 	for id, of := range q.of {
-		if of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
+		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // otherwise another one would be full at once
+		if whole && of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
 			delete(q.of, id)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/joblock/toolkit/internal/testkit"
 )
@@ -180,5 +181,44 @@ func TestRequestsOfACallerAtATime(t *testing.T) {
 		synctest.Wait()
 		a.post("/v1/acquire", object{"key": key, "ttl_ms": 1000}, with("Caller", "alice")).refused(http.StatusTooManyRequests, "RATE_LIMITED")
 		a.post("/v1/acquire", object{"key": key, "ttl_ms": 1000}, with("Caller", "bob")).ok()
+	})
+}
+
+// A caller acts and walks over lists only so often, whatever the rate of its other requests is: actions are refused, and lists
+// take their time.
+func TestRatesOfActionsAndLists(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, record := audited(t)
+		a := newReplica(t, store(), record, func(cfg *Config) { cfg.Authorize = byHeader })
+		alice, bob := with("Caller", "alice"), with("Caller", "bob")
+		force := func(who func(*http.Request)) *reply {
+			return a.post("/v1/force-release", object{"key": "free", "reason": "x"}, who, with("If-Match", `"1"`))
+		}
+		for range actionBurst {
+			force(alice).refused(http.StatusNotFound, "LOCK_NOT_FOUND")
+		}
+		r := force(alice)
+		r.refused(http.StatusTooManyRequests, "RATE_LIMITED")
+		if r.header.Get("Retry-After") != "1" {
+			t.Errorf("%v", r.header)
+		}
+		force(bob).refused(http.StatusNotFound, "LOCK_NOT_FOUND")
+		a.post("/v1/acquire", object{"key": key, "ttl_ms": 1000}, alice).ok()
+		time.Sleep(time.Second / actionRate)
+		force(alice).refused(http.StatusNotFound, "LOCK_NOT_FOUND")
+
+		began := time.Now()
+		for range walkBurst + 2*walkRate {
+			a.get("/v1/events", alice).ok()
+		}
+		if took := time.Since(began); took < 2*time.Second-time.Second/walkRate {
+			t.Errorf("%d lists took %s", walkBurst+2*walkRate, took)
+		}
+		began = time.Now()
+		a.get("/v1/lock?key=x", alice).ok()
+		a.get("/v1/events", bob).ok()
+		if took := time.Since(began); took > time.Second/walkRate {
+			t.Errorf("others took %s", took)
+		}
 	})
 }

@@ -64,7 +64,7 @@ func (d *Desk) Force(ctx context.Context, req ForceRequest) (Forced, error) {
 		seen.Job = before.Job
 	}
 	e := AuditEntry{Action: op, Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Before: &before}
-	id, unrecorded, err := d.act(ctx, req.Actor, e, func(ctx context.Context) error {
+	id, unrecorded, err := d.act(ctx, req.Actor, e, req.refusal(op, before), func(ctx context.Context) error {
 		return Force(ctx, d.cfg.Locks, seen, req.IfIdle, signed(req.Reason, req.By))
 	})
 	if done.Audit = id; unrecorded != "" {
@@ -77,6 +77,21 @@ func (d *Desk) Force(ctx context.Context, req ForceRequest) (Forced, error) {
 		done.Problems = append(done.Problems, fmt.Sprintf("The key was freed, but could not be read afterwards: %s.", err))
 	}
 	return done, nil
+}
+
+// refusal returns the error with which the store refuses the request while the lock is as it was read, or nil.
+func (req *ForceRequest) refusal(op string, l Lock) error {
+	outcome := driver.OutcomeOK
+	switch {
+	case l.State == joblock.StateFree:
+		outcome = driver.OutcomeNotFound
+	case l.State == joblock.StateForeign:
+	case l.Fence != req.Fence:
+		outcome = driver.OutcomeNotOwner
+	case req.IfIdle && l.State == joblock.StateHeld:
+		outcome = driver.OutcomeBusy
+	}
+	return door.Refusal(op, req.Key, driver.Reply{Outcome: outcome, Holder: l.Holder, Job: l.Job, Remaining: l.Reserved.Duration()})
 }
 
 // signature begins the part of a reason that names who has acted.

@@ -48,7 +48,10 @@ func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error
 		if err != nil {
 			return acts, err
 		}
-		if read++; l.Concerns(e) && e.Outcome != OutcomeRefused {
+		if e.Outcome == OutcomeRefused {
+			continue // however many there are
+		}
+		if read++; l.Concerns(e) {
 			e.From, e.Before, e.Keys = "", nil, nil
 			acts = append(acts, e)
 		}

@@ -38,7 +38,8 @@ func (a Actor) check(op, key string) error {
 
 // AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one
 // with the Outcome. If the second entry is missing, nobody knows what became of the action. After OutcomeAsked a third entry
-// may say what has become of it: the newest counts.
+// may say what has become of it: the newest counts. An action that is refused before it begins has one entry, with
+// OutcomeRefused and without Of.
 type AuditEntry struct {
 	ID     string `json:"id"` // set by Audit.Write
 	At     Time   `json:"at"` // set by Audit.Write
@@ -93,26 +94,32 @@ type Audit interface {
 }
 
 const (
-	// auditLength is about how many entries the stream keeps.
-	auditLength = 100_000
+	// auditLength is about how many entries the stream keeps, and refusalsLength the one of refusals.
+	auditLength    = 100_000
+	refusalsLength = 10_000
 
 	auditPage  = 200
 	auditField = "entry"
 )
 
-// The type stream is an Audit in a Redis stream.
+// The type stream is an Audit in two Redis streams.
 type stream struct {
-	rdb     redis.UniversalClient
-	key     string
-	timeout time.Duration
+	rdb      redis.UniversalClient
+	key      string
+	refusals string
+	timeout  time.Duration
 }
 
-// NewAudit returns an Audit in a stream of Redis, at the prefix of the locks and "%audit". The stream keeps the latest
-// 100,000 entries or somewhat more. A call takes at most the given timeout. An ACL user needs XADD and XREVRANGE besides
-// the rights of package redisstore.
+// NewAudit returns an Audit in two streams of Redis, at the prefix of the locks and "%audit", and at the prefix and
+// "%refusals" for actions that were refused before they began: so no number of refusals takes the place of an action. The
+// first keeps the latest 100,000 entries or somewhat more, the second 10,000. A call takes at most the given timeout. An ACL
+// user needs XADD and XREVRANGE in addition to the rights of package redisstore.
 func NewAudit(rdb redis.UniversalClient, prefix string, timeout time.Duration) Audit {
-	return &stream{rdb, prefix + "%audit", timeout}
+	return &stream{rdb, prefix + "%audit", prefix + "%refusals", timeout}
 }
+
+// refused reports whether e is of an action that was refused before it began.
+func (e *AuditEntry) refused() bool { return e.Outcome == OutcomeRefused && e.Of == "" }
 
 // Write implements Audit, with one XADD.
 func (s *stream) Write(ctx context.Context, e AuditEntry) (string, error) {
@@ -123,20 +130,54 @@ func (s *stream) Write(ctx context.Context, e AuditEntry) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return s.rdb.XAdd(ctx, &redis.XAddArgs{
-		Stream: s.key, MaxLen: auditLength, Approx: true, Values: []any{auditField, text},
-	}).Result()
+	key, most := s.key, int64(auditLength)
+	if e.refused() {
+		key, most = s.refusals, refusalsLength
+	}
+	return s.rdb.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: most, Approx: true, Values: []any{auditField, text}}).Result()
 }
 
-// Read implements Audit, with an XREVRANGE for every 200 entries of the stream.
+// Read implements Audit, with an XREVRANGE for every 200 entries of each stream.
 func (s *stream) Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+	return newestFirst(s.read(ctx, s.key, q), s.read(ctx, s.refusals, q))
+}
+
+// newestFirst walks over the entries of two walks, each of which has the newest first. The first error ends the walk.
+func newestFirst(a, b iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] {
+	return func(yield func(AuditEntry, error) bool) {
+		next, stop := iter.Pull2(b)
+		defer stop()
+		other, err, more := next()
+		others := func(until time.Time) bool { // those that are newer
+			for more && (err != nil || other.At.After(until)) {
+				if !yield(other, err) || err != nil {
+					return false
+				}
+				other, err, more = next()
+			}
+			return true
+		}
+		for e, aerr := range a {
+			if aerr == nil && !others(e.At.Time) {
+				return
+			}
+			if !yield(e, aerr) || aerr != nil {
+				return
+			}
+		}
+		others(time.Time{})
+	}
+}
+
+// read walks over one of the streams.
+func (s *stream) read(ctx context.Context, key string, q AuditQuery) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		from, to := "-", "+"
 		if !q.Since.IsZero() {
 			from = strconv.FormatInt(q.Since.UnixMilli(), 10)
 		}
 		for {
-			page, err := s.page(ctx, from, to)
+			page, err := s.page(ctx, key, from, to)
 			if err != nil {
 				yield(AuditEntry{}, unread(err))
 				return
@@ -155,10 +196,10 @@ func (s *stream) Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, e
 	}
 }
 
-func (s *stream) page(ctx context.Context, from, to string) ([]redis.XMessage, error) {
+func (s *stream) page(ctx context.Context, key, from, to string) ([]redis.XMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return s.rdb.XRevRangeN(ctx, s.key, to, from, auditPage).Result()
+	return s.rdb.XRevRangeN(ctx, key, to, from, auditPage).Result()
 }
 
 // unread returns the error of a read that Redis has not answered. It matches joblock.ErrUnavailable.
@@ -207,10 +248,12 @@ func ActionsOf(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error
 				}
 				continue
 			}
-			is, ok := outcomes[e.ID]
-			delete(outcomes, e.ID)
-			if e.Outcome, e.Error = is.Outcome, is.Error; !ok {
-				e.Outcome = OutcomeUnknown
+			if !e.refused() {
+				is, ok := outcomes[e.ID]
+				delete(outcomes, e.ID)
+				if e.Outcome, e.Error = is.Outcome, is.Error; !ok {
+					e.Outcome = OutcomeUnknown
+				}
 			}
 			if !yield(e, nil) {
 				return
@@ -221,8 +264,9 @@ func ActionsOf(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error
 
 // The method act runs do, an action, between two entries of the audit. The parameter e has the action. The result has the
 // ID of the first entry. If the first entry cannot be written, act does not run do, and the error matches ErrNotRecorded.
-// If the second entry cannot be written, unrecorded says so in a sentence.
-func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, do func(context.Context) error) (id, unrecorded string, err error) {
+// If the second entry cannot be written, unrecorded says so in a sentence. If refusal is not nil, the action is refused with
+// it: the entry that says so is the only one.
+func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, refusal error, do func(context.Context) error) (id, unrecorded string, err error) {
 	e.By, e.From, e.Reason = who.By, who.From, who.Reason
 	acted := d.cfg.Acted
 	if acted == nil {
@@ -232,9 +276,16 @@ func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, do func(context
 		acted(e.Action, outcomeNotRecorded)
 		return "", "", fmt.Errorf("%w: there is no place for records", ErrNotRecorded)
 	}
+	if refusal != nil {
+		e.Before, e.Outcome, e.Error = nil, OutcomeRefused, refusal.Error()
+	}
 	if id, err = d.cfg.Audit.Write(ctx, e); err != nil {
 		acted(e.Action, outcomeNotRecorded)
 		return "", "", fmt.Errorf("%w: %w", ErrNotRecorded, err)
+	}
+	if refusal != nil {
+		acted(e.Action, OutcomeRefused)
+		return id, "", refusal
 	}
 	err = do(ctx)
 	e.Of, e.Before, e.Outcome = id, nil, OutcomeDone

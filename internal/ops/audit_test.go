@@ -3,6 +3,8 @@ package ops
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,5 +70,59 @@ func TestAuditInAStream(t *testing.T) {
 	cancel()
 	if _, err := audit.Write(ended, AuditEntry{}); err == nil {
 		t.Error("a write under an ended context is no error")
+	}
+}
+
+// Actions that are refused before they begin have one entry each, in a stream of their own: they take the place of no action.
+func TestRefusalsTakeThePlaceOfNoAction(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	testkit.WantNil(t, "New", err)
+	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
+	desk, err := New(Config{Locks: locks, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
+	testkit.WantNil(t, "New", err)
+	force := func(key string, fence int64, idle bool, want error) {
+		t.Helper()
+		_, err := desk.Force(t.Context(), ForceRequest{Key: key, Fence: fence, IfIdle: idle, Actor: eva})
+		if want == nil {
+			testkit.WantNil(t, "Force", err)
+			return
+		}
+		testkit.WantErr(t, err, want)
+	}
+	lock, err := locks.TryAcquire(t.Context(), "held")
+	testkit.WantNil(t, "TryAcquire", err)
+	force("held", lock.Fence(), false, nil)
+	lock, err = locks.TryAcquire(t.Context(), "held")
+	testkit.WantNil(t, "TryAcquire", err)
+	const n = refusalsLength/100 + 5
+	for range n {
+		force("free", 1, false, joblock.ErrNotFound)
+	}
+	force("held", lock.Fence()+1, false, joblock.ErrNotOwner)
+	force("held", lock.Fence(), true, joblock.ErrBusy)
+	force("held", lock.Fence(), false, nil)
+	for stream, want := range map[string]int64{"joblock:%audit": 4, "joblock:%refusals": n + 2} {
+		if got := rdb.XLen(t.Context(), stream).Val(); got != want {
+			t.Errorf("%s has %d entries, want %d", stream, got, want)
+		}
+	}
+	var got []string
+	for e, err := range desk.Actions(t.Context(), AuditQuery{}) {
+		testkit.WantNil(t, "Actions", err)
+		if e.Key != "free" {
+			got = append(got, e.Outcome+" "+e.Action)
+		}
+	}
+	if want := "done force release, refused free if idle, refused force release, done force release"; strings.Join(got, ", ") != want {
+		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
+	}
+	for st, err := range locks.List(t.Context(), joblock.ListOptions{}) {
+		testkit.WantNil(t, "List", err)
+		if strings.Contains(st.Key, "refusals") {
+			t.Errorf("%+v", st)
+		}
 	}
 }

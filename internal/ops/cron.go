@@ -474,7 +474,7 @@ func (d *Desk) cron(ctx context.Context, action, scope, name string, who Actor,
 	if err != nil {
 		return acted, err
 	}
-	id, unrecorded, err := d.act(ctx, who, AuditEntry{Action: action, Scope: scope, Key: name}, func(ctx context.Context) error {
+	id, unrecorded, err := d.act(ctx, who, AuditEntry{Action: action, Scope: scope, Key: name}, nil, func(ctx context.Context) error {
 		return do(ctx, s, &acted)
 	})
 	if acted.Audit = id; unrecorded != "" {

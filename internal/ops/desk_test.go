@@ -488,7 +488,7 @@ func TestForceIsRecorded(t *testing.T) {
 		}
 		_, err = s.Force(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Actor: eva})
 		testkit.WantErr(t, err, joblock.ErrNotOwner)
-		if last := s.audit.entries[3]; last.Outcome != OutcomeRefused || last.Error == "" {
+		if last := s.audit.entries[2]; len(s.audit.entries) != 3 || last.Outcome != OutcomeRefused || last.Of != "" || last.Error == "" {
 			t.Errorf("a fence that has moved on: %+v", last)
 		}
 		_ = lock.Release(t.Context())

@@ -148,18 +148,12 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 	if req.Then != "" && action != actEndDelete && action != actEndArchive {
 		return Acted{}, checkThen(action, req.Then)
 	}
-	return d.record(ctx, req.Actor, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: d.task(ctx, job).keys}, func(ctx context.Context) error {
-		t := d.task(ctx, job)
-		err := t.in(action, states)
-		if err == nil || errors.Is(err, joblock.ErrBusy) {
-			err = cmp.Or(t.CheckStep(action, req.Step), err)
-		}
-		if err == nil && action == actRun {
-			err = d.checkTurn(ctx, t)
-		}
-		if err == nil && action != actRun && action != actDelete && action != actArchive {
-			err = d.checkAlone(ctx, action, t)
-		}
+	t, no := d.steerable(ctx, action, req, states)
+	if errors.Is(no, joblock.ErrUnavailable) {
+		no = nil // perhaps it is not refused
+	}
+	return d.record(ctx, req.Actor, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: t.keys}, no, func(ctx context.Context) error {
+		t, err := d.steerable(ctx, action, req, states)
 		if err != nil {
 			return err
 		}
@@ -183,6 +177,22 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 		}
 		return refusal(action, job, joblock.ErrNotFound, "the task has moved to another database")
 	})
+}
+
+// steerable returns the task of a request, and the error with which the action refuses it, or nil.
+func (d *Desk) steerable(ctx context.Context, action string, req TaskRequest, states []TaskState) (Task, error) {
+	t := d.task(ctx, envelope.Job(req.Queue, req.ID))
+	err := t.in(action, states)
+	if err == nil || errors.Is(err, joblock.ErrBusy) {
+		err = cmp.Or(t.CheckStep(action, req.Step), err)
+	}
+	if err == nil && action == actRun {
+		err = d.checkTurn(ctx, t)
+	}
+	if err == nil && action != actRun && action != actDelete && action != actArchive {
+		err = d.checkAlone(ctx, action, t)
+	}
+	return t, err
 }
 
 // The method checkTurn returns the error with which RunTask refuses a task whose job waits in a line: it would go back to
@@ -312,7 +322,7 @@ func (d *Desk) SkipJob(ctx context.Context, who Actor, key string, fence int64) 
 	case t.State == TaskAbsent && before.Age.Duration() < envelope.EnqueueGrace:
 		return Acted{}, refuse(joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
 	}
-	return d.record(ctx, who, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, func(ctx context.Context) error {
+	return d.record(ctx, who, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, nil, func(ctx context.Context) error {
 		var starts sync.WaitGroup
 		defer starts.Wait()
 		starter := nextjob.Starter{Locks: d.cfg.Locks, Inspectors: asynqbatch.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
@@ -333,9 +343,9 @@ func (d *Desk) inspectors() (all []*asynq.Inspector) {
 }
 
 // The method record is act, with the Acted of the action.
-func (d *Desk) record(ctx context.Context, who Actor, e AuditEntry, do func(context.Context) error) (Acted, error) {
+func (d *Desk) record(ctx context.Context, who Actor, e AuditEntry, refusal error, do func(context.Context) error) (Acted, error) {
 	var done Acted
-	id, unrecorded, err := d.act(ctx, who, e, do)
+	id, unrecorded, err := d.act(ctx, who, e, refusal, do)
 	if done.Audit = id; unrecorded != "" {
 		done.Problems = append(done.Problems, unrecorded)
 	}

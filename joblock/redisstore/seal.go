@@ -19,11 +19,11 @@ import (
 func (s *Store) sealKeys() string { return s.prefix + "%seal" }
 
 // noLock reports whether name is a Redis key under the prefix at which the toolkit keeps something else than locks: the
-// seal keys, the record of what operators have done, which package internal/ops writes, or the journal, which package
+// seal keys, the records of what operators have done and were refused, which package internal/ops writes, or the journal, which package
 // joblock/journal writes. Whatever else will be kept beside the locks has a name with two '%' in front: versions that do not
 // know it leave it alone, and do not list it as a foreign value.
 func (s *Store) noLock(name string) bool {
-	return name == s.sealKeys() || name == s.prefix+"%audit" || name == s.prefix+"%events" ||
+	return name == s.sealKeys() || name == s.prefix+"%audit" || name == s.prefix+"%refusals" || name == s.prefix+"%events" ||
 		strings.HasPrefix(name, s.prefix+"%%")
 }
 

@@ -371,6 +371,10 @@ func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values
 		b.Wrong = "What was typed is not the same as what is asked for."
 		return "", http.StatusUnprocessableEntity
 	}
+	if !v.Who.mayDo(1) {
+		b.Failed = tooMany
+		return "", http.StatusTooManyRequests
+	}
 	// The action must not end half done because somebody closes a tab.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
 	defer cancel()
@@ -389,6 +393,8 @@ func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values
 	}
 	return "", status
 }
+
+const tooMany = "You have done too much in a short time. Nothing was changed. Wait for a moment."
 
 func (h *Handler) refused(v *View, b *ActBody, why string) {
 	h.cfg.Logger.Info("server: action", "principal", v.Who.ID, "action", b.Verb, "key", b.Key, "job", b.Job, "scope", b.Scope, "name", b.Name, "fence", b.Seen, "refused", why)

@@ -184,6 +184,10 @@ func (h *Handler) freeMany(r *http.Request, v *View, b *BulkBody, form url.Value
 	if b.Wrong != "" {
 		return http.StatusUnprocessableEntity, nil
 	}
+	if !v.Who.mayDo(len(b.Rows)) {
+		b.Wrong = tooMany
+		return http.StatusTooManyRequests, nil
+	}
 	h.carryOutMany(r, v, b)
 	return http.StatusOK, nil
 }

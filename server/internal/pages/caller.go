@@ -24,6 +24,9 @@ type Caller struct {
 	Queues    []string
 	AllQueues bool
 
+	// Acts counts actions of the caller, and reports whether they may begin. Nil means always.
+	Acts func(n int) bool
+
 	// Session says that the caller has signed in on these pages, and can sign out.
 	Session bool
 }
@@ -43,5 +46,7 @@ func (c *Caller) mayJob(job string) bool {
 func (c *Caller) sees() string {
 	return fmt.Sprintf("%q %t %q %t", c.Prefixes, c.AllKeys, c.Queues, c.AllQueues)
 }
+
+func (c *Caller) mayDo(n int) bool { return c.Acts == nil || c.Acts(n) }
 
 func (c *Caller) ended(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }

@@ -21,6 +21,9 @@ const (
 	// tailLength is how many records of actions the pages look through.
 	tailLength = 1000
 
+	// tailRefused is how many refusals are among them: they take the place of no action.
+	tailRefused = 200
+
 	// historyRows is how many lines the history of a key has at most.
 	historyRows = 50
 )
@@ -231,9 +234,15 @@ func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 func (h *Handler) tail(ctx context.Context) (read[[]ops.AuditEntry], error) {
 	return get(ctx, h.cache, "audit", 2*time.Second, func(ctx context.Context) ([]ops.AuditEntry, error) {
 		all := []ops.AuditEntry{}
+		refused := 0
 		for e, err := range h.cfg.Desk.Actions(ctx, ops.AuditQuery{}) {
 			if err != nil {
 				return nil, err
+			}
+			if e.Outcome == ops.OutcomeRefused {
+				if refused++; refused > tailRefused {
+					continue
+				}
 			}
 			if all = append(all, e); len(all) == tailLength {
 				break
