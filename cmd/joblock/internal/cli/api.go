@@ -66,7 +66,7 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 		hosts = append(hosts, u.Host)
 	}
 	if file := cmp.Or(s.apiToken, getenv(envServerToken)); file != "" {
-		text, err := s.readFile("--server-token-file", file)
+		text, err := s.readSecret("--server-token-file", file)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -219,8 +220,14 @@ func flagURL(name, text, env string) (address, error) {
 	return a, err
 }
 
-// The method address returns where the Redis is, with the password.
+// The method address returns where the Redis is, with the password. A password in --asynq is an error of every command,
+// also of those that ask no database of asynq.
 func (s *server) address(getenv func(string) string) (a address, err error) {
+	for _, text := range s.asynq {
+		if _, err := flagURL("asynq", text, envAsynq); err != nil {
+			return a, err
+		}
+	}
 	if s.url != "" {
 		a, err = flagURL("redis", s.url, envRedis)
 	} else {
@@ -250,7 +257,7 @@ func (s *server) password(to *string, name, file string) error {
 	if file == "" {
 		return nil
 	}
-	secret, err := s.readFile(name, file)
+	secret, err := s.readSecret(name, file)
 	if err != nil {
 		return err
 	}
@@ -275,6 +282,23 @@ func (s *server) readFile(name, file string) ([]byte, error) {
 	}
 	s.files[file] = data
 	return data, nil
+}
+
+// The method readSecret is readFile for a file with a secret. A file of the user who calls must not be readable for other
+// users. For root that is only a warning: what a container has in place of a file belongs to root and has the mode 0444 or
+// 0644, with Docker and with Kubernetes.
+func (s *server) readSecret(name, file string) ([]byte, error) {
+	if _, read := s.files[file]; !read {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			switch why, refused := exposed(info, os.Geteuid()); {
+			case refused:
+				return nil, usage("%s: the file %s %s; its mode must be 0600", name, file, why)
+			case why != "":
+				sayTo(os.Stderr, fmt.Sprintf("warning: %s: the file %s %s; its mode should be 0600", name, visible(file), why))
+			}
+		}
+	}
+	return s.readFile(name, file)
 }
 
 // The method databases returns where the Redis of the locks is, and where asynq's databases are. A database at the same

@@ -92,9 +92,9 @@ func TestDoctorSaysFirstWhetherLocksAreSafe(t *testing.T) {
 		"not the server": {find(ops.Fault, "keeper", "r:1"), "Safe for locks: yes, because the doctor", ops.Safety{Word: "yes", Because: nothing}},
 		"not looked at": {ops.Checkup{Findings: []ops.Finding{}, Checks: []ops.Checked{}}, "Safe for locks: unknown, because this server",
 			ops.Safety{Word: "unknown", Because: "this server does not look at the servers of the locks"}},
-		"nothing on disk": {find(ops.Warning, "persistence", "r:1"), "Safe for locks: yes, but a restart of Redis, which is routine, frees held locks, because of persistence at r:1: found",
+		"nothing on disk": {find(ops.Warning, "persistence", "r:1"), "Safe for locks: yes, but a restart of Redis, which is routine, frees held locks,\nbecause of persistence at r:1: found",
 			ops.Safety{Word: ops.SafeButRestart, Because: "persistence at r:1: found\x1b\ntwice", Subject: "persistence", Node: "r:1"}},
-		"a crash": {find(ops.Warning, "appendonly", "r:1"), "Safe for locks: yes, but a crash of Redis, which is uncommon, frees held locks, because of appendonly at r:1: found",
+		"a crash": {find(ops.Warning, "appendonly", "r:1"), "Safe for locks: yes, but a crash of Redis, which is uncommon, frees held locks,\nbecause of appendonly at r:1: found",
 			ops.Safety{Word: ops.SafeButCrash, Because: "appendonly at r:1: found\x1b\ntwice", Subject: "appendonly", Node: "r:1"}},
 	} {
 		tc.checkup.Safe = ops.SafetyOf(tc.checkup.Findings, tc.checkup.Checks)
