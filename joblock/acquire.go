@@ -239,7 +239,7 @@ func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 
 func (a *acquisition) held(code string) *Error {
 	return &Error{Code: code, Op: "acquire", Key: a.req.Key,
-		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining}
+		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining, leftOf: leftOf(a.last.State)}
 }
 
 // The method abandon removes, in the background, what the store may have under the present nonce, and draws a new

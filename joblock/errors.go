@@ -69,7 +69,7 @@ type Error struct {
 	// reports the holder.
 	Holder    string        // the label of the holder, for people
 	Job       string        // the job that the lock is bound to, as "queue/taskID"
-	Remaining time.Duration // time until the holder's lease ends, or the reservation while nobody runs
+	Remaining time.Duration // time until the holder's lease ends, or the reservation while nobody runs; Error says which
 
 	// Set with ErrAlreadyReleased, and with ErrLost if another caller has released the lock or forced its release.
 	Ended  Ended  // how the lock ended
@@ -77,6 +77,8 @@ type Error struct {
 
 	Detail string // what is wrong, naming the value and the bound
 	Err    error  // the cause, or nil
+
+	leftOf string // what Remaining is a part of, for Error; "" if not known
 }
 
 var codeText = map[string]string{
@@ -112,7 +114,7 @@ func (e *Error) Error() string {
 		what += " for job " + e.Job
 	}
 	if e.Remaining > 0 {
-		what += fmt.Sprintf(", %s left", e.Remaining.Round(time.Millisecond))
+		what += fmt.Sprintf(", %s left%s", e.Remaining.Round(time.Millisecond), e.leftOf)
 	}
 	if e.Ended != EndedNone && e.Reason != "" {
 		what += fmt.Sprintf(" (%s: %s)", e.Ended, e.Reason)
@@ -124,6 +126,18 @@ func (e *Error) Error() string {
 		parts = append(parts, e.Err.Error())
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+// leftOf says what of a key in this state has time left: a lease ends with a holder that does not renew it, and a
+// reservation lasts while nobody runs.
+func leftOf(state State) string {
+	switch state {
+	case StateHeld:
+		return " of the lease"
+	case StateParked, StateOrphaned:
+		return " of the reservation"
+	}
+	return ""
 }
 
 // Is reports whether target is the sentinel of the same code.
@@ -204,7 +218,7 @@ func errorOf(op, key string, r driver.Reply) error {
 	if r.Outcome == driver.OutcomeOK {
 		return nil
 	}
-	e := &Error{Op: op, Key: key, Holder: r.Holder, Job: r.Job, Remaining: r.Remaining}
+	e := &Error{Op: op, Key: key, Holder: r.Holder, Job: r.Job, Remaining: r.Remaining, leftOf: leftOf(r.State)}
 	switch r.Outcome {
 	case driver.OutcomeHeld:
 		e.Code = codeHeld

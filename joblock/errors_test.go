@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/joblock/toolkit/internal/testkit"
@@ -114,4 +115,26 @@ func TestNamesOfLaterVersions(t *testing.T) {
 			t.Errorf("%s is read as %v, %v", text, got.State, got.Ended)
 		}
 	}
+}
+
+// An error says of what time is left: of the lease of a holder that runs, or of the reservation of a job.
+func TestErrorSaysOfWhatTimeIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, nil)
+		says := func(want string) {
+			t.Helper()
+			_, err := k.peer().TryAcquire(t.Context(), "key")
+			wantErr(t, err, joblock.ErrHeld)
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q in it", err, want)
+			}
+			if _, err = k.peer().Acquire(t.Context(), "key", joblock.MaxWait(time.Millisecond)); !errors.Is(err, joblock.ErrTimeout) || !strings.Contains(err.Error(), want[strings.Index(want, "left"):]) {
+				t.Errorf("%v, want %q in it", err, want)
+			}
+		}
+		lock := k.acquire("key", joblock.TTL(time.Minute))
+		says("left of the lease")
+		k.park(lock, joblock.ForJob("q/1"), joblock.Reserve(time.Hour))
+		says("left of the reservation")
+	})
 }

@@ -68,10 +68,10 @@ func run(out io.Writer, addr string, opts joblock.ListOptions, write func(io.Wri
 
 func table(out io.Writer, all []joblock.Status) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY\tSTATE\tHOLDER\tJOB\tAGE\tLEFT\tWAITERS\tFENCE\tOWNER")
+	fmt.Fprintln(w, "KEY\tSTATE\tHOLDER\tJOB\tAGE\tLEASE\tRESERVED\tWAITERS\tFENCE\tOWNER")
 	for _, st := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", plain(st.Key), plain(state(st)), plain(cmp.Or(st.Holder, "-")), plain(cmp.Or(st.Job, "-")),
-			seconds(st.Age), seconds(cmp.Or(st.Lease, st.Reserved)), st.Waiters, st.Fence, plain(cmp.Or(st.Owner, "-")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", plain(st.Key), plain(state(st)), plain(cmp.Or(st.Holder, "-")), plain(cmp.Or(st.Job, "-")),
+			seconds(st.Age), seconds(st.Lease), seconds(st.Reserved), st.Waiters, st.Fence, plain(cmp.Or(st.Owner, "-")))
 	}
 	return w.Flush()
 }

@@ -27,11 +27,11 @@ func TestTable(t *testing.T) {
 		{Key: "rollup", Ended: joblock.EndedLapsed},
 	})
 	const want = `
-KEY       STATE                HOLDER              JOB     AGE    LEFT    WAITERS  FENCE  OWNER
-export:1  parked               web-1               mail/7  1m30s  1h0m0s  0        7      #01234567
-export:2  held                 host:1 attempt 2/4  mail/8  1s     30s     3        8      #89abcdef
-export:3  released (job done)  -                   -       -      -       0        9      -
-rollup    lapsed               -                   -       -      -       0        0      -
+KEY       STATE                HOLDER              JOB     AGE    LEASE  RESERVED  WAITERS  FENCE  OWNER
+export:1  parked               web-1               mail/7  1m30s  -      1h0m0s    0        7      #01234567
+export:2  held                 host:1 attempt 2/4  mail/8  1s     30s    1h0m0s    3        8      #89abcdef
+export:3  released (job done)  -                   -       -      -      -         0        9      -
+rollup    lapsed               -                   -       -      -      -         0        0      -
 `
 	if got := "\n" + out.String(); err != nil || got != want {
 		t.Errorf("%v, got%swant%s", err, got, want)

@@ -42,7 +42,7 @@ type mark struct {
 
 const pageRows = 100
 
-var sorts = []string{"since", "key", "state", "ends", "waiters"}
+var sorts = []string{"since", "key", "state", "lease", "reserved", "waiters"}
 
 func parseFilter(q url.Values) (*Filter, error) {
 	f := &Filter{
@@ -104,17 +104,24 @@ func (f *Filter) value(r *Row) int64 {
 	switch f.Sort {
 	case "since":
 		return r.Since.UnixMicro()
-	case "ends":
-		if r.Ends.IsZero() {
-			return 1 << 60
-		}
-		return r.Ends.UnixMicro()
+	case "lease":
+		return soonest(r.Ends)
+	case "reserved":
+		return soonest(r.Until)
 	case "waiters":
 		return -int64(r.Waiters) // the longest line first
 	case "state":
 		return rankOf(r.State)
 	}
 	return 0
+}
+
+// soonest sorts an end that there is not behind all others.
+func soonest(at time.Time) int64 {
+	if at.IsZero() {
+		return 1 << 60
+	}
+	return at.UnixMicro()
 }
 
 // rankOf puts the states first that a person should look at.

@@ -186,7 +186,7 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 	}
 	fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]
 	// The key of a limit has no waiters of its own: what Explain says of them is about the line of the permits.
-	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Pulse != fresh.Pulse || apart(was.Renewed, fresh.Renewed) || apart(was.Ends, fresh.Ends) ||
+	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Pulse != fresh.Pulse || apart(was.Renewed, fresh.Renewed) || apart(was.Ends, fresh.Ends) || apart(was.Until, fresh.Until) ||
 		was.Waiters != fresh.Waiters && r.val.Lock.Permits == nil) {
 		h.cache.forget(name)
 		if newer, err := read(); err == nil {

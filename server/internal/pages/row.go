@@ -16,7 +16,8 @@ type Row struct {
 	Job     string
 	Fence   int64
 	Since   time.Time
-	Ends    time.Time // of the lease, or of the reservation of a lock that nobody runs under
+	Ends    time.Time // of the lease; zero if nobody runs under the lock
+	Until   time.Time // end of the reservation: until then nobody else gets the key by itself
 	Waiters int
 	Role    ops.Role
 	Group   string
@@ -33,7 +34,7 @@ type Row struct {
 
 func rowOf(l ops.Lock) Row {
 	r := Row{
-		Key: l.Key, State: l.State, Holder: l.Holder, Job: l.Job, Fence: l.Fence, Since: l.Since.Time, Ends: l.ReservedUntil.Time,
+		Key: l.Key, State: l.State, Holder: l.Holder, Job: l.Job, Fence: l.Fence, Since: l.Since.Time, Until: l.ReservedUntil.Time,
 		Waiters: l.Waiters, Role: l.Role, Group: l.Group, Number: l.Number, Reason: l.Reason,
 	}
 	if l.State == joblock.StateHeld {
@@ -55,7 +56,7 @@ func rowOf(l ops.Lock) Row {
 		}
 	}
 	if l.State == joblock.StateFree {
-		r.Since, r.Ends, r.How = l.Changed.Time, time.Time{}, l.How()
+		r.Since, r.Until, r.How = l.Changed.Time, time.Time{}, l.How()
 	}
 	return r
 }

@@ -70,15 +70,15 @@ func (f *lockFilter) query(prefix string) (q ops.LocksQuery, err error) {
 
 // lockOrder are the orders that --sort knows. Each order ends with the key.
 var lockOrder = map[string]func(a, b ops.Lock) int{
-	"key":     func(a, b ops.Lock) int { return 0 },
-	"age":     func(a, b ops.Lock) int { return cmp.Compare(b.Age, a.Age) },
-	"waiters": func(a, b ops.Lock) int { return cmp.Compare(b.Waiters, a.Waiters) },
-	"left":    func(a, b ops.Lock) int { return cmp.Compare(a.Reserved, b.Reserved) },
-	"state":   func(a, b ops.Lock) int { return cmp.Compare(b.State, a.State) },
+	"key":      func(a, b ops.Lock) int { return 0 },
+	"age":      func(a, b ops.Lock) int { return cmp.Compare(b.Age, a.Age) },
+	"waiters":  func(a, b ops.Lock) int { return cmp.Compare(b.Waiters, a.Waiters) },
+	"reserved": func(a, b ops.Lock) int { return cmp.Compare(a.Reserved, b.Reserved) },
+	"state":    func(a, b ops.Lock) int { return cmp.Compare(b.State, a.State) },
 }
 
 // lockOrders are the names of the orders.
-var lockOrders = []string{"age", "waiters", "left", "state", "key"}
+var lockOrders = []string{"age", "waiters", "reserved", "state", "key"}
 
 func sortLocks(locks []ops.Lock, order string) {
 	slices.SortFunc(locks, func(a, b ops.Lock) int {
@@ -102,17 +102,12 @@ func lockColumns(p *printer, ended bool) []column[ops.Lock] {
 			return p.when(l.Since.Time, l.Age.Duration())
 		}},
 		{head: headEnded, text: func(l ops.Lock) string { return p.when(l.EndedAt.Time, l.Now.Sub(l.EndedAt.Time)) }},
-		{head: "LEFT", text: leftText},
+		{head: "LEASE", text: leaseText},
+		{head: "RESERVED", text: reservedText},
 		{head: "WAITERS", text: func(l ops.Lock) string { return count(l.Waiters) }},
 		{head: "JOB", text: func(l ops.Lock) string { return l.Job }},
 		{head: "FENCE", wide: true, text: func(l ops.Lock) string { return count(l.Fence) }},
 		{head: "OWNER", wide: true, text: func(l ops.Lock) string { return l.Owner }},
-		{head: "LEASE", wide: true, text: func(l ops.Lock) string {
-			if l.Lease == 0 {
-				return ""
-			}
-			return span(l.Lease.Duration())
-		}},
 		{head: "RENEWED", wide: true, text: func(l ops.Lock) string { return renewedText(p, l) }, role: pulseRole},
 		{head: "ROLE", wide: true, text: func(l ops.Lock) string { return string(l.Role) }},
 		{head: "REASON", wide: true, text: func(l ops.Lock) string { return l.Reason }},
@@ -221,8 +216,16 @@ func pulseRole(l ops.Lock) role {
 	return plain
 }
 
-// leftText returns for how long nobody else can get the lock, if nobody renews or releases the lock.
-func leftText(l ops.Lock) string {
+// leaseText returns what is left of the lease, "" if nobody runs under the lock.
+func leaseText(l ops.Lock) string {
+	if l.Lease == 0 {
+		return ""
+	}
+	return span(l.Lease.Duration())
+}
+
+// reservedText returns for how long nobody else can get the lock, if nobody renews or releases the lock.
+func reservedText(l ops.Lock) string {
 	if !l.Locked() {
 		return ""
 	}

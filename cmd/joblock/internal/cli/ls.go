@@ -35,7 +35,9 @@ instead, which takes no such walk.
 Columns:
   SINCE    when somebody took the lock
   ENDED    with --ended or --state free: when the lock on a free key ended
-  LEFT     time until others can get the lock, if nobody renews or releases the lock meanwhile
+  LEASE    what is left of the holder's lease, which a live holder renews; "-" if nobody runs under the lock
+  RESERVED time until others can get the lock, if nobody renews or releases the lock meanwhile: the end of the lease or,
+           of the lock of a job or a token, the end of its reservation
   WAITERS  how many wait in line, for a while with those that have died; who waits for a limit is counted once, in a row
            for the limit, whose STATE is "limit"
 
@@ -110,7 +112,7 @@ Exit codes:
 	f := cmd.Flags()
 	only.flags(f)
 	f.BoolVar(&ended, "ended", false, "also keys that are free and that Redis still remembers, with how the last lock ended")
-	f.StringVar(&order, "sort", "", "print all locks at the end, in this `ORDER`: age, waiters, left, state or key (default: as they are found)")
+	f.StringVar(&order, "sort", "", "print all locks at the end, in this `ORDER`: age, waiters, reserved, state or key (default: as they are found)")
 	f.IntVar(&most, "limit", 0, "print at most `N` locks (default: all)")
 	out.flags(f)
 	return cmd

@@ -30,7 +30,7 @@ kept up to date by one walk over the keys in Redis after the other: "joblock ls 
 Keys:
   up, down, j, k, pgup, pgdn, home, end   move
   x, enter                                explain the lock at the cursor; esc goes back
-  s                                       sort by age, waiters, left, state, key
+  s                                       sort by age, waiters, reserved, state, key
   /                                       show only locks in which a text occurs: in the key, holder, job or state
   p                                       pause, go on
   r                                       look again now
@@ -97,7 +97,7 @@ Exit codes:
 	}
 	f := cmd.Flags()
 	f.DurationVar(&interval, "interval", 2*time.Second, "least time between the beginnings of two looks, at least 100ms")
-	f.StringVar(&order, "sort", lockOrders[0], "`ORDER` of the locks: age, waiters, left, state or key")
+	f.StringVar(&order, "sort", lockOrders[0], "`ORDER` of the locks: age, waiters, reserved, state or key")
 	f.IntVar(&most, "limit", 20, "print at most `N` locks, if top looks only once")
 	only.flags(f)
 	out.flags(f)

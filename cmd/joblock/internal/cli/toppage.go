@@ -303,12 +303,13 @@ func (p *topPage) draw(now time.Time) []string {
 var topKeys = []string{
 	"up, down, j, k, pgup, pgdn, home, end: move",
 	"x, enter: explain the lock at the cursor",
-	"s: sort by age, waiters, left, state, key",
+	"s: sort by age, waiters, reserved, state, key",
 	"/: show only locks in which a text occurs; enter ends the text, esc removes it",
 	"p: pause, go on",
 	"r: look again now",
 	"q, ctrl-c: end",
-	"SINCE is since when somebody has the lock. LEFT is the time until others can get the lock, if nobody renews or releases it.",
+	"SINCE is since when somebody has the lock. LEASE is what is left of the holder's lease.",
+	"RESERVED is the time until others can get the lock, if nobody renews or releases it.",
 }
 
 // The method drawText returns a page with paragraphs.
@@ -369,7 +370,7 @@ func (p *topPage) drawList(now time.Time) []string {
 		p.style(cut(visible(oneLine(head)), p.columns), headRole),
 		cut(look.summary(), p.columns),
 		cut(third, p.columns),
-		p.style(cut(row(widths, "  ", []string{"KEY", "STATE", "SINCE", "LEFT", "WAIT", "HOLDER", "JOB"}), p.columns), "1"),
+		p.style(cut(row(widths, "  ", []string{"KEY", "STATE", "SINCE", "LEASE", "RESERVED", "WAIT", "HOLDER", "JOB"}), p.columns), "1"),
 	}
 	at, room := p.index(), p.listLines()
 	p.from = max(0, min(p.from, len(p.rows)-room))
@@ -383,7 +384,7 @@ func (p *topPage) drawList(now time.Time) []string {
 			style = colourOf[r]
 		}
 		text := row(widths, mark, []string{
-			safe(l.Key), l.State.String(), span(l.Age.Duration()), leftText(l), count(l.Waiters), safe(l.Holder), safe(l.Job),
+			safe(l.Key), l.State.String(), span(l.Age.Duration()), leaseText(l), reservedText(l), count(l.Waiters), safe(l.Holder), safe(l.Job),
 		})
 		lines = append(lines, p.style(cut(text, p.columns), style))
 	}
@@ -398,16 +399,16 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // The method widths returns how wide the columns of the list are. What does not fit at the right is left out.
 func (p *topPage) widths() []int {
-	widths := []int{0, 8, 6, 6, 5, 0, 0} // 0: a share of what is left
+	widths := []int{0, 8, 6, 6, 8, 5, 0, 0} // 0: a share of what is left
 	rest := p.columns - len("> ")
 	for _, w := range widths {
 		rest -= w + len(gap)
 	}
 	rest += len(gap)
-	widths[0], widths[5], widths[6] = rest*2/5, rest*3/10, rest*3/10
+	widths[0], widths[6], widths[7] = rest*2/5, rest*3/10, rest*3/10
 	if rest < 45 {
 		rest += len(gap)
-		widths[0], widths[5], widths[6] = rest*3/5, rest*2/5, 0
+		widths[0], widths[6], widths[7] = rest*3/5, rest*2/5, 0
 	}
 	widths[0] = max(widths[0], 12)
 	return widths

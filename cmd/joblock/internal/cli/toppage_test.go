@@ -124,7 +124,7 @@ func TestTopPageSortsAndFilters(t *testing.T) {
 	for range lockOrders {
 		order := lockOrders[p.order]
 		p.types("home")
-		if want := map[string]string{"age": "key-000", "waiters": "key-002", "left": "key-000", "state": "key-000", "key": "key-000"}[order]; first() != want {
+		if want := map[string]string{"age": "key-000", "waiters": "key-002", "reserved": "key-000", "state": "key-000", "key": "key-000"}[order]; first() != want {
 			t.Errorf("by %s the first is %s, want %s", order, first(), want)
 		}
 		wantText(t, p.text(), "sorted by "+order)
