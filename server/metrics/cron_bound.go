@@ -126,7 +126,7 @@ func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts sch
 func staleness(j ops.CronJob, interval time.Duration) time.Duration {
 	var success time.Time
 	for _, run := range j.Runs() {
-		if run.Done() && run.Ended.After(success) {
+		if run.Well() && run.Ended.After(success) {
 			success = run.Ended.Time
 		}
 	}
