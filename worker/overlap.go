@@ -303,7 +303,7 @@ func busy(err error) bool {
 	return errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrTimeout)
 }
 
-// The method latest returns the time at which a wait in place must end, to leave the task enough time for its run, and
+// latest returns the time at which a wait in place must end, to leave the task enough time for its run, and
 // in any case for the snooze.
 func (o *overlap) latest(a *attempt) time.Time {
 	left := a.left()

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,16 +73,23 @@ func (r *room) enter(k busyKey, queue, id string) (called bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.of(k)
-	for i, t := range w.snoozed {
-		if t.id == id && t.queue == queue {
-			w.snoozed = append(w.snoozed[:i:i], w.snoozed[i+1:]...)
-			break
-		}
+	w.prune(time.Now())
+	if i := slices.IndexFunc(w.snoozed, func(t snoozedTask) bool { return t.id == id && t.queue == queue }); i >= 0 {
+		w.snoozed = slices.Delete(w.snoozed, i, i+1)
 	}
 	w.waiting++
 	r.waiting++
-	r.coming.arrived()
-	return w.coming.arrived()
+	if called = w.coming.arrived(); called {
+		r.coming.arrived()
+	}
+	return called
+}
+
+// prune removes the tasks that are back by themselves.
+func (w *waiters) prune(now time.Time) {
+	for len(w.snoozed) > 0 && !now.Before(w.snoozed[0].until) {
+		w.snoozed = w.snoozed[1:]
+	}
 }
 
 // leave is the end of enter. snoozed is nil if the task was not snoozed.
@@ -103,8 +111,9 @@ func (r *room) again(k busyKey, t snoozedTask) {
 	defer r.mu.Unlock()
 	w := r.of(k)
 	w.snoozed = append(w.snoozed, t)
-	w.coming.arrived()
-	r.coming.arrived()
+	if w.coming.arrived() {
+		r.coming.arrived()
+	}
 }
 
 // call returns the tasks to run now that a lock on k has ended. want is how many tasks should be coming or wait in place
@@ -114,16 +123,14 @@ func (r *room) call(k busyKey, want, most int) []snoozedTask {
 	defer r.mu.Unlock()
 	w, now := r.of(k), time.Now()
 	defer r.tidy(k, w, now)
-	for len(w.snoozed) > 0 && !now.Before(w.snoozed[0].until) {
-		w.snoozed = w.snoozed[1:]
-	}
+	w.prune(now)
 	there := w.waiting + w.coming.count(now)
 	n := min(want-there, most-r.waiting-r.coming.count(now))
 	if there == 0 {
 		n = max(n, 1) // no other lock of this Worker calls the next task
 	}
 	n = max(0, min(n, len(w.snoozed)))
-	called := w.snoozed[:n:n]
+	called := slices.Clone(w.snoozed[:n])
 	w.snoozed = w.snoozed[n:]
 	for range called {
 		w.coming = append(w.coming, now.Add(callLife))

@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// A crowd of short tasks with one key is soon through: whoever gives the key back has the next ones run, although most of
-// the crowd was snoozed and asynq looks for tasks whose pause is over only now and then.
+// A crowd of short tasks with one key is soon through, although most of it was snoozed, and asynq looks for tasks whose pause
+// is over only now and then: a Worker that releases the key runs the next ones.
 func TestCrowdOfShortTasksIsSoonThrough(t *testing.T) {
 	const tasks, stay = 30, 200 * time.Millisecond
 	for _, concurrency := range []int{4, 10, 20} {

@@ -27,7 +27,7 @@ const (
 	// release the mark; or an operator has run the task before the end of the pause.
 	markWait = 2 * time.Second
 
-	// soonest is the first pause of the method rerun. Whoever empties asynq's archive in that pause deletes the task.
+	// soonest is the first pause of the method rerun. Emptying asynq's archive in that pause deletes the task.
 	soonest = 100 * time.Microsecond
 
 	// rerunGiveUp is how long the method rerun tries; after that, only the keeper runs the task again. rerunGiveUp is
@@ -132,7 +132,7 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unma
 	return e
 }
 
-// The method rerun waits until asynq has archived the task with the error e, and then moves the task to the tasks that wait
+// rerun waits until asynq has archived the task with the error e, and then moves the task to the tasks that wait
 // for a retry, due at the time in due. The result is true if the task is no longer in the archive, for whatever reason.
 // The result is false after rerunGiveUp, or answerWait if Worker.Close was called: the task may be in the archive now or
 // later.

@@ -166,7 +166,7 @@ func eachAsynq(t *testing.T, f func(r *rig, pausing string)) {
 	}
 }
 
-// Tasks that only wait for their key are in asynq's archive for moments: whoever empties it hardly ever deletes one.
+// Tasks that only wait for their key are in asynq's archive for moments: emptying the archive hardly ever deletes one.
 func TestTasksThatWaitAreNotInTheArchive(t *testing.T) {
 	for name, opts := range map[string][]worker.OverlapOption{"snoozed": nil, "at once": {worker.MaxWait(0)}, "in line": {worker.InLine()}} {
 		t.Run(name, func(t *testing.T) {
