@@ -26,7 +26,7 @@ func (in *Inspector) CanPostpone() bool { return in.batcher != nil && in.steps !
 
 // Postpone moves a task that was archived with the error lastErr to the tasks that wait for a retry, due at the time in due,
 // in one step. asynq has no such call. If the task has another error, is in any other state or does not exist, the error is
-// asynq.ErrTaskNotFound.
+// asynq.ErrTaskNotFound. The call shares no pipeline: it is rare, and must not wait for others.
 func (in *Inspector) Postpone(queue, id, lastErr string, due time.Time) error {
 	if !in.CanPostpone() {
 		return fmt.Errorf("asynq has scripts that are not known here")
@@ -36,7 +36,7 @@ func (in *Inspector) Postpone(queue, id, lastErr string, due time.Time) error {
 	}
 	sets := fill(in.steps.sets)
 	keys := []string{fill(in.steps.task), sets + "archived", sets + "retry"}
-	n, err := postpone.Run(context.Background(), in.batcher, keys, id, due.Unix(), lastErr).Int()
+	n, err := postpone.Run(context.Background(), in.batcher.UniversalClient, keys, id, due.Unix(), lastErr).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("postpone: %w", err)
