@@ -138,6 +138,7 @@ func newAcquisition[O AcquireOption](l *Locker, op, key string, opts []O) (*acqu
 	if err := checkTaken(op, key, a.o.door.OwnKey); err != nil {
 		return nil, err
 	}
+	l.doubt(op, key)
 	if !a.o.hasOwn {
 		a.o.owner = newOwner()
 		if a.o.noRenew {

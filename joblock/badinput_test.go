@@ -113,7 +113,7 @@ func TestBadInputIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 	}
 	for _, key := range []struct{ name, key, says string }{
 		{"empty key", "", "key is empty"},
-		{"key of 513 bytes", strings.Repeat("k", 513), "key has 513 bytes, at most 512"},
+		{"key of 513 bytes", strings.Repeat("k", 513), "key has 513 bytes, at most 512 are allowed: replace its long parts by a hash"},
 		{"key with a control character", "a\x1fb", "U+001F"},
 		{"key with a C1 control character", "a\u0085", "U+0085"},
 		{"key that is not UTF-8", "a\xffb", "not valid UTF-8"},

@@ -17,9 +17,16 @@ import (
 // Plain parts stay readable. Inside a part Key writes '%', ':' and invisible characters as %XX. Invisible are control
 // characters and those of the Unicode categories Cf, Zl and Zp, such as a zero-width space.
 //
-// Key returns no error. Every call returns ErrInvalid for a key that is empty, longer than 512 bytes or not UTF-8, or
-// that has an empty part. The error names the empty part, which is mostly a missing parameter. Without the check all
-// such requests would share one key.
+// Key returns no error. Every call returns ErrInvalid for a key that is empty, longer than 512 bytes or not UTF-8, and for
+// a result of Key with an empty part. The error names the empty part, which is mostly a missing parameter. Without the
+// check all such requests would share one key.
+//
+// A key that was joined in another way, such as "export:" + id, has no parts that a call could check: with an empty id
+// all requests share the key "export:". A Locker accepts that key, and logs a warning when it takes a key that ends in a
+// separator or is blank.
+//
+// For texts that may be long, such as URLs and lists of filters, put a hash into the key: the hexadecimal digits of
+// their SHA-256, or a KeyBuilder of NewSecretKeyBuilder, which hashes all parts.
 //
 // Keys are compared byte by byte: "Acct" and "acct" differ, and so do "7" and "07", and the two encodings of "é". Only
 // the application knows which texts mean the same. So normalise texts before you call Key: trim, fold case, normalise
@@ -137,6 +144,41 @@ func checkKey(op, key string) error {
 	return nil
 }
 
+// separators are characters with which applications join the parts of keys. Others, such as '-', also end identifiers.
+const separators = ":/|#"
+
+// maxDoubtful is how many doubtful keys a Locker logs: a key may come from a client.
+const maxDoubtful = 16
+
+// The method doubt logs a warning, once for a key, if the key looks as if a part of it was missing.
+func (l *Locker) doubt(op, key string) {
+	if i := strings.LastIndexByte(key, '%'); i >= 0 && keyspace.CheckApplication(key) != "" {
+		key = key[:i] // of a key that the toolkit has made of an application's key
+	}
+	if key == "" {
+		return // a key of the toolkit alone
+	}
+	found := ""
+	switch last := key[len(key)-1]; {
+	case strings.IndexByte(separators, last) >= 0:
+		found = "ends in a separator"
+	case (last == ' ' || last >= utf8.RuneSelf) && strings.TrimSpace(key) == "":
+		found = "is blank"
+	default:
+		return
+	}
+	l.mu.Lock()
+	logged := l.doubtful[key] || len(l.doubtful) == maxDoubtful
+	if !logged {
+		l.doubtful[key] = true
+	}
+	l.mu.Unlock()
+	if !logged {
+		l.cfg.Logger.Warn("joblock: the key "+found+": if a part is missing, all callers without that part share one lock; empty parts of a key that joblock.Key has made are refused",
+			"key", key, "op", op)
+	}
+}
+
 // checkTaken returns ErrInvalid for a key that applications cannot take. With own the toolkit's keys pass.
 func checkTaken(op, key string, own bool) error {
 	if err := checkKey(op, key); err != nil || own {
@@ -155,7 +197,11 @@ func checkText(op, key, what, s string, minLen, maxLen int) error {
 		return invalid(op, "", "%s is empty", what)
 	}
 	if len(s) > maxLen {
-		return invalid(op, key, "%s has %d bytes, at most %d are allowed", what, len(s), maxLen)
+		advice := ""
+		if what == "key" {
+			advice = ": replace its long parts by a hash, such as SHA-256"
+		}
+		return invalid(op, key, "%s has %d bytes, at most %d are allowed%s", what, len(s), maxLen, advice)
 	}
 	if !utf8.ValidString(s) {
 		return invalid(op, key, "%s is not valid UTF-8", what)

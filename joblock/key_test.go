@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -113,6 +114,57 @@ func TestEmptyPartIsRefused(t *testing.T) {
 				t.Errorf("%q: %v, want it to name %s", key, err, part)
 			}
 		}
+	}
+}
+
+// A key that was joined by hand may lack a part, and nobody can tell. The Locker takes it, and logs it once.
+func TestDoubtfulKeysAreLogged(t *testing.T) {
+	take := func(k *kit, key string) error {
+		taken := door.Of(k.locks).Take(k.Context(), "enqueue", []door.Take{{Key: key, Job: "q/1", Reserve: time.Minute}})
+		return taken[0].Err
+	}
+	for name, call := range map[string]func(k *kit, key string) error{
+		"Acquire":    func(k *kit, key string) error { return second(k.locks.Acquire(k.Context(), key, joblock.MaxWait(0))) },
+		"TryAcquire": func(k *kit, key string) error { return second(k.locks.TryAcquire(k.Context(), key)) },
+		"AcquireAll": func(k *kit, key string) error {
+			return second(k.locks.AcquireAll(k.Context(), []string{key}, joblock.MaxWait(0)))
+		},
+		"limit":       func(k *kit, key string) error { return second(limit.New(k.locks, 2).TryAcquire(k.Context(), key)) },
+		"enqueue":     take,
+		"of KeepLast": func(k *kit, key string) error { return take(k, keyspace.Next(key)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKit(t, nil)
+				for key, says := range map[string]string{
+					"export:": "ends in a separator", "shop/": "ends in a separator", "a|b|": "ends in a separator", "a#": "ends in a separator",
+					" ": "is blank", "\u00a0\u3000": "is blank",
+					"export:7": "", "export::7": "", ":7": "", "a b": "", " a": "", "a ": "", "a-": "", "a_": "", "A.": "", "é": "", joblock.Key("export:"): "",
+				} {
+					for range 3 {
+						if err := call(k, key); err != nil && !errors.Is(err, joblock.ErrHeld) {
+							t.Errorf("%q: %v", key, err)
+						}
+					}
+					log := k.logs.String()
+					if mark := fmt.Sprintf("key=%q", key); says != "" && strings.Count(log, mark+" op=")+strings.Count(log, "key="+key+" op=") != 1 || says == "" && strings.Contains(log, mark) {
+						t.Errorf("%q is not logged as wanted:\n%s", key, log)
+					}
+					if !strings.Contains(log, says) {
+						t.Errorf("%q: the log does not say %q", key, says)
+					}
+				}
+				if n := strings.Count(k.logs.String(), "level=WARN"); n != 6 {
+					t.Errorf("%d warnings, want 6:\n%s", n, k.logs)
+				}
+				for i := range 1000 {
+					wantNil(t, "TryAcquire", second(k.locks.TryAcquire(t.Context(), fmt.Sprint(i, ":"))))
+				}
+				if n := strings.Count(k.logs.String(), "level=WARN"); n != 16 {
+					t.Errorf("%d warnings about a thousand keys, want 16", n)
+				}
+			})
+		})
 	}
 }
 

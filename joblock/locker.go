@@ -34,10 +34,11 @@ type Locker struct {
 
 	panicked atomic.Bool // a panic of the Observer was logged
 
-	mu      sync.Mutex     // so that no call is added to waiters after closing is closed
-	closing chan struct{}  // closed when Close has begun
-	waiters sync.WaitGroup // calls that wait for a lock
-	closed  chan struct{}  // closed when Close has ended
+	mu       sync.Mutex      // guards doubtful, and lets no call be added to waiters after closing is closed
+	doubtful map[string]bool // the keys that the method doubt has logged
+	closing  chan struct{}   // closed when Close has begun
+	waiters  sync.WaitGroup  // calls that wait for a lock
+	closed   chan struct{}   // closed when Close has ended
 }
 
 // New returns a Locker on store. cfg may be nil. New sends nothing to the store. ErrInvalid means that store is nil or
@@ -67,6 +68,7 @@ func New(store driver.Store, cfg *Config) (*Locker, error) {
 
 func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 	l := &Locker{store: store, cfg: *cfg, bounds: bounds{timeout: cfg.CallTimeout}, now: now}
+	l.doubtful = make(map[string]bool)
 	l.closing, l.closed = make(chan struct{}), make(chan struct{})
 	l.engine, l.janitor, l.inbox = newEngine(l), newJanitor(l), newInbox(l)
 	l.seals = newRing(l)

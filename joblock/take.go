@@ -20,6 +20,7 @@ func (l *Locker) takeAll(ctx context.Context, op string, takes []door.Take) []do
 		if errs[i] = l.checkTake(op, t); errs[i] != nil {
 			continue
 		}
+		l.doubt(op, t.Key)
 		reqs[i] = driver.TakeRequest{
 			Key: t.Key, Nonce: newNonce(), Holder: l.cfg.Holder, Job: t.Job,
 			Reserve: t.Reserve, Retain: l.cfg.Retain, Grace: jobGrace(l.cfg.JobGrace, t.Reserve),
