@@ -112,6 +112,14 @@ func (c *Client) background(f func()) {
 	}
 }
 
+// ready returns joblock.ErrClosed if the Locker was closed, and otherwise the error with which the seal keys cannot be read.
+func (c *Client) ready(ctx context.Context, op string) error {
+	if err := door.Of(c.locks).Check(op); err != nil {
+		return err
+	}
+	return c.ring.Ready(ctx)
+}
+
 // check refuses a Client that NewClient has not made.
 func (c *Client) check(op string) error {
 	if c != nil && c.refused != nil {

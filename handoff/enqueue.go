@@ -123,7 +123,7 @@ func (h *handover) run(ctx context.Context) (done Enqueued, err error) {
 	h.call = door.CallOf(ctx)
 	ctx, span := h.c.traced(ctx, h)
 	defer func() { span.End("", err) }()
-	err = h.c.ring.Ready(ctx)
+	err = h.c.ready(ctx, "enqueue")
 	if err == nil {
 		err = context.Cause(ctx)
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -313,5 +314,48 @@ func TestNewClientWithoutItsParts(t *testing.T) {
 		if c, err := make(); !errors.Is(err, joblock.ErrInvalid) || c != nil {
 			t.Errorf("%s: NewClient = %v, %v; want ErrInvalid", name, c, err)
 		}
+	}
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// After Close of the Locker each call says what it was, and about which key.
+func TestEnqueueAfterClose(t *testing.T) {
+	for name, warm := range map[string]bool{"before the first enqueue": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newMiniWeb(t)
+				ctx, task := t.Context(), asynq.NewTask("export", nil)
+				lock := acquire(t, w.locks, "of a request")
+				if warm {
+					if _, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "warm"}, task); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := w.locks.Close(ctx); err != nil {
+					t.Fatal(err)
+				}
+				many, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: task, Unique: handoff.Unique{Key: "key"}}})
+				if err == nil {
+					err = many[0].Err
+				}
+				for call, err := range map[string]error{
+					"Enqueue":           errorOf(w.jobs.Enqueue(ctx, lock, task)),
+					"EnqueueUnique":     errorOf(w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "key"}, task)),
+					"with a Limit":      errorOf(w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "key", Limit: 2}, task)),
+					"EnqueueInSequence": errorOf(w.jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: "key"}, task)),
+					"EnqueueMany":       err,
+				} {
+					if call == "Enqueue" {
+						if errors.Is(err, joblock.ErrLost) { // the lock says so itself
+							continue
+						}
+					}
+					if !errors.Is(err, joblock.ErrClosed) || !strings.Contains(err.Error(), "enqueue") || strings.Contains(err.Error(), "seal keys") {
+						t.Errorf("%s: %v", call, err)
+					}
+				}
+			})
+		})
 	}
 }

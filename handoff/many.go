@@ -78,7 +78,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 	}
 	err := context.Cause(ctx)
 	if err == nil {
-		err = c.ring.Ready(ctx)
+		err = c.ready(ctx, op)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("handoff: %s: %w", op, err)

@@ -223,7 +223,7 @@ func (c *Client) EnqueueUnique(ctx context.Context, u Unique, task *asynq.Task, 
 
 // runLimited is run for a job that is one of Unique.Limit: the job gets a permit, as if a request had taken the permit.
 func (h *handover) runLimited(ctx context.Context) (Enqueued, error) {
-	if err := h.c.ring.Ready(ctx); err != nil { // before a permit is taken
+	if err := h.c.ready(ctx, "enqueue"); err != nil { // before a permit is taken
 		return Enqueued{}, h.wrap(err)
 	}
 	permit, err := limit.New(h.c.locks, h.unique.Limit).TryAcquire(ctx, h.unique.Key)

@@ -62,7 +62,7 @@ func newRing(l *Locker) *seal.Ring {
 
 // sealKeys reads the seal keys that the store keeps with the locks.
 func (l *Locker) sealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
-	const op = "seal keys"
+	const op = "read seal keys"
 	if err := l.open(op, ""); err != nil {
 		return nil, err
 	}
