@@ -36,6 +36,13 @@ func (c *crowd) in(fn func(context.Context) error) func(context.Context) error {
 	}
 }
 
+// atOnce returns how many functions have run at the same time.
+func (c *crowd) atOnce() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.most
+}
+
 // Up to n executions run at once, on all nodes together. What comes beyond that overlaps.
 func TestAtOnce(t *testing.T) {
 	ticks := func(minutes ...int) (out []time.Duration) {
@@ -386,8 +393,8 @@ func TestTakeoverWithALowerAtOnce(t *testing.T) {
 				}
 				a.stop()
 				until(start, 2*time.Hour)
-				if crowd.most != tc.own {
-					t.Errorf("%d ran at once on the new nodes, want %d", crowd.most, tc.own)
+				if n := crowd.atOnce(); n != tc.own {
+					t.Errorf("%d ran at once on the new nodes, want %d", n, tc.own)
 				}
 				done := c.perTick(scheduler.EventDone)["job"]
 				for m := 1; m <= 10; m++ {
@@ -440,8 +447,8 @@ func TestFunctionThatOutlivesItsLane(t *testing.T) {
 				b.heal()
 				d.end()
 				until(start, 14*min)
-				if crowd.most != own {
-					t.Errorf("%d ran at once on the node, want %d", crowd.most, own)
+				if n := crowd.atOnce(); n != own {
+					t.Errorf("%d ran at once on the node, want %d", n, own)
 				}
 				until(start, time.Hour)
 				if last := r.all()[len(r.all())-1]; last.on != b.name || last.begun.Before(start.Add(40*min)) {
