@@ -21,6 +21,10 @@ import (
 // node whose execution has just ended, or by the node that has waited for that.
 const laneTries = 3
 
+// crowded is the pause before a node looks again at an execution that it must not take over yet, because as many run as AtOnce
+// allows. The node that ends one of these looks at once.
+const crowded = 5 * time.Second
+
 // AtOnce executes up to n ticks of the job at the same time, on any nodes: 1 to 20. A tick that comes while n executions
 // run is treated by the overlap policy. Triggers and starts count as well. A backfill still executes one tick at a time.
 // Task refuses AtOnce, and so does OverlapCancel with an n above 1. The default is AtOnce(1).
@@ -152,11 +156,17 @@ func (s *Scheduler) tendLanes(ctx context.Context, j *job, l *ledger.Ledger, oth
 				s.standByLane(ctx, j, others[i])
 			}
 		}
+		calls = max(calls, s.callsHere(j))
+		dead = slices.DeleteFunc(dead, func(lane int) bool {
+			if l.MayTakeOver(&j.Job, lane, calls) {
+				return false
+			}
+			look = max(look, crowded)
+			return true
+		})
 		if next := within(4*spread, s.clock.now().Add(cmp.Or(young, look))); next.Before(at) {
 			at = next
 		}
-		calls = max(calls, s.callsHere(j))
-		dead = slices.DeleteFunc(dead, func(lane int) bool { return !l.MayTakeOver(&j.Job, lane, calls) })
 	}
 	if !due && len(dead) == 0 {
 		settled()

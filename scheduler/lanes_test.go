@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -392,6 +393,17 @@ func TestTakeoverWithALowerAtOnce(t *testing.T) {
 					a.cut()
 				}
 				a.stop()
+				until(start, time.Duration(tc.old)*min+5*min)
+				var before []int
+				for _, n := range c.nodes[1:] {
+					before = append(before, n.store.Calls(faultstore.Inspect))
+				}
+				until(start, time.Duration(tc.old)*min+7*min)
+				for i, n := range c.nodes[1:] { // while executions wait to be taken over
+					if reads := n.store.Calls(faultstore.Inspect) - before[i]; reads > 120 {
+						t.Errorf("%s has read the store %d times in two minutes", n.name, reads)
+					}
+				}
 				until(start, 2*time.Hour)
 				if n := crowd.atOnce(); n != tc.own {
 					t.Errorf("%d ran at once on the new nodes, want %d", n, tc.own)
