@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
 )
 
 // Scope is a set of rights.
@@ -90,6 +92,17 @@ func (p *Principal) mayUse(key string) bool {
 
 func (p *Principal) mayEnqueueIn(queue string) bool {
 	return p.AllQueues || slices.Contains(p.Queues, queue)
+}
+
+// viewer returns what the caller may see.
+func (p *Principal) viewer() (v ops.Viewer) {
+	if !p.AllKeys {
+		v.Key = p.mayUse
+	}
+	if !p.AllQueues {
+		v.Queue = p.mayEnqueueIn
+	}
+	return v
 }
 
 // check refuses rights that say two things, or more than they seem to.

@@ -169,11 +169,11 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Acts: func(n int) bool { return p.s.quotas.act(who.ID, n) == 0 },
 	}
 	if req.Name == "live" {
-		p.pages.Serve(c.w, r, req.Name, caller) // has deadlines of its own
+		p.pages.Serve(c.w, c.r, req.Name, caller) // has deadlines of its own
 		return
 	}
 	c.whole = r.ContentLength == 0
-	p.pages.Serve(bounded{c}, r, req.Name, caller)
+	p.pages.Serve(bounded{c}, c.r, req.Name, caller)
 }
 
 // A bounded answer bounds how long the client may take to read the answer, from its beginning on.

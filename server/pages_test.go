@@ -1103,3 +1103,58 @@ func TestPagesSteerTasksOfEveryQueue(t *testing.T) {
 		}
 	})
 }
+
+// The API and the pages show a caller no task in a queue that is not its own, and the doctor tells a caller with prefixes of
+// its own keys only. What the pages have read for others before makes no difference.
+func TestNothingOfOthersIsShown(t *testing.T) {
+	var who Principal
+	authorize := func(cfg *Config) {
+		cfg.Authorize = AuthorizeFunc(func(*http.Request) (Principal, error) { return who, nil })
+	}
+	staged(t, PagesConfig{}, authorize, func(s *stage) {
+		j, err := journal.New(s.s.cfg.Redis, nil)
+		testkit.WantNil(t, "journal.New", err)
+		for range 3 {
+			j.Observe(event.Event{Kind: event.Lost, Key: heldKey, Holder: "web1:71", Fence: 7, Err: joblock.ErrLost})
+			j.Observe(event.Event{Kind: event.Lost, Key: "secret:payroll", Holder: "web9:99", Fence: 7, Err: errors.New("payroll is broken")})
+			j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.EventFailed, Tick: scheduler.Tick{Name: "wages", At: time.Now()}, Err: errors.New("no money")})
+		}
+		testkit.WantNil(t, "Close", j.Close(s.Context()))
+		all := Principal{ID: "all", Scopes: ScopeRead, AllKeys: true, AllQueues: true}
+		keys := Principal{ID: "keys", Scopes: ScopeRead, Prefixes: []string{"export:", "shop"}, AllQueues: true}
+		queues := Principal{ID: "queues", Scopes: ScopeRead, AllKeys: true, Queues: []string{"mine"}}
+		jobPath := "/v1/locks/" + url.QueryEscape(jobKey)
+		task, foreign := []string{"no disk", "retry"}, []string{"secret:payroll", "web9", "payroll is broken", "wages", "no money", cronName}
+		for _, c := range []struct {
+			who         Principal
+			path        string
+			has, hasNot []string
+		}{
+			{all, jobPath, task, nil}, {all, jobPath + "/explain", task, nil}, {all, "lock?key=" + jobKey, task[:1], nil},
+			{queues, jobPath, nil, task}, {queues, jobPath + "/explain", nil, task}, {queues, "lock?key=" + jobKey, nil, task},
+			{keys, jobPath, task, nil},
+			{all, "/v1/doctor", []string{heldKey, "secret:payroll"}, nil}, {all, "doctor", []string{heldKey, "secret:payroll"}, nil}, {all, "", nil, nil},
+			{keys, "/v1/doctor", []string{heldKey}, foreign}, {keys, "doctor", []string{heldKey}, foreign}, {keys, "", nil, foreign[:3]},
+		} {
+			who = c.who
+			var text string
+			if strings.HasPrefix(c.path, "/") {
+				text = string(s.get(c.path).text)
+			} else {
+				s.open(c.path)
+				time.Sleep(5 * time.Second)
+				text = s.open(c.path).text
+			}
+			for _, want := range c.has {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: %q does not have %q: %s", c.who.ID, c.path, want, text)
+				}
+			}
+			for _, never := range c.hasNot {
+				if strings.Contains(text, never) {
+					t.Errorf("%s: %q has %q: %s", c.who.ID, c.path, never, text)
+				}
+			}
+		}
+	})
+}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
 )
 
 // What bounds the work for callers who are not let in, or not yet: how many answers and sign-in forms may be under way at a
@@ -97,6 +99,9 @@ func (c *call) letIn() *problem {
 	}
 	c.known = true
 	noteKnown(c.r.Context())
+	if !c.who.AllKeys || !c.who.AllQueues {
+		c.r = c.r.WithContext(ops.SeenBy(c.r.Context(), c.who.viewer()))
+	}
 	return nil
 }
 

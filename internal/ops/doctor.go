@@ -69,7 +69,11 @@ const (
 // result then has what was found before, and Checkup.Safe is true as far as that goes.
 func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	c := &checkup{Desk: d}
-	for _, look := range []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.cron, c.journal, c.nothing} {
+	looks := []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.cron, c.journal, c.nothing}
+	if viewerOf(ctx).Key != nil {
+		looks = []func(context.Context) error{c.servers, c.journal, c.hidden}
+	}
+	for _, look := range looks {
 		if err := look(ctx); err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -93,6 +97,13 @@ type checkup struct {
 	overdue  time.Duration  // for how long the first of the entries that were read has been due
 	late     bool           // a Finding says that locks are checked late
 	partly   bool           // the look at the servers has begun, and has not come to its end
+}
+
+// hidden says what was not looked at for a viewer who may see only some keys.
+func (c *checkup) hidden(context.Context) error {
+	c.add(Note, "locks", "", "this caller may use only some keys: keepers, databases of asynq, cron jobs and the keys of others were left out",
+		"whether something is wrong there is not known", "ask as a caller without prefixes")
+	return nil
 }
 
 // The method add adds a Finding. Its sentences may have names from the store, and must not steer a terminal.

@@ -75,10 +75,16 @@ func (c *checkup) journal(ctx context.Context) error {
 	type about struct{ kind, key string }
 	at := make(map[about]int)
 	var all []repeated
-	read := 0
+	read, others, may := 0, 0, viewerOf(ctx).Key
 	for e, err := range c.Events(ctx, EventsQuery{Kinds: kinds, Since: now.Add(-repeatedBack)}) {
 		if err != nil {
 			return c.unread(ctx, "journal", "", err)
+		}
+		if may != nil && (e.Key == "" || !may(e.Key)) {
+			if others++; others == 10*repeatedRead {
+				break
+			}
+			continue
 		}
 		if e.Kind == event.Acquired.String() {
 			if e.Kind = kindLapsed; e.Prior != joblock.EndedLapsed.String() {

@@ -133,6 +133,10 @@ func (d *Desk) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 		return Task{State: TaskUnknown, Problem: "The job is not a task of asynq."}, nil
 	}
 	t := Task{Queue: queue, ID: id, State: TaskNoQueue}
+	if may := viewerOf(ctx).Queue; may != nil && !may(queue) {
+		t.State, t.Problem = TaskUnknown, "The caller may not see tasks of its queue."
+		return t, nil
+	}
 	if len(d.cfg.Databases) == 0 {
 		t.State, t.Problem = TaskUnknown, "No database of asynq is known here."
 		return t, nil

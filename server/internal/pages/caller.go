@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,6 +41,21 @@ func (c *Caller) MayUse(key string) bool {
 func (c *Caller) mayJob(job string) bool {
 	queue, _, ok := ops.ParseJob(job)
 	return c.AllQueues || ok && slices.Contains(c.Queues, queue)
+}
+
+// see returns a child of ctx for reads of what the caller may see. Reads with the same sight show the same.
+func (c *Caller) see(ctx context.Context) (_ context.Context, sight string) {
+	var v ops.Viewer
+	if !c.AllKeys {
+		v.Key = c.MayUse
+	}
+	if !c.AllQueues {
+		v.Queue = func(queue string) bool { return slices.Contains(c.Queues, queue) }
+	}
+	if c.AllKeys && c.AllQueues {
+		return ctx, ""
+	}
+	return ops.SeenBy(ctx, v), "\x00" + c.sees()
 }
 
 // sees names what the caller may see: what is computed for one caller is right for all with the same name.

@@ -24,8 +24,12 @@ type DoctorBody struct {
 // ID names the place of a finding on the doctor's page.
 func (f FindingRow) ID() string { return idOf("f", f.Subject+" "+f.Node+" "+f.Found) }
 
-func (h *Handler) findings(ctx context.Context, least, wait time.Duration) (read[ops.Checkup], error) {
-	return getAs(ctx, h.cache, "doctor", terms{least: least, newer: wait, any: wait}, h.cfg.Desk.Doctor)
+func (h *Handler) findings(ctx context.Context, who *Caller, least, wait time.Duration) (read[ops.Checkup], error) {
+	_, sight := who.see(ctx)
+	return getAs(ctx, h.cache, "doctor"+sight, terms{least: least, newer: wait, any: wait}, func(ctx context.Context) (ops.Checkup, error) {
+		ctx, _ = who.see(ctx)
+		return h.cfg.Desk.Doctor(ctx)
+	})
 }
 
 func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
@@ -33,7 +37,7 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 	if one(v.Query, "again") == "1" {
 		least = patienceNew
 	}
-	r, err := h.findings(ctx, least, 3*time.Second)
+	r, err := h.findings(ctx, v.Who, least, 3*time.Second)
 	if errors.Is(err, errSlow) {
 		return &DoctorBody{Pending: true}, nil
 	}
@@ -56,7 +60,7 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 
 // doctorSum returns what the doctor has found last, and does not wait for the doctor.
 func (h *Handler) doctorSum(v *View) *DoctorSum {
-	r, err := h.findings(h.ctx, doctorEvery, 0)
+	r, err := h.findings(h.ctx, v.Who, doctorEvery, 0)
 	if err != nil {
 		if !errors.Is(err, errSlow) {
 			v.stale("what the doctor finds", time.Time{}, err)

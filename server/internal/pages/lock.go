@@ -172,9 +172,11 @@ func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 // explained reads all about a key: when its record has changed, and every few seconds. A renewal is a change too, so that all
 // that the page tells of the lease is of one time.
 func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Explanation, error) {
-	name := "explain " + key
+	_, sight := v.Who.see(ctx)
+	name := "explain " + key + sight
 	read := func() (read[ops.Explanation], error) {
 		return get(ctx, h.cache, name, wholeEvery, func(ctx context.Context) (ops.Explanation, error) {
+			ctx, _ = v.Who.see(ctx)
 			e, err := h.cfg.Desk.Explain(ctx, key)
 			h.clock(e.Lock.Now)
 			return e, err

@@ -1,0 +1,25 @@
+package ops
+
+import "context"
+
+// Viewer says what the caller may see for whom a Desk reads. A nil function allows everything.
+type Viewer struct {
+	Key   func(key string) bool
+	Queue func(queue string) bool // of asynq
+}
+
+type viewerKey struct{}
+
+// SeenBy returns a child of ctx for reads on behalf of v: they show no task in a queue that v may not see, and Doctor looks
+// only at the servers and at what has happened to keys that v may see.
+func SeenBy(ctx context.Context, v Viewer) context.Context {
+	if v.Key == nil && v.Queue == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, viewerKey{}, v)
+}
+
+func viewerOf(ctx context.Context) Viewer {
+	v, _ := ctx.Value(viewerKey{}).(Viewer)
+	return v
+}
