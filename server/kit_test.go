@@ -60,7 +60,7 @@ func newReplica(t *testing.T, store driver.Store, change ...func(*Config)) *repl
 	var err error
 	a.locks, err = joblock.New(a.store, &joblock.Config{Holder: "server", Logger: a.log.JSON()})
 	testkit.WantNil(t, "New", err)
-	cfg := Config{Locks: a.locks, Authorize: Anyone(), Hosts: []string{"*"}, Logger: a.log.JSON()}
+	cfg := Config{Locks: a.locks, Authorize: Anyone(), Hosts: []string{"*"}, Logger: a.log.JSON(), MaxWait: time.Minute}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -76,7 +76,7 @@ func (p *plan) run() error {
 		return err
 	}
 	s, err := New(Config{
-		Locks: locks, Authorize: Anyone(), Logger: slog.New(slog.NewJSONHandler(io.Discard, nil)), MaxWaiting: 100_000, MaxWaitingEach: 100_000,
+		Locks: locks, Authorize: Anyone(), Logger: slog.New(slog.NewJSONHandler(io.Discard, nil)), MaxWait: time.Minute, MaxWaiting: 100_000, MaxWaitingEach: 100_000,
 	})
 	if err != nil {
 		return err

@@ -39,7 +39,8 @@ type Config struct {
 	// browser; otherwise every name.
 	Hosts []string
 
-	// MaxWait bounds wait_ms, from a second to an hour. Default one minute. A stream may wait longer.
+	// MaxWait bounds wait_ms, from a second to an hour. Default 45 s: a request that waits is silent, and many a proxy gives
+	// it up after 50 s or a minute. A stream may wait longer.
 	MaxWait time.Duration
 
 	// MaxWaiting bounds how many requests wait for their locks, and how many streams there are, both together, in this
@@ -120,7 +121,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Authorize == nil {
 		return nil, invalid("Config.Authorize is nil; server.Anyone() lets everybody in")
 	}
-	cfg.MaxWait = cmp.Or(cfg.MaxWait, time.Minute)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, 45*time.Second)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
 	cfg.MaxWaitingEach = cmp.Or(cfg.MaxWaitingEach, 1000)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, 10*time.Second)

@@ -149,3 +149,13 @@ func TestGrantToAClientThatIsGone(t *testing.T) {
 		}
 	})
 }
+
+// A request that waits is silent. By default it ends before the proxies that give up after 50 s or a minute do.
+func TestWaitsAreShorterThanThePatienceOfProxies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store(), func(cfg *Config) { cfg.MaxWait = 0 })
+		a.post("/v1/acquire", object{"key": key, "ttl_ms": 60_000}).ok()
+		a.post("/v1/acquire", object{"key": key, "wait_ms": 45_000}).refused(http.StatusConflict, "LOCK_TIMEOUT")
+		a.post("/v1/acquire", object{"key": key, "wait_ms": 45_001}).refused(http.StatusBadRequest, "LOCK_INVALID")
+	})
+}

@@ -145,7 +145,7 @@ Exit codes:
 	f.BoolVar(&o.check, "check", false, "ask the server at --listen whether it is ready, and end")
 	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "lease of a lock whose request names none")
 	f.DurationVar(&o.maxTTL, "max-ttl", 24*time.Hour, "longest lease or reservation that a request may ask for; Terraform's locks last that long")
-	f.DurationVar(&o.maxWait, "max-wait", time.Minute, "longest wait of a request, from 1s to 1h; a stream may wait longer")
+	f.DurationVar(&o.maxWait, "max-wait", 45*time.Second, "longest wait of a request, from 1s to 1h, shorter than the patience of a proxy in between; a stream may wait longer")
 	f.IntVar(&o.maxWaiting, "max-waiting", 10_000, "how many requests may wait, and how many streams there may be, together")
 	f.IntVar(&o.maxWaitingOne, "max-waiting-each", 1000, "the same for one account")
 	f.Float64Var(&o.rate, "rate", 0, "requests per second of one account over time (default: no bound)")
