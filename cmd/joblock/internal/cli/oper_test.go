@@ -170,7 +170,7 @@ func TestSchemasOfTheSteerers(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, redistest.Start(t))
-	q.do("doctor").wants(0, "Safe for locks: yes, but a restart of Redis, which is routine, frees held locks, because of persistence at ", "keeper  none works", "cron    no scheduler has run")
+	q.do("doctor").wants(0, "Safe for locks: yes, but a restart of Redis, which is routine, frees held locks, because of", "persistence at ", "keeper  none works", "cron    no scheduler has run")
 	q.do("doctor", "--strict").wants(exitNo, "warning: prefix", "no keeper, no scheduler and no lock was found").lacks("fault:")
 	q.do("doctor", "--prefix", "mistyped:").wants(0, "check the address of Redis, the database and the prefix")
 	q.export("exports:acct-7", "41")
