@@ -340,17 +340,27 @@ func TestKeeperFreesTheLockOfACompletedTaskOfANewerBuild(t *testing.T) {
 
 // The members of a group keep their locks, and are not made into a task, while one of them cannot be read.
 func TestGroupWithAMemberOfANewerBuild(t *testing.T) {
+	for told, other := range map[string]func(newer, readable string) string{
+		newerText:        func(newer, _ string) string { return newer },
+		"not known here": func(_, readable string) string { return readable[:2] + "0123456789abcdef" + readable[18:] },
+	} {
+		t.Run(told, func(t *testing.T) { testGroupWithAMember(t, told, other) })
+	}
+}
+
+func testGroupWithAMember(t *testing.T, told string, other func(newer, readable string) string) {
 	kept(t, func(r *rig) {
 		var p probe
 		r.enqueue("b", 0, asynq.Group("g"))
 		newer, readable := r.newer("a", envelope.Envelope{Tokens: r.park("a", "key-a")})
+		newer = other(newer, readable)
 		r.submit("a", asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: newer}), 1, asynq.Group("g"))
 		keys := make(chan string, 10)
 		r.group(nil, p.handler(func(ctx context.Context, _ int) error {
 			keys <- fmt.Sprint(keysHeld(ctx))
 			return nil
 		}))
-		r.until("it was told", func() bool { return strings.Contains(r.log.String(), newerText) })
+		r.until("it was told", func() bool { return strings.Contains(r.log.String(), told) })
 		began := time.Now()
 		time.Sleep(10 * time.Minute)
 		r.wantRuns(&p, 0)
@@ -368,7 +378,7 @@ func TestGroupWithAMemberOfANewerBuild(t *testing.T) {
 		if got := <-keys; got != "[key-a key-b]" {
 			t.Errorf("the group's task has %s", got)
 		}
-		r.wantNewerTold()
+		r.wantTrustErrors(told)
 	})
 }
 
