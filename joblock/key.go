@@ -150,7 +150,7 @@ const separators = ":/|#"
 // maxDoubtful is how many doubtful keys a Locker logs: a key may come from a client.
 const maxDoubtful = 16
 
-// The method doubt logs a warning, once for a key, if the key looks as if a part of it was missing.
+// doubt logs a warning, once for a key, if the key looks as if a part of it was missing.
 func (l *Locker) doubt(op, key string) {
 	if i := strings.LastIndexByte(key, '%'); i >= 0 && keyspace.CheckApplication(key) != "" {
 		key = key[:i] // of a key that the toolkit has made of an application's key

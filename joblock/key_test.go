@@ -117,7 +117,7 @@ func TestEmptyPartIsRefused(t *testing.T) {
 	}
 }
 
-// A key that was joined by hand may lack a part, and nobody can tell. The Locker takes it, and logs it once.
+// A key that was joined by hand may lack a part, and no call can see that. The Locker takes the key, and logs it once.
 func TestDoubtfulKeysAreLogged(t *testing.T) {
 	take := func(k *kit, key string) error {
 		taken := door.Of(k.locks).Take(k.Context(), "enqueue", []door.Take{{Key: key, Job: "q/1", Reserve: time.Minute}})

@@ -35,7 +35,7 @@ type Locker struct {
 	panicked atomic.Bool // a panic of the Observer was logged
 
 	mu       sync.Mutex      // guards doubtful, and lets no call be added to waiters after closing is closed
-	doubtful map[string]bool // the keys that the method doubt has logged
+	doubtful map[string]bool // the keys that doubt has logged
 	closing  chan struct{}   // closed when Close has begun
 	waiters  sync.WaitGroup  // calls that wait for a lock
 	closed   chan struct{}   // closed when Close has ended

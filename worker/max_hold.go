@@ -25,7 +25,7 @@ func (e *heldTooLong) Error() string { return "worker: " + e.text + ": " + e.err
 func (e *heldTooLong) Unwrap() []error { return []error{e.err, asynq.SkipRetry} }
 
 // tooLong returns an error if a further attempt, which begins after the time in delay, would be beyond Config.MaxHold.
-// Otherwise, and if the store does not answer, the result is nil. The parameter err is the error of the attempt that has
+// Otherwise, and if the store does not answer, the result is nil. err is the error of the attempt that has
 // ended. The result is also logged.
 func (a *attempt) tooLong(ctx context.Context, tokens []joblock.Token, delay time.Duration, err error) *heldTooLong {
 	if a.w.cfg.MaxHold == 0 {
@@ -80,8 +80,8 @@ func (a *attempt) tooLongAfterCrash() error {
 }
 
 // archiveTooLong archives the task after an attempt that asynq has ended by itself, by a timeout or a panic, if a further
-// attempt would be beyond Config.MaxHold, and reports whether it does. If the handler has returned err, the method settle
-// has decided.
+// attempt would be beyond Config.MaxHold, and reports whether it does. If the handler has returned err, settle has
+// decided.
 func (a *attempt) archiveTooLong(ctx context.Context, tokens []joblock.Token, err error) bool {
 	if _, settled := as[*retryError](err); settled || a.w.cfg.MaxHold == 0 || a.tooLong(ctx, tokens, a.w.retryDelay(a.retried, err, a.task), err) == nil {
 		return false

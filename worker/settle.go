@@ -58,7 +58,7 @@ func (a *attempt) settle(err error) error {
 		return &finalError{err: err, spent: a.spent()}
 	}
 	delay := a.w.retryDelay(a.retried, err, a.task)
-	if err != errPanicked { // after a panic asynq does not get the result, so the method failed decides
+	if err != errPanicked { // after a panic asynq does not get the result, so Worker.failed decides
 		if late := a.tooLong(a.ctx, a.tokens, delay, err); late != nil {
 			a.finish(a.ctx, reasonHeld)
 			return &finalError{err: late, spent: a.spent()}

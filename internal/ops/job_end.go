@@ -9,7 +9,7 @@ import (
 // farOff is the time beyond which a date says nothing.
 const farOff = 10 * 366 * 24 * time.Hour
 
-// longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt. The parameter retried is how
+// longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt. retried is how
 // many retries were charged before the attempt. The pause of asynq has a random part.
 func longestDelay(retried int) time.Duration {
 	n := float64(retried)
@@ -17,7 +17,7 @@ func longestDelay(retried int) time.Duration {
 }
 
 // endsBy returns the latest time at which the task ends if all its attempts fail, each as late as its timeout and its
-// deadline allow, with the pauses of asynq.DefaultRetryDelayFunc. The parameter left is how many attempts are left. The
+// deadline allow, with the pauses of asynq.DefaultRetryDelayFunc. left is how many attempts are left. The
 // time is zero if it is more than ten years off or not known: a task without a timeout, or one that is not in a queue.
 func (t Task) endsBy(now time.Time) (at time.Time, left int) {
 	attempt := t.Attempt + 1

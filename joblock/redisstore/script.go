@@ -229,7 +229,7 @@ var refusals = []string{
 	"NOAUTH ", "WRONGPASS ", "NOPERM ", "unknown command", "max number of clients",
 }
 
-// The function refused returns err. If err is an answer of the server that nothing was done, driver.ErrRefused is in the
+// refused returns err. If err is an answer of the server that nothing was done, driver.ErrRefused is in the
 // chain of the result. A script that may not run one of its commands fails at that command, with NOPERM: it may have
 // written before.
 func refused(err error) error {
@@ -240,7 +240,7 @@ func refused(err error) error {
 	return refusal{err}
 }
 
-// The type refusal is an error of a server that has done nothing.
+// refusal is an error of a server that has done nothing.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
