@@ -12,13 +12,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
 )
 
 const (
@@ -50,7 +54,8 @@ const (
 //
 // The file is read again at most a second after it has changed, or after another file has taken its place. If the
 // changed file is bad, such as one that is written only half, the accounts of the last good file stay, and the log says
-// so once for each change. To change the file in one step, write another file and rename it.
+// so once for each change. To change the file in one step, write another file and rename it. A file that others than its
+// owner and its group may write is bad, too.
 //
 // A stream, and a request that waits, ends at most eleven seconds after its account is gone or has lost the right.
 type Accounts struct {
@@ -109,6 +114,7 @@ func OpenAccounts(path string, logger *slog.Logger) (*Accounts, error) {
 	}
 	a.seen = seen
 	a.known.Store(known)
+	a.warn(known)
 	return a, nil
 }
 
@@ -200,6 +206,18 @@ func (a *Accounts) refresh() {
 	}
 	a.known.Store(known)
 	a.logger.Info("server: read the changed file of accounts", "accounts", len(known.byID))
+	a.warn(known)
+}
+
+// warn logs the accounts with a prefix that covers more than it seems to.
+func (a *Accounts) warn(known *accounts) {
+	for _, id := range slices.Sorted(maps.Keys(known.byID)) {
+		for _, prefix := range known.byID[id].who.Prefixes {
+			if ops.OpenEnded(prefix) {
+				a.logger.Warn("server: a prefix of an account does not end in a separator, and covers longer names too", "account", id, "prefix", prefix)
+			}
+		}
+	}
 }
 
 // fileAccount is an account as the file has it.
@@ -237,6 +255,9 @@ func readAccounts(path string) (text []byte, state fileState, err error) {
 	state.read = time.Now()
 	if state.info, err = f.Stat(); err != nil {
 		return bad(err)
+	}
+	if mode := state.info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o002 != 0 { // Windows has no such modes
+		return bad(fmt.Errorf("%s has the mode %04o, must not be writable by others: whoever writes it has every right", path, mode.Perm()))
 	}
 	if text, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
 		return bad(err)

@@ -6,11 +6,13 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -388,6 +390,59 @@ func TestBadConfigs(t *testing.T) {
 			_, err := New(cfg)
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%v, want ErrInvalid with %q", err, says)
+			}
+		}
+	})
+}
+
+// A file of accounts that others may write is bad: whoever writes it has every right. A prefix that covers longer names too
+// is said in the log.
+func TestFileOfAccountsThatOthersWrite(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such modes")
+	}
+	path, token := accountsFile(t, `"scopes": ["lock"], "prefixes": ["a:", "bill"]`)
+	testkit.WantNil(t, "Chmod", os.Chmod(path, 0o666))
+	if _, err := OpenAccounts(path, nil); err == nil || !strings.Contains(err.Error(), "0666") {
+		t.Errorf("%v", err)
+	}
+	for _, mode := range []os.FileMode{0o600, 0o640, 0o644, 0o664} {
+		testkit.WantNil(t, "Chmod", os.Chmod(path, mode))
+		log := &testkit.Log{}
+		_, err := OpenAccounts(path, log.JSON())
+		testkit.WantNil(t, "OpenAccounts", err)
+		if text := log.String(); strings.Count(text, "longer names") != 1 || !strings.Contains(text, `"prefix":"bill"`) {
+			t.Errorf("%s", text)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a := newReplica(t, store(), withAccounts(t, path))
+		a.bearer = token
+		a.get("/v1/me").ok()
+		changeAccount(t, path, token, `"scopes": ["admin"]`)
+		testkit.WantNil(t, "Chmod", os.Chmod(path, 0o666))
+		time.Sleep(2 * checkFile)
+		if scopes := fmt.Sprint(a.get("/v1/me").ok()["scopes"]); scopes != "[lock]" {
+			t.Errorf("%s", scopes)
+		}
+	})
+}
+
+// Over TLS the pages ask browsers to stay with TLS, but not under the names of this machine, where others serve too.
+func TestPagesAskForTLS(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store())
+		p, err := a.s.Pages(PagesConfig{})
+		testkit.WantNil(t, "Pages", err)
+		for host, want := range map[string]string{"locks.internal:7420": "max-age=31536000", "localhost:7420": "", "127.0.0.1": ""} {
+			for _, secure := range []*tls.ConnectionState{nil, {}} {
+				r := httptest.NewRequest(http.MethodGet, "/login", nil)
+				r.Host, r.TLS = host, secure
+				w := httptest.NewRecorder()
+				p.ServeHTTP(w, r)
+				if got := w.Header().Get("Strict-Transport-Security"); secure == nil && got != "" || secure != nil && got != want {
+					t.Errorf("%s, TLS %t: %q", host, secure != nil, got)
+				}
 			}
 		}
 	})

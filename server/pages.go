@@ -87,6 +87,9 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.count()
 	defer c.caught()
 	pages.Headers(c.w.Header())
+	if r.TLS != nil && !loopback(hostName(r.Host)) {
+		c.w.Header().Set("Strict-Transport-Security", "max-age=31536000") // localhost has other servers, too
+	}
 	req, ok := p.pages.Parse(r)
 	if ok && req.Asset {
 		c.route = "pages/file"

@@ -1,6 +1,10 @@
 package ops
 
-import "context"
+import (
+	"context"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Viewer says what the caller may see for whom a Desk reads. A nil function allows everything.
 type Viewer struct {
@@ -22,4 +26,10 @@ func SeenBy(ctx context.Context, v Viewer) context.Context {
 func viewerOf(ctx context.Context) Viewer {
 	v, _ := ctx.Value(viewerKey{}).(Viewer)
 	return v
+}
+
+// OpenEnded reports whether a prefix ends in a letter or a digit: such as "a", which covers the keys "a:1" and "ab:1".
+func OpenEnded(prefix string) bool {
+	last, _ := utf8.DecodeLastRuneInString(prefix)
+	return unicode.IsLetter(last) || unicode.IsDigit(last)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/joblock/toolkit/internal/ops"
 	lockserver "github.com/joblock/toolkit/server"
 )
 
@@ -82,7 +83,7 @@ Exit codes:
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "`NAME` of the account: 1 to 32 lower-case letters, digits and - (required)")
 	f.StringSliceVar(&o.scopes, "scopes", nil, "`SCOPE,...` of the account (required)")
-	f.StringSliceVar(&o.prefixes, "prefixes", nil, "`PREFIX,...`: only keys that begin with one of these (default: all keys)")
+	f.StringSliceVar(&o.prefixes, "prefixes", nil, "`PREFIX,...`: only keys that begin with one of these, such as billing: with its colon (default: all keys)")
 	f.StringSliceVar(&o.queues, "queues", nil, "`QUEUE,...`: tasks only in these queues of asynq (default: all queues)")
 	f.StringVar(&o.expires, "expires", "", "`TIME` at which the rights end: a length of time from now such as 720h, a day, or RFC 3339 (default: never)")
 	f.StringVar(&o.accounts, "accounts", "", "add the account to `FILE`, which is made if it is not there")
@@ -105,6 +106,12 @@ func (o *accountOptions) run(cmd *cobra.Command, now time.Time) error {
 	account := fileAccount{o.name, digest, o.scopes, o.prefixes, o.queues, expires}
 	if err := checkAccounts([]any{account}); err != nil {
 		return err
+	}
+	for _, prefix := range o.prefixes {
+		if ops.OpenEnded(prefix) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "joblock: the prefix %s covers longer names too, such as the key %s; end it with a separator, such as %s\n",
+				ops.Shell(prefix), ops.Shell(prefix+"x:1"), ops.Shell(prefix+":"))
+		}
 	}
 	// The token comes before its account: without a token the account is of no use, and cannot be made again.
 	if o.out != "" {

@@ -488,6 +488,8 @@ func TestTokenNew(t *testing.T) {
 		!strings.Contains(string(before), line.SHA256) || !strings.Contains(string(before), `"2999-01-02T00:00:00Z"`) {
 		t.Errorf("%v %v %s", err, serr, before)
 	}
+	// A prefix that covers more than it seems to is said.
+	ask(t, "token", "new", "--name", "c", "--scopes", "lock", "--prefixes", "billing:,ab").wants(exitOK, "ab covers longer names too, such as the key abx:1; end it with a separator, such as ab:").lacks("billing: covers")
 	for says, args := range map[string][]string{
 		"required":               {"--name", "x"},
 		"character 'X'":          {"--name", "X", "--scopes", "lock"},
