@@ -7,8 +7,9 @@ bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
 GOBIN=$bin go install "helm.sh/helm/v3/cmd/helm@$HELM"
 chart=deploy/helm/joblock
-needed=(--set redis.secretName=r --set accounts.secretName=a)
-full=("${needed[@]}" --set tls.secretName=t --set serviceMonitor.enabled=true --set serviceMonitor.token.secretName=m
+secrets=(--set redis.secretName=r --set accounts.secretName=a)
+needed=("${secrets[@]}" --set tls.insecure=true)
+full=("${secrets[@]}" --set tls.secretName=t --set serviceMonitor.enabled=true --set serviceMonitor.token.secretName=m
 	--set serviceMonitor.tls.caSecretName=c --set serviceMonitor.labels.release=prometheus --set 'redis.ports={26379,6379}'
 	--set 'networkPolicy.egress[0].ports[0].port=4317')
 make() { "$bin/helm" template shop "$chart" --namespace web "$@"; }
@@ -48,4 +49,5 @@ for bad in replicas=0 service.type=Other redis.ports=6379 'redis.ports={}' 'redi
 	if make "${needed[@]}" --set "$bad" >/dev/null 2>&1; then fail "the value $bad is taken"; fi
 done
 if make >/dev/null 2>&1; then fail "it needs no Secrets"; fi
+if make "${secrets[@]}" >/dev/null 2>&1; then fail "it speaks HTTP without being told to"; fi
 echo "chart: linted; all and least of it are as they should be; bad values are refused"
