@@ -6,21 +6,24 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
 )
 
 // The process dies after, or before, any one command: no job is lost, none runs
-// at the same time as another, the older runs first, and the key is free in the end. TestReplacementThatDiesInTheModel also
-// replaces a job by one with the same TaskID, which takes more commands.
+// at the same time as another, the older runs first, and the key is free in the end.
 func TestReplacementThatDiesAtAnyStep(t *testing.T) {
 	db := redistest.Shared(t)
 	redistest.Ran(t, db.Backend())
-	const steps = 11 // more than there are commands
-	for _, u := range sweeps {
+	const steps = 15 // more than there are commands
+	for _, by := range []struct {
+		u  handoff.Unique
+		id string
+	}{{sweeps[0], "second"}, {sweeps[1], "second"}, {sweeps[0], "first"}} {
 		for n := 1; n <= steps; n++ {
-			t.Run(fmt.Sprintf("%s, command %d", u.Key, n), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s by %s, command %d", by.u.Key, by.id, n), func(t *testing.T) {
 				t.Parallel()
-				s := replaceStruck(t, db, u, "second", n, -1, redistest.DropReply())
+				s := replaceStruck(t, db, by.u, by.id, n, -1, redistest.DropReply())
 				if s.err == nil {
 					s.wantReplaced(t)
 					return

@@ -26,7 +26,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// left returns the tasks that exist, the older first. A stand-in is scheduled.
+// left returns the tasks that exist, first the one whose job has the lock: the older, as a rule. A stand-in is scheduled.
 func (s *sweep) left(t *testing.T) []*asynq.TaskInfo {
 	t.Helper()
 	tasks, err := s.direct.inspector.ListPendingTasks(s.queue)
@@ -38,8 +38,9 @@ func (s *sweep) left(t *testing.T) []*asynq.TaskInfo {
 		t.Fatal(err)
 	}
 	tasks = append(tasks, scheduled...)
+	has := wantAny(t, s.direct.locks, slotOf(s.u)).Job
 	slices.SortFunc(tasks, func(a, b *asynq.TaskInfo) int {
-		if a.ID == s.first.ID {
+		if envelope.Job(a.Queue, a.ID) == has {
 			return -1
 		}
 		return 1
