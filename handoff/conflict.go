@@ -126,7 +126,7 @@ func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, a
 	}
 	switch {
 	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner):
-		return Enqueued{}, changes, held // the key is free, or somebody else has it by now
+		return Enqueued{}, changes, held // the key is free, or another owner has it by now
 	case errors.Is(err, joblock.ErrBusy):
 		return Enqueued{}, never, held
 	}

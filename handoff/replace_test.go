@@ -282,7 +282,7 @@ func TestJobWithOtherLocksIsNotReplaced(t *testing.T) {
 	})
 }
 
-// A job of a sequence is one of many that all have to run, whoever else uses the key of the sequence.
+// A job of a sequence is one of many that all have to run, even if other calls use the key of the sequence.
 func TestJobOfASequenceIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)

@@ -260,7 +260,7 @@ func (c *Client) uniqueHandover(u Unique, task *asynq.Task, opts []asynq.Option)
 }
 
 // checkCarried refuses a unique job whose key the caller has itself, because ctx carries the lock on the key, or all
-// permits of the key: the caller would be told again and again that another has the key.
+// permits of the key: each call would be ErrHeld because of its own caller.
 func (h *handover) checkCarried(ctx context.Context) error {
 	u, most, carried := h.unique, max(1, h.unique.Limit), 0
 	for _, lock := range joblock.LocksFromContext(ctx) {

@@ -15,7 +15,7 @@ import (
 )
 
 // The task of a group stands for all members. A call about the key of one member must not delete the task, and so end the
-// work of the others: whether they carry locks or not, whoever chose the task's ID, and whatever state the task is in.
+// work of the others: whether they carry locks or not, and also if the aggregator has chosen the task's ID.
 func TestAggregateIsNotReplaced(t *testing.T) {
 	ids := map[string][]asynq.Option{"": {}, "chosen": {asynq.TaskID("chosen")}}
 	for policy, onConflict := range map[string]handoff.OnConflict{"Replace": handoff.Replace, "KeepLast": handoff.KeepLast} {
