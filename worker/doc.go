@@ -341,7 +341,7 @@
 // WithoutOverlapping holds its locks for a short time, and grows up to Config.Snooze if the locks are held for long.
 //
 // A Worker that releases a key runs some of the tasks that it has snoozed for the key at once, as many as the key may
-// need until asynq looks for tasks again, but no more than may wait in place. So 30 tasks of 0.2 s take some 6 to 9 s with
+// need until asynq looks for tasks again, but no more than may wait in place. So 30 tasks of 0.2 s take some 7 to 9 s with
 // asynq's default TaskCheckInterval of 1 s, and not one asynq.Config.DelayedTaskCheckInterval, 5 s by default, for each
 // few of them. With MaxWait(0) a key runs one task for each look: some 30 s. A shorter TaskCheckInterval helps both. If
 // only other servers' tasks hold the key, a task waits until its pause is over.

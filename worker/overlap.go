@@ -26,8 +26,9 @@ const (
 	// for short times.
 	shortWait = 500 * time.Millisecond
 
-	// calledWait replaces shortWait for a task that the Worker has called: there are few such tasks at a time.
-	calledWait = time.Second
+	// calledWait replaces shortWait for a task that the Worker has called: there are few such tasks at a time, and each is
+	// near the front of the line.
+	calledWait = 1500 * time.Millisecond
 
 	// waitShare is the part of the time until its deadline that a task without the option Need may wait in place. The part
 	// is small, because nobody knows how long the task will run, and to run out of time is worse than to be snoozed.

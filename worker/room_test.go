@@ -63,3 +63,32 @@ func TestTaskThatLeftItsPauseIsNotCalled(t *testing.T) {
 		r.wantRuns(&p, 2)
 	})
 }
+
+// Tasks that need no key run meanwhile: only few of the crowd are called at a time.
+func TestCrowdDoesNotStarveTheServer(t *testing.T) {
+	for _, concurrency := range []int{4, 10} {
+		t.Run(fmt.Sprint(concurrency, " workers"), func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				const others = 20
+				var p, quick probe
+				crowd := p.handler(deaf(200 * time.Millisecond))
+				r.serve(service{use: overlap(), asynq: asynq.Config{Concurrency: concurrency}}, func(ctx context.Context, task *asynq.Task) error {
+					if len(task.Payload()) > 0 {
+						return crowd(ctx, task)
+					}
+					return quick.handler(succeed)(ctx, task)
+				})
+				r.plain(200, "k", 25)
+				time.Sleep(10 * time.Second)
+				start := time.Now()
+				for i := range others {
+					r.submit(fmt.Sprint("other-", i), asynq.NewTask(taskType, nil), 0)
+				}
+				r.until("the others have run", func() bool { return quick.count() == others })
+				if took := time.Since(start); took > 5*time.Second || p.count() == 200 {
+					t.Errorf("the others have run after %s, and %d of the crowd", took, p.count())
+				}
+			})
+		})
+	}
+}
