@@ -315,6 +315,27 @@ func TestManyTasksThatHangTogether(t *testing.T) {
 	}
 }
 
+// Two jobs of a sequence keep their order also if further items put both into one line, the later one first.
+func TestManyTasksOfASequenceThatHangTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newMiniWeb(t)
+		x, y := acquire(t, w.locks, "x"), acquire(t, w.locks, "y")
+		items := manyItems(5)
+		for i := range 2 {
+			items[i].Unique, items[i].Sequence = handoff.Unique{}, handoff.Sequence{Key: "line"}
+		}
+		items[2].Unique.Key, items[2].Opts = "x", []asynq.Option{asynq.TaskID("t-1")}
+		items[3].Unique.Key, items[3].Opts = "y", []asynq.Option{asynq.TaskID("t-0")}
+		items[4].Unique, items[4].Locks = handoff.Unique{}, joblock.Locks{y, x}
+		results := w.many(t.Context(), t, items)
+		for i, waits := range []bool{false, true} {
+			if results[i].Err != nil || results[i].Waits != waits {
+				t.Errorf("item %d: %+v, want that it waits: %t", i, results[i], waits)
+			}
+		}
+	})
+}
+
 // Bad items are refused, and the others enqueued.
 func TestManyWithBadItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
