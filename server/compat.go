@@ -90,7 +90,11 @@ func (c *call) releaseOf(rec driver.Record, reason string) error {
 	if err != nil {
 		return err
 	}
-	return ops.Release(c.lasting(), c.s.cfg.Locks, door.TokenAt(token, rec.Fence).(joblock.Token), reason)
+	if err := ops.Release(c.lasting(), c.s.cfg.Locks, door.TokenAt(token, rec.Fence).(joblock.Token), reason); err != nil {
+		return err
+	}
+	c.s.quotas.gave(c.who.ID, rec.Key)
+	return nil
 }
 
 // forceOf frees the key of a record that look has read, whoever has it.

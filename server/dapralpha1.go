@@ -145,10 +145,16 @@ func (d *dapr) tryLock(c *call) (*answer, error) {
 	if most := d.s.in.Settings().MaxTTL; ttl > most {
 		return nil, problemf(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "expiryInSeconds is %d, must be at most %d", seconds, int64(most/time.Second))
 	}
+	if err := c.mayHold(key); err != nil {
+		return nil, err
+	}
 	_, err = d.s.cfg.Locks.Acquire(c.lasting(), key, joblock.TTL(ttl), joblock.Owner(owner), joblock.MaxWait(0), joblock.NoRenew(),
 		door.Use[joblock.AcquireOption](door.Option{Detached: true}))
 	if err != nil && !errors.Is(err, joblock.ErrHeld) {
 		return nil, d.failed(c, err, code, message)
+	}
+	if err == nil {
+		d.s.quotas.holds(c.who.ID, key, time.Now().Add(ttl))
 	}
 	return ok(struct {
 		Success bool `json:"success"`

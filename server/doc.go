@@ -116,6 +116,7 @@
 //	422     IDEMPOTENCY_MISMATCH         the Idempotency-Key came before, with other parameters
 //	428     PRECONDITION_REQUIRED        force-release without If-Match
 //	429     RATE_LIMITED                 the caller, or unknown callers at its address, send too much; with Retry-After
+//	429     TOO_MANY_LOCKS               the caller has too many locks
 //	429     TOO_MANY_WAITS               the caller, or the server, waits for too many locks
 //	500     INTERNAL                     a fault of the server, which is in its log
 //	503     LOCK_UNAVAILABLE             the store did not answer; it is unknown whether the call took effect
@@ -272,6 +273,7 @@
 //	a walk over jobs, waiters or the audit   2 s a page of jobs, 10 s otherwise; the answer says that there is more
 //	pages of web sites                       Config.Hosts, Origin and Sec-Fetch-Site: see below
 //	waits and streams                        Config.MaxWaiting, Config.MaxWaitingEach
+//	the locks of a principal                 Config.MaxLocksEach, in each process
 //	the time of a wait                       Config.MaxWait
 //	the TTL and the reservation of a lock    joblock.Config.MaxTTL; the reservation by Config.Reserve if that is longer
 //

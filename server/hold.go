@@ -109,6 +109,9 @@ func (st *stream) run(take taker) error {
 		return err
 	}
 	defer done()
+	if err := st.c.mayHold(st.key); err != nil {
+		return err
+	}
 	defer st.finish()
 	rights := st.c.watch(mayLock(st.key), func(p *problem) { st.ended <- p })
 	defer rights.stop()
@@ -423,7 +426,9 @@ func (st *stream) disconnected(lock *joblock.Lock) {
 	case onPark:
 		if _, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve)); err != nil {
 			lock.StopRenewing() // the lease ends by itself
+			return
 		}
+		st.c.s.quotas.holds(st.c.who.ID, lock.Key(), time.Now().Add(st.reserve))
 	default:
 		st.giveBack(lock)
 	}

@@ -70,10 +70,14 @@ func (s *Server) acquire(c *call, req *acquireRequest) (*answer, error) {
 	if ask.Call, err = c.repeatable("acquire", ask.Key, parameters); err != nil {
 		return nil, err
 	}
+	if err := c.mayHold(ask.Key); err != nil {
+		return nil, err
+	}
 	lease, err := s.lease(c, ask)
 	if err != nil {
 		return nil, err
 	}
+	c.holds(lease)
 	if ask.Call == nil { // otherwise a repeated request finds the lock
 		if err := c.willBeRead(lease.Token); err != nil {
 			return nil, err
@@ -82,6 +86,19 @@ func (s *Server) acquire(c *call, req *acquireRequest) (*answer, error) {
 	return c.grant(lease), nil
 }
 
+// mayHold refuses another lock to a caller that has as many as it may have.
+func (c *call) mayHold(key string) error {
+	if c.s.quotas.mayHold(c.who.ID, key) {
+		return nil
+	}
+	p := problemf(http.StatusTooManyRequests, codeLocks, "at most %d locks of one caller are allowed", c.s.cfg.MaxLocksEach)
+	p.Retryable, p.retryAfter = true, time.Second
+	return p
+}
+
+// holds notes that the caller has a lock.
+func (c *call) holds(g ops.Grant) { c.s.quotas.holds(c.who.ID, g.Token.Key(), g.Until) }
+
 // willBeRead returns nil if the client is there to read the token. Otherwise nobody gets the token: willBeRead releases
 // the lock and returns errGone. If the store does not answer, the lock ends with its lease.
 func (c *call) willBeRead(token joblock.Token) error {
@@ -89,6 +106,7 @@ func (c *call) willBeRead(token joblock.Token) error {
 		return nil
 	}
 	_ = ops.Release(c.lasting(), c.s.cfg.Locks, token, "the client is gone")
+	c.s.quotas.gave(c.who.ID, token.Key())
 	return errGone
 }
 
@@ -220,6 +238,7 @@ func (s *Server) renew(c *call, req *renewRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.quotas.holds(c.who.ID, token.Key(), lease.Until.Add(reserve))
 	elapsed, left := c.left(lease)
 	return ok(struct {
 		Key       string `json:"key"`
@@ -252,6 +271,7 @@ func (s *Server) release(c *call, req *releaseRequest) (*answer, error) {
 	}
 	err = ops.Release(c.lasting(), s.cfg.Locks, token, req.Reason)
 	if err == nil {
+		s.quotas.gave(c.who.ID, token.Key())
 		return ok(&released{Key: token.Key(), Released: true}), nil
 	}
 	var e *joblock.Error
@@ -283,6 +303,7 @@ func (s *Server) park(c *call, req *parkRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.quotas.holds(c.who.ID, token.Key(), time.Now().Add(reserve))
 	fence := ops.FenceOf(parked)
 	return &answer{
 		status: http.StatusOK, fence: fence,
@@ -329,10 +350,14 @@ func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.mayHold(token.Key()); err != nil {
+		return nil, err
+	}
 	lease, err := ops.Resume(c.lasting(), s.cfg.Locks, token, repeat.Name(), opts...)
 	if err != nil {
 		return nil, err
 	}
+	c.holds(lease)
 	return c.grant(lease), nil
 }
 

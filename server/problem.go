@@ -31,6 +31,7 @@ const (
 	codeIdempotency  = "IDEMPOTENCY_MISMATCH"
 	codeRate         = "RATE_LIMITED"
 	codeWaits        = "TOO_MANY_WAITS"
+	codeLocks        = "TOO_MANY_LOCKS"
 	codeInternal     = "INTERNAL"
 	codePrecondition = "PRECONDITION_REQUIRED"
 	codeNoCron       = "CRON_NOT_FOUND"
@@ -90,6 +91,7 @@ var titles = map[string]string{
 	codeIdempotency:  "The Idempotency-Key came before, with other parameters",
 	codeRate:         "The caller sends too many requests",
 	codeWaits:        "Too many requests wait for locks",
+	codeLocks:        "The caller has too many locks",
 	codeInternal:     "The server has a fault",
 	codeNoCron:       "There is no such cron job",
 	codeNoTask:       "There is no such task",

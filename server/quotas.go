@@ -1,6 +1,8 @@
 package server
 
 import (
+	"hash/maphash"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,7 +15,9 @@ type quotas struct {
 	burst     int
 	most      int
 	each      int
+	locks     int // how many a principal may have
 	principal int // how many principals are remembered at most
+	seed      maphash.Seed
 
 	mu      sync.Mutex // guards what follows
 	waiting int
@@ -21,18 +25,21 @@ type quotas struct {
 }
 
 type quota struct {
-	bucket  *rate.Limiter // nil without a rate
-	actions *rate.Limiter // nil before the first
-	walks   *rate.Limiter // nil before the first
-	busy    int           // requests under way
-	waiting int           // of these, those that wait for a lock, and streams
+	bucket  *rate.Limiter        // nil without a rate
+	actions *rate.Limiter        // nil before the first
+	walks   *rate.Limiter        // nil before the first
+	locks   map[uint64]time.Time // by hash of the key: until when the principal has it, as far as this process knows
+	swept   time.Time            // when those were taken out of locks that are over
+	busy    int                  // requests under way
+	waiting int                  // of these, those that wait for a lock, and streams
 	used    time.Time
 }
 
 func newQuotas(cfg Config) *quotas {
 	return &quotas{
-		rate: rate.Limit(cfg.Rate), burst: cfg.Burst, most: cfg.MaxWaiting, each: cfg.MaxWaitingEach, principal: 10_000,
-		of: make(map[string]*quota),
+		rate: rate.Limit(cfg.Rate), burst: cfg.Burst, most: cfg.MaxWaiting, each: cfg.MaxWaitingEach, locks: cfg.MaxLocksEach, principal: 10_000,
+		seed: maphash.MakeSeed(),
+		of:   make(map[string]*quota),
 	}
 }
 
@@ -92,6 +99,46 @@ func (q *quotas) walk(id string, most time.Duration) (after time.Duration, ok bo
 		return after, false
 	}
 	return after, true
+}
+
+// mayHold reports whether the principal may take the lock on key: it has it, or has fewer than it may have.
+func (q *quotas) mayHold(id, key string) bool {
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := q.quotaLocked(id, now)
+	if _, has := of.locks[maphash.String(q.seed, key)]; has || len(of.locks) < q.locks {
+		return true
+	}
+	if now.Sub(of.swept) >= time.Second {
+		of.sweep(now)
+	}
+	return len(of.locks) < q.locks
+}
+
+func (of *quota) sweep(now time.Time) {
+	of.swept = now
+	maps.DeleteFunc(of.locks, func(_ uint64, until time.Time) bool { return !now.Before(until) })
+}
+
+// holds notes that the principal has the lock on key until then, if it does not release the lock before.
+func (q *quotas) holds(id, key string, until time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := q.quotaLocked(id, time.Now())
+	if of.locks == nil {
+		of.locks = make(map[uint64]time.Time)
+	}
+	of.locks[maphash.String(q.seed, key)] = until
+}
+
+// gave notes that the principal has released the lock on key.
+func (q *quotas) gave(id, key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if of := q.of[id]; of != nil {
+		delete(of.locks, maphash.String(q.seed, key))
+	}
 }
 
 // besideWaits is how many requests of a principal may be under way besides those that wait.
@@ -159,8 +206,9 @@ func (q *quotas) forgetLocked(now time.Time) {
 		full = max(full, time.Duration(float64(q.burst)/float64(q.rate)*float64(time.Second)))
 	}
 	for id, of := range q.of {
+		of.sweep(now)
 		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // otherwise another one would be full at once
-		if whole && of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
+		if whole && len(of.locks) == 0 && of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
 			delete(q.of, id)
 		}
 	}

@@ -123,6 +123,9 @@ func (sig *saaSignal) acquire(c *call, req *saasAcquireRequest) (*answer, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.mayHold(key); err != nil {
+		return nil, err
+	}
 	g, err := ops.AcquireLease(c.lasting(), sig.s.cfg.Locks, ops.LeaseRequest{Key: key, TTL: ttl, Holder: req.Holder})
 	if err == nil {
 		err = c.willBeRead(g.Token)
@@ -130,6 +133,7 @@ func (sig *saaSignal) acquire(c *call, req *saasAcquireRequest) (*answer, error)
 	if err != nil {
 		return nil, c.conflict(err)
 	}
+	c.holds(g)
 	return saasOK(saasAnswer{Key: c.r.PathValue("key"), Token: compactToken(g.Token), ExpiresAt: (*stamp)(&g.Until)})
 }
 
@@ -166,6 +170,7 @@ func (sig *saaSignal) release(c *call, req *saasReleaseRequest) (*answer, error)
 	if err := ops.Release(c.lasting(), sig.s.cfg.Locks, token, ""); err != nil {
 		return nil, c.conflict(err)
 	}
+	c.s.quotas.gave(c.who.ID, token.Key())
 	return saasOK(saasAnswer{})
 }
 

@@ -50,6 +50,10 @@ type Config struct {
 	// MaxWaitingEach is MaxWaiting for one principal. Default 1,000.
 	MaxWaitingEach int
 
+	// MaxLocksEach bounds how many locks without a stream one principal has, held and reserved, as far as this process has
+	// granted or renewed them and they are not over. Locks of jobs do not count. Default 10,000.
+	MaxLocksEach int
+
 	// Rate bounds how many requests a principal sends per second over time, and Burst how many at once. Default no
 	// bound; with a Rate, the default of Burst is one second's requests.
 	Rate  float64
@@ -124,6 +128,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, 45*time.Second)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
 	cfg.MaxWaitingEach = cmp.Or(cfg.MaxWaitingEach, 1000)
+	cfg.MaxLocksEach = cmp.Or(cfg.MaxLocksEach, 10_000)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, 10*time.Second)
 	if cfg.Burst == 0 {
 		cfg.Burst = max(1, int(cfg.Rate))
@@ -148,7 +153,7 @@ func New(cfg Config) (*Server, error) {
 	for _, n := range []struct {
 		name string
 		n    int
-	}{{"Config.MaxWaiting", cfg.MaxWaiting}, {"Config.MaxWaitingEach", cfg.MaxWaitingEach}, {"Config.Burst", cfg.Burst}} {
+	}{{"Config.MaxWaiting", cfg.MaxWaiting}, {"Config.MaxWaitingEach", cfg.MaxWaitingEach}, {"Config.MaxLocksEach", cfg.MaxLocksEach}, {"Config.Burst", cfg.Burst}} {
 		if n.n < 1 {
 			return nil, invalid("%s is %d, must be at least 1", n.name, n.n)
 		}

@@ -222,3 +222,30 @@ func TestRatesOfActionsAndLists(t *testing.T) {
 		}
 	})
 }
+
+// A caller has a bounded number of locks, held and reserved. Those count no more that it has released, or whose time is up.
+func TestLocksOfACaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store(), func(cfg *Config) { cfg.Authorize, cfg.MaxLocksEach = byHeader, 3 })
+		alice, bob := with("Caller", "alice"), with("Caller", "bob")
+		acquire := func(key string, who func(*http.Request)) *reply {
+			return a.post("/v1/acquire", object{"key": key, "ttl_ms": 10_000}, who)
+		}
+		first := acquire("1", alice).ok().text("token")
+		parked := a.post("/v1/park", object{"token": acquire("2", alice).ok().text("token"), "reserve_ms": 60_000}, alice).ok().text("token")
+		acquire("3", alice).ok()
+		acquire("4", alice).refused(http.StatusTooManyRequests, "TOO_MANY_LOCKS")
+		a.post("/v1/hold", object{"key": "4"}, alice).refused(http.StatusTooManyRequests, "TOO_MANY_LOCKS")
+		acquire("3", alice).refused(http.StatusConflict, "LOCK_ACQUISITION_FAILED") // its own
+		acquire("4", bob).ok()
+		a.post("/v1/release", object{"token": first}, alice).ok()
+		acquire("1", alice).ok()
+		acquire("5", alice).refused(http.StatusTooManyRequests, "TOO_MANY_LOCKS")
+		time.Sleep(11 * time.Second) // the leases are over, and the reservation is not
+		acquire("5", alice).ok()
+		acquire("6", alice).ok()
+		acquire("7", alice).refused(http.StatusTooManyRequests, "TOO_MANY_LOCKS")
+		a.post("/v1/release", object{"token": parked}, alice).ok()
+		acquire("7", alice).ok()
+	})
+}

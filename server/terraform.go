@@ -146,6 +146,9 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 	if ask.Call, err = ops.NewCall(c.r.Context(), t.s.cfg.Locks, terraformName(key, info.ID), ""); err != nil {
 		return nil, err
 	}
+	if err := c.mayHold(key); err != nil {
+		return nil, err
+	}
 	g, err := ops.AcquireLease(c.lasting(), t.s.cfg.Locks, ask)
 	if errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrBusy) {
 		return c.terraformHolder(key, err)
@@ -171,6 +174,7 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 		_ = ops.Release(c.lasting(), t.s.cfg.Locks, g.Token, "the lock info was not stored")
 		return nil, err
 	}
+	c.holds(g)
 	return ok(json.RawMessage(text)), nil
 }
 

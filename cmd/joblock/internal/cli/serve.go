@@ -56,6 +56,7 @@ type serveOptions struct {
 	ttl, maxTTL               time.Duration
 	maxWait                   time.Duration
 	maxWaiting, maxWaitingOne int
+	maxLocksOne               int
 	rate                      float64
 	burst                     int
 
@@ -148,6 +149,7 @@ Exit codes:
 	f.DurationVar(&o.maxWait, "max-wait", 45*time.Second, "longest wait of a request, from 1s to 1h, shorter than the patience of a proxy in between; a stream may wait longer")
 	f.IntVar(&o.maxWaiting, "max-waiting", 10_000, "how many requests may wait, and how many streams there may be, together")
 	f.IntVar(&o.maxWaitingOne, "max-waiting-each", 1000, "the same for one account")
+	f.IntVar(&o.maxLocksOne, "max-locks-each", 10_000, "how many locks one account may have without a stream, held and reserved, but for those of jobs")
 	f.Float64Var(&o.rate, "rate", 0, "requests per second of one account over time (default: no bound)")
 	f.IntVar(&o.burst, "burst", 0, "requests of one account at once, with --rate (default: one second's)")
 	f.StringArrayVar(&o.dapr, "dapr", nil, "serve Dapr's lock API for a store, `NAME=PREFIX` of its keys; may be repeated")
@@ -442,7 +444,7 @@ func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error)
 	all.later("Redis", func(context.Context) error { return session.rdb.Close() })
 	all.later("locks", session.Locker.Close)
 	cfg := lockserver.Config{
-		Locks: session.Locker, Authorize: lockserver.Anyone(), MaxWait: o.maxWait, MaxWaiting: o.maxWaiting, MaxWaitingEach: o.maxWaitingOne,
+		Locks: session.Locker, Authorize: lockserver.Anyone(), MaxWait: o.maxWait, MaxWaiting: o.maxWaiting, MaxWaitingEach: o.maxWaitingOne, MaxLocksEach: o.maxLocksOne,
 		Rate: o.rate, Burst: o.burst, Store: session.store, CronScopes: o.scopes, Hosts: o.hosts, Redis: session.rdb, Logger: logger,
 	}
 	if o.accounts != "" {
