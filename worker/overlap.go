@@ -53,7 +53,8 @@ func Limit(n int) OverlapOption {
 //
 //	with DropIfBusy or FailIfBusy                                         0
 //	if fewer than a quarter of Concurrency, rounded up, wait in place     3 s
-//	otherwise, if locks are held for short times                          half a second
+//	otherwise, if locks are held for short times                          half a second, or 1.5 s for a task that was
+//	                                                                      snoozed and is run because the key was released
 //	otherwise                                                             0
 //
 // The second line is not for a Concurrency of 1.
