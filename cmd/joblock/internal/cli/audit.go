@@ -19,7 +19,8 @@ func newAudit(s *server) *cobra.Command {
 		Short: "list what operators have done, by whom and why, the newest first",
 		Long: `Audit lists what operators have done to locks, to cron jobs and to tasks of asynq, the newest first: "force-release",
 "cron pause" and the others, "jobs drop" and the others, and the actions of the lock server. Redis keeps the latest
-100,000 records, which is about 50,000 actions. What programs do by themselves is not recorded.
+100,000 records, which is about 50,000 actions, and apart from them 10,000 refusals. What programs do by themselves is not
+recorded.
 
 With KEY, audit lists only the actions on that lock and on the tasks that carry it, on that cron job (NAME) or on that
 task (QUEUE/ID).
