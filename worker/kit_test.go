@@ -73,6 +73,12 @@ var lockStores = map[string]func() driver.Store{
 func virtualOn(t *testing.T, newStore func() driver.Store, f func(r *rig)) {
 	t.Helper()
 	testkit.Parallel(t)
+	bubble(t, newStore, f)
+}
+
+// bubble is virtualOn for tests that change what concerns the whole process, and so do not run in parallel.
+func bubble(t *testing.T, newStore func() driver.Store, f func(r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		testkit.Seed(t, 1)
 		redistest.Ran(t, redistest.MiniBackend())

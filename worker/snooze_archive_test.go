@@ -159,11 +159,17 @@ func eachAsynq(t *testing.T, f func(r *rig, pausing string)) {
 	t.Helper()
 	for pausing, unknown := range map[string]bool{"retry": false, "archived": true} {
 		t.Run(pausing, func(t *testing.T) {
-			asynqbatch.Unknown.Store(unknown)
-			defer asynqbatch.Unknown.Store(false)
-			virtual(t, func(r *rig) { f(r, pausing) })
+			onAsynq(t, unknown, func(r *rig) { f(r, pausing) })
 		})
 	}
+}
+
+// onAsynq is virtual, with an asynq that keeps its tasks elsewhere if unknown is true.
+func onAsynq(t *testing.T, unknown bool, f func(r *rig)) {
+	t.Helper()
+	asynqbatch.Unknown.Store(unknown)
+	defer asynqbatch.Unknown.Store(false)
+	bubble(t, lockStores["fences by the clock"], f)
 }
 
 // Tasks that only wait for their key are in asynq's archive for moments: emptying the archive hardly ever deletes one.
@@ -362,9 +368,7 @@ func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
 // However many tasks without retries want a busy key, few are in the archive at a time, even if they cannot be postponed:
 // asynq deletes the oldest from one that has ten thousand.
 func TestArchiveIsNotFilledByTasksThatAreSnoozed(t *testing.T) {
-	asynqbatch.Unknown.Store(true)
-	defer asynqbatch.Unknown.Store(false)
-	virtual(t, func(r *rig) {
+	onAsynq(t, true, func(r *rig) {
 		var p probe
 		lock := r.occupy("k")
 		r.plain(600, "k", 0)

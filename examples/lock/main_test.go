@@ -52,8 +52,8 @@ func TestNightly(t *testing.T) {
 		if who, err := holder(ctx, locks); who != "node-1" || err != nil {
 			t.Errorf("held by %q, %v", who, err)
 		}
-		return errors.Join(failure, nightly(ctx, locks, func(context.Context) error {
-			t.Error("the second runs beside the first")
+		return errors.Join(failure, nightly(t.Context(), locks, func(context.Context) error {
+			t.Error("the second runs while the first does")
 			return nil
 		}))
 	})
