@@ -226,7 +226,7 @@ func Example_movedEntries() {
 	info := must(p.Inspector.GetQueueInfo("default"))
 	fmt.Println(info.Pending, "task waits")
 	// Output:
-	// done
+	// enqueued
 	// overlapped
 	// 1 task waits
 }
@@ -416,7 +416,7 @@ func Example_cronInKubernetes() {
 	// Output:
 	// rollup runs, under a lock: true
 	// rollup done
-	// digest done
+	// digest enqueued
 }
 
 // docs/webhooks.md
