@@ -48,6 +48,7 @@ func TestUnknownCallersThatTakeTheirTime(t *testing.T) {
 					p.Root().ServeHTTP(w, r)
 				}))
 				hs.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+				synctest.Wait() // the replica listens at its own pipes
 				a.pipes = newPipes()
 				served := make(chan struct{})
 				go func() { defer close(served); _ = hs.Serve(a.pipes) }()
