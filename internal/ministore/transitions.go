@@ -198,6 +198,9 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 			if r.endLate && r.ended != driver.EndedNone { // again, late
 				reply.Outcome = driver.OutcomeLapsed
 			}
+			if q != r && r.ended != driver.EndedNone { // a job may have come after the first run of the call
+				reply.Next = s.pass(r, q, now, req)
+			}
 			return reply
 		case left != "" && req.Kind == driver.ReleaseForcedIdle && !(r.live(now) && r.job == req.Job): // left
 			return reply

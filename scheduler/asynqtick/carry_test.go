@@ -56,7 +56,7 @@ func TestTicksOfTasksThatCarryLocks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		enqueue    func(b *bench) func(context.Context, scheduler.Tick) error
 		opts       []scheduler.Option
-		done       int64
+		enqueued   int64
 		overlapped int64
 		waiting    int // in the line, in addition to the job that has the key
 	}{
@@ -90,8 +90,8 @@ func TestTicksOfTasksThatCarryLocks(t *testing.T) {
 					testkit.WantNil(t, "Line", err)
 					inLine++
 				}
-				if e.Counts.Done != tc.done || e.Counts.Overlapped != tc.overlapped || e.Counts.Failed != 0 || inLine != tc.waiting {
-					t.Errorf("%+v, %d wait in line; want %d done, %d overlapped, %d in line", e.Counts, inLine, tc.done, tc.overlapped, tc.waiting)
+				if e.Counts.Enqueued != tc.enqueued || e.Counts.Overlapped != tc.overlapped || e.Counts.Failed != 0 || inLine != tc.waiting {
+					t.Errorf("%+v, %d wait in line; want %d enqueued, %d overlapped, %d in line", e.Counts, inLine, tc.enqueued, tc.overlapped, tc.waiting)
 				}
 				cancel()
 				testkit.WantNil(t, "Run", <-ran)
@@ -120,8 +120,8 @@ func TestWithInAConfigOfAManager(t *testing.T) {
 		testkit.WantNil(t, "scheduler.New", err)
 		e, err := s.Entry(t.Context(), "report")
 		testkit.WantNil(t, "Entry", err)
-		if !strings.HasPrefix(st[0].Job, "default/report@") || e.Counts.Done != 1 || e.Counts.Overlapped != 4 {
-			t.Errorf("the key is that of %q; %+v, want one done and four overlapped", st[0].Job, e.Counts)
+		if !strings.HasPrefix(st[0].Job, "default/report@") || e.Counts.Enqueued != 1 || e.Counts.Overlapped != 4 {
+			t.Errorf("the key is that of %q; %+v, want one enqueued and four overlapped", st[0].Job, e.Counts)
 		}
 		m.Shutdown()
 	})
