@@ -62,7 +62,8 @@ lint: docs ## formatting, go vet, staticcheck, tidy go.mod, in all modules; then
 	@.ci/gofmt.sh
 	@for module in $(MODULES); do \
 		echo "== go vet, staticcheck, go mod tidy in $$module"; \
-		(cd $$module && go vet -tags servers ./... && go run $(STATICCHECK) -tags servers ./...) && .ci/tidy.sh $$module; \
+		(cd $$module && go vet -tags servers ./... && go run $(STATICCHECK) -tags servers ./...); \
+		.ci/tidy.sh $$module; \
 	done
 
 .PHONY: race
