@@ -38,7 +38,8 @@ func TestScannerFindsCommandsHoweverTheyAreCut(t *testing.T) {
 func TestWireLeavesOutWhatScriptsRun(t *testing.T) {
 	srv := startServer(t)
 	var wire Wire
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: wire.Dial})
+	// One pool for calls and pipelines: a second one would have a handshake of its own.
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: wire.Dial, PipelinePoolSize: -1})
 	defer rdb.Close()
 	ctx := t.Context()
 	if err := rdb.Ping(ctx).Err(); err != nil { // the handshake
