@@ -66,7 +66,7 @@ func TestWorkThatTakesLongerThanTheTTL(t *testing.T) {
 		if err := p.Locks.ForceRelease(ctx, "k", joblock.Reason("as if it had lapsed")); err != nil {
 			return err
 		}
-		if _, err := p.Locks.TryAcquire(ctx, "k"); err != nil {
+		if _, err := p.Locks.TryAcquire(t.Context(), "k"); err != nil { // another caller
 			return err
 		}
 		if err := lock.Renew(ctx); !errors.Is(err, joblock.ErrLost) {

@@ -77,7 +77,7 @@ var rules = []rule{
 	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/certs", "internal/door", "internal/envelope", "internal/ops", "internal/sleep", "server/forrst", "server/internal/pages", asynq, goredis, "golang.org/x/time"}},
 	{"server/metrics", []string{"joblock", "joblock/redisstore", "scheduler", "server", "internal/metric", "internal/ops", "internal/sleep", prometheus}},
 	{"server/internal/pages", []string{"joblock", "joblock/event", "internal/keyspace", "internal/ops"}},
-	{"server/forrst", []string{"joblock", "joblock/driver", "internal/door"}},
+	{"server/forrst", []string{"joblock", "joblock/driver", "internal/door", uuid}},
 	{"examples", []string{root, "joblock/...", "handoff", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 

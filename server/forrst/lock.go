@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -182,7 +184,10 @@ func (l *locker) wishOf(req *Request) (*wish, *Error) {
 // acquire takes the lock. If too many calls wait already, it does not wait.
 func (l *locker) acquire(ctx context.Context, w *wish) (*joblock.Lock, error) {
 	opts := []joblock.AcquireOption{joblock.TTL(w.ttl), joblock.NoRenew()}
-	if w.owner != nil {
+	if w.owner == nil {
+		// The document has a UUID. The owners that joblock makes for locks without renewal begin with a mark.
+		opts = append(opts, joblock.Owner(uuid.NewString()))
+	} else {
 		opts = append(opts, joblock.Owner(*w.owner))
 	}
 	wait := w.block

@@ -192,6 +192,7 @@ func expressions(t *testing.T) (all []string) {
 var notYet = map[string]string{
 	`joblock_renewal_late_seconds_bucket`:      "no renewal was late",
 	`joblock_cron_overdue_timestamp_seconds`:   "no tick is overdue",
+	`joblock_cron_overlaps_timestamp_seconds`:  "no tick overlaps",
 	`joblock_cron_disagree_timestamp_seconds`:  "the nodes agree",
 	`joblock_keeper_freed_total`:               "the keeper waits for a minute first",
 	`joblock_keeper_asked_timestamp_seconds`:   "the keeper tells it after its first round",

@@ -216,7 +216,7 @@ func TestWaitersOfALimitCountOnce(t *testing.T) {
 	if look.Locks != 3 || look.Held != 3 || look.Waiting != 2 || look.Lines != 1 || len(look.Items) != 4 {
 		t.Errorf("%+v", look)
 	}
-	if out := o.ok("ls", "--sort", "key"); strings.Contains(out, "gate") || strings.Count(out, "\n") != 5 || !strings.Contains(strings.Join(strings.Fields(out), " "), "geo limit - - - 2 -") {
+	if out := o.ok("ls", "--sort", "key"); strings.Contains(out, "gate") || strings.Count(out, "\n") != 5 || !strings.Contains(strings.Join(strings.Fields(out), " "), "geo limit - - - - 2 -") {
 		t.Errorf("%s", out)
 	}
 	if out := o.ok("ls", "--waiters", "2", "-o", "name"); out != "geo\n" {
