@@ -48,7 +48,7 @@ func TestAggregateIsNotReplaced(t *testing.T) {
 							for _, m := range members {
 								all = append(all, m.Payload()...)
 							}
-							return asynq.NewTask(taskType, all, append(opts, asynq.ProcessIn(time.Hour))...)
+							return asynq.NewTask(taskType, all, append(opts, asynq.ProcessIn(5*time.Minute))...)
 						}, p.handler(succeed))
 						var job *asynq.TaskInfo
 						r.until("the group is aggregated", func() bool {
@@ -90,7 +90,7 @@ func TestAggregateRunsThoughOneOfItsLocksIsGone(t *testing.T) {
 				r.serve(service{worker: worker.Config{Gone: gone}, asynq: asynq.Config{
 					GroupGracePeriod: 10 * time.Second,
 					GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
-						return asynq.NewTask(taskType, nil, asynq.TaskID("ab"), asynq.ProcessIn(time.Hour))
+						return asynq.NewTask(taskType, nil, asynq.TaskID("ab"), asynq.ProcessIn(5*time.Minute))
 					}),
 				}}, p.handler(succeed))
 				r.untilTask("ab", "scheduled")

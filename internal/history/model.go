@@ -41,7 +41,7 @@ type step struct {
 	trust   int64 // of a grant, and of its holder's calls: the grant's last deadline that was seen
 	since   int64 // of a Park: when the first one of its holding was called; of Taken and Passed: the key was granted after that
 	inLine  bool  // the step's chain has asked for a place in line, so it may have got the key without a step
-	slot    bool  // of another slot than the first: its job may wait in line, and get it again
+	again   bool  // the step's job may get the key again after it has had it: it waits in line for a slot, or a take without an answer arrives late
 	end     int64 // when its answer was there
 }
 
@@ -108,7 +108,8 @@ func stepsOf(events []Event) []porcupine.Operation {
 		if s.inLine = j != nil; s.inLine && s.Chain == "" {
 			s.Chain = j.chain
 		}
-		_, s.slot = driver.LineOf(s.Key)
+		_, slot := driver.LineOf(s.Key)
+		s.again = slot || s.inLine && j.open()
 		out = append(out, porcupine.Operation{Input: s, Call: s.Call, Return: s.end})
 	}
 	for _, s := range stories {
@@ -169,6 +170,13 @@ type inLine struct {
 	reserve time.Duration
 	asked   []Event // TakeBegun and Waiting
 	others  bool    // other chains have asked too, so what is told of the job may be about these
+
+	answered map[int64]bool // by the time of the call
+}
+
+// open reports whether a take has no answer: it may reach the store much later.
+func (j *inLine) open() bool {
+	return slices.ContainsFunc(j.asked, func(e Event) bool { return e.Kind == TakeBegun && !j.answered[e.Call] })
 }
 
 // before returns a time after which the grant was made that e tells of.
@@ -189,11 +197,14 @@ func (j *inLine) before(e Event) int64 {
 func linesOf(events []Event) map[string]*inLine {
 	out := make(map[string]*inLine)
 	for _, e := range events {
+		if j := out[e.Job]; j != nil && (e.Kind == Waiting || e.Kind == Taken) {
+			j.answered[e.Call] = true
+		}
 		if e.Kind != TakeBegun && e.Kind != Waiting {
 			continue
 		}
 		if out[e.Job] == nil {
-			out[e.Job] = &inLine{chain: e.Chain, reserve: e.Reserve}
+			out[e.Job] = &inLine{chain: e.Chain, reserve: e.Reserve, answered: make(map[int64]bool)}
 		}
 		if j := out[e.Job]; e.Chain == j.chain {
 			j.asked = append(j.asked, e)
@@ -276,7 +287,7 @@ func (l lease) take(s step) (lease, bool) {
 		l.phase = free
 		return l, ok
 	case Reserved:
-		if s.inLine && vacant && (l.job != s.Job || s.slot && l.phase == free) {
+		if s.inLine && vacant && (l.job != s.Job || s.again && l.phase == free) {
 			return l.passedTo(s, s.Call), true
 		}
 		ok := l.phase != free && l.job == s.Job
