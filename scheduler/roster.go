@@ -303,7 +303,11 @@ func (s *Scheduler) doubt(names ...string) {
 func (s *Scheduler) enlistNew(ctx context.Context, j *job, l *ledger.Ledger) {
 	day := dayOf(s.clock.now())
 	was, err := s.enlistOn(ctx, keyspace.CronNames(s.scope, roster.Page(j.name)), []string{j.name}, day)
-	if added, ok := was.Jobs[j.name]; ok && l.New() && day > added+1 {
+	s.listing.Lock()
+	added, again := s.found[j.name] // keepRoster may have written the name at this node's start
+	delete(s.found, j.name)
+	s.listing.Unlock()
+	if last, ok := was.Jobs[j.name]; ok && l.New() && (day > last+1 || again && day > added+1) {
 		s.cfg.Logger.Warn("scheduler: the ledger of the job is gone; ticks from before the start of this node are lost", "job", j.name, "key", j.key)
 	}
 	if err != nil {
@@ -327,6 +331,13 @@ func (s *Scheduler) enlistOn(ctx context.Context, key string, names []string, da
 	if err != nil || len(left) == 0 {
 		return was, err
 	}
+	s.listing.Lock()
+	for _, name := range left {
+		if added, ok := was.Jobs[name]; ok {
+			s.found[name] = added
+		}
+	}
+	s.listing.Unlock()
 	return was, s.rewrite(ctx, key, func(text []byte) ([]byte, error) {
 		on, left, err := missing(text)
 		if err != nil || len(left) == 0 {

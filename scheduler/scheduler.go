@@ -33,8 +33,9 @@ type Scheduler struct {
 	// no mutex. Forget waits for keepRoster. An execution does not.
 	enlisting chan struct{}
 
-	listing sync.Mutex       // guards the two fields below
+	listing sync.Mutex       // guards the three fields below
 	listed  map[string]int64 // the day on which this node last saw to it that the job's name is on its page
+	found   map[string]int64 // the day that the page had for the name of a job before this node wrote it again
 	doubts  int              // how often something was taken out of listed
 
 	mu         sync.Mutex // guards the fields below
@@ -83,6 +84,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 		slots:     make(chan struct{}, full.Concurrency),
 		standbys:  make(chan struct{}, full.Concurrency),
 		listed:    make(map[string]int64),
+		found:     make(map[string]int64),
 		jobs:      make(map[string]*job),
 		lanes:     make(map[string]bool),
 		leaving:   make(map[string]*job),
