@@ -69,7 +69,7 @@ type Error struct {
 	// reports the holder.
 	Holder    string        // the label of the holder, for people
 	Job       string        // the job that the lock is bound to, as "queue/taskID"
-	Remaining time.Duration // time until the holder's lease ends, or the reservation while nobody runs; Error says which
+	Remaining time.Duration // time until the holder's lease ends, or the reservation while no holder runs; Error says which
 
 	// Set with ErrAlreadyReleased, and with ErrLost if another caller has released the lock or forced its release.
 	Ended  Ended  // how the lock ended
@@ -129,7 +129,7 @@ func (e *Error) Error() string {
 }
 
 // leftOf says what of a key in this state has time left: a lease ends with a holder that does not renew it, and a
-// reservation lasts while nobody runs.
+// reservation lasts while no holder runs.
 func leftOf(state State) string {
 	switch state {
 	case StateHeld:

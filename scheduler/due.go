@@ -147,7 +147,7 @@ func (s *Scheduler) learnTime(sent, store time.Time) {
 	}
 }
 
-// stale reports whether the record in v, which nobody holds, was not written for so long that a node must write it, so that
+// stale reports whether the record in v, which is not held, was not written for so long that a node must write it, so that
 // the store keeps it.
 func stale(v memo.View) bool {
 	return v.State == joblock.StateFree && !v.EndedAt.IsZero() && v.Now.Sub(v.EndedAt) >= stalePeriod

@@ -84,7 +84,7 @@ func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = mo
 func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
 
 // PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume. The
-// note of the pause has the last error. A success begins the count anew, and so does the pause.
+// note of the pause has the last error. A success resets the count, and so does the pause.
 //
 // For a Task, a tick that enqueues is a success, however the task ends. But for jobs of asynqtick.Tasks, asynqtick.Scheduler and
 // asynqtick.PeriodicTaskManager the ends of the tasks count instead: a task that asynq has archived has failed. A node looks at

@@ -253,7 +253,7 @@
 //
 // With AllKeys a caller may act on every task of its queues. Without, it may act on a task that carries locks by a genuine
 // header, as package handoff makes it, if all of their keys are the caller's. Locks that are bound to a task give no right
-// over the task and take none away: whoever has a lock chooses the job to which park binds it. Without AllKeys a lock is
+// over the task and take none away: the holder of a lock chooses the job to which park binds it. Without AllKeys a lock is
 // bound only to a task that carries the key, so park before the task exists is for callers with AllKeys.
 //
 // # Hostile clients

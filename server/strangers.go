@@ -75,7 +75,7 @@ func (c *call) strange(deadline func(time.Time) error) (leave func()) {
 	}
 	ctx := c.r.Context()
 	if ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // nobody reads the answer, which is not even to be rendered
+		panic(http.ErrAbortHandler) // the answer has no reader, so it is not rendered
 	}
 	left := c.s.strangers.enter(c.r.RemoteAddr, func() {
 		if !cutOff(ctx) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -91,7 +90,7 @@ func (a *attempt) archiveTooLong(ctx context.Context, tokens []joblock.Token, er
 }
 
 // isFailed reports whether reason is that of a job that has failed for good.
-func isFailed(reason string) bool { return slices.Contains([]string{reasonFailed, reasonHeld}, reason) }
+func isFailed(reason string) bool { return reason == reasonFailed || reason == reasonHeld }
 
 // failedReason returns the reason for the release of the locks of a job that has failed for good with err.
 func failedReason(err error) string {

@@ -14,7 +14,7 @@ type Pulse string
 // Other holders renew by hand, if at all: scripts with "joblock acquire", clients of the lock server, such as Terraform, and
 // programs with joblock.NoRenew. Their leases do not say whether they are alive.
 const (
-	PulseNone   Pulse = ""        // nobody runs under the lock
+	PulseNone   Pulse = ""        // no holder runs under the lock
 	PulseFresh  Pulse = "fresh"   // no renewal is overdue
 	PulseLate   Pulse = "late"    // a renewal is overdue
 	PulseSilent Pulse = "silent"  // two renewals are overdue: the holder has died, hangs, or is cut off

@@ -16,7 +16,6 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/scheduler"
 )
 
 // The type cluster collects what all processes do to the locks, jobs and cron jobs of a store.
@@ -381,7 +380,7 @@ func (e emitter) cron(f cronFigures) {
 	}
 }
 
-// lastRuns tells of the newest run that is done or has enqueued its task, and of the newest that has ended.
+// lastRuns emits when the newest run that is done or has enqueued its task ended, and how long the newest that has ended took.
 func (e emitter) lastRuns(scope string, j ops.CronJob) {
 	done, ended := ops.Time{}, false
 	for _, run := range j.Runs() { // the newest first
@@ -392,7 +391,7 @@ func (e emitter) lastRuns(scope string, j ops.CronJob) {
 			e.emit(metric.CronLastDuration, run.Took.Duration().Seconds(), scope, j.Name)
 		}
 		ended = true
-		if (run.State == scheduler.StateDone || run.State == scheduler.StateEnqueued) && run.Ended.After(done.Time) {
+		if run.Well() && run.Ended.After(done.Time) {
 			done = run.Ended
 		}
 	}

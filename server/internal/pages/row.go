@@ -16,8 +16,8 @@ type Row struct {
 	Job     string
 	Fence   int64
 	Since   time.Time
-	Ends    time.Time // of the lease; zero if nobody runs under the lock
-	Until   time.Time // end of the reservation: until then nobody else gets the key by itself
+	Ends    time.Time // of the lease; zero if no holder runs under the lock
+	Until   time.Time // end of the reservation: until then no other caller gets the key by itself
 	Waiters int
 	Role    ops.Role
 	Group   string

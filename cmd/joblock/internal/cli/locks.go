@@ -216,7 +216,7 @@ func pulseRole(l ops.Lock) role {
 	return plain
 }
 
-// leaseText returns what is left of the lease, "" if nobody runs under the lock.
+// leaseText returns what is left of the lease, or "" if no holder runs under the lock.
 func leaseText(l ops.Lock) string {
 	if l.Lease == 0 {
 		return ""
@@ -224,7 +224,7 @@ func leaseText(l ops.Lock) string {
 	return span(l.Lease.Duration())
 }
 
-// reservedText returns for how long nobody else can get the lock, if nobody renews or releases the lock.
+// reservedText returns the time until another caller can get the lock, unless the lock is renewed or released.
 func reservedText(l ops.Lock) string {
 	if !l.Locked() {
 		return ""
