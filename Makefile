@@ -33,7 +33,7 @@ BACKENDS := $(CACHE)/backends.tsv
 MODULES := $(filter-out bench/etcd,$(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod)))))
 NESTED := $(filter-out .,$(MODULES))
 # What others import, as CONTRIBUTING.md says.
-PUBLISHED := . joblock/otelobserver joblock/promobserver server
+PUBLISHED := . joblock/otelobserver joblock/promobserver server server/compat
 # What talks to a server, and the servers in addition to the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8 valkey-9

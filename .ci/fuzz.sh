@@ -5,7 +5,7 @@ set -euo pipefail
 
 having=$PWD/.ci/having.sh
 found=0
-for module in . server; do
+for module in . server server/compat; do
 	pushd "$module" >/dev/null
 	for package in $("$having" Fuzz); do
 		listing=$(go test -tags servers -list '^Fuzz' "$package")

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 const (
@@ -288,7 +289,7 @@ func parseAccounts(text []byte) (*accounts, error) {
 	for i, from := range file.Accounts {
 		made, err := from.account()
 		if err != nil {
-			return nil, fmt.Errorf("account %d (%s): %w", i+1, shown(from.ID), err)
+			return nil, fmt.Errorf("account %d (%s): %w", i+1, problem.Shown(from.ID), err)
 		}
 		if known.byID[from.ID] != nil {
 			return nil, fmt.Errorf("account %d: the id %s comes twice", i+1, from.ID)
@@ -298,7 +299,7 @@ func parseAccounts(text []byte) (*accounts, error) {
 			continue
 		}
 		if known.byCertificate[from.Certificate] != nil {
-			return nil, fmt.Errorf("account %d: the certificate %s comes twice", i+1, shown(from.Certificate))
+			return nil, fmt.Errorf("account %d: the certificate %s comes twice", i+1, problem.Shown(from.Certificate))
 		}
 		known.byCertificate[from.Certificate] = made
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // Scope is a set of rights.
@@ -122,7 +123,7 @@ func (p *Principal) check() error {
 // enqueued that job itself: see door.WithOthers.
 func (p *Principal) mayTouch(queue string, keys []string) error {
 	if !p.mayEnqueueIn(queue) || slices.ContainsFunc(keys, func(key string) bool { return !p.mayUse(key) }) {
-		return problemf(http.StatusForbidden, codeForbidden, "the key has a job in a queue, or with a lock, that the caller may not use")
+		return problem.New(http.StatusForbidden, problem.Forbidden, "the key has a job in a queue, or with a lock, that the caller may not use")
 	}
 	return nil
 }
@@ -161,14 +162,12 @@ func (cfg *Config) anyone() bool {
 func (p *Principal) expired(now time.Time) bool { return !p.Expires.IsZero() && !now.Before(p.Expires) }
 
 // rightsUnknown is the problem of a caller whose rights cannot be looked up.
-func rightsUnknown() *problem {
-	p := problemf(http.StatusServiceUnavailable, codeAuthDown, "the rights of the caller cannot be looked up at the moment")
-	p.Retryable, p.retryAfter = true, time.Second
-	return p
+func rightsUnknown() *problem.Problem {
+	return problem.New(http.StatusServiceUnavailable, problem.AuthDown, "the rights of the caller cannot be looked up at the moment").Again(time.Second)
 }
 
-func rightsEnded() *problem {
-	return problemf(http.StatusUnauthorized, codeAuth, "the rights of the caller have ended")
+func rightsEnded() *problem.Problem {
+	return problem.New(http.StatusUnauthorized, problem.Auth, "the rights of the caller have ended")
 }
 
 // whoIs asks the Authorizer.
@@ -181,14 +180,14 @@ func (s *Server) whoIs(r *http.Request) (Principal, error) {
 }
 
 // authorize finds out who calls, and refuses a caller who lacks the right or sends too much.
-func (c *call) authorize(scope Scope) *problem {
+func (c *call) authorize(scope Scope) *problem.Problem {
 	if p := c.s.sites.check(c.r); p != nil {
 		return p
 	}
 	who, err := c.s.whoIs(c.r)
 	switch {
 	case errors.Is(err, ErrUnauthorized):
-		return c.unknown(problemf(http.StatusUnauthorized, codeAuth, "send a token that is valid as Authorization: Bearer, or a certificate"))
+		return c.unknown(problem.New(http.StatusUnauthorized, problem.Auth, "send a token that is valid as Authorization: Bearer, or a certificate"))
 	case err != nil:
 		c.detail = err
 		return rightsUnknown()
@@ -198,9 +197,7 @@ func (c *call) authorize(scope Scope) *problem {
 		return c.unknown(rightsEnded())
 	}
 	if after := c.s.quotas.take(who.ID); after > 0 {
-		p := problemf(http.StatusTooManyRequests, codeRate, "at most %v requests a second are allowed, and %d at once", c.s.cfg.Rate, c.s.cfg.Burst)
-		p.Retryable, p.retryAfter = true, after
-		return p
+		return problem.New(http.StatusTooManyRequests, problem.Rate, "at most %v requests a second are allowed, and %d at once", c.s.cfg.Rate, c.s.cfg.Burst).Again(after)
 	}
 	if !who.may(scope) {
 		return needs(scope)
@@ -209,16 +206,14 @@ func (c *call) authorize(scope Scope) *problem {
 }
 
 // unknown returns the problem of a caller who is not let in: p, or a 429 if too many from the same address were not.
-func (c *call) unknown(p *problem) *problem {
+func (c *call) unknown(p *problem.Problem) *problem.Problem {
 	after := c.s.attempts.failed(c.r.RemoteAddr)
 	if after == 0 {
 		return p
 	}
-	p = problemf(http.StatusTooManyRequests, codeRate, "too many callers who are not known come from the same address")
-	p.Retryable, p.retryAfter = true, after
-	return p
+	return problem.New(http.StatusTooManyRequests, problem.Rate, "too many callers who are not known come from the same address").Again(after)
 }
 
-func needs(scope Scope) *problem {
-	return problemf(http.StatusForbidden, codeForbidden, "the caller needs the scope %s", strings.Join(scope.Names(), " or "))
+func needs(scope Scope) *problem.Problem {
+	return problem.New(http.StatusForbidden, problem.Forbidden, "the caller needs the scope %s", strings.Join(scope.Names(), " or "))
 }

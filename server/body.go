@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // maxBody bounds the body of a request.
@@ -28,7 +30,7 @@ func (c *call) read(v any) error {
 		return err
 	}
 	if !utf8.Valid(text) {
-		return problemf(http.StatusBadRequest, codeRequest, "the body is not UTF-8")
+		return problem.New(http.StatusBadRequest, problem.Request, "the body is not UTF-8")
 	}
 	if err = json.Unmarshal(text, v); err == nil {
 		return checkFields(text, fieldNames(reflect.TypeOf(v).Elem()))
@@ -42,10 +44,10 @@ func (c *call) read(v any) error {
 	}
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) && wrong.Field != "" {
-		return problemf(http.StatusBadRequest, codeRequest, "%s is a %s, must be %s", wrong.Field, shown(wrong.Value), kindName(wrong.Type))
+		return problem.New(http.StatusBadRequest, problem.Request, "%s is a %s, must be %s", wrong.Field, problem.Shown(wrong.Value), kindName(wrong.Type))
 	}
 	// The text of other errors may repeat a part of the body.
-	return problemf(http.StatusBadRequest, codeRequest, "the body is not a JSON object of this route")
+	return problem.New(http.StatusBadRequest, problem.Request, "the body is not a JSON object of this route")
 }
 
 // body returns the body as it came.
@@ -55,11 +57,11 @@ func (c *call) body() ([]byte, error) {
 	}
 	if as := c.r.Header.Get("Content-Type"); as != jsonType {
 		if kind, _, err := mime.ParseMediaType(as); err != nil || kind != jsonType {
-			return nil, problemf(http.StatusUnsupportedMediaType, codeMediaType, "Content-Type is %s, must be application/json", shown(as))
+			return nil, problem.New(http.StatusUnsupportedMediaType, problem.MediaType, "Content-Type is %s, must be application/json", problem.Shown(as))
 		}
 	}
 	if coding := c.r.Header.Get("Content-Encoding"); coding != "" {
-		return nil, problemf(http.StatusUnsupportedMediaType, codeMediaType, "Content-Encoding is %s, must be absent", shown(coding))
+		return nil, problem.New(http.StatusUnsupportedMediaType, problem.MediaType, "Content-Encoding is %s, must be absent", problem.Shown(coding))
 	}
 	text, err := c.readAll()
 	if err == nil {
@@ -75,10 +77,10 @@ func (c *call) body() ([]byte, error) {
 		return nil, tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.w.Header().Set("Connection", "close")
-		return nil, problemf(http.StatusRequestTimeout, codeSlow, "the body has not come within %s", c.s.cfg.BodyTimeout)
+		return nil, problem.New(http.StatusRequestTimeout, problem.Slow, "the body has not come within %s", c.s.cfg.BodyTimeout)
 	}
 	c.w.Header().Set("Connection", "close")
-	return nil, problemf(http.StatusBadRequest, codeRequest, "the body has ended early")
+	return nil, problem.New(http.StatusBadRequest, problem.Request, "the body has ended early")
 }
 
 // readAll reads the body to its end, of at most maxBody bytes. A body that is told to be small takes one allocation. A
@@ -101,8 +103,8 @@ func (c *call) readAll() ([]byte, error) {
 	return nil, err
 }
 
-func tooLarge() *problem {
-	return problemf(http.StatusRequestEntityTooLarge, codeTooLarge, "the body has more than %d bytes", maxBody)
+func tooLarge() *problem.Problem {
+	return problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the body has more than %d bytes", maxBody)
 }
 
 // checkFields refuses a field of the object text that is not in names, and a field that comes twice. Package
@@ -149,7 +151,7 @@ func shownName(name string) string {
 	if len(name) > most {
 		return fmt.Sprintf("of %d bytes", len(name))
 	}
-	return shown(name)
+	return problem.Shown(name)
 }
 
 // checkField checks the name of one field, which is in quotes.
@@ -158,17 +160,17 @@ func checkField(quoted []byte, names []string, seen *uint64) error {
 	if at < 0 {
 		var name string
 		_ = json.Unmarshal(quoted, &name) // the text is valid JSON
-		return problemf(http.StatusBadRequest, codeRequest, "the field %s is unknown; the fields are %s", shownName(name), strings.Join(names, ", "))
+		return problem.New(http.StatusBadRequest, problem.Request, "the field %s is unknown; the fields are %s", shownName(name), strings.Join(names, ", "))
 	}
 	if *seen&(1<<at) != 0 {
-		return problemf(http.StatusBadRequest, codeRequest, "the field %s comes twice", names[at])
+		return problem.New(http.StatusBadRequest, problem.Request, "the field %s comes twice", names[at])
 	}
 	*seen |= 1 << at
 	return nil
 }
 
-func notAnObject() *problem {
-	return problemf(http.StatusBadRequest, codeRequest, "the body is not one JSON object")
+func notAnObject() *problem.Problem {
+	return problem.New(http.StatusBadRequest, problem.Request, "the body is not one JSON object")
 }
 
 var fieldsOf sync.Map // of []string, by reflect.Type
@@ -216,7 +218,7 @@ func number(name string, field *int64, absent, least, most int64) (int64, error)
 		return absent, nil
 	}
 	if *field < least || *field > most {
-		return 0, problemf(http.StatusBadRequest, codeInvalid, "%s is %d, must be from %d to %d", name, *field, least, most)
+		return 0, problem.New(http.StatusBadRequest, problem.Invalid, "%s is %d, must be from %d to %d", name, *field, least, most)
 	}
 	return *field, nil
 }
@@ -229,7 +231,7 @@ func oneOf(name, text string, list []string) (int, error) {
 	if i := slices.Index(list, text); i >= 0 {
 		return i, nil
 	}
-	return 0, problemf(http.StatusBadRequest, codeInvalid, "%s is %s, must be one of %s", name, shown(text), strings.Join(list, ", "))
+	return 0, problem.New(http.StatusBadRequest, problem.Invalid, "%s is %s, must be one of %s", name, problem.Shown(text), strings.Join(list, ", "))
 }
 
 // stamp is a time in answers: RFC 3339 with milliseconds, in UTC.

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // A call is one request on its way.
@@ -119,7 +119,7 @@ func (c *call) caught() {
 	}
 	c.s.cfg.Logger.Error("server: a handler panicked", "request", c.id, "route", c.route, "panic", v, "stack", string(debug.Stack()))
 	if c.w.status == 0 {
-		c.refuse(problemf(http.StatusInternalServerError, codeInternal, "a fault of the server, which its log describes"))
+		c.refuse(problem.New(http.StatusInternalServerError, problem.Internal, "a fault of the server, which its log describes"))
 		return
 	}
 	panic(http.ErrAbortHandler) // the client must not take half an answer for a whole one
@@ -256,19 +256,19 @@ func (c *call) send(write func()) {
 }
 
 // refuse answers with an error.
-func (c *call) refuse(p *problem) {
+func (c *call) refuse(p *problem.Problem) {
 	c.code = p.Code
 	if p.Status == http.StatusUnauthorized {
 		c.w.Header().Set("WWW-Authenticate", `Bearer realm="joblock"`)
 	}
-	if p.retryAfter > 0 {
-		c.w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(p.retryAfter), 10))
+	if p.RetryAfter > 0 {
+		c.w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(p.RetryAfter), 10))
 	}
 	c.m.refuse(c, p)
 }
 
 // asProblem writes an error as an RFC 9457 answer.
-func asProblem(c *call, p *problem) {
+func asProblem(c *call, p *problem.Problem) {
 	p.Type, p.Instance = "urn:joblock:problem:"+p.Code, "urn:joblock:request:"+c.id
 	c.writeJSON(p.Status, "application/problem+json", p)
 }
@@ -288,7 +288,7 @@ func (c *call) log() {
 	}
 	now := time.Now()
 	attrs := [11]slog.Attr{
-		slog.String("request", c.id), slog.String("method", shown(c.r.Method)), slog.String("route", c.route),
+		slog.String("request", c.id), slog.String("method", problem.Shown(c.r.Method)), slog.String("route", c.route),
 		slog.Int("status", c.w.status), slog.String("principal", c.who.ID), slog.String("remote", c.r.RemoteAddr),
 		slog.Int64("bytes", c.w.bytes), slog.Duration("duration", now.Sub(c.began)),
 	}
@@ -333,7 +333,7 @@ func (c *call) useKey(key string) error {
 		return err
 	}
 	if !c.who.mayUse(key) {
-		return problemf(http.StatusForbidden, codeForbidden, "the caller may not use this key")
+		return problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not use this key")
 	}
 	if !isToken(key) { // which must not get into the log
 		c.key = key
@@ -364,7 +364,7 @@ func (c *call) bindJob(job, key string) error {
 		return taskProblem(err)
 	}
 	if !slices.Contains(keys, key) {
-		return problemf(http.StatusForbidden, codeForbidden, "the job has no task that carries the key: a caller with prefixes binds a lock only to a task that does")
+		return problem.New(http.StatusForbidden, problem.Forbidden, "the job has no task that carries the key: a caller with prefixes binds a lock only to a task that does")
 	}
 	return nil
 }
@@ -376,7 +376,7 @@ func (c *call) useJob(job string) error {
 	}
 	queue, _, ok := envelope.ParseJob(job)
 	if !ok {
-		return problemf(http.StatusBadRequest, codeInvalid, "job is %s, must be queue/taskID", shown(job))
+		return problem.New(http.StatusBadRequest, problem.Invalid, "job is %s, must be queue/taskID", problem.Shown(job))
 	}
 	if !c.who.mayEnqueueIn(queue) {
 		return foreignQueue()
@@ -389,11 +389,11 @@ func (c *call) keyFrom(other string) (string, error) {
 	key := c.r.PathValue("key")
 	switch {
 	case key == "" && other == "":
-		return "", problemf(http.StatusBadRequest, codeInvalid, "key is missing")
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "key is missing")
 	case key == "":
 		key = other
 	case other != "" && other != key:
-		return "", problemf(http.StatusBadRequest, codeInvalid, "the path and the body name different keys")
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "the path and the body name different keys")
 	}
 	return key, c.useKey(key)
 }
@@ -401,33 +401,18 @@ func (c *call) keyFrom(other string) (string, error) {
 // tokenFrom returns the token of a body. The key of the path, if any, must be that of the token.
 func (c *call) tokenFrom(text string) (joblock.Token, error) {
 	if text == "" {
-		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "token is missing")
+		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "token is missing")
 	}
 	token, err := joblock.ParseToken(text)
 	if err != nil {
 		var e *joblock.Error
 		_ = errors.As(err, &e)
-		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "token is bad: %s", e.Detail)
+		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "token is bad: %s", e.Detail)
 	}
 	if key := c.r.PathValue("key"); key != "" && key != token.Key() {
-		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "the token is of another key than the path")
+		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "the token is of another key than the path")
 	}
 	return token, c.useKey(token.Key())
-}
-
-// shown returns a text of a client for a log or an error: short, and without what a terminal would obey.
-func shown(text string) string {
-	const most = 64
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	if !strings.ContainsFunc(text, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') }) {
-		return text
-	}
-	if quoted := strconv.Quote(text); !utf8.ValidString(text) || quoted != `"`+text+`"` {
-		return quoted
-	}
-	return text
 }
 
 // errGone is the error of a wait whose client is gone. Nobody reads the answer.

@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // newHandler returns a Server without connections, with locks in memory.
@@ -47,7 +48,7 @@ func TestReplacedBody(t *testing.T) {
 		{"one byte more", 99, one(100), `"token"`},
 		{"much more", 100, one(50_000), `"token"`},
 		{"all that may be", 100, one(maxBody), `"token"`},
-		{"too much", 100, one(maxBody + 1), codeTooLarge},
+		{"too much", 100, one(maxBody + 1), problem.TooLarge},
 		{"a byte less", 101, one(100), "ended early"},
 		{"nothing", 100, "", "ended early"},
 		{"nothing, as told", 0, "", "not one JSON object"},

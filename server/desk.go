@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // deskRoutes are the routes for people and for their tools. They only pass on what a Desk has.
@@ -80,7 +81,7 @@ func acts(do func(*call) (*answer, error)) func(*call) (*answer, error) {
 }
 
 // act counts an action.
-func (c *call) act() *problem {
+func (c *call) act() *problem.Problem {
 	after := c.s.quotas.act(c.who.ID, 1)
 	if after == 0 {
 		return nil
@@ -105,10 +106,8 @@ func walks(do func(*call) (*answer, error)) func(*call) (*answer, error) {
 	}
 }
 
-func tooOften(after time.Duration, format string, args ...any) *problem {
-	p := problemf(http.StatusTooManyRequests, codeRate, format, args...)
-	p.Retryable, p.retryAfter = true, after
-	return p
+func tooOften(after time.Duration, format string, args ...any) *problem.Problem {
+	return problem.New(http.StatusTooManyRequests, problem.Rate, format, args...).Again(after)
 }
 
 // A list is the answer of a route with many items. Next continues a list of locks or of jobs. More says that a list was
@@ -124,7 +123,7 @@ type query struct {
 	c      *call
 	values map[string][]string
 	known  []string
-	bad    *problem
+	bad    *problem.Problem
 }
 
 // query returns the parameters of the call. Only the names in known may come, each once.
@@ -132,13 +131,13 @@ func (c *call) query(known ...string) *query {
 	values, err := url.ParseQuery(c.r.URL.RawQuery)
 	q := &query{c: c, values: values, known: known}
 	if err != nil { // values lack the bad pairs, so the call would be about more than the caller has said
-		q.fail(codeRequest, "the query is not well formed: write %% as %%25 and ; as %%3B")
+		q.fail(problem.Request, "the query is not well formed: write %% as %%25 and ; as %%3B")
 	}
 	for name, values := range q.values {
 		if !slices.Contains(known, name) {
-			q.fail(codeRequest, "the parameter %s is unknown; the parameters are %s", shownName(name), strings.Join(known, ", "))
+			q.fail(problem.Request, "the parameter %s is unknown; the parameters are %s", shownName(name), strings.Join(known, ", "))
 		} else if len(values) > 1 {
-			q.fail(codeRequest, "the parameter %s comes twice", name)
+			q.fail(problem.Request, "the parameter %s comes twice", name)
 		}
 	}
 	return q
@@ -146,7 +145,7 @@ func (c *call) query(known ...string) *query {
 
 func (q *query) fail(code, format string, args ...any) {
 	if q.bad == nil {
-		q.bad = problemf(http.StatusBadRequest, code, format, args...)
+		q.bad = problem.New(http.StatusBadRequest, code, format, args...)
 	}
 }
 
@@ -171,7 +170,7 @@ func (q *query) number(name string, absent, least, most int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		q.fail(codeInvalid, "%s is %s, must be from %d to %d", name, shown(text), least, most)
+		q.fail(problem.Invalid, "%s is %s, must be from %d to %d", name, problem.Shown(text), least, most)
 	}
 	return n
 }
@@ -183,7 +182,7 @@ func (q *query) flag(name string) bool {
 	case "1", "true":
 		return true
 	default:
-		q.fail(codeInvalid, "%s is %s, must be 0 or 1", name, shown(text))
+		q.fail(problem.Invalid, "%s is %s, must be 0 or 1", name, problem.Shown(text))
 		return false
 	}
 }
@@ -289,7 +288,7 @@ func (s *Server) list(c *call) (*answer, error) {
 		}
 		i := slices.IndexFunc(states, func(s joblock.State) bool { return s.String() == name })
 		if i < 0 {
-			q.fail(codeInvalid, "state is %s, must be of free, held, parked and orphaned, with commas between", shown(name))
+			q.fail(problem.Invalid, "state is %s, must be of free, held, parked and orphaned, with commas between", problem.Shown(name))
 			break
 		}
 		ask.States = append(ask.States, states[i])
@@ -319,7 +318,7 @@ func (c *call) usePrefix(prefix *string) error {
 		*prefix = c.who.Prefixes[0]
 	}
 	if !c.who.mayUse(*prefix) {
-		return problemf(http.StatusForbidden, codeForbidden, "prefix must begin with one of the caller's own prefixes")
+		return problem.New(http.StatusForbidden, problem.Forbidden, "prefix must begin with one of the caller's own prefixes")
 	}
 	return nil
 }
@@ -331,7 +330,7 @@ type statusesRequest struct {
 func (s *Server) statuses(c *call, req *statusesRequest) (*answer, error) {
 	const most = 1000
 	if len(req.Keys) < 1 || len(req.Keys) > most {
-		return nil, problemf(http.StatusBadRequest, codeInvalid, "keys has %d keys, must have 1 to %d", len(req.Keys), most)
+		return nil, problem.New(http.StatusBadRequest, problem.Invalid, "keys has %d keys, must have 1 to %d", len(req.Keys), most)
 	}
 	for _, key := range req.Keys {
 		if err := c.useKey(key); err != nil {
@@ -387,14 +386,14 @@ func (c *call) holdingFrom(other string) (key string, fence int64, err error) {
 func (c *call) ifMatch() (int64, error) {
 	values := c.r.Header.Values("If-Match")
 	if len(values) == 0 {
-		return 0, problemf(http.StatusPreconditionRequired, codePrecondition, "set If-Match to the ETag, or the fence in quotes, of the lock as you have seen it")
+		return 0, problem.New(http.StatusPreconditionRequired, problem.Precondition, "set If-Match to the ETag, or the fence in quotes, of the lock as you have seen it")
 	}
 	text, ok := strings.CutPrefix(values[0], `"`)
 	text, closed := strings.CutSuffix(text, `"`)
 	number, _, _ := strings.Cut(text, "-")
 	fence, err := strconv.ParseInt(number, 10, 64)
 	if len(values) > 1 || !ok || !closed || err != nil || fence < 1 || fence > driver.MaxFence {
-		return 0, problemf(http.StatusBadRequest, codeInvalid, "If-Match is %s, must be one ETag of a lock, or its fence in quotes", shown(strings.Join(values, ",")))
+		return 0, problem.New(http.StatusBadRequest, problem.Invalid, "If-Match is %s, must be one ETag of a lock, or its fence in quotes", problem.Shown(strings.Join(values, ",")))
 	}
 	return fence, nil
 }
@@ -456,8 +455,8 @@ func (s *Server) sequences(c *call) (*answer, error) {
 	return ok(l), nil
 }
 
-func foreignQueue() *problem {
-	return problemf(http.StatusForbidden, codeForbidden, "the caller may not see or use jobs of this queue")
+func foreignQueue() *problem.Problem {
+	return problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not see or use jobs of this queue")
 }
 
 func (s *Server) job(c *call) (*answer, error) {
@@ -535,7 +534,7 @@ func (s *Server) useTask(c *call, queue, id string) error {
 		return taskProblem(err)
 	}
 	if !own {
-		return problemf(http.StatusForbidden, codeForbidden, "the task carries no lock, or a lock that the caller may not use")
+		return problem.New(http.StatusForbidden, problem.Forbidden, "the task carries no lock, or a lock that the caller may not use")
 	}
 	return nil
 }
@@ -544,7 +543,7 @@ func (s *Server) useTask(c *call, queue, id string) error {
 func (c *call) ifMatchStep() (string, error) {
 	values := c.r.Header.Values("If-Match")
 	if len(values) == 0 {
-		return "", problemf(http.StatusPreconditionRequired, codePrecondition, "set If-Match to the ETag of the job, which is the step of its task in quotes, or to * for whatever step it is at")
+		return "", problem.New(http.StatusPreconditionRequired, problem.Precondition, "set If-Match to the ETag of the job, which is the step of its task in quotes, or to * for whatever step it is at")
 	}
 	if len(values) == 1 && values[0] == "*" {
 		return "", nil
@@ -552,7 +551,7 @@ func (c *call) ifMatchStep() (string, error) {
 	text, opened := strings.CutPrefix(values[0], `"`)
 	text, closed := strings.CutSuffix(text, `"`)
 	if len(values) > 1 || !opened || !closed || text == "" || strings.ContainsAny(text, `"\`) {
-		return "", problemf(http.StatusBadRequest, codeInvalid, "If-Match is %s, must be one ETag of a job, or *", shown(strings.Join(values, ",")))
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "If-Match is %s, must be one ETag of a job, or *", problem.Shown(strings.Join(values, ",")))
 	}
 	return text, nil
 }
@@ -564,22 +563,20 @@ func taskProblem(err error) error {
 	case errors.Is(err, ops.ErrNotRecorded):
 		return err
 	case errors.Is(err, ops.ErrMovedOn):
-		return problemf(http.StatusPreconditionFailed, codeTaskState, "%s", text)
+		return problem.New(http.StatusPreconditionFailed, problem.TaskState, "%s", text)
 	case errors.Is(err, joblock.ErrBusy):
-		return problemf(http.StatusConflict, codeTaskState, "%s", text)
+		return problem.New(http.StatusConflict, problem.TaskState, "%s", text)
 	case errors.Is(err, joblock.ErrNotFound):
-		return problemf(http.StatusNotFound, codeNoTask, "%s", text)
+		return problem.New(http.StatusNotFound, problem.NoTask, "%s", text)
 	}
 	if e := (*joblock.Error)(nil); errors.As(err, &e) && (e.Detail != "" || e.Key != "") { // and not a mere sentinel
 		return err
 	}
 	switch {
 	case errors.Is(err, joblock.ErrInvalid):
-		return problemf(http.StatusBadRequest, codeInvalid, "%s", text)
+		return problem.New(http.StatusBadRequest, problem.Invalid, "%s", text)
 	case errors.Is(err, joblock.ErrUnavailable):
-		p := problemf(http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "asynq did not answer: it is unknown whether the call took effect")
-		p.Retryable, p.retryAfter = true, time.Second
-		return p
+		return problem.New(http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "asynq did not answer: it is unknown whether the call took effect").Again(time.Second)
 	}
 	return err
 }
@@ -606,7 +603,7 @@ func (s *Server) skip(c *call, req *skipRequest) (*answer, error) {
 	}
 	acted, err := s.desk.SkipJob(c.lasting(), c.actor(req.Reason), key, fence)
 	if errors.Is(err, joblock.ErrNotOwner) {
-		p := notTheHolder("the key has another fence by now")
+		p := problem.NotHolder("the key has another fence by now")
 		p.Status = http.StatusPreconditionFailed
 		return nil, p
 	}
@@ -623,7 +620,7 @@ func (q *query) scoped() string {
 		return all[0]
 	}
 	if !slices.Contains(all, scope) {
-		q.fail(codeInvalid, "scope is %s, must be one of: %s", shown(scope), strings.Join(all, ", "))
+		q.fail(problem.Invalid, "scope is %s, must be one of: %s", problem.Shown(scope), strings.Join(all, ", "))
 	}
 	return scope
 }
@@ -693,10 +690,10 @@ func (s *Server) cronPreview(c *call) (*answer, error) {
 	n := q.number("n", 10, 1, 1000)
 	zone, err := time.LoadLocation(q.text("zone"))
 	if err != nil || len(q.text("zone")) > 64 {
-		q.fail(codeInvalid, "zone is %s, must be a name such as Europe/Berlin", shown(q.text("zone")))
+		q.fail(problem.Invalid, "zone is %s, must be a name such as Europe/Berlin", problem.Shown(q.text("zone")))
 	}
 	if len(q.text("spec")) > 1024 {
-		q.fail(codeInvalid, "spec has %d bytes, at most 1024 are allowed", len(q.text("spec")))
+		q.fail(problem.Invalid, "spec has %d bytes, at most 1024 are allowed", len(q.text("spec")))
 	}
 	if err := q.err(); err != nil {
 		return nil, err
@@ -707,7 +704,7 @@ func (s *Server) cronPreview(c *call) (*answer, error) {
 		if errors.As(err, &e) {
 			return nil, err
 		}
-		return nil, problemf(http.StatusBadRequest, codeInvalid, "spec: %s", err)
+		return nil, problem.New(http.StatusBadRequest, problem.Invalid, "spec: %s", err)
 	}
 	return ok(plan), nil
 }
@@ -753,7 +750,7 @@ func (s *Server) cronCount(c *call) (*answer, error) {
 // needed returns a parameter that is a time, and must be there.
 func (q *query) needed(name string) time.Time {
 	if q.text(name) == "" {
-		q.fail(codeInvalid, "%s is missing; a time is like 2026-01-02T15:04:05Z", name)
+		q.fail(problem.Invalid, "%s is missing; a time is like 2026-01-02T15:04:05Z", name)
 	}
 	return q.time(name)
 }
@@ -794,11 +791,11 @@ func (s *Server) cronBackfill(c *call) (*answer, error) {
 // instant reads a field that is a time.
 func instant(name, text string) (time.Time, error) {
 	if text == "" {
-		return time.Time{}, problemf(http.StatusBadRequest, codeInvalid, "%s is missing; a time is like 2026-01-02T15:04:05Z", name)
+		return time.Time{}, problem.New(http.StatusBadRequest, problem.Invalid, "%s is missing; a time is like 2026-01-02T15:04:05Z", name)
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, problemf(http.StatusBadRequest, codeInvalid, "%s is %s, must be a time such as 2026-01-02T15:04:05Z", name, shown(text))
+		return t, problem.New(http.StatusBadRequest, problem.Invalid, "%s is %s, must be a time such as 2026-01-02T15:04:05Z", name, problem.Shown(text))
 	}
 	return t, nil
 }
@@ -808,11 +805,11 @@ func cronProblem(err error) error {
 	text := strings.TrimPrefix(err.Error(), "scheduler: ")
 	switch {
 	case errors.Is(err, joblock.ErrNotFound):
-		return problemf(http.StatusNotFound, codeNoCron, "%s", text)
+		return problem.New(http.StatusNotFound, problem.NoCron, "%s", text)
 	case errors.Is(err, ops.ErrBackfilling):
-		return problemf(http.StatusConflict, codeBackfilling, "%s", text)
+		return problem.New(http.StatusConflict, problem.Backfilling, "%s", text)
 	case errors.Is(err, joblock.ErrInvalid):
-		return problemf(http.StatusBadRequest, codeInvalid, "%s", strings.TrimPrefix(text, "joblock: "))
+		return problem.New(http.StatusBadRequest, problem.Invalid, "%s", strings.TrimPrefix(text, "joblock: "))
 	}
 	return err
 }
@@ -848,7 +845,7 @@ func (s *Server) audit(c *call) (*answer, error) {
 	if text := q.text("since"); text != "" {
 		var err error
 		if ask.Since, err = time.Parse(time.RFC3339, text); err != nil {
-			q.fail(codeInvalid, "since is %s, must be a time such as 2026-01-02T15:04:05Z", shown(text))
+			q.fail(problem.Invalid, "since is %s, must be a time such as 2026-01-02T15:04:05Z", problem.Shown(text))
 		}
 	}
 	if err := q.err(); err != nil {

@@ -227,20 +227,8 @@
 //
 // # Other lock APIs
 //
-// A program can mount handlers for other lock APIs beside the Server, so that their clients need no change. A handler has
-// the callers, the rights, the rates and the bounds of the Server. No such handler is mounted by default. docs/compat.md
-// has every example of their documents, with its answer.
-//
-//	saasignal, err := s.SaaSignal(server.SaaSignalConfig{})
-//	terraform, err := s.Terraform(server.TerraformConfig{})
-//	alpha1, err := s.DaprAlpha1(server.DaprAlpha1Config{Stores: map[string]string{"redisStore": "shop:"}})
-//	alpha2, err := s.DaprAlpha2(server.DaprAlpha2Config{Prefix: "shop:"})
-//	...
-//	mux.Handle("/infra/locks/", saasignal)
-//	mux.Handle("/terraform/", http.StripPrefix("/terraform", terraform))
-//	mux.Handle("/v1.0-alpha1/", alpha1)
-//	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", alpha2))
-//	mux.Handle("/rpc", s.Forrst())
+// Package compat, a module of its own, has handlers for other lock APIs that a program mounts next to the Server, so that
+// their clients need no change.
 //
 // # Who may do what
 //

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // The type document is openapi.json, as far as the tests read it.
@@ -222,7 +224,7 @@ func TestDocumentHasEveryRouteAndCode(t *testing.T) {
 	if err := json.Unmarshal(openAPI, &whole); err != nil {
 		t.Fatal(err)
 	}
-	for code := range titles {
+	for code := range problem.Titles {
 		if !slices.Contains(whole.Components.Schemas.Code.Enum, code) {
 			t.Errorf("the code %s is not documented", code)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 type enqueueRequest struct {
@@ -69,7 +70,7 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 		req.Queue = "default"
 	}
 	if !c.who.mayEnqueueIn(req.Queue) {
-		return nil, problemf(http.StatusForbidden, codeForbidden, "the caller may not enqueue into this queue")
+		return nil, problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not enqueue into this queue")
 	}
 	name, err := c.idempotencyKey()
 	if err != nil {
@@ -136,16 +137,16 @@ func isOwn(err error, queue, id string) bool {
 func (req *enqueueRequest) task() (*asynq.Task, []asynq.Option, error) {
 	bad := func(err error) (*asynq.Task, []asynq.Option, error) { return nil, nil, err }
 	if strings.TrimSpace(req.Type) == "" {
-		return bad(problemf(http.StatusBadRequest, codeInvalid, "type is missing"))
+		return bad(problem.New(http.StatusBadRequest, problem.Invalid, "type is missing"))
 	}
 	payload := []byte(req.Payload)
 	if req.PayloadBase64 != nil {
 		if req.Payload != nil {
-			return bad(problemf(http.StatusBadRequest, codeInvalid, "payload and payload_base64 are both set"))
+			return bad(problem.New(http.StatusBadRequest, problem.Invalid, "payload and payload_base64 are both set"))
 		}
 		var err error
 		if payload, err = base64.StdEncoding.Strict().DecodeString(*req.PayloadBase64); err != nil {
-			return bad(problemf(http.StatusBadRequest, codeInvalid, "payload_base64 is not base64"))
+			return bad(problem.New(http.StatusBadRequest, problem.Invalid, "payload_base64 is not base64"))
 		}
 	}
 	opts := []asynq.Option{asynq.Queue(req.Queue)}
@@ -188,7 +189,7 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 			set  bool
 		}{{"limit", req.Limit != nil}, {"max_waiting", req.MaxWaiting != nil}, {"on_failure", req.OnFailure != ""}} {
 			if f.set {
-				return nil, problemf(http.StatusBadRequest, codeInvalid, "%s is for \"sequence\":true", f.name)
+				return nil, problem.New(http.StatusBadRequest, problem.Invalid, "%s is for \"sequence\":true", f.name)
 			}
 		}
 		until, err := oneOf("until", req.Until, untils)
@@ -205,7 +206,7 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 		}, nil
 	}
 	if req.Until != "" || req.OnConflict != "" {
-		return nil, problemf(http.StatusBadRequest, codeInvalid, "until and on_conflict are not for \"sequence\":true")
+		return nil, problem.New(http.StatusBadRequest, problem.Invalid, "until and on_conflict are not for \"sequence\":true")
 	}
 	waiting, err := number("max_waiting", req.MaxWaiting, 0, 1, 1_000_000)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // events shows what has happened, by pages, the newest first. A client that accepts server-sent events gets what happens
@@ -66,8 +67,8 @@ func (s *Server) events(c *call) (*answer, error) {
 	return ok(page), nil
 }
 
-func noJournal() *problem {
-	return problemf(http.StatusNotFound, codeNoJournal, "this server reads no journal: server.Config.Redis is not set")
+func noJournal() *problem.Problem {
+	return problem.New(http.StatusNotFound, problem.NoJournal, "this server reads no journal: server.Config.Redis is not set")
 }
 
 // history shows what is known of the past of a key. The actions of operators are for callers with the scope admin.
@@ -96,7 +97,7 @@ func (q *query) time(name string) time.Time {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		q.fail(codeInvalid, "%s is %s, must be a time such as 2026-01-02T15:04:05Z", name, shown(text))
+		q.fail(problem.Invalid, "%s is %s, must be a time such as 2026-01-02T15:04:05Z", name, problem.Shown(text))
 	}
 	return t
 }
@@ -121,7 +122,7 @@ const (
 // follow answers with a stream of events. The ID of each is the place at which a client goes on, by Last-Event-ID.
 func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
 	if ask.Before != "" {
-		return problemf(http.StatusBadRequest, codeInvalid, "cursor is not for a stream; after says where a stream begins")
+		return problem.New(http.StatusBadRequest, problem.Invalid, "cursor is not for a stream; after says where a stream begins")
 	}
 	if !s.desk.HasJournal() {
 		return noJournal()
@@ -132,7 +133,7 @@ func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
 	}
 	leave, free := s.quotas.enter(c.who.ID)
 	if !free {
-		return c.tooManyWaits()
+		return c.tooManyStreams()
 	}
 	defer leave()
 	done, err := s.begin(true)
@@ -143,8 +144,8 @@ func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
 	ctx, cancel := s.untilClosing(c.r.Context())
 	defer cancel(nil)
 	keys := cmp.Or(ask.Key, ask.Prefix)
-	rights := c.watch(func(p *Principal) bool { return p.may(ScopeRead) && p.mayUse(keys) }, func(p *problem) { cancel(p) })
-	defer rights.stop()
+	rights := c.watch(func(p *Principal) bool { return p.may(ScopeRead) && p.mayUse(keys) }, func(p *problem.Problem) { cancel(p) })
+	defer rights.Stop()
 	events, err := feed.Next(ctx, 0)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // healthz answers as long as the process serves. It asks no store, so an outage of Redis restarts no server.
@@ -21,7 +22,7 @@ func (s *Server) healthz(*call) (*answer, error) {
 // readyz answers 200 while this replica should get requests.
 func (s *Server) readyz(c *call) (*answer, error) {
 	if s.closing.Err() != nil {
-		return nil, closed()
+		return nil, problem.Closing()
 	}
 	if err := s.ready.check(c.lasting(), s.in); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ const readyKey = "joblock:ready"
 // metrics serves Config.Metrics. The metrics are about all keys, so a caller without AllKeys may not see them.
 func (s *Server) metrics(c *call) (*answer, error) {
 	if !c.who.AllKeys {
-		return nil, problemf(http.StatusForbidden, codeForbidden, "the metrics are about all keys, and the caller may use only some")
+		return nil, problem.New(http.StatusForbidden, problem.Forbidden, "the metrics are about all keys, and the caller may use only some")
 	}
 	c.w.Header().Set("Cache-Control", "no-store")
 	c.send(func() { s.cfg.Metrics.ServeHTTP(c.w, c.r) })

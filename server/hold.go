@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 type holdRequest struct {
@@ -61,12 +62,12 @@ type stream struct {
 	reserve      time.Duration
 	onDisconnect int
 
-	ended chan *problem // gets a value when the rights of the caller end
-	until time.Time     // when the stream gives the lock back; zero: never
+	ended chan *problem.Problem // gets a value when the rights of the caller end
+	until time.Time             // when the stream gives the lock back; zero: never
 
-	// For streams of other lock APIs.
-	shape     func(*line) any // what to send for a line; nil: the line
-	tokenless bool            // the client has no token by which it could resume the lock
+	// shape, of streams of other lock APIs alone, returns what to send for a line. Their clients have no token by which they
+	// could resume the lock.
+	shape func(*line) any
 
 	begun bool // the head of the answer was written
 }
@@ -101,7 +102,7 @@ func (s *Server) hold(c *call, req *holdRequest) (*answer, error) {
 func (st *stream) run(take taker) error {
 	leave, ok := st.c.s.quotas.enter(st.c.who.ID)
 	if !ok {
-		return st.c.tooManyWaits()
+		return st.c.tooManyStreams()
 	}
 	defer leave()
 	done, err := st.c.s.begin(true)
@@ -113,11 +114,11 @@ func (st *stream) run(take taker) error {
 		return err
 	}
 	defer st.finish()
-	rights := st.c.watch(mayLock(st.key), func(p *problem) { st.ended <- p })
-	defer rights.stop()
+	rights := st.c.watch(mayLock(st.key), func(p *problem.Problem) { st.ended <- p })
+	defer rights.Stop()
 	lock, err := st.wait(take)
 	if err == nil {
-		rights.confirm()
+		rights.Confirm()
 		select {
 		case p := <-st.ended:
 			st.giveBack(lock)
@@ -138,14 +139,14 @@ type taker func(ctx context.Context, waits func(ahead int)) (*joblock.Lock, erro
 func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
 	fail := func(err error) (*stream, taker, error) { return nil, nil, err }
 	if c.r.Header.Get(idempotencyHeader) != "" {
-		return fail(problemf(http.StatusBadRequest, codeInvalid, "%s is not for streams: a stream that ends releases its lock", idempotencyHeader))
+		return fail(problem.New(http.StatusBadRequest, problem.Invalid, "%s is not for streams: a stream that ends releases its lock", idempotencyHeader))
 	}
 	sse, err := c.wantsEvents()
 	if err != nil {
 		return fail(err)
 	}
 	settings := s.in.Settings()
-	st := &stream{c: c, rc: http.NewResponseController(c.w), sse: sse, ended: make(chan *problem, 1)}
+	st := &stream{c: c, rc: http.NewResponseController(c.w), sse: sse, ended: make(chan *problem.Problem, 1)}
 	if st.onDisconnect, err = oneOf("on_disconnect", req.OnDisconnect, []string{"release", "lapse", "park"}); err != nil {
 		return fail(err)
 	}
@@ -183,7 +184,7 @@ func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
 		opts = append(opts, joblock.MaxWait(wait))
 	}
 	if req.Job != "" {
-		return fail(problemf(http.StatusBadRequest, codeInvalid, "job is for a hold with a token"))
+		return fail(problem.New(http.StatusBadRequest, problem.Invalid, "job is for a hold with a token"))
 	}
 	return st, func(ctx context.Context, waits func(int)) (*joblock.Lock, error) {
 		if n > 0 {
@@ -200,7 +201,7 @@ func (st *stream) resumption(req *holdRequest) (taker, error) {
 		set  bool
 	}{{"key", req.Key != ""}, {"wait_ms", req.Wait != nil}, {"limit", req.Limit != nil}} {
 		if f.set {
-			return nil, problemf(http.StatusBadRequest, codeInvalid, "%s is not for a hold with a token", f.name)
+			return nil, problem.New(http.StatusBadRequest, problem.Invalid, "%s is not for a hold with a token", f.name)
 		}
 	}
 	token, err := st.c.tokenFrom(req.Token)
@@ -243,7 +244,7 @@ func (c *call) wantsEvents() (sse bool, err error) {
 			return true, nil
 		}
 	}
-	return false, problemf(http.StatusNotAcceptable, codeAccept, "Accept must allow application/x-ndjson or text/event-stream")
+	return false, problem.New(http.StatusNotAcceptable, problem.Accept, "Accept must allow application/x-ndjson or text/event-stream")
 }
 
 // wait takes the lock. As long as that takes, wait tells the place in line, at least every third of a TTL and every
@@ -268,7 +269,7 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 		select {
 		case r := <-got:
 			if r.err != nil && context.Cause(ctx) == errClosing {
-				r.err = closed()
+				r.err = problem.Closing()
 			}
 			return r.lock, r.err
 		case p := <-st.ended:
@@ -441,8 +442,8 @@ func (st *stream) giveBack(lock *joblock.Lock) {
 // drain hands the lock over to its client, who resumes it at another replica. Without a token the client cannot: the
 // lock ends with its lease, so that the client has time to stop.
 func (st *stream) drain(lock *joblock.Lock) {
-	st.c.code = codeClosed
-	if st.tokenless {
+	st.c.code = problem.Closed
+	if st.shape != nil {
 		lock.StopRenewing()
 		_ = st.write(&line{Type: "draining"})
 		return

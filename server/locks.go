@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // Headers of answers, in their canonical form.
@@ -91,9 +92,7 @@ func (c *call) mayHold(key string) error {
 	if c.s.quotas.mayHold(c.who.ID, key) {
 		return nil
 	}
-	p := problemf(http.StatusTooManyRequests, codeLocks, "at most %d locks of one caller are allowed", c.s.cfg.MaxLocksEach)
-	p.Retryable, p.retryAfter = true, time.Second
-	return p
+	return problem.New(http.StatusTooManyRequests, problem.Locks, "at most %d locks of one caller are allowed", c.s.cfg.MaxLocksEach).Again(time.Second)
 }
 
 // holds notes that the caller has a lock.
@@ -150,13 +149,13 @@ func (s *Server) lease(c *call, ask ops.LeaseRequest) (ops.Grant, error) {
 	defer done()
 	ctx, cancel := s.untilClosing(c.r.Context())
 	defer cancel(nil)
-	rights := c.watch(mayLock(ask.Key), func(p *problem) { cancel(p) })
-	defer rights.stop()
+	rights := c.watch(mayLock(ask.Key), func(p *problem.Problem) { cancel(p) })
+	defer rights.Stop()
 	lease, err := ops.AcquireLease(ctx, s.cfg.Locks, ask)
 	if err == nil {
-		rights.confirm()
+		rights.Confirm()
 	}
-	var ended *problem
+	var ended *problem.Problem
 	switch cause := context.Cause(ctx); {
 	case errors.As(cause, &ended):
 		if err == nil {
@@ -164,15 +163,18 @@ func (s *Server) lease(c *call, ask ops.LeaseRequest) (ops.Grant, error) {
 		}
 		return ops.Grant{}, ended
 	case err != nil && cause == errClosing:
-		err = closed()
+		err = problem.Closing()
 	}
 	return lease, err
 }
 
-func (c *call) tooManyWaits() *problem {
-	p := problemf(http.StatusTooManyRequests, codeWaits, "the lock is held, and at most %d requests may wait, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach)
-	p.Retryable, p.retryAfter = true, time.Second
-	return p
+func (c *call) tooManyWaits() *problem.Problem {
+	return problem.New(http.StatusTooManyRequests, problem.Waits, "the lock is held, and at most %d requests may wait, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
+}
+
+// tooManyStreams is tooManyWaits for a call that holds locks, or waits for anything but one lock.
+func (c *call) tooManyStreams() *problem.Problem {
+	return problem.New(http.StatusTooManyRequests, problem.Waits, "at most %d requests may wait or hold locks, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
 }
 
 // untilClosing returns a child of ctx that ends with the cause errClosing when Close begins.
@@ -200,7 +202,7 @@ func (c *call) idempotencyKey() (string, error) {
 		bad = bad || values[0][i] < ' ' || values[0][i] > '~'
 	}
 	if bad {
-		return "", problemf(http.StatusBadRequest, codeInvalid, "%s must come once, with 1 to %d printable ASCII characters", idempotencyHeader, most)
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "%s must come once, with 1 to %d printable ASCII characters", idempotencyHeader, most)
 	}
 	return values[0], nil
 }

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
-	"github.com/redis/go-redis/v9"
 )
 
 // life takes a lock through one replica, and renews, parks, resumes and releases the lock through the other one.

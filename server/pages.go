@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/server/internal/pages"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // PagesConfig configures the pages of a Server. The zero value means its defaults.
@@ -119,7 +120,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if within(r) {
-		c.code = codeForbidden
+		c.code = problem.Forbidden
 		say(http.StatusForbidden, "Not within another site", "A page of another site has asked for this page as a part of itself.")
 		return
 	}
@@ -234,7 +235,7 @@ func (p *Pages) login(c *call) {
 	who, cookie, err := p.s.newSession(c.r, token)
 	switch {
 	case errors.Is(err, ErrUnauthorized):
-		c.code = codeAuth
+		c.code = problem.Auth
 		if p.s.attempts.failed(c.r.RemoteAddr) > 0 {
 			c.w.Header().Set("Retry-After", "1")
 			c.send(func() {

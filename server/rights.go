@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 type watch struct {
 	c   *call
 	may func(*Principal) bool
-	end func(*problem)
+	end func(*problem.Problem)
 
 	began time.Time
 
@@ -37,8 +39,8 @@ type watch struct {
 }
 
 // watch calls the function end, at most once, when the caller may no longer do what the function may asks for: when its
-// account is gone, changed or expired. The result is nil for callers whose rights do not change. End a watch with stop.
-func (c *call) watch(may func(*Principal) bool, end func(*problem)) *watch {
+// account is gone, changed or expired. The result is nil for callers whose rights do not change. End a watch with Stop.
+func (c *call) watch(may func(*Principal) bool, end func(*problem.Problem)) *watch {
 	if c.s.cfg.anyone() {
 		return nil
 	}
@@ -54,8 +56,8 @@ func mayLock(key string) func(*Principal) bool {
 	return func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(key) }
 }
 
-// confirm looks the rights up before a caller who has waited gets its lock.
-func (w *watch) confirm() {
+// Confirm looks the rights up before a caller who has waited gets its lock.
+func (w *watch) Confirm() {
 	if w == nil || time.Since(w.began) < confirmAfter {
 		return
 	}
@@ -72,8 +74,8 @@ func (w *watch) confirm() {
 	}
 }
 
-// stop ends the watch: the function end is not called any more.
-func (w *watch) stop() {
+// Stop ends the watch: the function end is not called any more.
+func (w *watch) Stop() {
 	if w == nil {
 		return
 	}
@@ -118,7 +120,7 @@ func (w *watch) ask() (who Principal, err error) {
 }
 
 // judge notes what the Authorizer has answered. The result is nil while the caller keeps its rights.
-func (w *watch) judge(who Principal, err error, now time.Time) *problem {
+func (w *watch) judge(who Principal, err error, now time.Time) *problem.Problem {
 	switch {
 	case errors.Is(err, ErrUnauthorized):
 		return rightsEnded()

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // A route is a method and a path, and what serves it.
@@ -52,12 +54,12 @@ func (s *Server) routes() []route {
 type mount struct {
 	s      *Server
 	mux    *http.ServeMux
-	refuse func(c *call, p *problem) // writes the error as the API has it
+	refuse func(c *call, p *problem.Problem) // writes the error as the API has it
 }
 
 // mount returns the handler of some routes. For its mux every path is known: mux answers neither 404 nor 405 itself,
 // because its answers would be plain text.
-func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) *mount {
+func (s *Server) mount(routes []route, refuse func(c *call, p *problem.Problem)) *mount {
 	m := &mount{s: s, mux: http.NewServeMux(), refuse: refuse}
 	methods := make(map[string][]string)
 	for _, r := range routes {
@@ -72,12 +74,12 @@ func (s *Server) mount(routes []route, refuse func(c *call, p *problem)) *mount 
 		m.mux.Handle(path, step(func(c *call) {
 			c.route = path
 			c.w.Header().Set("Allow", allow)
-			c.refuse(problemf(http.StatusMethodNotAllowed, codeMethod, "the method is %s, must be %s", shown(c.r.Method), allow))
+			c.refuse(problem.New(http.StatusMethodNotAllowed, problem.Method, "the method is %s, must be %s", problem.Shown(c.r.Method), allow))
 		}))
 	}
 	if methods["/"] == nil && methods[anyKey] == nil {
 		m.mux.Handle("/", step(func(c *call) {
-			c.refuse(problemf(http.StatusNotFound, codeNoRoute, "there is nothing at this path"))
+			c.refuse(problem.New(http.StatusNotFound, problem.NoRoute, "there is nothing at this path"))
 		}))
 	}
 	return m
@@ -122,17 +124,17 @@ func (f step) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // checkPath refuses a path that the mux would redirect. A client that follows the redirection would ask for another
 // key.
-func checkPath(path string) *problem {
+func checkPath(path string) *problem.Problem {
 	if strings.HasPrefix(path, "/") && !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
 		return nil
 	}
 	segments := strings.Split(path, "/")
 	if segments[0] != "" || len(segments) < 2 {
-		return problemf(http.StatusBadRequest, codeRequest, "the path does not begin with a slash")
+		return problem.New(http.StatusBadRequest, problem.Request, "the path does not begin with a slash")
 	}
 	for i, segment := range segments[1:] {
 		if segment == "." || segment == ".." || segment == "" && i+2 < len(segments) {
-			return problemf(http.StatusBadRequest, codeRequest,
+			return problem.New(http.StatusBadRequest, problem.Request,
 				"the path has an empty segment, a . or a ..; in a key write / as %%2F and . as %%2E, or send the key in the body")
 		}
 	}

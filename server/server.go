@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // Config configures a Server. Locks and Authorize are required. The zero value of each other field means its default.
@@ -266,7 +267,7 @@ func (s *Server) enter() (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing.Err() != nil {
-		return nil, closed()
+		return nil, problem.Closing()
 	}
 	s.busy.Add(1)
 	return s.busy.Done, nil

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // The type sites says under which names the Server is reached, and from which web sites.
@@ -40,10 +42,10 @@ func newSites(cfg Config) (*sites, error) {
 
 // check refuses a request under another name than those of the Server, and one that a page of another web site sends
 // with rights that the page does not have itself.
-func (s *sites) check(r *http.Request) *problem {
+func (s *sites) check(r *http.Request) *problem.Problem {
 	// HTTP/1.0 has no Host, and no browser sends it.
 	if host := hostName(r.Host); !s.any && r.Host != "" && !(s.own && loopback(host)) && !slices.Contains(s.names, host) {
-		return problemf(http.StatusMisdirectedRequest, codeMisdirected, "the host is %s, which is none of Config.Hosts", shown(r.Host))
+		return problem.New(http.StatusMisdirectedRequest, problem.Misdirected, "the host is %s, which is none of Config.Hosts", problem.Shown(r.Host))
 	}
 	// A token is sent by whoever knows it. A certificate, the rights of Anyone, and the password of Basic and its like the
 	// browser adds by itself.
@@ -51,7 +53,7 @@ func (s *sites) check(r *http.Request) *problem {
 		return nil
 	}
 	if s.cross.Check(r) != nil {
-		return problemf(http.StatusForbidden, codeForbidden, "a page of another web site has sent the request")
+		return problem.New(http.StatusForbidden, problem.Forbidden, "a page of another web site has sent the request")
 	}
 	if safe(r.Method) {
 		return nil
@@ -60,7 +62,7 @@ func (s *sites) check(r *http.Request) *problem {
 	// here.
 	for _, name := range []string{"Sec-Fetch-Site", "Origin"} {
 		if len(r.Header.Values(name)) > 1 {
-			return problemf(http.StatusForbidden, codeForbidden, "the header %s comes twice, so nobody knows which site has sent the request", name)
+			return problem.New(http.StatusForbidden, problem.Forbidden, "the header %s comes twice, so nobody knows which site has sent the request", name)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // What bounds the work for callers who are not let in, or not yet: how many answers and sign-in forms may be under way at a
@@ -84,18 +85,16 @@ func (c *call) strange(deadline func(time.Time) error) (leave func()) {
 	})
 	return func() {
 		if left() {
-			c.code = codeRate
+			c.code = problem.Rate
 			panic(http.ErrAbortHandler)
 		}
 	}
 }
 
 // letIn says that the caller of the call is known and may be served. Otherwise the caller has too many requests under way.
-func (c *call) letIn() *problem {
+func (c *call) letIn() *problem.Problem {
 	if !c.s.quotas.begin(c.who.ID) {
-		p := problemf(http.StatusTooManyRequests, codeRate, "at most %d requests of one caller may be under way", c.s.quotas.atOnce())
-		p.Retryable, p.retryAfter = true, time.Second
-		return p
+		return problem.New(http.StatusTooManyRequests, problem.Rate, "at most %d requests of one caller may be under way", c.s.quotas.atOnce()).Again(time.Second)
 	}
 	c.known = true
 	noteKnown(c.r.Context())

@@ -14,6 +14,7 @@ require (
 	github.com/joblock/toolkit v0.1.0
 	github.com/joblock/toolkit/joblock/promobserver v0.1.0
 	github.com/joblock/toolkit/server v0.1.0
+	github.com/joblock/toolkit/server/compat v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3

@@ -74,10 +74,13 @@ var rules = []rule{
 	{"internal/testkit/envelopekit", []string{"internal/envelope", "internal/seal"}},
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/history", []string{"joblock", "joblock/driver", "joblock/jobs", "internal/door", "internal/keyspace", porcup}},
-	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/certs", "internal/door", "internal/envelope", "internal/ops", "internal/sleep", "server/forrst", "server/internal/pages", asynq, goredis, "golang.org/x/time"}},
+	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/certs", "internal/door", "internal/envelope", "internal/ops", "internal/sleep", "server/internal/...", asynq, goredis, "golang.org/x/time"}},
 	{"server/metrics", []string{"joblock", "joblock/redisstore", "scheduler", "server", "internal/metric", "internal/ops", "internal/sleep", prometheus}},
 	{"server/internal/pages", []string{"joblock", "joblock/event", "internal/keyspace", "internal/ops"}},
-	{"server/forrst", []string{"joblock", "joblock/driver", "internal/door", uuid}},
+	{"server/internal/problem", []string{"joblock"}},
+	{"server/internal/foreign", []string{"joblock", "internal/ops", "server/internal/problem"}},
+	{"server/compat", []string{"joblock", "joblock/driver", "internal/door", "internal/ops", "server", "server/internal/foreign", "server/internal/problem", "server/compat/forrst"}},
+	{"server/compat/forrst", []string{"joblock", "joblock/driver", "internal/door", uuid}},
 	{"examples", []string{root, "joblock/...", "handoff", "worker/...", "scheduler/...", "examples/...", asynq, goredis, mini}},
 }
 
@@ -110,7 +113,7 @@ var unreachable = map[string][]string{
 	"worker":               {otel, prometheus},
 	"scheduler":            {goredis, asynq, otel, prometheus},
 	"scheduler/asynqtick":  {otel, prometheus},
-	"server/forrst":        {goredis, asynq, otel, prometheus},
+	"server/compat/forrst": {goredis, asynq, otel, prometheus},
 }
 
 // check returns one sentence for each broken rule.

@@ -21,7 +21,7 @@ import (
 const root = "../.."
 
 // modules are the directories of the modules that a release has tags for.
-var modules = []string{".", "joblock/otelobserver", "joblock/promobserver", "server", "cmd/joblock"}
+var modules = []string{".", "joblock/otelobserver", "joblock/promobserver", "server", "server/compat", "cmd/joblock"}
 
 // unpublished are directories of the checkout that no tag has.
 var unpublished = []string{".git", ".cache", "bin", "dist"}

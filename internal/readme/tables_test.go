@@ -83,7 +83,7 @@ var testDirs = map[string][]string{
 	"otelobserver": {"joblock/otelobserver"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
 	"worker": {"worker"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
 	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},
-	"cli": {"cmd/joblock/internal/cli"}, "ops": {"internal/ops"}, "server": {"server"}, "forrst": {"server/forrst"}, "soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
+	"cli": {"cmd/joblock/internal/cli"}, "ops": {"internal/ops"}, "server": {"server"}, "compat": {"server/compat"}, "forrst": {"server/compat/forrst"}, "soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
 }
 
 // sources is what there is to be named: the test functions of the packages, and all

@@ -29,6 +29,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	lockserver "github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/compat"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -526,31 +527,31 @@ func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 	}
 	mounts := make(map[string]http.Handler) // at a path, or below one that ends with a slash
 	if len(o.stores) > 0 {
-		locks, err := s.DaprAlpha1(lockserver.DaprAlpha1Config{Stores: o.stores})
+		locks, err := compat.DaprAlpha1(s, o.stores)
 		if err != nil {
 			return nil, usage("%w", err)
 		}
 		mounts["/v1.0-alpha1/"] = locks
 	}
 	for _, at := range o.below {
-		locks, err := s.DaprAlpha2(lockserver.DaprAlpha2Config{Prefix: at.prefix, Stream: at.stream, MaxHold: o.daprMaxHold})
+		locks, err := compat.DaprAlpha2(s, compat.DaprAlpha2Config{Prefix: at.prefix, Stream: at.stream, MaxHold: o.daprMaxHold})
 		if err != nil {
 			return nil, usage("%w", err)
 		}
 		mounts[at.path+"/"] = http.StripPrefix(at.path, locks)
 	}
 	for _, at := range o.forrst {
-		mounts[at] = s.Forrst()
+		mounts[at] = compat.Forrst(s)
 	}
 	if o.saasignal {
-		locks, err := s.SaaSignal(lockserver.SaaSignalConfig{})
+		locks, err := compat.SaaSignal(s, "")
 		if err != nil {
 			return nil, usage("%w", err)
 		}
 		mounts["/infra/locks/"] = locks
 	}
 	if o.terraform {
-		locks, err := s.Terraform(lockserver.TerraformConfig{})
+		locks, err := compat.Terraform(s, "")
 		if err != nil {
 			return nil, usage("%w", err)
 		}

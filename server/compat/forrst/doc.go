@@ -7,7 +7,7 @@
 // [AtomicLock] is the middleware: a call with the extension runs under the lock that the extension asks for, and every
 // other call runs as before. AtomicLock also serves the functions release and status of the extension, and force-release if
 // the service allows it. [Handler] serves a Function over HTTP; a service with a transport of its own calls the Function
-// itself. A lock server serves the three functions too: see Server.Forrst in package server.
+// itself. A lock server serves the three functions too: see Forrst in package compat.
 //
 // # The extension
 //

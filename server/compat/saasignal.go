@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"net/http"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // The bounds of SaaSignal's locks API.
@@ -16,13 +18,6 @@ const (
 	saasMaxChars = 256 // of a token and of a holder
 	saasMaxKey   = 512
 )
-
-// SaaSignalConfig configures the handler of [Server.SaaSignal]. The zero value of each field means its default.
-type SaaSignalConfig struct {
-	// Prefix comes before the key in the path, and makes the key of its lock. Default none: then clients of other APIs who
-	// lock the same key exclude those of this one.
-	Prefix string
-}
 
 // SaaSignal returns a handler for the paths of SaaSignal's locks API:
 //
@@ -39,44 +34,46 @@ type SaaSignalConfig struct {
 // Errors have the statuses of that API: 401, 409 and 429, and 400 for a bad value. 409 is the answer for each lock that
 // the token does not hold, also if nobody holds the lock. 402 never comes. A store that does not answer is 503.
 //
-// The error is joblock.ErrInvalid for a Prefix that no key can begin with.
-func (s *Server) SaaSignal(cfg SaaSignalConfig) (http.Handler, error) {
-	if err := checkPrefix("SaaSignalConfig.Prefix", cfg.Prefix); err != nil {
+// The prefix comes before the key in the path, and makes the key of its lock. With the prefix "" clients of other APIs who lock
+// the same key exclude those of this one. The error is joblock.ErrInvalid for a prefix that no key can begin with.
+func SaaSignal(s *server.Server, prefix string) (http.Handler, error) {
+	if err := checkPrefix("prefix", prefix); err != nil {
 		return nil, err
 	}
-	sig := &saaSignal{s, cfg.Prefix}
+	sig := &saaSignal{prefix}
 	path := "/infra/locks/{key}"
-	return s.mount([]route{
-		{http.MethodPost, path + "/acquire", ScopeLock, reads(sig.acquire)},
-		{http.MethodPost, path + "/renew", ScopeLock, reads(sig.renew)},
-		{http.MethodPost, path + "/release", ScopeLock, reads(sig.release)},
-		{http.MethodGet, path, ScopeRead, sig.status},
+	return mount(s.Host(), []route{
+		{http.MethodPost, path + "/acquire", []string{"lock"}, reads(sig.acquire)},
+		{http.MethodPost, path + "/renew", []string{"lock"}, reads(sig.renew)},
+		{http.MethodPost, path + "/release", []string{"lock"}, reads(sig.release)},
+		{http.MethodGet, path, []string{"read"}, sig.status},
 	}, asProblem), nil
 }
 
 // saaSignal serves one handler of SaaSignal.
-type saaSignal struct {
-	s      *Server
-	prefix string
-}
+type saaSignal struct{ prefix string }
 
 // keyOf returns the key of the lock that the path names.
 func (sig *saaSignal) keyOf(c *call) (string, error) {
-	key := c.r.PathValue("key")
+	key := c.Request().PathValue("key")
 	if strings.Contains(key, "..") {
-		return "", problemf(http.StatusBadRequest, codeInvalid, "the key has two dots in a row")
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "the key has two dots in a row")
 	}
 	if utf8.RuneCountInString(key) > saasMaxKey {
-		return "", problemf(http.StatusBadRequest, codeInvalid, "the key has more than %d characters", saasMaxKey)
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "the key has more than %d characters", saasMaxKey)
 	}
 	return c.keyBelow(sig.prefix)
 }
 
 func saasTTL(c *call, field *int64) (time.Duration, error) {
 	if field == nil {
-		return 0, problemf(http.StatusBadRequest, codeInvalid, "ttl_ms is missing")
+		return 0, problem.New(http.StatusBadRequest, problem.Invalid, "ttl_ms is missing")
 	}
-	return millis("ttl_ms", field, 0, time.Millisecond, min(saasMaxTTL, c.s.in.Settings().MaxTTL))
+	ttl, most := time.Duration(*field)*time.Millisecond, min(saasMaxTTL, c.settings().MaxTTL)
+	if *field < 1 || *field > most.Milliseconds() {
+		return 0, problem.New(http.StatusBadRequest, problem.Invalid, "ttl_ms is %d, must be from 1 to %d", *field, most.Milliseconds())
+	}
+	return ttl, nil
 }
 
 // tokenOf returns the token of a body, for the key of the path. A token that names no lock of the key is a conflict.
@@ -86,27 +83,27 @@ func (sig *saaSignal) tokenOf(c *call, text string) (joblock.Token, error) {
 		return joblock.Token{}, err
 	}
 	if n := utf8.RuneCountInString(text); n < 1 || n > saasMaxChars {
-		return joblock.Token{}, problemf(http.StatusBadRequest, codeInvalid, "token has %d characters, must have 1 to %d", n, saasMaxChars)
+		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "token has %d characters, must have 1 to %d", n, saasMaxChars)
 	}
 	token, ok := parseCompactToken(key, text)
 	if !ok {
-		return token, notTheHolder("the token names no lock")
+		return token, problem.NotHolder("the token names no lock")
 	}
 	return token, nil
 }
 
 type saasAnswer struct {
-	Status    string `json:"status"`
-	Key       string `json:"key,omitempty"`
-	Token     string `json:"token,omitempty"`
-	Locked    *bool  `json:"locked,omitempty"`
-	ExpiresAt *stamp `json:"expires_at,omitempty"`
-	HolderID  string `json:"holder_id,omitempty"`
+	Status    string    `json:"status"`
+	Key       string    `json:"key,omitempty"`
+	Token     string    `json:"token,omitempty"`
+	Locked    *bool     `json:"locked,omitempty"`
+	ExpiresAt *ops.Time `json:"expires_at,omitempty"`
+	HolderID  string    `json:"holder_id,omitempty"`
 }
 
 func saasOK(a saasAnswer) (*answer, error) {
 	a.Status = "ok"
-	return ok(a), nil
+	return ok(a)
 }
 
 type saasAcquireRequest struct {
@@ -123,18 +120,18 @@ func (sig *saaSignal) acquire(c *call, req *saasAcquireRequest) (*answer, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.mayHold(key); err != nil {
+	if err := c.MayHold(key); err != nil {
 		return nil, err
 	}
-	g, err := ops.AcquireLease(c.lasting(), sig.s.cfg.Locks, ops.LeaseRequest{Key: key, TTL: ttl, Holder: req.Holder})
+	g, err := ops.AcquireLease(c.Lasting(), c.s.Locks(), ops.LeaseRequest{Key: key, TTL: ttl, Holder: req.Holder})
 	if err == nil {
-		err = c.willBeRead(g.Token)
+		err = c.WillBeRead(g.Token)
 	}
 	if err != nil {
 		return nil, c.conflict(err)
 	}
-	c.holds(g)
-	return saasOK(saasAnswer{Key: c.r.PathValue("key"), Token: compactToken(g.Token), ExpiresAt: (*stamp)(&g.Until)})
+	c.Holds(g.Token.Key(), g.Until)
+	return saasOK(saasAnswer{Key: c.Request().PathValue("key"), Token: compactToken(g.Token), ExpiresAt: &ops.Time{Time: g.Until}})
 }
 
 type saasRenewRequest struct {
@@ -151,11 +148,11 @@ func (sig *saaSignal) renew(c *call, req *saasRenewRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := ops.RenewLease(c.lasting(), sig.s.cfg.Locks, token, ttl, 0)
+	g, err := ops.RenewLease(c.Lasting(), c.s.Locks(), token, ttl, 0)
 	if err != nil {
 		return nil, c.conflict(err)
 	}
-	return saasOK(saasAnswer{ExpiresAt: (*stamp)(&g.Until)})
+	return saasOK(saasAnswer{ExpiresAt: &ops.Time{Time: g.Until}})
 }
 
 type saasReleaseRequest struct {
@@ -167,10 +164,10 @@ func (sig *saaSignal) release(c *call, req *saasReleaseRequest) (*answer, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := ops.Release(c.lasting(), sig.s.cfg.Locks, token, ""); err != nil {
+	if err := ops.Release(c.Lasting(), c.s.Locks(), token, ""); err != nil {
 		return nil, c.conflict(err)
 	}
-	c.s.quotas.gave(c.who.ID, token.Key())
+	c.Gave(token.Key())
 	return saasOK(saasAnswer{})
 }
 
@@ -179,7 +176,7 @@ func (sig *saaSignal) status(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	locks, err := sig.s.desk.Read(c.r.Context(), key)
+	locks, err := c.s.Desk().Read(c.Request().Context(), key)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"cmp"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 var updateCompat = flag.Bool("update-compat", false, "rewrite the tables of docs/compat.md")
@@ -21,7 +23,7 @@ var updateCompat = flag.Bool("update-compat", false, "rewrite the tables of docs
 // documents reads a file of testdata/compat: the examples of a document as they stand there, by the name of the section.
 func documents(t *testing.T, file string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/compat/" + file)
+	text, err := os.ReadFile("testdata/" + file)
 	testkit.WantNil(t, "ReadFile", err)
 	examples := make(map[string]string)
 	for i, part := range strings.Split(string(text), "\n== ") {
@@ -84,7 +86,7 @@ func (v *visitor) note(section, sent, says string, status int, body string) {
 		text = secretText.ReplaceAllString(strings.Join(strings.Fields(text), " "), "…")
 		return "`" + strings.ReplaceAll(text, "|", "\\|") + "`"
 	}
-	var p problem
+	var p problem.Problem
 	if json.Unmarshal([]byte(body), &p) == nil && strings.HasPrefix(p.Type, "urn:joblock:problem:") {
 		body = p.Code
 	}
@@ -155,7 +157,7 @@ func (v *visitor) done(document string) {
 			v.Errorf("the example %q was not sent", section)
 		}
 	}
-	const page = "../docs/compat.md"
+	const page = "../../docs/compat.md"
 	text, err := os.ReadFile(page)
 	testkit.WantNil(v, "ReadFile", err)
 	begin, end := "<!-- begin "+document+" -->\n", "<!-- end "+document+" -->"
@@ -178,17 +180,17 @@ func (v *visitor) done(document string) {
 // A mount has the rights, prefixes, rates and the audit of /v1, refuses what /v1 refuses, and shows no secret.
 func TestMountsHaveTheRightsOfTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		who := Principal{ID: "ci", Scopes: ScopeLock, Prefixes: []string{"ci:"}, AllQueues: true}
-		a := newReplica(t, memoryStore(), func(cfg *Config) {
-			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+		who := server.Principal{ID: "ci", Scopes: server.ScopeLock, Prefixes: []string{"ci:"}, AllQueues: true}
+		a := newReplica(t, memoryStore(), func(cfg *server.Config) {
+			cfg.Authorize = server.AuthorizeFunc(func(r *http.Request) (server.Principal, error) {
 				if r.Header.Get("Authorization") == "" {
-					return Principal{}, ErrUnauthorized
+					return server.Principal{}, server.ErrUnauthorized
 				}
 				return who, nil
 			})
 			cfg.Rate, cfg.Burst = 1, 3
 		})
-		v := &visitor{T: t, h: mounted(t)(a.s.SaaSignal(SaaSignalConfig{}))}
+		v := &visitor{T: t, h: mounted(t)(SaaSignal(a.s, ""))}
 		auth := http.Header{"Authorization": {"Bearer x"}, "Content-Type": {"application/json"}}
 		for _, c := range []struct {
 			method, path string

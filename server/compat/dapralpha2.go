@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"bytes"
@@ -16,9 +16,12 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/internal/foreign"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// DaprAlpha2Config configures the handler of [Server.DaprAlpha2]. The zero value of each field means its default.
+// DaprAlpha2Config configures the handler of [DaprAlpha2]. The zero value of each field means its default.
 type DaprAlpha2Config struct {
 	// Prefix comes before the ID of a resource, and makes the key of its lock. Default none.
 	Prefix string
@@ -41,7 +44,7 @@ type DaprAlpha2Config struct {
 // POST needs the scope lock. So does DELETE with the lockID of the lock. A forced DELETE needs the scope operate, is
 // recorded, and is refused if it cannot be recorded. Mount one handler for each store of locks:
 //
-//	locks, err := s.DaprAlpha2(server.DaprAlpha2Config{Prefix: "shop:"})
+//	locks, err := compat.DaprAlpha2(s, compat.DaprAlpha2Config{Prefix: "shop:"})
 //	...
 //	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", locks))
 //
@@ -70,28 +73,28 @@ type DaprAlpha2Config struct {
 //	401, 403, 408, 413, 415, 429, 500 and 503 with the codes of the routes under /v1
 //
 // The error is joblock.ErrInvalid for a MaxHold out of bounds, and for a Prefix that no key can begin with.
-func (s *Server) DaprAlpha2(cfg DaprAlpha2Config) (http.Handler, error) {
+func DaprAlpha2(s *server.Server, cfg DaprAlpha2Config) (http.Handler, error) {
 	cfg.MaxHold = cmp.Or(cfg.MaxHold, time.Hour)
 	if cfg.MaxHold < time.Second || cfg.MaxHold > driver.MaxPeriod {
-		return nil, invalid("DaprAlpha2Config.MaxHold is %s, must be from %s to %s", cfg.MaxHold, time.Second, driver.MaxPeriod)
+		return nil, door.Invalid("new", "", "DaprAlpha2Config.MaxHold is %s, must be from %s to %s", cfg.MaxHold, time.Second, driver.MaxPeriod)
 	}
 	if err := checkPrefix("DaprAlpha2Config.Prefix", cfg.Prefix); err != nil {
 		return nil, err
 	}
-	d := &daprLocks{s: s, cfg: cfg, held: make(map[daprHolding]*daprHeld)}
-	lock, unlock, refuse, scope := d.lock, d.unlock, asDaprError, ScopeLock|ScopeOperate
+	d := &daprLocks{s: s.Host(), cfg: cfg, held: make(map[daprHolding]*daprHeld)}
+	lock, unlock, refuse, scopes := d.lock, d.unlock, asDaprError, []string{"lock", "operate"}
 	if cfg.Stream {
-		lock, unlock, refuse, scope = d.stream, d.forceUnlock, asDaprLine, ScopeOperate
+		lock, unlock, refuse, scopes = d.stream, d.forceUnlock, asDaprLine, []string{"operate"}
 	}
-	return s.mount([]route{
-		{http.MethodPost, "/lock/{resource}", ScopeLock, lock},
-		{http.MethodDelete, "/lock/{resource}", scope, unlock},
+	return mount(d.s, []route{
+		{http.MethodPost, "/lock/{resource}", []string{"lock"}, lock},
+		{http.MethodDelete, "/lock/{resource}", scopes, unlock},
 	}, refuse), nil
 }
 
 // daprLocks serves one handler of DaprAlpha2.
 type daprLocks struct {
-	s    *Server
+	s    foreign.Server
 	cfg  DaprAlpha2Config
 	warn sync.Once // of streams over HTTP/1
 
@@ -117,10 +120,10 @@ const (
 )
 
 // failed returns the problem for err, with the codes and messages of the proposal.
-func (d *daprLocks) failed(c *call, err error) *problem {
-	p := c.problemOf(err)
+func (d *daprLocks) failed(c *call, err error) *problem.Problem {
+	p := c.Problem(err)
 	switch {
-	case p.Code == codeInvalid, p.Code == codeRequest:
+	case p.Code == problem.Invalid, p.Code == problem.Request:
 		p.Code = "ERR_MALFORMED_REQUEST"
 	case p.Status == http.StatusConflict && p.Retryable:
 		p.Code, p.Detail = "ERR_RESOURCE_LOCKED", daprLocked
@@ -135,19 +138,19 @@ func (d *daprLocks) failed(c *call, err error) *problem {
 // read reads a body, which may be absent because each field has a default. As Dapr does, it passes over fields that it
 // does not know.
 func (d *daprLocks) read(c *call, req any) error {
-	if c.r.ContentLength == 0 {
+	if c.Request().ContentLength == 0 {
 		return nil
 	}
-	text, err := c.body()
+	text, err := c.Body()
 	if err == nil && (json.Unmarshal(text, req) != nil || bytes.Equal(bytes.TrimSpace(text), []byte("null"))) {
-		err = problemf(http.StatusBadRequest, codeRequest, "failed deserializing HTTP body")
+		err = problem.New(http.StatusBadRequest, problem.Request, "failed deserializing HTTP body")
 	}
 	return err
 }
 
 func (d *daprLocks) key(c *call) (string, error) {
-	key := d.cfg.Prefix + c.r.PathValue("resource")
-	return key, c.useKey(key)
+	key := d.cfg.Prefix + c.Request().PathValue("resource")
+	return key, c.UseKey(key)
 }
 
 type daprLockRequest struct {
@@ -166,15 +169,15 @@ func (d *daprLocks) asked(c *call) (key string, ttl time.Duration, opts []jobloc
 	}
 	if req.TTL != "" {
 		if ttl, err = time.ParseDuration(req.TTL); err != nil {
-			return "", 0, nil, problemf(http.StatusBadRequest, codeRequest, "ttl is %s, must be a duration such as 30s", shown(req.TTL))
+			return "", 0, nil, problem.New(http.StatusBadRequest, problem.Request, "ttl is %s, must be a duration such as 30s", problem.Shown(req.TTL))
 		}
 	}
-	settings := d.s.in.Settings()
+	settings := c.settings()
 	if ttl <= 0 {
 		ttl = settings.TTL
 	}
 	if ttl < driver.MinPeriod || ttl > settings.MaxTTL {
-		return "", 0, nil, problemf(http.StatusBadRequest, codeRequest, "ttl is %s, must be at least %s and at most %s", ttl, driver.MinPeriod, settings.MaxTTL)
+		return "", 0, nil, problem.New(http.StatusBadRequest, problem.Request, "ttl is %s, must be at least %s and at most %s", ttl, driver.MinPeriod, settings.MaxTTL)
 	}
 	opts = []joblock.AcquireOption{joblock.TTL(ttl)}
 	if req.Immediate {
@@ -189,66 +192,49 @@ func (d *daprLocks) lock(c *call) (*answer, error) {
 	if err != nil {
 		return nil, d.failed(c, err)
 	}
-	leave, room := d.s.quotas.enter(c.who.ID)
-	if !room {
-		return nil, d.tooMany()
-	}
-	done, err := d.s.begin(false)
+	leave, err := c.Enter()
 	if err != nil {
-		leave()
 		return nil, err
 	}
 	last := time.Now().Add(d.cfg.MaxHold)
 	lock, err := d.acquire(c, key, opts)
 	if err != nil {
 		leave()
-		done()
 		return nil, d.failed(c, err)
 	}
-	if expires := c.who.Expires; !expires.IsZero() && expires.Before(last) {
+	if expires := c.Expires(); !expires.IsZero() && expires.Before(last) {
 		last = expires
 	}
 	token, h := lock.Token(), d.hold(lock)
-	// The Authorizer is asked again after the request has ended, so the context that it gets must not end with the request.
-	after := *c
-	after.r = c.r.WithContext(c.lasting())
-	rights := after.watch(mayLock(key), func(*problem) { close(h.ended) })
+	rights := c.Watch(key, func(*problem.Problem) { close(h.ended) })
 	go func() {
-		defer done()
 		defer leave()
-		defer rights.stop()
+		defer rights.Stop()
 		d.keep(h, last, ttl)
 	}()
-	if c.ended() {
-		_ = d.release(c.lasting(), token, "the client is gone") // nobody has the lockID
-		return nil, errGone
+	if c.Ended() {
+		_ = d.release(c.Lasting(), token, "the client is gone") // nobody has the lockID
+		return nil, context.Cause(c.Request().Context())
 	}
 	return ok(struct {
 		LockID string `json:"lockID"`
-	}{compactToken(token)}), nil
-}
-
-func (d *daprLocks) tooMany() *problem {
-	cfg := d.s.cfg
-	p := problemf(http.StatusTooManyRequests, codeWaits, "at most %d requests may wait or hold locks, of one caller at most %d", cfg.MaxWaiting, cfg.MaxWaitingEach)
-	p.Retryable, p.retryAfter = true, time.Second
-	return p
+	}{compactToken(token)})
 }
 
 // acquire takes a lock that this process renews. A wait ends with the request, with Close and with the caller's rights.
 func (d *daprLocks) acquire(c *call, key string, opts []joblock.AcquireOption) (*joblock.Lock, error) {
-	ctx, cancel := d.s.untilClosing(c.r.Context())
+	ctx, cancel := d.s.UntilClosing(c.Request().Context())
 	defer cancel(nil)
-	rights := c.watch(mayLock(key), func(p *problem) { cancel(p) })
-	defer rights.stop()
-	lock, err := d.s.cfg.Locks.Acquire(ctx, key, opts...)
+	rights := c.Watch(key, func(p *problem.Problem) { cancel(p) })
+	defer rights.Stop()
+	lock, err := d.s.Locks().Acquire(ctx, key, opts...)
 	if err == nil {
-		rights.confirm()
+		rights.Confirm()
 	}
 	cause := context.Cause(ctx)
-	var ended *problem
+	var ended *problem.Problem
 	if err == nil && errors.As(cause, &ended) {
-		_ = lock.Release(c.lasting(), joblock.Reason("the rights of the caller have ended"))
+		_ = lock.Release(c.Lasting(), joblock.Reason("the rights of the caller have ended"))
 		return nil, ended
 	}
 	if err != nil && cause != nil {
@@ -302,12 +288,12 @@ func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 		case <-ended:
 			lock.StopRenewing()
 			ended, last = nil, time.Now()
-		case <-d.s.closing.Done():
+		case <-d.s.Closing():
 			// A lease that began at last would end a ttl later.
 			_, err := lock.Park(context.Background(), joblock.Reserve(max(driver.MinPeriod, time.Until(last.Add(ttl)))))
 			if errors.Is(err, joblock.ErrUnavailable) {
 				lock.StopRenewing()
-				d.s.cfg.Logger.Warn("server: a lock could not be parked while the server closes, and ends with its lease", "key", lock.Key(), "err", err)
+				d.s.Logger().Warn("server: a lock could not be parked while the server closes, and ends with its lease", "key", lock.Key(), "err", err)
 			}
 			return
 		}
@@ -324,7 +310,7 @@ func (d *daprLocks) release(ctx context.Context, token joblock.Token, reason str
 		// Close has parked the lock meanwhile.
 	}
 	// By the owner, not by the fence: a lock that Close has parked has another fence than its lockID.
-	return d.s.cfg.Locks.Release(ctx, token, joblock.Reason(reason))
+	return d.s.Locks().Release(ctx, token, joblock.Reason(reason))
 }
 
 type daprUnlockRequest struct {
@@ -340,20 +326,20 @@ func (d *daprLocks) unlock(c *call) (*answer, error) {
 	}
 	key, err := d.key(c)
 	if err == nil && req.LockID == "" && !req.Force {
-		err = problemf(http.StatusBadRequest, codeRequest, "lockID is missing")
+		err = problem.New(http.StatusBadRequest, problem.Request, "lockID is missing")
 	}
-	if err == nil && !req.Force && !c.who.may(ScopeLock) {
-		err = needs(ScopeLock)
+	if err == nil && !req.Force && !c.May("lock") {
+		err = needs("lock")
 	}
 	if err != nil {
 		return nil, d.failed(c, err)
 	}
-	err = notTheHolder("the lockID names no lock")
-	if token, known := parseCompactToken(key, req.LockID); known && c.who.may(ScopeLock) {
-		err = d.release(c.lasting(), token, "")
+	err = problem.NotHolder("the lockID names no lock")
+	if token, known := parseCompactToken(key, req.LockID); known && c.May("lock") {
+		err = d.release(c.Lasting(), token, "")
 	}
 	if err == nil {
-		c.writeEmpty(http.StatusNoContent)
+		c.WriteEmpty(http.StatusNoContent)
 		return nil, nil
 	}
 	p := d.failed(c, err)
@@ -376,7 +362,7 @@ func (d *daprLocks) forceUnlock(c *call) (*answer, error) {
 	if err != nil {
 		return nil, d.failed(c, err)
 	}
-	c.writeEmpty(http.StatusNoContent)
+	c.WriteEmpty(http.StatusNoContent)
 	return nil, nil
 }
 
@@ -386,16 +372,13 @@ func (d *daprLocks) stream(c *call) (*answer, error) {
 	if err != nil {
 		return nil, d.failed(c, err)
 	}
-	if c.r.ProtoMajor == 1 {
+	if c.Request().ProtoMajor == 1 {
 		d.warn.Do(func() {
-			d.s.cfg.Logger.Warn("server: a Dapr lock stream over HTTP/1.1 has a connection of its own; clients should use HTTP/2")
+			d.s.Logger().Warn("server: a Dapr lock stream over HTTP/1.1 has a connection of its own; clients should use HTTP/2")
 		})
 	}
-	st := &stream{
-		c: c, rc: http.NewResponseController(c.w), key: key, ttl: ttl, ended: make(chan *problem, 1), shape: daprLineOf, tokenless: true,
-	}
-	err = st.run(func(ctx context.Context, waits func(int)) (*joblock.Lock, error) {
-		return d.s.cfg.Locks.Acquire(ctx, key, append(opts, door.Use[joblock.AcquireOption](door.Option{Waits: waits}))...)
+	err = c.Stream(foreign.Stream{Key: key, TTL: ttl, Shape: daprLineOf}, func(ctx context.Context, waits func(int)) (*joblock.Lock, error) {
+		return d.s.Locks().Acquire(ctx, key, append(opts, door.Use[joblock.AcquireOption](door.Option{Waits: waits}))...)
 	})
 	if err != nil {
 		return nil, d.failed(c, err)
@@ -410,21 +393,20 @@ type daprLine struct {
 }
 
 // daprLineOf returns the proposal's line for a line of POST /v1/hold.
-func daprLineOf(l *line) any {
-	switch l.Type {
+func daprLineOf(kind, text string) any {
+	switch kind {
 	case "waiting", "ping":
 		return daprLine{Type: "ping"}
 	case "lock-acquired":
 		return daprLine{Type: "lock-acquired"}
 	case "draining":
 		return daprLine{"error", "the server is closing, and the lock ends with its lease"}
+	case "lock-lost":
+		return daprLine{"error", strings.TrimSuffix("the lock is lost: "+text, ": ")}
 	}
-	if l.Type == "lock-lost" {
-		return daprLine{"error", strings.TrimSuffix("the lock is lost: "+l.Error, ": ")}
-	}
-	return daprLine{"error", l.Error}
+	return daprLine{"error", text}
 }
 
-func asDaprLine(c *call, p *problem) {
-	c.writeJSON(p.Status, "application/x-ndjson", daprLine{"error", cmp.Or(p.Detail, p.Title)})
+func asDaprLine(c *call, p *problem.Problem) {
+	c.WriteJSON(p.Status, "application/x-ndjson", daprLine{"error", cmp.Or(p.Detail, p.Title)})
 }

@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"cmp"
@@ -13,15 +13,11 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// TerraformConfig configures the handler of [Server.Terraform]. The zero value of each field means its default.
-type TerraformConfig struct {
-	// Prefix comes before the name in the path, and makes the key of its lock. Default "terraform:", so that a state named
-	// app does not share the lock of "joblock run app".
-	Prefix string
-}
-
+// terraformPrefix is the default: a state named app does not share the lock of "joblock run app".
 const terraformPrefix = "terraform:"
 
 // Terraform returns a handler for the locking of Terraform's http backend. The state itself is another server's matter.
@@ -31,7 +27,7 @@ const terraformPrefix = "terraform:"
 //
 // Mount the handler below a prefix, and name it in the configuration of the backend:
 //
-//	locks, err := s.Terraform(server.TerraformConfig{})
+//	locks, err := compat.Terraform(s, "")
 //	...
 //	mux.Handle("/terraform/", http.StripPrefix("/terraform", locks))
 //
@@ -58,15 +54,16 @@ const terraformPrefix = "terraform:"
 // Other answers: 404 for an UNLOCK of a free key, 409 for an UNLOCK with another ID than the holder's, 410 for a LOCK
 // with an ID that was unlocked, and the errors of the routes under /v1.
 //
-// The error is joblock.ErrInvalid for a Prefix that no key can begin with.
-func (s *Server) Terraform(cfg TerraformConfig) (http.Handler, error) {
-	if err := checkPrefix("TerraformConfig.Prefix", cfg.Prefix); err != nil {
+// The prefix comes before the name in the path, and makes the key of its lock; "" means "terraform:". The error is
+// joblock.ErrInvalid for a prefix that no key can begin with.
+func Terraform(s *server.Server, prefix string) (http.Handler, error) {
+	if err := checkPrefix("prefix", prefix); err != nil {
 		return nil, err
 	}
-	t := &terraformMount{s, cmp.Or(cfg.Prefix, terraformPrefix)}
-	m := s.mount([]route{
-		{"LOCK", anyKey, ScopeLock, t.lock},
-		{"UNLOCK", anyKey, ScopeLock | ScopeOperate, t.unlock},
+	t := &terraformMount{cmp.Or(prefix, terraformPrefix)}
+	m := mount(s.Host(), []route{
+		{"LOCK", "/{key...}", []string{"lock"}, t.lock},
+		{"UNLOCK", "/{key...}", []string{"lock", "operate"}, t.unlock},
 	}, asProblem)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, ok := r.BasicAuth(); ok {
@@ -78,10 +75,7 @@ func (s *Server) Terraform(cfg TerraformConfig) (http.Handler, error) {
 }
 
 // terraformMount serves one handler of Terraform.
-type terraformMount struct {
-	s      *Server
-	prefix string
-}
+type terraformMount struct{ prefix string }
 
 // lockInfo is what Terraform tells of a lock.
 type lockInfo struct {
@@ -107,13 +101,13 @@ const maxLockInfo = 32 << 10
 // request returns the key of a request and the lock info that its body has.
 func (t *terraformMount) request(c *call, text []byte) (key string, info lockInfo, err error) {
 	if len(text) > maxLockInfo {
-		return "", info, problemf(http.StatusRequestEntityTooLarge, codeTooLarge, "the lock info has more than %d bytes", maxLockInfo)
+		return "", info, problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the lock info has more than %d bytes", maxLockInfo)
 	}
 	if json.Unmarshal(text, &info) != nil {
-		return "", info, problemf(http.StatusBadRequest, codeRequest, "the body is no lock info of Terraform")
+		return "", info, problem.New(http.StatusBadRequest, problem.Request, "the body is no lock info of Terraform")
 	}
 	if info.ID == "" || len(info.ID) > driver.MaxLabelBytes {
-		return "", info, problemf(http.StatusBadRequest, codeInvalid, "ID has %d bytes, must have 1 to %d", len(info.ID), driver.MaxLabelBytes)
+		return "", info, problem.New(http.StatusBadRequest, problem.Invalid, "ID has %d bytes, must have 1 to %d", len(info.ID), driver.MaxLabelBytes)
 	}
 	key, err = t.key(c)
 	return key, info, err
@@ -121,17 +115,17 @@ func (t *terraformMount) request(c *call, text []byte) (key string, info lockInf
 
 // The method key returns the key of a path. The name in the path may have slashes.
 func (t *terraformMount) key(c *call) (string, error) {
-	switch name := c.r.PathValue("key"); {
+	switch name := c.Request().PathValue("key"); {
 	case name == "":
-		return "", problemf(http.StatusNotFound, codeNoRoute, "the path has no name of a state: the address of the lock is …/terraform/NAME")
+		return "", problem.New(http.StatusNotFound, problem.NoRoute, "the path has no name of a state: the address of the lock is …/terraform/NAME")
 	case strings.HasSuffix(name, "/"):
-		return "", problemf(http.StatusBadRequest, codeRequest, "the name of the state ends in a slash: leave the slash out")
+		return "", problem.New(http.StatusBadRequest, problem.Request, "the name of the state ends in a slash: leave the slash out")
 	}
 	return c.keyBelow(t.prefix)
 }
 
 func (t *terraformMount) lock(c *call) (*answer, error) {
-	text, err := c.body()
+	text, err := c.Body()
 	if err != nil {
 		return nil, err
 	}
@@ -139,17 +133,17 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask := ops.LeaseRequest{Key: key, TTL: t.s.in.Settings().MaxTTL}
+	ask := ops.LeaseRequest{Key: key, TTL: c.settings().MaxTTL}
 	if door.CheckText("acquire", key, "Who", info.Who, 1, driver.MaxLabelBytes) == nil {
 		ask.Holder = info.Who
 	}
-	if ask.Call, err = ops.NewCall(c.r.Context(), t.s.cfg.Locks, terraformName(key, info.ID), ""); err != nil {
+	if ask.Call, err = ops.NewCall(c.Request().Context(), c.s.Locks(), terraformName(key, info.ID), ""); err != nil {
 		return nil, err
 	}
-	if err := c.mayHold(key); err != nil {
+	if err := c.MayHold(key); err != nil {
 		return nil, err
 	}
-	g, err := ops.AcquireLease(c.lasting(), t.s.cfg.Locks, ask)
+	g, err := ops.AcquireLease(c.Lasting(), c.s.Locks(), ask)
 	if errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrBusy) {
 		return c.terraformHolder(key, err)
 	}
@@ -163,19 +157,19 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 	}
 	if first, err := c.terraformMemoOf(rec); err != nil {
 		return nil, err
-	} else if first != nil && first.By != c.who.ID {
+	} else if first != nil && first.By != c.Caller() {
 		return c.terraformHolder(key, joblock.ErrHeld)
 	}
-	memo, err := json.Marshal(terraformMemo{By: c.who.ID, ID: info.ID, Info: text})
+	memo, err := json.Marshal(terraformMemo{By: c.Caller(), ID: info.ID, Info: text})
 	if err == nil {
-		err = ops.WriteMemo(c.lasting(), t.s.cfg.Locks, g.Token, ask.TTL, memo)
+		err = ops.WriteMemo(c.Lasting(), c.s.Locks(), g.Token, ask.TTL, memo)
 	}
 	if err != nil {
-		_ = ops.Release(c.lasting(), t.s.cfg.Locks, g.Token, "the lock info was not stored")
+		_ = ops.Release(c.Lasting(), c.s.Locks(), g.Token, "the lock info was not stored")
 		return nil, err
 	}
-	c.holds(g)
-	return ok(json.RawMessage(text)), nil
+	c.Holds(g.Token.Key(), g.Until)
+	return ok(json.RawMessage(text))
 }
 
 // terraformName names the call that takes the lock. UNLOCK finds the owner by the same name.
@@ -187,15 +181,15 @@ func (c *call) terraformHolder(key string, held error) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.code = joblock.CodeOf(held)
+	c.Note(joblock.CodeOf(held), nil)
 	memo, err := c.terraformMemoOf(rec)
 	if err != nil {
 		return nil, err
 	}
 	if memo != nil {
-		return &answer{status: http.StatusLocked, body: memo.Info}, nil
+		return &answer{Status: http.StatusLocked, Body: memo.Info}, nil
 	}
-	return &answer{status: http.StatusLocked, body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: c.r.PathValue("key"), Info: "the holder has told no ID"}}, nil
+	return &answer{Status: http.StatusLocked, Body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: c.Request().PathValue("key"), Info: "the holder has told no ID"}}, nil
 }
 
 // terraformMemoOf returns the memo of a record, nil if the present holder has not written it.
@@ -204,7 +198,7 @@ func (c *call) terraformMemoOf(rec driver.Record) (*terraformMemo, error) {
 	if json.Unmarshal(rec.Memo, &memo) != nil || memo.ID == "" {
 		return nil, nil
 	}
-	named, err := ops.NewCall(c.r.Context(), c.s.cfg.Locks, terraformName(rec.Key, memo.ID), "")
+	named, err := ops.NewCall(c.Request().Context(), c.s.Locks(), terraformName(rec.Key, memo.ID), "")
 	if err != nil || named.Name() != rec.Owner {
 		return nil, err
 	}
@@ -212,18 +206,18 @@ func (c *call) terraformMemoOf(rec driver.Record) (*terraformMemo, error) {
 }
 
 func (t *terraformMount) unlock(c *call) (*answer, error) {
-	text, err := c.body()
+	text, err := c.Body()
 	if err != nil {
 		return nil, err
 	}
 	if len(text) == 0 {
-		return okOr(struct{}{}, t.unlockAny(c))
+		return empty(t.unlockAny(c))
 	}
 	key, info, err := t.request(c, text)
 	if err != nil {
 		return nil, err
 	}
-	named, err := ops.NewCall(c.r.Context(), t.s.cfg.Locks, terraformName(key, info.ID), "")
+	named, err := ops.NewCall(c.Request().Context(), c.s.Locks(), terraformName(key, info.ID), "")
 	if err != nil {
 		return nil, err
 	}
@@ -234,20 +228,20 @@ func (t *terraformMount) unlock(c *call) (*answer, error) {
 	free := rec.State == joblock.StateFree
 	switch {
 	case rec.Owner == named.Name() && free && rec.Ended != joblock.EndedLapsed:
-		return ok(struct{}{}), nil // a repeated UNLOCK
+		return ok(struct{}{}) // a repeated UNLOCK
 	case free:
 		return nil, door.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})
 	case rec.Owner != named.Name():
-		return nil, notTheHolder("the ID is not that of the holder")
+		return nil, problem.NotHolder("the ID is not that of the holder")
 	}
 	memo, err := c.terraformMemoOf(rec)
 	if err != nil {
 		return nil, err
 	}
-	if memo != nil && memo.By == c.who.ID && c.who.may(ScopeLock) {
-		return okOr(struct{}{}, c.releaseOf(rec, ""))
+	if memo != nil && memo.By == c.Caller() && c.May("lock") {
+		return empty(c.releaseOf(rec, ""))
 	}
-	return okOr(struct{}{}, c.forceOf(rec, "terraform force-unlock"))
+	return empty(c.forceOf(rec, "terraform force-unlock"))
 }
 
 // unlockAny is UNLOCK without a body.
@@ -266,7 +260,7 @@ func (t *terraformMount) unlockAny(c *call) error {
 	if memo, err := c.terraformMemoOf(rec); err != nil {
 		return err
 	} else if memo == nil {
-		return notTheHolder("the holder is no Terraform")
+		return problem.NotHolder("the holder is no Terraform")
 	}
 	return c.forceOf(rec, "terraform force-unlock, which named no ID")
 }

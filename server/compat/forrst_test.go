@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/server/forrst"
+	"github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/compat/forrst"
 )
 
 // wantSame fails the test unless got is the JSON value want of the document. The values at the paths in natural are of
@@ -81,10 +82,10 @@ const (
 func TestForrstExamples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, audit := audited(t)
-		a := newReplica(t, memoryStore(), people(map[string]Scope{"shop": ScopeLock | ScopeRead, "ops": ScopeOperate}), audit)
-		v := newVisitor(t, a.s.Forrst(), "forrst.txt")
+		a := newReplica(t, memoryStore(), people(map[string]server.Scope{"shop": server.ScopeLock | server.ScopeRead, "ops": server.ScopeOperate}), audit)
+		v := newVisitor(t, Forrst(a.s), "forrst.txt")
 		// The service, which knows no lock server.
-		server := a.s.Forrst()
+		server := Forrst(a.s)
 		service := forrst.Handler(forrst.AtomicLock(a.locks, func(_ context.Context, req *forrst.Request) *forrst.Response {
 			if req.Call.Function == "payments.charge" {
 				return req.Answer(map[string]string{"charge_id": "ch_abc", "status": "succeeded"})
@@ -241,20 +242,20 @@ func ownerIn(t *testing.T, answer string) string {
 func TestForrstRights(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		mini, audit := audited(t)
-		a := newReplica(t, peer(), audit, func(cfg *Config) {
-			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+		a := newReplica(t, peer(), audit, func(cfg *server.Config) {
+			cfg.Authorize = server.AuthorizeFunc(func(r *http.Request) (server.Principal, error) {
 				switch r.Header.Get("Authorization") {
 				case "reader":
-					return Principal{ID: "reader", Scopes: ScopeRead, AllKeys: true, AllQueues: true}, nil
+					return server.Principal{ID: "reader", Scopes: server.ScopeRead, AllKeys: true, AllQueues: true}, nil
 				case "locker":
-					return Principal{ID: "locker", Scopes: ScopeLock, Prefixes: []string{"lock:shop:"}, AllQueues: true}, nil
+					return server.Principal{ID: "locker", Scopes: server.ScopeLock, Prefixes: []string{"lock:shop:"}, AllQueues: true}, nil
 				case "root":
-					return Principal{ID: "root", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
+					return server.Principal{ID: "root", Scopes: server.ScopeAdmin, AllKeys: true, AllQueues: true}, nil
 				}
-				return Principal{}, ErrUnauthorized
+				return server.Principal{}, server.ErrUnauthorized
 			})
 		})
-		v := &visitor{T: t, h: a.s.Forrst()}
+		v := &visitor{T: t, h: Forrst(a.s)}
 		call := func(who, function, arguments string) *httptest.ResponseRecorder {
 			return v.send("POST", "/", http.Header{"Authorization": {who}, "Content-Type": {"application/json"}},
 				`{"protocol":{"name":"forrst","version":"0.1.0"},"id":"1","call":{"function":"`+function+`","version":"1.0.0","arguments":`+arguments+`}}`)

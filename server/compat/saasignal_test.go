@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"net/http"
@@ -10,18 +10,19 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server"
 )
 
 // apiKey is the token in the examples.
 const apiKey = "Bearer sk_live_..."
 
 // onlyAPIKey knows the caller of the examples.
-func onlyAPIKey(cfg *Config) {
-	cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+func onlyAPIKey(cfg *server.Config) {
+	cfg.Authorize = server.AuthorizeFunc(func(r *http.Request) (server.Principal, error) {
 		if r.Header.Get("Authorization") != apiKey {
-			return Principal{}, ErrUnauthorized
+			return server.Principal{}, server.ErrUnauthorized
 		}
-		return Principal{ID: "shop", Scopes: ScopeLock | ScopeRead, AllKeys: true, AllQueues: true}, nil
+		return server.Principal{ID: "shop", Scopes: server.ScopeLock | server.ScopeRead, AllKeys: true, AllQueues: true}, nil
 	})
 }
 
@@ -64,8 +65,8 @@ func typescript(t *testing.T, example, token string) (method, path, body string)
 // Every example of the document is sent as it stands there, in the order in which a client would.
 func TestSaaSignalExamples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newReplica(t, memoryStore(), onlyAPIKey, func(cfg *Config) { cfg.Rate, cfg.Burst = 1, 20 })
-		v := newVisitor(t, mounted(t)(a.s.SaaSignal(SaaSignalConfig{})), "saasignal.txt")
+		a := newReplica(t, memoryStore(), onlyAPIKey, func(cfg *server.Config) { cfg.Rate, cfg.Burst = 1, 20 })
+		v := newVisitor(t, mounted(t)(SaaSignal(a.s, "")), "saasignal.txt")
 		says := func(section string) string { return v.example(section + ", json — 200 OK") }
 		const acquire, renew, status, release = "Acquire Lock", "Renew Lock", "Get Lock Status", "Release Lock"
 
@@ -163,7 +164,7 @@ func TestSaaSignalExamples(t *testing.T) {
 func TestSaaSignalBounds(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a := newReplica(t, peer())
-		v := &visitor{T: t, h: mounted(t)(a.s.SaaSignal(SaaSignalConfig{}))}
+		v := &visitor{T: t, h: mounted(t)(SaaSignal(a.s, ""))}
 		header := http.Header{"Content-Type": {"application/json"}}
 		long := strings.Repeat("k", 512)
 		for _, c := range []struct {

@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"encoding/json"
@@ -13,17 +13,18 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server"
 )
 
 // people are the principals of the tests: the token is the name.
-func people(scopes map[string]Scope) func(*Config) {
-	return func(cfg *Config) {
-		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+func people(scopes map[string]server.Scope) func(*server.Config) {
+	return func(cfg *server.Config) {
+		cfg.Authorize = server.AuthorizeFunc(func(r *http.Request) (server.Principal, error) {
 			name := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 			if scopes[name] == 0 {
-				return Principal{}, ErrUnauthorized
+				return server.Principal{}, server.ErrUnauthorized
 			}
-			return Principal{ID: name, Scopes: scopes[name], AllKeys: true, AllQueues: true}, nil
+			return server.Principal{ID: name, Scopes: scopes[name], AllKeys: true, AllQueues: true}, nil
 		})
 	}
 }
@@ -50,8 +51,8 @@ func infoOf(t *testing.T, printed string) string {
 func TestTerraformExamples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, audit := audited(t)
-		a := newReplica(t, memoryStore(), people(map[string]Scope{"ann": ScopeLock, "bob": ScopeLock, "ops": ScopeOperate}), audit)
-		v := newVisitor(t, mounted(t)(a.s.Terraform(TerraformConfig{})), "terraform.txt")
+		a := newReplica(t, memoryStore(), people(map[string]server.Scope{"ann": server.ScopeLock, "bob": server.ScopeLock, "ops": server.ScopeOperate}), audit)
+		v := newVisitor(t, mounted(t)(Terraform(a.s, "")), "terraform.txt")
 		const locking, usage, printed = "Backend Type: http, locking", "Backend Type: http, Example Usage", "Command: force-unlock, Lock Info"
 		address := func(name string) string {
 			m := regexp.MustCompile(` ` + name + ` = "https?://[^/]+(/[^"]*)"`).FindStringSubmatch(v.example(usage))
@@ -93,7 +94,7 @@ func TestTerraformExamples(t *testing.T) {
 func TestPrefixesOfOtherAPIs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, audit := audited(t)
-		a := newReplica(t, store(), audit)
+		a := newReplica(t, memoryStore(), audit)
 		header := http.Header{"Content-Type": {"application/json"}}
 		send := func(h http.Handler, method, path, body string, status int) string {
 			t.Helper()
@@ -106,7 +107,7 @@ func TestPrefixesOfOtherAPIs(t *testing.T) {
 		_, err := a.locks.TryAcquire(t.Context(), "a/b")
 		testkit.WantNil(t, "TryAcquire", err)
 
-		tf := mounted(t)(a.s.Terraform(TerraformConfig{Prefix: "tf:"}))
+		tf := mounted(t)(Terraform(a.s, "tf:"))
 		send(tf, "LOCK", "/a%2Fb", `{"ID":"1"}`, 200)
 		a.wantState("tf:a/b", joblock.StateHeld)
 		send(tf, "LOCK", "/a%2Fb", `{"ID":"2"}`, 423)
@@ -127,10 +128,10 @@ func TestPrefixesOfOtherAPIs(t *testing.T) {
 		a.wantState("tf:prod/network", joblock.StateHeld)
 		send(tf, "UNLOCK", "/prod%2Fnetwork", `{"ID":"1"}`, 200)
 		// By default a state does not share the lock of the same name that somebody else uses.
-		send(mounted(t)(a.s.Terraform(TerraformConfig{})), "LOCK", "/a/b", `{"ID":"9"}`, 200)
+		send(mounted(t)(Terraform(a.s, "")), "LOCK", "/a/b", `{"ID":"9"}`, 200)
 		a.wantState("terraform:a/b", joblock.StateHeld)
 
-		saas := mounted(t)(a.s.SaaSignal(SaaSignalConfig{Prefix: "saas:"}))
+		saas := mounted(t)(SaaSignal(a.s, "saas:"))
 		var lock struct{ Key, Token string }
 		testkit.WantNil(t, "Unmarshal", json.Unmarshal([]byte(send(saas, "POST", "/infra/locks/a%2Fb/acquire", `{"ttl_ms":1000}`, 200)), &lock))
 		if lock.Key != "a/b" {
@@ -146,17 +147,18 @@ func TestPrefixesOfOtherAPIs(t *testing.T) {
 		send(saas, "POST", "/infra/locks//acquire", `{"ttl_ms":1000}`, 400)
 		a.wantState("a/b", joblock.StateHeld)
 
-		for what, mount := range map[string]func(prefix string) (http.Handler, error){
-			"TerraformConfig.Prefix": func(p string) (http.Handler, error) { return a.s.Terraform(TerraformConfig{p}) },
-			"SaaSignalConfig.Prefix": func(p string) (http.Handler, error) { return a.s.SaaSignal(SaaSignalConfig{p}) },
-			`DaprAlpha1Config.Stores["x"]`: func(p string) (http.Handler, error) {
-				return a.s.DaprAlpha1(DaprAlpha1Config{map[string]string{"x": p}})
-			},
-			"DaprAlpha2Config.Prefix": func(p string) (http.Handler, error) { return a.s.DaprAlpha2(DaprAlpha2Config{Prefix: p}) },
+		for _, c := range []struct {
+			what  string
+			mount func(prefix string) (http.Handler, error)
+		}{
+			{"prefix", func(p string) (http.Handler, error) { return Terraform(a.s, p) }},
+			{"prefix", func(p string) (http.Handler, error) { return SaaSignal(a.s, p) }},
+			{`stores["x"]`, func(p string) (http.Handler, error) { return DaprAlpha1(a.s, map[string]string{"x": p}) }},
+			{"DaprAlpha2Config.Prefix", func(p string) (http.Handler, error) { return DaprAlpha2(a.s, DaprAlpha2Config{Prefix: p}) }},
 		} {
 			for _, bad := range []string{"a\n", strings.Repeat("p", driver.MaxKeyBytes)} {
-				if h, err := mount(bad); h != nil || !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), what) {
-					t.Errorf("%s of %d bytes: %v, %v", what, len(bad), h, err)
+				if h, err := c.mount(bad); h != nil || !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), c.what) {
+					t.Errorf("%s of %d bytes: %v, %v", c.what, len(bad), h, err)
 				}
 			}
 		}
@@ -167,10 +169,10 @@ func TestPrefixesOfOtherAPIs(t *testing.T) {
 func TestTerraform(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		mini, audit := audited(t)
-		who := people(map[string]Scope{"ann": ScopeLock, "root": ScopeLock | ScopeOperate})
+		who := people(map[string]server.Scope{"ann": server.ScopeLock, "root": server.ScopeLock | server.ScopeOperate})
 		a := newReplica(t, peer(), who, audit)
 		b := newReplica(t, peer(), who, audit)
-		one, two := &visitor{T: t, h: mounted(t)(a.s.Terraform(TerraformConfig{}))}, &visitor{T: t, h: mounted(t)(b.s.Terraform(TerraformConfig{}))}
+		one, two := &visitor{T: t, h: mounted(t)(Terraform(a.s, ""))}, &visitor{T: t, h: mounted(t)(Terraform(b.s, ""))}
 		const info, other = `{"ID":"1","Who":"ann@host","New":"field"}`, `{"ID":"2"}`
 		want := func(v *visitor, method string, header http.Header, body string, status int, parts ...string) {
 			t.Helper()
@@ -210,7 +212,7 @@ func TestTerraform(t *testing.T) {
 		mini.SetError("")
 		a.wantState("terraform:a/b", joblock.StateHeld)
 		want(one, "UNLOCK", root, other, 200)
-		entries, n := a.s.desk, 0
+		entries, n := a.s.Host().Desk(), 0
 		for e, err := range entries.Audit(t.Context(), ops.AuditQuery{Key: "terraform:a/b"}) {
 			testkit.WantNil(t, "Audit", err)
 			if n++; e.By != "root" || !strings.HasPrefix(e.Reason, "terraform force-unlock") {
@@ -244,8 +246,8 @@ func TestTerraform(t *testing.T) {
 // operate and a record.
 func TestTerraformIDIsNoKeyToTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newReplica(t, memoryStore(), people(map[string]Scope{"ann": ScopeLock, "bob": ScopeLock}))
-		v := &visitor{T: t, h: mounted(t)(a.s.Terraform(TerraformConfig{}))}
+		a := newReplica(t, memoryStore(), people(map[string]server.Scope{"ann": server.ScopeLock, "bob": server.ScopeLock}))
+		v := &visitor{T: t, h: mounted(t)(Terraform(a.s, ""))}
 		for _, tc := range []struct {
 			method, who, body string
 			status            int

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server
+package compat
 
 import (
 	"bytes"
@@ -23,6 +23,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/server"
 )
 
 // terraformEnv is the environment variable with the path of the client for TestTerraformClient: a Terraform or an OpenTofu.
@@ -128,17 +129,17 @@ func TestTerraformClient(t *testing.T) {
 		t.Skip("not run: no terraform, or -short")
 	}
 	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	redistest.Ran(t, server.Backend())
-	a := newReplica(t, redisstore.New(server.Client(t), nil), people(map[string]Scope{"ann": ScopeLock, "bob": ScopeLock, "ops": ScopeOperate}),
-		func(cfg *Config) { cfg.Redis = rdb })
+	rs := redistest.Start(t)
+	rdb := rs.Client(t)
+	redistest.Ran(t, rs.Backend())
+	a := newReplica(t, redisstore.New(rs.Client(t), nil), people(map[string]server.Scope{"ann": server.ScopeLock, "bob": server.ScopeLock, "ops": server.ScopeOperate}),
+		func(cfg *server.Config) { cfg.Redis = rdb })
 	mux := http.NewServeMux()
-	mux.Handle("/terraform/", http.StripPrefix("/terraform", mounted(t)(a.s.Terraform(TerraformConfig{}))))
+	mux.Handle("/terraform/", http.StripPrefix("/terraform", mounted(t)(Terraform(a.s, ""))))
 	mux.Handle("/state/", &stateServer{of: make(map[string][]byte)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.WantNil(t, "Listen", err)
-	hs := HTTPServer(mux)
+	hs := server.HTTPServer(mux)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -208,7 +209,7 @@ func TestTerraformClient(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	n := 0
-	for e, err := range a.s.desk.Audit(context.Background(), ops.AuditQuery{Key: key}) {
+	for e, err := range a.s.Host().Desk().Audit(context.Background(), ops.AuditQuery{Key: key}) {
 		testkit.WantNil(t, "Audit", err)
 		if n++; e.By != "ops" {
 			t.Errorf("%+v", e)

@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"fmt"
@@ -11,7 +11,63 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server/internal/foreign"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
+
+type answer = foreign.Answer
+
+// A call is a request to one of the handlers.
+type call struct {
+	foreign.Call
+	s foreign.Server
+}
+
+// A route is a foreign.Route whose function gets a call.
+type route struct {
+	method, path string
+	scopes       []string
+	do           func(*call) (*answer, error)
+}
+
+func mount(s foreign.Server, routes []route, refuse func(*call, *problem.Problem)) http.Handler {
+	list := make([]foreign.Route, len(routes))
+	for i, r := range routes {
+		list[i] = foreign.Route{Method: r.method, Path: r.path, Scopes: r.scopes, Do: func(c foreign.Call) (*answer, error) { return r.do(&call{c, s}) }}
+	}
+	return s.Mount(list, func(c foreign.Call, p *problem.Problem) { refuse(&call{c, s}, p) })
+}
+
+// reads returns the route whose body is a T.
+func reads[T any](do func(c *call, req *T) (*answer, error)) func(c *call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		req := new(T)
+		if err := c.Read(req); err != nil {
+			return nil, err
+		}
+		return do(c, req)
+	}
+}
+
+func ok(body any) (*answer, error) { return &answer{Status: http.StatusOK, Body: body}, nil }
+
+// empty answers 200 with an empty object, unless err is set.
+func empty(err error) (*answer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return ok(struct{}{})
+}
+
+func (c *call) settings() door.Settings { return door.Of(c.s.Locks()).Settings() }
+
+// needs returns the problem of a caller without a right.
+func needs(scope string) *problem.Problem {
+	return problem.New(http.StatusForbidden, problem.Forbidden, "the caller needs the scope %s", scope)
+}
+
+// asProblem writes an error as the server's own routes do.
+func asProblem(c *call, p *problem.Problem) { c.WriteProblem(p) }
 
 // compactToken returns the token in a form without the key, for APIs that bound the length of a token. The form has
 // fence and TTL, both in base 36, and the owner, with a dot between.
@@ -41,23 +97,16 @@ const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
 
 // conflict returns the problem for err. A lock that is gone, or was never there, is a conflict like a lock of somebody
 // else: APIs with few statuses know no other.
-func (c *call) conflict(err error) *problem {
-	p := c.problemOf(err)
+func (c *call) conflict(err error) *problem.Problem {
+	p := c.Problem(err)
 	if p.Status == http.StatusGone || p.Status == http.StatusNotFound {
 		p.Status = http.StatusConflict
 	}
 	return p
 }
 
-// notTheHolder returns the problem of a request that does not name the present holding of the lock.
-func notTheHolder(detail string) *problem {
-	p := problemf(http.StatusConflict, joblock.CodeOf(joblock.ErrNotOwner), "%s", detail)
-	p.Title = "The token does not name the present holding of the lock"
-	return p
-}
-
 // expiry returns when others can get the key by itself.
-func expiry(l ops.Lock) *stamp {
+func expiry(l ops.Lock) *ops.Time {
 	t := l.ReservedUntil.Time
 	if t.IsZero() {
 		t = l.ExpiresAt.Time
@@ -65,12 +114,12 @@ func expiry(l ops.Lock) *stamp {
 	if t.IsZero() {
 		return nil
 	}
-	return (*stamp)(&t)
+	return &ops.Time{Time: t}
 }
 
 // look reads the record of key, with its memo and its owner.
 func (c *call) look(op, key string) (driver.Record, error) {
-	recs, err := c.s.in.Inspect(c.r.Context(), op, key, driver.InspectRequest{Keys: []string{key}, Memo: true})
+	recs, err := door.Of(c.s.Locks()).Inspect(c.Request().Context(), op, key, driver.InspectRequest{Keys: []string{key}, Memo: true})
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -80,7 +129,7 @@ func (c *call) look(op, key string) (driver.Record, error) {
 // ownerOf returns the owner for a name that a client of the API has chosen. Nobody can find the name from the owner or
 // from its digest.
 func (c *call) ownerOf(api, key, name string) (string, error) {
-	named, err := ops.NewCall(c.r.Context(), c.s.cfg.Locks, fmt.Sprintf("%s %q %q", api, key, name), "")
+	named, err := ops.NewCall(c.Request().Context(), c.s.Locks(), fmt.Sprintf("%s %q %q", api, key, name), "")
 	return named.Name(), err
 }
 
@@ -90,38 +139,34 @@ func (c *call) releaseOf(rec driver.Record, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err := ops.Release(c.lasting(), c.s.cfg.Locks, door.TokenAt(token, rec.Fence).(joblock.Token), reason); err != nil {
+	if err := ops.Release(c.Lasting(), c.s.Locks(), door.TokenAt(token, rec.Fence).(joblock.Token), reason); err != nil {
 		return err
 	}
-	c.s.quotas.gave(c.who.ID, rec.Key)
+	c.Gave(rec.Key)
 	return nil
 }
 
 // forceOf frees the key of a record that look has read, whoever has it.
 func (c *call) forceOf(rec driver.Record, reason string) error {
-	if !c.who.may(ScopeOperate) {
-		return problemf(http.StatusForbidden, codeForbidden, "another principal has the lock, and the caller lacks the scope operate")
+	if !c.May("operate") {
+		return problem.New(http.StatusForbidden, problem.Forbidden, "another principal has the lock, and the caller lacks the scope operate")
 	}
 	if rec.State == joblock.StateFree {
 		return door.Refusal("force release", rec.Key, driver.Reply{Outcome: driver.OutcomeNotFound})
 	}
-	if p := c.act(); p != nil {
-		return p
-	}
-	_, err := c.s.desk.Force(c.lasting(), ops.ForceRequest{Key: rec.Key, Fence: rec.Fence, Actor: c.actor(reason)})
-	return err
+	return c.Force(rec.Key, rec.Fence, reason)
 }
 
 // keyBelow returns the key of a path: the prefix, and what the path names.
 func (c *call) keyBelow(prefix string) (string, error) {
-	key := prefix + c.r.PathValue("key") // which is not empty: a path with two slashes in a row is refused
-	return key, c.useKey(key)
+	key := prefix + c.Request().PathValue("key") // which is not empty: a path with two slashes in a row is refused
+	return key, c.UseKey(key)
 }
 
 // checkPrefix refuses a prefix that no key can begin with.
 func checkPrefix(field, prefix string) error {
 	if err := door.CheckText("new", "", field, prefix, 0, driver.MaxKeyBytes-1); err != nil {
-		return fmt.Errorf("server: %w", err)
+		return fmt.Errorf("compat: %w", err)
 	}
 	return nil
 }

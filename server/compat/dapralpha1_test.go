@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"net/http"
@@ -14,7 +14,7 @@ import (
 func TestDaprAlpha1Examples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, memoryStore())
-		v := newVisitor(t, mounted(t)(a.s.DaprAlpha1(DaprAlpha1Config{Stores: map[string]string{"redisStore": "shop||"}})), "dapr-alpha1.txt")
+		v := newVisitor(t, mounted(t)(DaprAlpha1(a.s, map[string]string{"redisStore": "shop||"})), "dapr-alpha1.txt")
 		header := http.Header{"Content-Type": {"application/json"}}
 		try := func(section, path, body, says string, status int, object string) {
 			t.Helper()
@@ -54,8 +54,8 @@ func TestDaprAlpha1Examples(t *testing.T) {
 func TestDaprAlpha1Errors(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a := newReplica(t, peer())
-		v := &visitor{T: t, h: mounted(t)(a.s.DaprAlpha1(DaprAlpha1Config{Stores: map[string]string{"s": "p:"}}))}
-		none := &visitor{T: t, h: mounted(t)(a.s.DaprAlpha1(DaprAlpha1Config{}))}
+		v := &visitor{T: t, h: mounted(t)(DaprAlpha1(a.s, map[string]string{"s": "p:"}))}
+		none := &visitor{T: t, h: mounted(t)(DaprAlpha1(a.s, nil))}
 		header := http.Header{"Content-Type": {"application/json"}}
 		const lock, unlock = "/v1.0-alpha1/lock/", "/v1.0-alpha1/unlock/"
 		for _, c := range []struct {

@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"cmp"
@@ -6,7 +6,9 @@ import (
 	"net/http"
 
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/server/forrst"
+	"github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/compat/forrst"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
 
 // Forrst returns a handler for the functions of Forrst's atomic-lock extension:
@@ -18,50 +20,50 @@ import (
 // The third column is the scope. A request is a POST with the envelope of the protocol, at whatever path the handler is
 // mounted:
 //
-//	mux.Handle("/rpc", s.Forrst())
+//	mux.Handle("/rpc", compat.Forrst(s))
 //
 // The locks are those that services take with forrst.AtomicLock. Package forrst has the errors and their statuses. There are
 // also UNAUTHORIZED (401), FORBIDDEN (403), RATE_LIMITED (429), and INVALID_REQUEST for 405, 408, 413 and 415. A
 // force-release is recorded, and is refused if it cannot be recorded. A principal with prefixes needs one that begins with
 // "lock:".
-func (s *Server) Forrst() http.Handler {
-	return s.mount([]route{{http.MethodPost, "/", ScopeLock | ScopeRead | ScopeOperate, s.forrst}}, asForrstError)
+func Forrst(s *server.Server) http.Handler {
+	return mount(s.Host(), []route{{http.MethodPost, "/", []string{"lock", "read", "operate"}, serveForrst}}, asForrstError)
 }
 
-func (s *Server) forrst(c *call) (*answer, error) {
-	text, err := c.body()
+func serveForrst(c *call) (*answer, error) {
+	text, err := c.Body()
 	if err != nil {
 		return nil, err
 	}
 	req, res := forrst.ParseRequest(text)
 	if req != nil {
-		res = s.forrstFunctions(c).Call(c.r.Context(), req)
+		res = c.forrstFunctions().Call(c.Request().Context(), req)
 	}
 	if len(res.Errors) > 0 {
-		c.code = res.Errors[0].Code
+		c.Note(res.Errors[0].Code, nil)
 	}
-	return &answer{status: res.Status(), body: res}, nil
+	return &answer{Status: res.Status(), Body: res}, nil
 }
 
-// forrstFunctions returns the functions for a caller.
-func (s *Server) forrstFunctions(c *call) forrst.Functions {
-	own := forrst.LocksOf(s.cfg.Locks)
+// forrstFunctions returns the functions for the caller.
+func (c *call) forrstFunctions() forrst.Functions {
+	own := forrst.LocksOf(c.s.Locks())
 	// may checks the caller before the function do is called.
-	may := func(scope Scope, key string, do func() error) error {
-		if !c.who.may(scope) {
+	may := func(scope string, key string, do func() error) error {
+		if !c.May(scope) {
 			return c.forrstError(needs(scope))
 		}
-		if err := c.useKey(key); err != nil {
+		if err := c.UseKey(key); err != nil {
 			return c.forrstError(err)
 		}
 		return c.forrstError(do())
 	}
 	return forrst.Functions{
 		Release: func(_ context.Context, key, owner string) error {
-			return may(ScopeLock, key, func() error { return own.Release(c.lasting(), key, owner) })
+			return may("lock", key, func() error { return own.Release(c.Lasting(), key, owner) })
 		},
 		ForceRelease: func(_ context.Context, key string) error {
-			return may(ScopeOperate, key, func() error {
+			return may("operate", key, func() error {
 				rec, err := c.look("force release", key)
 				if err != nil {
 					return err
@@ -70,7 +72,7 @@ func (s *Server) forrstFunctions(c *call) forrst.Functions {
 			})
 		},
 		Status: func(ctx context.Context, key string) (st joblock.Status, err error) {
-			return st, may(ScopeRead, key, func() error {
+			return st, may("read", key, func() error {
 				st, err = own.Status(ctx, key)
 				return err
 			})
@@ -80,9 +82,9 @@ func (s *Server) forrstFunctions(c *call) forrst.Functions {
 
 // forrstCodes has the codes of the protocol for codes of problems. The five codes of the extension are those of joblock.
 var forrstCodes = map[string]string{
-	codeInvalid: "INVALID_ARGUMENTS", codeRequest: "INVALID_REQUEST", codeAuth: "UNAUTHORIZED", codeForbidden: "FORBIDDEN", codeRate: "RATE_LIMITED",
-	codeMethod: "INVALID_REQUEST", codeTooLarge: "INVALID_REQUEST", codeMediaType: "INVALID_REQUEST", codeSlow: "INVALID_REQUEST",
-	codeInternal: "INTERNAL_ERROR",
+	problem.Invalid: "INVALID_ARGUMENTS", problem.Request: "INVALID_REQUEST", problem.Auth: "UNAUTHORIZED", problem.Forbidden: "FORBIDDEN", problem.Rate: "RATE_LIMITED",
+	problem.Method: "INVALID_REQUEST", problem.TooLarge: "INVALID_REQUEST", problem.MediaType: "INVALID_REQUEST", problem.Slow: "INVALID_REQUEST",
+	problem.Internal: "INTERNAL_ERROR",
 }
 
 // forrstError returns err as an error of the protocol, and notes what is for the log. Errors that package forrst has words
@@ -91,14 +93,14 @@ func (c *call) forrstError(err error) error {
 	if err == nil {
 		return nil
 	}
-	p := c.problemOf(err)
+	p := c.Problem(err)
 	if p.Status == http.StatusConflict || p.Status == http.StatusGone || p.Status == http.StatusNotFound {
 		return err
 	}
 	return forrstErrorOf(p)
 }
 
-func forrstErrorOf(p *problem) *forrst.Error {
+func forrstErrorOf(p *problem.Problem) *forrst.Error {
 	code := forrstCodes[p.Code]
 	if code == "" && p.Status == http.StatusServiceUnavailable {
 		code = "UNAVAILABLE"
@@ -110,6 +112,6 @@ func forrstErrorOf(p *problem) *forrst.Error {
 }
 
 // asForrstError answers a request of which no envelope was read.
-func asForrstError(c *call, p *problem) {
-	c.writeJSON(p.Status, "application/json", forrst.Refusal(forrstErrorOf(p)))
+func asForrstError(c *call, p *problem.Problem) {
+	c.WriteJSON(p.Status, "application/json", forrst.Refusal(forrstErrorOf(p)))
 }

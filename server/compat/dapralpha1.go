@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"encoding/json"
@@ -11,15 +11,9 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server"
+	"github.com/joblock/toolkit/server/internal/problem"
 )
-
-// DaprAlpha1Config configures the handler of [Server.DaprAlpha1].
-type DaprAlpha1Config struct {
-	// Stores has the names of the stores, each with a prefix for its keys: the key of a lock is the prefix and the
-	// resourceId. Dapr puts the ID of the application before the resourceId, so give each application a prefix of its own if
-	// applications must not share locks. Without Stores every lock is refused with ERR_LOCK_NOT_CONFIGURED.
-	Stores map[string]string
-}
 
 // DaprAlpha1 returns a handler for Dapr's lock API as Dapr serves it, version alpha1:
 //
@@ -36,22 +30,24 @@ type DaprAlpha1Config struct {
 // ERR_UNLOCK and ERR_LOCK_NOT_CONFIGURED. Dapr's field details is left out. What Dapr does not know has a code of the
 // routes under /v1: 401, 403, 413, 415 and 429.
 //
-// The error is joblock.ErrInvalid for a prefix that no key can begin with.
-func (s *Server) DaprAlpha1(cfg DaprAlpha1Config) (http.Handler, error) {
-	for name, prefix := range cfg.Stores {
-		if err := checkPrefix(fmt.Sprintf("DaprAlpha1Config.Stores[%q]", name), prefix); err != nil {
+// The map stores has the names of the stores, each with a prefix for its keys: the key of a lock is the prefix and the
+// resourceId. Dapr puts the ID of the application before the resourceId, so give each application a prefix of its own if
+// applications must not share locks. Without stores every lock is refused with ERR_LOCK_NOT_CONFIGURED. The error is
+// joblock.ErrInvalid for a prefix that no key can begin with.
+func DaprAlpha1(s *server.Server, stores map[string]string) (http.Handler, error) {
+	for name, prefix := range stores {
+		if err := checkPrefix(fmt.Sprintf("stores[%q]", name), prefix); err != nil {
 			return nil, err
 		}
 	}
-	d := &dapr{s: s, stores: maps.Clone(cfg.Stores)}
-	return s.mount([]route{
-		{http.MethodPost, "/v1.0-alpha1/lock/{store}", ScopeLock, d.tryLock},
-		{http.MethodPost, "/v1.0-alpha1/unlock/{store}", ScopeLock, d.unlock},
+	d := &dapr{maps.Clone(stores)}
+	return mount(s.Host(), []route{
+		{http.MethodPost, "/v1.0-alpha1/lock/{store}", []string{"lock"}, d.tryLock},
+		{http.MethodPost, "/v1.0-alpha1/unlock/{store}", []string{"lock"}, d.unlock},
 	}, asDaprError), nil
 }
 
 type dapr struct {
-	s      *Server
 	stores map[string]string // prefixes by name
 }
 
@@ -61,8 +57,8 @@ type daprError struct {
 	Message string `json:"message"`
 }
 
-func asDaprError(c *call, p *problem) {
-	c.writeJSON(p.Status, "application/json", daprError{p.Code, p.Detail})
+func asDaprError(c *call, p *problem.Problem) {
+	c.WriteJSON(p.Status, "application/json", daprError{p.Code, p.Detail})
 }
 
 type daprRequest struct {
@@ -73,32 +69,32 @@ type daprRequest struct {
 
 // read reads a body. As Dapr does, it passes over fields that it does not know.
 func (d *dapr) read(c *call) (req daprRequest, err error) {
-	text, err := c.body()
+	text, err := c.Body()
 	if err != nil {
 		return req, err
 	}
 	if json.Unmarshal(text, &req) != nil {
-		return req, problemf(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "failed deserializing HTTP body")
+		return req, problem.New(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "failed deserializing HTTP body")
 	}
 	return req, nil
 }
 
 // keyOf checks a request in Dapr's order, and returns the key and the owner.
 func (d *dapr) keyOf(c *call, req daprRequest) (key, owner string, err error) {
-	store := c.r.PathValue("store")
+	store := c.Request().PathValue("store")
 	prefix, known := d.stores[store]
 	switch {
 	case len(d.stores) == 0:
-		return "", "", problemf(http.StatusInternalServerError, "ERR_LOCK_NOT_CONFIGURED", "lock %s is not configured", shown(store))
+		return "", "", problem.New(http.StatusInternalServerError, "ERR_LOCK_NOT_CONFIGURED", "lock %s is not configured", problem.Shown(store))
 	case req.ResourceID == "":
-		return "", "", problemf(http.StatusBadRequest, "ERR_RESOURCE_ID_EMPTY", "lock resource id is empty")
+		return "", "", problem.New(http.StatusBadRequest, "ERR_RESOURCE_ID_EMPTY", "lock resource id is empty")
 	case req.LockOwner == "":
-		return "", "", problemf(http.StatusBadRequest, "ERR_OWNER_EMPTY", "lock owner is empty")
+		return "", "", problem.New(http.StatusBadRequest, "ERR_OWNER_EMPTY", "lock owner is empty")
 	case !known:
-		return "", "", problemf(http.StatusNotFound, "ERR_LOCK_NOT_FOUND", "lock %s is not found", shown(store))
+		return "", "", problem.New(http.StatusNotFound, "ERR_LOCK_NOT_FOUND", "lock %s is not found", problem.Shown(store))
 	}
 	key = prefix + req.ResourceID
-	if err = c.useKey(key); err == nil {
+	if err = c.UseKey(key); err == nil {
 		owner, err = c.ownerOf("dapr", key, req.LockOwner)
 	}
 	return key, owner, err
@@ -106,20 +102,18 @@ func (d *dapr) keyOf(c *call, req daprRequest) (key, owner string, err error) {
 
 // failed returns an error of the caller as it is, and the one code that Dapr has for every other error.
 func (d *dapr) failed(c *call, err error, code, message string) error {
-	if own := (*problem)(nil); errors.As(err, &own) {
+	if own := (*problem.Problem)(nil); errors.As(err, &own) {
 		return own
 	}
-	p := c.problemOf(err)
+	p := c.Problem(err)
 	if p.Status < http.StatusInternalServerError && p.Status != http.StatusGone && p.Status != http.StatusConflict {
-		if p.Code == codeInvalid {
+		if p.Code == problem.Invalid {
 			p.Code = "ERR_MALFORMED_REQUEST"
 		}
 		return p
 	}
-	if c.detail == nil {
-		c.detail = err
-	}
-	return problemf(http.StatusInternalServerError, code, "%s", message)
+	c.Note("", err)
+	return problem.New(http.StatusInternalServerError, code, "%s", message)
 }
 
 func (d *dapr) tryLock(c *call) (*answer, error) {
@@ -131,34 +125,34 @@ func (d *dapr) tryLock(c *call) (*answer, error) {
 	var seconds int64
 	if req.Expiry != "" {
 		if seconds, err = req.Expiry.Int64(); err != nil || seconds > math.MaxInt32 || seconds < math.MinInt32 {
-			return nil, problemf(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "expiryInSeconds is no whole number of 32 bits")
+			return nil, problem.New(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "expiryInSeconds is no whole number of 32 bits")
 		}
 	}
 	if seconds <= 0 {
-		return nil, problemf(http.StatusBadRequest, "ERR_EXPIRY_NOT_POSITIVE", "expiry in seconds is not positive")
+		return nil, problem.New(http.StatusBadRequest, "ERR_EXPIRY_NOT_POSITIVE", "expiry in seconds is not positive")
 	}
 	key, owner, err := d.keyOf(c, req)
 	if err != nil {
 		return nil, d.failed(c, err, code, message)
 	}
 	ttl := time.Duration(seconds) * time.Second
-	if most := d.s.in.Settings().MaxTTL; ttl > most {
-		return nil, problemf(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "expiryInSeconds is %d, must be at most %d", seconds, int64(most/time.Second))
+	if most := c.settings().MaxTTL; ttl > most {
+		return nil, problem.New(http.StatusBadRequest, "ERR_MALFORMED_REQUEST", "expiryInSeconds is %d, must be at most %d", seconds, int64(most/time.Second))
 	}
-	if err := c.mayHold(key); err != nil {
+	if err := c.MayHold(key); err != nil {
 		return nil, err
 	}
-	_, err = d.s.cfg.Locks.Acquire(c.lasting(), key, joblock.TTL(ttl), joblock.Owner(owner), joblock.MaxWait(0), joblock.NoRenew(),
+	_, err = c.s.Locks().Acquire(c.Lasting(), key, joblock.TTL(ttl), joblock.Owner(owner), joblock.MaxWait(0), joblock.NoRenew(),
 		door.Use[joblock.AcquireOption](door.Option{Detached: true}))
 	if err != nil && !errors.Is(err, joblock.ErrHeld) {
 		return nil, d.failed(c, err, code, message)
 	}
 	if err == nil {
-		d.s.quotas.holds(c.who.ID, key, time.Now().Add(ttl))
+		c.Holds(key, time.Now().Add(ttl))
 	}
 	return ok(struct {
 		Success bool `json:"success"`
-	}{err == nil}), nil
+	}{err == nil})
 }
 
 // The statuses of unlock.
@@ -201,5 +195,5 @@ func (d *dapr) unlock(c *call) (*answer, error) {
 	}
 	return ok(struct {
 		Status int `json:"status"`
-	}{status}), nil
+	}{status})
 }

@@ -1,4 +1,4 @@
-package server
+package compat
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/server"
 )
 
 // daprRoute reads a route of the proposal: "**POST /lock/<resource-id>**", and the names of the fields of its body.
@@ -54,9 +55,9 @@ func daprBody(t *testing.T, fields []string, values object) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-func daprLocksOf(t *testing.T, s *Server, cfg DaprAlpha2Config) http.Handler {
+func daprLocksOf(t *testing.T, s *server.Server, cfg DaprAlpha2Config) http.Handler {
 	t.Helper()
-	h, err := s.DaprAlpha2(cfg)
+	h, err := DaprAlpha2(s, cfg)
 	testkit.WantNil(t, "DaprAlpha2", err)
 	return h
 }
@@ -122,7 +123,7 @@ func (st *daprStream) types(t *testing.T) (types []string) {
 func TestDaprAlpha2Examples(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, audit := audited(t)
-		a := newReplica(t, memoryStore(), people(map[string]Scope{"app": ScopeLock, "other": ScopeLock, "ops": ScopeOperate}), audit)
+		a := newReplica(t, memoryStore(), people(map[string]server.Scope{"app": server.ScopeLock, "other": server.ScopeLock, "ops": server.ScopeOperate}), audit)
 		one, two := daprLocksOf(t, a.s, DaprAlpha2Config{Prefix: "shop:"}), daprLocksOf(t, a.s, DaprAlpha2Config{Prefix: "shop:", Stream: true})
 		v := newVisitor(t, one, "dapr-alpha2.txt")
 		locked, notFound := "", ""
@@ -331,16 +332,16 @@ func TestDaprAlpha2Bounds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		expires := time.Now().Add(time.Minute)
 		var fired atomic.Bool
-		a := newReplica(t, memoryStore(), func(cfg *Config) {
-			cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
-				who := Principal{ID: r.Header.Get("Authorization"), Scopes: ScopeLock, Prefixes: []string{"p:"}, AllQueues: true}
+		a := newReplica(t, memoryStore(), func(cfg *server.Config) {
+			cfg.Authorize = server.AuthorizeFunc(func(r *http.Request) (server.Principal, error) {
+				who := server.Principal{ID: r.Header.Get("Authorization"), Scopes: server.ScopeLock, Prefixes: []string{"p:"}, AllQueues: true}
 				if who.ID == "short" {
 					who.Expires = expires
 				}
 				if who.ID == "bob" && fired.Load() {
-					return who, ErrUnauthorized
+					return who, server.ErrUnauthorized
 				}
-				return who, r.Context().Err() // as of an Authorizer that looks into a database
+				return who, r.Context().Err() // as of an server.Authorizer that looks into a database
 			})
 			cfg.MaxWaitingEach = 2
 		})
@@ -386,7 +387,7 @@ func TestDaprAlpha2Bounds(t *testing.T) {
 		time.Sleep(recheckEvery + 7*time.Second)
 		a.wantState("p:e", joblock.StateFree)
 
-		if _, err := a.s.DaprAlpha2(DaprAlpha2Config{MaxHold: time.Millisecond}); !strings.Contains(fmt.Sprint(err), "MaxHold is 1ms") {
+		if _, err := DaprAlpha2(a.s, DaprAlpha2Config{MaxHold: time.Millisecond}); !strings.Contains(fmt.Sprint(err), "MaxHold is 1ms") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -424,7 +425,7 @@ func TestDaprAlpha2ClientThatIsGone(t *testing.T) {
 			}
 		}})
 		testkit.WantNil(t, "New", err)
-		other, err := New(Config{Locks: locks, Authorize: Anyone(), Hosts: []string{"*"}, Logger: a.log.JSON()})
+		other, err := server.New(server.Config{Locks: locks, Authorize: server.Anyone(), Hosts: []string{"*"}, Logger: a.log.JSON()})
 		testkit.WantNil(t, "New", err)
 		v.h = daprLocksOf(t, other, DaprAlpha2Config{})
 		v.sendIn(gone, "POST", "/lock/r", nil, "")
@@ -541,7 +542,7 @@ func TestDaprAlpha2OverHTTP2(t *testing.T) {
 	a := newReplica(t, memoryStore())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.WantNil(t, "Listen", err)
-	hs := HTTPServer(http.StripPrefix("/v1.0-alpha2", daprLocksOf(t, a.s, DaprAlpha2Config{Stream: true})))
+	hs := server.HTTPServer(http.StripPrefix("/v1.0-alpha2", daprLocksOf(t, a.s, DaprAlpha2Config{Stream: true})))
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
