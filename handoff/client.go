@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/crew"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -97,7 +97,7 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 	}
 	c.closing, c.stop = context.WithCancel(context.Background())
 	c.senders = crew.New(c.closing)
-	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynqbatch.Inspector{asynqbatch.New(inspector)}, Logger: c.logger, Go: c.background}
+	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.background}
 	return c, nil
 }
 

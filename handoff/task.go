@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqtask"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -47,7 +47,7 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 	if err := c.check("enqueue"); err != nil {
 		return nil, err
 	}
-	made, err := asynqtask.Options(task)
+	made, err := asynqprivate.Options(task)
 	if err != nil {
 		return nil, badTask("%s", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqtask"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
@@ -91,7 +91,7 @@ type merge struct {
 }
 
 func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
-	opts, err := asynqtask.Options(task)
+	opts, err := asynqprivate.Options(task)
 	if err != nil {
 		return nil, err
 	}

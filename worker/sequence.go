@@ -153,36 +153,17 @@ func (a *attempt) early() *snoozeError {
 
 // The method inOrder calls over in the background when asynq has written that the task will not run again. So the next
 // job starts only then. If this process dies before, asynq delivers the task again while the key is the job's, and those
-// behind wait. If asynq does not write that, inOrder calls again, with the time until the task is due. If atOnce returns
-// true, inOrder calls neither: atOnce has found that asynq has written the end, and has done the work of over.
-func (a *attempt) inOrder(atOnce func() bool, over func(), again func(delay time.Duration)) {
+// behind wait. If asynq does not write that, inOrder calls again, with the time until the task is due.
+func (a *attempt) inOrder(over func(), again func(delay time.Duration)) {
 	a.w.open.background(func() {
 		// asynq ends the context just after the write.
-		if sleep.AtMost(settleWait, a.ctx.Done()) && atOnce() {
-			return
-		}
+		sleep.AtMost(settleWait, a.ctx.Done())
 		if written, delay := a.written(); written {
 			over()
 		} else {
 			again(delay)
 		}
 	})
-}
-
-// endAtOnce releases the only lock of a job of a sequence, if asynq has written that the job has succeeded or is revoked,
-// and runs the next task, all with one command. The result is false if that cannot be done: because the locks are in
-// another Redis than the tasks, asynq has not written the end yet, the job has further locks or another slot than the
-// first, or has failed. Then nothing has changed.
-func (a *attempt) endAtOnce(ctx context.Context, reason string) bool {
-	if isFailed(reason) || len(a.tokens) != 1 || len(a.locks) != 1 || a.locks[0].Err() != nil {
-		return false
-	}
-	if _, other := driver.LineOf(a.locks[0].Key()); other {
-		return false
-	}
-	in := door.Of(a.w.locks)
-	release := a.w.batched.Ends(in.Store(), a.queue, a.id)
-	return release != nil && in.End(door.WithReleaser(a.w.next.In(ctx), release), a.locks, reason)[0] == nil
 }
 
 // firstLook is the pause after a lookup that shows the task as active. asynq writes at once unless its Redis is slow.
@@ -221,7 +202,7 @@ func (a *attempt) releaseInOrder(ctx context.Context, tokens []joblock.Token, re
 		a.releaseIdle(ctx, tokens, reason)
 		return
 	}
-	a.inOrder(func() bool { return false }, func() { a.releaseIdle(ctx, tokens, reason) }, func(time.Duration) {})
+	a.inOrder(func() { a.releaseIdle(ctx, tokens, reason) }, func(time.Duration) {})
 }
 
 // The method halts reports whether a job that ends for the reason in the parameter reason keeps the key of its

@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -132,7 +132,7 @@ func (r *rig) wantLostPlace() {
 // next returns a context whose releases start the next job as a worker does.
 func (r *rig) next() context.Context {
 	s := &nextjob.Starter{
-		Locks: r.locks, Inspectors: []*asynqbatch.Inspector{asynqbatch.New(r.inspector)}, Logger: r.log.Text(), Go: func(f func()) { go f() },
+		Locks: r.locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(r.inspector)}, Logger: r.log.Text(), Go: func(f func()) { go f() },
 	}
 	return s.In(context.Background())
 }

@@ -32,7 +32,7 @@ func TestNextJobStartsWhenAsynqHasTheResult(t *testing.T) {
 		"timeout on the last attempt": obey,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bothWays(t, func(r *rig) {
+			virtual(t, func(r *rig) {
 				l := r.line()
 				var p probe
 				w := &writes{r: r, id: "a"}
@@ -103,7 +103,7 @@ func (w *writes) state(id string) string {
 func TestResultThatAsynqDoesNotGetKeepsTheOrder(t *testing.T) {
 	for name, policy := range map[string]handoff.OnFailure{"go on": handoff.GoOn, "halt": handoff.Halt} {
 		t.Run(name, func(t *testing.T) {
-			bothWays(t, func(r *rig) {
+			virtual(t, func(r *rig) {
 				r.keep(r.locks, worker.Config{})
 				l := r.line()
 				var p probe
@@ -188,12 +188,7 @@ func TestCommandsOfAJobOfASequence(t *testing.T) {
 			if i == 0 {
 				scripts = 2 // a has been started by its enqueue
 			}
-			key := "asynq:{" + queue + "}:t:" + id
-			got := count.of("evalsha", key)
-			if i == 1 { // the first start of a task sends the text of its script at once
-				got += count.of("eval", key)
-			}
-			if got != scripts {
+			if got := count.of("evalsha", "asynq:{"+queue+"}:t:"+id); got != scripts {
 				t.Errorf("%d scripts are about the task %s, want %d", got, id, scripts)
 			}
 			if got := count.of("zscore", id); got > 0 {

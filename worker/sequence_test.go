@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -517,7 +517,7 @@ func TestHaltAfterALostAnswerOfRunTask(t *testing.T) {
 		rdb.AddHook(lost)
 		var background sync.WaitGroup
 		starter := nextjob.Starter{
-			Locks: r.locks, Inspectors: []*asynqbatch.Inspector{asynqbatch.New(asynq.NewInspectorFromRedisClient(rdb))}, Logger: r.log.Text(),
+			Locks: r.locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(asynq.NewInspectorFromRedisClient(rdb))}, Logger: r.log.Text(),
 			Go: func(f func()) { background.Go(f) },
 		}
 		starter.Granted(seqKey, envelope.Job(queue, "a"))

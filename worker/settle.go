@@ -147,7 +147,7 @@ func (a *attempt) finish(ctx context.Context, reason string) {
 		a.releaseIdle(ctx, a.unsettled(halted), reason)
 	}
 	if a.sequence != nil && a.ctx.Err() == nil {
-		a.inOrder(func() bool { return a.endAtOnce(ctx, reason) }, settle, func(delay time.Duration) { a.park(a.locks, a.w.reservation(delay)) })
+		a.inOrder(settle, func(delay time.Duration) { a.park(a.locks, a.w.reservation(delay)) })
 		return
 	}
 	a.behind(settle)

@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
@@ -167,8 +167,8 @@ func eachAsynq(t *testing.T, f func(r *rig, pausing string)) {
 // onAsynq is virtual, with an asynq that keeps its tasks elsewhere if unknown is true.
 func onAsynq(t *testing.T, unknown bool, f func(r *rig)) {
 	t.Helper()
-	asynqbatch.Unknown.Store(unknown)
-	defer asynqbatch.Unknown.Store(false)
+	asynqprivate.Unknown.Store(unknown)
+	defer asynqprivate.Unknown.Store(false)
 	bubble(t, lockStores["fences by the clock"], f)
 }
 

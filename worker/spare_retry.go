@@ -8,7 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqtask"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -43,7 +43,7 @@ type retries struct{ budget, limit int } // as in the type attempt
 
 // withRetries returns a child of ctx with budget and limit for newAttempt. In the child, asynq.GetMaxRetry is budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
-	return context.WithValue(asynqtask.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
+	return context.WithValue(asynqprivate.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
 // archive archives a task that will not run again although asynq has retries left for it, and then frees the locks of

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/crew"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
@@ -25,7 +25,7 @@ type Worker struct {
 	locks     *joblock.Locker
 	ring      *seal.Ring // the Locker's keys, which verify the headers of tasks
 	inspector *asynq.Inspector
-	batched   *asynqbatch.Inspector // the same, for lookups that many attempts make at the same time
+	batched   *asynqprivate.Inspector // the same, for lookups that many attempts make at the same time
 	cfg       Config
 
 	delay  atomic.Pointer[asynq.RetryDelayFunc] // the user's, or asynq's default; nil until Configure is called
@@ -75,7 +75,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	w := &Worker{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newInflight()}
 	w.distrusts.last, w.distrusts.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
 	inspectors := append([]*asynq.Inspector{inspector}, full.Inspectors...)
-	batched := asynqbatch.All(inspectors)
+	batched := asynqprivate.All(inspectors)
 	w.batched = batched[0]
 	w.next = &nextjob.Starter{Locks: locks, Inspectors: batched, Logger: full.Logger, Go: w.open.background}
 	w.keeper = keeper.New(keeper.Config{

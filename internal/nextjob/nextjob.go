@@ -15,7 +15,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
@@ -34,7 +34,7 @@ var pauses = [...]time.Duration{
 // Starter starts tasks. All fields are required.
 type Starter struct {
 	Locks      *joblock.Locker
-	Inspectors []*asynqbatch.Inspector // of all asynq databases whose tasks have locks in Locks
+	Inspectors []*asynqprivate.Inspector // of all asynq databases whose tasks have locks in Locks
 	Logger     *slog.Logger
 	Go         func(func()) // runs a function in the background; the owner of the Starter waits for that function
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqbatch"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -325,7 +325,7 @@ func (d *Desk) SkipJob(ctx context.Context, who Actor, key string, fence int64) 
 	return d.record(ctx, who, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, nil, func(ctx context.Context) error {
 		var starts sync.WaitGroup
 		defer starts.Wait()
-		starter := nextjob.Starter{Locks: d.cfg.Locks, Inspectors: asynqbatch.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
+		starter := nextjob.Starter{Locks: d.cfg.Locks, Inspectors: asynqprivate.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
 		return jobs.Free(starter.In(ctx), d.cfg.Locks, jobs.Release{
 			Key: key, Job: before.Job, Fence: fence, Reason: signed("the sequence goes on without its job: "+who.Reason, who.By),
 		})[0]

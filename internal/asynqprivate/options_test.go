@@ -1,4 +1,4 @@
-package asynqtask
+package asynqprivate
 
 import (
 	"reflect"

@@ -1,4 +1,4 @@
-package asynqtask
+package asynqprivate
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 
 // WithMaxRetry returns a child of ctx in which asynq.GetMaxRetry returns n.
 //
-// A task that carries locks has one retry more than the author of the task asked for; see package envelope. Handlers,
-// error handlers and other people's middleware compare asynq.GetRetryCount with asynq.GetMaxRetry to find out whether
-// an attempt is the last. asynq has no call that changes the maximum. So WithMaxRetry copies asynq's unexported
-// metadata and changes one field. If a later asynq has another layout, asynq.GetMaxRetry returns asynq's own number.
+// Why: a task that carries locks has one retry more than its author asked for; see package envelope. Handlers, error
+// handlers and other middleware compare asynq.GetRetryCount with asynq.GetMaxRetry to find out whether an attempt is
+// the last, and asynq has no call that changes the maximum. So WithMaxRetry copies asynq's unexported metadata and
+// changes one field. With another layout, asynq.GetMaxRetry returns asynq's own number, which is one too high.
 func WithMaxRetry(ctx context.Context, n int) context.Context {
 	return maxRetryCtx{ctx, n}
 }

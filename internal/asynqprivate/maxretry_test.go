@@ -1,4 +1,4 @@
-package asynqtask_test
+package asynqprivate_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqtask"
+	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/redistest"
 )
 
@@ -63,7 +63,7 @@ func TestWithMaxRetryChangesTheOneNumber(t *testing.T) {
 		}
 		want := before
 		want.max = 6
-		changed := asynqtask.WithMaxRetry(ctx, 6)
+		changed := asynqprivate.WithMaxRetry(ctx, 6)
 		if got := metaOf(changed); got != want {
 			t.Errorf("with 6 retries the context says %+v, want %+v: has asynq changed its layout?", got, want)
 		}
@@ -71,7 +71,7 @@ func TestWithMaxRetryChangesTheOneNumber(t *testing.T) {
 			t.Errorf("the original says %+v now, it said %+v", got, before)
 		}
 		want.max = 0
-		if got := metaOf(asynqtask.WithMaxRetry(changed, 0)); got != want {
+		if got := metaOf(asynqprivate.WithMaxRetry(changed, 0)); got != want {
 			t.Errorf("changed twice it says %+v, want %+v", got, want)
 		}
 	})
@@ -81,7 +81,7 @@ func TestWithMaxRetryKeepsTheRestOfTheContext(t *testing.T) {
 	type key struct{}
 	inTask(t, func(t *testing.T, ctx context.Context) {
 		ctx = context.WithValue(ctx, key{}, "mine")
-		changed := asynqtask.WithMaxRetry(ctx, 3)
+		changed := asynqprivate.WithMaxRetry(ctx, 3)
 		if got := changed.Value(key{}); got != "mine" {
 			t.Errorf("a value of the parent is %v", got)
 		}
@@ -101,7 +101,7 @@ func TestWithMaxRetryKeepsTheRestOfTheContext(t *testing.T) {
 			t.Error("cancelling the child did not end the child alone")
 		}
 		parent, end := context.WithCancelCause(ctx)
-		child, stop := context.WithCancel(asynqtask.WithMaxRetry(parent, 3))
+		child, stop := context.WithCancel(asynqprivate.WithMaxRetry(parent, 3))
 		defer stop()
 		end(context.DeadlineExceeded)
 		if got := context.Cause(child); got != context.DeadlineExceeded {
@@ -115,12 +115,12 @@ func TestWithMaxRetryOutsideATask(t *testing.T) {
 	type key struct{}
 	type taskMetadata struct{ maxRetry int }
 	for _, v := range []any{"text", 5, taskMetadata{1}, &taskMetadata{1}} {
-		ctx := asynqtask.WithMaxRetry(context.WithValue(context.Background(), key{}, v), 3)
+		ctx := asynqprivate.WithMaxRetry(context.WithValue(context.Background(), key{}, v), 3)
 		if got := ctx.Value(key{}); got != v {
 			t.Errorf("value %v came out as %v", v, got)
 		}
 	}
-	if n, ok := asynq.GetMaxRetry(asynqtask.WithMaxRetry(context.Background(), 3)); ok {
+	if n, ok := asynq.GetMaxRetry(asynqprivate.WithMaxRetry(context.Background(), 3)); ok {
 		t.Errorf("outside a task GetMaxRetry gave %d", n)
 	}
 }

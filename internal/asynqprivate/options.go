@@ -1,12 +1,4 @@
-// Package asynqtask reaches what asynq v0.26 does not export: the options that a task was made with, and the number of
-// retries in the context of a handler.
-//
-// To add a header, package handoff or worker makes a task again. Without its options the new task would lose queue,
-// retries and schedule.
-//
-// Roads not taken: callers could pass options at the enqueue only, but nobody would notice a caller who forgets. The
-// linker refuses links to asynq's internals, which would also not notice a change of layout.
-package asynqtask
+package asynqprivate
 
 import (
 	"errors"
@@ -19,6 +11,10 @@ import (
 
 // Options returns a copy of the options that task was made with. Options fails if task is nil, or if this version of
 // asynq keeps the options elsewhere. The caller must then refuse the task.
+//
+// Why: to add a header, package handoff or worker makes a task again, and without its options the new task would lose
+// its queue, retries and schedule. Callers could pass options at the enqueue only, but nothing would notice a caller
+// who forgets. asynq after v0.26 has the accessor Task.Options, which comes first.
 func Options(task *asynq.Task) ([]asynq.Option, error) {
 	if task == nil {
 		return nil, errors.New("the task is nil")
@@ -26,8 +22,8 @@ func Options(task *asynq.Task) ([]asynq.Option, error) {
 	return optionsOf(task)
 }
 
-// optionsOf reads the options of task, an *asynq.Task or a test's substitute. Later versions of asynq have an accessor.
-// In asynq v0.26, optionsOf reads the field opts, if opts has exactly the expected type.
+// optionsOf reads the options of task, an *asynq.Task or a test's substitute: from the accessor, or from the field opts
+// if that has exactly the expected type.
 func optionsOf(task any) ([]asynq.Option, error) {
 	if t, ok := task.(interface{ Options() []asynq.Option }); ok {
 		return slices.Clone(t.Options()), nil
