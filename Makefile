@@ -12,12 +12,14 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.16.0
 APIDIFF := v0.0.0-20261014143641-f0251eb4aa3e
 HELM := v3.22.0
+BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 FUZZTIME ?= 1m
 TORTURE ?= 10m
 JOBTORTURE ?= 2m
 SOAK ?= 3m
 STREAMS ?= 10000
 SEQUENCES ?= 5m
+RUNS ?= 6
 # A guard against hanging, for each package: with the race detector and others at work the slowest takes ten minutes.
 TIMEOUT ?= 25m
 
@@ -29,8 +31,7 @@ CACHE := $(CURDIR)/.cache
 BACKENDS := $(CACHE)/backends.tsv
 # ./... ends where another module begins, hence a list of them: what users who want one
 # thing only need not require, and the benchmarks.
-# But for the one that requires etcd, which takes minutes to load and to build.
-MODULES := $(filter-out bench/etcd,$(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod)))))
+MODULES := $(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod))))
 NESTED := $(filter-out .,$(MODULES))
 # What others import, as CONTRIBUTING.md says.
 PUBLISHED := . joblock/otelobserver joblock/promobserver server server/compat
@@ -156,12 +157,16 @@ cover: setup ## tests with coverage, of each package by all tests; total and rep
 	@go tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html && echo "report: .cache/cover.html"
 
 .PHONY: bench
-bench: setup ## compare with other lock libraries: tables, and files in bench/results; some ten minutes
-	cd bench && go run . -out results
-
-.PHONY: bench-etcd
-bench-etcd: setup ## locks over HTTP beside etcd's lock service; loads and builds etcd, then some four minutes
-	cd bench/etcd && GOWORK=off go run -tags etcd .
+bench: setup ## compare with other lock libraries and with asynq alone, RUNS times (default 6): benchstat's tables, and files in bench/results; 4 minutes a run
+	@cd bench && for run in $$(seq $(RUNS)); do go test -tags servers -run '^$$' -bench . -timeout 0 .; done | tee results/results.txt
+	@cd bench && go run ./plot < results/results.txt > results/handover.svg
+	@stat() { go run $(BENCHSTAT) -filter ".name:$$1" -col "$$2" bench/results/results.txt; }; \
+		stat Uncontended '/lib@(joblock floor redislock redsync rueidislock)'; \
+		stat Handover '/lib@(joblock publish redislock redsync rueidislock)'; \
+		stat Enqueue '/way@(asynq lock many)'; \
+		stat Jobs '/way@(asynq scripts lock sequence)'; \
+		stat Sequence '/waiting@(1 10 10000 asynq)'; \
+		stat Cluster /masters@num
 
 .PHONY: microbench
 microbench: setup ## run the packages' own Go benchmarks
