@@ -32,7 +32,9 @@ func Mini(t testing.TB) *miniredis.Miniredis {
 		t.Fatalf("start miniredis: %v", err)
 	}
 	_ = conn.Close()
-	m.Server().SetPreHook(answerIdle(m.Server()))
+	if err := serveNative(m); err != nil {
+		t.Fatalf("add commands to miniredis: %v", err)
+	}
 	return m
 }
 
@@ -60,7 +62,9 @@ func MiniServer(t testing.TB) *miniredis.Miniredis {
 	if err := m.Start(); err != nil {
 		t.Fatalf("start miniredis: %v", err)
 	}
-	m.Server().SetPreHook(answerIdle(m.Server()))
+	if err := serveNative(m); err != nil {
+		t.Fatalf("add commands to miniredis: %v", err)
+	}
 	return m
 }
 
@@ -69,11 +73,12 @@ func MiniServer(t testing.TB) *miniredis.Miniredis {
 // test.
 func MiniClient(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 	t.Helper()
+	srv := m.Server()
 	rdb := redis.NewClient(&redis.Options{
 		// The address is never dialed. It is a literal IP because a name would be looked up: in a bubble, a look-up
 		// leaves a goroutine of the resolver behind, which breaks the next look-up.
 		Addr:   "127.0.0.1:1",
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return dialMini(m, srv) },
 		// A call that waits for a connection takes a timer from a list that go-redis keeps for the whole process. A timer
 		// made in one bubble must not be used in another, so no call may wait. The default is 10 for each CPU.
 		PoolSize: 200,
