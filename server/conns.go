@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // What bounds the connections of an HTTPServer: all of them, and those over which no caller has been let in. A connection
@@ -15,9 +16,19 @@ const (
 	maxUnknownConns = 500
 )
 
+// What bounds the HTTP/2 requests under way over connections over which no caller has been let in. Many streams over each of
+// many connections would otherwise take a gigabyte, and queue for every lock. Beyond maxVisits a connection may have
+// maxVisitsEach requests, or it is closed.
+const (
+	maxVisits     = 1024
+	maxVisitsEach = 8
+)
+
 // The type conns has the open connections of an http.Server.
 type conns struct {
 	most, unknownMost int
+
+	visits atomic.Int32 // requests under way that gate has counted
 
 	mu  sync.Mutex // guards what follows
 	all map[net.Conn]*conn
@@ -31,7 +42,8 @@ type conn struct {
 	of         *conns
 	net        net.Conn
 	prev, next *conn
-	known      bool // a caller was let in over it
+	known      atomic.Bool  // a caller was let in over it
+	visits     atomic.Int32 // its part of conns.visits
 }
 
 func newConns(most, unknownMost int) *conns {
@@ -42,13 +54,49 @@ type connKey struct{}
 
 // noteKnown notes that a caller was let in over the connection of a request.
 func noteKnown(ctx context.Context) {
+	if v, _ := ctx.Value(visitKey{}).(*visit); v != nil {
+		v.end()
+	}
 	if c, _ := ctx.Value(connKey{}).(*conn); c != nil {
 		c.of.mu.Lock()
 		defer c.of.mu.Unlock()
-		if !c.known {
-			c.known = true
+		if !c.known.Swap(true) {
 			c.of.unlinkLocked(c)
 		}
+	}
+}
+
+// A visit is an HTTP/2 request under way that began before a caller was let in over its connection.
+type visit struct {
+	c    *conn
+	over atomic.Bool // it has ended, or its caller was let in
+}
+
+type visitKey struct{}
+
+// gate returns a handler that bounds the visits to h. It takes no lock and logs nothing: what it refuses costs least.
+func (s *conns) gate(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _ := r.Context().Value(connKey{}).(*conn)
+		if c == nil || r.ProtoMajor < 2 || c.known.Load() {
+			h.ServeHTTP(w, r)
+			return
+		}
+		v := &visit{c: c}
+		defer v.end()
+		all, each := s.visits.Add(1), c.visits.Add(1)
+		if all > maxVisits && each > maxVisitsEach && cutOff(r.Context()) {
+			panic(http.ErrAbortHandler)
+		}
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, v)))
+	})
+}
+
+// end takes the visit out of the count, once.
+func (v *visit) end() {
+	if !v.over.Swap(true) {
+		v.c.of.visits.Add(-1)
+		v.c.visits.Add(-1)
 	}
 }
 
@@ -85,7 +133,7 @@ func cutOff(ctx context.Context) bool {
 		return false
 	}
 	c.of.mu.Lock()
-	known := c.known && c.of.all[c.net] == c
+	known := c.known.Load() && c.of.all[c.net] == c
 	c.of.mu.Unlock()
 	if !known {
 		c.close()
@@ -116,8 +164,7 @@ func (s *conns) changed(of net.Conn, state http.ConnState) {
 
 func (s *conns) forgetLocked(c *conn) {
 	delete(s.all, c.net)
-	if !c.known {
-		c.known = true // it is in the list no more
+	if !c.known.Swap(true) { // it is in the list no more
 		s.unlinkLocked(c)
 	}
 }

@@ -147,7 +147,7 @@ func HTTPServer(h http.Handler) *http.Server {
 	open := newConns(maxConns, maxUnknownConns)
 	return &http.Server{
 		ConnContext: open.open, ConnState: open.changed,
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, Protocols: protocols,
+		Handler: open.gate(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: maxBody,
 			SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: answerTimeout,

@@ -250,3 +250,49 @@ func TestLocksOfACaller(t *testing.T) {
 		acquire("7", alice).ok()
 	})
 }
+
+// Streams over many connections keep no more than a few handlers busy. A caller who is let in over one of the connections is
+// served, with as many requests as the connection may have.
+func TestStreamsOfUnknownCallersOverManyConnections(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newReplica(t, store())
+		synctest.Wait() // the replica listens at its own pipes
+		a.pipes = newPipes()
+		var strangers, callers, most atomic.Int64
+		hs := HTTPServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			busy := &strangers
+			if r.URL.Path == "/let-in" {
+				noteKnown(r.Context())
+				busy = &callers
+			}
+			defer busy.Add(-1)
+			if n := busy.Add(1); busy == &strangers && n > most.Load() {
+				most.Store(n)
+			}
+			<-r.Context().Done()
+		}))
+		served := make(chan struct{})
+		go func() { defer close(served); _ = hs.Serve(a.pipes) }()
+		t.Cleanup(func() { _ = hs.Close(); <-served })
+		letIn := a.shut()
+		letIn.send("/let-in", "")
+		const conns = 30
+		for range conns {
+			h := a.shut()
+			for range maxStreams {
+				h.send("/", "")
+			}
+			synctest.Wait()
+		}
+		for range maxStreams - 1 {
+			letIn.send("/let-in", "")
+		}
+		synctest.Wait()
+		if n := most.Load(); n < maxVisits || n > maxVisits+conns*maxVisitsEach {
+			t.Errorf("%d requests were under way at a time, want from %d to %d", n, maxVisits, maxVisits+conns*maxVisitsEach)
+		}
+		if n := callers.Load(); n != maxStreams {
+			t.Errorf("%d requests of the caller are under way, want %d", n, maxStreams)
+		}
+	})
+}
