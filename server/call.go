@@ -359,6 +359,9 @@ func (c *call) bindJob(job, key string) error {
 	if err := c.useJob(job); err != nil || job == "" || c.who.AllKeys {
 		return err
 	}
+	if _, _, ok := envelope.ParseJob(job); !ok {
+		return noJob(job)
+	}
 	keys, err := c.s.desk.Carried(c.r.Context(), job)
 	if err != nil {
 		return taskProblem(err)
@@ -376,12 +379,16 @@ func (c *call) useJob(job string) error {
 	}
 	queue, _, ok := envelope.ParseJob(job)
 	if !ok {
-		return problem.New(http.StatusBadRequest, problem.Invalid, "job is %s, must be queue/taskID", problem.Shown(job))
+		return noJob(job)
 	}
 	if !c.who.mayEnqueueIn(queue) {
 		return foreignQueue()
 	}
 	return nil
+}
+
+func noJob(job string) error {
+	return problem.New(http.StatusBadRequest, problem.Invalid, "job is %s, must be queue/taskID", problem.Shown(job))
 }
 
 // keyFrom returns the key of the path or, without a key there, the key of the body or the query.

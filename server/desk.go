@@ -851,5 +851,13 @@ func (s *Server) audit(c *call) (*answer, error) {
 	if err := q.err(); err != nil {
 		return nil, err
 	}
-	return cut(c, most, func(ctx context.Context) iter.Seq2[ops.AuditEntry, error] { return s.desk.Audit(ctx, ask) })
+	return cut(c, most, func(ctx context.Context) iter.Seq2[ops.AuditEntry, error] {
+		return func(yield func(ops.AuditEntry, error) bool) {
+			for e, err := range s.desk.Audit(ctx, ask) {
+				if (err != nil || c.who.viewer().MaySeeAction(e)) && !yield(e, err) {
+					return
+				}
+			}
+		}
+	})
 }

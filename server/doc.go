@@ -157,7 +157,8 @@
 // The routes for people show what package joblock's Status, asynq and the scheduler know. Nothing changes by GET. No
 // answer has an owner token: the field owner is a digest. A caller with prefixes sees only keys that begin with one of
 // them, and names one of them to list keys. For such a caller /v1/doctor looks at the servers and at the events of its keys
-// only. A caller with queues sees of a task in another queue the name alone.
+// only. A caller with queues sees of a task in another queue the name alone, and so does a caller with prefixes of a task that
+// carries none of its keys.
 //
 // Every action has a reason, is recorded before it begins, and is refused if it cannot be recorded: see Config.Redis. A
 // forced release names the holding that the caller has seen, by If-Match with the ETag of the lock or with its fence in

@@ -1058,9 +1058,12 @@ func TestPagesSteerOnlyTasksThatCarryTheCallersLocks(t *testing.T) {
 		} {
 			queue, id, _ := strings.Cut(job, "/")
 			put := func() {
-				s.tasks.put(job, asynq.TaskInfo{ID: id, Queue: queue, Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, Headers: c.headers})
+				s.tasks.put(job, asynq.TaskInfo{ID: id, Queue: queue, Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, LastErr: "told nobody", Headers: c.headers})
 			}
 			put()
+			if p := s.open("job?job=" + url.QueryEscape(job)); !c.own && job != "default/both" && strings.Contains(p.text, "told nobody") {
+				t.Errorf("%s: the page of the job shows the task", job)
+			}
 			left := s.tasks.count()
 			api, page, gone := http.StatusForbidden, http.StatusForbidden, 0
 			if c.own {

@@ -115,14 +115,17 @@ func TestLockBoundToATaskOfOthers(t *testing.T) {
 		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
 			p := Principal{ID: r.Header.Get("Caller"), Scopes: scopeAny &^ ScopeAdmin, Prefixes: []string{r.Header.Get("Caller") + ":"}, AllQueues: true}
 			if p.ID == "admin" {
-				p.Prefixes, p.AllKeys = nil, true
+				p.Scopes, p.Prefixes, p.AllKeys = ScopeAdmin, nil, true
+			}
+			if p.ID == "lead" {
+				p.Prefixes, p.Scopes = []string{"a:"}, ScopeAdmin
 			}
 			return p, nil
 		})
 	})
 	alice, bob, admin := with("Caller", "a"), with("Caller", "b"), with("Caller", "admin")
-	a.post("/v1/enqueue", object{"key": "b:job", "type": "x", "task_id": "victim"}, bob).ok()
-	_, err := asynq.NewClientFromRedisClient(a.rdb).Enqueue(asynq.NewTask("x", nil), asynq.TaskID("plain"))
+	a.post("/v1/enqueue", object{"key": "b:job", "type": "secret", "task_id": "victim"}, bob).ok()
+	_, err := asynq.NewClientFromRedisClient(a.rdb).Enqueue(asynq.NewTask("secret", nil), asynq.TaskID("plain"))
 	testkit.WantNil(t, "Enqueue", err)
 	parked := a.post("/v1/acquire", object{"key": "a:parked", "ttl_ms": 60_000}, alice).ok().text("token")
 	parked = a.post("/v1/park", object{"token": parked}, alice).ok().text("token")
@@ -139,6 +142,19 @@ func TestLockBoundToATaskOfOthers(t *testing.T) {
 		for _, verb := range []string{"run", "cancel", "archive", "drop"} {
 			a.post("/v1/jobs/default/"+id+"/"+verb, object{"reason": "x"}, alice, with("If-Match", "*")).refused(http.StatusForbidden, "FORBIDDEN")
 		}
+		for _, path := range []string{"/v1/lock?key=a:bound-" + id, "/v1/explain?key=a:bound-" + id, "/v1/jobs?prefix=a:", "/v1/jobs/default/" + id} {
+			if o := fmt.Sprint(a.get(path, alice).ok()); strings.Contains(o, "secret") || strings.Contains(o, "pending") {
+				t.Errorf("%s shows the task: %s", path, o)
+			}
+		}
+		if id != "future" {
+			a.post("/v1/skip", object{"key": "a:bound-" + id, "reason": "x"}, alice, with("If-Match", fmt.Sprintf("%q", fmt.Sprint(a.status("a:bound-"+id).Fence)))).refused(http.StatusConflict, "TASK_STATE")
+		}
+	}
+	for _, job := range []string{"nothing", "default/", "50%/x"} {
+		for _, verb := range []string{"park", "resume", "hold"} {
+			a.post("/v1/"+verb, object{"token": parked, "job": job}, alice).refused(http.StatusBadRequest, "LOCK_INVALID")
+		}
 	}
 	a.post("/v1/jobs/default/victim/archive", object{"reason": "x"}, bob, with("If-Match", "*")).ok()
 	a.post("/v1/jobs/default/victim/drop", object{"reason": "x"}, bob, with("If-Match", "*")).ok()
@@ -148,6 +164,15 @@ func TestLockBoundToATaskOfOthers(t *testing.T) {
 	a.post("/v1/force-release", object{"key": "a:job", "reason": "x"}, alice, with("If-Match", fmt.Sprintf("%q", fmt.Sprint(a.status("a:job").Fence)))).ok()
 	again := a.post("/v1/acquire", object{"key": "a:job", "ttl_ms": 60_000}, alice).ok().text("token")
 	a.post("/v1/park", object{"token": again, "job": "default/own"}, alice).ok()
+	if o := fmt.Sprint(a.get("/v1/jobs/default/own", alice).ok()); !strings.Contains(o, "pending") {
+		t.Errorf("%s lacks the state of the task", o)
+	}
+	a.post("/v1/jobs/default/own/archive", object{"reason": "x"}, alice, with("If-Match", "*")).ok()
+	for who, want := range map[string]int{"lead": 4, "admin": 10} { // two entries each
+		if n := len(a.get("/v1/audit", with("Caller", who)).ok().items()); n != want {
+			t.Errorf("%s sees %d entries of the audit, want %d", who, n, want)
+		}
+	}
 	// A caller with every key and the queue has every task of it.
 	other := a.post("/v1/acquire", object{"key": "x", "ttl_ms": 60_000}, admin).ok().text("token")
 	a.post("/v1/park", object{"token": other, "job": "default/later"}, admin).ok()

@@ -311,6 +311,8 @@ func (d *Desk) SkipJob(ctx context.Context, who Actor, key string, fence int64) 
 		return Acted{}, refuse(joblock.ErrNotOwner, fmt.Sprintf("the key has the fence %d by now, not %d", before.Fence, fence))
 	}
 	switch t := d.task(ctx, before.Job); {
+	case t.hidden:
+		return Acted{}, refuse(joblock.ErrBusy, t.Problem)
 	case t.State == TaskUnknown:
 		return Acted{}, refuse(joblock.ErrUnavailable, t.Problem)
 	case t.Snoozed:

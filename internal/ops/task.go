@@ -64,6 +64,7 @@ type Task struct {
 
 	owners []string // digests of the tokens in the task's header, as far as the header can be believed
 	keys   []string // of these tokens
+	hidden bool     // the caller may not see the task
 	// members is how many tasks of a group asynq has aggregated into the task, as far as the header can be believed.
 	members int
 }
@@ -128,13 +129,22 @@ func (d *Desk) lookUp(ctx context.Context, job string) Task {
 
 // find is lookUp, and returns what asynq says of the task, or nil.
 func (d *Desk) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
+	t, info := d.findAny(ctx, job)
+	if t.hidden || viewerOf(ctx).MaySee(t) {
+		return t, info
+	}
+	return Task{Queue: t.Queue, ID: t.ID, State: TaskUnknown, Problem: "The caller may not see the task: it carries no lock that the caller may use.", hidden: true}, nil
+}
+
+// findAny is find also for a task that the caller may not see because of the locks that it carries.
+func (d *Desk) findAny(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
 		return Task{State: TaskUnknown, Problem: "The job is not a task of asynq."}, nil
 	}
 	t := Task{Queue: queue, ID: id, State: TaskNoQueue}
 	if may := viewerOf(ctx).Queue; may != nil && !may(queue) {
-		t.State, t.Problem = TaskUnknown, "The caller may not see tasks of its queue."
+		t.State, t.Problem, t.hidden = TaskUnknown, "The caller may not see tasks of its queue.", true
 		return t, nil
 	}
 	if len(d.cfg.Databases) == 0 {
@@ -176,7 +186,7 @@ func (d *Desk) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 // The error matches joblock.ErrUnavailable if asynq or the store did not answer, or if only a newer build can read the header.
 func (d *Desk) Carried(ctx context.Context, job string) ([]string, error) {
 	const op = "read task"
-	t, info := d.find(ctx, job)
+	t, info := d.findAny(ctx, job)
 	switch {
 	case t.State == TaskUnknown && len(d.cfg.Databases) > 0:
 		return nil, refusal(op, job, joblock.ErrUnavailable, t.Problem)

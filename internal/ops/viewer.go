@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -14,7 +15,26 @@ type Viewer struct {
 
 type viewerKey struct{}
 
-// SeenBy returns a child of ctx for reads on behalf of v: they show no task in a queue that v may not see, and Doctor looks
+// MaySee reports whether v may see what asynq knows of t: whether t is in a queue that v may see and, for a Viewer with Key,
+// carries a lock that v may see. A lock that is bound to the task gives no such right: the lock's holder chooses the task.
+func (v Viewer) MaySee(t Task) bool {
+	return (v.Queue == nil || t.Queue == "" || v.Queue(t.Queue)) && (v.Key == nil || t.Type == "" || slices.ContainsFunc(t.keys, v.Key))
+}
+
+// MaySeeAction reports whether v may see the record of an action: of one on cron jobs or, for a Viewer with Key, on a key that v
+// may see, or on a task that carries locks on such keys alone.
+func (v Viewer) MaySeeAction(e AuditEntry) bool {
+	if v.Key == nil || e.Scope != "" {
+		return true
+	}
+	switch e.Action {
+	case actRun, actDelete, actArchive, actCancel, actEndArchive, actEndDelete: // Key is that of a job
+		return len(e.Keys) > 0 && !slices.ContainsFunc(e.Keys, func(key string) bool { return !v.Key(key) })
+	}
+	return v.Key(e.Key)
+}
+
+// SeenBy returns a child of ctx for reads on behalf of v: they show no task that v may not see, and Doctor looks
 // only at the servers and at what has happened to keys that v may see.
 func SeenBy(ctx context.Context, v Viewer) context.Context {
 	if v.Key == nil && v.Queue == nil {

@@ -40,6 +40,7 @@ func (h *Handler) auditPage(ctx context.Context, v *View) (any, error) {
 		return nil, err
 	}
 	b.Full = len(all) == tailLength
+	all = slices.DeleteFunc(slices.Clone(all), func(e ops.AuditEntry) bool { return !v.Who.viewer().MaySeeAction(e) })
 	after, past := one(v.Query, "after"), false
 	kinds := map[string]bool{}
 	for _, e := range all {

@@ -45,17 +45,20 @@ func (c *Caller) mayJob(job string) bool {
 
 // see returns a child of ctx for reads of what the caller may see. Reads with the same sight show the same.
 func (c *Caller) see(ctx context.Context) (_ context.Context, sight string) {
-	var v ops.Viewer
+	if c.AllKeys && c.AllQueues {
+		return ctx, ""
+	}
+	return ops.SeenBy(ctx, c.viewer()), "\x00" + c.sees()
+}
+
+func (c *Caller) viewer() (v ops.Viewer) {
 	if !c.AllKeys {
 		v.Key = c.MayUse
 	}
 	if !c.AllQueues {
 		v.Queue = func(queue string) bool { return slices.Contains(c.Queues, queue) }
 	}
-	if c.AllKeys && c.AllQueues {
-		return ctx, ""
-	}
-	return ops.SeenBy(ctx, v), "\x00" + c.sees()
+	return v
 }
 
 // sees names what the caller may see: what is computed for one caller is right for all with the same name.

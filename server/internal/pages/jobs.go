@@ -60,7 +60,7 @@ func (h *Handler) jobsPage(ctx context.Context, v *View) (any, error) {
 	var keys []string
 	queues, states := map[string]bool{}, map[string]bool{}
 	for _, j := range sorted {
-		if !v.Who.MayUse(j.Key) || !v.Who.mayJob(j.Job) {
+		if !v.Who.MayUse(j.Key) || !v.Who.mayJob(j.Job) || !v.Who.viewer().MaySee(j.Task) {
 			continue
 		}
 		queues[j.Task.Queue], states[string(j.Task.State)] = true, true
@@ -138,7 +138,9 @@ type jobRead struct {
 }
 
 func (h *Handler) jobRead(ctx context.Context, v *View, job string) (jobRead, error) {
-	r, err := get(ctx, h.cache, "job "+job, tick, func(ctx context.Context) (jobRead, error) {
+	_, sight := v.Who.see(ctx)
+	r, err := get(ctx, h.cache, "job "+job+sight, tick, func(ctx context.Context) (jobRead, error) {
+		ctx, _ = v.Who.see(ctx)
 		locks, task, err := h.cfg.Desk.Job(ctx, job)
 		return jobRead{locks, task}, err
 	})

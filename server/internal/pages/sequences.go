@@ -35,7 +35,7 @@ func (h *Handler) walkSequences(ctx context.Context, share float64, add func(ops
 
 // maySequence reports whether the caller may see a sequence: its key, and the job in front.
 func (c *Caller) maySequence(s ops.Sequence) bool {
-	return c.MayUse(s.Key) && (s.Job == "" || c.mayJob(s.Job))
+	return c.MayUse(s.Key) && (s.Job == "" || c.mayJob(s.Job)) && (s.Task == nil || c.viewer().MaySee(*s.Task))
 }
 
 func (h *Handler) sequencesPage(ctx context.Context, v *View) (any, error) {
@@ -105,7 +105,7 @@ func (v *View) Halting(s ops.Sequence) (all []Offer) {
 // haltedOf returns the keys of sequences that have halted, as far as the walk over the jobs knows.
 func haltedOf(jobs []ops.Job, who *Caller) (keys []string) {
 	for _, j := range jobs {
-		if j.Place == nil && j.Task.Halts && j.Task.State == "archived" && !j.Task.Snoozed && who.MayUse(j.Key) && who.mayJob(j.Job) {
+		if j.Place == nil && j.Task.Halts && j.Task.State == "archived" && !j.Task.Snoozed && who.MayUse(j.Key) && who.mayJob(j.Job) && who.viewer().MaySee(j.Task) {
 			keys = append(keys, j.Key)
 		}
 	}
