@@ -34,11 +34,6 @@ var fenceCases = []testCase{
 			k.Errorf("fence %d is above %d", fence, int64(driver.MaxFence))
 		}
 	}},
-	{"fences grow after a lease has run out", func(k *kit) {
-		h := k.holdFor("key", "me", k.Unit)
-		k.lapse()
-		k.wantGrant("acquire", k.acquire(k.acquireReq("key", "you")), h.fence)
-	}},
 	{"fences grow after the store has forgotten the record", func(k *kit) {
 		var last int64
 		for range 3 {

@@ -86,28 +86,6 @@ var jobCases = []testCase{
 			}
 		}
 	}},
-	{"nothing is reserved once somebody else had the key", func(k *kit) {
-		k.parkFor("key", "me", "q/job", k.Unit)
-		k.lapse()
-		k.hold("key", "you")
-		before := k.inspect("key")
-		reply := k.reserve(k.reserveReq("key", "q/job"))
-		k.want("reserve", reply, driver.OutcomeWrongJob)
-		k.checkReply(reply, before)
-		k.unchanged("reserve", before)
-	}},
-	{"Reserve answers Released to the job of an ended lock, and to no other job", func(k *kit) {
-		k.runFor("key", "me", "q/job", long)
-		req := k.releaseReq(byOwner("key", "me"))
-		req.Reason = "done"
-		k.want("release", k.release(req), driver.OutcomeOK)
-		before := k.inspect("key")
-		reply := k.reserve(k.reserveReq("key", "q/job"))
-		k.want("reserve", reply, driver.OutcomeReleased)
-		k.checkReply(reply, before)
-		k.want("reserve", k.reserve(k.reserveReq("key", "q/other")), driver.OutcomeWrongJob)
-		k.unchanged("reserve", before)
-	}},
 	{"the retention of a reservation counts from its end", func(k *kit) {
 		k.parkFor("brief", "me", "q/job", k.Unit)
 		req := k.reserveReq("brief", "q/job")
@@ -144,19 +122,6 @@ var jobCases = []testCase{
 			k.want(fmt.Sprintf("item %d, %s", i, want[i].key), reply, want[i].outcome)
 		}
 		k.reserveAll(nil)
-	}},
-	{"a refused release for a job says who has the key", func(k *kit) {
-		k.runFor("running", "me", "q/job", long)
-		k.parkFor("other", "me", "q/other", 10*long)
-		for key, want := range map[string]driver.Outcome{"running": driver.OutcomeBusy, "other": driver.OutcomeWrongJob} {
-			before := k.inspect(key)
-			req := k.freeReq(key, "q/job")
-			req.Owner = "somebody else, which does not matter"
-			reply := k.release(req)
-			k.want("release "+key, reply, want)
-			k.checkReply(reply, before)
-			k.unchanged("a release for a job", before)
-		}
 	}},
 	{"a release for a job that names a fence frees that term and no later one", func(k *kit) {
 		h := k.parkFor("key", "me", "q/job", 10*long)

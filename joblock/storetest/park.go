@@ -19,12 +19,6 @@ var parkCases = []testCase{
 			k.Errorf("reserved for %s, want %s", r.Reserved, 10*long)
 		}
 	}},
-	{"the reservation may be shorter than the lease was", func(k *kit) {
-		k.parkFor("key", "me", "q/job", k.Unit)
-		k.lapse()
-		k.wantState("key", driver.StateFree)
-		k.want("acquire", k.acquire(k.acquireReq("key", "you")), driver.OutcomeOK)
-	}},
 	{"the old handle can do nothing any more", func(k *kit) {
 		old := k.hold("key", "me")
 		k.wantGrant("park", k.park(k.parkReq(byFence("key", "me", old.fence), "q/job")), old.fence)
@@ -98,16 +92,6 @@ var parkCases = []testCase{
 		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {
 			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
 		}
-	}},
-	{"an unanswered park that never arrived is renewed past", func(k *kit) {
-		h := k.hold("key", "me")
-		term := driver.Term{Key: "key", Owner: "me", Fence: h.fence, Grant: "nonce of a lost park"}
-		reply := k.renew(k.renewReq(term))
-		k.want("renew", reply, driver.OutcomeOK)
-		if reply.Fence != h.fence {
-			k.Errorf("renew gave fence %d, want %d", reply.Fence, h.fence)
-		}
-		k.wantState("key", driver.StateHeld)
 	}},
 	{"nobody takes back a park that the job has resumed", func(k *kit) {
 		parked := k.parkFor("key", "me", "q/job", 10*long)

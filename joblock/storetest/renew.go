@@ -59,43 +59,6 @@ var renewCases = []testCase{
 		k.lapse()
 		k.wantState("key", driver.StateOrphaned)
 	}},
-	{"an ended lease is never extended", func(k *kit) {
-		plain := k.holdFor("plain", "me", k.Unit)
-		job := k.runFor("job", "me", "q/job", k.Unit)
-		k.lapse()
-		for range 2 {
-			k.want("renew plain", k.renew(k.renewReq(byFence("plain", "me", plain.fence))), driver.OutcomeLapsed)
-			k.want("renew job", k.renew(k.renewReq(byFence("job", "me", job.fence))), driver.OutcomeLapsed)
-		}
-		k.want("acquire", k.acquire(k.acquireReq("plain", "you")), driver.OutcomeOK)
-		k.wantState("job", driver.StateOrphaned)
-	}},
-	{"the successor is named to a holder that comes too late", func(k *kit) {
-		h := k.holdFor("key", "me", k.Unit)
-		k.lapse()
-		k.hold("key", "you")
-		before := k.inspect("key")
-		reply := k.renew(k.renewReq(byFence("key", "me", h.fence)))
-		k.want("renew", reply, driver.OutcomeNotOwner)
-		k.checkReply(reply, before)
-		k.unchanged("renew", before)
-	}},
-	{"the grant names the term when its fence never arrived", func(k *kit) {
-		for _, tc := range []struct {
-			key string
-			h   held
-		}{
-			{"acquired", k.hold("acquired", "me")},
-			{"resumed", k.runFor("resumed", "me", "q/job", long)},
-		} {
-			reply := k.renew(k.renewReq(byGrant(tc.key, "me", tc.h.grant)))
-			k.want("renew by grant", reply, driver.OutcomeOK)
-			if reply.Fence != tc.h.fence {
-				k.Errorf("%s: renew by grant gave fence %d, want %d", tc.key, reply.Fence, tc.h.fence)
-			}
-			k.want("renew by another grant", k.renew(k.renewReq(byGrant(tc.key, "me", "another"))), driver.OutcomeNotOwner)
-		}
-	}},
 	{"either of fence and grant is enough", func(k *kit) {
 		h := k.hold("key", "me")
 		for _, term := range []driver.Term{
@@ -104,11 +67,5 @@ var renewCases = []testCase{
 		} {
 			k.want("renew", k.renew(k.renewReq(term)), driver.OutcomeOK)
 		}
-	}},
-	{"the owner alone does not renew", func(k *kit) {
-		k.hold("key", "me")
-		before := k.inspect("key")
-		k.want("renew", k.renew(k.renewReq(byOwner("key", "me"))), driver.OutcomeNotOwner)
-		k.unchanged("renew", before)
 	}},
 }

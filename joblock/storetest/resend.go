@@ -22,10 +22,13 @@ var resendCases = []testCase{
 	{"acquire finds how the ownership before its grant ended", func(k *kit) {
 		k.released("released", "me", "")
 		k.forced("forced", "me", "")
+		k.done("done", "me", "q/job", "")
 		k.holdFor("lapsed", "me", k.Unit)
+		k.parkFor("expired", "me", "q/job", k.Unit)
 		k.lapse()
 		for key, want := range map[string]driver.Ended{
-			"absent": driver.EndedNone, "released": driver.EndedReleased, "forced": driver.EndedForced, "lapsed": driver.EndedLapsed,
+			"absent": driver.EndedNone, "released": driver.EndedReleased, "forced": driver.EndedForced, "done": driver.EndedDone,
+			"lapsed": driver.EndedLapsed, "expired": driver.EndedLapsed,
 		} {
 			req := k.acquireReq(key, "you")
 			for range 2 {
@@ -38,26 +41,6 @@ var resendCases = []testCase{
 				k.want("renew", k.renew(k.renewReq(byFence(key, "you", first.Fence))), driver.OutcomeOK)
 			}
 		}
-	}},
-	{"resume finds its own grant", func(k *kit) {
-		k.parkFor("key", "me", "q/job", 10*long)
-		req := k.resumeReq("key", "me", "q/job")
-		first := k.resume(req)
-		k.want("resume", first, driver.OutcomeOK)
-		before := k.inspect("key")
-		k.sameAnswer("resume", first, k.resume(req))
-		k.unchanged("a re-sent resume", before)
-		k.want("a separate resume", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeBusy)
-	}},
-	{"park finds its own reservation", func(k *kit) {
-		h := k.hold("key", "me")
-		req := k.parkReq(byFence("key", "me", h.fence), "q/job")
-		first := k.park(req)
-		k.want("park", first, driver.OutcomeOK)
-		before := k.inspect("key")
-		k.sameAnswer("park", first, k.park(req))
-		k.unchanged("a re-sent park", before)
-		k.want("a separate park", k.park(k.parkReq(byFence("key", "me", h.fence), "q/job")), driver.OutcomeNotOwner)
 	}},
 	{"take finds its own reservation", func(k *kit) {
 		req := k.takeReq("key", "me", "q/job")
@@ -81,50 +64,6 @@ var resendCases = []testCase{
 		if r := k.wantState("key", driver.StateParked); r.Job != "q/two" {
 			k.Errorf("job %q, want q/two", r.Job)
 		}
-	}},
-	{"release finds its own end", func(k *kit) {
-		h := k.hold("key", "me")
-		req := k.releaseReq(byFence("key", "me", h.fence))
-		k.want("release", k.release(req), driver.OutcomeOK)
-		before := k.inspect("key")
-		k.want("re-sent release", k.release(req), driver.OutcomeOK)
-		k.unchanged("a re-sent release", before)
-		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeReleased)
-	}},
-	{"a late release is not refused when it is sent again", func(k *kit) {
-		h := k.holdFor("key", "me", k.Unit)
-		k.lapse()
-		req := k.releaseReq(byFence("key", "me", h.fence))
-		k.want("release", k.release(req), driver.OutcomeLapsed)
-		before := k.inspect("key")
-		if again := k.release(req); again.Outcome != driver.OutcomeLapsed {
-			k.want("re-sent release", again, driver.OutcomeOK) // a store need not remember that the release was late
-		}
-		k.unchanged("a re-sent release", before)
-		k.want("a separate release", k.release(k.releaseReq(byFence("key", "me", h.fence))), driver.OutcomeReleased)
-	}},
-	{"force release finds its own end", func(k *kit) {
-		k.hold("key", "me")
-		req := k.forceReq("key")
-		k.want("force", k.release(req), driver.OutcomeOK)
-		before := k.inspect("key")
-		k.want("re-sent force", k.release(req), driver.OutcomeOK)
-		k.unchanged("a re-sent force", before)
-		k.want("a separate force", k.release(k.forceReq("key")), driver.OutcomeNotFound)
-	}},
-	{"renew is harmless twice", func(k *kit) {
-		h := k.hold("key", "me")
-		req := k.renewReq(byFence("key", "me", h.fence))
-		k.sameAnswer("renew", k.renew(req), k.renew(req))
-	}},
-	{"a re-sent acquire whose lease has ended is a new one", func(k *kit) {
-		req := k.acquireReq("key", "me")
-		req.TTL = k.Unit
-		first := k.acquire(req)
-		k.wantGrant("acquire", first, 0)
-		k.lapse()
-		req.TTL = long
-		k.wantGrant("re-sent acquire", k.acquire(req), first.Fence)
 	}},
 	{"a re-sent acquire does not take the key back", func(k *kit) {
 		req := k.acquireReq("key", "me")

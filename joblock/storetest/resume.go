@@ -125,17 +125,6 @@ var resumeCases = []testCase{
 		req.Key, req.Nonce, req.Fence = "again", k.nonce(), 0
 		k.want("resume what is bound back already", k.resume(req), driver.OutcomeOK)
 	}},
-	{"Resume never pre-empts a live holder", func(k *kit) {
-		h := k.runFor("key", "me", "q/job", long)
-		before := k.inspect("key")
-		for range 3 {
-			reply := k.resume(k.resumeReq("key", "me", "q/job"))
-			k.want("resume", reply, driver.OutcomeBusy)
-			k.checkReply(reply, before)
-			k.unchanged("resume", before)
-		}
-		k.want("renew", k.renew(k.renewReq(byFence("key", "me", h.fence))), driver.OutcomeOK)
-	}},
 	{"a holder that died can do nothing after a Resume", func(k *kit) {
 		dead := k.runFor("key", "me", "q/job", k.Unit)
 		k.lapse()
@@ -150,45 +139,5 @@ var resumeCases = []testCase{
 		k.want("park", k.park(k.parkReq(zombie, "q/other")), driver.OutcomeNotOwner)
 		k.want("release", k.release(k.releaseReq(zombie)), driver.OutcomeNotOwner)
 		k.unchanged("a zombie", before)
-	}},
-	{"a reservation that ran out untouched is recovered", func(k *kit) {
-		plain := k.holdFor("plain", "me", k.Unit)
-		parked := k.parkFor("parked", "me", "q/job", k.Unit)
-		k.lapse()
-		for key, before := range map[string]held{"plain": plain, "parked": parked} {
-			reply := k.resume(k.resumeReq(key, "me", "q/job"))
-			k.wantGrant("resume "+key, reply, before.fence)
-			if !reply.Recovered {
-				k.Errorf("resume %s: not recovered, want recovered", key)
-			}
-			r := k.wantState(key, driver.StateHeld)
-			if r.Ended != driver.EndedNone || r.Reserved < r.Lease {
-				k.Errorf("record %+v after a recovery", r)
-			}
-		}
-	}},
-	{"nothing is recovered once somebody else had the key", func(k *kit) {
-		k.parkFor("key", "me", "q/job", k.Unit)
-		k.lapse()
-		k.released("key", "you", "done")
-		before := k.inspect("key")
-		k.want("resume", k.resume(k.resumeReq("key", "me", "q/job")), driver.OutcomeNotOwner)
-		k.unchanged("resume", before)
-	}},
-	{"Resume says how and why the ownership ended", func(k *kit) {
-		k.released("released", "me", "all done")
-		k.forced("forced", "me", "by hand")
-		k.done("done", "me", "q/job", "all of it")
-		for key, want := range map[string]driver.Reply{
-			"released": {Outcome: driver.OutcomeReleased, Ended: driver.EndedReleased, Reason: "all done"},
-			"forced":   {Outcome: driver.OutcomeReleased, Ended: driver.EndedForced, Reason: "by hand"},
-			"done":     {Outcome: driver.OutcomeReleased, Ended: driver.EndedDone, Reason: "all of it"},
-		} {
-			got := k.resume(k.resumeReq(key, "me", "q/job"))
-			k.want("resume "+key, got, want.Outcome)
-			if got.Ended != want.Ended || got.Reason != want.Reason {
-				k.Errorf("resume %s: ended %q because %q, want %q because %q", key, got.Ended, got.Reason, want.Ended, want.Reason)
-			}
-		}
 	}},
 }

@@ -26,14 +26,6 @@ var takeCases = []testCase{
 			k.Errorf("reply %+v, want the fence and no previous ownership", reply)
 		}
 	}},
-	{"its job resumes it, and nobody else", func(k *kit) {
-		taken := k.take(k.takeReq("key", "me", "q/job"))
-		k.wantGrant("take", taken, 0)
-		k.want("acquire", k.acquire(k.acquireReq("key", "you")), driver.OutcomeHeld)
-		k.want("resume for another job", k.resume(k.resumeReq("key", "me", "q/other")), driver.OutcomeWrongJob)
-		k.want("resume by another owner", k.resume(k.resumeReq("key", "you", "q/job")), driver.OutcomeNotOwner)
-		k.wantGrant("resume", k.resume(k.resumeReq("key", "me", "q/job")), taken.Fence)
-	}},
 	{"the lock of one job after the other", func(k *kit) {
 		var last driver.Reply
 		for _, job := range []string{"q/1", "q/2"} {
@@ -199,15 +191,5 @@ var takeCases = []testCase{
 		k.wantGrant("take", k.take(k.takeReq("for no job", "me", "")), 0)
 		k.Advance(time.Millisecond)
 		k.wantDue(10, "q/job key")
-	}},
-	{"a refused take makes no record", func(k *kit) {
-		k.hold("key", "you")
-		before := k.inspect("key")
-		reply := k.take(k.takeReq("key", "me", "q/job"))
-		k.want("take", reply, driver.OutcomeHeld)
-		k.unchanged("a refused take", before)
-		if reply.Holder != holderOf("you") || reply.State != driver.StateHeld {
-			k.Errorf("reply %+v, want who has the key", reply)
-		}
 	}},
 }

@@ -254,10 +254,13 @@ var starts = [...]start{
 	},
 }
 
+// endReason is the reason of the ends in the states of starts.
+const endReason = "a reason"
+
 // endBy ends an ownership with req and returns the nonce of req.
 func (k *kit) endBy(req driver.ReleaseRequest, want driver.Outcome) string {
 	k.Helper()
-	req.Reason = "a reason"
+	req.Reason = endReason
 	k.want("end", k.release(req), want)
 	return req.Nonce
 }
@@ -524,6 +527,13 @@ var transitions = []struct {
 		},
 	},
 	{
+		renew, "by another grant",
+		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
+		func(k *kit, key string, _ found) driver.Reply {
+			return k.renew(k.renewReq(byGrant(key, "me", "another grant")))
+		},
+	},
+	{
 		renew, "by no term",
 		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
@@ -745,8 +755,8 @@ func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 						from.then(&sub, key, &all[i])
 					}
 					before := sub.wantState(key, from.state)
-					if before.Ended != from.ended {
-						t.Fatalf("key ended %q before the call, want %q", before.Ended, from.ended)
+					if before.Ended != from.ended || all[i].end != "" && before.Reason != endReason {
+						t.Fatalf("key ended %q because %q before the call, want %q", before.Ended, before.Reason, from.ended)
 					}
 					row, ok := rowOf(tr.call, tr.rows[s])
 					if !ok {
@@ -755,6 +765,12 @@ func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 					reply := tr.do(&sub, key, all[i])
 					what := fmt.Sprintf("row %q of %s", row.name, tr.call)
 					sub.want(what, reply, row.outcome)
+					if recovered := row.name == "recovered" || row.name == "reserved again"; reply.Recovered != recovered {
+						t.Errorf("%s: recovered %t, want %t", what, reply.Recovered, recovered)
+					}
+					if row.name == "again" && tr.call != release && tr.call != force && reply.Fence != before.Fence {
+						t.Errorf("%s: fence %d, want %d again", what, reply.Fence, before.Fence)
+					}
 					sub.checkReply(reply, before)
 					sub.checkEffect(what, row.effect, reply, before)
 				})
@@ -859,6 +875,9 @@ func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driv
 	}
 	if ended := after.Ended != driver.EndedNone; ended != (e == ends) || after.Ended == driver.EndedLapsed {
 		k.Errorf("%s: record ended %q while %s", what, after.Ended, after.State)
+	}
+	if e == ends && (after.Lease != 0 || after.Reserved != 0) {
+		k.Errorf("%s: lease %s and reservation %s left, want none", what, after.Lease, after.Reserved)
 	}
 	if e == passes && after.Owner != "next" {
 		k.Errorf("%s: %q has the key, want the first in line", what, after.Owner)
