@@ -47,7 +47,10 @@ func Example() {
 		}
 		return nil
 	})
-	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{LogLevel: asynq.FatalLevel}))
+	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{
+		LogLevel:          asynq.FatalLevel,
+		TaskCheckInterval: 50 * time.Millisecond, // so that the example ends soon
+	}))
 	if err := server.Start(mux); err != nil {
 		log.Fatal(err)
 	}
@@ -105,7 +108,10 @@ func ExampleWorker_WithoutOverlapping() {
 		fmt.Println("running under", joblock.LocksFromContext(ctx)[0].Key(), "and one of three permits")
 		return nil
 	})
-	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{LogLevel: asynq.FatalLevel}))
+	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{
+		LogLevel:          asynq.FatalLevel,
+		TaskCheckInterval: 50 * time.Millisecond, // so that the example ends soon
+	}))
 	if err := server.Start(mux); err != nil {
 		log.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
@@ -93,6 +94,7 @@ func (r *rig) upgrade(id, from, to string) {
 // of a key one that only a newer build can read, and returns a function that takes that back.
 func ownStore(t *testing.T, f func(r *rig, obscure func(key string) (restore func()))) {
 	t.Helper()
+	testkit.Parallel(t)
 	synctest.Test(t, func(t *testing.T) {
 		redistest.Ran(t, redistest.MiniBackend())
 		mini, locks := redistest.Mini(t), redistest.Mini(t)
@@ -130,7 +132,7 @@ func TestKeeperKeepsAnEyeOnTheRecordOfANewerBuild(t *testing.T) {
 			t.Errorf("the lock is %s", st.State)
 		}
 		restore()
-		time.Sleep(5 * reserve) // the reservation has been extended again and again
+		time.Sleep(3 * reserve) // the reservation has been extended again and again
 		r.wantState("key-a", joblock.StateParked, "a")
 		r.serve(service{}, p.handler(succeed))
 		r.untilTask("a", "gone")

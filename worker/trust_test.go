@@ -494,6 +494,7 @@ func TestTaskSealedWithALostKeyWaits(t *testing.T) {
 // flushed is a rig whose locks are in a Redis of their own, which loses all.
 func flushed(t *testing.T, f func(r *rig, flush func())) {
 	t.Helper()
+	testkit.Parallel(t)
 	synctest.Test(t, func(t *testing.T) {
 		redistest.Ran(t, redistest.MiniBackend())
 		mini, locks := redistest.Mini(t), redistest.Mini(t)
@@ -608,6 +609,7 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 	for _, secret := range []joblock.Secret{"", "shared by all who are honest"} {
 		t.Run(fmt.Sprint("secret ", secret), func(t *testing.T) {
+			testkit.Parallel(t)
 			synctest.Test(t, func(t *testing.T) {
 				redistest.Ran(t, redistest.MiniBackend())
 				mini := redistest.Mini(t)

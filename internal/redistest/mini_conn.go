@@ -52,48 +52,49 @@ func waits(cmd string) bool {
 }
 
 func (c *miniConn) Write(p []byte) (int, error) {
-	dialed, err := c.run(p)
+	dialed, rest, err := c.run(p)
+	if err == nil && dialed != nil {
+		_, err = dialed.Write(rest)
+	}
 	if err != nil {
 		return 0, err
-	}
-	if dialed != nil {
-		return dialed.Write(p)
 	}
 	runtime.Gosched() // other goroutines may come in between, as with a network
 	return len(p), nil
 }
 
-// run runs the commands that p completes. If there is a connection from Dial, p is for that.
-func (c *miniConn) run(p []byte) (net.Conn, error) {
+// run runs the commands that p completes. With a connection from Dial, rest is for that.
+func (c *miniConn) run(p []byte) (dialed net.Conn, rest []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.m.Ctx.Err() != nil {
-		return nil, io.ErrClosedPipe
+		return nil, nil, io.ErrClosedPipe
 	}
 	if c.dialed != nil {
-		return c.dialed, nil
+		return c.dialed, p, nil
 	}
-	rest := p
+	rest = p
 	if len(c.in) > 0 {
 		rest = append(c.in, p...)
 	}
 	for {
 		args, n, err := cutCommand(rest)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if n == 0 {
 			c.in = append(c.in[:0], rest...)
-			return nil, nil
+			return nil, nil, nil
 		}
 		name := strings.ToUpper(args[0])
 		if waits(name) {
-			return c.dial()
+			dialed, err = c.dial()
+			return dialed, rest, err
 		}
 		switch name {
 		case "HELLO", "AUTH", "SELECT", "CLIENT":
 			c.state, c.settings = append(c.state, rest[:n]...), c.settings+1
-			c.lua = c.lua || name == "AUTH" || name == "SELECT"
+			c.lua = c.lua || name != "HELLO" && name != "CLIENT"
 		case "MULTI", "EXEC", "DISCARD":
 			c.multi = name == "MULTI"
 		case "EVALSHA":

@@ -49,6 +49,15 @@ func TestMiniClientsWait(t *testing.T) {
 		if popped := conn.BLPop(ctx, time.Minute, "list").Val(); len(popped) != 2 || popped[1] != "in 3" {
 			t.Errorf("popped %q", popped)
 		}
+		other := rdb.Conn() // its first commands are run, and run once
+		defer other.Close()
+		pipe := other.Pipeline()
+		pipe.Incr(ctx, "n")
+		pipe.BLPop(ctx, time.Second, "list")
+		pipe.Incr(ctx, "n")
+		if cmds, _ := pipe.Exec(ctx); cmds[2].(*redis.IntCmd).Val() != 2 || rdb.Get(ctx, "n").Val() != "2" {
+			t.Errorf("in a pipeline: %v, and left is %v", cmds, rdb.Get(ctx, "n"))
+		}
 		begun := time.Now()
 		if err := conn.BLPop(ctx, time.Minute, "list").Err(); !errors.Is(err, redis.Nil) || time.Since(begun) != time.Minute {
 			t.Errorf("from an empty list: %v after %v, want redis.Nil after a minute", err, time.Since(begun))
