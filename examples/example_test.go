@@ -21,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/joblock/slogobserver"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 	"github.com/joblock/toolkit/worker"
 )
@@ -162,7 +163,8 @@ func Example_process() {
 	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// cron]
-	check(s.Trigger(ctx, "digest")) // nobody wants to wait for a minute
+	_, err = admin.Of(s).Trigger(ctx, "digest") // nobody wants to wait for a minute
+	check(err)
 	fmt.Println("the task of the tick has its lock:", <-digested)
 
 	// [ping
@@ -263,7 +265,8 @@ func Example_schedule() {
 	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
 	check(s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute))))
 	// schedule]
-	check(s.Trigger(ctx, "rollup")) // nobody wants to wait for 03:00
+	_, err = admin.Of(s).Trigger(ctx, "rollup") // nobody wants to wait for 03:00
+	check(err)
 
 	// [run
 	check(s.Run(ctx)) // until ctx ends

@@ -25,6 +25,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/singleflight"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 	"github.com/joblock/toolkit/worker"
 )
@@ -219,9 +220,9 @@ func Example_movedEntries() {
 	check(s.Start())
 	defer s.Shutdown()
 
-	jobs := must(s.Scheduler().Entries(ctx))
+	jobs := must(admin.Of(s.Scheduler()).Entries(ctx))
 	for range 2 { // no worker works: the second one finds the first one's task
-		fmt.Println(must(s.Scheduler().TriggerAndWait(ctx, jobs[0].Name)).State)
+		fmt.Println(must(must(admin.Of(s.Scheduler()).Trigger(ctx, jobs[0].Name))(ctx)).State)
 	}
 	info := must(p.Inspector.GetQueueInfo("default"))
 	fmt.Println(info.Pending, "task waits")
@@ -409,7 +410,9 @@ func Example_cronInKubernetes() {
 	p.Go(s.Run)
 	// kubernetes]
 	for _, job := range []string{"rollup", "digest"} {
-		execution, err := s.TriggerAndWait(context.Background(), job)
+		wait, err := admin.Of(s).Trigger(context.Background(), job)
+		check(err)
+		execution, err := wait(context.Background())
 		check(err)
 		fmt.Println(job, execution.State)
 	}

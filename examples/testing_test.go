@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/joblocktest"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // An application's code, for the tests that docs/testing.md quotes.
@@ -179,8 +180,10 @@ func TestRollupNow(t *testing.T) {
 	}))
 	k.Go(s.Run)
 
-	execution, err := s.TriggerAndWait(t.Context(), "rollup")
-	if err != nil || execution.State != scheduler.StateDone {
+	wait, err := admin.Of(s).Trigger(t.Context(), "rollup")
+	check(err)
+	execution, err := wait(t.Context())
+	if err != nil || execution.State != admin.StateDone {
 		t.Errorf("%+v, %v", execution, err)
 	}
 }

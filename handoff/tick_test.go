@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
@@ -58,8 +59,12 @@ func TestTicksDuringAnOutageAreNotLost(t *testing.T) {
 					time.Sleep(200 * time.Millisecond)
 					w.faults.setDown(errDown)
 					time.AfterFunc(down, func() { w.faults.setDown(nil) })
-					x, err := s.TriggerAndWait(t.Context(), "digest")
-					if err != nil || x.State != scheduler.StateEnqueued {
+					wait, err := admin.Of(s).Trigger(t.Context(), "digest")
+					if err != nil {
+						t.Fatal(err)
+					}
+					x, err := wait(t.Context())
+					if err != nil || x.State != admin.StateEnqueued {
 						t.Fatalf("the execution is %+v, %v", x, err)
 					}
 					time.Sleep(time.Minute) // whatever goes on in the background
@@ -116,7 +121,7 @@ func TestEntriesThatCarryALock(t *testing.T) {
 		if want := []string{"task", "held", "held", "task", "held"}; !slices.Equal(told, want) {
 			t.Errorf("the ticks had %q, want %q", told, want)
 		}
-		entries, err := s.Scheduler().Entries(t.Context())
+		entries, err := admin.Of(s.Scheduler()).Entries(t.Context())
 		if err != nil || len(entries) != 1 {
 			t.Fatalf("%d entries, %v", len(entries), err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // release is nodes that have one job with one spec or another.
@@ -40,7 +41,7 @@ func (r *release) boot(spec string) *node {
 }
 
 // wants waits until the time, and checks which spec is in force, and from which of the nodes it is.
-func (r *release) wants(at time.Duration, spec string, by ...*node) scheduler.Entry {
+func (r *release) wants(at time.Duration, spec string, by ...*node) admin.Entry {
 	r.Helper()
 	until(r.start, at)
 	e, err := r.nodes[0].Entry(r.Context(), "job")
@@ -210,7 +211,7 @@ func TestALateOldNodeOfAProvider(t *testing.T) {
 		wants := func(at time.Duration, spec string) {
 			t.Helper()
 			until(start, at)
-			all, err := fresh.Scheduler().AllEntries(c.Context())
+			all, err := admin.Of(fresh.Scheduler()).Entries(c.Context())
 			if err != nil || len(all) != 2 || all[0].Spec != spec || all[1].Spec != "@every 1h0m0s" {
 				t.Errorf("after %s: %+v, %v, want %s", at, all, err, spec)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // backfilled returns the ticks that were executed by backfills, in order.
@@ -48,17 +49,17 @@ func TestBackfillBesideTheSchedule(t *testing.T) {
 			n.add("job", "@every 10m", r.fn(n, 4*min), scheduler.StartDeadline(5*min))
 			n.start()
 		}
-		admin := c.admin()
+		ops := c.admin()
 		until(start, 65*min)
-		n, err := admin.Backfill(c.Context(), "job", start.Add(-100*min), start.Add(20*min))
+		n, err := ops.Backfill(c.Context(), "job", start.Add(-100*min), start.Add(20*min))
 		wantNil(t, "Backfill", err)
 		if n != 13 {
 			t.Errorf("%d ticks, want 13", n)
 		}
 		_, err = c.nodes[0].Backfill(c.Context(), "job", start, start.Add(min))
-		wantErr(t, err, scheduler.ErrBackfilling)
+		wantErr(t, err, admin.ErrBackfilling)
 		until(start, 88*min)
-		e, err := admin.Entry(c.Context(), "job")
+		e, err := ops.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
 		// At 65, 69, 77 (after the tick of 70) and 85 (after the tick of 80), each for four minutes.
 		if b := e.Backfill; b == nil || b.Ticks != 13 || b.Done != 3 || !b.Upto.Equal(start.Add(-70*min)) || !b.Ended.IsZero() {
@@ -78,7 +79,7 @@ func TestBackfillBesideTheSchedule(t *testing.T) {
 		if len(ids) != len(r.all()) {
 			t.Errorf("%d IDs of %d ticks", len(ids), len(r.all()))
 		}
-		e, err = admin.Entry(c.Context(), "job")
+		e, err = ops.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
 		if b := e.Backfill; b.Done != 13 || b.Ended.IsZero() || e.Counts.Overlapped+e.Counts.Missed != 0 {
 			t.Errorf("backfill %+v, counts %+v", e.Backfill, e.Counts)
@@ -86,7 +87,7 @@ func TestBackfillBesideTheSchedule(t *testing.T) {
 		if ended := c.events.of(scheduler.EventBackfilled); len(ended) != 1 || ended[0].Count != 13 {
 			t.Errorf("events %+v", ended)
 		}
-		_, err = admin.Backfill(c.Context(), "job", start, start.Add(10*min)) // the next one
+		_, err = ops.Backfill(c.Context(), "job", start, start.Add(10*min)) // the next one
 		wantNil(t, "Backfill", err)
 		until(start, 200*min)
 		wantSame(t, r.backfilled(start)[13:], []time.Duration{0, 10 * min})
@@ -290,6 +291,7 @@ func TestBackfillBounds(t *testing.T) {
 		t := c.T
 		start := time.Now()
 		n := c.admin()
+		n.Admin = admin.Of(n.Scheduler)
 		n.add("job", "@every 10m", func(context.Context) error { return errors.New("no") })
 		for _, tc := range []struct {
 			name     string
@@ -305,7 +307,7 @@ func TestBackfillBounds(t *testing.T) {
 			{"no job", "other", -hour, 0, joblock.ErrNotFound},
 			{"no name", "", -hour, 0, joblock.ErrInvalid},
 			{"the most", "job", -99_990 * min, 0, nil},
-			{"a second one", "job", 0, 0, scheduler.ErrBackfilling},
+			{"a second one", "job", 0, 0, admin.ErrBackfilling},
 		} {
 			_, err := n.Backfill(c.Context(), tc.job, start.Add(tc.from), start.Add(tc.to))
 			if !errors.Is(err, tc.want) {

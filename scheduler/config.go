@@ -2,21 +2,15 @@ package scheduler
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
-	"os"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/scheduler/internal/records"
 )
 
 const (
-	minSync       = time.Second
-	maxSync       = time.Hour
-	maxScopeBytes = 32 // a key has the escaped scope, which may be three times as long
+	minSync = time.Second
+	maxSync = time.Hour
 )
 
 // Config configures a Scheduler. Scope must be set. For every other field the zero value means the default. New refuses
@@ -56,7 +50,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// withDefaults returns a copy of c with the defaults. c may be nil.
+// withDefaults returns a copy of c with the defaults, except that of Node. c may be nil.
 func (c *Config) withDefaults() *Config {
 	var out Config
 	if c != nil {
@@ -67,37 +61,21 @@ func (c *Config) withDefaults() *Config {
 	out.Grace = cmp.Or(out.Grace, 30*time.Second)
 	out.Sync = cmp.Or(out.Sync, 10*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
-	if out.Node == "" {
-		host, _ := os.Hostname() // on an error the host is "" and gets the name below
-		out.Node = fmt.Sprintf("%.200s:%d", cmp.Or(host, "unknown-host"), os.Getpid())
-	}
 	if out.Observe == nil {
 		out.Observe = func(Event) {}
 	}
 	return &out
 }
 
-// validate checks a Config after withDefaults.
-func (c *Config) validate() error {
-	const op = "new"
+// validate checks a Config after withDefaults, except Scope and Node.
+func (c *Config) validate(op string) error {
 	switch {
-	case c.Scope == "":
-		return invalid(op, "", "Config.Scope is empty, must name the application, like \"shop\": "+
-			"schedulers with the same scope share jobs of the same name")
-	case len(c.Scope) > maxScopeBytes:
-		return invalid(op, "", "Config.Scope has %d bytes, at most %d are allowed", len(c.Scope), maxScopeBytes)
-	case !utf8.ValidString(c.Scope):
-		return invalid(op, "", "Config.Scope is not valid UTF-8")
-	case len(c.Node) > driver.MaxLabelBytes:
-		return invalid(op, "", "Config.Node has %d bytes, at most %d are allowed", len(c.Node), driver.MaxLabelBytes)
-	case !utf8.ValidString(c.Node) || strings.ContainsFunc(c.Node, unicode.IsControl):
-		return invalid(op, "", "Config.Node is not valid UTF-8 or contains a control character")
 	case c.Concurrency < 0:
-		return invalid(op, "", "Config.Concurrency is %d, must be at least 1", c.Concurrency)
+		return records.Invalid(op, "", "Config.Concurrency is %d, must be at least 1", c.Concurrency)
 	case c.Grace < 0:
-		return invalid(op, "", "Config.Grace is %s, must not be negative", c.Grace)
+		return records.Invalid(op, "", "Config.Grace is %s, must not be negative", c.Grace)
 	case c.Sync < minSync || c.Sync > maxSync:
-		return invalid(op, "", "Config.Sync is %s, must be from %s to %s", c.Sync, minSync, maxSync)
+		return records.Invalid(op, "", "Config.Sync is %s, must be from %s to %s", c.Sync, minSync, maxSync)
 	}
 	return nil
 }

@@ -1,204 +1,293 @@
 package scheduler
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/internal/policy"
+	"github.com/joblock/toolkit/scheduler/internal/records"
 )
 
 const (
-	batch      = 500             // how many ledgers a node reads in one round trip
-	unreadable = time.Minute     // the pause before the next read of a memo that is not a ledger
-	unanswered = 2 * time.Second // the pause before the next read if the store has answered only for other keys
+	batch      = 500                   // how many ledgers a node reads in one round trip
+	unanswered = 2 * time.Second       // the pause before the next read if the store has answered only for other keys
+	spreadStep = 10 * time.Millisecond // reads at the same multiple share a round trip
 )
 
-// dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the
-// context of the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch
-// returns an error, and the jobs stay due. While this node has never read the orders, it executes no job: the job may be
-// paused.
-func (s *Scheduler) dispatch(ctx, work context.Context, jobs []*job) error {
-	keys := []string{s.ordersKey}
-	for _, j := range jobs {
-		keys = append(keys, j.key)
-	}
-	sent := s.clock.local()
-	views, err := s.readAnswered(ctx, keys)
-	switch {
-	case err != nil || !views[0].Now.IsZero():
-	case views[0].State == joblock.StateForeign: // without the store's time
-		s.applyView(views[0], sent)
-		if !s.clock.synced() {
-			return errOrdersUnread
+// dispatcher reads ledgers when they are due, and starts what package policy decides.
+type dispatcher struct {
+	*node
+	specs    *specs
+	claims   *claims
+	standbys chan struct{} // has an element for each lock for which this node waits
+}
+
+// The first and the longest pause after a request that the store has not answered.
+const firstPause, lastPause = 500 * time.Millisecond, 8 * time.Second
+
+// within returns a random multiple of spreadStep that is later than the parameter at, by at most d.
+func within(d time.Duration, at time.Time) time.Time {
+	return at.Truncate(spreadStep).Add(spreadStep * (1 + dice.N(d/spreadStep)))
+}
+
+func soon(at time.Time) time.Time { return within(policy.Spread, at) }
+
+func timeOf(a policy.Again) time.Time { return within(a.Within, a.At) }
+
+// loop dispatches due jobs until ctx ends. work is the context of the goroutines that loop starts.
+func (d *dispatcher) loop(ctx, work context.Context) error {
+	var syncAt time.Time // when to ask for the store's clock if no job is due before
+	for pause := firstPause; ctx.Err() == nil; {
+		var jobs []*job
+		now := d.clock.now()
+		synced := d.clock.synced()
+		if synced { // no job is due while the node does not know the store's time
+			jobs = d.table.takeDue(now)
 		}
-	default:
-		err = s.touchOrders(ctx)
-		views = nil // the store's time comes with the record of the orders
-	}
-	answered := func(v memo.View) bool { return err == nil || !v.Now.IsZero() }
-	if len(views) > 0 && !views[0].Now.IsZero() {
-		s.learnTime(sent, views[0].Now)
-		s.applyView(views[0], sent)
-		if stale(views[0]) {
-			if err := s.touchOrders(ctx); err != nil {
-				s.cfg.Logger.Warn("scheduler: the record of pauses and triggers was not kept alive; the next read tries again", "key", s.ordersKey, "err", err)
+		if len(jobs) == 0 && synced && now.Before(syncAt) {
+			d.sleep(ctx, d.table.nextDue(syncAt))
+			continue
+		}
+		err := d.dispatch(ctx, work, jobs)
+		switch {
+		case err == nil:
+			pause = firstPause
+			syncAt = d.clock.now().Add(d.cfg.Sync)
+		case errors.Is(err, joblock.ErrClosed), errors.Is(err, joblock.ErrInvalid):
+			return err
+		case ctx.Err() == nil:
+			if err != errOrdersUnread { // which obey has logged
+				d.cfg.Logger.Warn("scheduler: the store does not answer", "err", err)
 			}
-		}
-	}
-	now := s.clock.now()
-	if !slices.ContainsFunc(views, answered) {
-		for _, j := range jobs {
-			s.recheck(j, now)
-		}
-		return err
-	}
-	if err := s.withoutOrders(); err != nil {
-		pause := unanswered
-		if answered(views[0]) {
-			pause = unreadable
-		}
-		for _, j := range jobs {
-			s.setTrouble(j, err)
-			s.recheck(j, now.Add(pause))
-		}
-		return nil
-	}
-	for i, j := range jobs {
-		if v := views[i+1]; answered(v) {
-			s.consider(work, j, v, now)
-		} else {
-			s.recheck(j, now.Add(unanswered))
+			_ = sleep.For(ctx, pause/2+dice.N(pause/2))
+			pause = min(2*pause, lastPause)
 		}
 	}
 	return nil
 }
 
-// readAnswered is memo.Read, except that an ErrUnavailable comes with views of all keys: while one node of a cluster is
-// down, the jobs whose ledgers are on the others run. The view of a key without an answer has no Now.
-func (s *Scheduler) readAnswered(ctx context.Context, keys []string) ([]memo.View, error) {
-	const op = "read ledgers"
-	in := door.Of(s.locks)
-	if err := in.Check(op, keys...); err != nil {
-		return nil, err
+// sleep waits until a job becomes due earlier than expected, or the time in the parameter until has come.
+func (d *dispatcher) sleep(ctx context.Context, until time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, until.Sub(d.clock.now()))
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-d.table.woken:
 	}
-	var recs []driver.Record
-	err := in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
-		recs, err = store.Inspect(ctx, driver.InspectRequest{Keys: keys, Memo: true})
-		return err
-	})
-	views := make([]memo.View, len(keys))
-	for i, rec := range recs[:min(len(recs), len(keys))] {
-		views[i] = memo.View{Status: door.Status[joblock.Status](rec), Memo: rec.Memo}
-	}
-	return views, err
 }
 
-// consider decides what to do about a job: claim the job, wait for its lock, or read its ledger again later.
-func (s *Scheduler) consider(work context.Context, j *job, v memo.View, now time.Time) {
-	l, err := ledger.Decode(v.Memo)
-	if v.State == joblock.StateForeign {
-		err = errors.New("scheduler: the value at the job's key is no lock")
+// dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the context of
+// the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch returns an error,
+// and the jobs stay due. While this node has never read the orders, it executes no job: the job may be paused.
+func (d *dispatcher) dispatch(ctx, work context.Context, jobs []*job) error {
+	names := make([]string, len(jobs))
+	for i, j := range jobs {
+		names[i] = j.name
 	}
-	if err != nil {
-		s.reportUnreadable(j, err)
-		s.recheck(j, s.clock.now().Add(unreadable))
-		return
-	}
-	if v.State != joblock.StateFree {
-		s.considerStandBy(work, j, v, now)
-		return
-	}
-	keep := stale(v) // to take the lock keeps the ledger
-	m, err := s.momentOf(j, l)
-	if err != nil {
-		s.reportUnreadable(j, err)
-		s.recheck(j, now.Add(unreadable))
-		return
-	}
-	s.reportClock(j, l, m.Now)
-	if j.AtOnce > 1 || len(l.Lanes) > 0 {
-		s.considerLanes(work, j, l, m, keep)
-		return
-	}
-	changed, _ := l.Update(&j.Job, m, false) // on a copy: only to see whether anything is due
-	_, more, _ := l.Begin(&j.Job, m)
-	if !changed && !more && !keep || !s.hasRoom(j) {
-		s.setTrouble(j, nil)
-		s.recheck(j, s.nextCheck(j, l))
-		return
-	}
-	select {
-	case s.slots <- struct{}{}:
-		if !s.start(j, func() time.Time { return s.claim(work, j) }) {
-			<-s.slots
+	sent := d.clock.local()
+	views, err := d.recs.ReadAnswered(ctx, names)
+	switch {
+	case err != nil || !views[0].Now.IsZero():
+	case views[0].State == joblock.StateForeign: // without the store's time
+		d.obey(d.orders.apply(views[0], sent))
+		if !d.clock.synced() {
+			return errOrdersUnread
 		}
 	default:
-		s.recheck(j, now.Add(settling)) // this node is full; another may have the job
+		err = d.recs.Touch(ctx)
+		views = nil // the store's time comes with the record of the orders
 	}
-}
-
-// considerStandBy decides whether to wait for the lock of a job that another node executes. One node waits, and gets
-// the lock as soon as the lock is free. The other nodes read the ledger again later.
-func (s *Scheduler) considerStandBy(work context.Context, j *job, v memo.View, now time.Time) {
-	if j.AtOnce > 1 && v.Age < settling { // another node begins or ends an execution
-		s.recheck(j, within(4*spread, now))
-		return
-	}
-	if v.Age < settling {
-		// This spread is wider than that of a tick: nodes that read in the same step would all wait for the lock.
-		s.recheck(j, within(4*spread, now.Add(settling-v.Age)))
-		return
-	}
-	if v.Waiters == 0 && s.hasRoom(j) {
-		select {
-		case s.standbys <- struct{}{}:
-			if !s.start(j, func() time.Time { return s.standBy(work, j) }) {
-				<-s.standbys
+	answered := func(v memo.View) bool { return err == nil || !v.Now.IsZero() }
+	if len(views) > 0 && !views[0].Now.IsZero() {
+		d.learn(sent, views[0].Now)
+		d.obey(d.orders.apply(views[0], sent))
+		if records.Stale(views[0]) {
+			if err := d.recs.Touch(ctx); err != nil {
+				d.cfg.Logger.Warn("scheduler: the record of pauses and triggers was not kept alive; the next read tries again", "key", d.recs.OrdersKey(), "err", err)
 			}
-			return
-		default:
 		}
 	}
-	s.recheck(j, soon(now.Add(v.Reserved)))
+	now := d.clock.now()
+	if !slices.ContainsFunc(views, answered) {
+		for _, j := range jobs {
+			d.table.recheck(j, now)
+		}
+		return err
+	}
+	if missing := d.orders.missing(); missing != nil {
+		pause := unanswered
+		if answered(views[0]) {
+			pause = policy.Unreadable
+		}
+		for _, j := range jobs {
+			d.table.setTrouble(j, missing)
+			d.table.recheck(j, now.Add(pause))
+		}
+		return nil
+	}
+	for i, j := range jobs {
+		if v := views[i+1]; answered(v) {
+			d.consider(work, j, v, now)
+		} else {
+			d.table.recheck(j, now.Add(unanswered))
+		}
+	}
+	return nil
 }
 
-// The method start calls f in a goroutine. The job j is busy until f has returned. The result of f is the time of the
-// next read of the ledger. If the job is gone, start does nothing and returns false. Only the loop of Run may call start.
-func (s *Scheduler) start(j *job, f func() time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if j.gone {
+// consider decides what to do about a job, and starts it.
+func (d *dispatcher) consider(work context.Context, j *job, v memo.View, now time.Time) {
+	l, m, err := d.look(j, v, now)
+	if err != nil {
+		d.unreadable(j, err)
+		d.table.recheck(j, now.Add(policy.Unreadable))
+		return
+	}
+	s := policy.Sight{Stale: records.Stale(v), Here: d.table.here(j), Mine: d.table.mine(j)}
+	if v.State != joblock.StateFree {
+		lock := records.LockOf(0, v)
+		s.Lock = &lock
+	}
+	plan := policy.Decide(&j.Job, l, m, s)
+	switch plan.Do {
+	case policy.Claim, policy.Tend:
+		d.start(j, func() time.Time { return d.tend(work, j, l, plan) })
+	case policy.StandBy:
+		if !d.mayWait() {
+			d.table.recheck(j, timeOf(plan.Again))
+		} else if !d.start(j, func() time.Time { return d.standBy(work, j, 0) }) {
+			<-d.standbys
+		}
+	default:
+		if s.Lock == nil {
+			d.table.setTrouble(j, nil)
+		}
+		d.table.recheck(j, timeOf(plan.Again))
+	}
+}
+
+// look returns what a node must know of a job to decide. The Moment has but Now while another node has the job's lock.
+func (d *dispatcher) look(j *job, v memo.View, now time.Time) (l *ledger.Ledger, m ledger.Moment, err error) {
+	if v.State == joblock.StateForeign {
+		return nil, m, errors.New("scheduler: the value at the job's key is no lock")
+	}
+	if l, err = ledger.Decode(v.Memo); err != nil || v.State != joblock.StateFree {
+		return l, ledger.Moment{Now: now}, err
+	}
+	if m, err = d.specs.moment(j, l); err == nil {
+		d.reportClock(j, d.specs.inForce(j, l), l, m.Now)
+	}
+	return l, m, err
+}
+
+// start calls f in a goroutine. The job is busy until f has returned. The result of f is the time of the next read of the
+// ledger. If the job is gone, start does nothing and returns false. Only the loop of Run may call start.
+func (d *dispatcher) start(j *job, f func() time.Time) bool {
+	if !d.table.occupy(j) {
 		return false
 	}
-	j.busy = true
-	if j.index >= 0 { // a new order may have put the job into the heap
-		heap.Remove(&s.due, j.index)
-	}
-	s.started.Go(func() { s.recheck(j, f()) })
+	d.started.Go(func() { d.table.recheck(j, f()) })
 	return true
 }
 
-// reportClock reports, once for each Ledger.Last, that the store's clock was set back behind the ledger.
-func (s *Scheduler) reportClock(j *job, l *ledger.Ledger, now time.Time) {
-	s.mu.Lock()
-	isNew := l.Behind(now) > 0 && j.behind != l.Last
-	if isNew {
-		j.behind = l.Last
+// tend looks after the executions of other nodes, and begins what is due. The result is the time of the next read of the
+// ledger.
+func (d *dispatcher) tend(ctx context.Context, j *job, l *ledger.Ledger, plan policy.Plan) time.Time {
+	at := timeOf(plan.Again)
+	var tending policy.Tending
+	if len(plan.Others) > 0 {
+		locks, err := d.recs.ReadLanes(ctx, j.name, plan.Others)
+		if err != nil {
+			if ctx.Err() == nil {
+				d.trouble(j, "read the locks of executions", err)
+			}
+			return soon(d.clock.now().Add(unanswered))
+		}
+		tending = policy.TendTo(&j.Job, l, d.clock.now(), locks, d.table.here(j))
+		for _, lane := range tending.StandBy {
+			d.standByLane(ctx, j, lane)
+		}
+		at = earlier(at, timeOf(tending.Again))
 	}
-	s.mu.Unlock()
-	if !isNew {
+	if plan.Do == policy.Claim || len(tending.Dead) > 0 {
+		if !d.take() { // another node may begin what is due
+			return soon(d.clock.now().Add(policy.Settling))
+		}
+		next, ok := d.claims.due(ctx, j, tending.Dead)
+		if !ok {
+			return next
+		}
+		at = earlier(at, next)
+	}
+	if k := tending.Foreign; k != nil {
+		d.trouble(j, "take an execution over", fmt.Errorf("scheduler: the value at the key %s of an execution is no lock", d.recs.LaneKey(j.name, k.Lane)))
+	} else {
+		d.table.setTrouble(j, nil)
+	}
+	return at
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// mayWait reports whether this node may wait for another lock, and notes that it does.
+func (d *dispatcher) mayWait() bool {
+	select {
+	case d.standbys <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// standByLane starts standBy for a lane other than 0. If this node waits for enough locks, standByLane does nothing.
+func (d *dispatcher) standByLane(ctx context.Context, j *job, lane int) {
+	if !d.mayWait() {
 		return
 	}
-	last := l.LastTick()
-	s.report(Event{Kind: EventClock, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: s.cfg.Node,
-		Err: fmt.Errorf("scheduler: the job's latest tick is %s, but the store's clock shows %s, so it was set back; the next tick to be executed is %s",
-			last.Format(time.RFC3339), now.UTC().Format(time.RFC3339), s.inForce(j, l).Spec.Next(last).Format(time.RFC3339))})
+	d.table.enter(j, lane, true)
+	d.started.Go(func() {
+		d.standBy(ctx, j, lane)
+		d.table.lookAgain(j) // perhaps to wait again: the next tick may be days away
+	})
+}
+
+// standBy waits for the lock of a lane that another node has, and takes over an execution that was broken off. Usually the
+// execution ends well, and standBy finds nothing to do. The caller has called mayWait. standBy returns the time of the next
+// read of the ledger.
+func (d *dispatcher) standBy(ctx context.Context, j *job, lane int) time.Time {
+	wait, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	if lane == 0 {
+		d.table.do(func() {
+			if j.giveUp = giveUp; j.gone {
+				giveUp()
+			}
+		})
+	}
+	lock, err := d.recs.Wait(wait, j.name, lane)
+	<-d.standbys
+	if err == nil {
+		return d.claims.inherit(ctx, j, lane, lock)
+	}
+	if ctx.Err() == nil && !d.table.isGone(j) {
+		d.trouble(j, "wait for the lock", err)
+	}
+	if lane > 0 {
+		_ = sleep.For(ctx, unanswered)
+		d.table.enter(j, lane, false)
+	}
+	return soon(d.clock.now().Add(unanswered))
 }

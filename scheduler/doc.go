@@ -47,7 +47,7 @@
 // store does not answer for longer than the lease. Each execution has a fence of its own (joblock.FromContext).
 //
 // A function that goes on for more than 5 s after the end of its context holds the job up: its ticks overlap, and no other node
-// takes the job over. Then the node reports EventOverrun, which is logged as a warning, and Execution.Overrun is set as long as
+// takes the job over. Then the node reports EventOverrun, which is logged as a warning, and admin.Execution.Overrun is set as long as
 // that lasts. When the node is stopped, that is not so before Config.Grace is over; see Run.
 //
 // A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
@@ -66,7 +66,7 @@
 //	paused      the tick came while the job was paused. The tick is skipped.
 //
 // If an execution does not end, or the task of a Task, each further tick is skipped as overlapped. After three ticks and 10
-// minutes a node reports EventStuck, which is logged as a warning, and Entry.Stuck is set.
+// minutes a node reports EventStuck, which is logged as a warning, and admin.Entry.Stuck is set.
 //
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. The node that
 // executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution, between two
@@ -112,7 +112,7 @@
 //
 // # Backfills
 //
-// [Scheduler.Backfill] executes the ticks of a range of the past: at most 10,000 ticks, each once, one after the other,
+// Backfill of package admin executes the ticks of a range of the past: at most 10,000 ticks, each once, one after the other,
 // the oldest first. The ledger has the backfill's cursor, the latest tick that has begun. The node that begins a tick
 // writes the cursor and the execution in one step. So nodes begin no tick of the range twice, except to take it over. A
 // job has one backfill at a time.
@@ -161,7 +161,7 @@
 // # When the store's clock is set back
 //
 // Ticks wait until the clock is where it was, because nodes would execute each tick a second time. Triggers do not
-// wait. Each node reports the clock once per job, as EventClock and in the log, and Entry.Behind shows it. A ledger
+// wait. Each node reports the clock once per job, as EventClock and in the log, and admin.Entry.Behind shows it. A ledger
 // that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and EventClock
 // reports that too. So a job is silent for at most a day.
 //
@@ -186,8 +186,8 @@
 //	a node was cut off less than 90 s ago
 //
 // So if a node of the old release starts late in a deploy, the old spec is in force until that node has gone. And if the only
-// node of a new release dies, the old spec comes back. Two nodes that are up never take turns. Entry.SpecBy is the node that
-// has decided, and Entry.OtherSpecs has the nodes that are up and have another spec.
+// node of a new release dies, the old spec comes back. Two nodes that are up never take turns. admin.Entry.SpecBy is the node that
+// has decided, and admin.Entry.OtherSpecs has the nodes that are up and have another spec.
 //
 // A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
 // those of the old spec, later ticks are those of the new one. So each tick of either spec is treated once. Ticks of the
@@ -197,37 +197,29 @@
 // executes or skips a tick uses its own.
 //
 // A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a
-// later version. Entry.Problem says so. A node that cannot read the record of pauses and triggers, or gets no answer for
+// later version. admin.Entry.Problem says so. A node that cannot read the record of pauses and triggers, or gets no answer for
 // it, obeys those that it has read before. If it has read none since it started, it executes no jobs: they may be paused.
 //
 // Remove, SetSpec and the option Replace change the jobs of a node without a restart.
 //
 // A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
 // releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the
-// old name are not caught up with under the new name. The old name stays on record for 366 days, or until Forget.
+// old name are not caught up with under the new name. The old name stays on record for 366 days, or until Forget of package admin.
 //
 // # Applications that share a store
 //
 // Two applications on one store need different scopes. Within a scope the name alone identifies a job, so each
 // application would execute some ticks of the other one. Nodes notice a second definition of a job: another spec, other
 // options, or another module of the program. A new definition is a deploy, reported once as EventRedefined. If two
-// definitions take turns for more than a quarter of an hour, a node reports EventContested and sets Entry.Contested. A node
-// that is up and has another spec for as long sets Entry.Contested as well.
+// definitions take turns for more than a quarter of an hour, a node reports EventContested and sets admin.Entry.Contested. A node
+// that is up and has another spec for as long sets admin.Entry.Contested as well.
 //
-// # Seen from anywhere
+// # Monitoring and control
 //
-// A Scheduler that is not running, and has no jobs, sees and steers all jobs of its scope. A program for operators needs no
-// more than the Locker and the scope.
-//
-//	Entry, AllEntries  the spec in force, next tick, latest execution, history, counts, nodes with the job, pauses
-//	Nodes              the nodes that are up
-//	Scopes             the scopes of the store
-//	Pause, Resume      also of all jobs
-//	Trigger            also followed to the end of the execution
-//	Forget             removes the record of a job that no node has any more
+// Package admin sees and steers all jobs of a scope from any process, with no more than the Locker and the scope.
 //
 // A job is in the list of jobs before it has a ledger. Each node that is up has a record with its jobs, which ends when the
-// node is stopped, or 90 s after the node has died. A removed job therefore has no Entry.Nodes from then on. If the store
+// node is stopped, or 90 s after the node has died. A removed job therefore has no admin.Entry.Nodes from then on. If the store
 // loses everything, a node notices at the next renewal of its record, at most 30 s later, and writes all records again. The
 // schedule does not depend on the records of jobs and nodes.
 //
@@ -236,7 +228,7 @@
 // A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and to find triggers, and two
 // commands a minute to renew its record. Each week one node sends two commands for each job that has had no tick in that week. A node that has another spec of some jobs than the one in force sends two more
 // commands a minute: each reads the record of the node that has decided. If that node is not up, one such command is followed
-// by two that read the records of all nodes. AllEntries reads 34 records, one for each node, and one for each job. At a tick,
+// by two that read the records of all nodes. Entries of package admin reads 34 records, one for each node, and one for each job. At a tick,
 // the first node sends four commands besides the read. A later node sends only its share of a pipeline, and its share
 // of a second pipeline if the execution takes more than half a second. During a longer execution the node that executes sends two commands when a tick comes, each node reads the
 // ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand

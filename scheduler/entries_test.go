@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // Everybody can read what the options of a job are, as the node has them that has executed it last.
@@ -31,10 +32,10 @@ func TestPoliciesOfAJob(t *testing.T) {
 			a.add(name, "@every 10m", fn, opts...)
 		}
 		wantNil(t, "Task", a.Task("task", "@every 10m", func(context.Context, scheduler.Tick) error { return nil }))
-		admin := c.admin()
+		ops := c.admin()
 		a.start()
 		until(start, 25*min)
-		all, err := admin.AllEntries(c.Context())
+		all, err := ops.Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		want := map[string]string{
 			"plain":  "ticks that come during a run are skipped; of missed ticks the newest is caught up with",
@@ -79,12 +80,13 @@ func TestAllEntriesFromAnywhere(t *testing.T) {
 		lock, err := a.locks.TryAcquire(c.Context(), "cron:lock") // an application's
 		wantNil(t, "TryAcquire", err)
 		until(start, 25*min)
-		admin := c.admin()
-		admin.add("here", "@every 10m", fn)
-		admin.add("soon", "@every 10m", fn)
+		ops := c.admin()
+		ops.Admin = admin.Of(ops.Scheduler)
+		ops.add("here", "@every 10m", fn)
+		ops.add("soon", "@every 10m", fn)
 		want = append(want, "soon")
 		slices.Sort(want)
-		all, err := admin.AllEntries(c.Context())
+		all, err := ops.Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		var names []string
 		for _, e := range all {
@@ -124,7 +126,7 @@ func TestAllEntriesOfManyJobs(t *testing.T) {
 		}
 		n.start()
 		until(start, min)
-		all, err := c.admin().AllEntries(c.Context())
+		all, err := c.admin().Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		if len(all) != 1100 || all[0].Name != "job0000" || all[1099].Name != "job1099" {
 			t.Errorf("%d entries", len(all))
@@ -136,22 +138,22 @@ func TestAllEntriesOfManyJobs(t *testing.T) {
 func TestEntryOfWhatCannotBeRead(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
-		admin := c.admin()
+		ops := c.admin()
 		for name, tc := range map[string]struct{ memo, want string }{
 			"page":    {"page 7", "the memo is no ledger"},
 			"later":   {`{"v":2,"spec":"@daily","last":0}`, "newer nodes execute the job"},
 			"spec":    {`{"v":1,"spec":"0 25 * * *","last":0,"counts":{}}`, `hour is "25"`},
 			"history": {`{"v":1,"spec":"@every 1h0m0s","last":0,"counts":{}}` + "\nx", "no history"},
 		} {
-			c.write(admin, "%cron:cron:"+name, tc.memo)
-			c.enlist(admin, name)
-			e, err := admin.Entry(c.Context(), name)
+			c.write(ops, "%cron:cron:"+name, tc.memo)
+			c.enlist(ops, name)
+			e, err := ops.Entry(c.Context(), name)
 			wantNil(t, "Entry", err)
 			if !strings.Contains(e.Problem, tc.want) {
 				t.Errorf("%s: problem %q, want %s", name, e.Problem, tc.want)
 			}
 		}
-		all, err := admin.AllEntries(c.Context())
+		all, err := ops.Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		if len(all) != 4 {
 			t.Errorf("%d entries, want all", len(all))
@@ -172,16 +174,16 @@ func TestEntryOfARemovedJob(t *testing.T) {
 		}
 		b.add("kept", "@every 10m", r.fn(b, sec))
 		b.add("new", "@every 10m", r.fn(b, sec))
-		admin := c.admin()
+		ops := c.admin()
 		a.start()
 		until(start, 5*min)
 		b.start()
 		until(start, 15*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "paused", ""))
+		wantNil(t, "Pause", ops.Pause(c.Context(), "paused", ""))
 		a.end()
 		see := func(name string, next, overdue time.Duration) {
 			t.Helper()
-			e, err := admin.Entry(c.Context(), name)
+			e, err := ops.Entry(c.Context(), name)
 			wantNil(t, "Entry", err)
 			for what, pair := range map[string][2]any{"next": {e.Next, next}, "overdue": {e.Overdue, overdue}} {
 				got, want := pair[0].(time.Time), pair[1].(time.Duration)
@@ -234,9 +236,9 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 					n.add("job", "@every 10m", r.fn(n, 10*time.Millisecond))
 					n.start()
 				}
-				admin := c.admin()
+				ops := c.admin()
 				until(start, when+5*min)
-				e, err := admin.Entry(c.Context(), "job")
+				e, err := ops.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
 				told := c.events.of(scheduler.EventClock)
 				if tc.back > 24*hour {
@@ -253,7 +255,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 				if want := tc.back - 10*min; e.Behind != want || !e.Next.Equal(start.Add(30*min)) {
 					t.Errorf("behind %s, next %s; want %s and %s", e.Behind, e.Next, want, start.Add(30*min))
 				}
-				wantNil(t, "Trigger", admin.Trigger(c.Context(), "job"))
+				wantNil(t, "Trigger", ops.Trigger(c.Context(), "job"))
 				until(start, when+hour)
 				told = c.events.of(scheduler.EventClock)
 				if len(told) != 2 || told[0].on == told[1].on || !told[0].Tick.At.Equal(start.Add(20*min)) {
@@ -268,7 +270,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 					t.Errorf("%d runs, want two ticks and the trigger", len(calls))
 				}
 				until(start, tc.back+51*min)
-				if e, err = admin.Entry(c.Context(), "job"); err != nil || e.Behind != 0 || len(r.all()) != 6 {
+				if e, err = ops.Entry(c.Context(), "job"); err != nil || e.Behind != 0 || len(r.all()) != 6 {
 					t.Errorf("entry %+v, %v, after %d runs; want it to go on", e, err, len(r.all()))
 				}
 			})

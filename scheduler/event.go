@@ -1,11 +1,8 @@
 package scheduler
 
 import (
-	"context"
 	"log/slog"
 	"time"
-
-	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
 // Kind is the kind of an Event.
@@ -35,8 +32,8 @@ const (
 	// an execution ends with another result.
 	EventStuck Kind = "stuck"
 
-	// EventBackfilled means that a backfill has ended: all its ticks have been executed, or StopBackfill was called. Count
-	// is the number of its executions with StateDone or StateEnqueued. Tick.At is the end of the range. Err is set if a change of the spec has
+	// EventBackfilled means that a backfill has ended: all its ticks have been executed, or admin.Admin.StopBackfill was called. Count
+	// is the number of its executions with admin.StateDone or admin.StateEnqueued. Tick.At is the end of the range. Err is set if a change of the spec has
 	// given the range too many ticks: it names the first tick that is not executed.
 	EventBackfilled Kind = "backfilled"
 	// EventRedefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
@@ -70,28 +67,4 @@ var eventLevels = map[Kind]slog.Level{
 	EventStarted: slog.LevelDebug, EventDone: slog.LevelDebug, EventEnqueued: slog.LevelDebug, EventPaused: slog.LevelDebug,
 	EventContested: slog.LevelWarn, EventOverrun: slog.LevelWarn, EventStuck: slog.LevelWarn, EventClock: slog.LevelWarn, EventBroken: slog.LevelWarn, EventLost: slog.LevelWarn,
 	EventMissed: slog.LevelWarn, EventFailed: slog.LevelError,
-}
-
-// The method report logs an event, and passes the event to Config.Observe.
-func (s *Scheduler) report(e Event) {
-	attrs := []any{"scope", s.cfg.Scope, "job", e.Tick.Name, "node", e.Node}
-	add := func(isSet bool, key string, value any) {
-		if isSet {
-			attrs = append(attrs, key, value)
-		}
-	}
-	add(!e.Tick.At.IsZero(), "tick", e.Tick.At)
-	add(e.Late > 0, "late", e.Late)
-	add(e.Took > 0, "took", e.Took)
-	add(e.Count > 0, "count", e.Count)
-	add(e.Err != nil, "err", e.Err)
-	s.cfg.Logger.Log(context.Background(), eventLevels[e.Kind], "scheduler: "+string(e.Kind), attrs...)
-	s.cfg.Observe(e)
-}
-
-// reportNews reports what ledger.Update and ledger.Begin have returned.
-func (s *Scheduler) reportNews(j *job, news []ledger.News) {
-	for _, n := range news {
-		s.report(Event{Kind: Kind(n.Kind), Tick: tickOf(j.name, n.Tick), Node: n.Node, Count: n.Count, Err: n.Err})
-	}
 }

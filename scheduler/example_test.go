@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
@@ -70,7 +71,7 @@ func ExampleScheduler_Task() {
 		panic(err)
 	}
 	fmt.Println(s.Run(ctx))
-	e, err := s.Entry(context.Background(), "digest")
+	e, err := admin.Of(s).Entry(context.Background(), "digest")
 	fmt.Println(e.Counts.Enqueued, e.Counts.Failed, err)
 	// Output:
 	// enqueue with asynq.TaskID(tick.ID())
@@ -79,7 +80,7 @@ func ExampleScheduler_Task() {
 }
 
 // What people can see and do from any process.
-func ExampleScheduler_Pause() {
+func Example_admin() {
 	locks := exampleLocks()
 	defer locks.Close(context.Background())
 	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop", Node: "web-1"})
@@ -90,10 +91,11 @@ func ExampleScheduler_Pause() {
 		panic(err)
 	}
 	ctx := context.Background()
-	if err := s.Pause(ctx, "rollup", ""); err != nil {
+	a := admin.Of(s) // elsewhere: admin.New(locks, "shop", "alice")
+	if err := a.Pause(ctx, "rollup", ""); err != nil {
 		panic(err)
 	}
-	entries, err := s.Entries(ctx)
+	entries, err := a.Entries(ctx)
 	if err != nil {
 		panic(err)
 	}

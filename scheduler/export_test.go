@@ -15,11 +15,11 @@ func NewAt(locks *joblock.Locker, cfg *Config, now func() time.Time) (*Scheduler
 	return s, err
 }
 
-// Untold returns how many jobs' new specs the node has to tell the other nodes.
-func (s *Scheduler) Untold() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.untold)
+// Unsent returns how many jobs' new specs the node has to announce to the other nodes.
+func (s *Scheduler) Unsent() int {
+	s.specs.mu.Lock()
+	defer s.specs.mu.Unlock()
+	return len(s.specs.unsent)
 }
 
 // Of sets the program that the Scheduler takes itself for.

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // The nodes' clocks differ by far more than an execution takes. Each tick is still executed
@@ -417,7 +418,7 @@ func TestAFunctionThatIgnoresItsContext(t *testing.T) {
 				close(release)
 				until(start, 60*sec)
 				e, err = c.admin().Entry(t.Context(), "job")
-				if wantNil(t, "Entry", err); len(e.Running) != 0 || e.Latest.State != scheduler.StateDone || e.Latest.Error != "" {
+				if wantNil(t, "Entry", err); len(e.Running) != 0 || e.Latest.State != admin.StateDone || e.Latest.Error != "" {
 					t.Errorf("after the end %+v", e)
 				}
 			})

@@ -232,10 +232,10 @@ func TestOldNodesFollowTheNewSpec(t *testing.T) {
 			n.add("job", spec, r.fn(n, sec))
 			return n.start()
 		}
-		old, admin := boot("@every 10m"), c.admin()
+		old, ops := boot("@every 10m"), c.admin()
 		wants := func(spec string, next time.Duration) {
 			t.Helper()
-			for _, n := range []*node{old, admin} {
+			for _, n := range []*node{old, ops} {
 				e, err := n.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
 				if e.Spec != spec || !e.Next.Equal(start.Add(next)) {
@@ -349,7 +349,7 @@ func TestChangesThatCannotBeTold(t *testing.T) {
 				until(start, time.Since(start)+sec)
 			}
 		}
-		if n := a.Untold(); n != 101 {
+		if n := a.Unsent(); n != 101 {
 			t.Errorf("%d names are to be told, want 101 to stand for all", n)
 		}
 		if n := strings.Count(c.logs.String(), "other nodes do not know yet that the specs of jobs have changed"); n != 1 {

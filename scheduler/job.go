@@ -3,8 +3,6 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"hash/fnv"
 	"runtime/debug"
 	"time"
 
@@ -19,9 +17,9 @@ type job struct {
 	key  string // the key of the job's lock
 	fn   func(context.Context, Tick) error
 
-	ordered chan struct{} // has an element if an order for the job has come while the job was busy; see booking
+	ordered chan struct{} // has an element if an order for the job has come while the job was busy; see book.keep
 
-	// Scheduler.mu guards the fields below.
+	// The mutex of the table guards the fields below.
 	at      time.Time // when to read the ledger, by the store's clock
 	index   int       // the index of the job in the heap; -1: the job is not in the heap
 	busy    bool      // a goroutine claims or executes the job, or waits for its lock; or the job waits for its predecessor
@@ -34,15 +32,6 @@ type job struct {
 	trouble error     // the reason why this node cannot execute the job; nil if this node can
 	behind  int64     // Ledger.Last at the latest report of a clock that was set back
 	registration
-}
-
-// fingerprint returns a hash of the spec, the options and the program of a job. The hash leaves out the ID of
-// RunAtStart, because that ID changes with every release.
-func (o *options) fingerprint() string {
-	h := fnv.New64a()
-	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.AtOnce, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
-		o.retries, o.retryFirst, o.retryMost, o.jitter, o.Deadline, o.AtStart, o.KeepFailures, o.KeepOthers, o.pauseAfter)
-	return fmt.Sprintf("%016x", h.Sum64())
 }
 
 // delayOf returns a delay from 0 to the parameter jitter, in whole milliseconds. The delay depends on the job's name.
@@ -80,29 +69,4 @@ func build() string {
 		}
 	}
 	return version[:min(len(version), maxBuildBytes)]
-}
-
-// reportUnreadable records and logs that this node cannot use the value at the job's key, with the reason err.
-func (s *Scheduler) reportUnreadable(j *job, err error) {
-	s.setTrouble(j, err)
-	s.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)
-}
-
-// reportTrouble records that the store refused or did not answer a step. reportTrouble logs the same trouble again only
-// after setTrouble has recorded another error or nil. The caller tries again.
-func (s *Scheduler) reportTrouble(j *job, step string, err error) {
-	err = fmt.Errorf("%s: %w", step, err)
-	if s.setTrouble(j, err) {
-		s.cfg.Logger.Warn("scheduler: the job is held up on this node", "job", j.name, "key", j.key, "err", err)
-	}
-}
-
-// setTrouble records for Entry.Problem why this node cannot execute the job; nil means that this node can
-// execute the job. setTrouble reports whether the reason has changed.
-func (s *Scheduler) setTrouble(j *job, err error) (changed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed = fmt.Sprint(j.trouble) != fmt.Sprint(err)
-	j.trouble = err
-	return changed
 }

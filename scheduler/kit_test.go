@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 var wantErr, wantNil = testkit.WantErr, testkit.WantNil
@@ -33,14 +34,15 @@ type cluster struct {
 // node is a process of the cluster.
 type node struct {
 	*scheduler.Scheduler
-	c     *cluster
-	name  string
-	store *faultstore.Store
-	locks *joblock.Locker
-	stop  context.CancelFunc // as SIGTERM
-	done  chan error         // what Run returned
-	mu    sync.Mutex
-	cutAt time.Time // when it was cut off or died; zero if it is well
+	*admin.Admin // of the Scheduler
+	c            *cluster
+	name         string
+	store        *faultstore.Store
+	locks        *joblock.Locker
+	stop         context.CancelFunc // as SIGTERM
+	done         chan error         // what Run returned
+	mu           sync.Mutex
+	cutAt        time.Time // when it was cut off or died; zero if it is well
 }
 
 func virtual(t *testing.T, f func(c *cluster)) {
@@ -75,8 +77,24 @@ func (c *cluster) nodeOn(store driver.Store, skew time.Duration, set ...func(*sc
 	if err != nil {
 		c.Fatal(err)
 	}
+	n.Admin = admin.Of(n.Scheduler)
 	c.nodes = append(c.nodes, n)
 	return n
+}
+
+// Trigger is Admin.Trigger without a wait.
+func (n *node) Trigger(ctx context.Context, name string) error {
+	_, err := n.Admin.Trigger(ctx, name)
+	return err
+}
+
+// TriggerAndWait is Admin.Trigger with a wait.
+func (n *node) TriggerAndWait(ctx context.Context, name string) (admin.Execution, error) {
+	wait, err := n.Admin.Trigger(ctx, name)
+	if err != nil {
+		return admin.Execution{}, err
+	}
+	return wait(ctx)
 }
 
 // start runs the node until stop or the end of the test.

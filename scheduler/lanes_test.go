@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // crowd counts how many functions run at the same time.
@@ -94,7 +95,7 @@ func TestAtOnce(t *testing.T) {
 				if len(fences) != len(r.all()) {
 					t.Errorf("%d executions have %d fences", len(r.all()), len(fences))
 				}
-				if n := len(e.History); n == 0 || e.Latest.State != scheduler.StateRunning || e.History[0].State != scheduler.StateDone {
+				if n := len(e.History); n == 0 || e.Latest.State != admin.StateRunning || e.History[0].State != admin.StateDone {
 					t.Errorf("latest %+v, history %+v", e.Latest, e.History)
 				}
 			})
@@ -117,7 +118,7 @@ func TestTriggerAtOnce(t *testing.T) {
 		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
 		x, err := n.TriggerAndWait(c.Context(), "job")
 		wantNil(t, "TriggerAndWait", err)
-		if x.State != scheduler.StateDone || x.Tick.Cause != scheduler.CauseTrigger || x.Ended.Sub(start) < 20*min {
+		if x.State != admin.StateDone || x.Tick.Cause != scheduler.CauseTrigger || x.Ended.Sub(start) < 20*min {
 			t.Errorf("execution %+v", x)
 		}
 		until(start, 21*min)

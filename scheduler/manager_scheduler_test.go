@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
@@ -122,7 +123,7 @@ func TestATickWhoseTaskIsADuplicateIsSkipped(t *testing.T) {
 			m.count(info, err)
 		}}, entry{"@every 10m", task("a"), []asynq.Option{asynq.Unique(hour)}})
 		until(start, 35*min) // no worker works
-		all, err := s.Scheduler().AllEntries(c.Context())
+		all, err := admin.Of(s.Scheduler()).Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		if got := m.ids(start); !slices.Equal(got, []string{"a@10m0s"}) || duplicates != 2 {
 			t.Errorf("enqueued %v, and %d duplicates; want the first tick and 2", got, duplicates)
@@ -176,7 +177,7 @@ func TestAsynqtickSchedulersThatAreRefused(t *testing.T) {
 		if second, err := s.Register("@daily", task("a")); second != first || err != nil {
 			t.Errorf("the same entry again: %q, %v, want %q", second, err, first)
 		}
-		entries, err := s.Scheduler().Entries(t.Context())
+		entries, err := admin.Of(s.Scheduler()).Entries(t.Context())
 		if err != nil || len(entries) != 1 {
 			t.Errorf("%d jobs, %v, want one", len(entries), err)
 		}

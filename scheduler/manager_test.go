@@ -22,6 +22,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
@@ -172,17 +173,17 @@ func TestPeriodicTaskManager(t *testing.T) {
 		if got := m.ids(start); !slices.Equal(got, want) {
 			t.Errorf("enqueued %v, want %v", got, want)
 		}
-		all, err := m.list[0].Scheduler().AllEntries(c.Context())
+		all, err := admin.Of(m.list[0].Scheduler()).Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		if len(all) != 3 || len(all[0].Nodes) != 3 || len(all[1].Nodes)+len(all[2].Nodes) != 0 {
 			t.Errorf("entries %+v", all)
 		}
 		until(start, 59*min)
-		if all, err = m.list[0].Scheduler().AllEntries(c.Context()); err != nil || len(all) != 3 {
+		if all, err = admin.Of(m.list[0].Scheduler()).Entries(c.Context()); err != nil || len(all) != 3 {
 			t.Errorf("%d entries, %v, want those of removed jobs, too", len(all), err)
 		}
 		until(start, 2*hour+5*min) // the removed jobs are forgotten
-		all, err = m.list[0].Scheduler().AllEntries(c.Context())
+		all, err = admin.Of(m.list[0].Scheduler()).Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		if len(all) != 1 || !strings.HasPrefix(all[0].Name, "a-") {
 			t.Errorf("entries %+v, want that of a", all)
@@ -216,7 +217,7 @@ func TestRemovedConfigsAreForgottenAfterARestart(t *testing.T) {
 		m.start()
 		last := m.start()
 		names := func() (all []string) {
-			entries, err := last.Scheduler().AllEntries(c.Context())
+			entries, err := admin.Of(last.Scheduler()).Entries(c.Context())
 			wantNil(t, "AllEntries", err)
 			for _, e := range entries {
 				kind, _, _ := strings.Cut(e.Name, "-")
@@ -464,7 +465,7 @@ func TestPauseAfterTasksThatFail(t *testing.T) {
 				}
 			}
 		}
-		entries, err := m.list[0].Scheduler().AllEntries(t.Context())
+		entries, err := admin.Of(m.list[0].Scheduler()).Entries(t.Context())
 		wantNil(t, "AllEntries", err)
 		for _, e := range entries {
 			kind, _, _ := strings.Cut(e.Name, "-")

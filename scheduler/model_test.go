@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // Random histories of one job with random policies: executions of all lengths, outages of
@@ -163,7 +164,7 @@ func (h *history) String() string {
 // outcome is what became of a job.
 type outcome struct {
 	begun   []begun
-	counts  scheduler.Counts
+	counts  admin.Counts
 	waiting int
 	filled  int // executions of backfills
 	refused int // backfills, because one had not ended
@@ -203,7 +204,7 @@ func (c *cluster) follow(h *history, want *outcome) {
 		}
 	}
 	begin()
-	admin := c.admin()
+	ops := c.admin()
 	for _, i := range h.incident {
 		until(start, i.at)
 		switch i.what {
@@ -224,24 +225,24 @@ func (c *cluster) follow(h *history, want *outcome) {
 		case "up":
 			begin()
 		case "pause":
-			wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
+			wantNil(t, "Pause", ops.Pause(c.Context(), "job", ""))
 		case "resume":
-			wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
+			wantNil(t, "Resume", ops.Resume(c.Context(), "job", ""))
 		case "trigger":
-			wantNil(t, "Trigger", admin.Trigger(c.Context(), "job"))
+			wantNil(t, "Trigger", ops.Trigger(c.Context(), "job"))
 		case "backfill":
-			_, err := admin.Backfill(c.Context(), "job", start.Add(i.from), start.Add(i.to))
-			if errors.Is(err, scheduler.ErrBackfilling) {
+			_, err := ops.Backfill(c.Context(), "job", start.Add(i.from), start.Add(i.to))
+			if errors.Is(err, admin.ErrBackfilling) {
 				refused++
 			} else {
 				wantNil(t, "Backfill", err)
 			}
 		case "stop":
-			wantNil(t, "StopBackfill", admin.StopBackfill(c.Context(), "job"))
+			wantNil(t, "StopBackfill", ops.StopBackfill(c.Context(), "job"))
 		}
 	}
 	until(start, h.until)
-	e, err := admin.Entry(c.Context(), "job")
+	e, err := ops.Entry(c.Context(), "job")
 	wantNil(t, "Entry", err)
 	synctest.Wait()
 	var got []begun

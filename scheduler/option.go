@@ -2,12 +2,15 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/scheduler/internal/inside"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/internal/records"
 )
 
 const (
@@ -35,7 +38,7 @@ type options struct {
 	pauseAfter                             int
 	hasPauseAfter                          bool
 
-	taskEnd func(ctx context.Context, id string) (inside.TaskEnd, error) // see inside.TaskEnds; nil: the ends of tasks are not known
+	taskEnd func(ctx context.Context, id string) (ended bool, failure, err error) // see TaskEnds; nil: the ends of tasks are not known
 }
 
 // In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
@@ -57,6 +60,54 @@ func CatchUpAll(window time.Duration, limit int) Option {
 
 func setCatchUp(all bool, c ledger.CatchUp) Option {
 	return func(o *options) { o.catchUpAll, o.CatchUp = all, c }
+}
+
+// OverlapSkip skips ticks that come while the job is running. OverlapSkip is the default.
+func OverlapSkip() Option { return setOverlap(false, false, ledger.Overlap{}) }
+
+// OverlapQueue keeps the ticks that come while the job is running: admin.Entry.Waiting. When the running execution has ended, the waiting
+// ticks are executed, one after the other, the oldest first. At most limit ticks wait (1 to 1000). A tick that comes
+// while limit ticks wait is skipped. So OverlapQueue(1) keeps the first of the ticks, and OverlapNewest the newest.
+func OverlapQueue(limit int) Option {
+	return setOverlap(true, false, ledger.Overlap{Queue: limit})
+}
+
+// OverlapNewest keeps the newest of the ticks that come while the job is running, and executes that tick when the
+// running execution has ended. The other ticks are skipped.
+func OverlapNewest() Option { return setOverlap(false, false, ledger.Overlap{Newest: true}) }
+
+// OverlapCancel ends the context of the running function, with cause ErrOverlapped, when the next tick comes. The next
+// tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: asynq's
+// Inspector can cancel a task.
+func OverlapCancel() Option { return setOverlap(false, true, ledger.Overlap{Newest: true}) }
+
+// setOverlap returns an Option. The parameter queues stands for OverlapQueue, and cancel for OverlapCancel.
+func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
+	return func(o *options) { o.queues, o.cancel, o.Overlap = queues, cancel, overlap }
+}
+
+// AtOnce executes up to n ticks of the job at the same time, on any nodes: 1 to 20. A tick that comes while n executions
+// run is treated by the overlap policy. Triggers and starts count as well. A backfill still executes one tick at a time.
+// Task refuses AtOnce, and so does OverlapCancel with an n above 1. The default is AtOnce(1).
+//
+// The functions run under locks of their own, not under the job's lock. With an n above 1, admin.Execution.Node is cut to about
+// 100 bytes while the execution runs.
+func AtOnce(n int) Option { return func(o *options) { o.AtOnce = n } }
+
+// StartDeadline skips a tick as missed if the tick's first execution has not begun within d after the tick was due: 1 s
+// to 366 days. The deadline counts for ticks that are caught up with, and for ticks that wait for the end of an
+// execution. A trigger and a start have no deadline. An execution that has begun in time is taken over at any time. The
+// default is no deadline.
+func StartDeadline(d time.Duration) Option {
+	return func(o *options) { o.Deadline, o.hasDeadline = d, true }
+}
+
+// KeepHistory sets how many executions admin.Entry.History has besides admin.Entry.Latest: at most the parameter failures
+// executions with admin.StateFailed, admin.StateDied or admin.StateLost, and at most the parameter others executions with another state.
+// So frequent successes do not push failures out. Both numbers are from 0 to 50. If errors are long, the history ends
+// earlier, at 12 KiB. The default is KeepHistory(10, 10).
+func KeepHistory(failures, others int) Option {
+	return func(o *options) { o.KeepFailures, o.KeepOthers = failures, others }
 }
 
 // AtMostOnce counts a tick as lost if its execution was broken off. Without AtMostOnce, another node executes the tick
@@ -86,10 +137,17 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 // PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume. The
 // note of the pause has the last error. A success resets the count, and so does the pause.
 //
-// For a Task, a tick that enqueues is a success, however the task ends. But for jobs of asynqtick.Tasks, asynqtick.Scheduler and
-// asynqtick.PeriodicTaskManager the ends of the tasks count instead: a task that asynq has archived has failed. A node looks at
-// the tasks of the earlier ticks at the next tick, at the latest ten.
+// For a Task, a tick that enqueues is a success, however the task ends. With TaskEnds, and so for jobs of package asynqtick, the
+// ends of the tasks count instead: a task that asynq has archived has failed. A node looks at the tasks of the earlier ticks at
+// the next tick, at the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
+
+// TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. The function end says whether
+// the task with an ID has ended, and how: a nil failure is a success. After an error, the next tick asks again. Package asynqtick
+// sets this option by itself.
+func TaskEnds(end func(ctx context.Context, id string) (ended bool, failure, err error)) Option {
+	return func(o *options) { o.taskEnd = end }
+}
 
 // Replace replaces a job of the same name that is registered with this Scheduler. Without Replace the name of such a job
 // is refused. If this node executes the old job, the new job begins after that execution. With AtOnce above 1, executions
@@ -99,37 +157,98 @@ func Replace() Option { return func(o *options) { o.replace = true } }
 func (o *options) validate(op, name string) error {
 	switch {
 	case o.zone == nil:
-		return invalid(op, name, "the zone of In is nil")
+		return records.Invalid(op, name, "the zone of In is nil")
 	case o.catchUpAll && (o.CatchUp.Most < 1 || o.CatchUp.Most > ledger.MaxBacklog):
-		return invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.CatchUp.Most, ledger.MaxBacklog)
+		return records.Invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.CatchUp.Most, ledger.MaxBacklog)
 	case o.catchUpAll && o.CatchUp.Window <= 0:
-		return invalid(op, name, "the window of CatchUpAll is %s, must be positive", o.CatchUp.Window)
+		return records.Invalid(op, name, "the window of CatchUpAll is %s, must be positive", o.CatchUp.Window)
 	case o.hasTimeout && o.timeout <= 0:
-		return invalid(op, name, "Timeout is %s, must be positive", o.timeout)
+		return records.Invalid(op, name, "Timeout is %s, must be positive", o.timeout)
 	case o.hasPauseAfter && (o.pauseAfter < 1 || o.pauseAfter > maxPauseAfter):
-		return invalid(op, name, "PauseAfter is %d, must be from 1 to %d", o.pauseAfter, maxPauseAfter)
+		return records.Invalid(op, name, "PauseAfter is %d, must be from 1 to %d", o.pauseAfter, maxPauseAfter)
 	case o.retries < 0 || o.retries > maxRetries:
-		return invalid(op, name, "Retry is %d, must be from 0 to %d", o.retries, maxRetries)
+		return records.Invalid(op, name, "Retry is %d, must be from 0 to %d", o.retries, maxRetries)
 	case o.retries > 0 && (o.retryFirst <= 0 || o.retryMost < o.retryFirst):
-		return invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
+		return records.Invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
 	case o.task && o.cancel:
-		return invalid(op, name, "OverlapCancel is not for tasks")
+		return records.Invalid(op, name, "OverlapCancel is not for tasks")
 	case o.AtOnce < 1 || o.AtOnce > ledger.MaxLanes:
-		return invalid(op, name, "AtOnce is %d, must be from 1 to %d", o.AtOnce, ledger.MaxLanes)
+		return records.Invalid(op, name, "AtOnce is %d, must be from 1 to %d", o.AtOnce, ledger.MaxLanes)
 	case o.AtOnce > 1 && o.task:
-		return invalid(op, name, "AtOnce is not for tasks: the job's function only enqueues")
+		return records.Invalid(op, name, "AtOnce is not for tasks: the job's function only enqueues")
 	case o.AtOnce > 1 && o.cancel:
-		return invalid(op, name, "AtOnce is %d, must be 1 with OverlapCancel", o.AtOnce)
+		return records.Invalid(op, name, "AtOnce is %d, must be 1 with OverlapCancel", o.AtOnce)
 	case o.queues && (o.Overlap.Queue < 1 || o.Overlap.Queue > ledger.MaxBacklog):
-		return invalid(op, name, "the limit of OverlapQueue is %d, must be from 1 to %d", o.Overlap.Queue, ledger.MaxBacklog)
+		return records.Invalid(op, name, "the limit of OverlapQueue is %d, must be from 1 to %d", o.Overlap.Queue, ledger.MaxBacklog)
 	case o.hasDeadline && (o.Deadline < minDeadline || o.Deadline > driver.MaxPeriod):
-		return invalid(op, name, "StartDeadline is %s, must be from %s to %s", o.Deadline, minDeadline, driver.MaxPeriod)
+		return records.Invalid(op, name, "StartDeadline is %s, must be from %s to %s", o.Deadline, minDeadline, driver.MaxPeriod)
 	case min(o.KeepOthers, o.KeepFailures) < 0 || max(o.KeepOthers, o.KeepFailures) > ledger.MaxHistory:
-		return invalid(op, name, "KeepHistory is %d and %d, must be from 0 to %d", o.KeepOthers, o.KeepFailures, ledger.MaxHistory)
+		return records.Invalid(op, name, "KeepHistory is %d and %d, must be from 0 to %d", o.KeepOthers, o.KeepFailures, ledger.MaxHistory)
 	case o.jitter < 0 || o.jitter > maxJitter:
-		return invalid(op, name, "Jitter is %s, must be from 0 to %s", o.jitter, maxJitter)
+		return records.Invalid(op, name, "Jitter is %s, must be from 0 to %s", o.jitter, maxJitter)
 	case len(o.StartID) > ledger.MaxStartIDBytes:
-		return invalid(op, name, "the id of RunAtStart has %d bytes, at most %d are allowed", len(o.StartID), ledger.MaxStartIDBytes)
+		return records.Invalid(op, name, "the id of RunAtStart has %d bytes, at most %d are allowed", len(o.StartID), ledger.MaxStartIDBytes)
 	}
 	return nil
+}
+
+// words returns in English what the options are, those first that a job always has.
+func (o *options) words() string {
+	var all []string
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if o.AtOnce > 1 {
+		add("up to %d runs at once", o.AtOnce)
+	}
+	switch {
+	case o.Overlap.Queue > 0:
+		add("ticks that come during a run wait, %d at most", o.Overlap.Queue)
+	case o.cancel:
+		add("a tick that comes during a run cancels the run")
+	case o.Overlap.Newest:
+		add("of the ticks that come during a run the newest waits")
+	default:
+		add("ticks that come during a run are skipped")
+	}
+	switch {
+	case o.CatchUp.Most == 0:
+		add("missed ticks are skipped")
+	case o.catchUpAll:
+		add("missed ticks of the last %s are caught up with, %d at most", o.CatchUp.Window, o.CatchUp.Most)
+	default:
+		add("of missed ticks the newest is caught up with")
+	}
+	if o.Deadline > 0 {
+		add("a tick that cannot begin within %s is missed", o.Deadline)
+	}
+	if o.AtMostOnce {
+		add("a run that is broken off is lost")
+	}
+	if o.timeout > 0 {
+		add("an attempt may take %s", o.timeout)
+	}
+	if o.retries > 0 {
+		add("an attempt that fails is repeated up to %d times, after %s to %s", o.retries, o.retryFirst, o.retryMost)
+	}
+	if o.jitter > 0 {
+		add("jitter up to %s", o.jitter)
+	}
+	if o.AtStart {
+		add("runs once at start, in the whole cluster")
+	}
+	if o.pauseAfter > 0 {
+		add("paused after %d failures in a row", o.pauseAfter)
+	}
+	if o.task {
+		add("a run enqueues a task")
+	}
+	return ledger.ShortenPolicies(strings.Join(all, "; "))
+}
+
+// fingerprint returns a hash of the spec, the options and the program of a job. The hash leaves out the ID of
+// RunAtStart, because that ID changes with every release.
+func (o *options) fingerprint() string {
+	h := fnv.New64a()
+	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.AtOnce, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
+		o.retries, o.retryFirst, o.retryMost, o.jitter, o.Deadline, o.AtStart, o.KeepFailures, o.KeepOthers, o.pauseAfter)
+	return fmt.Sprintf("%016x", h.Sum64())
 }

@@ -11,12 +11,16 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// admin is a Scheduler that is not running and has no jobs.
+// admin is a process without jobs.
 func (c *cluster) admin() *node {
 	c.Helper()
 	n := c.node(0)
+	var err error
+	n.Admin, err = admin.New(n.locks, "cron", n.name)
+	wantNil(c, "New", err)
 	c.Cleanup(func() { wantNil(c, "Close", n.locks.Close(context.Background())) })
 	return n
 }
@@ -32,16 +36,16 @@ func TestPauseAndResumeFromAnywhere(t *testing.T) {
 			n.add("other", "@every 20m", other.fn(n, sec))
 			n.start()
 		}
-		admin := c.admin()
+		ops := c.admin()
 		until(start, 20*min-10*time.Millisecond)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // in the last moment
+		wantNil(t, "Pause", ops.Pause(c.Context(), "job", "")) // in the last moment
 		until(start, 45*min)
-		e, err := admin.Entry(c.Context(), "job")
+		e, err := ops.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
 		if !e.Paused || !e.Next.IsZero() || e.Counts.Paused != 3 {
 			t.Errorf("entry %+v, want it paused, three ticks skipped", e)
 		}
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // again: nothing new
+		wantNil(t, "Pause", ops.Pause(c.Context(), "job", "")) // again: nothing new
 		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job", ""))
 		wantNil(t, "Resume", c.nodes[1].Resume(c.Context(), "job", ""))
 		until(start, 62*min)
@@ -66,19 +70,19 @@ func TestPausedTicksAreNotMissedOnes(t *testing.T) {
 		a, b := c.node(0), c.node(0)
 		a.add("job", "@every 10m", r.fn(a, sec), scheduler.CatchUpAll(24*hour, 100))
 		b.add("job", "@every 10m", r.fn(b, sec), scheduler.CatchUpAll(24*hour, 100))
-		admin := c.admin()
+		ops := c.admin()
 		a.start()
 		until(start, 15*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
+		wantNil(t, "Pause", ops.Pause(c.Context(), "job", ""))
 		a.end()
 		until(start, 25*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // it is paused already
+		wantNil(t, "Pause", ops.Pause(c.Context(), "job", "")) // it is paused already
 		until(start, 35*min)
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job", "")) // 20 and 30 were paused
+		wantNil(t, "Resume", ops.Resume(c.Context(), "job", "")) // 20 and 30 were paused
 		until(start, 36*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
+		wantNil(t, "Pause", ops.Pause(c.Context(), "job", ""))
 		until(start, 45*min)
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job", "")) // so was 40
+		wantNil(t, "Resume", ops.Resume(c.Context(), "job", "")) // so was 40
 		until(start, 55*min)
 		b.start() // 50 was missed
 		until(start, 62*min)
@@ -93,7 +97,7 @@ func TestTrigger(t *testing.T) {
 		start := time.Now()
 		add := func(n *node) *node { n.add("job", "@every 1h", r.fn(n, 20*sec)); return n.start() }
 		a, b := add(c.node(0)), add(c.node(0))
-		admin := c.admin()
+		ops := c.admin()
 		trigger := func(n *node) time.Time {
 			t.Helper()
 			wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
@@ -118,7 +122,7 @@ func TestTrigger(t *testing.T) {
 			t.Errorf("ran on %s, not on the node that was asked", on)
 		}
 		until(start, 20*min)
-		at = trigger(admin) // a node that does not have it
+		at = trigger(ops) // a node that does not have it
 		wantRun(2, at, 10*sec+100*time.Millisecond)
 		time.Sleep(5 * sec)
 		for range 3 { // while it runs; they count as one
@@ -212,13 +216,13 @@ func TestTriggerBeforeTheFirstRead(t *testing.T) {
 func TestOrderErrors(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
-		admin := c.admin()
+		ops := c.admin()
 		ctx := c.Context()
 		calls := map[string]func(name string) error{
-			"Pause":   func(name string) error { return admin.Pause(ctx, name, "") },
-			"Resume":  func(name string) error { return admin.Resume(ctx, name, "") },
-			"Trigger": func(name string) error { return admin.Trigger(ctx, name) },
-			"Entry":   func(name string) error { _, err := admin.Entry(ctx, name); return err },
+			"Pause":   func(name string) error { return ops.Pause(ctx, name, "") },
+			"Resume":  func(name string) error { return ops.Resume(ctx, name, "") },
+			"Trigger": func(name string) error { return ops.Trigger(ctx, name) },
+			"Entry":   func(name string) error { _, err := ops.Entry(ctx, name); return err },
 		}
 		for name, call := range calls {
 			if err := call("nobody's"); !errors.Is(err, joblock.ErrNotFound) {
@@ -228,15 +232,15 @@ func TestOrderErrors(t *testing.T) {
 				t.Errorf("%s without a name: %v, want ErrInvalid", name, err)
 			}
 		}
-		admin.store.Set(faultstore.Fault{}, faultstore.Inspect, faultstore.Acquire)
+		ops.store.Set(faultstore.Fault{}, faultstore.Inspect, faultstore.Acquire)
 		for name, call := range calls {
 			if err := call("job"); !errors.Is(err, joblock.ErrUnavailable) {
 				t.Errorf("%s without a store: %v, want ErrUnavailable", name, err)
 			}
 		}
-		admin.store.Clear()
-		if err := (*scheduler.Scheduler)(nil).Pause(ctx, "job", ""); !errors.Is(err, joblock.ErrInvalid) {
-			t.Errorf("Pause of a nil Scheduler: %v", err)
+		ops.store.Clear()
+		if err := (*admin.Admin)(nil).Pause(ctx, "job", ""); !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("Pause of a nil Admin: %v", err)
 		}
 	})
 }
@@ -303,29 +307,29 @@ func TestEntries(t *testing.T) {
 			t.Fatalf("entries %+v", entries)
 		}
 		a, b := entries[0], entries[1]
-		if a.Spec != "@every 1h0m0s" || a.Latest.State != scheduler.StateRunning || !a.Next.Equal(start.Add(2*hour)) || a.Latest.Duration() != 0 {
+		if a.Spec != "@every 1h0m0s" || a.Latest.State != admin.StateRunning || !a.Next.Equal(start.Add(2*hour)) || a.Latest.Duration() != 0 {
 			t.Errorf("a is %+v", a)
 		}
 		if b.Spec != "CRON_TZ=UTC */5 * * * *" || !b.Next.Equal(start.Add(65*min)) {
 			t.Errorf("b has spec %q, next %s", b.Spec, b.Next)
 		}
-		if b.Counts != (scheduler.Counts{Done: 6, Failed: 6}) {
+		if b.Counts != (admin.Counts{Done: 6, Failed: 6}) {
 			t.Errorf("b counts %+v", b.Counts)
 		}
-		if l := b.Latest; l.State != scheduler.StateFailed || l.Error != "no 12" || l.Node != n.name || !l.Tick.At.Equal(start.Add(hour)) || l.Attempts != 1 {
+		if l := b.Latest; l.State != admin.StateFailed || l.Error != "no 12" || l.Node != n.name || !l.Tick.At.Equal(start.Add(hour)) || l.Attempts != 1 {
 			t.Errorf("b's latest run is %+v", l)
 		}
 		if len(b.History) != 11 {
 			t.Fatalf("%d runs in b's history, want 11", len(b.History))
 		}
-		if h := b.History[0]; h.State != scheduler.StateDone || h.Duration() != 1500*time.Millisecond || !h.Tick.At.Equal(start.Add(55*min)) {
+		if h := b.History[0]; h.State != admin.StateDone || h.Duration() != 1500*time.Millisecond || !h.Tick.At.Equal(start.Add(55*min)) {
 			t.Errorf("before that %+v", h)
 		}
 		n.cut()
 		time.Sleep(ttl)
 		e, err := c.admin().Entry(c.Context(), "a") // which only has the ledger
 		wantNil(t, "Entry", err)
-		if e.Spec != a.Spec || !e.Next.Equal(a.Next) || e.Latest.State != scheduler.StateDied {
+		if e.Spec != a.Spec || !e.Next.Equal(a.Next) || e.Latest.State != admin.StateDied {
 			t.Errorf("a is %+v after its node died", e)
 		}
 	})
@@ -395,12 +399,12 @@ func TestPausedTicksCancelNothing(t *testing.T) {
 					n.add("job", "@every 10m", r.fn(n, 35*min), scheduler.OverlapCancel())
 					n.start()
 				}
-				admin := c.admin()
+				ops := c.admin()
 				until(start, 20*min-10*time.Millisecond)
-				wantNil(t, "Pause", admin.Pause(c.Context(), "job", "")) // in the last moment
+				wantNil(t, "Pause", ops.Pause(c.Context(), "job", "")) // in the last moment
 				if resumed > 0 {
 					until(start, resumed)
-					wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
+					wantNil(t, "Resume", ops.Resume(c.Context(), "job", ""))
 					until(start, 41*min)
 					r.wantTicks(t, start, 10*min, 40*min)
 				} else {

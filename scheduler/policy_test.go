@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 const (
@@ -319,12 +320,12 @@ func TestAPauseDuringAnExecution(t *testing.T) {
 		n.add("job", "@every 10s", r.fn(n, 55*sec), scheduler.OverlapQueue(10))
 		n.start()
 		until(start, 25*sec)
-		admin := c.admin()
-		wantNil(t, "Pause", admin.Pause(t.Context(), "job", ""))
+		ops := c.admin()
+		wantNil(t, "Pause", ops.Pause(t.Context(), "job", ""))
 		until(start, 45*sec)
-		wantNil(t, "Resume", admin.Resume(t.Context(), "job", ""))
+		wantNil(t, "Resume", ops.Resume(t.Context(), "job", ""))
 		until(start, 65*sec+100*time.Millisecond)
-		e, err := admin.Entry(t.Context(), "job")
+		e, err := ops.Entry(t.Context(), "job")
 		if wantNil(t, "Entry", err); e.Waiting != 2 || e.Counts.Paused != 2 { // 50 s and 60 s; the one of 20 s runs
 			t.Errorf("%d wait, %+v", e.Waiting, e.Counts)
 		}
@@ -381,7 +382,7 @@ func TestStartDeadline(t *testing.T) {
 		long.wantTicks(t, start, 10*min, 30*min, 30*min, 95*min)
 		e, err := c.nodes[0].Entry(c.Context(), "long")
 		wantNil(t, "Entry", err)
-		if want := (scheduler.Counts{Done: 3, TakenOver: 1, Missed: 7, Paused: 8}); e.Counts != want || e.Waiting != 0 {
+		if want := (admin.Counts{Done: 3, TakenOver: 1, Missed: 7, Paused: 8}); e.Counts != want || e.Waiting != 0 {
 			t.Errorf("%d wait, counts %+v, want %+v", e.Waiting, e.Counts, want)
 		}
 	})
@@ -406,7 +407,7 @@ func TestKeepHistory(t *testing.T) {
 		var got []time.Duration
 		for _, x := range e.History {
 			got = append(got, x.Tick.At.Sub(start))
-			if failed := x.Tick.At.Sub(start)%hour == 30*min; failed != (x.State == scheduler.StateFailed) || failed != (x.Error == "half past") {
+			if failed := x.Tick.At.Sub(start)%hour == 30*min; failed != (x.State == admin.StateFailed) || failed != (x.Error == "half past") {
 				t.Errorf("%+v", x)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 func TestRegistration(t *testing.T) {
@@ -104,12 +105,13 @@ func TestConfigBounds(t *testing.T) {
 func TestSchedulersThatNewDidNotMake(t *testing.T) {
 	for name, s := range map[string]*scheduler.Scheduler{"nil": nil, "zero": new(scheduler.Scheduler)} {
 		ctx := context.Background()
-		_, entries := s.Entries(ctx)
-		_, entry := s.Entry(ctx, "job")
-		_, all := s.AllEntries(ctx)
+		a := admin.Of(s)
+		_, entries := a.Entries(ctx)
+		_, entry := a.Entry(ctx, "job")
+		_, trigger := a.Trigger(ctx, "job")
 		for call, err := range map[string]error{
-			"Run": s.Run(ctx), "Entries": entries, "Entry": entry, "AllEntries": all, "Pause": s.Pause(ctx, "job", ""),
-			"Resume": s.Resume(ctx, "job", ""), "Trigger": s.Trigger(ctx, "job"),
+			"Run": s.Run(ctx), "Refresh": s.Refresh(ctx), "Remove": s.Remove("job"), "SetSpec": s.SetSpec("job", "0 3 * * *"),
+			"Entries": entries, "Entry": entry, "Pause": a.Pause(ctx, "job", ""), "Resume": a.Resume(ctx, "job", ""), "Trigger": trigger,
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("%s of a %s Scheduler: %v, want ErrInvalid", call, name, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // SetSpec on one node is in force on all nodes, and the instant of the change divides the ticks.
@@ -161,7 +162,7 @@ func TestRemoveAtTheBeginOfAnExecution(t *testing.T) {
 				}
 				e, err := b.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
-				if e.Counts != (scheduler.Counts{Done: 3}) || len(c.events.of(scheduler.EventStarted)) != 3 {
+				if e.Counts != (admin.Counts{Done: 3}) || len(c.events.of(scheduler.EventStarted)) != 3 {
 					t.Errorf("counts %+v, %d begun", e.Counts, len(c.events.of(scheduler.EventStarted)))
 				}
 			})

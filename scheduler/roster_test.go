@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/internal/roster"
 )
 
@@ -32,7 +33,7 @@ func (c *cluster) enlist(n *node, name string) {
 // nodesOf returns which nodes have the job, as AllEntries says. The second result is whether AllEntries has the job.
 func (c *cluster) nodesOf(on *node, job string) (string, bool) {
 	c.Helper()
-	all, err := on.AllEntries(c.Context())
+	all, err := on.Entries(c.Context())
 	wantNil(c, "AllEntries", err)
 	for _, e := range all {
 		if e.Name == job {
@@ -61,16 +62,16 @@ func TestNodesAreSeenFromAnywhere(t *testing.T) {
 			}
 			n.start()
 		}
-		admin := c.admin()
+		ops := c.admin()
 		want := func(at time.Duration, jobs map[string]string, nodes ...string) {
 			t.Helper()
 			until(start, at)
 			for job, want := range jobs {
-				if got, ok := c.nodesOf(admin, job); !ok || got != want {
+				if got, ok := c.nodesOf(ops, job); !ok || got != want {
 					t.Errorf("after %s %s has %s, want %s", at, job, got, want)
 				}
 			}
-			up, err := admin.Nodes(c.Context())
+			up, err := ops.Nodes(c.Context())
 			wantNil(t, "Nodes", err)
 			var names []string
 			for _, n := range up {
@@ -110,12 +111,12 @@ func TestScopesAreSeenFromAnywhere(t *testing.T) {
 			n.start()
 			return n
 		}
-		admin := c.nodeOn(store, 0)
-		c.Cleanup(func() { wantNil(c, "Close", admin.locks.Close(context.Background())) })
+		ops := c.nodeOn(store, 0)
+		c.Cleanup(func() { wantNil(c, "Close", ops.locks.Close(context.Background())) })
 		want := func(at time.Duration, scopes ...string) {
 			t.Helper()
 			until(start, at)
-			if got, err := scheduler.Scopes(c.Context(), admin.locks); err != nil || !slices.Equal(got, scopes) {
+			if got, err := admin.Scopes(c.Context(), ops.locks); err != nil || !slices.Equal(got, scopes) {
 				t.Errorf("after %s: Scopes %q, %v, want %q", at, got, err, scopes)
 			}
 		}
@@ -127,7 +128,7 @@ func TestScopesAreSeenFromAnywhere(t *testing.T) {
 		want(10*min, "a:b", "shop")
 		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
 		want(20*min, "shop")
-		if _, err := scheduler.Scopes(c.Context(), nil); !errors.Is(err, joblock.ErrInvalid) {
+		if _, err := admin.Scopes(c.Context(), nil); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("Scopes without a Locker: %v", err)
 		}
 	})
@@ -148,11 +149,11 @@ func TestAListReadsItsOwnJobsOnly(t *testing.T) {
 		}
 		other.start()
 		until(start, min)
-		admin := c.admin()
-		before, items := admin.store.Calls(""), admin.store.Items(faultstore.Inspect)
-		all, err := admin.AllEntries(c.Context())
+		ops := c.admin()
+		before, items := ops.store.Calls(""), ops.store.Items(faultstore.Inspect)
+		all, err := ops.Entries(c.Context())
 		wantNil(t, "AllEntries", err)
-		calls, read := admin.store.Calls("")-before, admin.store.Items(faultstore.Inspect)-items
+		calls, read := ops.store.Calls("")-before, ops.store.Items(faultstore.Inspect)-items
 		if len(all) != 1 || calls != 4 || read != roster.Pages+1+1+2 {
 			t.Errorf("%d entries with %d calls that read %d records", len(all), calls, read)
 		}
@@ -211,25 +212,25 @@ func TestALostRosterComesBackSoon(t *testing.T) {
 			n.add("job", "0 3 2 * *", func(context.Context) error { return nil })
 			n.start()
 		}
-		admin := c.nodeOn(store, 0)
-		defer func() { wantNil(t, "Close", admin.locks.Close(context.Background())) }()
+		ops := c.nodeOn(store, 0)
+		defer func() { wantNil(t, "Close", ops.locks.Close(context.Background())) }()
 		until(start, 11*min)
 		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
-		if on, ok := c.nodesOf(admin, "job"); ok {
+		if on, ok := c.nodesOf(ops, "job"); ok {
 			t.Errorf("still listed on %s", on)
 		}
 		until(start, 11*min+40*sec)
-		if on, ok := c.nodesOf(admin, "job"); !ok || on != "[node0 node1]" {
+		if on, ok := c.nodesOf(ops, "job"); !ok || on != "[node0 node1]" {
 			t.Errorf("listed: %v on %s, want both nodes", ok, on)
 		}
 		c.nodes[0].cut() // for longer than its record lasts
 		until(start, 14*min)
-		if on, _ := c.nodesOf(admin, "job"); on != "[node1]" {
+		if on, _ := c.nodesOf(ops, "job"); on != "[node1]" {
 			t.Errorf("listed on %s, want node1", on)
 		}
 		c.nodes[0].heal()
 		until(start, 14*min+10*sec)
-		if on, _ := c.nodesOf(admin, "job"); on != "[node0 node1]" {
+		if on, _ := c.nodesOf(ops, "job"); on != "[node0 node1]" {
 			t.Errorf("listed on %s, want both nodes", on)
 		}
 	})
@@ -246,24 +247,24 @@ func TestForget(t *testing.T) {
 			n.add("job", "@every 10m", r.fn(n, 5*sec), scheduler.CatchUpAll(24*hour, 100))
 			n.start()
 		}
-		admin := c.admin()
+		ops := c.admin()
 		until(start, 11*min)
-		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
+		wantErr(t, ops.Forget(c.Context(), "job"), joblock.ErrHeld)
+		wantNil(t, "Pause", ops.Pause(c.Context(), "job", ""))
 		until(start, 12*min)
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
+		wantNil(t, "Resume", ops.Resume(c.Context(), "job", ""))
 		wantNil(t, "Remove", a.Remove("job"))
 		until(start, 20*min+sec)
-		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld)
+		wantErr(t, ops.Forget(c.Context(), "job"), joblock.ErrHeld)
 		wantNil(t, "Remove", b.Remove("job"))
-		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrHeld) // being executed
+		wantErr(t, ops.Forget(c.Context(), "job"), joblock.ErrHeld) // being executed
 		until(start, 21*min)
-		wantNil(t, "Forget", admin.Forget(c.Context(), "job"))
-		wantErr(t, admin.Forget(c.Context(), "job"), joblock.ErrNotFound)
-		wantErr(t, admin.Forget(c.Context(), "never"), joblock.ErrNotFound)
-		_, err := admin.Entry(c.Context(), "job")
+		wantNil(t, "Forget", ops.Forget(c.Context(), "job"))
+		wantErr(t, ops.Forget(c.Context(), "job"), joblock.ErrNotFound)
+		wantErr(t, ops.Forget(c.Context(), "never"), joblock.ErrNotFound)
+		_, err := ops.Entry(c.Context(), "job")
 		wantErr(t, err, joblock.ErrNotFound)
-		if _, ok := c.nodesOf(admin, "job"); ok {
+		if _, ok := c.nodesOf(ops, "job"); ok {
 			t.Error("still listed")
 		}
 		until(start, 45*min)
@@ -271,12 +272,12 @@ func TestForget(t *testing.T) {
 		until(start, 61*min)
 		r.wantTicks(t, start, 10*min, 20*min)
 		again.wantTicks(t, start, 50*min, 60*min) // a new job: nothing was missed
-		e, err := admin.Entry(c.Context(), "job")
+		e, err := ops.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
-		if e.Counts != (scheduler.Counts{Done: 2}) || len(e.History) != 1 || fmt.Sprint(e.Nodes) != "[node0]" {
+		if e.Counts != (admin.Counts{Done: 2}) || len(e.History) != 1 || fmt.Sprint(e.Nodes) != "[node0]" {
 			t.Errorf("entry %+v, want that of a new job", e)
 		}
-		if _, ok := c.nodesOf(admin, "job"); !ok {
+		if _, ok := c.nodesOf(ops, "job"); !ok {
 			t.Error("not listed")
 		}
 	})
@@ -345,25 +346,25 @@ func TestForgetThatFailsHalfway(t *testing.T) {
 				wantNil(t, "Remove", n.Remove("job"))
 				until(start, 13*min)
 				store := &failingStore{Store: c.mem}
-				admin := c.nodeOn(store, 0)
-				defer func() { wantNil(t, "Close", admin.locks.Close(context.Background())) }()
+				ops := c.nodeOn(store, 0)
+				defer func() { wantNil(t, "Close", ops.locks.Close(context.Background())) }()
 				store.left.Store(writes)
-				if err := admin.Forget(c.Context(), "job"); (err == nil) != (writes == 3) {
+				if err := ops.Forget(c.Context(), "job"); (err == nil) != (writes == 3) {
 					t.Errorf("after %d writes: %v", writes, err)
 				}
 				store.left.Store(-1)
 				until(start, 14*min)
 				n.add("job", "@every 1h", again.fn(n, sec))
 				until(start, 15*min)
-				if on, ok := c.nodesOf(admin, "job"); !ok || on != "[node0]" {
+				if on, ok := c.nodesOf(ops, "job"); !ok || on != "[node0]" {
 					t.Errorf("listed: %v on %s, want the new job", ok, on)
 				}
 				until(start, 50*min)
 				again.wantTicks(t, start)
 				wantNil(t, "Remove", n.Remove("job"))
 				until(start, 51*min)
-				wantNil(t, "Forget", admin.Forget(c.Context(), "job"))
-				if _, ok := c.nodesOf(admin, "job"); ok {
+				wantNil(t, "Forget", ops.Forget(c.Context(), "job"))
+				if _, ok := c.nodesOf(ops, "job"); ok {
 					t.Error("still listed")
 				}
 			})

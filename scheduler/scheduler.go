@@ -1,119 +1,272 @@
 package scheduler
 
 import (
-	"sync"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/memo"
-	"github.com/joblock/toolkit/scheduler/internal/ledger"
-	"github.com/joblock/toolkit/scheduler/internal/roster"
+	"github.com/joblock/toolkit/scheduler/internal/records"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
 // Scheduler executes jobs by the clock. Make one Scheduler per process with New, register jobs with Func and Task, and
-// call Run. A Scheduler is safe for concurrent use.
+// call Run. A Scheduler is safe for concurrent use. What people on call do with jobs is in package admin.
 type Scheduler struct {
-	locks     *joblock.Locker
-	cfg       Config
-	clock     storeClock
-	scope     string          // Config.Scope as a part of a key
-	ordersKey string          // the key of the record with the orders
-	program   string          // the path of the module that registers the jobs
-	woken     chan struct{}   // ends a sleep of the loop
-	changed   chan struct{}   // makes keepRoster act
-	slots     chan struct{}   // has an element for each running function
-	standbys  chan struct{}   // has an element for each job for whose lock this node waits
-	started   *sync.WaitGroup // the goroutines of this Run; only Run uses it
-
-	// enlisting has an element while keepRoster writes pages of names, which may take as long as the store takes: so it is
-	// no mutex. Forget waits for keepRoster. An execution does not.
-	enlisting chan struct{}
-
-	listing sync.Mutex       // guards the three fields below
-	listed  map[string]int64 // the day on which this node last saw to it that the job's name is on its page
-	found   map[string]int64 // the day that the page had for the name of a job before this node wrote it again
-	doubts  int              // how often something was taken out of listed
-
-	mu         sync.Mutex // guards the fields below
-	jobs       map[string]*job
-	lanes      map[string]bool // the keys of lanes in which this node executes a job, or for which it waits
-	leaving    map[string]*job // removed jobs that are still busy
-	due        dueHeap
-	undated    bool           // jobs were registered before this node knew the store's clock, and have no registration.since
-	untold     []string       // jobs whose spec this node has put into force and has not told the others about; see ledger.AddName
-	telling    bool           // a goroutine is at work that empties untold
-	running    bool           // Run is running
-	nodeID     string         // of this node's record, from the begin of Run on
-	record     *joblock.Lock  // of this node's record; nil: this node has had none in this Run
-	quiet      time.Time      // until when this node does not put its specs into force for a node that is not up
-	apart      []roster.Apart // what this node's record tells
-	held       map[*joblock.Lock]*job
-	parsed     map[string]spec.Spec // the results of the method parse
-	orders     ledger.Orders        // as this node last read them
-	ordersRead bool                 // this node has read the orders
-	ordersErr  error                // why this node could not read the orders when it last tried; or nil
-	ordersMemo []byte               // the memo from which the field orders was decoded
-	wrote      time.Time            // when this node last wrote an order, by its own clock
+	*node
+	presence   *presence
+	specs      *specs
+	dispatcher *dispatcher
+	running    bool // Run is running; the mutex of the table guards it
 }
 
 // New returns a Scheduler that claims ticks with the Locker in the parameter locks. New sends nothing to the store. New
 // returns joblock.ErrInvalid if locks is nil, cfg has no Scope, or a field of cfg is out of bounds. The error names the
 // value and the bound.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
-	if locks == nil {
-		return nil, invalid("new", "", "the Locker is nil")
-	}
+	const op = "new"
 	full := cfg.withDefaults()
-	if err := full.validate(); err != nil {
+	recs, err := records.New(op, locks, full.Scope, full.Node, "Config.Scope", "Config.Node", full.Logger)
+	if err != nil {
 		return nil, err
 	}
-	return &Scheduler{
-		locks:     locks,
-		cfg:       *full,
-		clock:     storeClock{local: time.Now},
-		scope:     joblock.Key(full.Scope),
-		ordersKey: keyspace.Cron(joblock.Key(full.Scope)),
-		program:   program(),
-		woken:     make(chan struct{}, 1),
-		changed:   make(chan struct{}, 1),
-		enlisting: make(chan struct{}, 1),
-		slots:     make(chan struct{}, full.Concurrency),
-		standbys:  make(chan struct{}, full.Concurrency),
-		listed:    make(map[string]int64),
-		found:     make(map[string]int64),
-		jobs:      make(map[string]*job),
-		lanes:     make(map[string]bool),
-		leaving:   make(map[string]*job),
-		held:      make(map[*joblock.Lock]*job),
-		parsed:    make(map[string]spec.Spec),
-	}, nil
+	if err := full.validate(op); err != nil {
+		return nil, err
+	}
+	full.Node = recs.By
+	o := new(orders)
+	n := &node{
+		cfg: full, recs: recs, clock: &storeClock{local: time.Now}, orders: o, table: newTable(o), program: program(),
+		slots: make(chan struct{}, full.Concurrency),
+	}
+	p := &presence{node: n, changed: make(chan struct{}, 1), listed: make(map[string]int64), found: make(map[string]int64)}
+	s := &specs{node: n, presence: p}
+	d := &dispatcher{node: n, specs: s, claims: &claims{n, s, p}, standbys: make(chan struct{}, full.Concurrency)}
+	return &Scheduler{node: n, presence: p, specs: s, dispatcher: d}, nil
 }
 
 func (s *Scheduler) check(op string) error {
-	if s == nil || s.locks == nil {
-		return invalid(op, "", "the Scheduler is nil or was not made by New")
+	if s == nil || s.node == nil {
+		return records.Invalid(op, "", "the Scheduler is nil or was not made by New")
 	}
 	return nil
 }
 
-func (s *Scheduler) keyOf(name string) string { return keyspace.Cron(joblock.Key(s.cfg.Scope, name)) }
-
-// lockOptions returns the options of every lock. Retain keeps the ledger longer than the longest pause between two
-// ticks. MaxRenew allows functions that run for long.
-func (s *Scheduler) lockOptions() []joblock.TryOption {
-	return []joblock.TryOption{
-		door.OwnKey[joblock.Option](), joblock.Holder(s.cfg.Node),
-		memo.WithGrant(), joblock.Retain(driver.MaxPeriod), joblock.MaxRenew(driver.MaxPeriod),
-	}
+func (s *Scheduler) checkJob(op, name string) error {
+	return cmp.Or(s.check(op), records.CheckName(op, name))
 }
 
-func (s *Scheduler) waitOptions() (opts []joblock.AcquireOption) {
-	for _, opt := range s.lockOptions() {
-		opts = append(opts, opt)
+// Config returns the configuration, with the defaults.
+func (s *Scheduler) Config() Config {
+	if s.check("config") != nil {
+		return Config{}
 	}
-	return opts
+	return *s.cfg
+}
+
+// Locker returns the Locker that New was given.
+func (s *Scheduler) Locker() *joblock.Locker {
+	if s.check("locker") != nil {
+		return nil
+	}
+	return s.recs.Locks
+}
+
+// Func registers fn. At every tick of spec, one node calls fn, and at the next tick perhaps another node. Package spec
+// has the syntax. The name identifies the job in the whole cluster: 1 to 128 bytes of UTF-8. You can register, replace
+// and remove jobs before Run and while Run is running.
+//
+// The context of fn carries the job's lock (joblock.FromContext) and the tick (TickFrom). The context may end early,
+// with one of these causes (context.Cause):
+//
+//	joblock.ErrLost           the lock was lost
+//	ErrStopped                the context of Run has ended
+//	ErrOverlapped             the next tick has come, with OverlapCancel
+//	context.DeadlineExceeded  after Timeout
+//
+// If fn goes on after that, the Scheduler waits for fn before it calls fn again. So one Scheduler never runs fn more often at
+// the same time than AtOnce allows, by default once. At the end of Run the Scheduler waits for Config.Grace at most. If
+// the node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands the
+// lock over, the execution counts as broken off.
+//
+// Func returns joblock.ErrInvalid in these cases, and the job is then not registered:
+//
+//	name     is bad, or a job of this Scheduler has the name and the option Replace is not given
+//	spec     is bad or has no ticks
+//	fn       is nil
+//	options  one is nil or out of bounds, or its comment excludes it here
+func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, opts ...Option) error {
+	var call func(context.Context, Tick) error
+	if fn != nil {
+		call = func(ctx context.Context, _ Tick) error { return fn(ctx) }
+	}
+	return s.register("func", name, spec, call, options{}, opts)
+}
+
+// Task registers enqueue. At every tick of spec, one node calls enqueue to put one task into a queue, and at the next
+// tick perhaps another node does. For asynq, use package asynqtick. An enqueue of your own must use tick.ID() as the
+// task's ID. The function enqueue must return nil if the queue already has a task of that ID: another node has enqueued
+// the task and died. If enqueue returns asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
+//
+// Task is like Func, with these differences:
+//
+//	tick     enqueue also gets the tick.
+//	result   a tick whose task is in the queue is admin.StateEnqueued, not admin.StateDone: the task has not run yet, and may fail.
+//	         See PauseAfter for which failures count.
+//	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
+//	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
+//	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then
+//	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue and
+//	         OverlapNewest, Task calls enqueue again until the lock is free. A task that fails keeps its lock until its
+//	         retries are used up: then every tick overlaps, and admin.Entry.Stuck is set.
+//	unclear  enqueue returns joblock.ErrHeld and the lock is reserved for this tick's own task: an earlier enqueue has
+//	         failed or died, and nobody knows whether the task exists. Task calls enqueue again for up to two minutes,
+//	         besides the retries. If the queue has the task, enqueue returns nil: see asynqtick.Once.
+//
+// Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
+func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {
+	o := options{retries: 5, retryFirst: time.Second, retryMost: 30 * time.Second, task: true}
+	return s.register("task", name, spec, enqueue, o, opts)
+}
+
+// register adds a job and makes the job due. The parameter o has the defaults of Func or Task.
+func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tick) error, o options, opts []Option) error {
+	if err := s.checkJob(op, name); err != nil {
+		return err
+	}
+	if fn == nil {
+		return records.Invalid(op, name, "the function is nil")
+	}
+	o.zone = s.cfg.Zone
+	CatchUpOne()(&o)
+	KeepHistory(10, 10)(&o)
+	AtOnce(1)(&o)
+	for _, opt := range opts {
+		if opt == nil {
+			return records.Invalid(op, name, "an option is nil")
+		}
+		opt(&o)
+	}
+	if err := o.validate(op, name); err != nil {
+		return err
+	}
+	j, err := s.newJob(op, name, text, fn, o)
+	if err != nil {
+		return err
+	}
+	s.table.do(func() {
+		if other := s.table.jobs[name]; other != nil && !o.replace {
+			err = records.Invalid(op, name, "the name is taken by a job with spec %q; the option Replace replaces that job", other.SpecText)
+			return
+		}
+		s.add(j)
+	})
+	return err
+}
+
+// add puts j into the table, in the place of a job of the same name. The caller has locked the table.
+func (s *Scheduler) add(j *job) {
+	if s.running && s.clock.synced() {
+		j.date(s.clock.now())
+	} else {
+		s.table.undated = append(s.table.undated, j)
+	}
+	s.table.add(j)
+	s.presence.touch()
+}
+
+// newJob returns a job that is not registered yet. The options in the parameter o are valid.
+func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick) error, o options) (j *job, err error) {
+	if o.Spec, err = spec.Parse(text, o.zone); err != nil {
+		return nil, records.Invalid(op, name, "%s", err)
+	}
+	o.SpecText = o.Spec.String() // with the zone, whose name may be long
+	if o.Spec.Next(time.Unix(0, 0)).IsZero() {
+		return nil, records.Invalid(op, name, "spec %q has no ticks", text)
+	}
+	if warning := o.Spec.Warning(); warning != "" {
+		s.cfg.Logger.Warn("scheduler: the spec may have been copied from another scheduler", "job", name, "spec", text, "words", o.Spec.Words(), "warning", warning)
+	}
+	o.Program, o.Delay = s.program, delayOf(name, o.jitter)
+	o.Fingerprint, o.Policies = o.fingerprint(), o.words()
+	return &job{options: o, name: name, key: s.recs.LaneKey(name, 0), fn: fn, ordered: make(chan struct{}, 1), index: -1}, nil
+}
+
+// Remove takes a job away from this Scheduler. No execution begins here after Remove has returned. An execution that has
+// begun goes on, with its retries. The other nodes that have the job still execute its ticks. So a job ends when the last node has removed
+// the job, and admin.Admin.Forget then removes the job's record. A job that is registered again later goes on where its record ends:
+// ticks in between are missed ticks, unless Forget was called.
+//
+// Errors: joblock.ErrNotFound if this Scheduler does not have the job, and joblock.ErrInvalid for a bad name.
+func (s *Scheduler) Remove(name string) error {
+	const op = "remove"
+	if err := s.checkJob(op, name); err != nil {
+		return err
+	}
+	if !s.table.remove(name) {
+		return unregistered(op, name)
+	}
+	s.presence.doubt(name)
+	s.presence.touch()
+	return nil
+}
+
+// SetSpec gives a job of this Scheduler another spec. Function and options stay. The spec is read in the job's zone,
+// unless the spec names a zone. The package documentation, under Deploys, says when the new spec is in force, also on the
+// other nodes.
+//
+// Errors: joblock.ErrNotFound if this Scheduler does not have the job, and joblock.ErrInvalid for a bad name or spec. The
+// job then stays as it is.
+func (s *Scheduler) SetSpec(name, spec string) error {
+	const op = "set the spec of"
+	if err := s.checkJob(op, name); err != nil {
+		return err
+	}
+	err := unregistered(op, name)
+	s.table.do(func() {
+		if old := s.table.jobs[name]; old != nil {
+			var j *job
+			if j, err = s.newJob(op, name, spec, old.fn, old.options); err == nil {
+				s.add(j)
+			}
+		}
+	})
+	return err
+}
+
+func unregistered(op, job string) error {
+	return &records.Error{Text: fmt.Sprintf("%s %q: this Scheduler does not have the job", op, job), Sentinel: joblock.ErrNotFound}
+}
+
+// Job is a job that is registered with a Scheduler.
+type Job struct {
+	Name   string
+	Spec   string        // that of this node, with its zone, in the form of spec.Spec.String
+	Jitter time.Duration // from a tick until the tick is due
+
+	// Problem is the reason why this node cannot execute the job: the ledger cannot be decoded or written, or the store does
+	// not answer. nil: this node can.
+	Problem error
+}
+
+// Jobs returns the jobs that are registered with this Scheduler, sorted by name. It sends nothing to the store.
+func (s *Scheduler) Jobs() []Job {
+	var jobs []Job
+	s.table.do(func() {
+		for name, j := range s.table.jobs {
+			jobs = append(jobs, Job{name, j.SpecText, j.Delay, j.trouble})
+		}
+	})
+	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Compare(a.Name, b.Name) })
+	return jobs
+}
+
+// Refresh reads pauses and triggers now. Without Refresh, Run reads them within Config.Sync. Errors are those of memo.Read.
+func (s *Scheduler) Refresh(ctx context.Context) error {
+	if err := s.check("refresh"); err != nil {
+		return err
+	}
+	return s.readOrders(ctx)
 }

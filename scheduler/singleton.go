@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler/internal/records"
 )
 
 // Runner is a service that RunSingleton starts once and shuts down once. *asynq.Scheduler and
@@ -35,7 +36,7 @@ type Runner interface {
 func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRunner func() (Runner, error),
 	opts ...joblock.AcquireOption) error {
 	if newRunner == nil {
-		return invalid("run singleton", key, "the function is nil")
+		return records.Invalid("run singleton", key, "the function is nil")
 	}
 	err := locks.Singleton(ctx, key, func(term context.Context) error {
 		r, err := newRunner()
@@ -43,7 +44,7 @@ func RunSingleton(ctx context.Context, locks *joblock.Locker, key string, newRun
 			return err
 		}
 		if r == nil {
-			return invalid("run singleton", key, "the Runner is nil")
+			return records.Invalid("run singleton", key, "the Runner is nil")
 		}
 		if err := r.Start(); err != nil {
 			return err

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // Who has paused a job, when and why; and all jobs at once, also those that come later.
@@ -24,19 +24,19 @@ func TestPauseAll(t *testing.T) {
 			n.add("b", "@every 1h", b.fn(n, sec), scheduler.CatchUpAll(24*hour, 100))
 			n.start()
 		}
-		admin := c.admin()
-		wantErr(t, admin.Pause(c.Context(), "a", "a\nb"), joblock.ErrInvalid)
-		wantErr(t, admin.PauseAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
+		ops := c.admin()
+		wantErr(t, ops.Pause(c.Context(), "a", "a\nb"), joblock.ErrInvalid)
+		wantErr(t, ops.PauseAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
 		until(start, 15*min)
-		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), "the database moves"))
+		wantNil(t, "PauseAll", ops.PauseAll(c.Context(), "the database moves"))
 		wantNil(t, "PauseAll", c.nodes[0].PauseAll(c.Context(), "the database moves")) // nothing new
 		wantNil(t, "PauseAll", c.nodes[0].PauseAll(c.Context(), ""))
 		until(start, 16*min)
 		wantNil(t, "Pause", c.nodes[1].Pause(c.Context(), "a", "broken"))
 		c.nodes[0].add("late", "@every 10m", late.fn(c.nodes[0], sec))
-		see := func(name string, want ...scheduler.PauseInfo) {
+		see := func(name string, want ...admin.PauseInfo) {
 			t.Helper()
-			e, err := admin.Entry(c.Context(), name)
+			e, err := ops.Entry(c.Context(), name)
 			wantNil(t, "Entry", err)
 			if len(e.Pauses) != len(want) || e.Paused != (len(want) > 0) || e.Next.IsZero() != e.Paused {
 				t.Errorf("%s: pauses %+v, next %s", name, e.Pauses, e.Next)
@@ -49,8 +49,8 @@ func TestPauseAll(t *testing.T) {
 				}
 			}
 		}
-		all := scheduler.PauseInfo{Since: start.Add(15 * min), By: admin.name, Note: "the database moves", All: true}
-		alone := scheduler.PauseInfo{Since: start.Add(16 * min), By: "node1", Note: "broken"}
+		all := admin.PauseInfo{Since: start.Add(15 * min), By: ops.name, Note: "the database moves", All: true}
+		alone := admin.PauseInfo{Since: start.Add(16 * min), By: "node1", Note: "broken"}
 		see("a", alone, all)
 		see("b", all)
 		wantNil(t, "PauseAll", c.nodes[1].PauseAll(c.Context(), "the disk is full")) // only says why
@@ -58,9 +58,9 @@ func TestPauseAll(t *testing.T) {
 		see("b", all)
 		until(start, 25*min)
 		see("late", all)
-		resumed := func(name string, want scheduler.ResumeInfo) {
+		resumed := func(name string, want admin.ResumeInfo) {
 			t.Helper()
-			e, err := admin.Entry(c.Context(), name)
+			e, err := ops.Entry(c.Context(), name)
 			wantNil(t, "Entry", err)
 			if e.Resumed == nil {
 				t.Errorf("%s: no end of a pause, want %+v", name, want)
@@ -72,28 +72,28 @@ func TestPauseAll(t *testing.T) {
 				t.Errorf("%s: resumed %+v, want %+v", name, got, want)
 			}
 		}
-		wantErr(t, admin.Resume(c.Context(), "a", "a\nb"), joblock.ErrInvalid)
-		wantErr(t, admin.ResumeAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
-		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), "moved"))
-		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), "again")) // nothing new
-		moved := scheduler.ResumeInfo{At: start.Add(25 * min), By: admin.name, Note: "moved", All: true}
+		wantErr(t, ops.Resume(c.Context(), "a", "a\nb"), joblock.ErrInvalid)
+		wantErr(t, ops.ResumeAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
+		wantNil(t, "ResumeAll", ops.ResumeAll(c.Context(), "moved"))
+		wantNil(t, "ResumeAll", ops.ResumeAll(c.Context(), "again")) // nothing new
+		moved := admin.ResumeInfo{At: start.Add(25 * min), By: ops.name, Note: "moved", All: true}
 		see("a", alone)
 		see("b")
 		resumed("b", moved)
 		until(start, 35*min)
 		wantNil(t, "Resume", c.nodes[0].Resume(c.Context(), "a", "mended"))
-		mended := scheduler.ResumeInfo{At: start.Add(35 * min), By: "node0", Note: "mended"}
+		mended := admin.ResumeInfo{At: start.Add(35 * min), By: "node0", Note: "mended"}
 		resumed("a", mended)
 		until(start, 54*min)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "b", "")) // orders that were carried out are removed
-		wantNil(t, "Resume", admin.Resume(c.Context(), "b", "never mind"))
+		wantNil(t, "Pause", ops.Pause(c.Context(), "b", "")) // orders that were carried out are removed
+		wantNil(t, "Resume", ops.Resume(c.Context(), "b", "never mind"))
 		resumed("a", mended)
-		resumed("b", scheduler.ResumeInfo{At: start.Add(54 * min), By: admin.name, Note: "never mind"})
+		resumed("b", admin.ResumeInfo{At: start.Add(54 * min), By: ops.name, Note: "never mind"})
 		resumed("late", moved)
 		until(start, 55*min)
-		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
+		wantNil(t, "PauseAll", ops.PauseAll(c.Context(), ""))
 		until(start, 65*min)
-		wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), ""))
+		wantNil(t, "ResumeAll", ops.ResumeAll(c.Context(), ""))
 		until(start, 125*min)
 		a.wantTicks(t, start, 10*min, 40*min, 50*min, 70*min, 80*min, 90*min, 100*min, 110*min, 120*min)
 		b.wantTicks(t, start, 120*min)
@@ -113,14 +113,14 @@ func TestPausesOfAllThatNobodySaw(t *testing.T) {
 			return n.start()
 		}
 		boot()
-		admin := c.admin()
+		ops := c.admin()
 		until(start, 5*min)
 		c.nodes[0].end()
 		for i := range 3 { // 10 to 20, 40 to 50, 70 to 80
 			until(start, time.Duration(30*i+8)*min)
-			wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
+			wantNil(t, "PauseAll", ops.PauseAll(c.Context(), ""))
 			until(start, time.Duration(30*i+22)*min)
-			wantNil(t, "ResumeAll", admin.ResumeAll(c.Context(), ""))
+			wantNil(t, "ResumeAll", ops.ResumeAll(c.Context(), ""))
 		}
 		until(start, 95*min)
 		boot()
@@ -147,19 +147,19 @@ func TestPauseAfterFailures(t *testing.T) {
 			}, scheduler.PauseAfter(3))
 			n.start()
 		}
-		admin := c.admin()
+		ops := c.admin()
 		until(start, 95*min)
-		e, err := admin.Entry(c.Context(), "job")
+		e, err := ops.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
 		note := "3 executions in a row have failed, the last one with: no route"
 		if len(e.Pauses) != 1 || e.Pauses[0].Note != note || !strings.HasPrefix(e.Pauses[0].By, "node") || e.Counts.Failed != 5 {
 			t.Errorf("entry %+v, want it paused: %s", e, note)
 		}
-		wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
+		wantNil(t, "Resume", ops.Resume(c.Context(), "job", ""))
 		until(start, 125*min)
 		r.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 60*min, 100*min, 110*min, 120*min)
 		for _, n := range []int{0, -1, 1001} {
-			err := admin.Func("job", "@daily", func(context.Context) error { return nil }, scheduler.PauseAfter(n))
+			err := ops.Func("job", "@daily", func(context.Context) error { return nil }, scheduler.PauseAfter(n))
 			wantErr(t, err, joblock.ErrInvalid)
 		}
 	})
@@ -184,16 +184,16 @@ func TestPauseAfterLosses(t *testing.T) {
 					}, append(opts, scheduler.AtMostOnce(), scheduler.PauseAfter(3))...)
 					n.start()
 				}
-				admin := c.admin()
+				ops := c.admin()
 				until(start, 70*min)
 				r.wantTicks(t, start, 10*min, 20*min, 30*min)
-				e, err := admin.Entry(c.Context(), "job")
+				e, err := ops.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
 				note := "3 executions in a row have failed, the last one with: the execution was broken off"
 				if len(e.Pauses) != 1 || e.Pauses[0].Note != note || e.Counts.Lost != 3 {
 					t.Errorf("pauses %+v, counts %+v, want it paused: %s", e.Pauses, e.Counts, note)
 				}
-				wantNil(t, "Resume", admin.Resume(c.Context(), "job", ""))
+				wantNil(t, "Resume", ops.Resume(c.Context(), "job", ""))
 				until(start, 82*min)
 				r.wantTicks(t, start, 10*min, 20*min, 30*min, 80*min) // the count begins anew
 			})
@@ -219,11 +219,11 @@ func TestTriggerAndWait(t *testing.T) {
 			})
 			n.start()
 		}
-		admin := c.admin()
-		_, err := admin.TriggerAndWait(c.Context(), "never")
+		ops := c.admin()
+		_, err := ops.TriggerAndWait(c.Context(), "never")
 		wantErr(t, err, joblock.ErrNotFound)
 		until(start, 10*min)
-		want := func(on *node, state scheduler.State, least time.Duration) {
+		want := func(on *node, state admin.State, least time.Duration) {
 			t.Helper()
 			asked := time.Now()
 			x, err := on.TriggerAndWait(c.Context(), "job")
@@ -236,12 +236,12 @@ func TestTriggerAndWait(t *testing.T) {
 				t.Errorf("returned after %s, want %s to %s", took, least, least+15*sec)
 			}
 		}
-		want(admin, scheduler.StateDone, 30*sec)
+		want(ops, admin.StateDone, 30*sec)
 		result = errors.New("no")
-		want(c.nodes[0], scheduler.StateFailed, 30*sec)
+		want(c.nodes[0], admin.StateFailed, 30*sec)
 		until(start, hour+10*sec) // a tick is being executed
-		want(admin, scheduler.StateFailed, 50*sec)
-		wantNil(t, "PauseAll", admin.PauseAll(c.Context(), ""))
+		want(ops, admin.StateFailed, 50*sec)
+		wantNil(t, "PauseAll", ops.PauseAll(c.Context(), ""))
 		result = nil
 		done := make(chan struct{})
 		go func() { // its node dies
@@ -254,14 +254,14 @@ func TestTriggerAndWait(t *testing.T) {
 				}
 			}
 		}()
-		x, err := admin.TriggerAndWait(c.Context(), "job")
+		x, err := ops.TriggerAndWait(c.Context(), "job")
 		<-done
-		if wantNil(t, "TriggerAndWait", err); x.State != scheduler.StateDone || x.Tick.Broken != 1 {
+		if wantNil(t, "TriggerAndWait", err); x.State != admin.StateDone || x.Tick.Broken != 1 {
 			t.Errorf("execution %+v, want the one that took over", x)
 		}
 		ctx, cancel := context.WithTimeoutCause(c.Context(), 5*sec, errors.New("impatient"))
 		defer cancel()
-		if _, err := admin.TriggerAndWait(ctx, "job"); err == nil || err.Error() != "impatient" {
+		if _, err := ops.TriggerAndWait(ctx, "job"); err == nil || err.Error() != "impatient" {
 			t.Errorf("error %v, want the cause of ctx", err)
 		}
 	})
@@ -276,11 +276,11 @@ func TestNextTicks(t *testing.T) {
 		n.add("job", "CRON_TZ=Europe/Berlin 30 2 25-28 3 *", func(context.Context) error { return nil }, scheduler.Jitter(10*min))
 		n.start()
 		until(start, min)
-		admin := c.admin()
-		e, err := admin.Entry(c.Context(), "job")
+		ops := c.admin()
+		e, err := ops.Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
-		wantNil(t, "Pause", admin.Pause(c.Context(), "job", ""))
-		ticks, err := admin.NextTicks(c.Context(), "job", 3)
+		wantNil(t, "Pause", ops.Pause(c.Context(), "job", ""))
+		ticks, err := ops.NextTicks(c.Context(), "job", 3)
 		wantNil(t, "NextTicks", err)
 		first := time.Date(2000, 3, 25, 1, 30, 0, 0, time.UTC) // summer time begins on the next day
 		if len(ticks) != 3 || !ticks[0].At.Equal(e.Next) || ticks[0].At.Sub(first) > 10*min || ticks[1].At.Sub(ticks[0].At) != 24*hour-30*min ||
@@ -290,10 +290,10 @@ func TestNextTicks(t *testing.T) {
 		if want := "at 02:30 on the 25th to 28th of March, Europe/Berlin"; e.Words != want {
 			t.Errorf("words %q, want %q", e.Words, want)
 		}
-		_, err = admin.NextTicks(c.Context(), "never", 3)
+		_, err = ops.NextTicks(c.Context(), "never", 3)
 		wantErr(t, err, joblock.ErrNotFound)
 		for _, n := range []int{0, 1001} {
-			_, err = admin.NextTicks(c.Context(), "job", n)
+			_, err = ops.NextTicks(c.Context(), "job", n)
 			wantErr(t, err, joblock.ErrInvalid)
 		}
 	})
@@ -315,17 +315,17 @@ func TestTriggerAndWaitDuringAnother(t *testing.T) {
 			return nil
 		})
 		n.start()
-		admin := c.admin()
+		ops := c.admin()
 		start := time.Now()
 		until(start, 10*min)
 		begun := time.Now()
 		go func() {
 			time.Sleep(20 * sec)
-			_ = admin.Trigger(c.Context(), "job")
+			_ = ops.Trigger(c.Context(), "job")
 		}()
-		x, err := admin.TriggerAndWait(c.Context(), "job")
+		x, err := ops.TriggerAndWait(c.Context(), "job")
 		wantNil(t, "TriggerAndWait", err)
-		if took := time.Since(begun); x.State != scheduler.StateFailed || took > min {
+		if took := time.Since(begun); x.State != admin.StateFailed || took > min {
 			t.Errorf("after %s: %+v, want the run that has failed after half a minute", took, x)
 		}
 		until(begun, 10*min)
@@ -349,8 +349,8 @@ func TestTriggerAndWaitOfATakenOverExecution(t *testing.T) {
 		dies := c.node(0)
 		add(dies)
 		until(start, 10*min+5*sec)
-		wait, err := door.AnyFollow(c.Context(), c.admin().Scheduler, "job")
-		wantNil(t, "AnyFollow", err)
+		wait, err := c.admin().Admin.Trigger(c.Context(), "job")
+		wantNil(t, "Trigger", err)
 		until(start, 10*min+15*sec)
 		dies.cut()
 		add(c.node(0))

@@ -14,8 +14,8 @@ type Cause string
 const (
 	CauseTick     Cause = "tick"     // an instant of the spec has come
 	CauseStart    Cause = "start"    // the option RunAtStart
-	CauseTrigger  Cause = "trigger"  // a call of Scheduler.Trigger
-	CauseBackfill Cause = "backfill" // a call of Scheduler.Backfill
+	CauseTrigger  Cause = "trigger"  // a call of admin.Admin.Trigger
+	CauseBackfill Cause = "backfill" // a call of admin.Admin.Backfill
 )
 
 // Tick is one occasion to execute a job.

@@ -25,6 +25,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // BenchmarkPagesOnRedis tells, with 10,000 locks, 1,000 jobs and 500 cron jobs on a real Redis: how long each page takes
@@ -132,8 +133,8 @@ func fillForLoad(b *testing.B, ctx context.Context, rdb *redis.Client, locks *jo
 	go func() { defer close(over); _ = node.Run(ctx) }()
 	b.Cleanup(func() { <-over })
 	for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); time.Sleep(time.Second) {
-		entries, err := node.AllEntries(ctx)
-		if err == nil && len(entries) == cron && !slices.ContainsFunc(entries, func(e scheduler.Entry) bool { return e.Counts.Done == 0 }) {
+		entries, err := admin.Of(node).Entries(ctx)
+		if err == nil && len(entries) == cron && !slices.ContainsFunc(entries, func(e admin.Entry) bool { return e.Counts.Done == 0 }) {
 			return
 		}
 	}

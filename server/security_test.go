@@ -25,6 +25,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/journal"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 var updateSecurity = flag.Bool("update-security", false, "rewrite the tables of docs/security-pages.md")
@@ -417,7 +418,7 @@ func (s *stage) withEvilCron(f func()) {
 	over := make(chan error)
 	go func() { over <- node.Run(ctx) }()
 	time.Sleep(3 * time.Minute)
-	testkit.WantNil(s, "Pause", node.Pause(ctx, evil("cron"), evil("pause")))
+	testkit.WantNil(s, "Pause", admin.Of(node).Pause(ctx, evil("cron"), evil("pause")))
 	f()
 	cancel()
 	<-over

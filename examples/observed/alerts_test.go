@@ -36,6 +36,7 @@ import (
 	"github.com/joblock/toolkit/joblock/promobserver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server"
 	"github.com/joblock/toolkit/server/metrics"
 	"github.com/joblock/toolkit/worker"
@@ -443,9 +444,9 @@ var causes = []struct {
 	{"JoblockCronPausedLong", nil, nil, func(w *world) {
 		w.node(func(context.Context) error { return nil })
 		w.ran("done")
-		admin, err := scheduler.New(w.others, &scheduler.Config{Scope: scope, Node: "ann", Logger: quiet})
+		a, err := admin.New(w.others, scope, "ann")
 		w.nil(err)
-		w.nil(admin.Pause(w.ctx, "rollup", "the texts are not translated yet"))
+		w.nil(a.Pause(w.ctx, "rollup", "the texts are not translated yet"))
 	}},
 	{"JoblockCronNodesDisagree", nil, nil, func(w *world) {
 		well := func(context.Context) error { return nil }

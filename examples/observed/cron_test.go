@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server/metrics"
 )
 
@@ -49,9 +50,9 @@ func TestMetricsOfCronJobs(t *testing.T) {
 		ended <- cron.Run(ctx) // until ctx ends
 	}()
 	until(t, "the job is on record", func() bool { // a scrape before that would be answered for 30 s
-		nodes, err := cron.Nodes(ctx)
+		nodes, err := admin.Of(cron).Nodes(ctx)
 		check(err)
-		entries, err := cron.AllEntries(ctx)
+		entries, err := admin.Of(cron).Entries(ctx)
 		check(err)
 		return len(nodes) == 1 && len(entries) == 1 && !entries[0].Next.IsZero()
 	})

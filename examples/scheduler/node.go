@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // newScheduler is the wiring. A short lease, so that nobody has to wait long for the story.
@@ -83,13 +84,13 @@ func show(ctx context.Context, out io.Writer, addr, scope string) error {
 	}
 	defer closeAll()
 	for _, name := range []string{"beat", "report"} {
-		e, err := s.Entry(ctx, name)
+		e, err := admin.Of(s).Entry(ctx, name)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s (%s): done %d, taken over %d, skipped %d; next at %s\n", e.Name, e.Spec, e.Counts.Done,
 			e.Counts.TakenOver, e.Counts.Missed+e.Counts.Overlapped, e.Next.Format(time.TimeOnly))
-		for _, r := range append([]scheduler.Execution{e.Latest}, e.History...) {
+		for _, r := range append([]admin.Execution{e.Latest}, e.History...) {
 			fmt.Fprintf(out, "  tick of %s on %s: %s %s\n", r.Tick.At.Format(time.TimeOnly), r.Node, r.State, r.Duration())
 		}
 	}

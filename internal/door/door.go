@@ -64,22 +64,6 @@ var (
 // AnyRefusingClient is the function of package handoff that makes what RefusingClient returns, a *handoff.Client.
 var AnyRefusingClient func(error) any
 
-// AnyFollow is the function of package scheduler behind Follow.
-var AnyFollow func(ctx context.Context, s any, name string) (wait func(context.Context) (any, error), err error)
-
-// Follow is TriggerAndWait of s, a *scheduler.Scheduler, in two steps: when Follow returns, the job is triggered. Wait has the
-// result and the errors of TriggerAndWait, and can be called again after an error. The type X is scheduler.Execution.
-func Follow[X any](ctx context.Context, s any, name string) (wait func(context.Context) (X, error), err error) {
-	any, err := AnyFollow(ctx, s, name)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (X, error) {
-		x, err := any(ctx)
-		return x.(X), err
-	}, nil
-}
-
 // Refusing returns a Locker that does nothing: each call returns err. The type L is *joblock.Locker.
 func Refusing[L any](err error) L { return AnyRefusing(err).(L) }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // wantLocks checks what a context says it carries: the present lock first, then the
@@ -89,7 +90,7 @@ func TestOneLookupOfLocksEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Trigger(ctx, "tick"); err != nil {
+	if _, err := admin.Of(s).Trigger(ctx, "tick"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Run(ctx); err != nil {

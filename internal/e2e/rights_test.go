@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -139,7 +140,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 		})
 	}
 	await(t, "all jobs", func() bool { return done.Load() >= 1+1+6 && failed.Load() == 2 && ticks.Load() >= 2 })
-	_, err = nightly.Entry(ctx, "rollup")
+	_, err = admin.Of(nightly).Entry(ctx, "rollup")
 	must("entry", err)
 
 	stop()

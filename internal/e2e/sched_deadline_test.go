@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // An execution whose process is killed takes longer than the deadline of the ticks that wait. Each tick is either begun
@@ -34,7 +34,7 @@ func TestStartDeadlineOnThreeProcesses(t *testing.T) {
 	if err := c.admin.Pause(t.Context(), "job", "the end"); err != nil {
 		t.Fatal(err)
 	}
-	var e scheduler.Entry
+	var e admin.Entry
 	await(t, "the last tick before the pause", func() bool {
 		e = c.entry()
 		return e.Counts.Paused > 0 && e.Waiting+len(e.Running) == 0

@@ -41,7 +41,7 @@ func TestForgetOnThreeProcesses(t *testing.T) {
 	if _, err := c.admin.Entry(t.Context(), "job"); !errors.Is(err, joblock.ErrNotFound) {
 		t.Errorf("Entry: %v, want ErrNotFound", err)
 	}
-	if all, err := c.admin.AllEntries(t.Context()); err != nil || len(all) != 0 {
+	if all, err := c.admin.Entries(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%d entries, %v", len(all), err)
 	}
 	forgotten, err := c.rdb.Time(t.Context()).Result()

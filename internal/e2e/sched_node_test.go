@@ -24,6 +24,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // schedTTL is the lease of jobs in the processes, longer than a machine stands still.
@@ -173,7 +174,7 @@ type schedCluster struct {
 	server *redistest.Server
 	rdb    *redis.Client
 	locks  *joblock.Locker
-	admin  *scheduler.Scheduler
+	admin  *admin.Admin
 	nodes  map[string]*schedNode
 }
 
@@ -225,7 +226,7 @@ func (c *schedCluster) awaitLine() {
 }
 
 // settled has the job finish, and returns its entry then.
-func (c *schedCluster) settled() (e scheduler.Entry) {
+func (c *schedCluster) settled() (e admin.Entry) {
 	c.Helper()
 	if err := c.rdb.Set(context.Background(), "finish", 1, 0).Err(); err != nil {
 		c.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // A node is stopped for longer than its lease and goes on: its function has been told
@@ -44,8 +44,8 @@ func TestScheduledJobOfAPausedNode(t *testing.T) {
 		t.Errorf("refused was %+v", refused)
 	}
 	e := c.settled()
-	for _, run := range append([]scheduler.Execution{e.Latest}, e.History...) {
-		if run.Tick.ID() == first.Tick && run.Node == first.Node && run.State != scheduler.StateDied {
+	for _, run := range append([]admin.Execution{e.Latest}, e.History...) {
+		if run.Tick.ID() == first.Tick && run.Node == first.Node && run.State != admin.StateDied {
 			t.Errorf("the ledger has %+v", run)
 		}
 	}

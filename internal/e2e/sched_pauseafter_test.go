@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // Three executions in a row fail on three processes, and then three kill their process: the job is paused each time.
@@ -14,7 +14,7 @@ func TestPauseAfterOnThreeProcesses(t *testing.T) {
 	t.Parallel()
 	c := newSchedClusterOf(t, "failing")
 	c.awaitMore(2)
-	paused := func(note string) (e scheduler.Entry) {
+	paused := func(note string) (e admin.Entry) {
 		t.Helper()
 		await(t, "the pause", func() bool {
 			e = c.entry()

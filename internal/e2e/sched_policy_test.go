@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // playPolicy is a process with a scheduler whose one job, of that name, writes down when it
@@ -133,7 +134,7 @@ func TestAtOnceUnderKills(t *testing.T) {
 	if err := c.admin.Pause(t.Context(), "several", "the end"); err != nil {
 		t.Fatal(err)
 	}
-	var e scheduler.Entry
+	var e admin.Entry
 	await(t, "the last executions", func() bool {
 		var err error
 		if e, err = c.admin.Entry(t.Context(), "several"); err != nil {
@@ -200,7 +201,7 @@ func TestBackfillUnderKills(t *testing.T) {
 		name := fmt.Sprint("later", i)
 		c.nodes[name] = startSchedRole(t, c.server, "fill", name)
 	}
-	var e scheduler.Entry
+	var e admin.Entry
 	await(t, "the end of the backfill", func() bool {
 		if e, err = c.admin.Entry(t.Context(), "fill"); err != nil {
 			t.Fatal(err)
@@ -241,7 +242,7 @@ func newSchedClusterOf(t *testing.T, role string) *schedCluster {
 	server := redistest.Start(t)
 	c := &schedCluster{T: t, server: server, rdb: server.Client(t), locks: newLocks(t, server.Addr(), nil), nodes: make(map[string]*schedNode)}
 	var err error
-	if c.admin, err = scheduler.New(c.locks, &scheduler.Config{Scope: "e2e"}); err != nil {
+	if c.admin, err = admin.New(c.locks, "e2e", ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c"} {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
@@ -68,7 +69,7 @@ func TestManyEntriesFromAProvider(t *testing.T) {
 		return mgr
 	}
 	seen := func(s *scheduler.Scheduler, nodes int, spec string) (n int) {
-		all, err := s.AllEntries(ctx)
+		all, err := admin.Of(s).Entries(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
@@ -76,7 +77,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	rdb, ctx := server.Client(t), t.Context()
-	admin, err := scheduler.New(newLocks(t, server.Addr(), nil), &scheduler.Config{Scope: "e2e"})
+	ops, err := admin.New(newLocks(t, server.Addr(), nil), "e2e", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +97,8 @@ func TestRollingChangeOfASpec(t *testing.T) {
 		from time.Time
 	}
 	var periods []period
-	look := func() (e scheduler.Entry) { // the ledger has the latest three specs
-		e, err := admin.Entry(ctx, "job")
+	look := func() (e admin.Entry) { // the ledger has the latest three specs
+		e, err := ops.Entry(ctx, "job")
 		if errors.Is(err, joblock.ErrNotFound) {
 			return e
 		}
@@ -155,7 +156,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 	end := now.Truncate(time.Second)
 	await(t, "the last tick", func() bool {
 		e := look()
-		return e.Latest.Tick.At.After(end) && e.Latest.State == scheduler.StateDone
+		return e.Latest.Tick.At.After(end) && e.Latest.State == admin.StateDone
 	})
 
 	want := make(map[int64]bool)

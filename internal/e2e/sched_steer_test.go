@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // steered has the options of the job in the processes of these roles.
@@ -127,7 +128,7 @@ func (c *schedCluster) setMode(mode string) {
 }
 
 // entry returns the entry of the job.
-func (c *schedCluster) entry() scheduler.Entry {
+func (c *schedCluster) entry() admin.Entry {
 	c.Helper()
 	e, err := c.admin.Entry(context.Background(), "job")
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
@@ -24,9 +25,9 @@ func TestScheduledTaskCarriesALock(t *testing.T) {
 	t.Parallel()
 	var inside, done atomic.Int32
 	ctx, stop := context.WithCancel(t.Context())
-	var admin atomic.Pointer[scheduler.Scheduler]
-	counts := func() scheduler.Counts {
-		e, err := admin.Load().Entry(context.Background(), "digest")
+	var node atomic.Pointer[admin.Admin]
+	counts := func() admin.Counts {
+		e, err := node.Load().Entry(context.Background(), "digest")
 		if err != nil {
 			t.Error(err)
 		}
@@ -61,7 +62,7 @@ func TestScheduledTaskCarriesALock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		admin.Store(s)
+		node.Store(admin.Of(s))
 		nodes.Go(func() {
 			if err := s.Run(ctx); err != nil {
 				t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // How long the other node took is logged; that it is in time is shown in virtual time, in
@@ -18,10 +19,10 @@ func TestScheduledJobIsTakenOver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sig  syscall.Signal
 		goal string
-		was  scheduler.State // in the history
+		was  admin.State // in the history
 	}{
-		"kill -9":       {syscall.SIGKILL, "a lease of " + schedTTL.String() + " and a second", scheduler.StateDied},
-		"graceful stop": {syscall.SIGTERM, "100ms", scheduler.StateInterrupted},
+		"kill -9":       {syscall.SIGKILL, "a lease of " + schedTTL.String() + " and a second", admin.StateDied},
+		"graceful stop": {syscall.SIGTERM, "100ms", admin.StateInterrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +44,7 @@ func TestScheduledJobIsTakenOver(t *testing.T) {
 			if e.Counts.TakenOver != 1 {
 				t.Errorf("counts %+v, want one taken over", e.Counts)
 			}
-			runs := append([]scheduler.Execution{e.Latest}, e.History...)
+			runs := append([]admin.Execution{e.Latest}, e.History...)
 			oldest := runs[len(runs)-1]
 			if oldest.Node != first.Node || oldest.State != tc.was {
 				t.Errorf("the ledger has %+v as the first run, want %s", oldest, tc.was)

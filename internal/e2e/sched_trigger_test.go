@@ -5,7 +5,7 @@ package e2e
 import (
 	"testing"
 
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // A process without the job triggers it and waits. The process that executes the trigger is killed; the result is that of
@@ -23,13 +23,17 @@ func TestTriggerAndWaitOnThreeProcesses(t *testing.T) {
 	})
 	c.setMode("work")
 	type result struct {
-		scheduler.Execution
+		admin.Execution
 		err error
 	}
 	results := make(chan result, 1)
 	go func() {
-		x, err := c.admin.TriggerAndWait(t.Context(), "job")
-		results <- result{x, err}
+		var r result
+		wait, err := c.admin.Trigger(t.Context(), "job")
+		if r.err = err; err == nil {
+			r.Execution, r.err = wait(t.Context())
+		}
+		results <- r
 	}()
 	first := c.await("working", 1)
 	c.kill(first.Node)
@@ -44,7 +48,7 @@ func TestTriggerAndWaitOnThreeProcesses(t *testing.T) {
 	}
 	c.setMode("")
 	x := <-results
-	if x.err != nil || x.State != scheduler.StateDone || x.Node != second.Node || x.Tick.ID() != first.Tick || x.Tick.Broken != 1 {
+	if x.err != nil || x.State != admin.StateDone || x.Node != second.Node || x.Tick.ID() != first.Tick || x.Tick.Broken != 1 {
 		t.Errorf("%+v, want the execution on %s", x, second.Node)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/joblock/singleflight"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -259,7 +260,7 @@ func (s *stage) playTicks() {
 	done := make(chan error, 1)
 	go func() { done <- ticks.Run(ctx) }()
 	await(s.T, "six ticks", func() bool { return ran.Load() >= 6 })
-	entries, err := ticks.Entries(ctx)
+	entries, err := admin.Of(ticks).Entries(ctx)
 	s.note(entries, err)
 	stop()
 	s.note(<-done)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -14,10 +13,11 @@ import (
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// CronJob is a cron job in the whole cluster. The fields are those of scheduler.Entry, which explains them.
+// CronJob is a cron job in the whole cluster. The fields are those of admin.Entry, which explains them.
 type CronJob struct {
 	Now      Time          `json:"now"` // the store's clock
 	Scope    string        `json:"scope"`
@@ -65,9 +65,9 @@ type CronJob struct {
 	Failures     int      `json:"failures,omitempty"`
 	FailingSince Time     `json:"failing_since,omitzero"`
 
-	Running []CronRun        `json:"running,omitempty"`
-	History []CronRun        `json:"history,omitempty"`
-	Counts  scheduler.Counts `json:"counts"`
+	Running []CronRun    `json:"running,omitempty"`
+	History []CronRun    `json:"history,omitempty"`
+	Counts  admin.Counts `json:"counts"`
 
 	Backfill *CronBackfill `json:"backfill,omitempty"`
 }
@@ -103,7 +103,7 @@ type CronRun struct {
 	ID       string          `json:"id"` // scheduler.Tick.ID, also the ID of the task of a tick
 	Tick     Time            `json:"tick"`
 	Cause    scheduler.Cause `json:"cause"`
-	State    scheduler.State `json:"state"`
+	State    admin.State     `json:"state"`
 	Node     string          `json:"node"`
 	Started  Time            `json:"started"`
 	Ended    Time            `json:"ended,omitzero"`
@@ -117,18 +117,18 @@ type CronRun struct {
 
 // Well reports whether the run was successful. A run that has enqueued a task was: how the task ends is another question.
 func (r CronRun) Well() bool {
-	return r.State == scheduler.StateDone || r.State == scheduler.StateEnqueued
+	return r.State == admin.StateDone || r.State == admin.StateEnqueued
 }
 
 // Failed reports whether the run has failed, or was broken off too often.
 func (r CronRun) Failed() bool {
-	return r.State == scheduler.StateFailed || r.State == scheduler.StateLost
+	return r.State == admin.StateFailed || r.State == admin.StateLost
 }
 
 // Triggered reports whether somebody has asked for the run.
 func (r CronRun) Triggered() bool { return r.Cause == scheduler.CauseTrigger }
 
-// CronBackfill is a backfill of a cron job. The fields are those of scheduler.Backfill.
+// CronBackfill is a backfill of a cron job. The fields are those of admin.Backfill.
 type CronBackfill struct {
 	Number   int64 `json:"number"`
 	From     Time  `json:"from"`
@@ -181,15 +181,15 @@ type Acted struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// The method scheduler returns a Scheduler without jobs. The parameter by is the name that pauses show.
-func (d *Desk) scheduler(scope, by string) (*scheduler.Scheduler, error) {
-	return scheduler.New(d.cfg.Locks, &scheduler.Config{Scope: scope, Node: by, Logger: slog.New(slog.DiscardHandler)})
+// admin returns what sees and steers the jobs of a scope. The parameter by is the name that pauses show.
+func (d *Desk) admin(scope, by string) (*admin.Admin, error) {
+	return admin.New(d.cfg.Locks, scope, by)
 }
 
-// CronJobs returns the cron jobs of a scope, sorted by name. Errors are those of scheduler.Scheduler.AllEntries, and
+// CronJobs returns the cron jobs of a scope, sorted by name. Errors are those of admin.Admin.Entries, and
 // joblock.ErrInvalid for a bad scope.
 func (d *Desk) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
-	s, err := d.scheduler(scope, "")
+	a, err := d.admin(scope, "")
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (d *Desk) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.AllEntries(ctx)
+	entries, err := a.Entries(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -208,9 +208,9 @@ func (d *Desk) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
 	return all, nil
 }
 
-// CronJob returns one cron job. Errors are those of scheduler.Scheduler.Entry.
+// CronJob returns one cron job. Errors are those of admin.Admin.Entry.
 func (d *Desk) CronJob(ctx context.Context, scope, name string) (CronJob, error) {
-	s, err := d.scheduler(scope, "")
+	a, err := d.admin(scope, "")
 	if err != nil {
 		return CronJob{}, err
 	}
@@ -218,7 +218,7 @@ func (d *Desk) CronJob(ctx context.Context, scope, name string) (CronJob, error)
 	if err != nil {
 		return CronJob{}, err
 	}
-	e, err := s.Entry(ctx, name)
+	e, err := a.Entry(ctx, name)
 	if err != nil {
 		return CronJob{}, err
 	}
@@ -226,17 +226,17 @@ func (d *Desk) CronJob(ctx context.Context, scope, name string) (CronJob, error)
 }
 
 // CronNext returns the next n ticks of a cron job, paused or not: see CronTick.Paused. Errors are those of
-// scheduler.Scheduler.NextTicks.
+// admin.Admin.NextTicks.
 func (d *Desk) CronNext(ctx context.Context, scope, name string, n int) ([]CronTick, error) {
-	s, err := d.scheduler(scope, "")
+	a, err := d.admin(scope, "")
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.NextTicks(ctx, name, n)
+	list, err := a.NextTicks(ctx, name, n)
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.Entry(ctx, name)
+	e, err := a.Entry(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +256,7 @@ type CronPlan struct {
 	Ticks   []CronTick `json:"ticks"`
 }
 
-// maxTicks is the largest number of ticks of a CronPlan, as of scheduler.Scheduler.NextTicks.
+// maxTicks is the largest number of ticks of a CronPlan, as of admin.Admin.NextTicks.
 const maxTicks = 1000
 
 // CronPreview returns the n ticks of a spec after a time, without any cron job. The spec is in the given zone unless it
@@ -272,9 +272,9 @@ func CronPreview(text string, zone *time.Location, after time.Time, n int) (Cron
 	return CronPlan{Spec: s.String(), Zone: s.Zone().String(), Words: s.Words(), Warning: s.Warning(), Ticks: cronTicks(s.Forecast(after, n))}, nil
 }
 
-// CronNodes returns the nodes of a scope that are up. Errors are those of scheduler.Scheduler.Nodes.
+// CronNodes returns the nodes of a scope that are up. Errors are those of admin.Admin.Nodes.
 func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) {
-	s, err := d.scheduler(scope, "")
+	a, err := d.admin(scope, "")
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +282,7 @@ func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) 
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := s.Nodes(ctx)
+	nodes, err := a.Nodes(ctx)
 	all := make([]CronNode, len(nodes))
 	for i, n := range nodes {
 		all[i] = CronNode{Now: now, Scope: scope, Name: n.Name, Program: n.Program, Build: n.Build, Started: Time{n.Started}, Jobs: n.Jobs}
@@ -295,7 +295,7 @@ const NoReason = "no reason given"
 
 // CronPause pauses a cron job. With the name "" CronPause pauses all cron jobs of the scope. The reason is the note of
 // the pause. If the pause goes on already, a new reason replaces the reason of the pause; with the same reason, or with
-// NoReason, the result is Unchanged. The errors are those of scheduler.Scheduler.Pause, and ErrNotRecorded.
+// NoReason, the result is Unchanged. The errors are those of admin.Admin.Pause, and ErrNotRecorded.
 func (d *Desk) CronPause(ctx context.Context, scope, name string, who Actor) (Acted, error) {
 	const action = "cron pause"
 	was, err := d.pauseOf(ctx, action, scope, name, who)
@@ -305,11 +305,11 @@ func (d *Desk) CronPause(ctx context.Context, scope, name string, who Actor) (Ac
 	if was != nil && (who.Reason == NoReason || who.Reason == was.Reason) {
 		return Acted{Unchanged: true, Was: was}, nil
 	}
-	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
+	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
 		if name == "" {
-			return s.PauseAll(ctx, who.Reason)
+			return a.PauseAll(ctx, who.Reason)
 		}
-		return s.Pause(ctx, name, who.Reason)
+		return a.Pause(ctx, name, who.Reason)
 	})
 	done.Was = was
 	return done, err
@@ -326,11 +326,11 @@ func (d *Desk) CronResume(ctx context.Context, scope, name string, who Actor) (A
 	if was == nil {
 		return Acted{Unchanged: true}, nil
 	}
-	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
+	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
 		if name == "" {
-			return s.ResumeAll(ctx, who.Reason)
+			return a.ResumeAll(ctx, who.Reason)
 		}
-		return s.Resume(ctx, name, who.Reason)
+		return a.Resume(ctx, name, who.Reason)
 	})
 	done.Was = was
 	return done, err
@@ -368,12 +368,16 @@ func (d *Desk) pauseOf(ctx context.Context, action, scope, name string, who Acto
 // CronTrigger asks for one execution of a cron job. If the parameter wait is true, CronTrigger waits for the end of the
 // execution, which is Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution that was waited for
 // has ended. With Config.Follow it says OutcomeAsked first, and how the execution has ended when it has. Errors are those of
-// scheduler.Scheduler.Trigger and TriggerAndWait, and ErrNotRecorded.
+// admin.Admin.Trigger, and ErrNotRecorded.
 func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, who Actor) (Acted, error) {
 	const action = "cron trigger"
 	if wait {
-		return d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, acted *Acted) error {
-			x, err := s.TriggerAndWait(ctx, name)
+		return d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, acted *Acted) error {
+			wait, err := a.Trigger(ctx, name)
+			if err != nil {
+				return err
+			}
+			x, err := wait(ctx)
 			if err != nil {
 				return err
 			}
@@ -381,9 +385,9 @@ func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, w
 			return endOf(x)
 		})
 	}
-	var end func(context.Context) (scheduler.Execution, error)
-	acted, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) (err error) {
-		if end, err = door.Follow[scheduler.Execution](ctx, s, name); err != nil {
+	var end func(context.Context) (admin.Execution, error)
+	acted, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
+		if end, err = a.Trigger(ctx, name); err != nil {
 			return err
 		}
 		return &outcome{OutcomeAsked, ""}
@@ -399,11 +403,11 @@ func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, w
 }
 
 // endOf returns nil for an execution that is done, or the outcome that says how the execution has ended.
-func endOf(x scheduler.Execution) error {
+func endOf(x admin.Execution) error {
 	switch x.State {
-	case scheduler.StateDone:
+	case admin.StateDone:
 		return nil
-	case scheduler.StateEnqueued:
+	case admin.StateEnqueued:
 		return &outcome{OutcomeAsked, "the run has enqueued its task, whose end is not known here"}
 	}
 	return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
@@ -414,7 +418,7 @@ const followPause = time.Second
 
 // The method follow waits for the end of an execution, and writes e with the outcome. If ctx ends before, nothing is written:
 // the record says that the execution was asked for.
-func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Context) (scheduler.Execution, error)) {
+func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Context) (admin.Execution, error)) {
 	x, err := end(ctx)
 	for ; errors.Is(err, joblock.ErrUnavailable); x, err = end(ctx) {
 		if sleep.For(ctx, followPause) != nil {
@@ -455,27 +459,27 @@ func (d *Desk) unfollowed(e AuditEntry, what string, err error) {
 	}
 }
 
-// CronForget removes the record of a cron job that no node has any more. Errors are those of scheduler.Scheduler.Forget,
+// CronForget removes the record of a cron job that no node has any more. Errors are those of admin.Admin.Forget,
 // and ErrNotRecorded.
 func (d *Desk) CronForget(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	return d.cron(ctx, "cron forget", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
-		return s.Forget(ctx, name)
+	return d.cron(ctx, "cron forget", scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
+		return a.Forget(ctx, name)
 	})
 }
 
 // The method cron runs an action on a cron job, between two entries of the audit.
 func (d *Desk) cron(ctx context.Context, action, scope, name string, who Actor,
-	do func(context.Context, *scheduler.Scheduler, *Acted) error,
+	do func(context.Context, *admin.Admin, *Acted) error,
 ) (acted Acted, err error) {
 	if err := who.check(action, name); err != nil {
 		return acted, err
 	}
-	s, err := d.scheduler(scope, who.By)
+	a, err := d.admin(scope, who.By)
 	if err != nil {
 		return acted, err
 	}
 	id, unrecorded, err := d.act(ctx, who, AuditEntry{Action: action, Scope: scope, Key: name}, nil, func(ctx context.Context) error {
-		return do(ctx, s, &acted)
+		return do(ctx, a, &acted)
 	})
 	if acted.Audit = id; unrecorded != "" {
 		acted.Problems = append(acted.Problems, unrecorded)
@@ -483,7 +487,7 @@ func (d *Desk) cron(ctx context.Context, action, scope, name string, who Actor,
 	return acted, err
 }
 
-func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
+func cronJob(scope string, now Time, e admin.Entry) CronJob {
 	j := CronJob{
 		Now: now, State: stateOf(e), Troubles: troubles(e), Scope: scope, Name: e.Name, Spec: e.Spec, Zone: e.Zone, Words: e.Words, Policies: e.Policies, Nodes: append([]string{}, e.Nodes...), Since: Time{e.Since},
 		Next: Time{e.Next}, Paused: e.Paused, Overdue: Time{e.Overdue}, Behind: Millis(e.Behind), Contested: e.Contested,
@@ -513,7 +517,7 @@ func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 	}
 	n, first := failedInARow(e)
 	for x := range results(e) {
-		if x.State == scheduler.StateFailed || x.State == scheduler.StateLost {
+		if x.State == admin.StateFailed || x.State == admin.StateLost {
 			if j.Failures++; j.LastFailure == nil {
 				j.LastFailure = cronRun(x)
 			}
@@ -531,7 +535,7 @@ func cronJob(scope string, now Time, e scheduler.Entry) CronJob {
 	return j
 }
 
-func cronRun(x scheduler.Execution) *CronRun {
+func cronRun(x admin.Execution) *CronRun {
 	return &CronRun{
 		ID: x.Tick.ID(), Late: Millis(max(0, x.Started.Sub(x.Tick.At))), Tick: Time{x.Tick.At}, Cause: x.Tick.Cause, State: x.State, Node: x.Node, Started: Time{x.Started}, Ended: Time{x.Ended},
 		Took: Millis(x.Duration()), Attempts: x.Attempts, Broken: x.Tick.Broken, Error: x.Error, Overrun: Time{x.Overrun},

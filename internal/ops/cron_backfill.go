@@ -5,34 +5,34 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// ErrBackfilling is that of package scheduler.
-var ErrBackfilling = scheduler.ErrBackfilling
+// ErrBackfilling is that of package admin.
+var ErrBackfilling = admin.ErrBackfilling
 
 // CronBackfill executes the ticks of a range of the past, and returns their number. Errors are those of
-// scheduler.Scheduler.Backfill, and ErrNotRecorded.
+// admin.Admin.Backfill, and ErrNotRecorded.
 func (d *Desk) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who Actor) (n int, acted Acted, err error) {
-	acted, err = d.cron(ctx, "cron backfill", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) (err error) {
-		n, err = s.Backfill(ctx, name, from, to)
+	acted, err = d.cron(ctx, "cron backfill", scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
+		n, err = a.Backfill(ctx, name, from, to)
 		return err
 	})
 	return n, acted, err
 }
 
 // CronStopBackfill ends the backfill of a cron job before its next tick. Errors are those of
-// scheduler.Scheduler.StopBackfill, and ErrNotRecorded.
+// admin.Admin.StopBackfill, and ErrNotRecorded.
 func (d *Desk) CronStopBackfill(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	return d.cron(ctx, "cron stop backfill", scope, name, who, func(ctx context.Context, s *scheduler.Scheduler, _ *Acted) error {
-		return s.StopBackfill(ctx, name)
+	return d.cron(ctx, "cron stop backfill", scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
+		return a.StopBackfill(ctx, name)
 	})
 }
 
-// CronScopes returns the scopes that any scheduler has had in the last year, sorted. See scheduler.Scopes.
+// CronScopes returns the scopes that any scheduler has had in the last year, sorted. See admin.Scopes.
 func (d *Desk) CronScopes(ctx context.Context) ([]string, error) {
-	return scheduler.Scopes(ctx, d.cfg.Locks)
+	return admin.Scopes(ctx, d.cfg.Locks)
 }
 
 // CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
@@ -68,5 +68,5 @@ func (d *Desk) CronCount(ctx context.Context, scope, name string, from, to time.
 	return n, nil
 }
 
-// maxBackfill bounds CronCount, as Scheduler.Backfill is bounded.
+// maxBackfill bounds CronCount, as admin.Admin.Backfill is bounded.
 const maxBackfill = 10_000

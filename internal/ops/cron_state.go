@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // CronState is what a job does now, in a word.
@@ -88,9 +89,9 @@ func (d *Desk) cronTime(ctx context.Context, scope string) (Time, error) {
 	return Time{time.Now().UTC()}, nil
 }
 
-func stateOf(e scheduler.Entry) CronState {
+func stateOf(e admin.Entry) CronState {
 	switch running := e.Running; {
-	case slices.ContainsFunc(running, func(x scheduler.Execution) bool { return x.State == scheduler.StateRunning }):
+	case slices.ContainsFunc(running, func(x admin.Execution) bool { return x.State == admin.StateRunning }):
 		return CronRunning
 	case e.Paused:
 		return CronPaused
@@ -105,7 +106,7 @@ func stateOf(e scheduler.Entry) CronState {
 }
 
 // The function troubles returns what a person should look at, the worst first.
-func troubles(e scheduler.Entry) (all []CronTrouble) {
+func troubles(e admin.Entry) (all []CronTrouble) {
 	add := func(code, format string, args ...any) {
 		all = append(all, CronTrouble{code, fmt.Sprintf(format, args...)})
 	}
@@ -130,7 +131,7 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 	}
 	last := latestResult(e)
 	switch last.State {
-	case scheduler.StateFailed:
+	case admin.StateFailed:
 		text := fmt.Sprintf("the run of %s failed on %s: %s", moment(last.Tick.At), last.Node, last.Error)
 		if n, first := failedInARow(e); n > 1 {
 			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, moment(first.Tick.At))
@@ -139,9 +140,9 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 			text += fmt.Sprintf("; %d of the last %d runs failed", n, of)
 		}
 		add(troubleFailed, "%s", text)
-	case scheduler.StateLost:
+	case admin.StateLost:
 		add(troubleLost, "the run of %s was broken off, and no node executes the tick again", moment(last.Tick.At))
-	case scheduler.StateDied, scheduler.StateInterrupted:
+	case admin.StateDied, admin.StateInterrupted:
 		if runsNow(e, last.Tick) {
 			break
 		}
@@ -175,7 +176,7 @@ func troubles(e scheduler.Entry) (all []CronTrouble) {
 }
 
 // inTheWay says what the ticks of a job that is stuck overlap with.
-func inTheWay(e scheduler.Entry) string {
+func inTheWay(e admin.Entry) string {
 	if len(e.Running) > 0 {
 		x := e.Running[0]
 		return fmt.Sprintf("the run of %s on %s has not ended", moment(x.Tick.At), x.Node)
@@ -184,24 +185,24 @@ func inTheWay(e scheduler.Entry) string {
 }
 
 // latestResult returns the newest execution that is over or broken off.
-func latestResult(e scheduler.Entry) scheduler.Execution {
+func latestResult(e admin.Entry) admin.Execution {
 	for x := range results(e) {
 		return x
 	}
-	return scheduler.Execution{}
+	return admin.Execution{}
 }
 
 // runsNow reports whether a node executes the tick: after a drain or a death, another one has taken the tick over.
-func runsNow(e scheduler.Entry, tick scheduler.Tick) bool {
-	return slices.ContainsFunc(append([]scheduler.Execution{e.Latest}, e.Running...), func(x scheduler.Execution) bool {
-		return x.State == scheduler.StateRunning && x.Tick.ID() == tick.ID()
+func runsNow(e admin.Entry, tick scheduler.Tick) bool {
+	return slices.ContainsFunc(append([]admin.Execution{e.Latest}, e.Running...), func(x admin.Execution) bool {
+		return x.State == admin.StateRunning && x.Tick.ID() == tick.ID()
 	})
 }
 
 // failedInARow returns how many of the newest results are failures, one after the other, and the oldest of these.
-func failedInARow(e scheduler.Entry) (n int, first scheduler.Execution) {
+func failedInARow(e admin.Entry) (n int, first admin.Execution) {
 	for x := range results(e) {
-		if x.State != scheduler.StateFailed {
+		if x.State != admin.StateFailed {
 			break
 		}
 		n, first = n+1, x
@@ -219,14 +220,14 @@ const (
 
 // failedLately returns how many of the newest results are failures, of how many, how many times the job began to fail, and the
 // newest failure.
-func failedLately(e scheduler.Entry) (n, of, times int, latest scheduler.Execution) {
+func failedLately(e admin.Entry) (n, of, times int, latest admin.Execution) {
 	well := true
 	for x := range results(e) {
 		if of == flakyOf {
 			break
 		}
 		of++
-		failed := x.State == scheduler.StateFailed
+		failed := x.State == admin.StateFailed
 		if failed {
 			if n++; n == 1 {
 				latest = x
@@ -241,10 +242,10 @@ func failedLately(e scheduler.Entry) (n, of, times int, latest scheduler.Executi
 }
 
 // results walks over the executions on record that are over or broken off, the newest first.
-func results(e scheduler.Entry) iter.Seq[scheduler.Execution] {
-	return func(yield func(scheduler.Execution) bool) {
-		for _, x := range append([]scheduler.Execution{e.Latest}, e.History...) {
-			if x.State != "" && x.State != scheduler.StateRunning && !yield(x) {
+func results(e admin.Entry) iter.Seq[admin.Execution] {
+	return func(yield func(admin.Execution) bool) {
+		for _, x := range append([]admin.Execution{e.Latest}, e.History...) {
+			if x.State != "" && x.State != admin.StateRunning && !yield(x) {
 				return
 			}
 		}

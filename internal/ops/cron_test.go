@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // The method schedule runs a node of the scope "shop", whose job fails, until stop is called.
@@ -59,7 +60,7 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		acted, err := s.CronTrigger(ctx, "shop", "rollup", true, eva)
-		if err != nil || acted.Run == nil || acted.Run.State != scheduler.StateFailed || acted.Run.Error != "no disk" || acted.Run.Node != "node-1" || acted.Audit == "" {
+		if err != nil || acted.Run == nil || acted.Run.State != admin.StateFailed || acted.Run.Error != "no disk" || acted.Run.Node != "node-1" || acted.Audit == "" {
 			t.Errorf("%+v, %v", acted, err)
 		}
 		_, err = s.CronPause(ctx, "shop", "rollup", eva)
@@ -228,7 +229,7 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 		"it is lost": {nil, func(s *stage, over context.CancelFunc) {
 			over()
 			s.follow(s.Context(), AuditEntry{Of: "1", Action: "cron trigger", Scope: "shop", Key: "job", By: eva.By, Reason: eva.Reason},
-				func(context.Context) (x scheduler.Execution, err error) {
+				func(context.Context) (x admin.Execution, err error) {
 					return x, errors.New("no longer in the history")
 				})
 		}, AuditEntry{Outcome: OutcomeUnknown, Error: "no longer in the history"}},
@@ -397,19 +398,19 @@ func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
 	again, next := tick, tick
 	again.Broken = 1
 	next.At = tick.At.Add(time.Hour)
-	broken := scheduler.Execution{Tick: tick, Node: "a", State: scheduler.StateInterrupted}
-	running := func(t scheduler.Tick) scheduler.Execution {
-		return scheduler.Execution{Tick: t, Node: "b", State: scheduler.StateRunning}
+	broken := admin.Execution{Tick: tick, Node: "a", State: admin.StateInterrupted}
+	running := func(t scheduler.Tick) admin.Execution {
+		return admin.Execution{Tick: t, Node: "b", State: admin.StateRunning}
 	}
 	for name, c := range map[string]struct {
-		e    scheduler.Entry
+		e    admin.Entry
 		want int
 	}{
-		"nobody yet":         {scheduler.Entry{Latest: broken}, 1},
-		"taken over":         {scheduler.Entry{Latest: running(again), History: []scheduler.Execution{broken}}, 0},
-		"taken over, lanes":  {scheduler.Entry{Latest: broken, Running: []scheduler.Execution{running(again)}}, 0},
-		"another tick runs":  {scheduler.Entry{Latest: running(next), History: []scheduler.Execution{broken}}, 1},
-		"over on both nodes": {scheduler.Entry{Latest: scheduler.Execution{Tick: again, Node: "b", State: scheduler.StateDied}, History: []scheduler.Execution{broken}}, 1},
+		"nobody yet":         {admin.Entry{Latest: broken}, 1},
+		"taken over":         {admin.Entry{Latest: running(again), History: []admin.Execution{broken}}, 0},
+		"taken over, lanes":  {admin.Entry{Latest: broken, Running: []admin.Execution{running(again)}}, 0},
+		"another tick runs":  {admin.Entry{Latest: running(next), History: []admin.Execution{broken}}, 1},
+		"over on both nodes": {admin.Entry{Latest: admin.Execution{Tick: again, Node: "b", State: admin.StateDied}, History: []admin.Execution{broken}}, 1},
 	} {
 		c.e.Nodes = []string{"b"}
 		if got := troubles(c.e); len(got) != c.want {
@@ -421,10 +422,10 @@ func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
 // A job of which some runs fail is in trouble, also if the newest ended well.
 func TestRunsThatFailNowAndThen(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	runs := func(states string) (e scheduler.Entry) { // the newest first
+	runs := func(states string) (e admin.Entry) { // the newest first
 		e.Nodes = []string{"n"}
 		for i, c := range states {
-			x := scheduler.Execution{State: map[rune]scheduler.State{'d': scheduler.StateDone, 'f': scheduler.StateFailed, 'r': scheduler.StateRunning}[c]}
+			x := admin.Execution{State: map[rune]admin.State{'d': admin.StateDone, 'f': admin.StateFailed, 'r': admin.StateRunning}[c]}
 			x.Tick.At, x.Error = at.Add(-time.Duration(i)*time.Minute), "503"
 			if i == 0 {
 				e.Latest = x
@@ -503,7 +504,7 @@ func TestJobsThatStandStill(t *testing.T) {
 		}
 		enqueued = false
 		acted, err := s.CronTrigger(t.Context(), "shop", "report", true, eva)
-		if last := s.audit.entries[len(s.audit.entries)-1]; err != nil || acted.Run == nil || acted.Run.State != scheduler.StateEnqueued || last.Outcome != OutcomeAsked {
+		if last := s.audit.entries[len(s.audit.entries)-1]; err != nil || acted.Run == nil || acted.Run.State != admin.StateEnqueued || last.Outcome != OutcomeAsked {
 			t.Errorf("%+v, %v, recorded as %+v", acted.Run, err, last)
 		}
 		time.Sleep(15 * time.Minute)

@@ -85,7 +85,6 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
-	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/server/metrics"
 )
 

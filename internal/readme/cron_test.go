@@ -28,10 +28,10 @@ func TestSpecsInWords(t *testing.T) {
 	}
 }
 
-// What docs/cron.md names in package scheduler, spec, asynqtick, joblock or handoff is there.
+// What docs/cron.md names in package scheduler, admin, spec, asynqtick, joblock or handoff is there.
 func TestNamesInTheComparisonExist(t *testing.T) {
 	names := make(map[string]bool)
-	for _, dir := range []string{"scheduler", "scheduler/spec", "scheduler/asynqtick", "joblock", "handoff"} {
+	for _, dir := range []string{"scheduler", "scheduler/admin", "scheduler/spec", "scheduler/asynqtick", "joblock", "handoff"} {
 		files, err := filepath.Glob(root + dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)

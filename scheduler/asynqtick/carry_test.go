@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
@@ -83,7 +84,7 @@ func TestTicksOfTasksThatCarryLocks(t *testing.T) {
 				ran := make(chan error)
 				go func() { ran <- s.Run(ctx) }()
 				time.Sleep(10*time.Minute + 30*time.Second)
-				e, err := s.Entry(t.Context(), "digest")
+				e, err := admin.Of(s).Entry(t.Context(), "digest")
 				testkit.WantNil(t, "Entry", err)
 				inLine := 0
 				for _, err := range jobs.Line(t.Context(), b.locks, "k") {
@@ -118,7 +119,7 @@ func TestWithInAConfigOfAManager(t *testing.T) {
 		testkit.WantNil(t, "Status", err)
 		s, err := scheduler.New(b.locks, b.config())
 		testkit.WantNil(t, "scheduler.New", err)
-		e, err := s.Entry(t.Context(), "report")
+		e, err := admin.Of(s).Entry(t.Context(), "report")
 		testkit.WantNil(t, "Entry", err)
 		if !strings.HasPrefix(st[0].Job, "default/report@") || e.Counts.Enqueued != 1 || e.Counts.Overlapped != 4 {
 			t.Errorf("the key is that of %q; %+v, want one enqueued and four overlapped", st[0].Job, e.Counts)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
@@ -289,7 +290,8 @@ func (m *PeriodicTaskManager) forget(ctx context.Context) {
 		return
 	}
 	m.looked = m.now()
-	entries, err := m.s.AllEntries(ctx)
+	a := admin.Of(m.s)
+	entries, err := a.Entries(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			m.log.Warn("asynqtick: the jobs that no node has are not known; their records stay for now", "err", err)
@@ -305,7 +307,7 @@ func (m *PeriodicTaskManager) forget(ctx context.Context) {
 			orphans[e.Name] = true
 			continue
 		}
-		switch err := m.s.Forget(ctx, e.Name); {
+		switch err := a.Forget(ctx, e.Name); {
 		case err == nil, errors.Is(err, joblock.ErrNotFound): // another node was first
 		case ctx.Err() == nil:
 			orphans[e.Name] = true

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/scheduler"
-	"github.com/joblock/toolkit/scheduler/internal/inside"
+	"github.com/joblock/toolkit/scheduler/admin"
+	"github.com/joblock/toolkit/scheduler/internal/records"
 )
 
 // Tasks registers jobs that enqueue one asynq task each, and shows these jobs to asynq's Inspector and to asynqmon.
@@ -68,9 +70,9 @@ func (t *Tasks) Add(name, spec string, task *asynq.Task, opts []asynq.Option, jo
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	jobOpts = append(slices.Clip(jobOpts), inside.TaskEnds(func(_ context.Context, id string) (inside.TaskEnd, error) {
+	jobOpts = append(slices.Clip(jobOpts), scheduler.TaskEnds(func(_ context.Context, id string) (bool, error, error) {
 		return t.taskEnd(queueOf(own), id)
-	}).(scheduler.Option))
+	}))
 	if err := t.s.Task(name, spec, enqueue, jobOpts...); err != nil {
 		return err
 	}
@@ -124,12 +126,11 @@ func queueOf(opts []asynq.Option) (queue string) {
 
 // taskEnd says whether the task of a tick has ended: archived is failed, and a task that is gone has ended well. If queue is
 // "", taskEnd looks in all queues.
-func (t *Tasks) taskEnd(queue, id string) (inside.TaskEnd, error) {
+func (t *Tasks) taskEnd(queue, id string) (ended bool, failure, err error) {
 	queues := []string{queue}
 	if queue == "" {
-		var err error
 		if queues, err = t.inspector.Queues(); err != nil {
-			return inside.TaskEnd{}, err
+			return false, nil, err
 		}
 	}
 	for _, queue := range queues {
@@ -138,13 +139,13 @@ func (t *Tasks) taskEnd(queue, id string) (inside.TaskEnd, error) {
 		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 			continue
 		case err != nil:
-			return inside.TaskEnd{}, err
+			return false, nil, err
 		case info.State == asynq.TaskStateArchived:
-			return inside.TaskEnd{Ended: true, Err: errors.New(cmp.Or(info.LastErr, "it was archived"))}, nil
+			return true, errors.New(cmp.Or(info.LastErr, "it was archived")), nil
 		}
-		return inside.TaskEnd{Ended: info.State == asynq.TaskStateCompleted}, nil
+		return info.State == asynq.TaskStateCompleted, nil, nil
 	}
-	return inside.TaskEnd{Ended: true}, nil
+	return true, nil, nil
 }
 
 // defaultShow is asynq's own heartbeat of a scheduler.
@@ -159,7 +160,7 @@ const defaultShow = 10 * time.Second
 // needs a name of its own for that (scheduler.Config.Node).
 //
 // Show writes what an asynq.Scheduler of version 0.26 writes; asynq's readers skip what they cannot decode. If Redis does
-// not answer, Show logs that to scheduler.Config.Logger and goes on. asynq's list of enqueue events stays empty: scheduler.Entry.History has the
+// not answer, Show logs that to scheduler.Config.Logger and goes on. asynq's list of enqueue events stays empty: admin.Entry.History has the
 // executions.
 func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 	if interval <= 0 {
@@ -182,31 +183,35 @@ func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 		}
 		err := t.show(ctx, list, 2*interval)
 		if err != nil && !trouble && ctx.Err() == nil {
-			inside.Logger(t.s).Warn("asynqtick: asynq's Inspector does not show the jobs of this node", "err", err)
+			t.s.Config().Logger.Warn("asynqtick: asynq's Inspector does not show the jobs of this node", "err", err)
 		}
 		trouble = err != nil
 	}
 }
 
-// show writes the entries of the jobs that this node represents.
+// show writes the entries of the jobs that this node speaks for: of the nodes that are up and have a job, it is the first by
+// name. While nodes come and go, a job may have two such nodes or none for some seconds.
 func (t *Tasks) show(ctx context.Context, list *entryList, ttl time.Duration) error {
-	names, err := inside.Represented(ctx, t.s)
+	cfg := t.s.Config()
+	recs, err := records.New("show", t.s.Locker(), cfg.Scope, cfg.Node, "Config.Scope", "Config.Node", cfg.Logger)
+	if err != nil {
+		return err
+	}
+	up, err := recs.Nodes(ctx)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
-	tasks := make(map[string]shown, len(names))
-	for _, name := range names {
-		if task, ok := t.tasks[name]; ok {
-			tasks[name] = task
-		}
-	}
+	tasks := maps.Clone(t.tasks)
 	t.mu.Unlock()
-	names = slices.DeleteFunc(names, func(name string) bool { _, ok := tasks[name]; return !ok })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(tasks)), func(name string) bool {
+		i := slices.IndexFunc(up, func(n records.Node) bool { return n.Has(name) })
+		return i < 0 || up[i].Name != cfg.Node
+	})
 	if len(names) == 0 {
 		return list.clear(ctx)
 	}
-	entries, err := t.s.Entries(ctx, names...)
+	entries, err := admin.Of(t.s).Entries(ctx, names...)
 	if err != nil {
 		return err
 	}

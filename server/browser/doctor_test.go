@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/journal"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server"
 )
 
@@ -150,7 +151,7 @@ func TestWhereFindingsLead(t *testing.T) {
 	ctx, stop := context.WithCancel(s.Context())
 	s.group.Go(func() { _ = cron.Run(ctx) })
 	defer stop()
-	s.await(func() bool { _, err := cron.TriggerAndWait(ctx, "rollup"); return err == nil })
+	s.await(func() bool { return triggerAndWait(ctx, admin.Of(cron), "rollup") })
 
 	leads := []struct{ finding, link, shows string }{
 		{"no keeper works, and jobs have locks", "nodes and keepers", "No keeper works."},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server"
 )
 
@@ -39,12 +40,12 @@ func TestHostileNamesOfCronJobs(t *testing.T) {
 		}
 		s.group.Go(func() { _ = cron.Run(ctx) })
 	}
-	admin, err := scheduler.New(s.locks, &scheduler.Config{Scope: scope, Node: turned + image, Logger: quiet})
+	ops, err := admin.New(s.locks, scope, turned+image)
 	s.nil(err)
 	for _, name := range names {
-		s.await(func() bool { _, err := admin.TriggerAndWait(ctx, name); return err == nil })
+		s.await(func() bool { return triggerAndWait(ctx, ops, name) })
 	}
-	s.nil(admin.Pause(ctx, names[0], turned+image+long))
+	s.nil(ops.Pause(ctx, names[0], turned+image+long))
 	s.lock("export:1", long)
 	_, err = s.locks.TryAcquire(ctx, "export:"+image+long, joblock.Holder(turned+image))
 	s.nil(err)

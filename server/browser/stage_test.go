@@ -23,6 +23,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server"
 	"github.com/joblock/toolkit/worker"
 )
@@ -220,15 +221,12 @@ func (s *stage) fill() {
 	}
 	s.nil(cron.Func("rollup", "CRON_TZ=Europe/Berlin 0 3 * * *", func(context.Context) error { return errors.New(`relation "sales_2026" does not exist`) }))
 	s.group.Go(func() { _ = cron.Run(ctx) })
-	admin, err := scheduler.New(s.locks, &scheduler.Config{Scope: "shop", Node: "ann", Logger: quiet})
+	ann, err := admin.New(s.locks, "shop", "ann")
 	s.nil(err)
 	for _, name := range []string{"cleanup", "heartbeat", "rollup", "cleanup"} {
-		s.await(func() bool { // the node has told the others of the job
-			_, err := admin.TriggerAndWait(ctx, name)
-			return err == nil
-		})
+		s.await(func() bool { return triggerAndWait(ctx, ann, name) }) // once the node has told the others of the job
 	}
-	s.nil(admin.Pause(ctx, "statements", "waiting for the new template"))
+	s.nil(ann.Pause(ctx, "statements", "waiting for the new template"))
 	s.await(func() bool {
 		info, err := inspector.GetTaskInfo("webhooks", "hook-993")
 		return err == nil && info.State == asynq.TaskStateRetry
@@ -279,4 +277,13 @@ func (s *stage) sights() []sight {
 		{"force", "act?do=force&key=" + q("exports:acct-7"), "If you go on", false},
 		{"bulk", "bulk?prefix=exports:", "Free many locks", false},
 	}
+}
+
+// triggerAndWait executes a cron job once. It returns false if that was not possible.
+func triggerAndWait(ctx context.Context, a *admin.Admin, job string) bool {
+	wait, err := a.Trigger(ctx, job)
+	if err == nil {
+		_, err = wait(ctx)
+	}
+	return err == nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server/client"
 )
 
@@ -526,7 +526,7 @@ func TestProblemsOfTasksAndCronJobs(t *testing.T) {
 		"TASK_NOT_FOUND":      {client.ErrTaskNotFound, joblock.ErrNotFound},
 		"TASK_STATE":          {client.ErrTaskState},
 		"CRON_NOT_FOUND":      {client.ErrCronNotFound, joblock.ErrNotFound},
-		"CRON_BACKFILLING":    {client.ErrBackfilling, scheduler.ErrBackfilling},
+		"CRON_BACKFILLING":    {client.ErrBackfilling, admin.ErrBackfilling},
 		"FORBIDDEN":           nil,
 	} {
 		err := fmt.Errorf("wrapped: %w", &client.Problem{Code: code, Title: "it"})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/metric"
 	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // mostJobs bounds how many cron jobs of all scopes together have a label. All others of a scope share the label
@@ -35,8 +35,8 @@ func shares(jobs []int) []int {
 // others puts the cron jobs of a scope together that have no label of their own. The counts of a job may begin again, and
 // jobs come and go, but a counter only grows: so others has the sum of what was counted from look to look.
 type others struct {
-	counts scheduler.Counts
-	last   map[string]scheduler.Counts // of the latest look, by the name of the job
+	counts admin.Counts
+	last   map[string]admin.Counts // of the latest look, by the name of the job
 }
 
 // bound leaves mostJobs jobs in the figures of all scopes: the first of each scope, by name.
@@ -62,7 +62,7 @@ func (o *others) take(f *cronFigures, own int) {
 		f.intervals[i], f.intervals[own-1] = f.intervals[own-1], f.intervals[i]
 		own-- // the name is that of the others
 	}
-	last := make(map[string]scheduler.Counts)
+	last := make(map[string]admin.Counts)
 	for _, j := range f.jobs[own:] {
 		last[j.Name] = j.Counts
 		if before, ok := o.last[j.Name]; ok {
@@ -77,7 +77,7 @@ func (o *others) take(f *cronFigures, own int) {
 }
 
 // add returns sum and what has been counted since before. A count that is lower than before has begun again.
-func add(sum, now, before scheduler.Counts) scheduler.Counts {
+func add(sum, now, before admin.Counts) admin.Counts {
 	to, from := countsOf(&sum), countsOf(&before)
 	for i, n := range countsOf(&now) {
 		if *n >= *from[i] {
@@ -89,13 +89,13 @@ func add(sum, now, before scheduler.Counts) scheduler.Counts {
 	return sum
 }
 
-func countsOf(c *scheduler.Counts) [8]*int64 {
+func countsOf(c *admin.Counts) [8]*int64 {
 	return [...]*int64{&c.Done, &c.Failed, &c.Cancelled, &c.Lost, &c.TakenOver, &c.Missed, &c.Overlapped, &c.Paused}
 }
 
 // together replaces the jobs from the index own on by one: by that of them which has not succeeded for longest, measured by
 // its interval, with what is worst of all of them. So alerts about the one are alerts about any.
-func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts scheduler.Counts) ([]ops.CronJob, []time.Duration) {
+func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts admin.Counts) ([]ops.CronJob, []time.Duration) {
 	stalest, most := own, time.Duration(0)
 	paused, waiting := true, 0
 	var next, overdue, disagree ops.Time

@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // However many cron jobs there are, the number of time series is bounded. A scope with few jobs has all of them.
@@ -74,14 +75,14 @@ func TestShares(t *testing.T) {
 func TestOtherCronJobs(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) ops.Time { return ops.Time{Time: now.Add(d)} }
-	job := func(name string, c scheduler.Counts, change func(*ops.CronJob)) ops.CronJob {
+	job := func(name string, c admin.Counts, change func(*ops.CronJob)) ops.CronJob {
 		j := ops.CronJob{Name: name, Now: at(0), Since: at(-time.Hour), Next: at(time.Hour), Counts: c}
 		if change != nil {
 			change(&j)
 		}
 		return j
 	}
-	own := job("a", scheduler.Counts{Done: 7}, nil)
+	own := job("a", admin.Counts{Done: 7}, nil)
 	var o others
 	look := func(jobs ...ops.CronJob) ops.CronJob {
 		t.Helper()
@@ -104,34 +105,34 @@ func TestOtherCronJobs(t *testing.T) {
 	pauses := []ops.CronPause{{Since: at(-time.Minute)}}
 	paused := func(j *ops.CronJob) { j.Paused, j.Pauses, j.Since, j.Waiting = true, pauses, at(-9*time.Hour), 2 }
 	got := look(
-		job("b", scheduler.Counts{Done: 5}, paused),
-		job("c", scheduler.Counts{Failed: 5}, func(j *ops.CronJob) { j.Since, j.Next, j.Waiting = at(-3*time.Hour), at(time.Minute), 1 }),
-		job("d", scheduler.Counts{}, func(j *ops.CronJob) { j.Overdue = at(-2 * time.Minute) }),
-		job("e", scheduler.Counts{}, func(j *ops.CronJob) {
+		job("b", admin.Counts{Done: 5}, paused),
+		job("c", admin.Counts{Failed: 5}, func(j *ops.CronJob) { j.Since, j.Next, j.Waiting = at(-3*time.Hour), at(time.Minute), 1 }),
+		job("d", admin.Counts{}, func(j *ops.CronJob) { j.Overdue = at(-2 * time.Minute) }),
+		job("e", admin.Counts{}, func(j *ops.CronJob) {
 			j.Since, j.Overdue, j.DisagreeSince = at(-8*time.Hour), at(-time.Minute), at(-time.Second)
-			j.Latest = &ops.CronRun{State: scheduler.StateDone, Started: at(-time.Minute), Ended: at(-time.Minute)}
+			j.Latest = &ops.CronRun{State: admin.StateDone, Started: at(-time.Minute), Ended: at(-time.Minute)}
 		}),
 	)
 	if got.Paused || len(got.Pauses) != 1 || got.Waiting != 3 || got.Next != at(time.Minute) || got.Overdue != at(-2*time.Minute) ||
-		got.DisagreeSince != at(-time.Second) || got.Since != at(-3*time.Hour) || got.Latest != nil || got.Counts != (scheduler.Counts{}) {
+		got.DisagreeSince != at(-time.Second) || got.Since != at(-3*time.Hour) || got.Latest != nil || got.Counts != (admin.Counts{}) {
 		t.Errorf("%+v", got)
 	}
-	if got := look(job("b", scheduler.Counts{Done: 6}, paused), job("f", scheduler.Counts{Failed: 100}, paused)); !got.Paused || got.Counts != (scheduler.Counts{Done: 1}) {
+	if got := look(job("b", admin.Counts{Done: 6}, paused), job("f", admin.Counts{Failed: 100}, paused)); !got.Paused || got.Counts != (admin.Counts{Done: 1}) {
 		t.Errorf("a job that is new counts from now on: %+v", got)
 	}
-	if got := look(job("f", scheduler.Counts{Failed: 102}, nil)); got.Counts != (scheduler.Counts{Done: 1, Failed: 2}) {
+	if got := look(job("f", admin.Counts{Failed: 102}, nil)); got.Counts != (admin.Counts{Done: 1, Failed: 2}) {
 		t.Errorf("a job that is gone takes nothing away: %+v", got.Counts)
 	}
 	look()
-	look(job("f", scheduler.Counts{Failed: 110}, nil))
-	if got := look(job("f", scheduler.Counts{Failed: 3}, nil)); got.Counts != (scheduler.Counts{Done: 1, Failed: 5}) {
+	look(job("f", admin.Counts{Failed: 110}, nil))
+	if got := look(job("f", admin.Counts{Failed: 3}, nil)); got.Counts != (admin.Counts{Done: 1, Failed: 5}) {
 		t.Errorf("a ledger that begins again: %+v", got.Counts)
 	}
-	if got := look(job(metric.Other, scheduler.Counts{}, nil), job("f", scheduler.Counts{Failed: 3}, nil)); got.Name != metric.Other {
+	if got := look(job(metric.Other, admin.Counts{}, nil), job("f", admin.Counts{Failed: 3}, nil)); got.Name != metric.Other {
 		t.Errorf("%+v", got)
 	}
 	own.Name = metric.Other // the name that the others have
-	f := cronFigures{jobs: []ops.CronJob{own, job("b", scheduler.Counts{}, nil), job("c", scheduler.Counts{}, nil)}, intervals: make([]time.Duration, 3)}
+	f := cronFigures{jobs: []ops.CronJob{own, job("b", admin.Counts{}, nil), job("c", admin.Counts{}, nil)}, intervals: make([]time.Duration, 3)}
 	o.take(&f, 2)
 	if len(f.jobs) != 2 || f.jobs[0].Name != "b" || f.jobs[1].Name != metric.Other {
 		t.Errorf("%+v", f.jobs)

@@ -26,6 +26,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server"
 )
 
@@ -216,7 +217,7 @@ func TestMetricsOfCronJobs(t *testing.T) {
 		)
 		fail.Store(true)
 		time.Sleep(5 * time.Minute)
-		testkit.WantNil(t, "Pause", sched.Pause(t.Context(), "report", "x"))
+		testkit.WantNil(t, "Pause", admin.Of(sched).Pause(t.Context(), "report", "x"))
 		since := time.Now().Unix()
 		time.Sleep(time.Minute)
 		s.wants(

@@ -124,7 +124,7 @@ func (l *Ledger) nextOfBackfill(rules *Job, m Moment) (d Due, ok bool, err error
 // begunOfBackfill returns how many ticks of the backfill have begun.
 func (l *Ledger) begunOfBackfill() int {
 	n := l.Backfill.Done + l.Backfill.Failed + l.Backfill.Lost
-	if l.backfillsNow() || l.BrokenOff() && l.Execution.Cause == CauseBackfill {
+	if l.backfillsNow() {
 		n++
 	}
 	return n
@@ -148,7 +148,6 @@ func (l *Ledger) countBackfill(x *Execution) {
 		l.Backfill.Done++
 	case Lost:
 		l.Backfill.Lost++
-	case Interrupted:
 	default:
 		l.Backfill.Failed++
 	}

@@ -32,11 +32,12 @@ func TestBackfillCountsResults(t *testing.T) {
 					var x *Execution
 					switch {
 					case j.AtOnce < 2:
-						x, _, _ = l.Begin(j, m)
+						fence = 0
+						x, _, _ = begin(l, j, m)
 					case i == 0:
-						x, _ = l.BeginLane(j, m, 1, fence)
+						x, _ = l.Begin(j, m, 1, fence)
 					default:
-						x, _ = l.TakeOverLane(j, m, 1, fence)
+						x, _ = l.TakeOver(j, m, 1, fence)
 					}
 					if x == nil || x.At != at(0) || x.Cause != CauseBackfill || x.Broken != i {
 						t.Fatalf("execution %d is %+v", i, x)
@@ -44,9 +45,9 @@ func TestBackfillCountsResults(t *testing.T) {
 					switch {
 					case state == Died: // no end is written
 					case j.AtOnce < 2:
-						l.End(state, start, 1, errors.New("why"))
+						l.End(j, 0, 0, state, start, 1, errors.New("why"))
 					default:
-						l.EndLane(j, 1, fence, state, start, 1, errors.New("why"))
+						l.End(j, 1, fence, state, start, 1, errors.New("why"))
 					}
 				}
 				if got := (counts{l.Backfill.Done, l.Backfill.Failed, l.Backfill.Lost}); got != tc.want {
@@ -67,7 +68,7 @@ func TestBackfillCountsItsOwnTicks(t *testing.T) {
 	} {
 		l := &Ledger{Version: version, Spec: j.SpecText, Backfill: &Backfill{BackfillOrder: BackfillOrder{ID: 7}, Ticks: 3}}
 		l.start(j, Execution{Due: due}, Moment{Now: start, Node: "n"})
-		if l.End(Done, start, 1, nil); l.Backfill.Done != 0 || l.Counts.Done != 1 {
+		if l.End(j, 0, 0, Done, start, 1, nil); l.Backfill.Done != 0 || l.Counts.Done != 1 {
 			t.Errorf("%s: backfill %+v, counts %+v", name, l.Backfill, l.Counts)
 		}
 	}

@@ -42,20 +42,20 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 	due := l.Due
 	for i := range MaxLanes {
 		l.Due = []Due{{At: large, Cause: CauseTrigger, Backfill: large}}
-		if x, _ := l.BeginLane(j, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)}, i+1, large); x == nil {
+		if x, _ := l.Begin(j, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)}, i+1, large); x == nil {
 			t.Fatal("no execution begins")
 		}
-		l.Lanes[i].Start, l.Lanes[i].Broken = large, math.MinInt
-		l.Lanes[i].SetOverrun(time.UnixMilli(large), errors.New(worst))
-		l.EndLane(j, i+1, large, Interrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
+		l.Running[i].Start, l.Running[i].Broken = large, math.MinInt
+		l.Running[i].SetOverrun(time.UnixMilli(large), errors.New(worst))
+		l.End(j, i+1, large, Interrupted, time.UnixMilli(large), math.MinInt, errors.New(worst))
 	}
 	l.Due = due
 	for i := range 4 * MaxHistory {
-		l.start(j, Execution{Due: Due{At: large, Cause: CauseBackfill, Backfill: large}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
-		l.End([]State{Interrupted, Overlapped, Failed}[i%3], time.UnixMilli(large), math.MinInt, errors.New(worst))
-		l.Execution.Start, l.Execution.Overrun = large, large
-		l.Execution.Newest = true
-		l.FollowTask()
+		x := *l.start(j, Execution{Due: Due{At: large, Cause: CauseBackfill, Backfill: large}, Broken: math.MinInt}, Moment{Node: strings.Repeat(`"`, driver.MaxLabelBytes)})
+		l.finish(j, x, []State{Died, Overlapped, Failed}[i%3], time.UnixMilli(large), math.MinInt, errors.New(worst))
+		l.Latest.Start, l.Latest.Overrun = large, large
+		l.Latest.Newest = true
+		l.FollowTask(l.Latest.Due)
 	}
 	for range 2 * maxWaiting {
 		l.wait(Due{At: large})
@@ -78,7 +78,7 @@ func TestHistoryKeepsFailuresApart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		failures, others int
 		states           string // f failed, d done, i interrupted, x died, l lost, c cancelled, o overlapped
-		want             string // the newest first; the last state is that of Ledger.Execution
+		want             string // the newest first; the last state is that of Ledger.Latest
 	}{
 		"both":         {2, 3, "fdfdfdddddd", "dddff"},
 		"neither":      {0, 0, "fdfdf", ""},
@@ -91,8 +91,7 @@ func TestHistoryKeepsFailuresApart(t *testing.T) {
 			j := &Job{KeepFailures: tc.failures, KeepOthers: tc.others}
 			l := new(Ledger)
 			for _, r := range tc.states {
-				l.start(j, Execution{}, Moment{Now: start})
-				l.End(states[r], start, 1, nil)
+				l.finish(j, *l.start(j, Execution{}, Moment{Now: start}), states[r], start, 1, nil)
 			}
 			past, err := l.History()
 			var got strings.Builder

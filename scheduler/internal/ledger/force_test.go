@@ -201,7 +201,7 @@ func (m *model) look(n *modelNode, kill float64) {
 			}
 		}
 		changed, _ := l.Update(n.job, moment, false)
-		x, more, lost := l.Begin(n.job, moment)
+		x, more, lost := begin(l, n.job, moment)
 		if len(lost) > 0 {
 			m.Fatalf("lost: %v", lost)
 		}
@@ -236,7 +236,7 @@ func (m *model) look(n *modelNode, kill float64) {
 			m.held = m.now.Add(10 * time.Second)
 			return
 		}
-		l.End(Done, m.now, 1, nil)
+		l.End(n.job, 0, 0, Done, m.now, 1, nil)
 		m.memo = l.Encode()
 		if dies() { // before the release
 			m.held = m.now.Add(10 * time.Second)

@@ -10,10 +10,10 @@ import (
 
 // Any memo is either a usable ledger or refused.
 func FuzzLedger(f *testing.F) {
-	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"execution":{"t":5,"s":"running","node":"a"},"counts":{}}`+"\n[]"), false)
-	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"execution":{"s":"interrupted","k":-1},"starts":["",""]}`), true)
+	f.Add([]byte(`{"v":1,"spec":"@every 1m0s","last":1767236400000,"due":[{"t":1}],"running":[{"t":5,"s":"running","node":"a"}],"counts":{}}`+"\n[]"), false)
+	f.Add([]byte(`{"v":1,"last":-9223372036854775808,"running":[{"s":"interrupted","k":-1}],"starts":["",""]}`), true)
 	f.Add([]byte("{\"v\":1,\"last\":9223372036854775807}\nx"), true)
-	f.Add([]byte(`{"v":1,"lanes":[{"t":1,"s":"running","i":2,"q":7},{"t":2,"c":"backfill","i":2}],"backfill":{"id":3,"from":5,"to":9000000,"c":-1},"due":[{"t":3,"w":true}]}`), false)
+	f.Add([]byte(`{"v":1,"running":[{"t":1,"s":"running","i":2,"q":7},{"t":2,"c":"backfill","i":2}],"backfill":{"id":3,"from":5,"to":9000000,"c":-1},"due":[{"t":3,"w":true}]}`), false)
 	f.Fuzz(func(t *testing.T, memo []byte, paused bool) {
 		l, err := Decode(memo)
 		if err != nil {
@@ -30,16 +30,16 @@ func FuzzLedger(f *testing.F) {
 		}
 		for range 3 {
 			l.Update(j, m, false)
-			if r, _, _ := l.Begin(j, m); r != nil {
-				l.End(Done, m.Now, 1, nil)
+			if r, _, _ := begin(l, j, m); r != nil {
+				l.End(j, 0, 0, Done, m.Now, 1, nil)
 				l.Update(j, m, true)
 			}
 			several := *j
 			several.AtOnce, several.Overlap.Newest = 3, true
 			l.Update(&several, m, l.Full(&several))
-			if l.BeginLane(&several, m, 1000, 5); l.Lane(1000) != nil {
-				l.TakeOverLane(&several, m, 1000, 6)
-				l.EndLane(&several, 1000, 6, Failed, m.Now, 1, nil)
+			if l.Begin(&several, m, 1000, 5); l.Lane(1000) != nil {
+				l.TakeOver(&several, m, 1000, 6)
+				l.End(&several, 1000, 6, Failed, m.Now, 1, nil)
 			}
 			l.Behind(m.Now)
 			l.Overdue(j, m.Now)

@@ -8,33 +8,36 @@ import (
 // MaxLanes is how many executions of a job may run at once; package scheduler checks the bound.
 const MaxLanes = 20
 
-// maxLaneNodeBytes bounds the JSON form of Execution.Node in a lane.
+// maxLaneNodeBytes bounds the JSON form of Execution.Node in a lane other than 0.
 const maxLaneNodeBytes = 100
 
-// A job with Job.AtOnce above 1 executes each tick in a lane. A lane has a lock of its own, which lasts for the execution.
-// The job's own lock is held only while a node changes the ledger. An execution in a lane stays in Ledger.Lanes until
-// the execution has a result. So an execution in Ledger.Lanes whose lane has no holder was broken off.
+// Each execution runs in a lane, under the lane's lock. Lane 0 is the job's own lock. With Job.AtOnce above 1 executions are
+// in lanes from 1 on, and the job's own lock is held only while a node changes the ledger. An execution stays in
+// Ledger.Running until it has a result. So if no node holds the lane's lock, the execution was broken off.
+
+// Most returns how many executions of the job may run at once.
+func (j *Job) Most() int { return max(j.AtOnce, 1) }
 
 // Full reports whether no further execution may begin.
-func (l *Ledger) Full(j *Job) bool { return len(l.Lanes) >= max(j.AtOnce, 1) }
+func (l *Ledger) Full(j *Job) bool { return len(l.Running) >= j.Most() }
 
 // Lane returns the execution of a lane, or nil.
 func (l *Ledger) Lane(lane int) *Execution {
-	i := slices.IndexFunc(l.Lanes, func(x Execution) bool { return x.Lane == lane })
+	i := slices.IndexFunc(l.Running, func(x Execution) bool { return x.Lane == lane })
 	if i < 0 {
 		return nil
 	}
-	return &l.Lanes[i]
+	return &l.Running[i]
 }
 
-// Ready reports whether BeginLane changes the ledger.
+// Ready reports whether Begin changes the ledger.
 func (l *Ledger) Ready(j *Job, m Moment) bool {
 	return !l.Full(j) && (slices.ContainsFunc(l.Due, func(d Due) bool { return d.ready(m) }) || l.Backfilling() && !l.backfillsNow())
 }
 
-// BeginLane makes the next waiting tick a running execution of a lane that has none. The parameter fence is that of the
-// lane's lock. If Ready is false, BeginLane does nothing. If only the end of a backfill is to be written, x is nil.
-func (l *Ledger) BeginLane(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
+// Begin makes the next waiting tick a running execution of a lane that has none. The parameter fence is that of the lane's
+// lock. If Ready is false, Begin does nothing. If only the end of a backfill is to be written, x is nil.
+func (l *Ledger) Begin(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
 	if !l.Ready(j, m) {
 		return nil, nil
 	}
@@ -42,23 +45,23 @@ func (l *Ledger) BeginLane(j *Job, m Moment, lane int, fence int64) (x *Executio
 	if !ok {
 		return nil, news
 	}
-	return l.startLane(Execution{Due: d, Lane: lane, Fence: fence}, m), news
+	return l.start(j, Execution{Due: d, Lane: lane, Fence: fence}, m), news
 }
 
-// MayTakeOver reports whether TakeOverLane may be called for a lane. The parameter others is how many executions run in
-// other lanes. A node whose Job.AtOnce is lower than that of the node that began the execution leaves it until fewer run,
-// unless the tick is lost.
+// MayTakeOver reports whether TakeOver may be called for a lane. The parameter others is how many executions run in other
+// lanes. A node whose Job.AtOnce is lower than that of the node that began the execution leaves it until fewer run, unless
+// the tick is lost.
 func (l *Ledger) MayTakeOver(j *Job, lane, others int) bool {
 	x := l.Lane(lane)
-	return x != nil && (others < max(j.AtOnce, 1) || x.lost(j))
+	return x != nil && (others < j.Most() || x.lost(j))
 }
 
-// TakeOverLane begins the execution of a lane again. The caller holds the lane's lock, so the execution was broken off. If
-// the tick is lost, x is nil and the lane has no execution.
-func (l *Ledger) TakeOverLane(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
+// TakeOver begins the execution of a lane again. The caller holds the lane's lock, so the execution was broken off. If the
+// tick is lost, x is nil and the lane has no execution.
+func (l *Ledger) TakeOver(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
 	last := *l.Lane(lane)
 	if last.lost(j) {
-		l.leave(j, last, Lost, time.UnixMilli(last.End), 0, nil)
+		l.finish(j, last, Lost, time.UnixMilli(last.End), 0, nil)
 		return nil, []News{{Kind: NewsLost, Tick: last.Tick(), Node: last.Node}}
 	}
 	if last.State == Running {
@@ -66,32 +69,32 @@ func (l *Ledger) TakeOverLane(j *Job, m Moment, lane int, fence int64) (x *Execu
 	}
 	l.drop(j, last)
 	l.Counts.TakenOver++
-	return l.startLane(Execution{Due: last.Due, Broken: last.Broken + 1, Lane: lane, Fence: fence}, m), nil
+	return l.start(j, Execution{Due: last.Due, Broken: last.Broken + 1, Lane: lane, Fence: fence}, m), nil
 }
 
 // lost reports whether no node executes the tick of x again, if x was broken off.
 func (x *Execution) lost(j *Job) bool { return j.AtMostOnce || x.Broken >= maxBroken }
 
-// EndLane records the result of the execution that has begun under the parameter fence. EndLane returns false if there
-// is no such execution: another node has taken it over.
-func (l *Ledger) EndLane(j *Job, lane int, fence int64, state State, at time.Time, attempts int, err error) bool {
+// End records the result of the execution that has begun under the parameter fence, and counts it. End returns false if
+// there is no such execution: it has ended, or another node has taken it over.
+func (l *Ledger) End(j *Job, lane int, fence int64, state State, at time.Time, attempts int, err error) bool {
 	x := l.Lane(lane)
 	if x == nil || x.Fence != fence {
 		return false
 	}
-	if state == NotBegun {
+	switch state {
+	case NotBegun:
 		l.giveBack(x)
-		return true
+	case Interrupted: // another node takes the execution over
+		x.State, x.End, x.Attempts = state, at.UnixMilli(), attempts
+		x.fail(err)
+	default:
+		l.finish(j, *x, state, at, attempts, err)
 	}
-	if state == Interrupted {
-		x.State, x.End, x.Attempts = state, at.UnixMilli(), attempts // another node takes the execution over
-		return true
-	}
-	l.leave(j, *x, state, at, attempts, err)
 	return true
 }
 
-// giveBack undoes the begin of x, an element of l.Lanes whose function was not called.
+// giveBack undoes the begin of x, an element of l.Running whose function was not called.
 func (l *Ledger) giveBack(x *Execution) {
 	back := *x
 	if x.Broken > 0 { // to be taken over by another node
@@ -99,7 +102,7 @@ func (l *Ledger) giveBack(x *Execution) {
 		l.Counts.TakenOver--
 		return
 	}
-	l.Lanes = slices.DeleteFunc(l.Lanes, func(other Execution) bool { return other.Lane == back.Lane })
+	l.leave(back.Lane)
 	switch waits := func(d Due) bool { return d.Cause == back.Cause }; {
 	case back.Cause == CauseBackfill:
 		if back.Backfill == l.backfillID() {
@@ -110,27 +113,74 @@ func (l *Ledger) giveBack(x *Execution) {
 	}
 }
 
-func (l *Ledger) startLane(x Execution, m Moment) *Execution {
-	x.State, x.Node, x.Start = Running, shortenJSON(m.Node, maxLaneNodeBytes), m.Now.UnixMilli()
-	l.Lanes = append(l.Lanes, x)
-	l.Definition.Since++
-	return &l.Lanes[len(l.Lanes)-1]
-}
-
-// leave ends x and drops it from its lane.
-func (l *Ledger) leave(j *Job, x Execution, state State, at time.Time, attempts int, err error) {
-	l.drop(j, x)
-	l.End(state, at, attempts, err)
-}
-
-// drop makes x the latest execution, instead of one of those in lanes.
-func (l *Ledger) drop(j *Job, x Execution) {
-	l.Lanes = slices.DeleteFunc(l.Lanes, func(other Execution) bool { return other.Lane == x.Lane })
-	if l.Execution != nil {
-		l.remember(j, *l.Execution)
+// start makes x a running execution, on the node of m. The latest execution goes to the history.
+func (l *Ledger) start(j *Job, x Execution, m Moment) *Execution {
+	x.State, x.Node, x.Start = Running, m.Node, m.Now.UnixMilli()
+	if x.Lane > 0 {
+		x.Node = shortenJSON(m.Node, maxLaneNodeBytes)
 	}
+	l.archive(j)
+	l.Running = append(l.Running, x)
+	l.Definition.Since++
+	return &l.Running[len(l.Running)-1]
+}
+
+// finish ends x, makes it the latest execution, and counts its result.
+func (l *Ledger) finish(j *Job, x Execution, state State, at time.Time, attempts int, err error) {
+	x.State, x.End, x.Attempts = state, at.UnixMilli(), attempts
+	x.fail(err)
+	l.drop(j, x)
+	switch state {
+	case Enqueued:
+		if !slices.Contains(l.Tasks, x.Due) {
+			l.Streak = 0
+		}
+	case Done:
+		l.Streak = 0
+	case Failed, Lost:
+		l.Streak++
+	}
+	if state == Overlapped {
+		l.Overlaps.add(time.UnixMilli(x.At))
+	} else {
+		l.Overlaps = Overlaps{}
+	}
+	c := &l.Counts
+	counts := map[State]*int64{
+		Done: &c.Done, Enqueued: &c.Enqueued, Failed: &c.Failed, Cancelled: &c.Cancelled, Lost: &c.Lost, Overlapped: &c.Overlapped,
+	}
+	if count := counts[state]; count != nil {
+		*count++
+	}
+	l.countBackfill(&x)
+}
+
+// fail sets the error of x, or none.
+func (x *Execution) fail(err error) {
+	x.Err = ""
+	if err != nil && (x.Lane == 0 || x.State != Interrupted) { // twenty errors would not fit into a memo
+		x.Err = shortenJSON(err.Error(), maxErrBytes)
+	}
+}
+
+// drop makes x the latest execution, instead of one of those that run.
+func (l *Ledger) drop(j *Job, x Execution) {
+	l.leave(x.Lane)
+	l.archive(j)
 	x.Fence = 0
-	l.Execution = &x
+	l.Latest = &x
+}
+
+func (l *Ledger) leave(lane int) {
+	l.Running = slices.DeleteFunc(l.Running, func(x Execution) bool { return x.Lane == lane })
+}
+
+// archive puts the latest execution into the history.
+func (l *Ledger) archive(j *Job) {
+	if l.Latest != nil {
+		l.remember(j, *l.Latest)
+		l.Latest = nil
+	}
 }
 
 // cutNewest removes the ticks from Due that wait because of Overlap.Newest, and returns them.
@@ -149,9 +199,9 @@ func (l *Ledger) newestWaits() bool {
 	return slices.ContainsFunc(l.Due, func(d Due) bool { return d.Newest })
 }
 
-// backfillsNow reports whether a lane executes a tick of a backfill.
+// backfillsNow reports whether an execution without a result is one of a backfill.
 func (l *Ledger) backfillsNow() bool {
-	return slices.ContainsFunc(l.Lanes, func(x Execution) bool { return x.Cause == CauseBackfill })
+	return slices.ContainsFunc(l.Running, func(x Execution) bool { return x.Cause == CauseBackfill })
 }
 
 // ready reports whether d may begin.

@@ -12,7 +12,7 @@ func TestLanes(t *testing.T) {
 	m := Moment{Now: start, Node: "n"}
 	l := &Ledger{Version: version, Spec: j.SpecText, Due: []Due{{At: at(0)}, {At: at(10 * min1)}, {At: at(20 * min1)}}}
 	begin := func(lane int, fence int64) *Execution {
-		x, news := l.BeginLane(j, m, lane, fence)
+		x, news := l.Begin(j, m, lane, fence)
 		if len(news) > 0 {
 			t.Errorf("news %+v", news)
 		}
@@ -25,31 +25,31 @@ func TestLanes(t *testing.T) {
 		t.Fatalf("begun %+v", x)
 	}
 	if !l.Full(j) || l.Ready(j, m) || begin(3, 13) != nil || len(l.Due) != 1 {
-		t.Errorf("a third execution begins: %+v", l.Lanes)
+		t.Errorf("a third execution begins: %+v", l.Running)
 	}
 	alone := every10(t)
-	if x, changed, _ := l.Begin(alone, m); x != nil || changed {
+	if x, news := l.Begin(alone, m, 0, 13); x != nil || len(news) > 0 || len(l.Due) != 1 {
 		t.Errorf("without AtOnce %+v begins", x)
 	}
-	if l.EndLane(j, 1, 99, Done, start, 1, nil) || l.EndLane(j, 3, 11, Done, start, 1, nil) || len(l.Lanes) != 2 {
+	if l.End(j, 1, 99, Done, start, 1, nil) || l.End(j, 3, 11, Done, start, 1, nil) || len(l.Running) != 2 {
 		t.Error("an execution was ended under the fence of another one")
 	}
-	if !l.EndLane(j, 2, 12, Interrupted, start.Add(sec), 1, errors.New("stopped")) || !l.Full(j) || l.Counts != (Counts{}) {
+	if !l.End(j, 2, 12, Interrupted, start.Add(sec), 1, errors.New("stopped")) || !l.Full(j) || l.Counts != (Counts{}) {
 		t.Errorf("an interrupted execution has left its lane: %+v", l)
 	}
-	if x, _ := l.TakeOverLane(j, m, 2, 21); x == nil || x.Broken != 1 || x.At != at(10*min1) || x.Fence != 21 || len(l.Lanes) != 2 || l.BrokenOff() {
+	if x, _ := l.TakeOver(j, m, 2, 21); x == nil || x.Broken != 1 || x.At != at(10*min1) || x.Fence != 21 || len(l.Running) != 2 || l.Lane(0) != nil {
 		t.Errorf("taken over %+v", x)
 	}
-	if !l.EndLane(j, 1, 11, Done, start.Add(sec), 1, nil) || l.Full(j) || l.Counts.Done != 1 || l.Execution.At != at(0) {
+	if !l.End(j, 1, 11, Done, start.Add(sec), 1, nil) || l.Full(j) || l.Counts.Done != 1 || l.Latest.At != at(0) {
 		t.Errorf("ended: %+v", l)
 	}
 	once := every10(t, func(j *Job) { j.AtOnce, j.AtMostOnce = 2, true })
-	if x, news := l.TakeOverLane(once, m, 2, 31); x != nil || text(nil, news) != "lost(10m0s)" || l.Counts.Lost != 1 || len(l.Lanes) != 0 {
+	if x, news := l.TakeOver(once, m, 2, 31); x != nil || text(nil, news) != "lost(10m0s)" || l.Counts.Lost != 1 || len(l.Running) != 0 {
 		t.Errorf("taken over %+v, news %q", x, text(nil, news))
 	}
 	past, err := l.History()
-	if err != nil || len(past) != 2 || past[0].State != Done || past[1].State != Interrupted || l.Execution.State != Lost {
-		t.Errorf("latest %+v, history %+v, %v", l.Execution, past, err)
+	if err != nil || len(past) != 2 || past[0].State != Done || past[1].State != Interrupted || l.Latest.State != Lost {
+		t.Errorf("latest %+v, history %+v, %v", l.Latest, past, err)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestLanes(t *testing.T) {
 func TestNewestWithLanes(t *testing.T) {
 	j := every10(t, func(j *Job) { j.AtOnce, j.Overlap.Newest = 2, true })
 	l := &Ledger{Version: version, Spec: j.SpecText, Last: at(0), Definition: Definition{Program: "shop", By: []string{"1"}},
-		Lanes: []Execution{{Lane: 1, State: Running}, {Lane: 2, State: Running}}}
+		Running: []Execution{{Lane: 1, State: Running}, {Lane: 2, State: Running}}}
 	for i, want := range []string{"tick:10m0s", "tick:20m0s overlapped(10m0s)x1", "tick:30m0s overlapped(20m0s)x1"} {
 		m := Moment{Now: start.Add(time.Duration(i+1) * 10 * min1), Floor: start, Node: "n"}
 		_, news := l.Update(j, m, l.Full(j))
@@ -65,7 +65,7 @@ func TestNewestWithLanes(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	l.Lanes = l.Lanes[:1] // a lane is free: the next tick does not push the one that waits out
+	l.Running = l.Running[:1] // a lane is free: the next tick does not push the one that waits out
 	_, news := l.Update(j, Moment{Now: start.Add(40 * min1), Floor: start, Node: "n"}, l.Full(j))
 	if got, want := text(l.Due, news), "tick:30m0s tick:40m0s"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -99,24 +99,24 @@ func TestGiveBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := tc.ledger
 			l.Version, l.Spec = version, j.SpecText
-			first, _ := l.BeginLane(j, m, 1, 11)
+			first, _ := l.Begin(j, m, 1, 11)
 			if first == nil {
 				t.Fatal("nothing begins")
 			}
 			if tc.during != nil {
 				tc.during(&l)
 			}
-			if !l.EndLane(j, 1, 11, NotBegun, start, 0, nil) || len(l.Lanes) > 0 || l.Execution != nil || l.Counts != (Counts{}) {
+			if !l.End(j, 1, 11, NotBegun, start, 0, nil) || len(l.Running) > 0 || l.Latest != nil || l.Counts != (Counts{}) {
 				t.Errorf("given back: %+v", l)
 			}
 			var got []Due
 			for range 5 {
-				x, _ := l.BeginLane(j, m, 1, 12)
+				x, _ := l.Begin(j, m, 1, 12)
 				if x == nil {
 					break
 				}
 				got = append(got, x.Due)
-				l.EndLane(j, 1, 12, Done, start, 1, nil)
+				l.End(j, 1, 12, Done, start, 1, nil)
 			}
 			if text := text(got, nil); text != tc.want {
 				t.Errorf("then %q begin, want %q", text, tc.want)
@@ -133,12 +133,12 @@ func TestGiveBackOfATakeover(t *testing.T) {
 	j := every10(t, func(j *Job) { j.AtOnce = 2 })
 	m := Moment{Now: start, Node: "n"}
 	l := &Ledger{Version: version, Spec: j.SpecText, Due: []Due{{At: at(0)}}}
-	l.BeginLane(j, m, 1, 11)
+	l.Begin(j, m, 1, 11)
 	for fence := int64(12); fence < 12+3*maxBroken; fence++ {
-		if x, news := l.TakeOverLane(j, m, 1, fence); x == nil || x.Broken != 1 || len(news) > 0 {
+		if x, news := l.TakeOver(j, m, 1, fence); x == nil || x.Broken != 1 || len(news) > 0 {
 			t.Fatalf("taken over %+v, news %+v", x, news)
 		}
-		if !l.EndLane(j, 1, fence, NotBegun, start, 0, nil) || l.Counts != (Counts{}) || len(l.Due) > 0 || !l.Full(every10(t)) {
+		if !l.End(j, 1, fence, NotBegun, start, 0, nil) || l.Counts != (Counts{}) || len(l.Due) > 0 || !l.Full(every10(t)) {
 			t.Fatalf("given back: %+v", l)
 		}
 	}
@@ -161,7 +161,7 @@ func TestMayTakeOver(t *testing.T) {
 		{Job{AtOnce: 2}, maxBroken - 1, 2, false},
 		{Job{AtOnce: 2}, maxBroken, 2, true},
 	} {
-		l := &Ledger{Lanes: []Execution{{Lane: 3, State: Running, Broken: tc.broken}}}
+		l := &Ledger{Running: []Execution{{Lane: 3, State: Running, Broken: tc.broken}}}
 		if got := l.MayTakeOver(&tc.j, 3, tc.others); got != tc.want {
 			t.Errorf("%+v, broken %d times, %d others: %v", tc.j, tc.broken, tc.others, got)
 		}

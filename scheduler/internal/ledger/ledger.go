@@ -33,14 +33,14 @@ type Ledger struct {
 	Spec       string      `json:"spec"`            // the spec in force; "": none yet
 	Since      int64       `json:"since,omitempty"` // the latest Moment.Since of a node that has written Spec, that of Decider
 	Decider    Decider     `json:"decider,omitzero"`
-	From       int64       `json:"from,omitempty"`      // later ticks are those of Spec
-	Former     []Former    `json:"former,omitempty"`    // the specs before Spec, the newest first
-	Delay      int64       `json:"delay,omitempty"`     // ms of the job's Jitter on that node
-	Last       int64       `json:"last"`                // all ticks up to this time were executed or skipped, or are in Due
-	Due        []Due       `json:"due,omitempty"`       // the next first; maxWaiting ticks, a trigger and a start at most
-	Execution  *Execution  `json:"execution,omitempty"` // the running execution, or the latest
-	Backfill   *Backfill   `json:"backfill,omitempty"`  // the latest backfill
-	Lanes      []Execution `json:"lanes,omitempty"`     // executions in lanes without a result, in the order of their begin
+	From       int64       `json:"from,omitempty"`     // later ticks are those of Spec
+	Former     []Former    `json:"former,omitempty"`   // the specs before Spec, the newest first
+	Delay      int64       `json:"delay,omitempty"`    // ms of the job's Jitter on that node
+	Last       int64       `json:"last"`               // all ticks up to this time were executed or skipped, or are in Due
+	Due        []Due       `json:"due,omitempty"`      // the next first; maxWaiting ticks, a trigger and a start at most
+	Running    []Execution `json:"running,omitempty"`  // executions without a result, in the order of their begin; one of a lane
+	Latest     *Execution  `json:"latest,omitempty"`   // the latest execution with a result, unless it is in the history
+	Backfill   *Backfill   `json:"backfill,omitempty"` // the latest backfill
 	Counts     Counts      `json:"counts"`
 	Streak     int         `json:"streak,omitempty"`  // executions in a row that have failed or were lost
 	Tasks      []Due       `json:"tasks,omitempty"`   // the executions whose tasks count for Streak, and whose ends are not known
@@ -50,7 +50,7 @@ type Ledger struct {
 	Resumed    Resumed     `json:"resumed,omitzero"`  // the end of the latest pause, for people
 	Definition Definition  `json:"def,omitzero"`
 
-	// past has the executions before Execution, the newest first: a JSON array on a second line of the memo. Only
+	// past has the executions before Latest, the newest first: a JSON array on a second line of the memo. Only
 	// History decodes the array: every node reads every ledger, but only people read the history.
 	past []byte
 }
@@ -87,7 +87,7 @@ const (
 	Lost        State = "lost"
 	Overlapped  State = "overlapped"
 
-	// NotBegun is no State of an execution. With NotBegun, EndLane undoes BeginLane and TakeOverLane.
+	// NotBegun is no State of an execution. With NotBegun, End undoes Begin and TakeOver.
 	NotBegun State = "not begun"
 )
 
@@ -103,7 +103,7 @@ type Execution struct {
 	Err      string `json:"err,omitempty"`
 	Overrun  int64  `json:"o,omitempty"` // when the node found that the function ignores the end of its context, for the reason Err
 	Lane     int    `json:"i,omitempty"` // 0: under the job's own lock
-	Fence    int64  `json:"q,omitempty"` // of the lane's lock; only in Ledger.Lanes
+	Fence    int64  `json:"q,omitempty"` // of the lane's lock; only in Ledger.Running
 }
 
 // Tick is a Due in the form that package scheduler shows.
@@ -162,7 +162,7 @@ func (l *Ledger) New() bool { return l.Version == 0 }
 // LastTick returns Last as a time in UTC.
 func (l *Ledger) LastTick() time.Time { return time.UnixMilli(l.Last).UTC() }
 
-// History returns the executions before Execution, the newest first.
+// History returns the executions before Latest, the newest first.
 func (l *Ledger) History() (past []Execution, err error) {
 	if len(l.past) == 0 {
 		return nil, nil
@@ -171,17 +171,6 @@ func (l *Ledger) History() (past []Execution, err error) {
 		return nil, fmt.Errorf("scheduler: the second line of the memo is no history: %w", err)
 	}
 	return past, nil
-}
-
-// start makes x the running execution, on the node of m. The execution before x goes to the history.
-func (l *Ledger) start(j *Job, x Execution, m Moment) *Execution {
-	x.State, x.Node, x.Start = Running, m.Node, m.Now.UnixMilli()
-	if l.Execution != nil {
-		l.remember(j, *l.Execution)
-	}
-	l.Execution = &x
-	l.Definition.Since++
-	return l.Execution
 }
 
 // remember adds x to the history. If the history has too many failures or too many other executions, the oldest of
@@ -225,39 +214,6 @@ func (s State) failure() bool { return s == Failed || s == Died || s == Lost }
 // Ended reports whether x has its final result. An execution that was broken off has not: another node takes it over.
 func (x *Execution) Ended() bool {
 	return x.State != Running && x.State != Interrupted && x.State != Died
-}
-
-// End records the result of the running execution and increases the count of that result.
-func (l *Ledger) End(state State, at time.Time, attempts int, err error) {
-	l.Execution.State, l.Execution.End, l.Execution.Attempts, l.Execution.Err = state, at.UnixMilli(), attempts, ""
-	if err != nil {
-		l.Execution.Err = shortenJSON(err.Error(), maxErrBytes)
-	}
-	switch state {
-	case Enqueued:
-		if !slices.Contains(l.Tasks, l.Execution.Due) {
-			l.Streak = 0
-		}
-	case Done:
-		l.Streak = 0
-	case Failed, Lost:
-		l.Streak++
-	}
-	switch state {
-	case Interrupted:
-	case Overlapped:
-		l.Overlaps.add(time.UnixMilli(l.Execution.At))
-	default:
-		l.Overlaps = Overlaps{}
-	}
-	c := &l.Counts
-	counts := map[State]*int64{
-		Done: &c.Done, Enqueued: &c.Enqueued, Failed: &c.Failed, Cancelled: &c.Cancelled, Lost: &c.Lost, Overlapped: &c.Overlapped,
-	}
-	if count := counts[state]; count != nil {
-		*count++
-	}
-	l.countBackfill(l.Execution)
 }
 
 // wait adds d to Due, a trigger at the front. Due has one trigger and one start at most: the newest.

@@ -40,7 +40,7 @@ func (o Overlaps) Stuck(now time.Time) bool {
 // Update: if the execution has ended, the ticks that have come during it are over.
 func (l *Ledger) reportStuck(m Moment, afterExecution bool) []News {
 	o := &l.Overlaps
-	if last := l.Execution; afterExecution && len(l.Lanes) == 0 && last != nil && last.Ended() && last.State != Overlapped {
+	if last := l.Latest; afterExecution && len(l.Running) == 0 && last != nil && last.Ended() && last.State != Overlapped {
 		*o = Overlaps{}
 	}
 	if o.Reported || !o.Stuck(m.Now) {
@@ -48,9 +48,9 @@ func (l *Ledger) reportStuck(m Moment, afterExecution bool) []News {
 	}
 	o.Reported = true
 	why := "scheduler: an execution that does not end"
-	x := l.Execution
-	if len(l.Lanes) > 0 {
-		x = &l.Lanes[0]
+	x := l.Latest
+	if len(l.Running) > 0 {
+		x = &l.Running[0]
 	}
 	switch {
 	case x == nil:

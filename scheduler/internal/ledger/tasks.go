@@ -5,10 +5,10 @@ import "slices"
 // maxTasks is how many tasks are followed. The oldest go.
 const maxTasks = 10
 
-// FollowTask makes the end of the task of the running execution, which is about to end as Enqueued, count for Streak. The
-// execution itself does not count then.
-func (l *Ledger) FollowTask() {
-	l.Tasks = append(l.Tasks, l.Execution.Due)
+// FollowTask makes the end of the task of d, whose execution is about to end as Enqueued, count for Streak. The execution
+// itself does not count then.
+func (l *Ledger) FollowTask(d Due) {
+	l.Tasks = append(l.Tasks, d)
 	l.Tasks = l.Tasks[max(0, len(l.Tasks)-maxTasks):]
 }
 

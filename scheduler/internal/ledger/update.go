@@ -122,10 +122,10 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 	}
 	changed = l.takeUpBackfill(rules, m) || changed
 	overlap := j.Overlap
-	if (l.backfillsNow() || len(l.Lanes) == 0 && l.Execution != nil && l.Execution.Cause == CauseBackfill) && !overlap.Waits() {
+	if (l.backfillsNow() || len(l.Running) == 0 && l.Latest != nil && l.Latest.Cause == CauseBackfill) && !overlap.Waits() {
 		overlap.Newest = true // a backfill does not take the place of a tick
 	}
-	overlapped := afterExecution || overlap.Waits() && l.BrokenOff()
+	overlapped := afterExecution || overlap.Waits() && l.Lane(0) != nil
 	skip(NewsMissed, &l.Counts.Missed, l.cut(maxWaiting))
 	skip(NewsMissed, &l.Counts.Missed, l.expire(j, m.Now))
 	ticks := l.advance(rules.ticks(l.LastTick(), until))
@@ -161,11 +161,6 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 	return true, news
 }
 
-// BrokenOff reports whether the last execution under the job's own lock has no result. The job's lock must be free, or the caller must hold it.
-func (l *Ledger) BrokenOff() bool {
-	return l.Execution != nil && l.Execution.Lane == 0 && (l.Execution.State == Running || l.Execution.State == Interrupted)
-}
-
 // advance moves Last to the newest of the ticks, and returns the ticks after the old Last. Last does not go back, even
 // if the spec returns ticks before Last.
 func (l *Ledger) advance(ticks []time.Time) []time.Time {
@@ -174,32 +169,6 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 		l.Last = max(l.Last, t.UnixMilli())
 		return old
 	})
-}
-
-// Begin makes the next waiting tick the running execution x. If nothing waits, x is nil. The job's lock must be free,
-// or the caller must hold the lock. So an execution without a result was broken off: Begin executes the same tick
-// again, or counts the tick as lost. After a loss x is nil, whatever waits: the loss may pause the job. The result changed
-// reports whether the caller should write the ledger.
-func (l *Ledger) Begin(j *Job, m Moment) (x *Execution, changed bool, news []News) {
-	if last := l.Execution; l.BrokenOff() {
-		if !last.lost(j) {
-			if last.State == Running {
-				last.State = Died
-			}
-			l.Counts.TakenOver++
-			return l.start(j, Execution{Due: last.Due, Broken: last.Broken + 1}, m), true, nil
-		}
-		l.End(Lost, time.UnixMilli(last.End), 0, nil)
-		return nil, true, []News{{Kind: NewsLost, Tick: last.Tick(), Node: last.Node}}
-	}
-	if j.AtOnce > 1 || len(l.Lanes) > 0 || !l.Ready(j, m) { // nodes with another number of AtOnce execute the job in lanes
-		return nil, false, nil
-	}
-	d, ok, news := l.next(j, m)
-	if !ok {
-		return nil, true, news
-	}
-	return l.start(j, Execution{Due: d}, m), true, news
 }
 
 // next removes the execution that begins next from Due, or from the backfill. If the backfill has no further tick, the

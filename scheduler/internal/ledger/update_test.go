@@ -72,7 +72,7 @@ func TestUpdate(t *testing.T) {
 			}
 		}
 	}
-	brokenOff := &Execution{Due: Due{At: at(0)}, State: Running}
+	brokenOff := []Execution{{Due: Due{At: at(0)}, State: Running}}
 	boot := func(j *Job) { j.AtStart, j.StartID = true, "v1" }
 	other := func(j *Job) {
 		j.Spec, _ = spec.Parse("@every 15m", nil)
@@ -85,7 +85,7 @@ func TestUpdate(t *testing.T) {
 		since   time.Duration
 		order   Order
 		after   bool // an execution
-		last    *Execution
+		runs    []Execution
 		want    string
 		changed bool
 		to      time.Duration // which tick the ledger has come
@@ -110,9 +110,9 @@ func TestUpdate(t *testing.T) {
 		"none if as many wait":         {change: two, due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, after: true, want: "tick:-10m0s tick:0s overlapped(10m0s)x1", changed: true, to: 10 * min1},
 		"a trigger does not count":     {change: two, due: []Due{{At: at(0), Cause: CauseTrigger}}, now: 25 * min1, after: true, want: "trigger:0s tick:10m0s tick:20m0s", changed: true, to: 20 * min1},
 		"an outage takes no place":     {change: two, due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 35 * min1, want: "tick:-10m0s tick:0s tick:30m0s missed(20m0s)x2", changed: true, to: 30 * min1},
-		"broken off, the first wait":   {change: two, last: brokenOff, now: 35 * min1, want: "tick:10m0s tick:20m0s overlapped(30m0s)x1", changed: true, to: 30 * min1},
-		"broken off, the newest waits": {change: func(j *Job) { queue(j); none(j) }, last: brokenOff, now: 35 * min1, want: "tick:30m0s overlapped(20m0s)x2", changed: true, to: 30 * min1},
-		"broken off, none waits":       {change: none, last: brokenOff, now: 35 * min1, want: "missed(30m0s)x3", changed: true, to: 30 * min1},
+		"broken off, the first wait":   {change: two, runs: brokenOff, now: 35 * min1, want: "tick:10m0s tick:20m0s overlapped(30m0s)x1", changed: true, to: 30 * min1},
+		"broken off, the newest waits": {change: func(j *Job) { queue(j); none(j) }, runs: brokenOff, now: 35 * min1, want: "tick:30m0s overlapped(20m0s)x2", changed: true, to: 30 * min1},
+		"broken off, none waits":       {change: none, runs: brokenOff, now: 35 * min1, want: "missed(30m0s)x3", changed: true, to: 30 * min1},
 		"within the deadline":          {change: within(three), now: 35 * min1, want: "tick:20m0s tick:30m0s missed(10m0s)x1", changed: true, to: 30 * min1},
 		"jitter defers the deadline":   {change: within(three, late), now: 37 * min1, want: "tick:20m0s tick:30m0s missed(10m0s)x1", changed: true, to: 30 * min1},
 		"after the deadline":           {change: within(func(j *Job) { j.Deadline = sec }), now: 10*min1 + 2*sec, want: "missed(10m0s)x1", changed: true, to: 10 * min1},
@@ -140,7 +140,7 @@ func TestUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := every10(t)
-			l := &Ledger{Version: version, Spec: first.SpecText, Since: at(0), Last: at(0), Due: tc.due, Triggered: 3, Execution: tc.last,
+			l := &Ledger{Version: version, Spec: first.SpecText, Since: at(0), Last: at(0), Due: tc.due, Triggered: 3, Running: tc.runs,
 				Definition: Definition{Program: "shop", By: []string{"1"}}}
 			j := first
 			if tc.change != nil {
@@ -193,6 +193,19 @@ func TestUpdateOfANewJob(t *testing.T) {
 	}
 }
 
+// begin begins what is next under the job's own lock: see package policy.
+func begin(l *Ledger, j *Job, m Moment) (x *Execution, changed bool, news []News) {
+	switch {
+	case l.Lane(0) != nil:
+		x, news = l.TakeOver(j, m, 0, 0)
+		return x, true, news
+	case l.Ready(j, m):
+		x, news = l.Begin(j, m, 0, 0)
+		return x, true, news
+	}
+	return nil, false, nil
+}
+
 // What is executed next, and what becomes of an execution without a result.
 func TestBegin(t *testing.T) {
 	once := func(j *Job) { j.AtMostOnce = true }
@@ -226,15 +239,18 @@ func TestBegin(t *testing.T) {
 			if tc.change != nil {
 				tc.change(j)
 			}
-			l := &Ledger{Version: version, Last: at(0), Due: append([]Due(nil), tc.due...), Execution: tc.last}
-			x, changed, news := l.Begin(j, Moment{Now: start.Add(sec), Order: tc.order, Node: "n"})
+			l := &Ledger{Version: version, Last: at(0), Due: append([]Due(nil), tc.due...), Latest: tc.last}
+			if last := tc.last; last != nil && !last.Ended() {
+				l.Latest, l.Running = nil, []Execution{*last}
+			}
+			x, changed, news := begin(l, j, Moment{Now: start.Add(sec), Order: tc.order, Node: "n"})
 			got := "none"
 			if x != nil {
 				got = text([]Due{x.Due}, nil)
 				if x.Broken > 0 {
 					got += fmt.Sprintf(" again %d", x.Broken)
 				}
-				if x != l.Execution || x.State != Running || x.Node != "n" || x.Start != at(sec) {
+				if x != l.Lane(0) || x.State != Running || x.Node != "n" || x.Start != at(sec) {
 					t.Errorf("begun: %+v", x)
 				}
 			}
@@ -245,8 +261,13 @@ func TestBegin(t *testing.T) {
 			if tc.last == nil {
 				return
 			}
-			last := *l.Execution
-			if x != nil {
+			if x == nil && l.Latest == nil {
+				t.Fatal("the last execution is gone")
+			}
+			var last Execution
+			if x == nil {
+				last = *l.Latest
+			} else {
 				past, err := l.History()
 				if err != nil || len(past) != 1 {
 					t.Fatalf("history %+v, %v", past, err)
@@ -267,13 +288,15 @@ func TestEndIsCountedOnce(t *testing.T) {
 	} {
 		l := &Ledger{Version: version, Due: []Due{{At: at(0)}}}
 		m := Moment{Now: start, Node: "n"}
-		l.Begin(every10(t), m)
-		l.End(state, start.Add(sec), 2, errors.New("why"))
+		x, _, _ := begin(l, every10(t), m)
+		l.End(every10(t), 0, 0, state, start.Add(sec), 2, errors.New("why"))
 		l, err := Decode(l.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := l.Execution
+		if x = l.Latest; state == Interrupted {
+			x = l.Lane(0)
+		}
 		if l.Counts != want || x.State != state || x.End != at(sec) || x.Attempts != 2 || x.Err != "why" || x.Tick() != tickAt(start) {
 			t.Errorf("%s: %+v, counts %+v", state, x, l.Counts)
 		}

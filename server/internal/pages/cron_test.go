@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // A server without scopes says which there are, and how to see them.
@@ -72,14 +73,14 @@ func TestTheRunThatFollowsATrigger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()
 		at := func(sec int) ops.Time { return ops.Time{Time: now.Add(time.Duration(sec) * time.Second)} }
-		run := func(cause scheduler.Cause, began int, state scheduler.State) ops.CronRun {
+		run := func(cause scheduler.Cause, began int, state admin.State) ops.CronRun {
 			return ops.CronRun{ID: string(cause), Tick: at(began), Cause: cause, Started: at(began), State: state, Node: "node-" + string(cause)}
 		}
 		f := &triggered{
 			fake: &fake{},
 			act:  ops.AuditEntry{ID: "7-0", At: at(0), Action: "cron trigger", Scope: "shop", Key: "rates", By: "x", Reason: "now", Outcome: ops.OutcomeAsked},
 			job: ops.CronJob{Scope: "shop", Name: "rates", State: ops.CronIdle, Nodes: []string{"n1"}, Now: at(0), History: []ops.CronRun{
-				run(scheduler.CauseTrigger, -60, scheduler.StateDone), run(scheduler.CauseTick, 1, scheduler.StateDone),
+				run(scheduler.CauseTrigger, -60, admin.StateDone), run(scheduler.CauseTick, 1, admin.StateDone),
 			}},
 		}
 		h, err := New(Config{Desk: f, Scopes: []string{"shop"}, Recorded: true})
@@ -93,10 +94,10 @@ func TestTheRunThatFollowsATrigger(t *testing.T) {
 			return h.get("cronjob?scope=shop&name=rates&done=7-0", someone).Body.String()
 		}
 		wantPage(t, page(), true, "asked, ", "No run has followed yet.", "done=7-0&amp;name=rates&amp;page=cronjob")
-		ran := run(scheduler.CauseTrigger, 2, scheduler.StateRunning)
-		f.job.History = append(f.job.History, ran, run(scheduler.CauseTrigger, 9, scheduler.StateDone))
+		ran := run(scheduler.CauseTrigger, 2, admin.StateRunning)
+		f.job.History = append(f.job.History, ran, run(scheduler.CauseTrigger, 9, admin.StateDone))
 		wantPage(t, page(), true, "followed:", "node-trigger, for", "so far")
-		ran.State, ran.Ended, ran.Took, ran.Error = scheduler.StateFailed, at(4), ops.Millis(2*time.Second), "no rates"
+		ran.State, ran.Ended, ran.Took, ran.Error = admin.StateFailed, at(4), ops.Millis(2*time.Second), "no rates"
 		f.job.History[2] = ran
 		f.act.Outcome, f.act.Error = ops.OutcomeFailed, "the run has ended as failed: no rates"
 		last := page()
@@ -111,15 +112,15 @@ func TestWhereTheRunsOnRecordGetThin(t *testing.T) {
 	const gone = "runs before"
 	for name, c := range map[string]struct {
 		runs   string // the newest first: . for one that is done, x for one that has failed
-		counts scheduler.Counts
+		counts admin.Counts
 		says   string
 		lines  int // how many rows are above
 	}{
-		"all are there":               {"..x.x", scheduler.Counts{Done: 3, Failed: 2}, "", 0},
-		"successes are forgotten":     {".x.xxx", scheduler.Counts{Done: 9, Failed: 4}, "Successful runs before", 3},
-		"failures are forgotten":      {".x...", scheduler.Counts{Done: 4, Failed: 2}, "Failed runs before", 2},
-		"all are forgotten at an end": {"x.x.", scheduler.Counts{Done: 9, Failed: 2}, "", 0},
-		"none was well":               {"xx", scheduler.Counts{Failed: 2}, "", 0},
+		"all are there":               {"..x.x", admin.Counts{Done: 3, Failed: 2}, "", 0},
+		"successes are forgotten":     {".x.xxx", admin.Counts{Done: 9, Failed: 4}, "Successful runs before", 3},
+		"failures are forgotten":      {".x...", admin.Counts{Done: 4, Failed: 2}, "Failed runs before", 2},
+		"all are forgotten at an end": {"x.x.", admin.Counts{Done: 9, Failed: 2}, "", 0},
+		"none was well":               {"xx", admin.Counts{Failed: 2}, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -128,9 +129,9 @@ func TestWhereTheRunsOnRecordGetThin(t *testing.T) {
 				f := &triggered{fake: &fake{}, job: ops.CronJob{Scope: "shop", Name: "rates", Now: ops.Time{Time: now}, Counts: c.counts}}
 				for i, r := range c.runs {
 					at := ops.Time{Time: now.Add(-time.Duration(i+1) * time.Hour)}
-					run := ops.CronRun{Tick: at, Started: at, State: scheduler.StateDone, Cause: scheduler.CauseTick}
+					run := ops.CronRun{Tick: at, Started: at, State: admin.StateDone, Cause: scheduler.CauseTick}
 					if r == 'x' {
-						run.State = scheduler.StateFailed
+						run.State = admin.StateFailed
 						f.job.Failures++
 						f.job.LastFailure = &run
 					}
@@ -157,10 +158,10 @@ func TestHowManyRunsHaveFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()
-		f := &triggered{fake: &fake{}, job: ops.CronJob{Scope: "shop", Name: "rates", Now: ops.Time{Time: now}, Counts: scheduler.Counts{Failed: 12}, Failures: 2}}
+		f := &triggered{fake: &fake{}, job: ops.CronJob{Scope: "shop", Name: "rates", Now: ops.Time{Time: now}, Counts: admin.Counts{Failed: 12}, Failures: 2}}
 		for hour := range 2 {
 			at := ops.Time{Time: now.Add(-time.Duration(hour+1) * time.Hour)}
-			f.job.History = append(f.job.History, ops.CronRun{ID: at.String(), Tick: at, Started: at, State: scheduler.StateFailed})
+			f.job.History = append(f.job.History, ops.CronRun{ID: at.String(), Tick: at, Started: at, State: admin.StateFailed})
 		}
 		f.job.LastFailure = &f.job.History[0]
 		h, err := New(Config{Desk: f, Scopes: []string{"shop"}, Recorded: true})

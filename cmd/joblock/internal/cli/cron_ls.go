@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 func newCronLs(c *cronServer) *cobra.Command {
@@ -141,7 +141,7 @@ Exit codes besides those of "joblock help":
 
 // badRuns says which of the latest n runs that are over have failed or were broken off, "" if none.
 func badRuns(j ops.CronJob, n int) string {
-	over := slices.DeleteFunc(j.Runs(), func(r ops.CronRun) bool { return r.State == scheduler.StateRunning })
+	over := slices.DeleteFunc(j.Runs(), func(r ops.CronRun) bool { return r.State == admin.StateRunning })
 	over = over[:min(n, len(over))]
 	var worst []ops.CronRun
 	for _, r := range over {
@@ -393,7 +393,7 @@ func all[T any](rows []T) iter.Seq2[T, error] {
 }
 
 // countsText says how often a job has run, with which result, and which ticks were skipped.
-func countsText(c scheduler.Counts) string {
+func countsText(c admin.Counts) string {
 	var parts []string
 	for _, part := range []struct {
 		n    int64
@@ -410,7 +410,7 @@ func countsText(c scheduler.Counts) string {
 }
 
 // doneWord says what a run has done that went well: a job that enqueues tasks only enqueues.
-func doneWord(c scheduler.Counts) string {
+func doneWord(c admin.Counts) string {
 	if c.Enqueued > 0 && c.Done == 0 {
 		return "enqueued"
 	}

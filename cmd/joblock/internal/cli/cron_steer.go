@@ -11,7 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 func newCronPause(c *cronServer) *cobra.Command {
@@ -390,7 +390,7 @@ Exit codes besides those of "joblock help":
 				defer cancel()
 				n, done, err := cron.CronBackfill(bounded, cron.scope, name, begin, end, who.actor())
 				if err != nil {
-					if errors.Is(err, scheduler.ErrBackfilling) {
+					if errors.Is(err, admin.ErrBackfilling) {
 						err = &exitError{exitBusy, err}
 					}
 					return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // The method clock begins two nodes that execute jobs by the clock, one of which is paused.
@@ -32,7 +33,7 @@ func (c *company) clock() error {
 		}
 		c.happening.Go(func() { _ = s.Run(c.ctx) })
 		if n == 0 {
-			c.happening.Go(func() { _ = s.Pause(c.ctx, "newsletter", "the texts are not translated yet") })
+			c.happening.Go(func() { _ = admin.Of(s).Pause(c.ctx, "newsletter", "the texts are not translated yet") })
 		}
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,7 +88,7 @@ func TestEverythingMoves(t *testing.T) {
 			return err == nil && st.Taken == 3 && st.Waiters > 0
 		},
 		"cron has run, and a job is paused": func() bool {
-			entries, err := cron.AllEntries(t.Context())
+			entries, err := admin.Of(cron).Entries(t.Context())
 			done, paused := false, false
 			for _, e := range entries {
 				done = done || e.Counts.Done > 0

@@ -1,0 +1,179 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/joblock/toolkit/scheduler"
+)
+
+// State is the state or the result of an execution.
+type State string
+
+const (
+	StateRunning     State = "running"
+	StateDone        State = "done"
+	StateEnqueued    State = "enqueued" // of a Task, instead of StateDone: the task is in the queue; how the task ends is not known
+	StateFailed      State = "failed"
+	StateCancelled   State = "cancelled"   // with scheduler.OverlapCancel: the next tick came during the execution
+	StateInterrupted State = "interrupted" // the node was stopped; another node takes the tick over or counts it as lost
+	StateDied        State = "died"        // the node died or was cut off; another node takes the tick over
+	StateLost        State = "lost"        // the execution was broken off, and no node executes the tick again
+	StateOverlapped  State = "overlapped"  // of a Task: the task of an earlier tick is not done
+)
+
+// Counts has, for one job, the number of executions with each result, and the number of skipped ticks. The counting
+// begins when a node first sees the job.
+type Counts struct {
+	Done       int64 `json:"done"`
+	Enqueued   int64 `json:"enqueued"` // of a Task, instead of Done
+	Failed     int64 `json:"failed"`
+	Cancelled  int64 `json:"cancelled"`
+	Lost       int64 `json:"lost"`       // ticks whose execution was broken off and that no node executes again
+	TakenOver  int64 `json:"taken_over"` // executions that replace an execution that was broken off
+	Missed     int64 `json:"missed"`     // skipped ticks: no node claimed them in time
+	Overlapped int64 `json:"overlapped"` // skipped ticks: the job was running
+	Paused     int64 `json:"paused"`     // skipped ticks: the job was paused
+}
+
+// Execution is one execution of a job. Its times are the store's, in UTC.
+type Execution struct {
+	Tick     scheduler.Tick `json:"tick"`
+	State    State          `json:"state"`
+	Node     string         `json:"node"`
+	Started  time.Time      `json:"started"`
+	Ended    time.Time      `json:"ended,omitzero"`
+	Attempts int            `json:"attempts,omitempty"`
+	Error    string         `json:"error,omitempty"` // of the last attempt, or the cause of Overrun, cut to about 200 bytes
+
+	// Overrun is when the node found that the function goes on although its context has ended: 5 s after the end. Zero if
+	// the function did not do that, or has returned and is called again. See scheduler.EventOverrun.
+	Overrun time.Time `json:"overrun,omitzero"`
+}
+
+// Duration returns how long the execution took. Duration returns 0 if the execution has not ended.
+func (x Execution) Duration() time.Duration {
+	if x.Ended.IsZero() {
+		return 0
+	}
+	return x.Ended.Sub(x.Started)
+}
+
+// FormerSpec is a spec of a job that was in force.
+type FormerSpec struct {
+	Spec  string    `json:"spec"`
+	Until time.Time `json:"until"` // ticks up to this time were those of Spec
+}
+
+// OtherSpec is a node that is up and has another spec of a job than the one in force.
+type OtherSpec struct {
+	Node  string    `json:"node"`
+	Spec  string    `json:"spec"`
+	Since time.Time `json:"since"` // when the node first saw that another spec was in force
+}
+
+// Entry is the state of a job in the whole cluster.
+type Entry struct {
+	Name string `json:"name"`
+	Spec string `json:"spec"` // the spec in force, with its zone, in the form of spec.Spec.String
+	Zone string `json:"zone"` // of Spec; "" if this process cannot parse Spec
+	// Words is Spec in English, like "at 03:00 on the last Friday of each month, Europe/Berlin".
+	Words string `json:"words,omitempty"`
+
+	// Policies says in English what the options of the job are, as the node has them that has written the ledger last. "" if
+	// none has.
+	Policies string `json:"policies,omitempty"`
+	Here     bool   `json:"here"` // the job is registered with the Scheduler of Of
+
+	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and take
+	// an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See Admin.Nodes.
+	Nodes []string `json:"nodes,omitempty"`
+
+	// Since is the time from which on ticks are those of Spec. SpecBy is the node that has registered Spec last: as long as it
+	// is up with the job, Spec stays in force, unless a node registers another one. Former has the specs before Spec, the
+	// newest first, two at most.
+	Since  time.Time    `json:"since,omitzero"`
+	SpecBy string       `json:"spec_by,omitempty"`
+	Former []FormerSpec `json:"former,omitempty"`
+
+	// OtherSpecs has the nodes that are up and have another spec, sorted by node. A node says so after three times scheduler.Config.Sync,
+	// and of some dozens of jobs at most.
+	OtherSpecs []OtherSpec `json:"other_specs,omitempty"`
+
+	// Next is when the next tick is due, jitter included. Next is zero if the job is paused. Next is also zero if
+	// Overdue is set and Here is false.
+	Next   time.Time `json:"next,omitzero"`
+	Paused bool      `json:"paused,omitempty"`
+	// Pauses has the pauses that go on: of the job, of all jobs, or both. Resumed is the end of the latest pause, or nil.
+	Pauses  []PauseInfo `json:"pauses,omitempty"`
+	Resumed *ResumeInfo `json:"resumed,omitempty"`
+
+	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
+	// removed or renamed, or all nodes with the job run scheduler.Config.Concurrency functions.
+	Overdue time.Time `json:"overdue,omitzero"`
+
+	// Behind is how far the store's clock is behind the job's latest tick. Behind is 0 unless the clock was set back by
+	// more than 10 s. Ticks wait until Next; triggers do not wait.
+	Behind time.Duration `json:"behind,omitempty"`
+
+	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two definitions of the job have
+	// taken turns at least three times. A node of another release was left up; or two applications with the same scope
+	// have a job of this name, and each application executes some of the ticks. DisagreeSince is the begin, also of a
+	// disagreement that is shorter, as during a deploy; zero if OtherSpecs is empty and Contested is not set.
+	Contested     bool      `json:"contested,omitempty"`
+	DisagreeSince time.Time `json:"disagree_since,omitzero"`
+
+	// Problem is the reason why this process cannot execute the job or cannot show the whole Entry: the ledger cannot
+	// be decoded or written, or the store does not answer.
+	Problem string `json:"problem,omitempty"`
+
+	// Overlaps is how many ticks in a row were skipped as overlapped, since an execution has ended with another result. If
+	// there are at least three and the job is not paused, OverlapsSince is the first of them. If that is at least 10 minutes
+	// ago, Stuck is set: an execution does not end or, of a Task, the task of an earlier tick is not done. See scheduler.EventStuck.
+	Overlaps      int       `json:"overlaps,omitempty"`
+	OverlapsSince time.Time `json:"overlaps_since,omitzero"`
+	Stuck         bool      `json:"stuck,omitempty"`
+
+	Waiting int `json:"waiting,omitempty"` // how many executions are due and have not begun
+	// InLine is how many nodes wait for the job's lock, to take the running execution over: one or none, if all is well.
+	// With AtOnce above 1, nodes wait for the locks of executions, which InLine does not count.
+	InLine int       `json:"in_line,omitempty"`
+	Latest Execution `json:"latest,omitzero"` // the execution that has begun last of those that run, or the last one
+	// Running has the executions that have no result yet, in the order of their begin. With AtOnce above 1, an execution
+	// whose node has died is shown as running until another node takes it over.
+	Running []Execution `json:"running,omitempty"`
+	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see scheduler.KeepHistory
+	Counts  Counts      `json:"counts"`
+
+	Backfill *Backfill `json:"backfill,omitempty"` // the latest backfill; nil: there was none
+}
+
+// ResumeInfo is the end of a pause.
+type ResumeInfo struct {
+	At   time.Time `json:"at"`
+	By   string    `json:"by,omitempty"` // the parameter by of New
+	Note string    `json:"note,omitempty"`
+	All  bool      `json:"all,omitempty"` // of all jobs
+}
+
+// PauseInfo is a pause that goes on.
+type PauseInfo struct {
+	Since time.Time `json:"since"`
+	By    string    `json:"by,omitempty"` // who has paused: the parameter by of New, or a node; see scheduler.PauseAfter
+	Note  string    `json:"note,omitempty"`
+	All   bool      `json:"all,omitempty"` // of all jobs
+}
+
+// Backfill is how far the latest backfill of a job has come. Times are the store's, in UTC.
+type Backfill struct {
+	Number   int64     `json:"number"` // scheduler.Tick.Backfill of its executions
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Ticks    int       `json:"ticks"` // have begun or will begin; 0 until a node has seen the request
+	Done     int       `json:"done"`
+	Failed   int       `json:"failed"`
+	Lost     int       `json:"lost"`
+	Upto     time.Time `json:"upto,omitzero"` // the latest tick that has begun; zero: none has
+	Asked    time.Time `json:"asked"`
+	Ended    time.Time `json:"ended,omitzero"` // zero: the backfill has not ended
+	Stopping bool      `json:"stopping,omitempty"`
+}

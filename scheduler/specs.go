@@ -1,0 +1,254 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/scheduler/internal/ledger"
+	"github.com/joblock/toolkit/scheduler/internal/records"
+	"github.com/joblock/toolkit/scheduler/internal/roster"
+)
+
+// Nodes may have different specs for a job. The rule which spec is in force is Follows in package ledger. Here is what a node
+// does about it: it takes part in that decision at each look at a ledger (moment), replaces the decision of a node that is
+// not up any more (lookAround), and announces its own decision to the other nodes (announce).
+
+const (
+	// A job is apart if this node has another spec than the one in force. Then this node looks from time to time whether the
+	// node that has decided is still up: after this many Config.Sync, at most after lookMost.
+	lookSyncs = 3
+	lookMost  = 5 * time.Minute
+)
+
+// registration is what a node knows about its spec of a job. The mutex of the table guards the fields.
+type registration struct {
+	since   time.Time // Moment.Since; zero: this node does not know the store's clock yet
+	decided bool      // this node has put its spec into force
+
+	apart    time.Time       // since when this node has seen another spec in force; zero: its own spec is in force
+	decision ledger.Decision // about the spec in force; only if apart
+	watched  string          // as long as the node with this ID is up and has the job, this node does nothing; only if apart
+	over     ledger.Decision // Moment.Over, until the next look
+}
+
+// date sets the time of the registration, unless there is one. That must not wait for a look at the ledger: while the job
+// runs there is none, and at its end those of all nodes that have started meanwhile would come in any order.
+func (r *registration) date(now time.Time) {
+	if r.since.IsZero() {
+		r.since = now
+	}
+}
+
+// specs is a node's part in the decisions which specs are in force.
+type specs struct {
+	*node
+	presence *presence
+	parsed   records.Specs
+
+	mu        sync.Mutex // guards the fields below
+	unsent    []string   // jobs whose spec this node has put into force without an announcement; see ledger.AddName
+	announces bool       // a goroutine is at work that empties unsent
+}
+
+// inForce returns the rules of j with the spec in force. If this node cannot parse that spec, the rules have no ticks.
+func (s *specs) inForce(j *job, l *ledger.Ledger) *ledger.Job {
+	if l.Spec == "" || l.Spec == j.SpecText {
+		return &j.Job
+	}
+	parsed, _ := s.parsed.Parse(l.Spec) // moment reports the error
+	return l.InForce(&j.Job, parsed)
+}
+
+// moment returns the present moment, for decisions about j. moment returns an error if this node must follow a spec that this
+// node cannot parse.
+func (s *specs) moment(j *job, l *ledger.Ledger) (m ledger.Moment, err error) {
+	m = ledger.Moment{Now: s.clock.now(), Order: s.orders.of(j.name), Node: s.cfg.Node, ID: s.presence.id()}
+	if l.Spec != "" && l.Spec != j.SpecText {
+		m.Spec, err = s.parsed.Parse(l.Spec)
+	}
+	up := s.presence.up()
+	s.table.do(func() {
+		j.order = m.Order.Fence
+		j.date(m.Now)
+		if j.since.After(m.Now.Add(ledger.SetBack)) {
+			j.since = time.UnixMilli(0) // the store's clock was set back: any later registration wins
+		}
+		if j.floor.IsZero() {
+			j.floor = m.Now
+		}
+		if last := l.LastTick(); last.After(j.floor) && last.Before(m.Now) {
+			j.floor = last // in case the store loses the ledger
+		}
+		m.Floor, m.Since, m.Over, m.Unseen = j.floor, j.since, j.over, j.decided && !up
+		j.note(l, m)
+	})
+	if err != nil && l.Follows(&j.Job, m) {
+		return m, fmt.Errorf("scheduler: newer nodes execute the job, by a spec that this node cannot parse: %w", err)
+	}
+	return m, nil
+}
+
+// note records whether j is apart, as the ledger says. The caller has locked the table.
+func (j *job) note(l *ledger.Ledger, m ledger.Moment) {
+	if !l.Follows(&j.Job, m) {
+		j.apart = time.Time{}
+		j.decided = j.decided || l.Spec == j.SpecText && l.Decider.ID == m.ID
+		return
+	}
+	if j.apart.IsZero() {
+		j.apart = m.Now
+	}
+	if d := l.Decision(); d != j.decision {
+		j.decision, j.watched = d, d.ID
+	}
+}
+
+// keep looks after the jobs that are apart, until ctx ends. While none is apart, keep sends nothing.
+func (s *specs) keep(ctx context.Context) {
+	every, trouble := min(lookSyncs*s.cfg.Sync, lookMost), once{}
+	for sleep.For(ctx, every) == nil {
+		if err := s.lookAround(ctx, every); trouble.isNew(err) && ctx.Err() == nil {
+			s.cfg.Logger.Warn("scheduler: the specs in force stay, because this node cannot see which nodes are up", "scope", s.cfg.Scope, "err", err)
+		}
+	}
+}
+
+// apartJob is a job that is apart, with its state at a look.
+type apartJob struct {
+	*job
+	decision ledger.Decision
+	watched  string
+}
+
+// lookAround puts this node's spec of a job into force if the node that has decided is not up with the job any more, and this
+// node is the youngest that is. On doubt lookAround does nothing. The parameter every is the time between two looks.
+func (s *specs) lookAround(ctx context.Context, every time.Duration) error {
+	now := s.clock.now()
+	jobs := s.apartJobs(now, every)
+	if s.presence.quiet(now) {
+		return nil
+	}
+	// A node may decide before it has a record, so a new decision says nothing.
+	jobs = slices.DeleteFunc(jobs, func(j apartJob) bool { return j.watched == "" || now.Sub(j.decision.Latest()) < every })
+	if len(jobs) == 0 {
+		return nil
+	}
+	var ids []string
+	for _, j := range jobs {
+		ids = append(ids, j.watched)
+	}
+	slices.Sort(ids)
+	has, err := s.recs.MayHave(ctx, slices.Compact(ids))
+	if err != nil {
+		return err
+	}
+	jobs = slices.DeleteFunc(jobs, func(j apartJob) bool { f := has[j.watched]; return f != nil && f(j.name) })
+	if len(jobs) == 0 {
+		return nil
+	}
+	up, err := s.recs.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(up, func(a, b records.Node) int { return cmp.Or(cmp.Compare(b.Start, a.Start), cmp.Compare(b.ID, a.ID)) }) // the youngest first
+	own := s.presence.id()
+	if len(up) == 0 || time.UnixMilli(up[0].Start).After(now.Add(ledger.SetBack)) || // the store's clock was set back
+		!slices.ContainsFunc(up, func(n records.Node) bool { return n.ID == own }) {
+		return nil
+	}
+	s.table.do(func() {
+		for _, j := range jobs {
+			youngest := slices.IndexFunc(up, func(n records.Node) bool { return n.Has(j.name) })
+			switch {
+			case youngest < 0 || j.gone || j.apart.IsZero() || j.job.decision != j.decision:
+			case up[youngest].ID == own:
+				j.over = j.decision
+				s.table.lookSoon(j.job)
+			default:
+				j.job.watched = up[youngest].ID // that node acts, or has the spec in force
+			}
+		}
+	})
+	return nil
+}
+
+// apartJobs returns the jobs that are apart, sorted by name. The jobs that have been apart for a look are shown in this
+// node's record. Moment.Over of all jobs ends.
+func (s *specs) apartJobs(now time.Time, every time.Duration) (jobs []apartJob) {
+	var shown []roster.Apart
+	s.table.do(func() {
+		for _, j := range s.table.jobs {
+			j.over = ledger.Decision{}
+			if !j.apart.IsZero() {
+				jobs = append(jobs, apartJob{j, j.decision, j.watched})
+			}
+		}
+		slices.SortFunc(jobs, func(a, b apartJob) int { return cmp.Compare(a.name, b.name) })
+		for _, j := range jobs {
+			if now.Sub(j.apart) >= every {
+				shown = append(shown, roster.Apart{Job: j.name, Spec: j.SpecText, Since: j.apart.UnixMilli()})
+			}
+		}
+	})
+	s.presence.showApart(shown)
+	return jobs
+}
+
+// announce makes all nodes look at a job whose spec this node has changed, within Config.Sync. Changes of many jobs at a time
+// are announced in few writes. Only a goroutine that Run has started may call announce.
+func (s *specs) announce(ctx context.Context, j *job) {
+	s.table.do(func() { j.decided = true })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsent = ledger.AddName(s.unsent, j.name)
+	if !s.announces {
+		s.announces = true
+		s.started.Go(func() { s.announceUnsent(ctx) })
+	}
+}
+
+// announceUnsent writes the names in s.unsent into the orders, until there are none or ctx ends. At the end of ctx the names
+// are dropped: this node stops, and the other nodes look at the next tick that they know of.
+func (s *specs) announceUnsent(ctx context.Context) {
+	trouble := once{}
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		var names []string
+		written, err := s.recs.ChangeOrders(ctx, func(all *ledger.Orders, fence int64) (bool, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			names, s.unsent = s.unsent, nil
+			all.Specs.Add(fence, names)
+			return true, nil
+		})
+		s.wrote(written)
+		s.mu.Lock()
+		if err != nil {
+			for _, name := range names {
+				s.unsent = ledger.AddName(s.unsent, name)
+			}
+		}
+		if ctx.Err() != nil {
+			s.unsent = nil
+		}
+		left := len(s.unsent)
+		s.announces = left > 0
+		s.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		if err == nil {
+			pause = firstPause
+			continue
+		}
+		if trouble.isNew(err) {
+			s.cfg.Logger.Warn("scheduler: other nodes do not know yet that the specs of jobs have changed", "key", s.recs.OrdersKey(), "jobs", left, "err", err)
+		}
+		_ = sleep.For(ctx, pause/2+dice.N(pause/2))
+	}
+}
