@@ -21,7 +21,7 @@ type entry struct {
 	mark int64 // of the last Due that returned the entry; 0 if the entry was written or settled since then
 }
 
-// The method list writes the entry of a key that is bound to a job. Entries that no Due has returned in time are
+// list writes the entry of a key that is bound to a job. Entries that no Due has returned in time are
 // dropped. Without a job there is nothing to write.
 func (s *Store) list(now time.Time, key, job string, grace time.Duration) {
 	if job == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type listener is one call of Subscribe.
+// listener is one call of Subscribe.
 type listener struct {
 	deliver func(driver.Push)
 	busy    sync.WaitGroup // deliveries that exit has still to make
@@ -30,7 +30,7 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	}, nil
 }
 
-// The method push adds a delivery for exit to make.
+// push adds a delivery for exit to make.
 func (s *Store) push(inbox string, p driver.Push) {
 	for _, l := range s.inboxes[inbox] {
 		l.busy.Add(1)

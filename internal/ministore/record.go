@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type record is the state of a key. A record with fence 0 means that the store knows nothing of the key.
+// record is the state of a key. A record with fence 0 means that the store knows nothing of the key.
 type record struct {
 	fence int64  // of the present term
 	first int64  // that the ownership began with
@@ -35,7 +35,7 @@ type record struct {
 	joined  int // places that the queue has ever had
 }
 
-// The type place is a waiter's place in the queue: the last request of the waiter's Acquire. The place of a job has the
+// place is a waiter's place in the queue: the last request of the waiter's Acquire. The place of a job has the
 // request of the job's Take, with Reserve as TTL and JobsInbox as Inbox.
 type place struct {
 	driver.AcquireRequest
@@ -44,7 +44,7 @@ type place struct {
 	since, until time.Time
 }
 
-// The function placeOf returns the place that a Take asks for.
+// placeOf returns the place that a Take asks for.
 func placeOf(req driver.TakeRequest) place {
 	return place{job: req.Job, AcquireRequest: driver.AcquireRequest{
 		Key: req.Key, Owner: req.Owner, Nonce: req.Nonce, TTL: req.Reserve, Retain: req.Retain, Holder: req.Holder,
@@ -77,12 +77,12 @@ func (r *record) howEnded(now time.Time) driver.Ended {
 	return r.ended
 }
 
-// The method named reports whether t names the present term.
+// named reports whether t names the present term.
 func (r *record) named(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
-// The method keep makes the store remember the record for the time retain after the reservation, and as long as a place
+// keep makes the store remember the record for the time retain after the reservation, and as long as a place
 // in the record has not ended.
 func (r *record) keep(now time.Time, retain time.Duration) {
 	r.expires = later(now, r.until).Add(retain)
@@ -91,17 +91,17 @@ func (r *record) keep(now time.Time, retain time.Duration) {
 	}
 }
 
-// The method at returns the index of the place of the call with this nonce, -1 if there is none.
+// at returns the index of the place of the call with this nonce, -1 if there is none.
 func (r *record) at(nonce string) int {
 	return slices.IndexFunc(r.queue, func(p place) bool { return p.Nonce == nonce })
 }
 
-// The method leave gives up the place of the call with this nonce, if there is one.
+// leave gives up the place of the call with this nonce, if there is one.
 func (r *record) leave(nonce string) {
 	r.queue = slices.DeleteFunc(slices.Clone(r.queue), func(p place) bool { return p.Nonce == nonce })
 }
 
-// The method join gives a waiter a place, or keeps the place that the waiter has. The result is the number of places
+// join gives a waiter a place, or keeps the place that the waiter has. The result is the number of places
 // before that place.
 func (r *record) join(now time.Time, p place) int {
 	at := r.at(p.Nonce)
@@ -118,13 +118,13 @@ func (r *record) join(now time.Time, p place) int {
 	return at
 }
 
-// The method waits adds to the answer of a call what the call hears of a job's place.
+// waits adds to the answer of a call what the call hears of a job's place.
 func (r *record) waits(now time.Time, reply driver.Reply, at int) driver.Reply {
 	reply.Fence, reply.Ahead, reply.Now, reply.Since = r.fence, at, now, r.queue[at].since
 	return reply
 }
 
-// The method next returns the first waiter whose place has not ended, and drops the places before that place.
+// next returns the first waiter whose place has not ended, and drops the places before that place.
 func (r *record) next(now time.Time) (place, bool) {
 	for len(r.queue) > 0 {
 		if p := r.queue[0]; now.Before(p.until) {
@@ -135,7 +135,7 @@ func (r *record) next(now time.Time) (place, bool) {
 	return place{}, false
 }
 
-// The method nextJob takes the first job out of the queue whose place has not ended, and drops the ended places before.
+// nextJob takes the first job out of the queue whose place has not ended, and drops the ended places before.
 func (r *record) nextJob(now time.Time) (place, bool) {
 	for _, p := range r.queue {
 		ended := !now.Before(p.until)
@@ -149,13 +149,13 @@ func (r *record) nextJob(now time.Time) (place, bool) {
 	return place{}, false
 }
 
-// The method show returns a place as Inspect and Line show it.
+// show returns a place as Inspect and Line show it.
 func (r *record) show(at int) driver.Place {
 	p := r.queue[at]
 	return driver.Place{Holder: p.Holder, Job: p.job, Since: p.since, Until: p.until, Ahead: at}
 }
 
-// The method who returns an answer that names the holder of the key and the remaining time.
+// who returns an answer that names the holder of the key and the remaining time.
 func (r *record) who(now time.Time, o driver.Outcome) driver.Reply {
 	reply := driver.Reply{Outcome: o, State: r.state(now)}
 	switch reply.State {
@@ -173,7 +173,7 @@ func (r *record) who(now time.Time, o driver.Outcome) driver.Reply {
 	return reply
 }
 
-// The method read returns the record as Inspect and List show it.
+// read returns the record as Inspect and List show it.
 func (r *record) read(now time.Time, key string, memo bool) driver.Record {
 	if !r.exists() {
 		return driver.Record{Key: key}

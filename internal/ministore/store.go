@@ -24,7 +24,7 @@ type Store struct {
 
 var _ driver.Store = (*Store)(nil)
 
-// The method step calls f with the record of a key, as one atomic step. If f gives the record a fence, the store keeps
+// step calls f with the record of a key, as one atomic step. If f gives the record a fence, the store keeps
 // the record.
 func (s *Store) step(ctx context.Context, key string, f func(r *record, now time.Time) driver.Reply) (driver.Reply, error) {
 	now, err := s.enter(ctx)
@@ -40,7 +40,7 @@ func (s *Store) step(ctx context.Context, key string, f func(r *record, now time
 	return reply, nil
 }
 
-// The function steps does the same as the method step for each item of a batch. After an error no item has an answer.
+// steps does the same as step for each item of a batch. After an error no item has an answer.
 func steps[R any](ctx context.Context, s *Store, reqs []R, key func(R) string, f func(R, *record, time.Time) driver.Reply) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs)) // all of OutcomeUnknown
 	for i, req := range reqs {
@@ -53,7 +53,7 @@ func steps[R any](ctx context.Context, s *Store, reqs []R, key func(R) string, f
 	return replies, nil
 }
 
-// The method enter begins a call, and the method exit ends the call. In between s.mu is locked, and all code of the
+// enter begins a call, and exit ends the call. In between s.mu is locked, and all code of the
 // call sees the same time.
 func (s *Store) enter(ctx context.Context) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
@@ -78,7 +78,7 @@ func (s *Store) exit() {
 	}
 }
 
-// The method find returns the record of a key. If there is none, find returns a record with fence 0.
+// find returns the record of a key. If there is none, find returns a record with fence 0.
 func (s *Store) find(now time.Time, key string) record {
 	if r := s.records[key]; now.Before(r.expires) {
 		return r

@@ -37,7 +37,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	})
 }
 
-// The method acquired returns the answer to the Acquire that began the present term.
+// acquired returns the answer to the Acquire that began the present term.
 func (r *record) acquired(now time.Time, req driver.AcquireRequest) driver.Reply {
 	reply := driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Ended: r.prior, Lease: r.lease.Sub(now)}
 	if req.Memo {
@@ -258,7 +258,7 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	})
 }
 
-// The method reservePlace is Reserve of a job that waits: KEEP, and if the key is free GRANT to the first in line.
+// reservePlace is Reserve of a job that waits: KEEP, and if the key is free GRANT to the first in line.
 func (s *Store) reservePlace(r *record, now time.Time, req driver.ReserveRequest, at int) driver.Reply {
 	p := &r.queue[at]
 	p.until = later(p.until, now.Add(req.Reserve))
@@ -277,7 +277,7 @@ func (s *Store) reservePlace(r *record, now time.Time, req driver.ReserveRequest
 	return reply
 }
 
-// The method grant is GRANT of the contract; see package driver.
+// grant is GRANT of the contract; see package driver.
 func (s *Store) grant(r *record, now time.Time, to place) {
 	r.leave(to.Nonce)
 	*r = record{
@@ -292,7 +292,7 @@ func (s *Store) grant(r *record, now time.Time, to place) {
 	}
 }
 
-// The method pass is GRANT to the first in line, if somebody waits in the queue of q.
+// pass is GRANT to the first in line, if somebody waits in the queue of q.
 func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (job string) {
 	first, waits := q.next(now)
 	if q != r { // another slot than the first
@@ -307,8 +307,8 @@ func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (jo
 	return s.serve(r, now, first, req.Starts)
 }
 
-// The method queueOf returns the record whose queue counts for key: r, or for another slot than the first the record of
-// the slots' key. The function done keeps that record.
+// queueOf returns the record whose queue counts for key: r, or for another slot than the first the record of
+// the slots' key. done keeps that record.
 func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done func()) {
 	line, other := driver.LineOf(key)
 	if !other {
@@ -322,7 +322,7 @@ func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done f
 	}
 }
 
-// The method serve is GRANT to a waiter, and the push that tells the waiter. The result is the waiting job, "" for an
+// serve is GRANT to a waiter, and the push that tells the waiter. The result is the waiting job, "" for an
 // Acquire. If starts is true, the caller starts the job, and there is no push.
 func (s *Store) serve(r *record, now time.Time, first place, starts bool) (job string) {
 	if first.job == "" && len(s.inboxes[first.Inbox]) == 0 { // nobody hears of the grant
@@ -338,27 +338,27 @@ func (s *Store) serve(r *record, now time.Time, first place, starts bool) (job s
 	return first.job
 }
 
-// The method term is TERM. The fences of all keys are one sequence, so the fences of a key grow even if its record was
+// term is TERM. The fences of all keys are one sequence, so the fences of a key grow even if its record was
 // forgotten.
 func (s *Store) term(r *record, now time.Time, nonce string) {
 	s.fence++
 	r.fence, r.nonce, r.changed = s.fence, nonce, now
 }
 
-// The method extend is LEASE.
+// extend is LEASE.
 func (r *record) extend(now time.Time, ttl, reserve, retain time.Duration) {
 	r.lease, r.renewed, r.ttl = after(now, ttl), now, ttl
 	r.until = later(r.until, r.lease.Add(reserve))
 	r.keep(now, retain)
 }
 
-// The function after returns the deadline d from now. A database may keep times in whole milliseconds. So the deadline
+// after returns the deadline d from now. A database may keep times in whole milliseconds. So the deadline
 // is rounded up: it must not be early.
 func after(now time.Time, d time.Duration) time.Time {
 	return now.Truncate(time.Millisecond).Add(d + time.Millisecond)
 }
 
-// The method finish is END without the GRANT to the first in line.
+// finish is END without the GRANT to the first in line.
 func (r *record) finish(now time.Time, req driver.ReleaseRequest) {
 	remembered := r.expires.Sub(later(now, r.until)) // beyond the reservation
 	r.end, r.endLate = req.Nonce, !r.live(now)

@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The method compare checks an answer against a prediction, and then updates the reference.
+// compare checks an answer against a prediction, and then updates the reference.
 func (m *model) compare(call, key, nonce string, want prediction, got driver.Reply, err error) {
 	if err != nil {
 		m.Fatalf("%s %s: %v", call, key, err)
@@ -100,7 +100,7 @@ func (m *model) compareClock(now time.Time) {
 	}
 }
 
-// The method clock converts an instant to the form that a record shows: by the store's clock, in whole milliseconds.
+// clock converts an instant to the form that a record shows: by the store's clock, in whole milliseconds.
 func (m *model) clock(at time.Duration) time.Time { return m.epoch.Add(at).Truncate(time.Millisecond) }
 
 func replyDiff(want prediction, got driver.Reply) string {

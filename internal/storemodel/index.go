@@ -10,10 +10,10 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The constant never is the due time of an entry that need not exist.
+// never is the due time of an entry that need not exist.
 const never = time.Duration(math.MaxInt64)
 
-// The type listed is what the model knows of an entry of the index. The entry may be due from earliest on, and must be
+// listed is what the model knows of an entry of the index. The entry may be due from earliest on, and must be
 // due from latest on. The two times differ if a store may leave the entry out. They also differ by the time that a
 // store may add to keep marks apart.
 type listed struct {
@@ -27,7 +27,7 @@ type pairOf struct{ key, job string }
 
 func dueAt(at time.Duration) listed { return listed{earliest: at, latest: at + time.Millisecond} }
 
-// The method bound notes that a call has written an index entry. If the parameter sure is false, a store need not have
+// bound notes that a call has written an index entry. If the parameter sure is false, a store need not have
 // written the entry.
 func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 	pair, fresh := pairOf{key, job}, dueAt(m.now+grace)
@@ -84,7 +84,7 @@ func (m *model) duePart(t *rapid.T, part int) (all bool) {
 	return got.Next > 0
 }
 
-// The method settle calls Store.Settle for one of the last four entries that a Due has returned. Since then the entry
+// settle calls Store.Settle for one of the last four entries that a Due has returned. Since then the entry
 // may have been written again, settled, or returned by another Due.
 func (m *model) settle(t *rapid.T) {
 	if len(m.found) == 0 {
@@ -113,7 +113,7 @@ func (m *model) settle(t *rapid.T) {
 	}
 }
 
-// The method entries compares all entries of the index with those that the model knows of.
+// entries compares all entries of the index with those that the model knows of.
 func (m *model) entries(t *rapid.T) {
 	found := make(map[pairOf]bool)
 	for part := range m.Store.Parts() {

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The method delay sends a call that does not arrive yet. The call arrives at any later time, or never. After the
+// delay sends a call that does not arrive yet. The call arrives at any later time, or never. After the
 // arrival the call may be sent again, like other calls.
 func (m *model) delay(t *rapid.T) {
 	calls := []func(*rapid.T){
@@ -18,7 +18,7 @@ func (m *model) delay(t *rapid.T) {
 	m.delaying = false
 }
 
-// The method arrive makes one of the delayed calls arrive.
+// arrive makes one of the delayed calls arrive.
 func (m *model) arrive(t *rapid.T) {
 	if len(m.late) == 0 {
 		return

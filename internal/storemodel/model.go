@@ -17,7 +17,7 @@ import (
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
-// Run checks the store of h. The field h.Exact must be set. A history is about a few keys, owners and jobs. Terms may
+// Run checks the store of h. h must be Exact. A history is about a few keys, owners and jobs. Terms may
 // be stale. Calls are sent again, arrive late or never arrive. If h has a Step, the store's clock is set back. The flag
 // -rapid.checks gives the number of histories.
 func Run(t *testing.T, h *storetest.Harness) {
@@ -68,7 +68,7 @@ func Run(t *testing.T, h *storetest.Harness) {
 	})
 }
 
-// The type model is one history.
+// model is one history.
 type model struct {
 	*rapid.T
 	*storetest.Harness
@@ -97,7 +97,7 @@ type model struct {
 	found []driver.Entry // the entries that were due, oldest first
 }
 
-// The type held names the present term of a record, and the call that began that term.
+// held names the present term of a record, and the call that began that term.
 type held struct {
 	fence int64
 	grant string
@@ -119,7 +119,7 @@ func millis(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func (m *model) key(t *rapid.T) string { return rapid.SampledFrom(m.keys).Draw(t, "key") }
 
-// The method line draws a key that has a queue.
+// line draws a key that has a queue.
 func (m *model) line(t *rapid.T) string { return rapid.SampledFrom(m.lines).Draw(t, "key") }
 
 func (m *model) newNonce() string {
@@ -127,7 +127,7 @@ func (m *model) newNonce() string {
 	return fmt.Sprintf("%d.%d", m.history, m.nonce)
 }
 
-// The method term draws a term: mostly the present term, sometimes an earlier term, a term of somebody else, or no
+// term draws a term: mostly the present term, sometimes an earlier term, a term of somebody else, or no
 // term.
 func (m *model) term(t *rapid.T) driver.Term {
 	key := m.key(t)
@@ -182,7 +182,7 @@ func (m *model) wait(t *rapid.T) {
 	m.sendAcquire(req)
 }
 
-// The method waited picks one of the latest Acquires that waited. Its waiter may have got the key since then.
+// waited picks one of the latest Acquires that waited. Its waiter may have got the key since then.
 func (m *model) waited(t *rapid.T) (driver.AcquireRequest, bool) {
 	if len(m.waits) == 0 {
 		return driver.AcquireRequest{}, false
@@ -207,7 +207,7 @@ func (m *model) giveUp(t *rapid.T) {
 	}
 }
 
-// The function several draws one request, or a few requests for different keys.
+// several draws one request, or a few requests for different keys.
 func several[R any](t *rapid.T, keyOf func(*R) string, draw func() R) []R {
 	var reqs []R
 	for range max(1, rapid.IntRange(-2, 3).Draw(t, "items")) {
@@ -388,7 +388,7 @@ func lineOf(key string) string {
 	return line
 }
 
-// The method resend repeats an earlier call, most often one of the last few calls.
+// resend repeats an earlier call, most often one of the last few calls.
 func (m *model) resend(t *rapid.T) {
 	if len(m.sent) == 0 {
 		return

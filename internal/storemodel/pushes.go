@@ -17,7 +17,7 @@ const (
 // requirement.
 const pushTimeout = 10 * time.Second
 
-// The type pushes has the pushes to heardInbox and to JobsInbox that were not read yet.
+// pushes has the pushes to heardInbox and to JobsInbox that were not read yet.
 type pushes chan driver.Push
 
 func listen(t *testing.T, store driver.Store) pushes {
@@ -42,7 +42,7 @@ func (p pushes) clear() {
 	}
 }
 
-// The method await reads the next push. The nonce of the push must be the parameter call. If the push carries a grant,
+// await reads the next push. The nonce of the push must be the parameter call. If the push carries a grant,
 // that grant must be the parameter grant.
 func (p pushes) await(call string, grant driver.Grant) error {
 	timeout := time.NewTimer(pushTimeout)

@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type reference is a second implementation of one record. Run compares stores with the reference. A real store
+// reference is a second implementation of one record. Run compares stores with the reference. A real store
 // decides first by the call and then by the state of the record. The reference decides first by the state, so that it
 // is unlikely to be wrong in the same place as a real store. Times count from the beginning of the test. The reference
 // makes no fences, and takes over the fences of the store.
@@ -26,7 +26,7 @@ type reference struct {
 	since        time.Duration
 	changed      time.Duration
 
-	// The field expires is the time until which a store remembers the record. The field gone is the time from which on
+	// expires is the time until which a store remembers the record. gone is the time from which on
 	// a store has forgotten the record. In between a store may remember the record because of waiters, so the model
 	// makes no calls in that time.
 	expires, gone time.Duration
@@ -35,7 +35,7 @@ type reference struct {
 	joined int      // places ever given out
 }
 
-// The type phase is the state in which a call finds a record. Each kind of free record has its own phase.
+// phase is the state in which a call finds a record. Each kind of free record has its own phase.
 type phase int
 
 const (
@@ -68,12 +68,12 @@ var phaseStates = map[phase]driver.State{
 	running: driver.StateHeld, waiting: driver.StateParked, orphan: driver.StateOrphaned,
 }
 
-// The method names reports whether t names the present term of an ownership that has not ended.
+// names reports whether t names the present term of an ownership that has not ended.
 func (r *reference) names(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
-// The type prediction is what a call must answer. The field apply, if set, is what the call does to the record. The
+// prediction is what a call must answer. The field apply, if set, is what the call does to the record. The
 // model calls apply when the answer of the store has told the fence.
 type prediction struct {
 	reply driver.Reply
@@ -117,7 +117,7 @@ func (r *reference) again(memo bool) prediction {
 	return prediction{again: true, reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence, Memo: asked(memo, r.memo)}}
 }
 
-// The function asked returns the memo in the reply to a request: text if the request asks for the memo, else nil.
+// asked returns the memo in the reply to a request: text if the request asks for the memo, else nil.
 func asked(memo bool, text string) []byte {
 	if !memo {
 		return nil
@@ -366,27 +366,27 @@ func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest, le
 	return p
 }
 
-// The method prolong begins a lease of ttl now, and reserves the key for at least the time hold beyond the lease.
+// prolong begins a lease of ttl now, and reserves the key for at least the time hold beyond the lease.
 func (r *reference) prolong(now, ttl, hold, retain time.Duration) {
 	r.lease, r.renewed = deadline(now, ttl), now
 	r.until = max(r.until, r.lease+hold)
 	r.keep(r.until, retain)
 }
 
-// The method keep sets how long a store remembers the record: for the time retain after the ownership.
+// keep sets how long a store remembers the record: for the time retain after the ownership.
 func (r *reference) keep(end, retain time.Duration) {
 	r.expires = end + retain
 	r.gone = max(r.gone, r.expires)
 }
 
-// The constant rounding is how much later than requested a deadline may be. On an exact clock a deadline is later if
+// rounding is how much later than requested a deadline may be. On an exact clock a deadline is later if
 // the clock is not at a whole millisecond.
 const rounding = time.Millisecond
 
-// The method deadline returns the time d from now, rounded up.
+// deadline returns the time d from now, rounded up.
 func deadline(now, d time.Duration) time.Duration { return now + d + rounding }
 
-// The method record returns the record that Inspect must show.
+// record returns the record that Inspect must show.
 func (r *reference) record(now time.Duration, key string) driver.Record {
 	ph := r.phase(now)
 	if ph == absent {

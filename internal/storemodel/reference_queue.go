@@ -25,7 +25,7 @@ func jobInLine(req driver.TakeRequest) inLine {
 	}}
 }
 
-// The method place returns the place of a call, or nil.
+// place returns the place of a call, or nil.
 func (r *reference) place(now time.Duration, call string) *inLine {
 	if r.phase(now) == absent {
 		return nil
@@ -36,7 +36,7 @@ func (r *reference) place(now time.Duration, call string) *inLine {
 	return nil
 }
 
-// The method next returns the first waiter whose place has not ended, or nil.
+// next returns the first waiter whose place has not ended, or nil.
 func (r *reference) next(now time.Duration, ph phase) *inLine {
 	if ph == absent {
 		return nil
@@ -49,7 +49,7 @@ func (r *reference) next(now time.Duration, ph phase) *inLine {
 	return nil
 }
 
-// The method left returns the queue after a Release, and the job whose place the Release has given up, or "".
+// left returns the queue after a Release, and the job whose place the Release has given up, or "".
 func (r *reference) left(req driver.ReleaseRequest) (line []inLine, job string) {
 	for _, w := range r.line {
 		if w.Nonce == req.Grant && (w.Owner == req.Owner || !req.Kind.ByOwner()) {
@@ -59,12 +59,12 @@ func (r *reference) left(req driver.ReleaseRequest) (line []inLine, job string) 
 	return r.line, ""
 }
 
-// The method without returns the queue without the place of a call.
+// without returns the queue without the place of a call.
 func (r *reference) without(call string) []inLine {
 	return slices.DeleteFunc(slices.Clone(r.line), func(w inLine) bool { return w.Nonce == call })
 }
 
-// The method before returns how the last ownership ended, and the memo that stays.
+// before returns how the last ownership ended, and the memo that stays.
 func (r *reference) before(ph phase) (driver.Ended, string) {
 	switch ph {
 	case ranOut:
@@ -75,7 +75,7 @@ func (r *reference) before(ph phase) (driver.Ended, string) {
 	return driver.EndedNone, ""
 }
 
-// The method begin makes the waiter req the owner, and drops the waiter's place and all places before that place.
+// begin makes the waiter req the owner, and drops the waiter's place and all places before that place.
 func (r *reference) begin(now time.Duration, req inLine, prior driver.Ended, memo string) {
 	next := reference{
 		owner: req.Owner, nonce: req.Nonce, holder: req.Holder, prior: prior, memo: memo, since: now, changed: now,
@@ -93,7 +93,7 @@ func (r *reference) begin(now time.Duration, req inLine, prior driver.Ended, mem
 	*r = next
 }
 
-// The method serve makes the waiter in the parameter next the owner, in the call of somebody else. A lease of which
+// serve makes the waiter in the parameter next the owner, in the call of somebody else. A lease of which
 // nobody hears ends with the waiter's place.
 func (r *reference) serve(now time.Duration, next *inLine, how driver.Ended) prediction {
 	memo, heir := r.memo, *next
@@ -141,7 +141,7 @@ func (p prediction) thenQueue(r *reference, now time.Duration, nonce string, joi
 	return p
 }
 
-// The method queue gives w a place, or prolongs the place that w has.
+// queue gives w a place, or prolongs the place that w has.
 func (r *reference) queue(now time.Duration, w inLine) {
 	w.number, w.since, w.until = r.joined, now, now+w.Patience
 	if i := slices.IndexFunc(r.line, func(other inLine) bool { return other.Nonce == w.Nonce }); i >= 0 {
@@ -166,7 +166,7 @@ func (r *reference) keepPlace(now time.Duration, req driver.ReserveRequest) {
 	r.gone = max(r.gone, r.line[i].until+req.Retain)
 }
 
-// The method waiters returns the least and the largest number of waiters that a store may report.
+// waiters returns the least and the largest number of waiters that a store may report.
 func (r *reference) waiters(now time.Duration) (atLeast, atMost int) {
 	ph := r.phase(now)
 	if ph == absent {

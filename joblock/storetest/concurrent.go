@@ -121,7 +121,7 @@ var concurrentCases = []testCase{
 	}},
 }
 
-// The method turn tries once to acquire the key. After a grant, turn parks, resumes and releases the key, and checks
+// turn tries once to acquire the key. After a grant, turn parks, resumes and releases the key, and checks
 // each answer.
 func (k *kit) turn(owner string, turn int, inside *atomic.Int32, seen *atomic.Int64) error {
 	nonce := func(call string) string { return fmt.Sprintf("%s %s %d", owner, call, turn) }

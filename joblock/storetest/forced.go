@@ -93,7 +93,7 @@ type watcher struct {
 	pushes chan driver.Push
 }
 
-// The method watch subscribes to ForcedInbox until the test ends.
+// watch subscribes to ForcedInbox until the test ends.
 func (k *kit) watch(ctx context.Context) *watcher {
 	k.Helper()
 	w := &watcher{kit: k, pushes: make(chan driver.Push, 16)}

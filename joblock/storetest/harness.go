@@ -90,7 +90,7 @@ var areas = []area{
 }
 
 // Run tests a Store. For each property, Run calls newHarness with the T of the subtest. Each call of newHarness must
-// return an empty store, or a store with a fresh prefix. The function newHarness must close that store in t.Cleanup.
+// return an empty store, or a store with a fresh prefix. newHarness must close that store in t.Cleanup.
 func Run(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	t.Run("transitions", func(t *testing.T) { runTransitions(t, newHarness) })
 	able := newHarness(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The constant long is longer than any test takes, even on a busy machine.
+// long is longer than any test takes, even on a busy machine.
 const long = 10 * time.Minute
 
 // rounding is how late a deadline may be.
@@ -25,7 +25,7 @@ type kit struct {
 	nonces int
 }
 
-// The type held names the present term of a record and the call that began that term.
+// held names the present term of a record and the call that began that term.
 type held struct {
 	fence int64
 	grant string
@@ -207,7 +207,7 @@ func (k *kit) answers(call string, n int, replies []driver.Reply, err error) []d
 	return replies
 }
 
-// The method want fails the test unless the outcome of got is the parameter want.
+// want fails the test unless the outcome of got is the parameter want.
 func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	k.Helper()
 	if got.Outcome != want {
@@ -242,7 +242,7 @@ func (k *kit) unchanged(what string, before driver.Record) {
 	}
 }
 
-// The methods below bring a record into a state. A lease or reservation of one Unit runs out with the method lapse.
+// The methods below bring a record into a state. A lease or reservation of one Unit runs out with lapse.
 
 func (k *kit) hold(key, owner string) held { k.Helper(); return k.holdFor(key, owner, long) }
 

@@ -58,7 +58,7 @@ func (k *kit) reserve(req driver.ReserveRequest) driver.Reply {
 	return k.reserveAll([]driver.ReserveRequest{req})[0]
 }
 
-// The method claim calls Due for one part of the index.
+// claim calls Due for one part of the index.
 func (k *kit) claim(part, limit int, claim time.Duration) driver.DueReply {
 	k.Helper()
 	reply, err := k.Store.Due(k.ctx, driver.DueRequest{Part: part, Limit: limit, Claim: claim})
@@ -74,7 +74,7 @@ func (k *kit) claim(part, limit int, claim time.Duration) driver.DueReply {
 	return reply
 }
 
-// The method due calls Due for each part of the index, until the parts have returned limit entries.
+// due calls Due for each part of the index, until the parts have returned limit entries.
 func (k *kit) due(limit int, claim time.Duration) (locks []driver.Entry) {
 	k.Helper()
 	for part := 0; part < k.Store.Parts() && len(locks) < limit; part++ {
@@ -83,7 +83,7 @@ func (k *kit) due(limit int, claim time.Duration) (locks []driver.Entry) {
 	return locks
 }
 
-// The method entries reads all parts of the index by pages of the given size, and returns each entry once.
+// entries reads all parts of the index by pages of the given size, and returns each entry once.
 func (k *kit) entries(count int) (locks []driver.Entry) {
 	k.Helper()
 	seen := make(map[driver.Entry]bool)
@@ -106,7 +106,7 @@ func (k *kit) entries(count int) (locks []driver.Entry) {
 	return locks
 }
 
-// The method next returns the least Next of all parts, and fails the test if an entry is due now.
+// next returns the least Next of all parts, and fails the test if an entry is due now.
 func (k *kit) next() time.Duration {
 	k.Helper()
 	least := driver.MaxPeriod
@@ -129,7 +129,7 @@ func (k *kit) settle(again time.Duration, locks ...driver.Entry) {
 	}
 }
 
-// The method neighbours returns n free keys, at most four, that are in one part of the index, and that part.
+// neighbours returns n free keys, at most four, that are in one part of the index, and that part.
 func (k *kit) neighbours(n int) (keys []string, part int) {
 	k.Helper()
 	// However a store spreads the keys, one part has n of them.

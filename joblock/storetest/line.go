@@ -592,7 +592,7 @@ func (k *kit) wantParkedFor(req driver.TakeRequest) driver.Record {
 	return r
 }
 
-// The method line reads all places, by pages of at most limit places.
+// line reads all places, by pages of at most limit places.
 func (k *kit) line(key string, limit int) (all []driver.Place) {
 	k.Helper()
 	req := driver.LineRequest{Key: key, Limit: limit}

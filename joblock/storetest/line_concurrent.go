@@ -44,8 +44,8 @@ var lineConcurrentCases = []testCase{
 	}},
 }
 
-// The method job takes the key for a job, asks until the job's turn comes, and runs the job. If leaves is true, the job
-// is taken out of line instead. The function joined is called after the first answer.
+// job takes the key for a job, asks until the job's turn comes, and runs the job. If leaves is true, the job
+// is taken out of line instead. joined is called after the first answer.
 func (w *waiters) job(job string, leaves bool, joined func()) error {
 	store, ctx := w.kit.Store, w.kit.ctx
 	take := driver.TakeRequest{

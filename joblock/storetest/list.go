@@ -114,7 +114,7 @@ var listCases = []testCase{
 	}},
 }
 
-// The method list reads all pages, one after the other. A key may be listed twice, because SCAN of Redis may return a key
+// list reads all pages, one after the other. A key may be listed twice, because SCAN of Redis may return a key
 // twice.
 func (k *kit) list(prefix string, count int) map[string]driver.Record {
 	k.Helper()
@@ -127,7 +127,7 @@ func (k *kit) list(prefix string, count int) map[string]driver.Record {
 	return records
 }
 
-// The method pages reads all pages from req on, one after the other.
+// pages reads all pages from req on, one after the other.
 func (k *kit) pages(req driver.ListRequest, read func(driver.ListPage)) {
 	k.Helper()
 	todo := []string{req.Cursor}
@@ -152,7 +152,7 @@ func (k *kit) pages(req driver.ListRequest, read func(driver.ListPage)) {
 	}
 }
 
-// The method part reads the pages of one part of a list, from req on. The method part may run in any goroutine.
+// part reads the pages of one part of a list, from req on. part may run in any goroutine.
 func (k *kit) part(req driver.ListRequest) (records []driver.Record) {
 	for range maxPages {
 		page, err := k.Store.List(k.ctx, req)

@@ -74,7 +74,7 @@ func (m *mailbox) take(call string) (p driver.Push, ok bool) {
 	return unread[0], true
 }
 
-// The method left returns the number of unread pushes.
+// left returns the number of unread pushes.
 func (m *mailbox) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,7 +157,7 @@ func (k *kit) giveUp(req driver.AcquireRequest) driver.Reply {
 	return k.release(k.releaseReq(byGrant(req.Key, req.Owner, req.Nonce)))
 }
 
-// The method free releases the key, whoever the owner is.
+// free releases the key, whoever the owner is.
 func (k *kit) free(key string) {
 	k.Helper()
 	r := k.inspect(key)

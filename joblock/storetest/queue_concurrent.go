@@ -45,7 +45,7 @@ var queueConcurrentCases = []testCase{
 	}},
 }
 
-// The type waiters has what all callers of a test share.
+// waiters has what all callers of a test share.
 type waiters struct {
 	kit    *kit
 	inside atomic.Int32 // number of holders in the protected section
@@ -114,7 +114,7 @@ func (c *caller) turn(turn int) error {
 	return nil
 }
 
-// The method wait returns the fence of the grant. Until then, wait repeats req after each push, or every 2 ms if
+// wait returns the fence of the grant. Until then, wait repeats req after each push, or every 2 ms if
 // c.polls.
 func (c *caller) wait(req driver.AcquireRequest, reply driver.Reply) (int64, error) {
 	ctx, cancel := context.WithTimeout(c.kit.ctx, 3*pushTimeout)

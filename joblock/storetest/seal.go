@@ -23,7 +23,7 @@ func secretOf(n byte) (secret [driver.SealKeyBytes]byte) {
 	return secret
 }
 
-// The function old returns a seal key that is older than all keys of the test.
+// old returns a seal key that is older than all keys of the test.
 func old(n byte) driver.SealKey {
 	return driver.SealKey{Secret: secretOf(n), Since: time.UnixMicro(1_000_000 + int64(n))}
 }

@@ -159,7 +159,7 @@ func rowOf(call, name string) (row, bool) {
 	return row{}, false
 }
 
-// The type found has fences and nonces for the request under test. All are those of the record that the call finds.
+// found has fences and nonces for the request under test. All are those of the record that the call finds.
 type found struct {
 	held
 	first int64  // the fence that the ownership began with
@@ -272,7 +272,7 @@ func (k *kit) waiterReq(key string) driver.AcquireRequest {
 	return req
 }
 
-// The method again returns nonce, or a new nonce if nonce is "".
+// again returns nonce, or a new nonce if nonce is "".
 func (k *kit) again(nonce string) string {
 	if nonce == "" {
 		return k.nonce()
