@@ -40,10 +40,10 @@ func (s *Server) deskRoutes() []route {
 		get("/v1/jobs", ScopeRead, walks(s.jobs)),
 		get("/v1/jobs/{queue}/{id}", ScopeRead, walks(s.job)),
 		get("/v1/sequences", ScopeRead, walks(s.sequences)),
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/run", ScopeOperate, acts(s.taskAction((*ops.Desk).RunTask))},
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/cancel", ScopeOperate, acts(s.taskAction((*ops.Desk).CancelTask))},
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/drop", ScopeOperate, acts(s.taskAction((*ops.Desk).DeleteTask))},
-		{http.MethodPost, "/v1/jobs/{queue}/{id}/archive", ScopeOperate, acts(s.taskAction((*ops.Desk).ArchiveTask))},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/run", ScopeOperate, acts(s.taskAction(ops.Operator.RunTask))},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/cancel", ScopeOperate, acts(s.taskAction(ops.Operator.CancelTask))},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/drop", ScopeOperate, acts(s.taskAction(ops.Operator.DropTask))},
+		{http.MethodPost, "/v1/jobs/{queue}/{id}/archive", ScopeOperate, acts(s.taskAction(ops.Operator.ArchiveTask))},
 		{http.MethodPost, "/v1/skip", ScopeOperate, acts(reads(s.skip))},
 		{http.MethodPost, "/v1/locks/{key}/skip", ScopeOperate, acts(reads(s.skip))},
 		get("/v1/cron", ScopeRead, walks(s.cronJobs)),
@@ -52,15 +52,15 @@ func (s *Server) deskRoutes() []route {
 		get("/v1/cron-nodes", ScopeRead, s.cronNodes),
 		get("/v1/cron-scopes", ScopeRead, s.cronScopes),
 		get("/v1/cron-preview", ScopeRead, s.cronPreview),
-		{http.MethodPost, "/v1/cron/{name}/pause", ScopeCron, acts(s.cronAction((*ops.Desk).CronPause))},
-		{http.MethodPost, "/v1/cron/{name}/resume", ScopeCron, acts(s.cronAction((*ops.Desk).CronResume))},
-		{http.MethodPost, "/v1/cron/{name}/trigger", ScopeCron, acts(s.cronAction(trigger))},
-		{http.MethodPost, "/v1/cron/{name}/forget", ScopeCron, acts(s.cronAction((*ops.Desk).CronForget))},
+		{http.MethodPost, "/v1/cron/{name}/pause", ScopeCron, acts(s.cronAction(ops.Operator.CronPause))},
+		{http.MethodPost, "/v1/cron/{name}/resume", ScopeCron, acts(s.cronAction(ops.Operator.CronResume))},
+		{http.MethodPost, "/v1/cron/{name}/trigger", ScopeCron, acts(s.cronAction(ops.Operator.CronTrigger))},
+		{http.MethodPost, "/v1/cron/{name}/forget", ScopeCron, acts(s.cronAction(ops.Operator.CronForget))},
 		get("/v1/cron/{name}/backfill", ScopeRead, s.cronCount),
 		{http.MethodPost, "/v1/cron/{name}/backfill", ScopeCron, acts(s.cronBackfill)},
-		{http.MethodPost, "/v1/cron/{name}/stop-backfill", ScopeCron, acts(s.cronAction((*ops.Desk).CronStopBackfill))},
-		{http.MethodPost, "/v1/cron-pause", ScopeCron, acts(s.cronAction((*ops.Desk).CronPause))},
-		{http.MethodPost, "/v1/cron-resume", ScopeCron, acts(s.cronAction((*ops.Desk).CronResume))},
+		{http.MethodPost, "/v1/cron/{name}/stop-backfill", ScopeCron, acts(s.cronAction(ops.Operator.CronStopBackfill))},
+		{http.MethodPost, "/v1/cron-pause", ScopeCron, acts(s.cronAction(ops.Operator.CronPause))},
+		{http.MethodPost, "/v1/cron-resume", ScopeCron, acts(s.cronAction(ops.Operator.CronResume))},
 		get("/v1/keeper", ScopeRead, s.keeper),
 		get("/v1/doctor", ScopeRead, walks(s.doctor)),
 		get("/v1/audit", ScopeAdmin, walks(s.audit)),
@@ -345,10 +345,8 @@ func (s *Server) statuses(c *call, req *statusesRequest) (*answer, error) {
 	return ok(list[ops.Lock]{Items: locks}), nil
 }
 
-// actor returns who acts, for the audit.
-func (c *call) actor(reason string) ops.Actor {
-	return ops.Actor{By: c.who.ID, From: c.r.RemoteAddr, Reason: reason}
-}
+// operator returns the desk at which the caller acts.
+func (c *call) operator() ops.Operator { return c.s.desk.As(c.who.ID, c.r.RemoteAddr) }
 
 type forceRequest struct {
 	Key    string `json:"key"`
@@ -362,7 +360,7 @@ func (s *Server) force(c *call, req *forceRequest) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.desk.Force(c.lasting(), ops.ForceRequest{Key: key, Fence: fence, IfIdle: req.IfIdle, Actor: c.actor(req.Reason)})
+	done, err := c.operator().ForceRelease(c.lasting(), ops.ForceRequest{Key: key, Fence: fence, IfIdle: req.IfIdle, Reason: req.Reason})
 	if errors.Is(err, joblock.ErrNotOwner) {
 		p := c.problemOf(err)
 		p.Status = http.StatusPreconditionFailed
@@ -490,7 +488,7 @@ func (s *Server) job(c *call) (*answer, error) {
 
 // taskAction is an action on a task, at the step that the caller has seen: If-Match has it in quotes. The value * stands for
 // whatever step the task is at.
-func (s *Server) taskAction(do func(*ops.Desk, context.Context, ops.TaskRequest) (ops.Acted, error)) func(*call) (*answer, error) {
+func (s *Server) taskAction(do func(ops.Operator, context.Context, ops.TaskRequest) (ops.Acted, error)) func(*call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		var req struct {
 			Reason string   `json:"reason"`
@@ -506,11 +504,11 @@ func (s *Server) taskAction(do func(*ops.Desk, context.Context, ops.TaskRequest)
 		if err != nil {
 			return nil, err
 		}
-		task := ops.TaskRequest{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id"), Step: step, Then: req.Then, Actor: c.actor(req.Reason)}
+		task := ops.TaskRequest{Queue: c.r.PathValue("queue"), ID: c.r.PathValue("id"), Step: step, Then: req.Then, Reason: req.Reason}
 		if err := s.useTask(c, task.Queue, task.ID); err != nil {
 			return nil, err
 		}
-		acted, err := do(s.desk, c.lasting(), task)
+		acted, err := do(c.operator(), c.lasting(), task)
 		if err != nil {
 			return nil, taskProblem(err)
 		}
@@ -601,7 +599,7 @@ func (s *Server) skip(c *call, req *skipRequest) (*answer, error) {
 			return nil, err
 		}
 	}
-	acted, err := s.desk.SkipJob(c.lasting(), c.actor(req.Reason), key, fence)
+	acted, err := c.operator().SkipJob(c.lasting(), ops.SkipRequest{Key: key, Fence: fence, Reason: req.Reason})
 	if errors.Is(err, joblock.ErrNotOwner) {
 		p := problem.NotHolder("the key has another fence by now")
 		p.Status = http.StatusPreconditionFailed
@@ -657,7 +655,7 @@ func (s *Server) cronNext(c *call) (*answer, error) {
 	if err := q.err(); err != nil {
 		return nil, err
 	}
-	ticks, err := s.desk.CronNext(c.r.Context(), scope, c.r.PathValue("name"), n)
+	ticks, err := s.desk.CronNext(c.r.Context(), ops.CronNextQuery{Scope: scope, Name: c.r.PathValue("name"), N: n})
 	if err != nil {
 		return nil, cronProblem(err)
 	}
@@ -710,7 +708,7 @@ func (s *Server) cronPreview(c *call) (*answer, error) {
 }
 
 // cronAction is an action on one cron job or, without a name in the path, on all of them.
-func (s *Server) cronAction(do func(*ops.Desk, context.Context, string, string, ops.Actor) (ops.Acted, error)) func(*call) (*answer, error) {
+func (s *Server) cronAction(do func(ops.Operator, context.Context, ops.CronRequest) (ops.Acted, error)) func(*call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		var req struct {
 			Reason string `json:"reason"`
@@ -723,7 +721,7 @@ func (s *Server) cronAction(do func(*ops.Desk, context.Context, string, string, 
 		if err := c.read(&req); err != nil {
 			return nil, err
 		}
-		acted, err := do(s.desk, c.lasting(), scope, c.r.PathValue("name"), c.actor(req.Reason))
+		acted, err := do(c.operator(), c.lasting(), ops.CronRequest{Scope: scope, Name: c.r.PathValue("name"), All: c.r.PathValue("name") == "", Reason: req.Reason})
 		if err != nil {
 			return nil, cronProblem(err)
 		}
@@ -738,7 +736,7 @@ func (s *Server) cronCount(c *call) (*answer, error) {
 	if err := q.err(); err != nil {
 		return nil, err
 	}
-	n, err := s.desk.CronCount(c.r.Context(), scope, c.r.PathValue("name"), from, to)
+	n, err := s.desk.CronCount(c.r.Context(), ops.CronRange{Scope: scope, Name: c.r.PathValue("name"), From: from, To: to})
 	if err != nil {
 		return nil, cronProblem(err)
 	}
@@ -778,14 +776,11 @@ func (s *Server) cronBackfill(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, acted, err := s.desk.CronBackfill(c.lasting(), scope, c.r.PathValue("name"), from, to, c.actor(req.Reason))
+	got, err := c.operator().CronBackfill(c.lasting(), ops.CronBackfillRequest{Scope: scope, Name: c.r.PathValue("name"), From: from, To: to, Reason: req.Reason})
 	if err != nil {
 		return nil, cronProblem(err)
 	}
-	return ok(struct {
-		Ticks int `json:"ticks"`
-		ops.Acted
-	}{n, acted}), nil
+	return ok(got), nil
 }
 
 // instant reads a field that is a time.
@@ -812,10 +807,6 @@ func cronProblem(err error) error {
 		return problem.New(http.StatusBadRequest, problem.Invalid, "%s", strings.TrimPrefix(text, "joblock: "))
 	}
 	return err
-}
-
-func trigger(d *ops.Desk, ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return d.CronTrigger(ctx, scope, name, false, who)
 }
 
 func (s *Server) keeper(c *call) (*answer, error) {

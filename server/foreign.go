@@ -59,10 +59,12 @@ func (g guest) Problem(err error) *problem.Problem { return g.c.problemOf(err) }
 func (g guest) Lasting() context.Context           { return g.c.lasting() }
 func (g guest) Ended() bool                        { return g.c.ended() }
 
-func (g guest) Holds(key string, until time.Time)               { g.c.s.quotas.holds(g.c.who.ID, key, until) }
-func (g guest) WillBeRead(token joblock.Token) error            { return g.c.willBeRead(token) }
-func (g guest) WriteEmpty(status int)                           { g.c.writeEmpty(status) }
-func (g guest) WriteJSON(status int, contentType string, v any) { g.c.writeJSON(status, contentType, v) }
+func (g guest) Holds(key string, until time.Time)    { g.c.s.quotas.holds(g.c.who.ID, key, until) }
+func (g guest) WillBeRead(token joblock.Token) error { return g.c.willBeRead(token) }
+func (g guest) WriteEmpty(status int)                { g.c.writeEmpty(status) }
+func (g guest) WriteJSON(status int, contentType string, v any) {
+	g.c.writeJSON(status, contentType, v)
+}
 
 func (g guest) WriteProblem(p *problem.Problem) { asProblem(g.c, p) }
 
@@ -84,7 +86,7 @@ func (g guest) Force(key string, fence int64, reason string) error {
 	if p := g.c.act(); p != nil {
 		return p
 	}
-	_, err := g.c.s.desk.Force(g.c.lasting(), ops.ForceRequest{Key: key, Fence: fence, Actor: g.c.actor(reason)})
+	_, err := g.c.operator().ForceRelease(g.c.lasting(), ops.ForceRequest{Key: key, Fence: fence, Reason: reason})
 	return err
 }
 

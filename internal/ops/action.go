@@ -11,15 +11,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// ForceRequest says which holding Desk.Force ends.
+// ForceRequest says which holding ForceRelease ends.
 type ForceRequest struct {
-	Key   string
-	Fence int64 // of the holding that the operator has seen: Lock.Fence
-
-	// IfIdle frees the key only while nobody runs under the lock: while it is parked or orphaned.
-	IfIdle bool
-
-	Actor
+	Key    string `json:"key"`
+	Fence  int64  `match:"lock"`             // of the holding that the operator has seen: Lock.Fence
+	IfIdle bool   `json:"if_idle,omitempty"` // only while the lock is parked or orphaned: nobody runs under it
+	Reason string `json:"reason"`            // for others, from 1 to 256 bytes
 }
 
 // Forced is what was done to free a key.
@@ -32,9 +29,9 @@ type Forced struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Force frees a key, whoever has it. If the key has another fence than the request by now, Force changes nothing. The
+// ForceRelease frees a key, whoever has it. If the key has another fence than the request by now, ForceRelease changes nothing. The
 // next in line gets the key in the same step. A live holder is not stopped: its contexts end at its next renewal, or at
-// once with joblock.Config.WatchForced. Until then the fences protect the resource. Force is recorded before it begins.
+// once with joblock.Config.WatchForced. Until then the fences protect the resource. ForceRelease is recorded before it begins.
 //
 // Errors, with which nothing was freed:
 //
@@ -46,9 +43,9 @@ type Forced struct {
 //	ErrClosed
 //
 // After ErrUnavailable the key may be freed. The sentinels but the first are those of package joblock.
-func (d *Desk) Force(ctx context.Context, req ForceRequest) (Forced, error) {
+func (d *Desk) ForceRelease(ctx context.Context, req ForceRequest) (Forced, error) {
 	op := forceName(req.IfIdle)
-	if err := req.check(op, req.Key); err != nil {
+	if err := d.who.check(op, req.Key, req.Reason); err != nil {
 		return Forced{}, err
 	}
 	if req.Fence < 1 || req.Fence > driver.MaxFence {
@@ -64,8 +61,8 @@ func (d *Desk) Force(ctx context.Context, req ForceRequest) (Forced, error) {
 		seen.Job = before.Job
 	}
 	e := AuditEntry{Action: op, Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Before: &before}
-	id, unrecorded, err := d.act(ctx, req.Actor, e, req.refusal(op, before), func(ctx context.Context) error {
-		return Force(ctx, d.cfg.Locks, seen, req.IfIdle, signed(req.Reason, req.By))
+	id, unrecorded, err := d.act(ctx, req.Reason, e, req.refusal(op, before), func(ctx context.Context) error {
+		return Force(ctx, d.cfg.Locks, seen, req.IfIdle, signed(req.Reason, d.who.by))
 	})
 	if done.Audit = id; unrecorded != "" {
 		done.Problems = append(done.Problems, unrecorded)

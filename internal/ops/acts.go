@@ -44,7 +44,7 @@ func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error
 		since = begun
 	}
 	read := 0
-	for e, err := range d.Actions(ctx, AuditQuery{Since: since}) {
+	for e, err := range Actions(d.Audit(ctx, AuditQuery{Since: since})) {
 		if err != nil {
 			return acts, err
 		}

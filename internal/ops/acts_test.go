@@ -37,12 +37,12 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		}
 		force := func(key string) {
 			t.Helper()
-			_, err := s.Force(t.Context(), ForceRequest{Key: key, Fence: s.lock(key).Fence, Actor: eva})
+			_, err := s.ForceRelease(t.Context(), ForceRequest{Key: key, Fence: s.lock(key).Fence, Reason: eva.Reason})
 			testkit.WantNil(t, "Force", err)
 		}
 		s.acquire("forced", joblock.Retain(time.Hour))
 		force("forced")
-		_, err := s.Force(t.Context(), ForceRequest{Key: "forced", Fence: 1, Actor: Actor{By: "bob", Reason: "too late"}})
+		_, err := s.As("bob", "").ForceRelease(t.Context(), ForceRequest{Key: "forced", Fence: 1, Reason: "too late"})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 		time.Sleep(4 * time.Minute)
 		wants("forced", "and lost it when an operator freed it at", "(4 min ago) by eva@laptop (hangs since noon).")
@@ -59,14 +59,14 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 
 		// What frees a key only if nobody runs is nowhere called by the name of what frees it in any case.
 		s.park("idle", "default/9")
-		ask := ForceRequest{Key: "idle", Fence: s.lock("idle").Fence + 1, IfIdle: true, Actor: eva}
-		_, err = s.Force(t.Context(), ask)
+		ask := ForceRequest{Key: "idle", Fence: s.lock("idle").Fence + 1, IfIdle: true, Reason: eva.Reason}
+		_, err = s.ForceRelease(t.Context(), ask)
 		testkit.WantErr(t, err, joblock.ErrNotOwner)
 		ask.Fence--
-		_, err = s.Force(t.Context(), ask)
+		_, err = s.ForceRelease(t.Context(), ask)
 		testkit.WantNil(t, "Force", err)
 		wants("idle", "lost it when an operator freed it at", "by eva@laptop (hangs since noon).")
-		for e, err := range s.Actions(t.Context(), AuditQuery{Key: "idle"}) {
+		for e, err := range Actions(s.Audit(t.Context(), AuditQuery{Key: "idle"})) {
 			if err != nil || e.Key == "idle" && (e.Action != string(ActFreeIdle) || strings.Contains(e.Error, "force")) {
 				t.Errorf("%+v, %v", e, err)
 			}
@@ -77,7 +77,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		s.park("job", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateArchived})
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "2", Type: "t", State: asynq.TaskStateArchived})
-		_, err = s.DeleteTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Actor: eva})
+		_, err = s.DropTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot delete
 		wants("job", "has failed for good")
 		if got := text("job"); strings.Contains(got, "eva") {

@@ -22,18 +22,15 @@ import (
 // ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
 var ErrNotRecorded = errors.New("the action was refused, because it could not be recorded")
 
-// Actor says who acts, from where and why.
-type Actor struct {
-	By     string // who acts, for people: from 1 to 256 bytes
-	From   string // the machine or the address; "" if not known; at most 256 bytes
-	Reason string // from 1 to 256 bytes
-}
+// actor is who acts; see Desk.As.
+type actor struct{ by, from string }
 
-func (a Actor) check(op, key string) error {
+// check refuses an action without a name or a reason.
+func (a actor) check(op, key, reason string) error {
 	return cmp.Or(
-		door.CheckText(op, key, "name of who acts", a.By, 1, driver.MaxLabelBytes),
-		door.CheckText(op, key, "origin of who acts", a.From, 0, driver.MaxLabelBytes),
-		door.CheckText(op, key, "reason", a.Reason, 1, driver.MaxLabelBytes))
+		door.CheckText(op, key, "name of who acts", a.by, 1, driver.MaxLabelBytes),
+		door.CheckText(op, key, "origin of who acts", a.from, 0, driver.MaxLabelBytes),
+		door.CheckText(op, key, "reason", reason, 1, driver.MaxLabelBytes))
 }
 
 // AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one
@@ -76,8 +73,8 @@ const (
 
 // AuditQuery says which entries Audit.Read returns.
 type AuditQuery struct {
-	Key   string    // only on this key, or on a task with a lock on it
-	Since time.Time // only from then on
+	Key   string    `query:"key"`   // only on this key, or on a task with a lock on it
+	Since time.Time `query:"since"` // only from then on
 }
 
 func (q *AuditQuery) wants(e AuditEntry) bool {
@@ -227,14 +224,9 @@ func (d *Desk) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, er
 	return d.cfg.Audit.Read(ctx, q)
 }
 
-// Actions is Audit with one entry for each action: the entry from before the action began, with the Outcome and the Error
-// of the action. If no Outcome was recorded, the Outcome is OutcomeUnknown.
-func (d *Desk) Actions(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
-	return ActionsOf(d.Audit(ctx, q))
-}
-
-// ActionsOf is Actions for the entries of a walk, the newest first.
-func ActionsOf(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] {
+// Actions returns one entry for each action of a walk over an audit: the entry from before the action began, with the
+// Outcome and the Error of the action. If no Outcome was recorded, the Outcome is OutcomeUnknown.
+func Actions(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		outcomes := make(map[string]AuditEntry) // by AuditEntry.Of: the outcome of an action comes before the action
 		for e, err := range entries {
@@ -266,8 +258,8 @@ func ActionsOf(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error
 // ID of the first entry. If the first entry cannot be written, act does not run do, and the error matches ErrNotRecorded.
 // If the second entry cannot be written, unrecorded says so in a sentence. If refusal is not nil, the action is refused with
 // it: the entry that says so is the only one.
-func (d *Desk) act(ctx context.Context, who Actor, e AuditEntry, refusal error, do func(context.Context) error) (id, unrecorded string, err error) {
-	e.By, e.From, e.Reason = who.By, who.From, who.Reason
+func (d *Desk) act(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (id, unrecorded string, err error) {
+	e.By, e.From, e.Reason = d.who.by, d.who.from, reason
 	acted := d.cfg.Acted
 	if acted == nil {
 		acted = func(string, string) {}

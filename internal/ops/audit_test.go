@@ -83,9 +83,10 @@ func TestRefusalsTakeThePlaceOfNoAction(t *testing.T) {
 	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
 	desk, err := New(Config{Locks: locks, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
 	testkit.WantNil(t, "New", err)
+	desk.who = actor{eva.By, eva.From}
 	force := func(key string, fence int64, idle bool, want error) {
 		t.Helper()
-		_, err := desk.Force(t.Context(), ForceRequest{Key: key, Fence: fence, IfIdle: idle, Actor: eva})
+		_, err := desk.ForceRelease(t.Context(), ForceRequest{Key: key, Fence: fence, IfIdle: idle, Reason: eva.Reason})
 		if want == nil {
 			testkit.WantNil(t, "Force", err)
 			return
@@ -110,7 +111,7 @@ func TestRefusalsTakeThePlaceOfNoAction(t *testing.T) {
 		}
 	}
 	var got []string
-	for e, err := range desk.Actions(t.Context(), AuditQuery{}) {
+	for e, err := range Actions(desk.Audit(t.Context(), AuditQuery{})) {
 		testkit.WantNil(t, "Actions", err)
 		if e.Key != "free" {
 			got = append(got, e.Outcome+" "+e.Action)

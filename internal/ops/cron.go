@@ -181,7 +181,7 @@ type Acted struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// admin returns what sees and steers the jobs of a scope. The parameter by is the name that pauses show.
+// admin returns what sees and steers the jobs of a scope; by is the name that pauses show.
 func (d *Desk) admin(scope, by string) (*admin.Admin, error) {
 	return admin.New(d.cfg.Locks, scope, by)
 }
@@ -225,18 +225,25 @@ func (d *Desk) CronJob(ctx context.Context, scope, name string) (CronJob, error)
 	return cronJob(scope, now, e), nil
 }
 
-// CronNext returns the next n ticks of a cron job, paused or not: see CronTick.Paused. Errors are those of
+// CronNextQuery says which ticks CronNext returns.
+type CronNextQuery struct {
+	Scope string `query:"scope"`
+	Name  string `path:"name"`
+	N     int    `query:"n" jsonschema:"minimum=1,maximum=1000"` // how many ticks, from 1 to 1,000; 0 means 10
+}
+
+// CronNext returns the next ticks of a cron job, paused or not: see CronTick.Paused. Errors are those of
 // admin.Admin.NextTicks.
-func (d *Desk) CronNext(ctx context.Context, scope, name string, n int) ([]CronTick, error) {
-	a, err := d.admin(scope, "")
+func (d *Desk) CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, error) {
+	a, err := d.admin(q.Scope, "")
 	if err != nil {
 		return nil, err
 	}
-	list, err := a.NextTicks(ctx, name, n)
+	list, err := a.NextTicks(ctx, q.Name, cmp.Or(q.N, 10))
 	if err != nil {
 		return nil, err
 	}
-	e, err := a.Entry(ctx, name)
+	e, err := a.Entry(ctx, q.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -290,60 +297,86 @@ func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) 
 	return all, err
 }
 
-// NoReason is the Actor.Reason of somebody who gave none.
+// NoReason is the reason of an operator who gave none.
 const NoReason = "no reason given"
 
-// CronPause pauses a cron job. With the name "" CronPause pauses all cron jobs of the scope. The reason is the note of
+// CronRequest says which cron job an action is about. Name is required, or All.
+type CronRequest struct {
+	Scope  string `query:"scope"`
+	Name   string `path:"name"`
+	All    bool   // of CronPause and CronResume alone, in place of Name: all cron jobs of the scope
+	Wait   bool   // of CronTrigger alone: wait for the end of the run
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Check refuses a request for all cron jobs unless the action, such as "cron pause", can be about all and the request says so.
+func (r *CronRequest) Check(action string) error {
+	switch {
+	case r.All && action != cronPause && action != cronResume:
+		return door.Invalid(action, "", "All is only for CronPause and CronResume")
+	case r.All && r.Name != "":
+		return door.Invalid(action, "", "Name is %q, must be empty with All", r.Name)
+	case !r.All && r.Name == "":
+		return door.Invalid(action, "", "Name is empty, must be that of a cron job")
+	}
+	return nil
+}
+
+// The actions that can be about all cron jobs of a scope.
+const (
+	cronPause  = "cron pause"
+	cronResume = "cron resume"
+)
+
+// CronPause pauses a cron job. With CronRequest.All it pauses all cron jobs of the scope. The reason is the note of
 // the pause. If the pause goes on already, a new reason replaces the reason of the pause; with the same reason, or with
 // NoReason, the result is Unchanged. The errors are those of admin.Admin.Pause, and ErrNotRecorded.
-func (d *Desk) CronPause(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	const action = "cron pause"
-	was, err := d.pauseOf(ctx, action, scope, name, who)
+func (d *Desk) CronPause(ctx context.Context, req CronRequest) (Acted, error) {
+	was, err := d.pauseOf(ctx, cronPause, req)
 	if err != nil {
 		return Acted{}, err
 	}
-	if was != nil && (who.Reason == NoReason || who.Reason == was.Reason) {
+	if was != nil && (req.Reason == NoReason || req.Reason == was.Reason) {
 		return Acted{Unchanged: true, Was: was}, nil
 	}
-	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		if name == "" {
-			return a.PauseAll(ctx, who.Reason)
+	done, err := d.cron(ctx, cronPause, req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
+		if req.All {
+			return a.PauseAll(ctx, req.Reason)
 		}
-		return a.Pause(ctx, name, who.Reason)
+		return a.Pause(ctx, req.Name, req.Reason)
 	})
 	done.Was = was
 	return done, err
 }
 
-// CronResume ends the pause of a cron job, or with the name "" the pause of all. Without such a pause the result is
+// CronResume ends the pause of a cron job, or with CronRequest.All the pause of all. Without such a pause the result is
 // Unchanged. Errors are those of CronPause.
-func (d *Desk) CronResume(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	const action = "cron resume"
-	was, err := d.pauseOf(ctx, action, scope, name, who)
+func (d *Desk) CronResume(ctx context.Context, req CronRequest) (Acted, error) {
+	was, err := d.pauseOf(ctx, cronResume, req)
 	if err != nil {
 		return Acted{}, err
 	}
 	if was == nil {
 		return Acted{Unchanged: true}, nil
 	}
-	done, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		if name == "" {
-			return a.ResumeAll(ctx, who.Reason)
+	done, err := d.cron(ctx, cronResume, req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
+		if req.All {
+			return a.ResumeAll(ctx, req.Reason)
 		}
-		return a.Resume(ctx, name, who.Reason)
+		return a.Resume(ctx, req.Name, req.Reason)
 	})
 	done.Was = was
 	return done, err
 }
 
-// The method pauseOf returns the pause of the job alone or, with the name "", the pause of all jobs; nil if none goes on.
-func (d *Desk) pauseOf(ctx context.Context, action, scope, name string, who Actor) (*CronPause, error) {
-	if err := who.check(action, name); err != nil {
+// pauseOf returns the pause of the job alone or, with All, the pause of all jobs; nil if none goes on.
+func (d *Desk) pauseOf(ctx context.Context, action string, req CronRequest) (*CronPause, error) {
+	if err := cmp.Or(req.Check(action), d.who.check(action, req.Name, req.Reason)); err != nil {
 		return nil, err
 	}
 	var pauses []CronPause
-	if name == "" {
-		jobs, err := d.CronJobs(ctx, scope)
+	if req.All {
+		jobs, err := d.CronJobs(ctx, req.Scope)
 		if err != nil {
 			return nil, err
 		}
@@ -351,29 +384,29 @@ func (d *Desk) pauseOf(ctx context.Context, action, scope, name string, who Acto
 			pauses = jobs[0].Pauses
 		}
 	} else {
-		j, err := d.CronJob(ctx, scope, name)
+		j, err := d.CronJob(ctx, req.Scope, req.Name)
 		if err != nil {
 			return nil, err
 		}
 		pauses = j.Pauses
 	}
 	for i := range pauses {
-		if pauses[i].All == (name == "") {
+		if pauses[i].All == req.All {
 			return &pauses[i], nil
 		}
 	}
 	return nil, nil
 }
 
-// CronTrigger asks for one execution of a cron job. If the parameter wait is true, CronTrigger waits for the end of the
+// CronTrigger asks for one execution of a cron job. With CronRequest.Wait, CronTrigger waits for the end of the
 // execution, which is Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution that was waited for
 // has ended. With Config.Follow it says OutcomeAsked first, and how the execution has ended when it has. Errors are those of
 // admin.Admin.Trigger, and ErrNotRecorded.
-func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, who Actor) (Acted, error) {
+func (d *Desk) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
 	const action = "cron trigger"
-	if wait {
-		return d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, acted *Acted) error {
-			wait, err := a.Trigger(ctx, name)
+	if req.Wait {
+		return d.cron(ctx, action, req, func(ctx context.Context, a *admin.Admin, acted *Acted) error {
+			wait, err := a.Trigger(ctx, req.Name)
 			if err != nil {
 				return err
 			}
@@ -386,14 +419,14 @@ func (d *Desk) CronTrigger(ctx context.Context, scope, name string, wait bool, w
 		})
 	}
 	var end func(context.Context) (admin.Execution, error)
-	acted, err := d.cron(ctx, action, scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
-		if end, err = a.Trigger(ctx, name); err != nil {
+	acted, err := d.cron(ctx, action, req, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
+		if end, err = a.Trigger(ctx, req.Name); err != nil {
 			return err
 		}
 		return &outcome{OutcomeAsked, ""}
 	})
 	if err == nil && d.cfg.Follow != nil {
-		e := AuditEntry{Action: action, Scope: scope, Key: name, By: who.By, From: who.From, Reason: who.Reason, Of: acted.Audit}
+		e := AuditEntry{Action: action, Scope: req.Scope, Key: req.Name, By: d.who.by, From: d.who.from, Reason: req.Reason, Of: acted.Audit}
 		if err := d.cfg.Follow(func(ctx context.Context) { d.follow(ctx, e, end) }); err != nil {
 			d.unfollowed(e, "nobody waits for the end of the run, and its record stays as it is", err)
 			acted.Problems = append(acted.Problems, fmt.Sprintf("How the run ends will not be recorded: %s.", err))
@@ -461,24 +494,22 @@ func (d *Desk) unfollowed(e AuditEntry, what string, err error) {
 
 // CronForget removes the record of a cron job that no node has any more. Errors are those of admin.Admin.Forget,
 // and ErrNotRecorded.
-func (d *Desk) CronForget(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	return d.cron(ctx, "cron forget", scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		return a.Forget(ctx, name)
+func (d *Desk) CronForget(ctx context.Context, req CronRequest) (Acted, error) {
+	return d.cron(ctx, "cron forget", req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
+		return a.Forget(ctx, req.Name)
 	})
 }
 
-// The method cron runs an action on a cron job, between two entries of the audit.
-func (d *Desk) cron(ctx context.Context, action, scope, name string, who Actor,
-	do func(context.Context, *admin.Admin, *Acted) error,
-) (acted Acted, err error) {
-	if err := who.check(action, name); err != nil {
+// cron runs an action on a cron job, between two entries of the audit.
+func (d *Desk) cron(ctx context.Context, action string, req CronRequest, do func(context.Context, *admin.Admin, *Acted) error) (acted Acted, err error) {
+	if err := cmp.Or(req.Check(action), d.who.check(action, req.Name, req.Reason)); err != nil {
 		return acted, err
 	}
-	a, err := d.admin(scope, who.By)
+	a, err := d.admin(req.Scope, d.who.by)
 	if err != nil {
 		return acted, err
 	}
-	id, unrecorded, err := d.act(ctx, who, AuditEntry{Action: action, Scope: scope, Key: name}, nil, func(ctx context.Context) error {
+	id, unrecorded, err := d.act(ctx, req.Reason, AuditEntry{Action: action, Scope: req.Scope, Key: req.Name}, nil, func(ctx context.Context) error {
 		return do(ctx, a, &acted)
 	})
 	if acted.Audit = id; unrecorded != "" {

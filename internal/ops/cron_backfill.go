@@ -9,24 +9,47 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// ErrBackfilling is that of package admin.
+// ErrBackfilling is that of package scheduler.
 var ErrBackfilling = admin.ErrBackfilling
 
-// CronBackfill executes the ticks of a range of the past, and returns their number. Errors are those of
-// admin.Admin.Backfill, and ErrNotRecorded.
-func (d *Desk) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who Actor) (n int, acted Acted, err error) {
-	acted, err = d.cron(ctx, "cron backfill", scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
-		n, err = a.Backfill(ctx, name, from, to)
+// CronBackfillRequest says which ticks CronBackfill executes.
+type CronBackfillRequest struct {
+	Scope  string    `query:"scope"`
+	Name   string    `path:"name"`
+	From   time.Time `json:"from"` // the first and the last instant that the ticks may have
+	To     time.Time `json:"to"`
+	Reason string    `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// CronRange is a range of the past of a cron job.
+type CronRange struct {
+	Scope string    `query:"scope"`
+	Name  string    `path:"name"`
+	From  time.Time `query:"from"` // the first and the last instant that the ticks may have
+	To    time.Time `query:"to"`
+}
+
+// Backfilled is the result of CronBackfill, and of CronCount.
+type Backfilled struct {
+	Ticks int `json:"ticks"` // how many ticks the range has
+	Acted
+}
+
+// CronBackfill executes the ticks of a range of the past. Errors are those of admin.Admin.Backfill, and
+// ErrNotRecorded.
+func (d *Desk) CronBackfill(ctx context.Context, req CronBackfillRequest) (got Backfilled, err error) {
+	got.Acted, err = d.cron(ctx, "cron backfill", CronRequest{Scope: req.Scope, Name: req.Name, Reason: req.Reason}, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
+		got.Ticks, err = a.Backfill(ctx, req.Name, req.From, req.To)
 		return err
 	})
-	return n, acted, err
+	return got, err
 }
 
 // CronStopBackfill ends the backfill of a cron job before its next tick. Errors are those of
 // admin.Admin.StopBackfill, and ErrNotRecorded.
-func (d *Desk) CronStopBackfill(ctx context.Context, scope, name string, who Actor) (Acted, error) {
-	return d.cron(ctx, "cron stop backfill", scope, name, who, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		return a.StopBackfill(ctx, name)
+func (d *Desk) CronStopBackfill(ctx context.Context, req CronRequest) (Acted, error) {
+	return d.cron(ctx, "cron stop backfill", req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
+		return a.StopBackfill(ctx, req.Name)
 	})
 }
 
@@ -36,8 +59,9 @@ func (d *Desk) CronScopes(ctx context.Context) ([]string, error) {
 }
 
 // CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
-func (d *Desk) CronCount(ctx context.Context, scope, name string, from, to time.Time) (int, error) {
-	j, err := d.CronJob(ctx, scope, name)
+func (d *Desk) CronCount(ctx context.Context, r CronRange) (int, error) {
+	name, from, to := r.Name, r.From, r.To
+	j, err := d.CronJob(ctx, r.Scope, name)
 	if err != nil {
 		return 0, err
 	}
@@ -68,5 +92,5 @@ func (d *Desk) CronCount(ctx context.Context, scope, name string, from, to time.
 	return n, nil
 }
 
-// maxBackfill bounds CronCount, as admin.Admin.Backfill is bounded.
+// maxBackfill bounds CronCount, as Scheduler.Backfill is bounded.
 const maxBackfill = 10_000

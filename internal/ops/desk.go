@@ -18,6 +18,15 @@ import (
 type Desk struct {
 	cfg Config
 	in  door.Locker
+	who actor
+}
+
+// As returns a Desk that acts in the name by, of 1 to 256 bytes, from a machine or an address of up to 256 bytes, "" if it is
+// not known. Without As no action is possible.
+func (d *Desk) As(by, from string) Operator {
+	as := *d
+	as.who = actor{by, from}
+	return &as
 }
 
 // Config configures a Desk. Only the field Locks is required.

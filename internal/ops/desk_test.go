@@ -128,6 +128,7 @@ func staged(t *testing.T, f func(t *testing.T, s *stage)) {
 		var err error
 		s.Desk, err = New(Config{Locks: locks, Databases: []Database{{"jobs", s.asynq}}, Audit: s.audit})
 		testkit.WantNil(t, "New", err)
+		s.who = actor{eva.By, eva.From}
 		f(t, s)
 	})
 }
@@ -463,7 +464,8 @@ func TestJobsAndSuspects(t *testing.T) {
 	})
 }
 
-var eva = Actor{By: "eva@laptop", From: "laptop", Reason: "hangs since noon"}
+// eva is the operator of the tests.
+var eva = struct{ By, From, Reason string }{"eva@laptop", "laptop", "hangs since noon"}
 
 func TestForceIsRecorded(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
@@ -474,7 +476,7 @@ func TestForceIsRecorded(t *testing.T) {
 			<-ctx.Done() // has the lock until the test ends
 			return lock, err
 		})
-		done, err := s.Force(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Actor: eva})
+		done, err := s.ForceRelease(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Reason: eva.Reason})
 		testkit.WantNil(t, "Force", err)
 		if done.Before.Fence != seen.Fence || done.After.Holder != "web:2" || done.Audit != "1" || len(done.Problems) > 0 {
 			t.Errorf("%+v", done)
@@ -486,7 +488,7 @@ func TestForceIsRecorded(t *testing.T) {
 		if ended.Of != "1" || ended.Outcome != OutcomeDone || ended.Error != "" {
 			t.Errorf("after: %+v", ended)
 		}
-		_, err = s.Force(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Actor: eva})
+		_, err = s.ForceRelease(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrNotOwner)
 		if last := s.audit.entries[2]; len(s.audit.entries) != 3 || last.Outcome != OutcomeRefused || last.Of != "" || last.Error == "" {
 			t.Errorf("a fence that has moved on: %+v", last)
@@ -499,7 +501,7 @@ func TestForceIsRecorded(t *testing.T) {
 func TestForceSignsTheReason(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		s.acquire("k")
-		_, err := s.Force(t.Context(), ForceRequest{Key: "k", Fence: s.lock("k").Fence, Actor: eva})
+		_, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: s.lock("k").Fence, Reason: eva.Reason})
 		testkit.WantNil(t, "Force", err)
 		if l := s.lock("k"); l.Ended != joblock.EndedForced || l.Reason != "hangs since noon (by eva@laptop)" {
 			t.Errorf("%+v", l)
@@ -521,17 +523,17 @@ func TestForceThatCannotBeRecordedIsRefused(t *testing.T) {
 		s.acquire("k")
 		fence := s.lock("k").Fence
 		s.audit.fails = 1
-		_, err := s.Force(t.Context(), ForceRequest{Key: "k", Fence: fence, Actor: eva})
+		_, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: fence, Reason: eva.Reason})
 		testkit.WantErr(t, err, ErrNotRecorded)
 		without, err := New(Config{Locks: s.locks})
 		testkit.WantNil(t, "New", err)
-		_, err = without.Force(t.Context(), ForceRequest{Key: "k", Fence: fence, Actor: eva})
+		_, err = without.As(eva.By, eva.From).ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: fence, Reason: eva.Reason})
 		testkit.WantErr(t, err, ErrNotRecorded)
 		if l := s.lock("k"); l.State != joblock.StateHeld || l.Fence != fence {
 			t.Errorf("after two refusals: %+v", l)
 		}
 		s.audit.fails = 3
-		done, err := s.Force(t.Context(), ForceRequest{Key: "k", Fence: fence, Actor: eva})
+		done, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: fence, Reason: eva.Reason})
 		if err != nil || len(done.Problems) != 1 || !strings.Contains(done.Problems[0], "could not be recorded") {
 			t.Errorf("the outcome could not be recorded: %+v, %v", done, err)
 		}
@@ -541,17 +543,22 @@ func TestForceThatCannotBeRecordedIsRefused(t *testing.T) {
 func TestForceRefusesBadInput(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		for name, req := range map[string]ForceRequest{
-			"no name":   {Key: "k", Fence: 1, Actor: Actor{Reason: "x"}},
-			"no reason": {Key: "k", Fence: 1, Actor: Actor{By: "x"}},
-			"no fence":  {Key: "k", Actor: eva},
-			"no key":    {Fence: 1, Actor: eva},
-			"control":   {Key: "k", Fence: 1, Actor: Actor{By: "a\x1b", Reason: "x"}},
+			"no name":   {Key: "k", Fence: 1, Reason: "x"},
+			"no reason": {Key: "k", Fence: 1},
+			"no fence":  {Key: "k", Reason: eva.Reason},
+			"no key":    {Fence: 1, Reason: eva.Reason},
+			"control":   {Key: "k", Fence: 1, Reason: "x"},
 		} {
-			if _, err := s.Force(t.Context(), req); !errors.Is(err, joblock.ErrInvalid) || len(s.audit.entries) > 0 {
+			by := map[string]string{"no name": "", "control": "a\x1b"}
+			who, other := by[name]
+			if !other {
+				who = eva.By
+			}
+			if _, err := s.As(who, "").ForceRelease(t.Context(), req); !errors.Is(err, joblock.ErrInvalid) || len(s.audit.entries) > 0 {
 				t.Errorf("%s: %v, %d entries; want ErrInvalid and none", name, err, len(s.audit.entries))
 			}
 		}
-		_, err := s.Force(t.Context(), ForceRequest{Key: "k", Fence: 1, Actor: eva})
+		_, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: 1, Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 	})
 }

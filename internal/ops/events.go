@@ -87,13 +87,13 @@ func EventKinds() []string {
 
 // EventsQuery says which events are shown. An event is shown if all fields that are set allow it.
 type EventsQuery struct {
-	Key    string    // of this key, its permits and its slots
-	Prefix string    // of keys that begin with Prefix
-	Kinds  []string  // of one of these kinds
-	Scope  string    // of cron jobs of this scope
-	Name   string    // of the cron job of this name
-	Since  time.Time // from then on
-	Before string    // Desk.Events: older than the event with this ID
+	Key    string    `query:"key"`    // of this key, its permits and its slots
+	Prefix string    `query:"prefix"` // of keys that begin with Prefix
+	Kinds  []string  `query:"kind"`   // of one of these kinds
+	Scope  string    `query:"scope"`  // of cron jobs of this scope
+	Name   string    `query:"name"`   // of the cron job of this name
+	Since  time.Time `query:"since"`  // from then on
+	Before string    `query:"cursor"` // Desk.Events: older than the event with this ID
 }
 
 func (q *EventsQuery) check(op string) error {
@@ -260,8 +260,8 @@ func eventOf(m redis.XMessage) (Event, bool) {
 	return is, true
 }
 
-// Feed follows the journal. Make a Feed with Desk.Follow. A Feed is for one goroutine.
-type Feed struct {
+// A feed follows the journal of a Desk.
+type feed struct {
 	desk *Desk
 	q    EventsQuery
 	at   string // the ID of the last entry that was read; "" before the first look at the journal
@@ -278,7 +278,7 @@ const (
 // Follow returns a Feed of the events after a place: FromNow, FromStart, or the Event.ID or the Feed.Position of an
 // earlier one. EventsQuery.Before must not be set. Errors: joblock.ErrInvalid for a bad query or place, and if there is
 // no Config.Journal.
-func (d *Desk) Follow(q EventsQuery, after string) (*Feed, error) {
+func (d *Desk) Follow(q EventsQuery, after string) (Feed, error) {
 	const op = "follow events"
 	if err := q.check(op); err != nil {
 		return nil, err
@@ -289,12 +289,15 @@ func (d *Desk) Follow(q EventsQuery, after string) (*Feed, error) {
 	if d.cfg.Journal == nil {
 		return nil, door.Invalid(op, "", "there is no journal here")
 	}
-	return &Feed{desk: d, q: q, ask: after}, nil
+	return &feed{desk: d, q: q, ask: after}, nil
 }
 
 // Position is the place after the events that Next has returned, and after those that the query does not show. It is ""
 // until Next has looked for the first time.
-func (f *Feed) Position() string { return f.at }
+func (f *feed) Position() string { return f.at }
+
+// Close does nothing: a feed has nothing that has to be closed.
+func (f *feed) Close() {}
 
 // feedEvery is how often a Feed looks at the journal.
 const feedEvery = 300 * time.Millisecond
@@ -303,7 +306,7 @@ const feedEvery = 300 * time.Millisecond
 // returns none. If events between were lost, an Event of kind EventGap comes in their place: Redis has forgotten them, or
 // the whole journal. After an error, joblock.ErrUnavailable or the cause of ctx, Next can be called again, and goes on at
 // the same place.
-func (f *Feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
+func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
 	until := time.Now().Add(atMost)
 	for {
 		events, err := f.look(ctx)
@@ -320,8 +323,8 @@ func (f *Feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) 
 	}
 }
 
-// The method look reads what has come since the last look.
-func (f *Feed) look(ctx context.Context) (events []Event, err error) {
+// look reads what has come since the last look.
+func (f *feed) look(ctx context.Context) (events []Event, err error) {
 	j := f.desk.cfg.Journal
 	gap := false
 	if f.at == "" {
@@ -352,9 +355,9 @@ func (f *Feed) look(ctx context.Context) (events []Event, err error) {
 	return events, nil
 }
 
-// The method begin finds the place at which the Feed begins. The result gap says that events after the place that the
+// begin finds the place at which the Feed begins. The result gap says that events after the place that the
 // caller has asked for are gone, or may be.
-func (f *Feed) begin(ctx context.Context, j *Journal) (gap bool, err error) {
+func (f *feed) begin(ctx context.Context, j *Journal) (gap bool, err error) {
 	newest, err := j.page(ctx, true, "-", "+", 1)
 	if err != nil {
 		return false, err

@@ -41,6 +41,7 @@ func chronicled(t *testing.T, f func(t *testing.T, c *chronicle)) {
 			Locks: locks, Journal: NewJournal(rdb, redisstore.DefaultPrefix, time.Minute), Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute),
 		})
 		testkit.WantNil(t, "ops.New", err)
+		desk.who = actor{eva.By, eva.From}
 		f(t, &chronicle{T: t, rdb: rdb, desk: desk})
 	})
 }
@@ -153,7 +154,7 @@ func TestTimeOfAnEvent(t *testing.T) {
 }
 
 // next returns what a Feed has, as "kind key".
-func next(t *testing.T, f *Feed, atMost time.Duration) []string {
+func next(t *testing.T, f Feed, atMost time.Duration) []string {
 	t.Helper()
 	events, err := f.Next(t.Context(), atMost)
 	testkit.WantNil(t, "Next", err)
@@ -164,14 +165,14 @@ func next(t *testing.T, f *Feed, atMost time.Duration) []string {
 	return lines
 }
 
-func wantNext(t *testing.T, f *Feed, want ...string) {
+func wantNext(t *testing.T, f Feed, want ...string) {
 	t.Helper()
 	if got := next(t, f, time.Minute); !slices.Equal(got, want) {
 		t.Errorf("the feed has %q, want %q", got, want)
 	}
 }
 
-func (c *chronicle) follow(q EventsQuery, after string) *Feed {
+func (c *chronicle) follow(q EventsQuery, after string) Feed {
 	c.Helper()
 	f, err := c.desk.Follow(q, after)
 	testkit.WantNil(c.T, "Follow", err)
@@ -301,7 +302,7 @@ func TestHistoryOfAKey(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.write(eventlog.Entry{Kind: "acquired", Key: key, Holder: "web-1", Waited: 3000})
 		time.Sleep(time.Minute)
-		_, err := c.desk.Force(t.Context(), ForceRequest{Key: key, Fence: 5, Actor: Actor{By: "eva", From: "here", Reason: "stuck"}})
+		_, err := c.desk.As("eva", "here").ForceRelease(t.Context(), ForceRequest{Key: key, Fence: 5, Reason: "stuck"})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 		time.Sleep(time.Minute)
 		c.write(eventlog.Entry{Kind: "lost", Key: key, Holder: "web-1", Held: 60_000, Error: "bad\x1b"})

@@ -56,6 +56,7 @@ func planted(t *testing.T, f func(t *testing.T, p *plant)) {
 		t.Cleanup(func() { p.retire(); _ = w.Close(context.Background()) })
 		p.Desk, err = New(Config{Locks: locks, Databases: []Database{{"jobs", p.inspector}}})
 		testkit.WantNil(t, "New", err)
+		p.who = actor{eva.By, eva.From}
 		time.Sleep(time.Minute)
 		f(t, p)
 	})

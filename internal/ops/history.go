@@ -37,9 +37,9 @@ type Happening struct {
 
 // HistoryQuery says which part of the history of a key is shown.
 type HistoryQuery struct {
-	Key     string
-	Since   time.Time // from then on
-	Most    int       // from 1 to 1,000; default 50
+	Key     string    `query:"key"`
+	Since   time.Time `query:"since"`                                     // from then on
+	Most    int       `query:"limit" jsonschema:"minimum=1,maximum=1000"` // from 1 to 1,000; default 50
 	Actions bool      // with what operators have done; they are those of Desk.Actions
 }
 
@@ -135,7 +135,7 @@ func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]b
 		h.Items = append(h.Items, Happening{At: e.At, Kind: e.Action, Text: e.sentence(q.Key), Action: &e})
 	}
 	count := 0
-	for e, err := range d.Actions(ctx, AuditQuery{Since: q.Since}) {
+	for e, err := range Actions(d.Audit(ctx, AuditQuery{Since: q.Since})) {
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func TestHistoryHasTheActionsOnTasks(t *testing.T) {
 		if err != nil || slices.ContainsFunc(h.Items, func(i Happening) bool { return i.Action != nil }) {
 			t.Errorf("without Actions: %+v, %v", h.Items, err)
 		}
-		for e := range c.desk.Actions(t.Context(), AuditQuery{Key: "other"}) {
+		for e := range Actions(c.desk.Audit(t.Context(), AuditQuery{Key: "other"})) {
 			if e.Key != "default/2" || e.Outcome != OutcomeDone {
 				t.Errorf("%+v", e)
 			}
@@ -114,7 +114,7 @@ func TestHistoryHasWhatTheRecordTells(t *testing.T) {
 		testkit.WantNil(t, "Release", take("released").Release(t.Context(), joblock.Reason("done")))
 		take("lapsed")
 		take("forced")
-		_, err := c.desk.Force(t.Context(), ForceRequest{Key: "forced", Fence: must(c.desk.Lock(t.Context(), "forced"))(t).Fence, Actor: eva})
+		_, err := c.desk.ForceRelease(t.Context(), ForceRequest{Key: "forced", Fence: must(c.desk.Lock(t.Context(), "forced"))(t).Fence, Reason: eva.Reason})
 		testkit.WantNil(t, "Force", err)
 		take("app")
 		testkit.WantNil(t, "ForceRelease", locks.ForceRelease(t.Context(), "app", joblock.Reason("by hand")))
@@ -248,7 +248,7 @@ func TestActionsOnTasksNameTheKeys(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		token := s.park("export:7", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "export", State: asynq.TaskStateArchived, Headers: s.header(token, "default/1", "export", nil)})
-		_, err := s.RunTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Actor: eva})
+		_, err := s.RunTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot run it
 		if e := s.audit.entries; len(e) != 2 || !slices.Equal(e[0].Keys, []string{"export:7"}) {
 			t.Errorf("%+v", e)

@@ -43,10 +43,10 @@ type Job struct {
 
 // JobsQuery says which jobs Desk.Jobs shows. The zero value shows all jobs with locks.
 type JobsQuery struct {
-	Queue    string // of asynq
-	Prefix   string // of the key
-	Suspects bool   // only those with Job.Suspect
-	Slow     bool   // only those with Job.Long or Job.Slow
+	Queue    string `query:"queue"`    // of asynq
+	Prefix   string `query:"prefix"`   // of the key
+	Suspects bool   `query:"suspects"` // only those with Job.Suspect
+	Slow     bool   `query:"slow"`     // only those with Job.Long or Job.Slow
 
 	// May, unless nil, says which jobs are shown, by their names.
 	May func(job string) bool

@@ -15,19 +15,19 @@ import (
 // LocksQuery says which locks Desk.Locks shows. The zero value shows every lock that somebody has, but no key of the
 // toolkit's own. A lock is shown if all fields that are set allow it.
 type LocksQuery struct {
-	Prefix    string          // keys that begin with Prefix
-	Contains  string          // keys with this text anywhere; the walk reads the records of all keys under Prefix
-	States    []joblock.State // one of these; none means held, parked and orphaned
-	OlderThan time.Duration   // somebody has had the lock for at least that long
-	Waiters   int             // at least so many wait
+	Prefix    string          `query:"prefix"`                                              // keys that begin with Prefix
+	Contains  string          `query:"contains" jsonschema:"maxLength=512"`                 // keys with this text anywhere; the walk reads the records of all keys under Prefix
+	States    []joblock.State `query:"state"`                                               // one of these; none means held, parked and orphaned
+	OlderThan time.Duration   `query:"older_ms" jsonschema:"minimum=0,maximum=31622400000"` // somebody has had the lock for at least that long
+	Waiters   int             `query:"waiters" jsonschema:"minimum=0,maximum=1000000"`      // at least so many wait
 
 	// Jobs shows only locks that are bound to a job. They are read from the index of jobs, without a walk over all keys of
 	// the store. Queue, unless empty, names the asynq queue of the job.
-	Jobs  bool
-	Queue string
+	Jobs  bool   `query:"job"`
+	Queue string `query:"queue"`
 
-	Ended bool // also keys that are free and that the store still remembers
-	Own   bool // also keys that only the toolkit itself has a use for; see Role
+	Ended bool `query:"ended"` // also keys that are free and that the store still remembers
+	Own   bool `query:"own"`   // also keys that only the toolkit itself has a use for; see Role
 
 	// Share is the largest part of the time for which the walk has a call to one server of the store under way. From 0.001
 	// to 1; default 0.25. See joblock.ListOptions.

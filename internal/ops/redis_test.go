@@ -34,6 +34,7 @@ func deskOf(t *testing.T, rdb redis.UniversalClient) {
 	t.Cleanup(func() { _ = locks.Close(context.Background()); _ = store.Close() })
 	d, err := New(Config{Locks: locks, Check: store.Examine, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
 	testkit.WantNil(t, "New", err)
+	d.who = actor{eva.By, eva.From}
 	desk(t, d, locks)
 }
 
@@ -106,9 +107,9 @@ func desk(t *testing.T, d *Desk, locks *joblock.Locker) {
 	}
 	cancel()
 	<-ended
-	forced, err := d.Force(ctx, ForceRequest{Key: "k000", Fence: 1, IfIdle: true, Actor: eva})
+	forced, err := d.ForceRelease(ctx, ForceRequest{Key: "k000", Fence: 1, IfIdle: true, Reason: eva.Reason})
 	testkit.WantErr(t, err, joblock.ErrNotOwner)
-	forced, err = d.Force(ctx, ForceRequest{Key: "k000", Fence: forced.Before.Fence, IfIdle: true, Actor: eva})
+	forced, err = d.ForceRelease(ctx, ForceRequest{Key: "k000", Fence: forced.Before.Fence, IfIdle: true, Reason: eva.Reason})
 	if err != nil || forced.After.Ended != joblock.EndedForced || !strings.Contains(forced.After.Reason, eva.By) {
 		t.Errorf("%+v, %v", forced, err)
 	}

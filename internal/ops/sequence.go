@@ -50,8 +50,8 @@ var sequenceStates = []SequenceState{SequenceHalted, SequenceStuck, SequenceWait
 
 // SequencesQuery says which sequences Desk.Sequences shows. The zero value shows all.
 type SequencesQuery struct {
-	Prefix string // of the key
-	Halted bool   // only those that have halted; then the tasks of jobs that run are not looked up
+	Prefix string `query:"prefix"` // of the key
+	Halted bool   `query:"halted"` // only those that have halted; then the tasks of jobs that run are not looked up
 
 	Share    float64 // as JobsQuery
 	Progress func(done float64)

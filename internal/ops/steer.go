@@ -68,16 +68,15 @@ func (t Task) CheckStep(action, step string) error {
 
 // TaskRequest says which task an action changes.
 type TaskRequest struct {
-	Queue, ID string
+	Queue string `path:"queue"`
+	ID    string `path:"id"`
 
 	// Step is the Task.Step that the operator has seen. If the task has moved on by then, the action changes nothing. ""
 	// takes the task as it is.
-	Step string
+	Step string `match:"task"`
 
-	// Then, of CancelTask alone, is what becomes of the task when the handler has returned.
-	Then Then
-
-	Actor
+	Then   Then   `json:"then,omitempty"` // of CancelTask alone: what to do with the task when the handler has returned
+	Reason string `json:"reason"`         // for others, from 1 to 256 bytes
 }
 
 // RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. A job that has halted its
@@ -93,12 +92,12 @@ func (d *Desk) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return d.steer(ctx, actRun, req, []TaskState{"scheduled", "retry", "archived", "completed"}, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
 }
 
-// DeleteTask deletes a task that does not run. The keeper then gives its lock or its place in line to the next, within a
+// DropTask deletes a task that does not run. The keeper then gives its lock or its place in line to the next, within a
 // minute or so. See RunTask about the step.
 //
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
 // runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be gone.
-func (d *Desk) DeleteTask(ctx context.Context, req TaskRequest) (Acted, error) {
+func (d *Desk) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return d.steer(ctx, actDelete, req, deletable, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
 }
 
@@ -139,7 +138,7 @@ func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 // The method steer changes a task that is in one of the given states.
 func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states []TaskState, do func(Steerer) error) (Acted, error) {
 	job := envelope.Job(req.Queue, req.ID)
-	if err := cmp.Or(req.check(action, ""), door.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
+	if err := cmp.Or(d.who.check(action, "", req.Reason), door.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
 		return Acted{}, err
 	}
 	if _, _, ok := envelope.ParseJob(job); !ok {
@@ -152,7 +151,7 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 	if errors.Is(no, joblock.ErrUnavailable) {
 		no = nil // perhaps it is not refused
 	}
-	return d.record(ctx, req.Actor, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: t.keys}, no, func(ctx context.Context) error {
+	return d.record(ctx, req.Reason, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: t.keys}, no, func(ctx context.Context) error {
 		t, err := d.steerable(ctx, action, req, states)
 		if err != nil {
 			return err
@@ -279,6 +278,13 @@ func refusal(action, job string, sentinel error, detail string) error {
 	return &refused{fmt.Sprintf("%s %q: %s", action, job, detail), sentinel, nil}
 }
 
+// SkipRequest says which failed job SkipJob passes over.
+type SkipRequest struct {
+	Key    string `json:"key"`    // of the sequence
+	Fence  int64  `match:"lock"`  // of the holding that the operator has seen: Sequence.Lock.Fence
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
 // SkipJob moves a sequence on past the job that has failed and halts the sequence: SkipJob frees the key, and the next job in
 // line gets the key and is started. The task of the job that has failed stays in asynq's archive. If the key has another
 // fence by now, SkipJob changes nothing.
@@ -294,9 +300,10 @@ func refusal(action, job string, sentinel error, detail string) error {
 //
 // ErrUnavailable can mean that asynq has not answered: then the sequence stays as it is, too. Or the locks' store has
 // not: then the sequence may have moved on.
-func (d *Desk) SkipJob(ctx context.Context, who Actor, key string, fence int64) (Acted, error) {
+func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 	const op = "skip"
-	if err := who.check(op, key); err != nil {
+	key, fence := req.Key, req.Fence
+	if err := d.who.check(op, key, req.Reason); err != nil {
 		return Acted{}, err
 	}
 	before, err := d.read(ctx, op, key)
@@ -324,12 +331,12 @@ func (d *Desk) SkipJob(ctx context.Context, who Actor, key string, fence int64) 
 	case t.State == TaskAbsent && before.Age.Duration() < envelope.EnqueueGrace:
 		return Acted{}, refuse(joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
 	}
-	return d.record(ctx, who, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, nil, func(ctx context.Context) error {
+	return d.record(ctx, req.Reason, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, nil, func(ctx context.Context) error {
 		var starts sync.WaitGroup
 		defer starts.Wait()
 		starter := nextjob.Starter{Locks: d.cfg.Locks, Inspectors: asynqprivate.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
 		return jobs.Free(starter.In(ctx), d.cfg.Locks, jobs.Release{
-			Key: key, Job: before.Job, Fence: fence, Reason: signed("the sequence goes on without its job: "+who.Reason, who.By),
+			Key: key, Job: before.Job, Fence: fence, Reason: signed("the sequence goes on without its job: "+req.Reason, d.who.by),
 		})[0]
 	})
 }
@@ -345,9 +352,9 @@ func (d *Desk) inspectors() (all []*asynq.Inspector) {
 }
 
 // The method record is act, with the Acted of the action.
-func (d *Desk) record(ctx context.Context, who Actor, e AuditEntry, refusal error, do func(context.Context) error) (Acted, error) {
+func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (Acted, error) {
 	var done Acted
-	id, unrecorded, err := d.act(ctx, who, e, refusal, do)
+	id, unrecorded, err := d.act(ctx, reason, e, refusal, do)
 	if done.Audit = id; unrecorded != "" {
 		done.Problems = append(done.Problems, unrecorded)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/certs"
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -64,6 +65,8 @@ type Client struct {
 	http *http.Client
 	at   atomic.Int64 // the index of the replica that has answered last
 }
+
+var _ ops.Operator = (*Client)(nil)
 
 // New returns a Client, and sends nothing. The error matches joblock.ErrInvalid and names the field that is bad. If a file
 // cannot be read, the error also matches why.

@@ -156,7 +156,7 @@ func TestLostAnswers(t *testing.T) {
 		_, err = c.Lock(ctx, key)
 		testkit.WantNil(t, "Lock", err)
 		once()
-		_, err = c.ForceRelease(ctx, client.ForceReleaseRequest{Key: key, Fence: g.Fence, Reason: "test"})
+		_, err = c.ForceRelease(ctx, client.ForceRequest{Key: key, Fence: g.Fence, Reason: "test"})
 		wantIs(t, "Force", err, joblock.ErrUnavailable)
 		names(1)
 		once()
@@ -302,14 +302,14 @@ func TestObjectsLoseNothing(t *testing.T) {
 		if err != nil || me.ID != "anyone" || !slices.Equal(me.Scopes, []string{"admin"}) || !me.AllKeys || !me.AllQueues {
 			t.Errorf("%+v, %v", me, err)
 		}
-		of, task, err := c.Job(ctx, "default", "1")
+		of, task, err := c.Job(ctx, "default/1")
 		if err != nil || len(of) != 1 || of[0].Key != key || task.State != "unknown" {
 			t.Errorf("%+v, %+v, %v", of, task, err)
 		}
 		for _, err := range c.Audit(ctx, client.AuditQuery{Key: key, Since: time.Now()}) {
 			t.Error(err)
 		}
-		_, err = c.ForceRelease(ctx, client.ForceReleaseRequest{Key: key, Fence: lock.Fence, Reason: "test"})
+		_, err = c.ForceRelease(ctx, client.ForceRequest{Key: key, Fence: lock.Fence, Reason: "test"})
 		wantIs(t, "an action without an audit", err, client.ErrNotRecorded)
 		if _, err = c.CronJobs(ctx, "none"); err == nil {
 			t.Error("a scope that the server does not have")
@@ -437,7 +437,10 @@ func TestActionsOnAllCronJobs(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		ctx := t.Context()
 		type action = func(context.Context, client.CronRequest) (client.Acted, error)
-		for name, act := range map[string]action{"trigger": c.CronTrigger, "trigger and wait": c.CronTriggerAndWait, "forget": c.CronForget, "stop": c.CronStopBackfill} {
+		for name, act := range map[string]action{"trigger": c.CronTrigger, "trigger and wait": func(ctx context.Context, req client.CronRequest) (client.Acted, error) {
+			req.Wait = true
+			return c.CronTrigger(ctx, req)
+		}, "forget": c.CronForget, "stop": c.CronStopBackfill} {
 			for _, req := range []client.CronRequest{{Reason: "test"}, {All: true}, {All: true, Name: "digest"}} {
 				if _, err := act(ctx, req); !errors.Is(err, joblock.ErrInvalid) {
 					t.Errorf("%s of %+v: %v", name, req, err)
@@ -455,9 +458,9 @@ func TestActionsOnAllCronJobs(t *testing.T) {
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 		_, err = c.CronNext(ctx, client.CronNextQuery{})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
-		_, err = c.CronCount(ctx, client.CronBackfillRequest{})
+		_, err = c.CronCount(ctx, client.CronRange{})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
-		_, _, err = c.CronBackfill(ctx, client.CronBackfillRequest{})
+		_, err = c.CronBackfill(ctx, client.CronBackfillRequest{})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 		if sent := n.requests(); len(sent) > 0 {
 			t.Errorf("sent were %q", sent)
@@ -551,7 +554,7 @@ func TestBadTextsAreNotSent(t *testing.T) {
 			"Enqueue":  func() error { _, err := c.Enqueue(ctx, client.EnqueueRequest{Key: "k", Type: bad}); return err },
 			"Statuses": func() error { _, err := c.Statuses(ctx, "k", bad); return err },
 			"ForceRelease": func() error {
-				_, err := c.ForceRelease(ctx, client.ForceReleaseRequest{Key: "k", Fence: 1, Reason: bad})
+				_, err := c.ForceRelease(ctx, client.ForceRequest{Key: "k", Fence: 1, Reason: bad})
 				return err
 			},
 			"Payload": func() error {
@@ -563,7 +566,7 @@ func TestBadTextsAreNotSent(t *testing.T) {
 				return err
 			},
 			"RunTask": func() error { _, err := c.RunTask(ctx, client.TaskRequest{Queue: "default"}); return err },
-			"Job":     func() error { _, _, err := c.Job(ctx, "", "id"); return err },
+			"Job":     func() error { _, _, err := c.Job(ctx, "/id"); return err },
 			"New":     func() error { _, err := client.New(client.Config{URLs: []string{"http://a?"}}); return err },
 		} {
 			if err := call(); !errors.Is(err, joblock.ErrInvalid) {

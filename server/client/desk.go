@@ -12,7 +12,6 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/joblock"
 )
 
 // get sends a read.
@@ -73,21 +72,8 @@ func (c *Client) Explain(ctx context.Context, key string) (e Explanation, err er
 	return e, err
 }
 
-// LocksQuery says which locks Locks shows. A lock is shown if all fields that are set allow it.
-type LocksQuery struct {
-	Prefix    string
-	Contains  string          // a text anywhere in the key; the server reads all locks under Prefix
-	States    []joblock.State // none means held, parked and orphaned
-	OlderThan time.Duration
-	Waiters   int
-	Jobs      bool   // only locks that are bound to a job; they are found without a walk over all keys
-	Queue     string // of asynq: only locks of its jobs
-	Ended     bool   // also keys that are free and that the store still remembers
-	Own       bool   // also keys that only the toolkit itself uses
-}
-
 // Locks walks over locks, page by page. An error ends the walk.
-func (c *Client) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
+func (c *Client) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[Lock, error] {
 	var states []string
 	for _, s := range q.States {
 		states = append(states, s.String())
@@ -157,40 +143,27 @@ func (c *Client) Permits(ctx context.Context, key string, n int) (p Permits, err
 	return p, err
 }
 
-// JobsQuery says which jobs Jobs shows.
-type JobsQuery struct {
-	Queue    string // of asynq
-	Prefix   string // of the key
-	Suspects bool   // only those whose lock probably helps nobody
-	Slow     bool   // only those whose attempt runs over its time, or for far longer than usual
-}
-
 // Jobs walks over the jobs that have locks or wait for locks, page by page.
-func (c *Client) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
+func (c *Client) Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[Job, error] {
 	return pages[Job](ctx, c, "jobs", "/v1/jobs", values("queue", q.Queue, "prefix", q.Prefix, "suspects", flag(q.Suspects), "slow", flag(q.Slow)))
-}
-
-// SequencesQuery says which sequences Sequences shows.
-type SequencesQuery struct {
-	Prefix string // of the key
-	Halted bool   // only those that have halted
 }
 
 // Sequences walks over the lines of jobs, those that have halted first. After 1,000 of them, and if the server could not look
 // at everything in time, the walk ends with ErrMore.
-func (c *Client) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error] {
+func (c *Client) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[Sequence, error] {
 	return list[Sequence](ctx, c, "sequences", "", "/v1/sequences", values("prefix", q.Prefix, "halted", flag(q.Halted)))
 }
 
-// Job returns the task of a job, and its locks and places in line.
-func (c *Client) Job(ctx context.Context, queue, id string) ([]Job, Task, error) {
+// Job returns the locks of a job, "queue/taskID", its places in line, and its task.
+func (c *Client) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	var got struct {
 		Items []Job `json:"items"`
 		Task  Task  `json:"task"`
 		More  bool  `json:"more"`
 	}
-	if err := oneTask("job", queue, id); err != nil {
-		return nil, Task{}, err
+	queue, id, ok := ops.ParseJob(job)
+	if !ok || queue == "" {
+		return nil, Task{}, door.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
 	}
 	err := c.get(ctx, "job", "", "/v1/jobs/"+segment(queue)+"/"+segment(id), nil, &got)
 	if err == nil && got.More {
@@ -219,30 +192,16 @@ func (c *Client) Doctor(ctx context.Context) (Checkup, error) {
 	return got.Checkup, err
 }
 
-// AuditQuery says which records Audit returns.
-type AuditQuery struct {
-	Key   string
-	Since time.Time
-}
-
 // Audit walks over what operators have done, the newest first: 1,000 records at most, and then ErrMore. An action has two
 // records; see AuditEntry.
-func (c *Client) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+func (c *Client) Audit(ctx context.Context, q ops.AuditQuery) iter.Seq2[AuditEntry, error] {
 	return list[AuditEntry](ctx, c, "audit", q.Key, "/v1/audit", values("key", q.Key, "since", stamp(q.Since)))
-}
-
-// ForceReleaseRequest says which holding ForceRelease ends.
-type ForceReleaseRequest struct {
-	Key    string
-	Fence  int64  // of the holding that was seen: Lock.Fence
-	IfIdle bool   // only while nobody runs under the lock
-	Reason string // for others, from 1 to 256 bytes
 }
 
 // ForceRelease frees a key, whoever has it, unless the key has another fence by now. Errors match joblock.ErrNotOwner then,
 // joblock.ErrNotFound, joblock.ErrBusy with IfIdle, ErrNotRecorded, and joblock.ErrUnavailable, after which the key may be
 // free.
-func (c *Client) ForceRelease(ctx context.Context, req ForceReleaseRequest) (done Forced, err error) {
+func (c *Client) ForceRelease(ctx context.Context, req ForceRequest) (done Forced, err error) {
 	_, err = c.do(ctx, call{op: "force release", key: req.Key, method: http.MethodPost, path: "/v1/force-release", into: &done,
 		header: http.Header{"If-Match": {`"` + strconv.FormatInt(req.Fence, 10) + `"`}}, body: struct {
 			Key    string `json:"key"`
@@ -250,16 +209,6 @@ func (c *Client) ForceRelease(ctx context.Context, req ForceReleaseRequest) (don
 			IfIdle bool   `json:"if_idle,omitempty"`
 		}{req.Key, req.Reason, req.IfIdle}})
 	return done, err
-}
-
-// TaskRequest says which task an action changes.
-type TaskRequest struct {
-	Queue, ID string
-	Step      string // Task.Step as it was seen; "" takes the task as it is
-	Reason    string // for others, from 1 to 256 bytes
-
-	// Then, of CancelTask alone, is what becomes of the task when its handler has returned.
-	Then Then
 }
 
 // RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. CancelTask tells the handler of a
@@ -305,13 +254,6 @@ func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done A
 	return done, err
 }
 
-// SkipRequest says which failed job SkipJob passes over.
-type SkipRequest struct {
-	Key    string // of the sequence
-	Fence  int64  // of the holding that was seen: Sequence.Lock.Fence
-	Reason string // for others, from 1 to 256 bytes
-}
-
 // SkipJob moves the sequence of a key on past the job that has failed and halts it, unless the key has another fence by now.
 // Errors are those of RunTask, and joblock.ErrNotOwner.
 func (c *Client) SkipJob(ctx context.Context, req SkipRequest) (done Acted, err error) {
@@ -344,12 +286,6 @@ func (c *Client) CronJob(ctx context.Context, scope, name string) (j CronJob, er
 	return j, err
 }
 
-// CronNextQuery says which ticks CronNext returns.
-type CronNextQuery struct {
-	Scope, Name string
-	N           int // how many ticks, from 1 to 1,000; 0 means the default of the server, 10
-}
-
 // CronNext returns the next ticks of a cron job.
 func (c *Client) CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, error) {
 	if err := oneCron(q.Name); err != nil {
@@ -380,14 +316,6 @@ func (c *Client) CronPreview(ctx context.Context, q CronPreviewQuery) (p CronPla
 	return p, err
 }
 
-// CronRequest says which cron job an action is about. Name is required, or All.
-type CronRequest struct {
-	Scope  string
-	Name   string
-	All    bool   // of CronPause and CronResume alone, in place of Name: all cron jobs of the scope
-	Reason string // for others, from 1 to 256 bytes
-}
-
 // CronPause skips the ticks of a cron job, or of all cron jobs of the scope, until CronResume. Errors of this and the
 // following actions match joblock.ErrInvalid for a bad request, ErrCronNotFound, ErrNotRecorded, and
 // joblock.ErrUnavailable, after which the action may have taken effect.
@@ -400,23 +328,21 @@ func (c *Client) CronResume(ctx context.Context, req CronRequest) (Acted, error)
 	return c.cron(ctx, "resume", req)
 }
 
-// CronTrigger executes a cron job once, soon.
+// CronTrigger executes a cron job once, soon. With CronRequest.Wait it waits until the run has ended: Acted.Run is the run,
+// whatever its State. The wait is as long as no node executes the job, so give ctx a deadline. If ctx ends, the error is the
+// cause of ctx, and the trigger stays. A server that does not answer for a while does not end the wait.
 func (c *Client) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
-	return c.cron(ctx, "trigger", req)
-}
-
-// CronTriggerAndWait is CronTrigger, and then waits until the run has ended. Acted.Run is the run, whatever its State. The
-// wait is as long as no node executes the job, so give ctx a deadline. If ctx ends, the error is the cause of ctx, and the
-// trigger stays. A server that does not answer for a while does not end the wait.
-func (c *Client) CronTriggerAndWait(ctx context.Context, req CronRequest) (Acted, error) {
-	if err := req.check("trigger"); err != nil {
+	if !req.Wait {
+		return c.cron(ctx, "trigger", req)
+	}
+	if err := req.Check("cron trigger"); err != nil {
 		return Acted{}, err
 	}
 	before, err := c.CronJob(ctx, req.Scope, req.Name)
 	if err != nil {
 		return Acted{}, err
 	}
-	done, err := c.CronTrigger(ctx, req)
+	done, err := c.cron(ctx, "trigger", req)
 	if err != nil {
 		return done, err
 	}
@@ -433,7 +359,7 @@ func (c *Client) CronTriggerAndWait(ctx context.Context, req CronRequest) (Acted
 	return done, context.Cause(ctx)
 }
 
-// The first and the longest pause of CronTriggerAndWait between two looks.
+// The first and the longest pause of CronTrigger between two looks.
 const firstLook, lastLook = 50 * time.Millisecond, time.Second
 
 // triggered returns the first run by a trigger that was asked for at since or later, nil if there is none that has ended.
@@ -449,44 +375,31 @@ func triggered(j CronJob, since Time) (first *CronRun) {
 	return first
 }
 
-// CronBackfillRequest says which ticks CronBackfill executes.
-type CronBackfillRequest struct {
-	Scope, Name string
-	From, To    time.Time // the first and the last instant that the ticks may have
-	Reason      string    // for others, from 1 to 256 bytes; CronCount needs none
-}
-
 // CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
-func (c *Client) CronCount(ctx context.Context, req CronBackfillRequest) (int, error) {
+func (c *Client) CronCount(ctx context.Context, req CronRange) (int, error) {
 	if err := oneCron(req.Name); err != nil {
 		return 0, err
 	}
-	var got backfilled
+	var got Backfilled
 	err := c.get(ctx, "cron backfill", "", "/v1/cron/"+segment(req.Name)+"/backfill",
 		values("scope", req.Scope, "from", req.From.Format(time.RFC3339Nano), "to", req.To.Format(time.RFC3339Nano)), &got)
 	return got.Ticks, err
 }
 
-type backfilled struct {
-	Ticks int `json:"ticks"`
-	Acted
-}
-
-// CronBackfill executes the ticks of a range of the past once each, one after the other, and returns their number. CronJob
+// CronBackfill executes the ticks of a range of the past once each, one after the other. CronJob
 // shows how far the backfill has come. Errors are those of CronPause, joblock.ErrInvalid for a bad range, and ErrBackfilling
 // while the cron job has a backfill that has not ended.
-func (c *Client) CronBackfill(ctx context.Context, req CronBackfillRequest) (int, Acted, error) {
+func (c *Client) CronBackfill(ctx context.Context, req CronBackfillRequest) (got Backfilled, err error) {
 	if err := oneCron(req.Name); err != nil {
-		return 0, Acted{}, err
+		return got, err
 	}
-	var got backfilled
-	_, err := c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + segment(req.Name) + "/backfill",
+	_, err = c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + segment(req.Name) + "/backfill",
 		query: values("scope", req.Scope), into: &got, body: struct {
 			From   time.Time `json:"from"`
 			To     time.Time `json:"to"`
 			Reason string    `json:"reason"`
 		}{req.From, req.To, req.Reason}})
-	return got.Ticks, got.Acted, err
+	return got, err
 }
 
 // CronStopBackfill ends the backfill of a cron job before its next tick.
@@ -523,21 +436,8 @@ func oneCron(name string) error {
 	return nil
 }
 
-// check refuses a request for all cron jobs unless the action can be about all and the request says so.
-func (r *CronRequest) check(verb string) error {
-	switch {
-	case r.All && verb != "pause" && verb != "resume":
-		return door.Invalid("cron "+verb, "", "All is only for CronPause and CronResume")
-	case r.All && r.Name != "":
-		return door.Invalid("cron "+verb, "", "Name is %q, must be empty with All", r.Name)
-	case !r.All && r.Name == "":
-		return door.Invalid("cron "+verb, "", "Name is empty, must be that of a cron job")
-	}
-	return nil
-}
-
 func (c *Client) cron(ctx context.Context, verb string, req CronRequest) (done Acted, err error) {
-	if err := req.check(verb); err != nil {
+	if err := req.Check("cron " + verb); err != nil {
 		return Acted{}, err
 	}
 	path := "/v1/cron-" + verb

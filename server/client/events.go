@@ -14,17 +14,8 @@ import (
 	"time"
 )
 
-// EventsQuery says which events Events and Follow show. An event is shown if all fields that are set allow it.
-type EventsQuery struct {
-	Key    string    // of this key, its permits and its slots
-	Prefix string    // of keys that begin with Prefix
-	Kinds  []string  // of one of these kinds
-	Scope  string    // of cron jobs of this scope
-	Name   string    // of the cron job of this name
-	Since  time.Time // from then on
-}
-
-func (q *EventsQuery) values() url.Values {
+// eventsOf returns the parameters of a query.
+func eventsOf(q EventsQuery) url.Values {
 	return values("key", q.Key, "prefix", q.Prefix, "kind", strings.Join(q.Kinds, ","), "scope", q.Scope, "name", q.Name, "since", stamp(q.Since))
 }
 
@@ -38,14 +29,7 @@ func stamp(t time.Time) string {
 
 // Events walks over what has happened, the newest first, page by page. An error ends the walk.
 func (c *Client) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error] {
-	return pages[Event](ctx, c, "events", "/v1/events", q.values())
-}
-
-// HistoryQuery says which part of the history of a key is shown.
-type HistoryQuery struct {
-	Key   string
-	Since time.Time // from then on; the zero time means all
-	Most  int       // how many items, the newest: from 1 to 1,000; 0 means the server's default
+	return pages[Event](ctx, c, "events", "/v1/events", eventsOf(q))
 }
 
 // History returns what is known of the past of a key: events and, for callers with the scope admin, actions of operators.
@@ -54,8 +38,8 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (h History, err er
 	return h, err
 }
 
-// Feed follows the journal that a server reads. Make a Feed with Client.Follow, and Close it. A Feed is for one goroutine.
-type Feed struct {
+// A feed follows the journal that a server reads.
+type feed struct {
 	c    *Client
 	op   call
 	at   string      // the place after the last event; "" before a server has told one
@@ -68,19 +52,19 @@ const feedSilence = 40 * time.Second
 
 // Follow returns a Feed of the events after a place: "" is now, or EventsQuery.Since if that is set; "0" is before the
 // oldest event; else it is the Event.ID or the Feed.Position of an earlier one. Follow sends nothing.
-func (c *Client) Follow(q EventsQuery, after string) *Feed {
-	f := &Feed{c: c, op: call{op: "follow events", key: q.Key, method: http.MethodGet, path: "/v1/events", query: q.values()}}
+func (c *Client) Follow(q EventsQuery, after string) (Feed, error) {
+	f := &feed{c: c, op: call{op: "follow events", key: q.Key, method: http.MethodGet, path: "/v1/events", query: eventsOf(q)}}
 	if after != "" {
 		f.op.query.Set("after", after)
 	}
-	return f
+	return f, nil
 }
 
 // Position is the place after the events that Next has returned, "" as long as no server has told one.
-func (f *Feed) Position() string { return f.at }
+func (f *feed) Position() string { return f.at }
 
 // Close ends the Feed.
-func (f *Feed) Close() {
+func (f *feed) Close() {
 	if f.s != nil {
 		f.s.close()
 	}
@@ -92,7 +76,7 @@ func (f *Feed) Close() {
 // on at the same place, if need be at another replica.
 //
 // After an error that matches joblock.ErrUnavailable, or the cause of ctx, Next can be called again.
-func (f *Feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
+func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
 	over := time.NewTimer(atMost)
 	defer over.Stop()
 	for {
@@ -133,7 +117,7 @@ func (f *Feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) 
 }
 
 // also returns an event, and those that have come with it.
-func (f *Feed) also(e Event) []Event {
+func (f *feed) also(e Event) []Event {
 	events := []Event{e}
 	for {
 		select {
@@ -154,12 +138,12 @@ func (f *Feed) also(e Event) []Event {
 	}
 }
 
-func (f *Feed) noJournal() error {
+func (f *feed) noJournal() error {
 	return unanswered(f.op, f.s.base, errors.New("its journal does not answer"))
 }
 
 // open opens a stream at the replica that has answered last, or at one after it.
-func (f *Feed) open(ctx context.Context) (err error) {
+func (f *feed) open(ctx context.Context) (err error) {
 	op := f.op
 	op.header = http.Header{"Accept": {"text/event-stream"}}
 	if f.at != "" {

@@ -58,12 +58,13 @@ func event(id, key string) string {
 }
 
 // following runs f with a Feed, in virtual time.
-func following(t *testing.T, after string, f func(t *testing.T, s *script, feed *client.Feed)) {
+func following(t *testing.T, after string, f func(t *testing.T, s *script, feed client.Feed)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{T: t}
 		c, err := client.New(client.Config{URLs: []string{"http://a", "http://b"}, HTTP: &http.Client{Transport: s}})
 		testkit.WantNil(t, "New", err)
-		feed := c.Follow(client.EventsQuery{}, after)
+		feed, err := c.Follow(client.EventsQuery{}, after)
+		testkit.WantNil(t, "Follow", err)
 		f(t, s, feed)
 		feed.Close()
 		time.Sleep(time.Minute) // the servers of the script have ended
@@ -71,7 +72,7 @@ func following(t *testing.T, after string, f func(t *testing.T, s *script, feed 
 }
 
 // wants checks the keys of the events that come within ten minutes.
-func wants(t *testing.T, feed *client.Feed, keys ...string) {
+func wants(t *testing.T, feed client.Feed, keys ...string) {
 	t.Helper()
 	for len(keys) > 0 {
 		events, err := feed.Next(t.Context(), 10*time.Minute)
@@ -89,7 +90,7 @@ func wants(t *testing.T, feed *client.Feed, keys ...string) {
 
 // A stream that ends, and one that is silent for long, goes on at the same place. Half an event does not count.
 func TestFeedGoesOn(t *testing.T) {
-	following(t, "0", func(t *testing.T, s *script, feed *client.Feed) {
+	following(t, "0", func(t *testing.T, s *script, feed client.Feed) {
 		s.answers = []func(*http.Request) (*http.Response, error){
 			streams(true, "id: 1-0\n\n", event("1-1", "a"), strings.TrimSuffix(event("1-2", "half"), "\n")),
 			streams(false, event("1-2", "b")),
@@ -104,7 +105,7 @@ func TestFeedGoesOn(t *testing.T) {
 
 // A server that does not answer is an error that can be passed over, and another one is asked at the same place.
 func TestFeedWithoutAnAnswer(t *testing.T) {
-	following(t, "", func(t *testing.T, s *script, feed *client.Feed) {
+	following(t, "", func(t *testing.T, s *script, feed client.Feed) {
 		s.answers = []func(*http.Request) (*http.Response, error){streams(true, event("7-1", "a"))}
 		wants(t, feed, "a")
 		_, err := feed.Next(t.Context(), time.Minute)
@@ -130,7 +131,7 @@ func TestFeedWithoutAnAnswer(t *testing.T) {
 
 // A server whose journal does not answer says so, and says when it does again.
 func TestFeedOfAJournalThatIsAway(t *testing.T) {
-	following(t, "", func(t *testing.T, s *script, feed *client.Feed) {
+	following(t, "", func(t *testing.T, s *script, feed client.Feed) {
 		const away = ": the journal does not answer\n\n"
 		s.answers = []func(*http.Request) (*http.Response, error){streams(false, "id: 1-0\n\n", away, away, event("1-1", "a"))}
 		_, err := feed.Next(t.Context(), time.Minute)
@@ -151,7 +152,7 @@ func TestFeedOfAJournalThatIsAway(t *testing.T) {
 
 // What is no stream of events is no reason to try for ever.
 func TestFeedThatIsRefused(t *testing.T) {
-	following(t, "x", func(t *testing.T, s *script, feed *client.Feed) {
+	following(t, "x", func(t *testing.T, s *script, feed client.Feed) {
 		s.answers = []func(*http.Request) (*http.Response, error){func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 400, Status: "400 Bad Request", Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"code":"LOCK_INVALID","detail":"\"x\" is not the ID of an event"}`))}, nil
 		}}

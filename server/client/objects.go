@@ -10,6 +10,12 @@ type (
 	// Waiter is a place in the line of a key: of a process that waits in a call, or of a job.
 	Waiter = ops.Waiter
 
+	// LocksQuery says which locks Locks shows. Share and Progress do not count.
+	LocksQuery = ops.LocksQuery
+
+	// ForceRequest says which holding ForceRelease ends.
+	ForceRequest = ops.ForceRequest
+
 	// Permits are the permits of a limit, or the slots of a sequence.
 	Permits = ops.Permits
 
@@ -125,6 +131,18 @@ type (
 	// Usual says how long the latest attempts of a type of task took that have succeeded.
 	Usual = ops.Usual
 
+	// JobsQuery says which jobs Jobs shows. May, Share and Progress do not count.
+	JobsQuery = ops.JobsQuery
+
+	// SequencesQuery says which sequences Sequences shows. Share and Progress do not count.
+	SequencesQuery = ops.SequencesQuery
+
+	// TaskRequest says which task an action changes.
+	TaskRequest = ops.TaskRequest
+
+	// SkipRequest says which failed job SkipJob passes over.
+	SkipRequest = ops.SkipRequest
+
 	// Sequence is the line of jobs behind one key.
 	Sequence = ops.Sequence
 
@@ -193,6 +211,9 @@ type (
 	// Became is what has become of a task after CancelTask with a Then.
 	Became = ops.Became
 
+	// AuditQuery says which records Audit returns.
+	AuditQuery = ops.AuditQuery
+
 	// AuditEntry is a record of an action. An action has one entry from before it began, and one with its Outcome.
 	AuditEntry = ops.AuditEntry
 )
@@ -226,6 +247,21 @@ const (
 type (
 	// CronJob is a cron job in the whole cluster.
 	CronJob = ops.CronJob
+
+	// CronRequest says which cron job an action is about.
+	CronRequest = ops.CronRequest
+
+	// CronNextQuery says which ticks CronNext returns.
+	CronNextQuery = ops.CronNextQuery
+
+	// CronRange is a range of the past of a cron job.
+	CronRange = ops.CronRange
+
+	// CronBackfillRequest says which ticks CronBackfill executes.
+	CronBackfillRequest = ops.CronBackfillRequest
+
+	// Backfilled is the result of CronBackfill.
+	Backfilled = ops.Backfilled
 
 	// CronState is what a cron job does now.
 	CronState = ops.CronState
@@ -272,6 +308,15 @@ const (
 type (
 	// Event is something that has happened to a lock or to a cron job.
 	Event = ops.Event
+
+	// EventsQuery says which events Events and Follow show.
+	EventsQuery = ops.EventsQuery
+
+	// Feed follows the journal.
+	Feed = ops.Feed
+
+	// HistoryQuery says which part of the history of a key History returns. The server decides about Actions.
+	HistoryQuery = ops.HistoryQuery
 
 	// History is what is known of the past of a key.
 	History = ops.History

@@ -402,17 +402,17 @@ func (h *Handler) refused(v *View, b *ActBody, why string) {
 }
 
 func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id string, err error) {
-	who := ops.Actor{By: v.Who.ID, From: v.Who.From, Reason: b.Reason}
-	desk := h.cfg.Desk
+	desk := h.cfg.Desk.As(v.Who.ID, v.Who.From)
 	queue, task, _ := ops.ParseJob(b.Job)
-	req := ops.TaskRequest{Queue: queue, ID: task, Step: b.Stood, Actor: who}
+	req := ops.TaskRequest{Queue: queue, ID: task, Step: b.Stood, Reason: b.Reason}
+	cron := ops.CronRequest{Scope: b.Scope, Name: b.Name, All: b.Name == "", Reason: b.Reason}
 	var acted ops.Acted
 	switch b.Do {
 	case "force", "idle":
-		forced, err := desk.Force(ctx, ops.ForceRequest{Key: b.Key, Fence: seen, IfIdle: b.Do == "idle", Actor: who})
+		forced, err := desk.ForceRelease(ctx, ops.ForceRequest{Key: b.Key, Fence: seen, IfIdle: b.Do == "idle", Reason: b.Reason})
 		return forced.Audit, err
 	case "skip":
-		acted, err = desk.SkipJob(ctx, who, b.Key, seen)
+		acted, err = desk.SkipJob(ctx, ops.SkipRequest{Key: b.Key, Fence: seen, Reason: b.Reason})
 	case "run":
 		acted, err = desk.RunTask(ctx, req)
 	case "cancel":
@@ -421,17 +421,17 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 		req.Then = map[string]ops.Then{"end": ops.ThenDrop, "end-archive": ops.ThenArchive}[b.Do]
 		acted, err = desk.CancelTask(ctx, req)
 	case "delete":
-		acted, err = desk.DeleteTask(ctx, req)
+		acted, err = desk.DropTask(ctx, req)
 	case "archive":
 		acted, err = desk.ArchiveTask(ctx, req)
 	case "pause", "pause-all":
-		acted, err = desk.CronPause(ctx, b.Scope, b.Name, who)
+		acted, err = desk.CronPause(ctx, cron)
 	case "resume", "resume-all":
-		acted, err = desk.CronResume(ctx, b.Scope, b.Name, who)
+		acted, err = desk.CronResume(ctx, cron)
 	case "trigger":
-		acted, err = desk.CronTrigger(ctx, b.Scope, b.Name, false, who)
+		acted, err = desk.CronTrigger(ctx, cron)
 	case "forget":
-		if acted, err = desk.CronForget(ctx, b.Scope, b.Name, who); err == nil {
+		if acted, err = desk.CronForget(ctx, cron); err == nil {
 			b.Back = "cron?" + url.Values{"scope": {b.Scope}}.Encode()
 		}
 	}

@@ -34,6 +34,8 @@ func (s *steered) Explain(_ context.Context, key string) (ops.Explanation, error
 	}}, nil
 }
 
+func (s *steered) As(string, string) ops.Operator { return s }
+
 func (s *steered) CancelTask(_ context.Context, req ops.TaskRequest) (ops.Acted, error) {
 	s.did = append(s.did, string(req.Then)+" "+req.ID+" at "+req.Step+": "+req.Reason)
 	s.acts = append(s.acts, ops.AuditEntry{ID: "9-0", At: ops.Time{Time: time.Now()}, Action: "end and delete task", Key: s.task.Job(), By: "x", Reason: req.Reason, Outcome: "asked", Error: "the handler has not returned within 10 s"})

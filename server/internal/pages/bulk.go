@@ -195,7 +195,7 @@ func (h *Handler) freeMany(r *http.Request, v *View, b *BulkBody, form url.Value
 func (h *Handler) carryOutMany(r *http.Request, v *View, b *BulkBody) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), bulkTime)
 	defer cancel()
-	who := ops.Actor{By: v.Who.ID, From: v.Who.From, Reason: b.Reason}
+	desk := h.cfg.Desk.As(v.Who.ID, v.Who.From)
 	var group sync.WaitGroup
 	turn := make(chan struct{}, bulkAtOnce)
 	for i := range b.Rows {
@@ -203,7 +203,7 @@ func (h *Handler) carryOutMany(r *http.Request, v *View, b *BulkBody) {
 		group.Go(func() {
 			defer func() { <-turn }()
 			row := &b.Rows[i]
-			_, err := h.cfg.Desk.Force(ctx, ops.ForceRequest{Key: row.Key, Fence: row.Fence, IfIdle: !b.Live, Actor: who})
+			_, err := desk.ForceRelease(ctx, ops.ForceRequest{Key: row.Key, Fence: row.Fence, IfIdle: !b.Live, Reason: b.Reason})
 			row.Result, row.Class = bulkResult(err)
 		})
 	}

@@ -236,7 +236,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 			return c, err
 		}
 		h.clock(c.job.Now)
-		if c.ticks, err = h.cfg.Desk.CronNext(ctx, scope, name, ticksShown); err != nil {
+		if c.ticks, err = h.cfg.Desk.CronNext(ctx, ops.CronNextQuery{Scope: scope, Name: name, N: int(ticksShown)}); err != nil {
 			c.noTicks = sentence(err)
 		}
 		c.nodes, err = h.cfg.Desk.CronNodes(ctx, scope)

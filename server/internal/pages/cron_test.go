@@ -59,12 +59,12 @@ type triggered struct {
 
 func (f *triggered) CronJob(context.Context, string, string) (ops.CronJob, error) { return f.job, nil }
 
-func (f *triggered) CronNext(context.Context, string, string, int) ([]ops.CronTick, error) {
+func (f *triggered) CronNext(context.Context, ops.CronNextQuery) ([]ops.CronTick, error) {
 	return f.ticks, nil
 }
 
-func (f *triggered) Actions(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
-	return func(yield func(ops.AuditEntry, error) bool) { yield(f.act, nil) }
+func (f *triggered) Audit(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
+	return recorded([]ops.AuditEntry{f.act})
 }
 
 // After a trigger the page says which run has followed, and how that has ended, as it happens.

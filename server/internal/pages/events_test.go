@@ -40,10 +40,17 @@ func (c *chronicle) Events(_ context.Context, q ops.EventsQuery) iter.Seq2[ops.E
 	}
 }
 
-func (c *chronicle) Actions(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
+func (c *chronicle) Audit(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
+	return recorded(c.acts)
+}
+
+// recorded walks over the audit of actions: the record with the outcome of each, and that from before it began.
+func recorded(acts []ops.AuditEntry) iter.Seq2[ops.AuditEntry, error] {
 	return func(yield func(ops.AuditEntry, error) bool) {
-		for _, e := range c.acts {
-			if !yield(e, nil) {
+		for _, e := range acts {
+			after := e
+			after.Of, e.Outcome, e.Error = e.ID, "", ""
+			if !yield(after, nil) || !yield(e, nil) {
 				return
 			}
 		}

@@ -237,7 +237,7 @@ func (h *Handler) tail(ctx context.Context) (read[[]ops.AuditEntry], error) {
 	return get(ctx, h.cache, "audit", 2*time.Second, func(ctx context.Context) ([]ops.AuditEntry, error) {
 		all := []ops.AuditEntry{}
 		refused := 0
-		for e, err := range h.cfg.Desk.Actions(ctx, ops.AuditQuery{}) {
+		for e, err := range ops.Actions(h.cfg.Desk.Audit(ctx, ops.AuditQuery{})) {
 			if err != nil {
 				return nil, err
 			}

@@ -123,10 +123,6 @@ func (f *fake) Explain(_ context.Context, key string) (ops.Explanation, error) {
 	return e, f.err
 }
 
-func (f *fake) Actions(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
-	return func(func(ops.AuditEntry, error) bool) {}
-}
-
 func (f *fake) Audit(context.Context, ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
 	return func(func(ops.AuditEntry, error) bool) {}
 }
@@ -587,7 +583,7 @@ func (f *fake) CronJob(_ context.Context, _, name string) (ops.CronJob, error) {
 	return ops.CronJob{}, joblock.ErrNotFound
 }
 
-func (f *fake) CronNext(context.Context, string, string, int) ([]ops.CronTick, error) {
+func (f *fake) CronNext(context.Context, ops.CronNextQuery) ([]ops.CronTick, error) {
 	return nil, f.err
 }
 func (f *fake) CronScopes(context.Context) ([]string, error) { return f.scopes, f.err }

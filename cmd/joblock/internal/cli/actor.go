@@ -17,10 +17,7 @@ func (a *actorFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.reason, "reason", "", fmt.Sprintf("why, as `TEXT` of at most %d bytes, for those who look", driver.MaxLabelBytes))
 }
 
-// The method actor returns who acts, and why.
-func (a *actorFlags) actor() ops.Actor {
-	return ops.Actor{By: operator(), From: hostname(), Reason: cmp.Or(a.reason, ops.NoReason)}
-}
+func (a *actorFlags) why() string { return cmp.Or(a.reason, ops.NoReason) }
 
 // operator returns who acts, as others see that person: "user@host".
 func operator() string { return cut(visible(whoami()), 100) + "@" + cut(visible(hostname()), 100) }

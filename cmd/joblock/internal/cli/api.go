@@ -7,24 +7,21 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"iter"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/server/client"
 )
 
-// The type api is a lock server as the commands use it: a face, and a deskFace.
+// The type api is a lock server as the commands use it: a face, with an ops.Operator.
 type api struct {
 	*client.Client
 	name     string // for people
@@ -288,145 +285,4 @@ func codeOfAnswer(err error) int {
 // needsRedis returns the error for what no lock server does.
 func needsRedis(what string) error {
 	return usage("%s is not to be had from a lock server; it needs --redis", what)
-}
-
-// The methods below make an api a deskFace.
-
-func (a *api) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error] {
-	if err := checkShare(q.Share); err != nil {
-		return failing[ops.Lock](err)
-	}
-	return a.Client.Locks(ctx, client.LocksQuery{
-		Prefix: q.Prefix, Contains: q.Contains, States: q.States, OlderThan: q.OlderThan, Waiters: q.Waiters, Jobs: q.Jobs, Queue: q.Queue, Ended: q.Ended, Own: q.Own,
-	})
-}
-
-// checkShare refuses a share of Redis' time other than that of every lock server.
-func checkShare(share float64) error {
-	if share != 0 && share != defaultShare {
-		return needsRedis("a --share other than " + strconv.FormatFloat(defaultShare, 'g', -1, 64))
-	}
-	return nil
-}
-
-func failing[T any](err error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		yield(none, err)
-	}
-}
-
-func (a *api) Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error] {
-	if err := checkShare(q.Share); err != nil {
-		return failing[ops.Job](err)
-	}
-	return a.Client.Jobs(ctx, client.JobsQuery{Queue: q.Queue, Prefix: q.Prefix, Suspects: q.Suspects, Slow: q.Slow})
-}
-
-func (a *api) Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error) {
-	queue, id, ok := envelope.ParseJob(job)
-	if !ok {
-		return nil, ops.Task{}, usage("%q names no task; a job is QUEUE/ID", job)
-	}
-	return a.Client.Job(ctx, queue, id)
-}
-
-func (a *api) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error] {
-	if err := checkShare(q.Share); err != nil {
-		return failing[ops.Sequence](err)
-	}
-	return a.Client.Sequences(ctx, client.SequencesQuery{Prefix: q.Prefix, Halted: q.Halted})
-}
-
-func (a *api) Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error] {
-	return ops.ActionsOf(a.Audit(ctx, client.AuditQuery{Key: q.Key, Since: q.Since}))
-}
-
-func (a *api) Events(ctx context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error] {
-	return a.Client.Events(ctx, eventsOf(q))
-}
-
-func (a *api) Follow(q ops.EventsQuery, after string) (feed, error) {
-	return a.Client.Follow(eventsOf(q), after), nil
-}
-
-func eventsOf(q ops.EventsQuery) client.EventsQuery {
-	return client.EventsQuery{Key: q.Key, Prefix: q.Prefix, Kinds: q.Kinds, Scope: q.Scope, Name: q.Name, Since: q.Since}
-}
-
-// History has the actions of operators if the caller has the scope admin.
-func (a *api) History(ctx context.Context, q ops.HistoryQuery) (ops.History, error) {
-	return a.Client.History(ctx, client.HistoryQuery{Key: q.Key, Since: q.Since, Most: q.Most})
-}
-
-// Force is recorded with the account of the caller, and not with the user of this machine.
-func (a *api) Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error) {
-	return a.ForceRelease(ctx, client.ForceReleaseRequest{Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Reason: req.Reason})
-}
-
-func (a *api) CronScopes(ctx context.Context) ([]string, error) { return a.Client.CronScopes(ctx) }
-
-func (a *api) CronNext(ctx context.Context, scope, name string, n int) ([]ops.CronTick, error) {
-	return a.Client.CronNext(ctx, client.CronNextQuery{Scope: scope, Name: name, N: n})
-}
-
-func (a *api) CronCount(ctx context.Context, scope, name string, from, to time.Time) (int, error) {
-	return a.Client.CronCount(ctx, client.CronBackfillRequest{Scope: scope, Name: name, From: from, To: to})
-}
-
-func (a *api) CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronPause(ctx, client.CronRequest{Scope: scope, Name: name, All: name == "", Reason: who.Reason})
-}
-
-func (a *api) CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronResume(ctx, client.CronRequest{Scope: scope, Name: name, All: name == "", Reason: who.Reason})
-}
-
-func (a *api) CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error) {
-	req := client.CronRequest{Scope: scope, Name: name, Reason: who.Reason}
-	if wait {
-		return a.CronTriggerAndWait(ctx, req)
-	}
-	return a.Client.CronTrigger(ctx, req)
-}
-
-func (a *api) CronForget(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronForget(ctx, client.CronRequest{Scope: scope, Name: name, Reason: who.Reason})
-}
-
-func (a *api) CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who ops.Actor) (int, ops.Acted, error) {
-	return a.Client.CronBackfill(ctx, client.CronBackfillRequest{Scope: scope, Name: name, From: from, To: to, Reason: who.Reason})
-}
-
-func (a *api) CronStopBackfill(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error) {
-	return a.Client.CronStopBackfill(ctx, client.CronRequest{Scope: scope, Name: name, Reason: who.Reason})
-}
-
-// Payload shows none: who may read the jobs of a lock server need not be allowed to read what they are about.
-func (a *api) Payload(context.Context, string) (ops.Payload, error) {
-	return ops.Payload{}, needsRedis("the payload of a task")
-}
-
-func (a *api) RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
-	return a.Client.RunTask(ctx, taskOf(req))
-}
-
-func (a *api) DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
-	return a.DropTask(ctx, taskOf(req))
-}
-
-func (a *api) ArchiveTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
-	return a.Client.ArchiveTask(ctx, taskOf(req))
-}
-
-func (a *api) CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error) {
-	return a.Client.CancelTask(ctx, taskOf(req))
-}
-
-func taskOf(req ops.TaskRequest) client.TaskRequest {
-	return client.TaskRequest{Queue: req.Queue, ID: req.ID, Step: req.Step, Then: req.Then, Reason: req.Reason}
-}
-
-func (a *api) SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error) {
-	return a.Client.SkipJob(ctx, client.SkipRequest{Key: key, Fence: fence, Reason: who.Reason})
 }

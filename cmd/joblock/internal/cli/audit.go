@@ -64,7 +64,7 @@ Exit codes:
 				return err
 			}
 			return s.with(func(d *desk) error {
-				rows := d.Actions(cmd.Context(), q)
+				rows := ops.Actions(d.Audit(cmd.Context(), q))
 				if most > 0 {
 					rows = firstOf(rows, most)
 				}

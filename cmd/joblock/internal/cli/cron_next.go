@@ -45,7 +45,7 @@ Times are those of the spec's zone. The syntax of specs is in the documentation 
 					if err != nil {
 						return err
 					}
-					ticks, err := cron.CronNext(ctx, cron.scope, args[0], n)
+					ticks, err := cron.CronNext(ctx, ops.CronNextQuery{Scope: cron.scope, Name: args[0], N: n})
 					if err != nil {
 						return err
 					}

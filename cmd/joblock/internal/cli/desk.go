@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -17,53 +18,45 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type deskFace is what the commands for operators ask and do: an *ops.Desk with Redis, or an *api at a lock server.
-type deskFace interface {
-	Lock(ctx context.Context, key string) (ops.Lock, error)
-	Statuses(ctx context.Context, keys ...string) ([]ops.Lock, error)
-	Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error]
-	Waiters(ctx context.Context, key string) iter.Seq2[ops.Waiter, error]
-	Permits(ctx context.Context, key string, n int) (ops.Permits, error)
-	Explain(ctx context.Context, key string) (ops.Explanation, error)
-	Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error]
-	Job(ctx context.Context, job string) ([]ops.Job, ops.Task, error)
-	Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error]
-	Keeper(ctx context.Context) (ops.Keeper, error)
-	Doctor(ctx context.Context) (ops.Checkup, error)
-	Actions(ctx context.Context, q ops.AuditQuery) iter.Seq2[ops.AuditEntry, error]
-
-	Events(ctx context.Context, q ops.EventsQuery) iter.Seq2[ops.Event, error]
-	Follow(q ops.EventsQuery, after string) (feed, error)
-	History(ctx context.Context, q ops.HistoryQuery) (ops.History, error)
-
-	Force(ctx context.Context, req ops.ForceRequest) (ops.Forced, error)
-	Payload(ctx context.Context, job string) (ops.Payload, error)
-	RunTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
-	DeleteTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
-	ArchiveTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
-	CancelTask(ctx context.Context, req ops.TaskRequest) (ops.Acted, error)
-	SkipJob(ctx context.Context, who ops.Actor, key string, fence int64) (ops.Acted, error)
-
-	CronScopes(ctx context.Context) ([]string, error)
-	CronJobs(ctx context.Context, scope string) ([]ops.CronJob, error)
-	CronJob(ctx context.Context, scope, name string) (ops.CronJob, error)
-	CronNext(ctx context.Context, scope, name string, n int) ([]ops.CronTick, error)
-	CronNodes(ctx context.Context, scope string) ([]ops.CronNode, error)
-	CronPause(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
-	CronResume(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
-	CronTrigger(ctx context.Context, scope, name string, wait bool, who ops.Actor) (ops.Acted, error)
-	CronForget(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
-	CronCount(ctx context.Context, scope, name string, from, to time.Time) (int, error)
-	CronBackfill(ctx context.Context, scope, name string, from, to time.Time, who ops.Actor) (int, ops.Acted, error)
-	CronStopBackfill(ctx context.Context, scope, name string, who ops.Actor) (ops.Acted, error)
-}
-
-// The type desk is a deskFace, with what has to be closed after it.
+// A desk is where the commands for operators ask and act, with what has to be closed after it.
 type desk struct {
-	deskFace
-	name    string // of the locks' Redis, or of the lock server, for people
+	ops.Operator
+	local   *ops.Desk // nil at a lock server
+	name    string    // of the locks' Redis, or of the lock server, for people
 	session *session
 	closers []io.Closer
+}
+
+// Payload returns the payload of a task. A lock server shows none: who may read its jobs need not be allowed to read what they
+// are about.
+func (d *desk) Payload(ctx context.Context, job string) (ops.Payload, error) {
+	if d.local == nil {
+		return ops.Payload{}, needsRedis("the payload of a task")
+	}
+	return d.local.Payload(ctx, job)
+}
+
+func (d *desk) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[ops.Lock, error] {
+	return walk(d, q.Share, d.Operator.Locks(ctx, q))
+}
+
+func (d *desk) Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[ops.Job, error] {
+	return walk(d, q.Share, d.Operator.Jobs(ctx, q))
+}
+
+func (d *desk) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[ops.Sequence, error] {
+	return walk(d, q.Share, d.Operator.Sequences(ctx, q))
+}
+
+// walk refuses a share of Redis' time other than that of every lock server.
+func walk[T any](d *desk, share float64, all iter.Seq2[T, error]) iter.Seq2[T, error] {
+	if d.local != nil || share == 0 || share == defaultShare {
+		return all
+	}
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, needsRedis(fmt.Sprintf("a --share other than %v", defaultShare)))
+	}
 }
 
 // closePatience is how long a command that only reads waits for its calls to end.
@@ -82,7 +75,7 @@ func (s *server) desk() (*desk, error) {
 func (d *desk) open(s *server) (err error) {
 	if a, err := s.api(os.Getenv); a != nil || err != nil {
 		if err == nil {
-			d.deskFace, d.name = a, a.name
+			d.Operator, d.name = a.Client, a.name
 			d.closers = append(d.closers, closeFunc(func() error { return a.Client.Close(context.Background()) }))
 		}
 		return err
@@ -108,39 +101,20 @@ func (d *desk) open(s *server) (err error) {
 		d.closers = append(d.closers, rdb)
 		cfg.Databases = append(cfg.Databases, ops.Database{Name: a.name(), Asynq: asynq.NewInspectorFromRedisClient(rdb)})
 	}
-	inner, err := ops.New(cfg)
-	d.deskFace = redisDesk{inner}
-	return err
+	if d.local, err = ops.New(cfg); err != nil {
+		return err
+	}
+	d.Operator = d.local.As(operator(), hostname())
+	return nil
 }
 
 // source returns who answers, for people.
-func source(d deskFace) string {
-	if outer, ok := d.(*desk); ok {
-		d = outer.deskFace
-	}
-	if _, ok := d.(*api); ok {
+func source(d ops.Operator) string {
+	if outer, ok := d.(*desk); ok && outer.local == nil {
 		return "the lock server"
 	}
 	return "Redis"
 }
-
-// The type feed follows the journal: an *ops.Feed, or a *client.Feed at a lock server.
-type feed interface {
-	Next(ctx context.Context, atMost time.Duration) ([]ops.Event, error)
-	Close()
-}
-
-// The type redisDesk is an *ops.Desk as a deskFace.
-type redisDesk struct{ *ops.Desk }
-
-func (d redisDesk) Follow(q ops.EventsQuery, after string) (feed, error) {
-	f, err := d.Desk.Follow(q, after)
-	return redisFeed{f}, err
-}
-
-type redisFeed struct{ *ops.Feed }
-
-func (redisFeed) Close() {}
 
 // The type closeFunc is an io.Closer.
 type closeFunc func() error

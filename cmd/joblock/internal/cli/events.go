@@ -113,7 +113,7 @@ const followPatience = time.Minute
 const feedPause = time.Second
 
 // The function followed returns what happens, until ctx ends. It begins at q.Since, or now.
-func followed(ctx context.Context, desk deskFace, q ops.EventsQuery, talk func(string, ...any)) (iter.Seq2[ops.Event, error], error) {
+func followed(ctx context.Context, desk ops.Operator, q ops.EventsQuery, talk func(string, ...any)) (iter.Seq2[ops.Event, error], error) {
 	from := ops.FromNow
 	if !q.Since.IsZero() {
 		from = ops.FromStart

@@ -104,7 +104,7 @@ func TestFollowedEventsWhileRedisIsAway(t *testing.T) {
 	}
 	write("a")
 	var said, seen []string
-	rows, err := followed(t.Context(), redisDesk{desk}, ops.EventsQuery{Since: time.Now().Add(-time.Hour)}, func(format string, args ...any) {
+	rows, err := followed(t.Context(), desk, ops.EventsQuery{Since: time.Now().Add(-time.Hour)}, func(format string, args ...any) {
 		said = append(said, fmt.Sprintf(format, args...))
 		if len(said) == 2 {
 			write("b")
@@ -122,7 +122,7 @@ func TestFollowedEventsWhileRedisIsAway(t *testing.T) {
 		t.Errorf("seen %q, said %q", seen, said)
 	}
 	proxy.Always(redistest.Named("xrange"), redistest.DropReply())
-	rows, err = followed(t.Context(), redisDesk{desk}, ops.EventsQuery{Since: time.Now().Add(-time.Hour)}, t.Logf)
+	rows, err = followed(t.Context(), desk, ops.EventsQuery{Since: time.Now().Add(-time.Hour)}, t.Logf)
 	testkit.WantNil(t, "followed", err)
 	for _, err := range rows {
 		testkit.WantErr(t, err, joblock.ErrUnavailable) // the first look

@@ -183,10 +183,7 @@ func forceAction(e ops.Explanation) (ops.Action, bool) {
 func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.server.timeout, errSilent)
 	defer cancel()
-	done, err := d.Force(ctx, ops.ForceRequest{
-		Key: o.key, Fence: o.fence, IfIdle: o.ifIdle,
-		Actor: ops.Actor{By: operator(), From: hostname(), Reason: o.reason},
-	})
+	done, err := d.ForceRelease(ctx, ops.ForceRequest{Key: o.key, Fence: o.fence, IfIdle: o.ifIdle, Reason: o.reason})
 	for _, text := range done.Problems {
 		p.say("%s", text)
 	}

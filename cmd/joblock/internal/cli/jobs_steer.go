@@ -57,7 +57,7 @@ when its turn comes, and would go back to wait before.
 				return err
 			}
 			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.RunTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
+				done, err := d.RunTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -116,7 +116,7 @@ jobs run" finds it. A task that ends well meanwhile is left alone. Before it ask
 				}
 				return text, nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.CancelTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Then: ops.Then(then), Actor: who.actor()})
+				done, err := d.CancelTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Then: ops.Then(then), Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -187,7 +187,7 @@ Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 				}
 				return text + payloadText(ctx, d, args[0]), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.DeleteTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
+				done, err := d.DropTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -237,7 +237,7 @@ runs needs "joblock jobs cancel --then archive".
 				step = task.Step
 				return archiveText(task, locks) + payloadText(ctx, d, args[0]), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.ArchiveTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Actor: who.actor()})
+				done, err := d.ArchiveTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -313,7 +313,7 @@ has not failed. Skip asks, and is tied to the job that it has shown; with --fenc
 				}
 				return skipText(seen), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.SkipJob(ctx, who.actor(), args[0], seen.Fence)
+				done, err := d.SkipJob(ctx, ops.SkipRequest{Key: args[0], Fence: seen.Fence, Reason: who.why()})
 				if err != nil {
 					return err
 				}

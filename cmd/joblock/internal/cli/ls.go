@@ -119,7 +119,7 @@ Exit codes:
 }
 
 // walked returns the locks that q names. The printer tells people how far the walk is.
-func walked(ctx context.Context, d deskFace, q ops.LocksQuery, p *printer) iter.Seq2[ops.Lock, error] {
+func walked(ctx context.Context, d ops.Operator, q ops.LocksQuery, p *printer) iter.Seq2[ops.Lock, error] {
 	var done, found atomic.Int64
 	q.Progress = func(part float64) { done.Store(int64(part * 100)) }
 	p.progress = func() string {

@@ -154,7 +154,7 @@ func (t *topLook) add(l ops.Lock) {
 }
 
 // topOnce looks once, and prints what there is.
-func topOnce(ctx context.Context, d deskFace, only *lockFilter, q ops.LocksQuery, order string, most int, p *printer) error {
+func topOnce(ctx context.Context, d ops.Operator, only *lockFilter, q ops.LocksQuery, order string, most int, p *printer) error {
 	look := topLook{Items: []ops.Lock{}}
 	for l, err := range only.peoples(d.Locks(ctx, only.inner(q))) {
 		if err != nil {
@@ -175,7 +175,7 @@ func topOnce(ctx context.Context, d deskFace, only *lockFilter, q ops.LocksQuery
 
 // The type top is one run of "top" on a terminal.
 type top struct {
-	desk     deskFace
+	desk     ops.Operator
 	only     *lockFilter
 	query    ops.LocksQuery
 	interval time.Duration

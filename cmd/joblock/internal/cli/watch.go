@@ -150,7 +150,7 @@ func (o *watchOptions) check(cmd *cobra.Command) error {
 // The type watch is one run of "watch".
 type watch struct {
 	watchOptions
-	desk deskFace
+	desk ops.Operator
 	talk func(format string, args ...any)
 
 	known  map[string]ops.Lock // what was seen at the look before

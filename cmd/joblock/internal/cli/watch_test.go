@@ -48,7 +48,7 @@ func watching(t *testing.T, o watchOptions, f func(*lookout)) *lookout {
 		if o.interval == 0 {
 			o.interval = time.Second
 		}
-		l.watch = &watch{watchOptions: o, desk: redisDesk{desk}, talk: func(format string, args ...any) { l.said = append(l.said, fmt.Sprintf(format, args...)) }}
+		l.watch = &watch{watchOptions: o, desk: desk, talk: func(format string, args ...any) { l.said = append(l.said, fmt.Sprintf(format, args...)) }}
 		var ctx context.Context
 		ctx, l.stop = context.WithCancel(t.Context())
 		go func() {
@@ -194,7 +194,7 @@ func TestWatchEndsIfTheFirstLookHasNoAnswer(t *testing.T) {
 		desk, err := ops.New(ops.Config{Locks: locks})
 		testkit.WantNil(t, "ops.New", err)
 		for _, keys := range [][]string{nil, {"a"}} {
-			w := &watch{watchOptions: watchOptions{keys: keys, interval: time.Second}, desk: redisDesk{desk}}
+			w := &watch{watchOptions: watchOptions{keys: keys, interval: time.Second}, desk: desk}
 			n := 0
 			for _, err := range w.changes(t.Context()) {
 				n++

@@ -90,9 +90,7 @@ func (c *company) onCall() error {
 			return pause
 		}
 		c.pause(hung)
-		_, _ = desk.Force(ctx, ops.ForceRequest{Key: key, Fence: lock.Fence(), Actor: ops.Actor{
-			By: "eva", From: "ops-1", Reason: "hangs since the disk is full; reindexed by hand",
-		}})
+		_, _ = desk.As("eva", "ops-1").ForceRelease(ctx, ops.ForceRequest{Key: key, Fence: lock.Fence(), Reason: "hangs since the disk is full; reindexed by hand"})
 		return pause
 	})
 	return nil

@@ -1,0 +1,63 @@
+package ops
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Operator is what an operator sees of locks, jobs and cron jobs, and may do about them. A Desk asks the store itself; the
+// Client of package server/client asks a lock server. The methods of Desk say what each call returns, costs and refuses.
+type Operator interface {
+	Lock(ctx context.Context, key string) (Lock, error)
+	Statuses(ctx context.Context, keys ...string) ([]Lock, error)
+	Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error]
+	Waiters(ctx context.Context, key string) iter.Seq2[Waiter, error]
+	Permits(ctx context.Context, key string, n int) (Permits, error)
+	Explain(ctx context.Context, key string) (Explanation, error)
+	ForceRelease(ctx context.Context, req ForceRequest) (Forced, error)
+
+	Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error]
+	Job(ctx context.Context, job string) ([]Job, Task, error)
+	Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error]
+	RunTask(ctx context.Context, req TaskRequest) (Acted, error)
+	CancelTask(ctx context.Context, req TaskRequest) (Acted, error)
+	DropTask(ctx context.Context, req TaskRequest) (Acted, error)
+	ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error)
+	SkipJob(ctx context.Context, req SkipRequest) (Acted, error)
+
+	CronScopes(ctx context.Context) ([]string, error)
+	CronJobs(ctx context.Context, scope string) ([]CronJob, error)
+	CronJob(ctx context.Context, scope, name string) (CronJob, error)
+	CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, error)
+	CronNodes(ctx context.Context, scope string) ([]CronNode, error)
+	CronCount(ctx context.Context, r CronRange) (int, error)
+	CronPause(ctx context.Context, req CronRequest) (Acted, error)
+	CronResume(ctx context.Context, req CronRequest) (Acted, error)
+	CronTrigger(ctx context.Context, req CronRequest) (Acted, error)
+	CronBackfill(ctx context.Context, req CronBackfillRequest) (Backfilled, error)
+	CronStopBackfill(ctx context.Context, req CronRequest) (Acted, error)
+	CronForget(ctx context.Context, req CronRequest) (Acted, error)
+
+	Keeper(ctx context.Context) (Keeper, error)
+	Doctor(ctx context.Context) (Checkup, error)
+	Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error]
+	Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error]
+	Follow(q EventsQuery, after string) (Feed, error)
+	History(ctx context.Context, q HistoryQuery) (History, error)
+}
+
+// Feed follows the journal. A Feed is for one goroutine. Close it.
+type Feed interface {
+	// Next returns the next events, the oldest first, as soon as there are some. If there are none for the given time, Next
+	// returns none. If events between were lost, an Event of kind EventGap comes in their place. After an error,
+	// joblock.ErrUnavailable or the cause of ctx, Next can be called again, and goes on at the same place.
+	Next(ctx context.Context, atMost time.Duration) ([]Event, error)
+
+	// Position is the place after the events that Next has returned, "" if it is not known yet.
+	Position() string
+
+	Close()
+}
+
+var _ Operator = (*Desk)(nil)
