@@ -360,7 +360,7 @@ func TestNewFromRedisClient(t *testing.T) {
 
 // What is wrong with a server is told by its Start and Run, and the rest of the process works.
 func TestWrongSettingsOfAServer(t *testing.T) {
-	p := open(t, &toolkit.Config{Worker: &worker.Config{Share: 2}})
+	p := open(t, &toolkit.Config{Worker: &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 2}}})
 	brief := quick
 	brief.GroupGracePeriod = time.Millisecond
 	for says, s := range map[string]*toolkit.Server{
@@ -478,7 +478,7 @@ func TestShutdownSettlesLocks(t *testing.T) {
 	if err != nil || recs[0].State != driver.StateParked {
 		t.Errorf("after Shutdown the lock is %v, %v", recs, err)
 	}
-	testkit.WantErr(t, s.Worker.Run(t.Context()), joblock.ErrClosed)
+	testkit.WantErr(t, s.Worker.RunKeeper(t.Context()), joblock.ErrClosed)
 	if err := p.Locks.Do(t.Context(), "other", func(context.Context) error { return nil }); err != nil {
 		t.Errorf("the process has ended with its server: %v", err)
 	}

@@ -193,7 +193,7 @@ func (s *Server) around(handler asynq.Handler) asynq.Handler {
 func (s *Server) keep() {
 	s.once.Do(func() {
 		s.keeper.Go(func() {
-			if err := s.Worker.Run(context.Background()); err != nil && !errors.Is(err, joblock.ErrClosed) {
+			if err := s.Worker.RunKeeper(context.Background()); err != nil && !errors.Is(err, joblock.ErrClosed) {
 				s.p.fail("the keeper", err)
 			}
 		})

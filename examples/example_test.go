@@ -74,14 +74,14 @@ func Example() {
 	w := must(worker.New(locks, inspector, nil))
 	tasks.Use(w.Middleware)
 	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
-	go w.Run(ctx) // the keeper
+	go w.RunKeeper(ctx) // the keeper
 	// adopt]
 	tasks.HandleFunc("export", handle)
 
 	// [overlap
 	tasks.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
 		return task.Type() // the key; "" if the task needs none
-	}, worker.Limit(3)))
+	}, worker.MaxConcurrent(3)))
 	// overlap]
 
 	web := httptest.NewServer(routes)

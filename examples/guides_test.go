@@ -252,7 +252,7 @@ func Example_limits() {
 	// [tenant
 	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
 		return joblock.Key("tenant", task.Headers()["tenant"])
-	}, worker.Limit(2)))
+	}, worker.MaxConcurrent(2)))
 	// tenant]
 
 	// [plans
@@ -262,7 +262,7 @@ func Example_limits() {
 				return "" // another plan: another of these limits, or none
 			}
 			return joblock.Key("plan", plan, task.Headers()["tenant"])
-		}, worker.Limit(n)))
+		}, worker.MaxConcurrent(n)))
 	}
 	// plans]
 
@@ -272,7 +272,7 @@ func Example_limits() {
 			return "" // the other types have no limit
 		}
 		return "reports"
-	}, worker.Limit(5)))
+	}, worker.MaxConcurrent(5)))
 	// type]
 
 	var running, most atomic.Int64

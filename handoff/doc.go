@@ -187,7 +187,7 @@
 //
 // If the process dies in between, or Redis is away, both tasks may be left. The older one then has the key, and the
 // new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
-// older one does not exist. Then the worker's Config.Gone decides whether the new one takes its lock again; with
+// older one does not exist. Then the worker's Config.OnLockLost decides whether the new one takes its lock again; with
 // UntilStarted and KeepLast it always runs.
 //
 // The new job may have the asynq.TaskID of the waiting job that it replaces: to reschedule a job under its name. asynq
@@ -281,7 +281,7 @@
 //	Group                 ErrInvalid: asynq would make one task of several jobs
 //
 // With Sequence.Lock the job takes over a lock that the request holds, as with Enqueue, and comes before all that wait.
-// Jobs of Enqueue and EnqueueUnique, and a worker's Config.Gone, know no places: a job that has lost its lock tries
+// Jobs of Enqueue and EnqueueUnique, and a worker's Config.OnLockLost, know no places: a job that has lost its lock tries
 // again and again, and those in line come first.
 //
 // # Many jobs at once
@@ -325,7 +325,7 @@
 //
 // One case is left: a command that is delayed for longer, and is applied after all. The task that then appears finds
 // its token taken back. While the request holds the lock, the worker snoozes the task. After the release of the lock,
-// the worker's Config.Gone decides. There are never two holders. But with Gone set to Reacquire, a job may run after
+// the worker's Config.OnLockLost decides. There are never two holders. But by default a job may run after
 // its enqueue was reported as failed. To exclude that, give the tasks a TaskID of your own, and make their effect
 // idempotent under that TaskID.
 //

@@ -283,7 +283,7 @@ func ExampleClient_EnqueueInSequence() {
 	receive("acme", "evt-3")
 	receive("globex", "evt-4")
 	receive("acme", "evt-2")
-	// The server's side: mux.Use(w.Middleware) with a worker.Worker, and go w.Run(ctx).
+	// The server's side: mux.Use(w.Middleware) with a worker.Worker, and go w.RunKeeper(ctx).
 
 	// Output:
 	// evt-1 is next

@@ -34,7 +34,7 @@ const (
 	// reservations.
 	maxUnkept = 10_000
 
-	// maxKeepers is the largest worker.Config.Keepers.
+	// maxKeepers is the largest worker.KeeperConfig.MaxKeepers.
 	maxKeepers = 256
 
 	// maxLookups bounds the lookups in asynq of one look.
@@ -158,7 +158,7 @@ func (c *Client) tellUnkept(ctx context.Context, n int) {
 	c.mu.Unlock()
 	if tell {
 		c.logger.WarnContext(ctx, "handoff: jobs have locks, and no keeper works where this process keeps its locks. Either no process "+
-			"runs worker.Worker.Run, or the workers keep their locks in another Redis, database or prefix. Until a keeper works, this "+
+			"runs worker.Worker.RunKeeper, or the workers keep their locks in another Redis, database or prefix. Until a keeper works, this "+
 			"process frees the locks of those of its jobs that are over, and nobody prolongs reservations",
 			"locks_here", c.ring.Where(), "jobs", n)
 	}

@@ -81,13 +81,13 @@ func TestAggregateIsNotReplaced(t *testing.T) {
 
 // Nor does the loss of one member's lock end the work of the others.
 func TestAggregateRunsThoughOneOfItsLocksIsGone(t *testing.T) {
-	for _, gone := range []worker.Gone{worker.Skip, worker.Fail} {
-		t.Run(gone.String(), func(t *testing.T) {
+	for _, gone := range []policy{skipping, failing} {
+		t.Run(string(gone), func(t *testing.T) {
 			kept(t, func(r *rig) {
 				var p probe
 				r.enqueue("a", 3, asynq.Group("g"))
 				r.enqueue("b", 3, asynq.Group("g"))
-				r.serve(service{worker: worker.Config{Gone: gone}, asynq: asynq.Config{
+				r.serve(service{worker: worker.Config{OnLockLost: gone.decide}, asynq: asynq.Config{
 					GroupGracePeriod: 10 * time.Second,
 					GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
 						return asynq.NewTask(taskType, nil, asynq.TaskID("ab"), asynq.ProcessIn(5*time.Minute))

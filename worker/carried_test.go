@@ -43,7 +43,7 @@ func TestHandlerThatTakesItsOwnLock(t *testing.T) {
 		"KeepLast":                      {service{}, unique(handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}), lock},
 		"one of two":                    {service{}, unique(handoff.Unique{Key: "k", Limit: 2}), permit},
 		"WithoutOverlapping":            {overlap(), plain, lock},
-		"WithoutOverlapping in a limit": {overlap(worker.Limit(2)), plain, permit},
+		"WithoutOverlapping in a limit": {overlap(worker.MaxConcurrent(2)), plain, permit},
 		"sequence": {service{}, func(l *line) error {
 			_, err := l.jobs.EnqueueInSequence(context.Background(), handoff.Sequence{Key: "k", Limit: 2}, asynq.NewTask(taskType, nil))
 			return err

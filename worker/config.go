@@ -2,7 +2,7 @@ package worker
 
 import (
 	"cmp"
-	"fmt"
+	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -11,36 +11,23 @@ import (
 
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
-
-// Gone is the policy for a task whose lock, when an attempt begins, no longer exists or belongs to another owner. For a
-// task into which asynq has aggregated several, the policy is Reacquire whatever Config says: the loss of one key must
-// not end the work that stands for the others.
-type Gone uint8
-
-const (
-	// Reacquire acquires the lock again and runs the handler. While somebody else has the lock, the task is snoozed.
-	// Others may have held the lock after the task had lost the lock.
-	Reacquire Gone = iota
-	// Skip lets the task succeed without a call of the handler. The task's other locks are released.
-	Skip
-	// Fail fails the attempt with the error of Locker.Resume, without a call of the handler. As after any error, asynq
-	// charges a retry, or archives the task after the last attempt.
-	Fail
-)
-
-// String returns "reacquire", "skip" or "fail".
-func (g Gone) String() string {
-	if g > Fail {
-		return fmt.Sprintf("Gone(%d)", uint8(g))
-	}
-	return [...]string{"reacquire", "skip", "fail"}[g]
-}
 
 // Config configures a Worker. A zero field means the field's default. New refuses fields that are out of bounds.
 type Config struct {
-	// Gone is the policy for a lock that is gone when an attempt begins. Default Reacquire.
-	Gone Gone
+	// OnLockLost decides about a task whose lock, when an attempt begins, no longer exists or belongs to another owner. err
+	// is that of Locker.Resume: a *joblock.Error with the key. The result is:
+	//
+	//	nil               the Worker acquires the lock again and calls the handler; others may have held the lock
+	//	                  meanwhile. While another caller has the lock, the task is snoozed, and the next attempt asks again
+	//	asynq.RevokeTask  the task succeeds without a call of the handler, and its other locks are released
+	//	any other error   the attempt fails with the error, without a call of the handler. asynq charges a retry, or
+	//	                  archives the task after the last attempt. Return err if there is nothing else to say
+	//
+	// A task into which asynq has aggregated several acquires the lock again, and OnLockLost is not asked: the loss of one
+	// key must not end the work that stands for the others. Default: a function that returns nil.
+	OnLockLost func(ctx context.Context, task *asynq.Task, err error) error
 
 	// Reserve is how long a lock stays reserved for a task that does not run: from the time at which a waiting task is
 	// due, or after a crash from the end of the lease. Reserve must be longer than asynq takes to recover the tasks of a
@@ -71,24 +58,8 @@ type Config struct {
 	// asynq's default delays. From 1 s to 366 days. Default 0: no bound.
 	MaxHold time.Duration
 
-	// Every is how often the keeper checks each lock. When a task was archived or deleted, the next check frees the
-	// task's lock; the package comment has the exceptions. With very many locks, a lock may be checked less often: see
-	// Share. The first check of a parked lock comes joblock.Config.JobGrace after the park. Use the same Every in all
-	// processes that share a store. From 100 ms to half of Reserve. Default: the smaller of 30 s and a quarter of
-	// Reserve.
-	Every time.Duration
-
-	// Keepers is how many Runs work at a time, of all processes that share a store and prefix; the others stand by. Each
-	// Run that works reads the lists of asynq's queues for itself. So more Keepers help only if the locks are those of
-	// many small queues, or of few tasks in large queues. Use the same Keepers in all processes. From 1 to 256. Default
-	// 1.
-	Keepers int
-
-	// Share is the largest part of the time for which a Run that works has calls to asynq's Redis under way. So all
-	// processes together have calls under way for at most Keepers × Share of the time. After calls that took the time
-	// t, the Run rests for t*(1/Share-1). A smaller Share leaves more of asynq's Redis to the queues. If the checks need
-	// more than Share, the checks come later than Every. From 0.001 to 1; with 1 the Run does not rest. Default 0.1.
-	Share float64
+	// Keeper configures RunKeeper. Use the same in all processes that share a store.
+	Keeper KeeperConfig
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
 	// New adds the inspector in its own parameter. Default none.
@@ -98,15 +69,35 @@ type Config struct {
 	// Inspectors, give the locks of each database a prefix of their own, or run no keeper.
 	Inspectors []*asynq.Inspector
 
-	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks to free, and KeeperStats
-	// counts the changes that the keeper would make. Runs with DryRun have places of their own, Keepers in number, and
-	// take none from the other Runs. But a lock that a Run with DryRun checks is not due for other Runs for the next
-	// Every: set DryRun in all processes or in none.
-	DryRun bool
-
 	// Logger gets the log records of the Worker and of the keeper: about snoozed tasks, about locks that are gone, lost
 	// or freed, about headers that are not genuine, and about failed calls. Default slog.Default().
 	Logger *slog.Logger
+}
+
+// KeeperConfig configures the keeper. A zero field means the field's default.
+type KeeperConfig struct {
+	// Interval is how often each lock is checked. When a task was archived or deleted, the next check frees the task's lock;
+	// the package comment has the exceptions. With very many locks, a lock may be checked less often: see MaxLoad. The
+	// first check of a parked lock comes joblock.Config.JobGrace after the park. From 100 ms to half of Config.Reserve.
+	// Default: the smaller of 30 s and a quarter of Config.Reserve.
+	Interval time.Duration
+
+	// MaxKeepers is how many keepers work at a time, of all processes that share a store and prefix; the others stand by.
+	// Each keeper that works reads the lists of asynq's queues for itself. So more keepers help only if the locks are those
+	// of many small queues, or of few tasks in large queues. From 1 to 256. Default 1.
+	MaxKeepers int
+
+	// MaxLoad is the largest part of the time for which a keeper that works has calls to asynq's Redis under way. So all
+	// processes together have calls under way for at most MaxKeepers × MaxLoad of the time. After calls that took the time
+	// t, the keeper rests for t*(1/MaxLoad-1). A smaller MaxLoad leaves more of asynq's Redis to the queues. If the checks
+	// need more, they come later than Interval. From 0.001 to 1; with 1 the keeper does not rest. Default 0.1.
+	MaxLoad float64
+
+	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks to free, and KeeperStats counts the
+	// changes that it would make. Keepers with DryRun have places of their own, MaxKeepers in number, and take none from
+	// the others. But a lock that a keeper with DryRun checks is not due for other keepers for the next Interval: set DryRun
+	// in all processes or in none.
+	DryRun bool
 }
 
 // withDefaults returns a copy of c with the defaults. c may be nil. A field out of bounds is joblock.ErrInvalid.
@@ -115,21 +106,12 @@ func (c *Config) withDefaults() (Config, error) {
 	if c != nil {
 		out = *c
 	}
-	if out.Gone > Fail {
-		return out, invalid("Config.Gone is %d, must be Reacquire, Skip or Fail", out.Gone)
+	if out.OnLockLost == nil {
+		out.OnLockLost = func(context.Context, *asynq.Task, error) error { return nil }
 	}
 	out.Reserve = cmp.Or(out.Reserve, time.Hour)
 	out.Snooze = cmp.Or(out.Snooze, 10*time.Second)
 	out.Overrun = cmp.Or(out.Overrun, time.Minute)
-	out.Every = cmp.Or(out.Every, min(30*time.Second, out.Reserve/4))
-	out.Keepers = cmp.Or(out.Keepers, 1)
-	if out.Keepers < 1 || out.Keepers > limit.Max {
-		return out, invalid("Config.Keepers is %d, must be from 1 to %d", out.Keepers, limit.Max)
-	}
-	out.Share = cmp.Or(out.Share, 0.1)
-	if !(out.Share >= 0.001 && out.Share <= 1) {
-		return out, invalid("Config.Share is %v, must be from 0.001 to 1", out.Share)
-	}
 	for _, d := range []struct {
 		name     string
 		val, min time.Duration
@@ -140,20 +122,36 @@ func (c *Config) withDefaults() (Config, error) {
 	} {
 		// The other half of joblock's bound is for a retry's delay, which is added to Reserve.
 		if d.val < d.min || d.val > driver.MaxPeriod/2 {
-			return out, invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, driver.MaxPeriod/2)
+			return out, verdict.Invalid("%s is %s, must be from %s to %s", d.name, d.val, d.min, driver.MaxPeriod/2)
 		}
 	}
 	if out.MaxHold != 0 && (out.MaxHold < time.Second || out.MaxHold > driver.MaxPeriod) {
-		return out, invalid("Config.MaxHold is %s, must be from 1s to %s, or 0 for no bound", out.MaxHold, driver.MaxPeriod)
+		return out, verdict.Invalid("Config.MaxHold is %s, must be from 1s to %s, or 0 for no bound", out.MaxHold, driver.MaxPeriod)
 	}
-	if out.Every < 100*time.Millisecond || out.Every > out.Reserve/2 {
-		return out, invalid("Config.Every is %s, must be from 100ms to half of Config.Reserve, %s", out.Every, out.Reserve/2)
+	if err := out.Keeper.setDefaults(out.Reserve); err != nil {
+		return out, err
 	}
 	if slices.Contains(out.Inspectors, nil) {
-		return out, invalid("Config.Inspectors has a nil Inspector")
+		return out, verdict.Invalid("Config.Inspectors has a nil Inspector")
 	}
 	if out.Logger == nil {
 		out.Logger = slog.Default()
 	}
 	return out, nil
+}
+
+// setDefaults sets the defaults. A field out of bounds is joblock.ErrInvalid. reserve is Config.Reserve.
+func (k *KeeperConfig) setDefaults(reserve time.Duration) error {
+	k.Interval = cmp.Or(k.Interval, min(30*time.Second, reserve/4))
+	k.MaxKeepers = cmp.Or(k.MaxKeepers, 1)
+	k.MaxLoad = cmp.Or(k.MaxLoad, 0.1)
+	switch {
+	case k.Interval < 100*time.Millisecond || k.Interval > reserve/2:
+		return verdict.Invalid("Config.Keeper.Interval is %s, must be from 100ms to half of Config.Reserve, %s", k.Interval, reserve/2)
+	case k.MaxKeepers < 1 || k.MaxKeepers > limit.Max:
+		return verdict.Invalid("Config.Keeper.MaxKeepers is %d, must be from 1 to %d", k.MaxKeepers, limit.Max)
+	case !(k.MaxLoad >= 0.001 && k.MaxLoad <= 1):
+		return verdict.Invalid("Config.Keeper.MaxLoad is %v, must be from 0.001 to 1", k.MaxLoad)
+	}
+	return nil
 }

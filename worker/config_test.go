@@ -38,25 +38,24 @@ func TestNew(t *testing.T) {
 		{"zero Config", locks, inspector, &worker.Config{}, true},
 		{"nil Locker", nil, inspector, nil, false},
 		{"nil Inspector", locks, nil, nil, false},
-		{"least", locks, inspector, &worker.Config{Reserve: time.Second, Snooze: time.Second, Overrun: time.Millisecond, Gone: worker.Fail}, true},
+		{"least", locks, inspector, &worker.Config{Reserve: time.Second, Snooze: time.Second, Overrun: time.Millisecond, OnLockLost: failing.decide}, true},
 		{"most", locks, inspector, &worker.Config{Reserve: most, Snooze: most, Overrun: most}, true},
-		{"shortest Every", locks, inspector, &worker.Config{Reserve: time.Second, Every: 100 * time.Millisecond}, true},
-		{"longest Every", locks, inspector, &worker.Config{Reserve: time.Minute, Every: 30 * time.Second}, true},
-		{"many Keepers", locks, inspector, &worker.Config{Keepers: 256}, true},
-		{"too many Keepers", locks, inspector, &worker.Config{Keepers: 257}, false},
-		{"negative Keepers", locks, inspector, &worker.Config{Keepers: -1}, false},
-		{"smallest Share", locks, inspector, &worker.Config{Share: 0.001}, true},
-		{"all of asynq's Redis", locks, inspector, &worker.Config{Share: 1}, true},
-		{"small Share", locks, inspector, &worker.Config{Share: 0.0009}, false},
-		{"negative Share", locks, inspector, &worker.Config{Share: -0.1}, false},
-		{"more than all of asynq's Redis", locks, inspector, &worker.Config{Share: 1.01}, false},
-		{"no number as Share", locks, inspector, &worker.Config{Share: math.NaN()}, false},
-		{"negative Every", locks, inspector, &worker.Config{Every: -1}, false},
-		{"short Every", locks, inspector, &worker.Config{Every: 99 * time.Millisecond}, false},
-		{"long Every", locks, inspector, &worker.Config{Reserve: time.Minute, Every: 30*time.Second + 1}, false},
+		{"shortest Every", locks, inspector, &worker.Config{Reserve: time.Second, Keeper: worker.KeeperConfig{Interval: 100 * time.Millisecond}}, true},
+		{"longest Every", locks, inspector, &worker.Config{Reserve: time.Minute, Keeper: worker.KeeperConfig{Interval: 30 * time.Second}}, true},
+		{"many Keepers", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: 256}}, true},
+		{"too many Keepers", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: 257}}, false},
+		{"negative Keepers", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: -1}}, false},
+		{"smallest Share", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 0.001}}, true},
+		{"all of asynq's Redis", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 1}}, true},
+		{"small Share", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 0.0009}}, false},
+		{"negative Share", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: -0.1}}, false},
+		{"more than all of asynq's Redis", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 1.01}}, false},
+		{"no number as Share", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: math.NaN()}}, false},
+		{"negative Every", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{Interval: -1}}, false},
+		{"short Every", locks, inspector, &worker.Config{Keeper: worker.KeeperConfig{Interval: 99 * time.Millisecond}}, false},
+		{"long Every", locks, inspector, &worker.Config{Reserve: time.Minute, Keeper: worker.KeeperConfig{Interval: 30*time.Second + 1}}, false},
 		{"more Inspectors", locks, inspector, &worker.Config{Inspectors: []*asynq.Inspector{inspector}}, true},
 		{"a nil Inspector among them", locks, inspector, &worker.Config{Inspectors: []*asynq.Inspector{inspector, nil}}, false},
-		{"unknown policy", locks, inspector, &worker.Config{Gone: worker.Fail + 1}, false},
 		{"negative Reserve", locks, inspector, &worker.Config{Reserve: -1}, false},
 		{"short Reserve", locks, inspector, &worker.Config{Reserve: time.Second - 1}, false},
 		{"long Reserve", locks, inspector, &worker.Config{Reserve: most + 1}, false},
@@ -85,16 +84,6 @@ func TestNew(t *testing.T) {
 				t.Errorf("the error does not say whose it is: %s", err)
 			}
 		})
-	}
-}
-
-func TestGoneString(t *testing.T) {
-	for g, want := range map[worker.Gone]string{
-		worker.Reacquire: "reacquire", worker.Skip: "skip", worker.Fail: "fail", 9: "Gone(9)",
-	} {
-		if got := g.String(); got != want {
-			t.Errorf("Gone %d is %q, want %q", uint8(g), got, want)
-		}
 	}
 }
 

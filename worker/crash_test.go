@@ -89,7 +89,7 @@ func TestRunTaskWhileTheLeaseOfTheDeadRunsOn(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.crash("a", r.enqueue("a", 0))
-		r.serve(service{worker: worker.Config{Gone: worker.Fail}}, p.handler(succeed))
+		r.serve(service{worker: worker.Config{OnLockLost: failing.decide}}, p.handler(succeed))
 		r.untilTask("a", "archived")
 		r.wantState("key-a", joblock.StateHeld, "a")
 		if err := r.inspector.RunTask(queue, "a"); err != nil {

@@ -1,6 +1,6 @@
 // Package worker is the job side of a lock that travels with a task. It has two parts. The asynq middleware
 // Worker.Middleware resumes the locks that a task carries, renews the locks while the handler runs, and releases the
-// locks when the job is done or has finally failed. The keeper, Worker.Run, looks after the locks of tasks that nobody
+// locks when the job is done or has finally failed. The keeper, Worker.RunKeeper, looks after the locks of tasks that nobody
 // runs.
 //
 //	w, err := worker.New(locks, asynq.NewInspector(redisOpt), nil)
@@ -8,7 +8,7 @@
 //	mux := asynq.NewServeMux()
 //	mux.Use(w.Middleware)
 //	srv := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
-//	go w.Run(ctx) // the keeper
+//	go w.RunKeeper(ctx) // the keeper
 //
 // NewServer of package toolkit, at the root of the module, does all this in one call, and the Close there all that follows.
 //
@@ -16,7 +16,7 @@
 // when srv.Run has returned.
 //
 //	srv.Shutdown()
-//	w.Close(ctx) // settles the locks of handlers that Shutdown cut short; ends w.Run
+//	w.Close(ctx) // settles the locks of handlers that Shutdown cut short; ends w.RunKeeper
 //	locks.Close(ctx)
 //
 // Tasks without locks pass through untouched. Register Middleware first, as the outermost middleware: code outside of
@@ -54,12 +54,12 @@
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
 // task is snoozed. A header that was sealed with one of the Secrets is genuine even if the enqueuing process keeps its
-// locks in another store. The Worker then logs an ERROR, and Config.Gone decides, because the locks are not in the
+// locks in another store. The Worker then logs an ERROR, and Config.OnLockLost decides, because the locks are not in the
 // Worker's store.
 //
 // When the locks' store loses all data, no job is lost. Each process that knows the key of the seals puts the key back:
 // within ten seconds if the process enqueues or runs jobs, and at once when the process meets an unknown key. A Worker
-// that knows the key finds the locks gone, and Config.Gone decides. A Worker that starts later may not find the key. Then
+// that knows the key finds the locks gone, and Config.OnLockLost decides. A Worker that starts later may not find the key. Then
 // the jobs wait until a process that knows the key puts it back. If no such process runs any more, the key is lost: delete
 // those tasks and enqueue the jobs again. A secret in Config.Secrets cannot be lost with the store.
 //
@@ -82,10 +82,10 @@
 //	                          Status shows a holder such as "host:123 attempt 2/4"
 //	busy                      another attempt still runs: the task is snoozed, for two seconds at most
 //	gone                      the lock has lapsed, was forced, or was released by a final failure before somebody ran
-//	                          the task again: Config.Gone decides
-//	held by somebody else     Config.Gone decides. Reacquire, the default, snoozes the task, for Config.Snooze at most
+//	                          the task again: Config.OnLockLost decides
+//	held by another caller    Config.OnLockLost decides. The default snoozes the task, for Config.Snooze at most
 //	done                      the lock's record says that the job is done or revoked. If asynq has a completion time
-//	                          for the task, somebody has run the completed task again: Config.Gone decides. Otherwise
+//	                          for the task, somebody has run the completed task again: Config.OnLockLost decides. Otherwise
 //	                          the delivery is a duplicate: the task succeeds without a call of the handler
 //	store unavailable         the task is snoozed
 //	record not readable       the task is snoozed: a newer build has written the record, or another program
@@ -151,7 +151,7 @@
 //	                          snoozed for another day
 //	neither                   the job has lost the key or its place, or had failed for good. The job lines up again: the
 //	                          job gets the key if the key is free, and else a place behind all others. The Worker logs a
-//	                          WARN. Config.Gone does not count
+//	                          WARN. Config.OnLockLost does not count
 //	the lock is busy, done,   as in the table above
 //	or not answered
 //
@@ -203,99 +203,99 @@
 //
 // # The keeper
 //
-// asynq ends tasks in many ways without calling a middleware, and has no hook for tasks that wait. So Run checks, once
-// per Config.Every, each lock that is bound to a task and that nobody holds. Run looks the task up with the Inspector:
+// asynq ends tasks in many ways without calling a middleware, and has no hook for tasks that wait. So the keeper checks, once
+// per KeeperConfig.Interval, each lock that is bound to a task and that nobody holds. The keeper looks the task up with the Inspector:
 //
-//	pending, scheduled,       Run prolongs the reservation to Config.Reserve beyond the time at which the task is due,
+//	pending, scheduled,       the keeper prolongs the reservation to Config.Reserve beyond the time at which the task is due,
 //	retry, aggregating,       even if the reservation had ended, unless somebody else has taken the key
 //	active
-//	archived, completed       Run frees the lock if the task carries the lock, or the park is a minute old
-//	no such task              Run frees the lock if the park is a minute old: the enqueue may still be under way
+//	archived, completed       the keeper frees the lock if the task carries the lock, or the park is a minute old
+//	no such task              the keeper frees the lock if the park is a minute old: the enqueue may still be under way
 //	no such queue             as for no such task, but only if the keeper's process has met the queue before: in a check,
-//	                          or among the names of all queues, which a Run that stands by reads once per Every
-//	no answer                 Run leaves the lock alone
+//	                          or among the names of all queues, which a keeper that stands by reads once per Interval
+//	no answer                 the keeper leaves the lock alone
 //
-// Run also checks the place of each job that waits in line, and each lock of a job whose turn has come:
+// The keeper also checks the place of each job that waits in line, and each lock of a job whose turn has come:
 //
-//	the job waits, and its task lives          Run prolongs the place. If the key is free, the first in line gets the key
-//	the job waits, and its task has ended      Run gives the place up if the place is a minute old
+//	the job waits, and its task lives          the keeper prolongs the place. If the key is free, the first in line gets the key
+//	the job waits, and its task has ended      the keeper gives the place up if the place is a minute old
 //	or does not exist
-//	the job has its turn, and its task was     Run starts the task
+//	the job has its turn, and its task was     the keeper starts the task
 //	not started
-//	the job has failed and halts its sequence  Run keeps the key for the job while the task is archived
+//	the job has failed and halts its sequence  the keeper keeps the key for the job while the task is archived
 //
-// A process that gives a key to a job and starts no tasks, such as a request that ends, announces the job to all Runs
-// that work. They start the job's task at once. So where requests and jobs share keys, a Run should work.
+// A process that gives a key to a job and starts no tasks, such as a request that ends, announces the job to all keepers
+// that work. They start the job's task at once. So where requests and jobs share keys, a keeper should work.
 //
-// Run frees a lock only if nobody holds the lock, and if the lock has not changed since Run read the record. Status
+// The keeper frees a lock only if nobody holds the lock, and if the lock has not changed since the keeper read the record. Status
 // shows the lock as forced, with the reason. If a person runs the task after all, the next attempt finds the lock gone,
-// and Config.Gone decides. EXITS.md beside this file lists every way in which a task can end: what becomes of its lock,
+// and Config.OnLockLost decides. EXITS.md beside this file lists every way in which a task can end: what becomes of its lock,
 // within how long, and the test that shows it.
 //
-// Of all Runs that share a store and prefix, Config.Keepers work at a time, by default one; the others stand by. A Run
+// Of all keepers that share a store and prefix, KeeperConfig.MaxKeepers work at a time, by default one; the others stand by. A keeper
 // that works has a permit, see package limit. To stand by costs the locks' store about 15 calls a minute and process
-// with the default joblock.Config; the first in line makes some 40. It costs asynq's Redis a command per Every. A Run
+// with the default joblock.Config; the first in line makes some 40. It costs asynq's Redis a command per Interval. A keeper
 // that works claims up to 500 locks that are due for a check, checks them, and says when each is due again. What happens
-// to a Run that works:
+// to a keeper that works:
 //
-//	it returns                a Run that stands by takes over at once
-//	its process dies          another Run takes over when the permit's lease ends, within 10 seconds, or within one
-//	                          joblock.Config.TTL if that is shorter. The locks of the dead Run's last claim are due again
+//	it returns                a keeper that stands by takes over at once
+//	its process dies          another keeper takes over when the permit's lease ends, within 10 seconds, or within one
+//	                          joblock.Config.TTL if that is shorter. The locks of the dead keeper's last claim are due again
 //	                          20 seconds after the claim
-//	no answer from asynq or   the Run gives its place away after two periods of Config.Every, and lines up again
+//	no answer from asynq or   the keeper gives its place away after two periods of KeeperConfig.Interval, and lines up again
 //	the store
 //
-// More Keepers do more checks a second. They check a lock as often as one Keeper would, or up to twice as often, because
-// each has lists of its own. While the store does not answer calls about the permits, no Run works: in a cluster, while
+// More keepers do more checks a second. They check a lock as often as one keeper would, or up to twice as often, because
+// each has lists of its own. While the store does not answer calls about the permits, no keeper works: in a cluster, while
 // the permits' node is away.
 //
 // What the checks cost, for each check of a lock:
 //
 //	the locks' store   one question and one answer per 500 locks; and a read of the lock, a hundred in a command, unless
-//	                   the task is in a list and the reservation is long enough, as this Run or the last one has found.
+//	                   the task is in a list and the reservation is long enough, as this keeper or the last one has found.
 //	                   Such a lock is read four times per Reserve
-//	asynq's Redis      two commands, if a Run looks the task up
-//	                   some thousandths of a command, if a Run reads the lists of the task's queue instead
+//	asynq's Redis      two commands, if a keeper looks the task up
+//	                   some thousandths of a command, if a keeper reads the lists of the task's queue instead
 //
-// A Run reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the lookups: as
-// a rule if this Run checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread over a round of
-// some 0.9 Every. A lock is checked when the page with its task has been read again. A task in a list lives. A task that
-// the page shows no longer is looked up before Run frees its lock, because a task may move while a Run reads. Run
+// A keeper reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the lookups: as
+// a rule if this keeper checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread over a round of
+// some 0.9 Interval. A lock is checked when the page with its task has been read again. A task in a list lives. A task that
+// the page shows no longer is looked up before the keeper frees its lock, because a task may move while a keeper reads. It
 // remembers some 150 bytes for each lock of such a queue. Locks that are held, and keys that are not locks of jobs, cost
 // asynq nothing.
 //
 // # How soon a lock is freed
 //
-// After calls to asynq's Redis a Run rests, so that its calls take at most Config.Share of the time. So the whole fleet
-// of processes takes at most Keepers × Share. The times of EXITS.md therefore depend on R, the time that a Run takes to
+// After calls to asynq's Redis a keeper rests, so that its calls take at most KeeperConfig.MaxLoad of the time. So the whole fleet
+// of processes takes at most MaxKeepers × MaxLoad. The times of EXITS.md therefore depend on R, the time that a keeper takes to
 // read all lists once:
 //
-//	R = the time of the calls for all lists / Share; some 0.1 s / Share for ten thousand waiting tasks
+//	R = the time of the calls for all lists / MaxLoad; some 0.1 s / MaxLoad for ten thousand waiting tasks
 //
-//	R                  freed after the end of the task   around the death of a Run's process, later by
-//	up to 0.8 Every    within Every                      10 s + 1.5 R at most
+//	R                  freed after the end of the task   around the death of a keeper's process, later by
+//	up to 0.8 Interval    within Interval                      10 s + 1.5 R at most
 //	longer             within 1.2 R; Behind is true      10 s + 1.5 R at most
 //
-// The Run that takes over has to read all lists before it knows which tasks are gone. So a death delays nobody by more
+// The keeper that takes over has to read all lists before it knows which tasks are gone. So a death delays nobody by more
 // than 30 seconds, the default joblock.Config.TTL, if R is 13 seconds or less. What the table means:
 //
-//	waiting tasks   Share           R       freed within   after a death
+//	waiting tasks   MaxLoad           R       freed within   after a death
 //	50,000          0.1 (default)   5 s     30 s           48 s
 //	200,000         0.1             20 s    30 s           70 s
 //	1,000,000       0.1             100 s   120 s          280 s
 //	1,000,000       0.8             12.5 s  30 s           59 s
 //
-// All this holds if a Run keeps up with the checks, some 30,000 a second, and if few tasks end without a call of the
-// Worker: a Run looks each of them up, some thousand a second with the default Share. Where that is not so, Behind is
-// true for long. Choose a larger Share, a longer Every, or further Redis servers for asynq's queues.
+// All this holds if a keeper keeps up with the checks, some 30,000 a second, and if few tasks end without a call of the
+// Worker: a keeper looks each of them up, some thousand a second with the default MaxLoad. Where that is not so, Behind is
+// true for long. Choose a larger MaxLoad, a longer Interval, or further Redis servers for asynq's queues.
 //
-// A Run that works writes its figures beside the locks, once in ten seconds: who it is, how often it checks, whether it is
+// A keeper that works writes its figures beside the locks, once in ten seconds: who it is, how often it checks, whether it is
 // behind, what it has freed, and the queues that none of its Inspectors has. So an operator's tool can show the keeper
-// without asking its process. The write renews the lease of the Run's permit, which is due anyway.
+// without asking its process. The write renews the lease of the keeper's permit, which is due anyway.
 //
-// Besides, a Run that works asks the store which locks are due: every second, or ten times per Every if that is more
-// often. If the store keeps the index of jobs in several parts, a Run asks each part when a lock in that part is due,
-// and at least three times per Every.
+// Besides, a keeper that works asks the store which locks are due: every second, or ten times per Interval if that is more
+// often. If the store keeps the index of jobs in several parts, a keeper asks each part when a lock in that part is due,
+// and at least three times per Interval.
 //
 // The keeper believes the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
 //
@@ -311,7 +311,7 @@
 // keeper frees the locks of aggregated tasks.
 //
 // The new task stands for all members, so no call about the key of one member ends the task: handoff does not replace it,
-// and if one of its locks is gone, the task takes that lock again, whatever Config.Gone says.
+// and if one of its locks is gone, the task takes that lock again, whatever Config.OnLockLost says.
 //
 // A task carries up to 1,024 locks. So Configure lowers GroupMaxSize to 512, and asynq makes several tasks of a larger
 // group: 1,800 members with a lock each become three tasks of 512 members at once, and one of 264 after the grace period.
@@ -322,13 +322,13 @@
 // # Locks that tasks do not carry
 //
 // WithoutOverlapping takes a lock when a task is about to run, on a key computed from the task, and releases the lock
-// when the attempt ends. WithoutOverlapping works for the tasks of every client, with handoff and without. With Limit,
+// when the attempt ends. WithoutOverlapping works for the tasks of every client, with handoff and without. With MaxConcurrent,
 // several tasks may run at a time.
 //
 //	mux.Use(w.Middleware) // first, if it is used
 //	mux.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
 //		return task.Type() // "" if the task needs no lock
-//	}, worker.Limit(3)))
+//	}, worker.MaxConcurrent(3)))
 //
 // A lock that a task carries guards the job. The lock of WithoutOverlapping guards attempts: the key is free between
 // two attempts, and after a crash as soon as the lease has ended. If a task carries a lock on the wanted key,
@@ -336,7 +336,7 @@
 // (handoff.UntilStarted), the attempt fails with joblock.ErrInvalid: the handler would run without a lock.
 //
 // A task whose key is busy waits in place, in line with the other waiters, and runs as soon as the key is released. A
-// waiting task occupies one worker of the server's Concurrency, and the task's timeout runs. MaxWait and Need bound the
+// waiting task occupies one worker of the server's Concurrency, and the task's timeout runs. MaxWait bounds the
 // wait. After the wait the task is snoozed, and later waits at the end of the line. The pause is about a second if this
 // WithoutOverlapping holds its locks for a short time, and grows up to Config.Snooze if the locks are held for long.
 //
@@ -383,6 +383,6 @@
 // # What is not promised
 //
 // Exactly-once execution: a handler that finished just as the process died, or just as its time was up, may run again.
-// An enqueue that takes effect more than a minute after the park may find the lock freed; Config.Gone decides. If no
+// An enqueue that takes effect more than a minute after the park may find the lock freed; Config.OnLockLost decides. If no
 // keeper checks a lock for a day, no keeper checks the lock later: the lock is free when the reservation ends.
 package worker

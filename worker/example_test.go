@@ -31,7 +31,9 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	w, err := worker.New(locks, inspector, &worker.Config{Gone: worker.Skip})
+	w, err := worker.New(locks, inspector, &worker.Config{
+		OnLockLost: func(context.Context, *asynq.Task, error) error { return asynq.RevokeTask }, // no run without the lock
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -54,7 +56,7 @@ func Example() {
 	if err := server.Start(mux); err != nil {
 		log.Fatal(err)
 	}
-	go w.Run(context.Background()) // the keeper; Close ends it
+	go w.RunKeeper(context.Background()) // the keeper; Close ends it
 
 	client := asynq.NewClient(redisOpt)
 	defer client.Close()
@@ -102,7 +104,7 @@ func ExampleWorker_WithoutOverlapping() {
 	handled := make(chan struct{})
 	mux := asynq.NewServeMux()
 	mux.Use(w.WithoutOverlapping(account, worker.MaxWait(time.Second)))
-	mux.Use(w.WithoutOverlapping(all, worker.Limit(3)))
+	mux.Use(w.WithoutOverlapping(all, worker.MaxConcurrent(3)))
 	mux.HandleFunc("report", func(ctx context.Context, _ *asynq.Task) error {
 		defer close(handled)
 		fmt.Println("running under", joblock.LocksFromContext(ctx)[0].Key(), "and one of three permits")

@@ -37,19 +37,36 @@ var vanish = map[string]func(r *rig, token joblock.Token) *joblock.Lock{
 	},
 }
 
+// policy is a Config.OnLockLost.
+type policy string
+
+const reacquiring, skipping, failing policy = "reacquire", "skip", "fail"
+
+var policies = []policy{reacquiring, skipping, failing}
+
+func (p policy) decide(_ context.Context, _ *asynq.Task, err error) error {
+	switch p {
+	case skipping:
+		return asynq.RevokeTask
+	case failing:
+		return err
+	}
+	return nil
+}
+
 func TestGone(t *testing.T) {
 	for how, vanish := range vanish {
 		for _, tt := range []struct {
-			policy worker.Gone
+			policy policy
 			task   string
 			runs   int
 			told   int
 		}{
-			{worker.Reacquire, "gone", 1, 0},
-			{worker.Skip, "gone", 0, 0},
-			{worker.Fail, "archived", 0, 2},
+			{reacquiring, "gone", 1, 0},
+			{skipping, "gone", 0, 0},
+			{failing, "archived", 0, 2},
 		} {
-			t.Run(how+", "+tt.policy.String(), func(t *testing.T) {
+			t.Run(how+", "+string(tt.policy), func(t *testing.T) {
 				virtual(t, func(r *rig) {
 					var p probe
 					ctx := context.Background()
@@ -57,7 +74,7 @@ func TestGone(t *testing.T) {
 					task := r.seal(1, tokens...)
 					r.submit("a", task, 2, asynq.Retention(time.Hour))
 					thief := vanish(r, tokens[1])
-					r.serve(service{worker: worker.Config{Gone: tt.policy}, asynq: asynq.Config{ErrorHandler: p.ear()}},
+					r.serve(service{worker: worker.Config{OnLockLost: tt.policy.decide}, asynq: asynq.Config{ErrorHandler: p.ear()}},
 						p.handler(func(ctx context.Context, _ int) error {
 							lock, ok := joblock.LocksFromContext(ctx).ByKey("key-b")
 							if !ok || lock.Fence() <= door.IdentityOf(tokens[1]).Fence || door.IdentityOf(lock).Owner != door.IdentityOf(tokens[1]).Owner {
@@ -80,7 +97,7 @@ func TestGone(t *testing.T) {
 					if state == "" {
 						state = tt.task
 					}
-					if got, info := r.task("a"); got != state || tt.policy != worker.Fail && info.Retried != 0 {
+					if got, info := r.task("a"); got != state || tt.policy != failing && info.Retried != 0 {
 						t.Errorf("the task is %s with %d retries charged, want %s", got, info.Retried, state)
 					}
 					r.wantRuns(&p, tt.runs)
@@ -113,7 +130,7 @@ func TestGoneFailKeepsTheOtherLocksForTheRetry(t *testing.T) {
 		r.submit("a", r.seal(1, tokens...), 2)
 		vanish["forced"](r, tokens[1])
 		r.serve(service{
-			worker: worker.Config{Gone: worker.Fail, Reserve: time.Minute},
+			worker: worker.Config{OnLockLost: failing.decide, Reserve: time.Minute},
 			asynq:  asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return delay }},
 		}, p.handler(succeed))
 		r.untilTask("a", "retry")
@@ -219,13 +236,13 @@ func TestHandlerHandsItsLockToAnotherTask(t *testing.T) {
 
 // A job that waits for its turn to reacquire is not a warning every few seconds.
 func TestGoneIsWarnedAboutOnce(t *testing.T) {
-	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
-		t.Run(policy.String(), func(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(string(policy), func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				token := r.enqueue("a", 0)
 				thief := r.steal(token.Key())
-				r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(succeed))
+				r.serve(service{worker: worker.Config{OnLockLost: policy.decide}}, p.handler(succeed))
 				time.Sleep(5 * time.Minute)
 				if err := thief.Release(context.Background()); err != nil {
 					t.Fatal(err)
@@ -241,7 +258,7 @@ func TestGoneIsWarnedAboutOnce(t *testing.T) {
 						hints++
 					}
 				}
-				if warnings != 1 || (hints > 0) != (policy == worker.Reacquire) {
+				if warnings != 1 || (hints > 0) != (policy == reacquiring) {
 					t.Errorf("%d warnings and %d debug lines\n%s", warnings, hints, r.log)
 				}
 			})

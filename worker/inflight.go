@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/internal/crew"
 )
 
-// The type inflight counts activities, so that Worker.Close can wait until all activities have ended. A sync.WaitGroup
+// inflight counts activities, so that Worker.Close can wait until all activities have ended. A sync.WaitGroup
 // would not do: background work may begin while Close waits, and WaitGroup.Add must not race with WaitGroup.Wait.
 type inflight struct {
 	closing context.Context    // ends when the function in the field close is called
@@ -27,7 +27,7 @@ func newInflight() *inflight {
 	return t
 }
 
-// The method begin counts a new activity. After the call of t.close, begin counts nothing and returns false.
+// begin counts a new activity. After the call of t.close, begin counts nothing and returns false.
 func (t *inflight) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -38,7 +38,7 @@ func (t *inflight) begin() bool {
 	return true
 }
 
-// The method background counts f as an activity, even if the method begin would not, and calls f in another goroutine.
+// background counts f as an activity, even if the method begin would not, and calls f in another goroutine.
 func (t *inflight) background(f func()) {
 	t.mu.Lock()
 	t.n++
@@ -57,7 +57,7 @@ func (t *inflight) end() {
 	}
 }
 
-// The method wait waits until all activities have ended. If ctx ends first, wait returns the cause of ctx.
+// wait waits until all activities have ended. If ctx ends first, wait returns the cause of ctx.
 func (t *inflight) wait(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		t.mu.Lock()

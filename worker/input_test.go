@@ -78,13 +78,13 @@ func (r *rig) wantToldOnce(text string) {
 // A token copied from another task opens nothing: that task's lock is bound to
 // it, and stays so however the copy ends.
 func TestTokenOfAnotherTask(t *testing.T) {
-	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
-		t.Run(policy.String(), func(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(string(policy), func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				token := r.enqueue("victim", 0, asynq.ProcessIn(5*time.Minute))
 				r.submit("thief", r.seal(0, token), 1)
-				r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(succeed))
+				r.serve(service{worker: worker.Config{OnLockLost: policy.decide}}, p.handler(succeed))
 				time.Sleep(2 * time.Minute)
 				r.wantRuns(&p, 0)
 				r.wantState("key-victim", joblock.StateParked, "victim")

@@ -3,33 +3,35 @@ package worker
 import (
 	"context"
 	"time"
+
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// Run is the keeper, which looks after the locks of tasks that nobody runs. The package comment has the keeper's rules.
-// Start one Run in every process that has a Worker:
+// RunKeeper runs the keeper, which looks after the locks of tasks that nobody runs. The package comment has the keeper's
+// rules. Start one in every process that has a Worker:
 //
-//	go w.Run(ctx)
+//	go w.RunKeeper(ctx)
 //
-// Of all these Runs, Config.Keepers work at a time, and the others stand by. When a Run that works returns, another Run
-// takes over at once. When its process dies, another Run takes over within about ten seconds. The locks that the dead
-// Run was just checking are due again within 20 seconds of their claim. If asynq or the locks' store does not
-// answer a Run that works for two periods of Config.Every, the Run gives its place to the next Run in line.
+// Of all these keepers, KeeperConfig.MaxKeepers work at a time, and the others stand by. When a keeper that works returns,
+// another takes over at once. When its process dies, another takes over within about ten seconds. The locks that the dead
+// keeper was just checking are due again within 20 seconds of their claim. If asynq or the locks' store does not answer a
+// keeper that works for two periods of KeeperConfig.Interval, it gives its place to the next in line.
 //
-// Run returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end Run. The errors match:
+// RunKeeper returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end it. The errors match:
 //
 //	joblock.ErrClosed    the Worker was closed before the call, or the Locker before or during the call
-//	joblock.ErrInvalid   the Worker is nil, an earlier Run of this Worker has not returned, or a value at a key of the
+//	joblock.ErrInvalid   the Worker is nil, an earlier RunKeeper of this Worker has not returned, or a value at a key of the
 //	                     keepers' places, "%keeper%#1" and so on, is no lock
-func (w *Worker) Run(ctx context.Context) error {
+func (w *Worker) RunKeeper(ctx context.Context) error {
 	if w == nil {
-		return invalid("the Worker is nil")
+		return verdict.Invalid("the Worker is nil")
 	}
 	if !w.running.CompareAndSwap(false, true) {
-		return invalid("Run was called before an earlier Run of this Worker returned")
+		return verdict.Invalid("RunKeeper was called before an earlier RunKeeper of this Worker returned")
 	}
 	defer w.running.Store(false)
 	if !w.open.begin() {
-		return workerClosed()
+		return errClosed
 	}
 	defer w.open.end()
 	ctx, cancel := context.WithCancel(ctx)
@@ -38,29 +40,28 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.keeper.Run(ctx)
 }
 
-// KeeperStats counts the locks, and the places of jobs that wait in line, that this Worker's Run has checked as the
-// keeper. Each check adds one to Checked, and one to Held, Kept, Over, Foreign, Unanswered or Freed. There are two
+// KeeperStats counts the locks, and the places of jobs that wait in line, that this Worker's keeper has checked. Each check adds one to Checked, and one to Held, Kept, Over, Foreign, Unanswered or Freed. There are two
 // exceptions. If the check was to free a lock, but the lock was resumed or ended meanwhile, the check adds to Checked
-// alone. If the store did not answer when Run wanted to prolong a reservation, the check adds to both Kept and
+// alone. If the store did not answer when the keeper wanted to prolong a reservation, the check adds to both Kept and
 // Unanswered.
 type KeeperStats struct {
-	Working bool // this Worker's Run works now, and does not stand by
+	Working bool // this Worker's keeper works now, and does not stand by
 
-	Asked time.Time // when Run last got an answer to the question which locks are due; zero if never
+	Asked time.Time // when the keeper last got an answer to the question which locks are due; zero if never
 
-	// Behind says that more locks were due then than one answer has, or that Run was late with some checks. If Behind is
-	// true for long, locks are checked less often than once per Config.Every.
+	// Behind says that more locks were due then than one answer has, or that the keeper was late with some checks. If Behind is
+	// true for long, locks are checked less often than once per KeeperConfig.Interval.
 	Behind bool
 
 	Checked    int64            // all checks
-	Held       int64            // somebody held the lock
+	Held       int64            // an attempt held the lock
 	Kept       int64            // left alone or prolonged: the task lives, or the enqueue may be under way
 	Listed     int64            // of Kept: a list of the queue showed the task, and the task was not looked up
-	Extended   int64            // of Kept: Run prolonged the reservation, or would without Config.DryRun
+	Extended   int64            // of Kept: the keeper prolonged the reservation, or would without KeeperConfig.DryRun
 	Over       int64            // the lock had ended, or belonged to another job
 	Foreign    int64            // left alone: no asynq database of the Inspectors has the queue, or the record is unreadable
 	Unanswered int64            // left alone: asynq or the locks' store did not answer
-	Freed      map[string]int64 // by the reason in Status: Run freed the lock, or would without Config.DryRun
+	Freed      map[string]int64 // by the reason in Status: the keeper freed the lock, or would without KeeperConfig.DryRun
 }
 
 // KeeperStats returns the counts since New. The counts of a nil Worker are zero.

@@ -44,7 +44,7 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func TestCostOfAPeriod(t *testing.T) {
 	const waiting, running = 2000, 100 // four batches of the store, two pages of asynq's lists
 	virtual(t, func(r *rig) {
-		w, _ := r.keep(r.locks, worker.Config{Every: every, Reserve: time.Hour})
+		w, _ := r.keep(r.locks, worker.Config{Reserve: time.Hour, Keeper: worker.KeeperConfig{Interval: every}})
 		for i := range waiting {
 			r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(10*time.Hour))
 			time.Sleep(every / waiting) // they are not due together at first
@@ -122,7 +122,7 @@ func TestCommandsAtRest(t *testing.T) {
 		for i := range locks {
 			r.enqueue(fmt.Sprint("w", i), 0, asynq.ProcessIn(7*24*time.Hour))
 		}
-		w, _ := r.keep(r.locks, worker.Config{Every: defaultEvery, Reserve: time.Hour})
+		w, _ := r.keep(r.locks, worker.Config{Reserve: time.Hour, Keeper: worker.KeeperConfig{Interval: defaultEvery}})
 		// The commands that a redisstore sends: one for a call, and one for each hundred records that are read together.
 		commands := func() int64 {
 			return count.commands.Load() + int64(r.faults.Calls("")+r.faults.Items(faultstore.Inspect)/100+r.faults.Items(faultstore.Reserve))
@@ -165,7 +165,7 @@ func TestShareOfAsynqsRedis(t *testing.T) {
 				time.Sleep(time.Minute)
 				own := r.inspector
 				pace := r.slow(tt.d)
-				w, stop := r.keep(r.locks, worker.Config{Share: tt.share})
+				w, stop := r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{MaxLoad: tt.share}})
 				r.inspector = own
 				start := time.Now()
 				time.Sleep(20 * every)
@@ -206,7 +206,7 @@ func BenchmarkKeeper(b *testing.B) {
 			count := new(counting)
 			r.rdb.AddHook(count)
 			calls := store.Calls("")
-			w, err := worker.New(locks, r.inspector, &worker.Config{Every: time.Minute, Reserve: 4 * time.Hour, Logger: r.log.Text()})
+			w, err := worker.New(locks, r.inspector, &worker.Config{Reserve: 4 * time.Hour, Logger: r.log.Text(), Keeper: worker.KeeperConfig{Interval: time.Minute}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func BenchmarkKeeper(b *testing.B) {
 			done := make(chan error)
 			start, cpu := time.Now(), cpuTime()
 			b.ResetTimer()
-			go func() { done <- w.Run(ctx) }()
+			go func() { done <- w.RunKeeper(ctx) }()
 			for w.KeeperStats().Kept < int64(n) {
 				time.Sleep(time.Millisecond)
 			}
@@ -297,7 +297,7 @@ func TestSlowKeeperIsBehind(t *testing.T) {
 				time.Sleep(2 * time.Minute) // all are due
 				own := r.inspector
 				pace := r.slow(tt.d)
-				w, stop := r.keep(r.newLocker(), worker.Config{Share: 0.5})
+				w, stop := r.keep(r.newLocker(), worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 0.5}})
 				r.inspector = own
 				time.Sleep(5 * every)
 				for range 10 {

@@ -30,15 +30,15 @@ var everyCall = []string{
 // waits for it.
 func (r *rig) keep(locks *joblock.Locker, cfg worker.Config) (w *worker.Worker, stop func()) {
 	r.t.Helper()
-	if cfg.Every == 0 {
-		cfg.Every = every
+	if cfg.Keeper.Interval == 0 {
+		cfg.Keeper.Interval = every
 	}
 	w = r.newWorker(locks, cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := w.Run(ctx); err != nil {
+		if err := w.RunKeeper(ctx); err != nil {
 			r.t.Errorf("the keeper ended with %v", err)
 		}
 	}()

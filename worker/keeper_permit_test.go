@@ -57,7 +57,7 @@ func TestAsManyKeepersWorkAsConfigured(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(n, " ", end), func(t *testing.T) {
 				virtual(t, func(r *rig) {
-					k := r.keepMany(5, worker.Config{Keepers: n})
+					k := r.keepMany(5, worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: n}})
 					for i := range 20 {
 						r.enqueue(fmt.Sprint("alive-", i), 0, asynq.ProcessIn(10*time.Hour))
 					}
@@ -166,7 +166,7 @@ func TestLocksThatTheDeadKeeperHasRead(t *testing.T) {
 // Runs that change nothing take no place from those that do.
 func TestDryRunTakesNoPlace(t *testing.T) {
 	virtual(t, func(r *rig) {
-		dry := r.keepMany(2, worker.Config{DryRun: true})
+		dry := r.keepMany(2, worker.Config{Keeper: worker.KeeperConfig{DryRun: true}})
 		time.Sleep(time.Second)
 		real := r.keepMany(2, worker.Config{})
 		time.Sleep(time.Second)
@@ -278,7 +278,7 @@ func TestKeepersPlaceIsNoLock(t *testing.T) {
 	if err := r.rdb.Set(context.Background(), "joblock:"+keyspace.Permit(keyspace.Keepers, 1), "a stranger's", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.newWorker(r.locks, worker.Config{}).Run(context.Background()); !errors.Is(err, joblock.ErrInvalid) {
-		t.Errorf("Run = %v, want ErrInvalid", err)
+	if err := r.newWorker(r.locks, worker.Config{}).RunKeeper(context.Background()); !errors.Is(err, joblock.ErrInvalid) {
+		t.Errorf("RunKeeper = %v, want ErrInvalid", err)
 	}
 }

@@ -89,7 +89,7 @@ func TestKeeperOfTwoDatabases(t *testing.T) {
 func TestCheckWithoutAnAnswerIsRepeatedSoon(t *testing.T) {
 	virtual(t, func(r *rig) {
 		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
-		w, _ := r.keep(r.locks, worker.Config{Every: 5 * time.Minute})
+		w, _ := r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{Interval: 5 * time.Minute}})
 		r.mini.SetError("LOADING away for the test")
 		time.Sleep(90 * time.Second)
 		if n := w.KeeperStats().Unanswered; n == 0 {
@@ -323,7 +323,7 @@ func (a afterwards) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A dry run says what would be done, and does none of it.
 func TestDryRun(t *testing.T) {
 	virtual(t, func(r *rig) {
-		w, _ := r.keep(r.locks, worker.Config{DryRun: true})
+		w, _ := r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{DryRun: true}})
 		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
 		r.enqueue("b", 0, asynq.ProcessIn(10*time.Hour))
 		time.Sleep(2 * time.Minute)

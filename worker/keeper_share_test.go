@@ -29,7 +29,7 @@ func TestKeepersShareTheWork(t *testing.T) {
 		pace := r.slow(100 * time.Millisecond)
 		var ws []*worker.Worker
 		for range keepers {
-			w, _ := r.keep(r.newLocker(), worker.Config{Share: 1, Keepers: keepers})
+			w, _ := r.keep(r.newLocker(), worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: keepers, MaxLoad: 1}})
 			ws = append(ws, w)
 		}
 		for i := range n {
@@ -130,7 +130,7 @@ func TestKeepersTakeTurns(t *testing.T) {
 func TestKeeperThatComesBackLate(t *testing.T) {
 	virtual(t, func(r *rig) {
 		f := faultstore.New(r.faults)
-		w, _ := r.keep(r.newLockerOn(f), worker.Config{Keepers: 2})
+		w, _ := r.keep(r.newLockerOn(f), worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: 2}})
 		tokens := make(map[string]joblock.Token)
 		for _, id := range []string{"a", "b", "c"} {
 			tokens[id] = r.enqueue(id, 0, asynq.ProcessIn(10*time.Hour))
@@ -152,7 +152,7 @@ func TestKeeperThatComesBackLate(t *testing.T) {
 		f.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 2 * time.Minute, Times: 1, Before: func() { close(late) }}, faultstore.Inspect)
 		<-late
 		read := w.KeeperStats().Checked
-		other, _ := r.keep(r.newLocker(), worker.Config{Keepers: 2})
+		other, _ := r.keep(r.newLocker(), worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: 2}})
 		time.Sleep(110 * time.Second)
 		r.wantFreed("key-b", absent)
 		if n := other.KeeperStats().Over; n != 1 {
@@ -192,7 +192,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 					time.Sleep(time.Second)
 				case "working beside another":
 					keepers = 2
-					r.keep(r.newLocker(), worker.Config{Keepers: keepers})
+					r.keep(r.newLocker(), worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: keepers}})
 					time.Sleep(time.Second)
 				case "asking asynq":
 					r.hang()
@@ -203,10 +203,10 @@ func TestRunEndsWithItsContext(t *testing.T) {
 				case "in an outage":
 					f.Set(faultstore.Fault{Mode: faultstore.Refuse}, everyCall...)
 				}
-				w := r.newWorker(r.newLockerOn(f), worker.Config{Keepers: keepers})
+				w := r.newWorker(r.newLockerOn(f), worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: keepers}})
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error)
-				go func() { done <- w.Run(ctx) }()
+				go func() { done <- w.RunKeeper(ctx) }()
 				time.Sleep(50 * time.Second)
 				start := time.Now()
 				cancel()
@@ -233,26 +233,26 @@ func TestRunIsRefused(t *testing.T) {
 		}
 		ctx := context.Background()
 		var none *worker.Worker
-		want("a nil Worker", none.Run(ctx), joblock.ErrInvalid)
+		want("a nil Worker", none.RunKeeper(ctx), joblock.ErrInvalid)
 
 		w, stop := r.keep(r.locks, worker.Config{})
 		time.Sleep(time.Second)
-		want("a second Run", w.Run(ctx), joblock.ErrInvalid)
+		want("a second Run", w.RunKeeper(ctx), joblock.ErrInvalid)
 		stop()
 		done, cancel := context.WithCancel(ctx)
 		cancel()
-		want("a Run after the first", w.Run(done), nil)
+		want("a Run after the first", w.RunKeeper(done), nil)
 		if err := w.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
-		want("a closed Worker", w.Run(ctx), joblock.ErrClosed)
+		want("a closed Worker", w.RunKeeper(ctx), joblock.ErrClosed)
 
 		locks := r.newLocker()
 		w = r.newWorker(locks, worker.Config{})
 		if err := locks.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
-		want("a closed Locker", w.Run(ctx), joblock.ErrClosed)
+		want("a closed Locker", w.RunKeeper(ctx), joblock.ErrClosed)
 	})
 }
 
@@ -262,7 +262,7 @@ func TestLockerClosedUnderTheKeeper(t *testing.T) {
 		locks := r.newLocker()
 		w := r.newWorker(locks, worker.Config{})
 		done := make(chan error, 1)
-		go func() { done <- w.Run(context.Background()) }()
+		go func() { done <- w.RunKeeper(context.Background()) }()
 		time.Sleep(time.Minute)
 		if err := locks.Close(context.Background()); err != nil {
 			t.Fatal(err)

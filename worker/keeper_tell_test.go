@@ -34,7 +34,7 @@ func TestKeeperTellsItsFigures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, stop := r.keep(r.locks, worker.Config{Share: 0.5, Keepers: 1})
+		w, stop := r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: 1, MaxLoad: 0.5}})
 		time.Sleep(time.Second)
 		if f, view := read(); f.Began.Sub(view.Since).Abs() > time.Second || f.Checked != 0 {
 			t.Errorf("at the begin: %+v, want it to have begun at %s", f, view.Since)
@@ -64,7 +64,7 @@ func TestKeeperTellsItsFigures(t *testing.T) {
 		if view.State != joblock.StateFree || last.Checked == 0 {
 			t.Errorf("after the keeper: %s, %+v", view.State, last)
 		}
-		r.keep(r.locks, worker.Config{Share: 0.25})
+		r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 0.25}})
 		time.Sleep(time.Second)
 		if f, _ := read(); !f.Began.After(last.At) || f.Share != 0.25 || f.Checked != 0 {
 			t.Errorf("the next keeper: %+v", f)

@@ -39,7 +39,7 @@ func TestLockOfATaskThatEndsJustAfterItsEnqueue(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
-				r.keep(r.locks, worker.Config{Every: defaultEvery})
+				r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{Interval: defaultEvery}})
 				time.Sleep(time.Minute + 1234*time.Millisecond)
 				r.enqueue("a", 1, append(tt.opts, asynq.ProcessIn(time.Millisecond))...)
 				if err := tt.end(r); err != nil {
@@ -78,7 +78,7 @@ func TestLockParkedForATaskIDThatIsTaken(t *testing.T) {
 // over.
 func TestShortReservationsDoNotLapse(t *testing.T) {
 	virtual(t, func(r *rig) {
-		r.keep(r.locks, worker.Config{Every: defaultEvery})
+		r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{Interval: defaultEvery}})
 		for i := range 20 {
 			time.Sleep(777 * time.Millisecond) // against the keeper's own rhythm
 			id := string(rune('a' + i))

@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
 // maxGroup is the largest GroupMaxSize. A member with handoff.KeepLast carries two locks, a member of any other policy
@@ -27,7 +28,7 @@ const maxGroup = envelope.MaxCarried / 2
 // patience would delay the server's Shutdown, which waits for Aggregate.
 const mergePatience = 20 * time.Second
 
-// The type aggregator is the asynq.GroupAggregator that Configure sets. An aggregator moves the locks of a group's
+// aggregator is the asynq.GroupAggregator that Configure sets. An aggregator moves the locks of a group's
 // members to the task that the group is aggregated into. asynq then deletes the members.
 type aggregator struct {
 	w    *Worker
@@ -57,7 +58,7 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 		if err == nil {
 			return merged
 		}
-		if _, unreadable := as[*envelope.Unreadable](err); unreadable || time.Since(start) >= mergePatience {
+		if _, unreadable := errors.AsType[*envelope.Unreadable](err); unreadable || time.Since(start) >= mergePatience {
 			log.Warn("worker: the locks of a group could not be moved; its members keep them, and asynq will aggregate the group "+
 				"after a further member was enqueued", "err", err)
 			return nil
@@ -68,7 +69,7 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 // defaultRetries is asynq's default of MaxRetry. asynq does not export the number.
 const defaultRetries = 25
 
-// The type merge moves the locks of a group's members to the new task that the group is aggregated into: each lock is
+// merge moves the locks of a group's members to the new task that the group is aggregated into: each lock is
 // bound to the new task before asynq enqueues that task and deletes the members. Otherwise the keeper could free the
 // locks first, as the locks of deleted tasks.
 //
@@ -118,7 +119,7 @@ func (w *Worker) newMerge(group string, task *asynq.Task) (*merge, error) {
 	return m, nil
 }
 
-// The method run moves the members' locks to the new task, and returns the new task with its header. The header also
+// run moves the members' locks to the new task, and returns the new task with its header. The header also
 // has the tokens of locks that are gone or cannot be moved: the new task's attempts deal with such tokens. If no member
 // has a genuine header, the new task is returned unchanged. After an error of run or its helpers, run can be called
 // again.
@@ -173,7 +174,7 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
-// The type candidate is a task of the group whose envelope has a genuine seal. The envelope may still be copied from
+// candidate is a task of the group whose envelope has a genuine seal. The envelope may still be copied from
 // another task; the methods waits and settleQueue find that out.
 type candidate struct {
 	envelope.Opened
@@ -181,7 +182,7 @@ type candidate struct {
 	task      *asynq.Task
 }
 
-// The method carried returns an envelope with the tokens of the members, and adds the members' jobs to m.members.
+// carried returns an envelope with the tokens of the members, and adds the members' jobs to m.members.
 // Copied envelopes are logged and left out. So are locks beyond envelope.MaxCarried.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
@@ -230,7 +231,7 @@ func (m *merge) logCopied(ctx context.Context, c candidate) {
 	m.w.logDistrust(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
 }
 
-// The method waits reports whether the envelope of c was sealed for c itself. asynq does not tell the ID of c. So waits
+// waits reports whether the envelope of c was sealed for c itself. asynq does not tell the ID of c. So waits
 // looks up the task that the envelope was sealed for: that task must be in the group m.group, with the envelope and the
 // payload of c. An exact copy in the same group passes: then the task that is aggregated first gets the locks.
 func (m *merge) waits(c candidate) (bool, error) {
@@ -239,7 +240,7 @@ func (m *merge) waits(c candidate) (bool, error) {
 	}
 	info, err := m.w.inspector.GetTaskInfo(c.queue, c.id)
 	switch {
-	case noTask(err):
+	case verdict.NoTask(err):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -279,7 +280,7 @@ func (m *merge) settleQueue(found []candidate) error {
 	return nil
 }
 
-// The method aggregated returns those candidates in the parameter found whose jobs asynq no longer lists in a group
+// aggregated returns those candidates in the parameter found whose jobs asynq no longer lists in a group
 // with the name m.group.
 func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	const size = 1000
@@ -305,7 +306,7 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// The method move binds the lock of token to the new task, and returns the lock's new token and true. The parameter
+// move binds the lock of token to the new task, and returns the lock's new token and true. The parameter
 // from is the lock's job until then. If mayTake refuses that job, or the lock is gone, move returns token and false.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
@@ -315,7 +316,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 			return token, false, err
 		}
 		lock, err = m.w.locks.Resume(ctx, token, joblock.ForJob(from))
-		if isGone(err) {
+		if verdict.IsGone(err) {
 			return token, false, nil
 		}
 		if err != nil { // also ErrBusy: members do not run, so a Resume without an answer has taken the lock
@@ -331,7 +332,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 	return moved, true, nil
 }
 
-// The method close ends the renewal of the locks in m.held. These keys stay reserved for the earlier jobs.
+// close ends the renewal of the locks in m.held. These keys stay reserved for the earlier jobs.
 func (m *merge) close() {
 	for _, lock := range m.held {
 		lock.StopRenewing()

@@ -220,7 +220,7 @@ func TestTaskOfANewerBuildWaitsForAReader(t *testing.T) {
 		"another seal":              {sealed: true},
 		"to the end":                {},
 		"from start":                {lists: func(e *envelope.Envelope) { e.FromStart = e.Tokens }},
-		"gone is skipped":           {service: service{worker: worker.Config{Gone: worker.Skip}}},
+		"gone is skipped":           {service: service{worker: worker.Config{OnLockLost: skipping.decide}}},
 		"WithoutOverlapping around": {service: service{unguarded: true}, overlap: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -158,7 +158,7 @@ func TestPoliciesForABusyKey(t *testing.T) {
 	}{
 		{"snoozed", nil, "retry", defaultMaxWait, nil, false},
 		{"snoozed at once", []worker.OverlapOption{worker.MaxWait(0)}, "retry", 0, nil, false},
-		{"snoozed a limit", []worker.OverlapOption{worker.Limit(1)}, "retry", defaultMaxWait, nil, false},
+		{"snoozed a limit", []worker.OverlapOption{worker.MaxConcurrent(1)}, "retry", defaultMaxWait, nil, false},
 		{"drop", []worker.OverlapOption{worker.DropIfBusy()}, "gone", 0, nil, false},
 		{"wait, then drop", []worker.OverlapOption{worker.DropIfBusy(), worker.MaxWait(time.Minute)}, "gone", time.Minute, nil, false},
 		{"fail", []worker.OverlapOption{worker.FailIfBusy()}, "retry", 0, joblock.ErrHeld, false},
@@ -214,7 +214,7 @@ func TestPoliciesForABusyKey(t *testing.T) {
 func TestStoreAwayWhenATaskTakesItsLock(t *testing.T) {
 	for _, retries := range []int{0, 1} {
 		for name, opt := range map[string]worker.OverlapOption{
-			"snoozed": worker.MaxWait(time.Second), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy(), "limit": worker.Limit(2),
+			"snoozed": worker.MaxWait(time.Second), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy(), "limit": worker.MaxConcurrent(2),
 		} {
 			t.Run(fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T) {
 				virtual(t, func(r *rig) {
@@ -249,7 +249,7 @@ func TestBadInputOfWithoutOverlapping(t *testing.T) {
 		"nil Worker":     {func(*worker.Worker) asynq.MiddlewareFunc { return (*worker.Worker)(nil).WithoutOverlapping(key) }, "k", "nil Worker"},
 		"nil key":        {func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(nil) }, "k", "nil key function"},
 		"nil option":     {func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key, nil) }, "k", "nil option"},
-		"Limit":          {overlap(worker.Limit(0))[0], "k", "Limit is 0"},
+		"Limit":          {overlap(worker.MaxConcurrent(0))[0], "k", "Limit is 0"},
 		"MaxWait":        {overlap(worker.MaxWait(-time.Second))[0], "k", "MaxWait is -1s"},
 		"control in key": {overlap()[0], "a\x00b", "control character"},
 		"key too long":   {overlap()[0], strings.Repeat("x", driver.MaxKeyBytes+1), "at most 512"},

@@ -101,7 +101,7 @@ func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 		opts []worker.OverlapOption
 	}{
 		"a lock":   {func(r *rig) *joblock.Lock { return r.occupy("k") }, nil},
-		"a permit": {func(r *rig) *joblock.Lock { return r.occupyPermit("k") }, []worker.OverlapOption{worker.Limit(1)}},
+		"a permit": {func(r *rig) *joblock.Lock { return r.occupyPermit("k") }, []worker.OverlapOption{worker.MaxConcurrent(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -127,7 +127,7 @@ func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 	// One that carries a lock on a key is not of a limit's with that key.
 	virtual(t, func(r *rig) {
 		var p probe
-		r.serve(service{use: overlap(worker.Limit(1))}, p.handler(func(ctx context.Context, _ int) error {
+		r.serve(service{use: overlap(worker.MaxConcurrent(1))}, p.handler(func(ctx context.Context, _ int) error {
 			if locks := joblock.LocksFromContext(ctx); len(locks) != 2 {
 				t.Errorf("the handler has %v, want a lock and a permit", locks)
 			}

@@ -12,24 +12,8 @@ import (
 	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
-
-// InLine lets a task whose key is busy wait in the line of the key, as the jobs of a sequence do. Such a task occupies
-// no worker: the task is snoozed for a day, and whoever releases the key runs the task. The tasks run in the order in
-// which they first found the key busy. Tasks of handoff.EnqueueInSequence stand in the same line, from their enqueue
-// on. Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the slots is free,
-// beside the jobs that have the other slots.
-//
-// On a server whose queues are empty a task whose turn has come starts at asynq's next look: see
-// asynq.Config.TaskCheckInterval, 1 s by default. Set a shorter interval if the tasks are short.
-//
-// Differences to WithoutOverlapping without InLine: no task waits in place, so MaxWait and Need do not count. After a
-// crash the key stays with the task until asynq has recovered the task. Without a keeper, a key whose task is deleted
-// while the task waits may stay with that task for Config.Reserve. A task that cannot be snoozed, because no retry is
-// left, asks for its turn every Config.Snooze, and keeps its place.
-//
-// InLine excludes Limit, DropIfBusy and FailIfBusy: each attempt then fails with joblock.ErrInvalid.
-func InLine() OverlapOption { return func(o *overlap) { o.inLine = true } }
 
 // ownerInLine returns the owner under which job waits for key. The task does not carry the owner, so each delivery must
 // find the same owner again.
@@ -50,7 +34,7 @@ func (o *overlap) lineUp(a *attempt, key string) (*joblock.Lock, error) {
 	}})[0]
 	switch {
 	case taken.Err == nil && taken.Waits != nil:
-		if lock, err := a.turnInSlot(token); lock != nil || err != nil {
+		if lock, err := o.turnInSlot(a, token); lock != nil || err != nil {
 			return lock, err
 		}
 		return nil, a.waitForTurn(key)
@@ -65,7 +49,7 @@ func (o *overlap) lineUp(a *attempt, key string) (*joblock.Lock, error) {
 // turnInSlot is for a job that has just asked for a place in line. If the job had waited before, and its turn was for
 // another slot than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
 // results are nil. In a line with one slot, the question costs a job one lookup of its task, once.
-func (a *attempt) turnInSlot(token joblock.Token) (*joblock.Lock, error) {
+func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*joblock.Lock, error) {
 	if !strings.Contains(a.lastErr(), nextjob.WaitText) {
 		return nil, nil
 	}
@@ -73,12 +57,12 @@ func (a *attempt) turnInSlot(token joblock.Token) (*joblock.Lock, error) {
 	if err != nil || len(got) == 0 {
 		return nil, err
 	}
-	a.leaveLine(a.ctx, token, reasonStarted)
+	a.leaveLine(a.ctx, token, verdict.ReasonStarted)
 	locks, errs := a.resume(a.ctx, []joblock.Token{door.TokenOfSlot(token, got[0].Key)})
 	return locks[0], errs[0]
 }
 
 // canLineUp reports whether the name of the job can be in the locks' store.
-func (a *attempt) canLineUp() bool {
+func canLineUp(a *attempt) bool {
 	return door.CheckText("line up", "", "job", a.job, 1, driver.MaxLabelBytes) == nil
 }

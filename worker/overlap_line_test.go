@@ -174,7 +174,7 @@ func TestCrashInLine(t *testing.T) {
 func TestInLineExcludesOtherOptions(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		for name, opt := range map[string]worker.OverlapOption{"limit": worker.Limit(2), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy()} {
+		for name, opt := range map[string]worker.OverlapOption{"limit": worker.MaxConcurrent(2), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy()} {
 			w := r.newWorker(r.locks, worker.Config{})
 			h := w.WithoutOverlapping(func(*asynq.Task) string { return seqKey }, opt, worker.InLine())(p.handler(succeed))
 			if err := h.ProcessTask(context.Background(), asynq.NewTask(taskType, nil)); !errors.Is(err, joblock.ErrInvalid) {

@@ -150,7 +150,7 @@ func TestLimitOfTasks(t *testing.T) {
 		var p probe
 		var c crowd
 		ids := r.plain(10, "k", 0)
-		r.serve(service{use: overlap(worker.Limit(3))}, p.handler(func(context.Context, int) error {
+		r.serve(service{use: overlap(worker.MaxConcurrent(3))}, p.handler(func(context.Context, int) error {
 			c.stay(30 * time.Second)
 			return nil
 		}))

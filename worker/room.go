@@ -1,16 +1,9 @@
 package worker
 
 import (
-	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/hibiken/asynq"
-
-	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
 )
 
 // room has the tasks that WithoutOverlapping has snoozed because their keys were busy. When a lock ends, the Worker runs
@@ -168,52 +161,4 @@ func (r *room) tidy(k busyKey, w *waiters, now time.Time) {
 		}
 		r.swept = len(r.keys)
 	}
-}
-
-// callNext runs some of the tasks that wait for k, in the background. held is how long the lock was held that has ended.
-func (o *overlap) callNext(key string, held time.Duration) {
-	w, k := o.w, busyKey{o, key}
-	if o.inLine || w.delay.Load() == nil || w.open.closing.Err() != nil {
-		return
-	}
-	most := max(1, int(w.places.Load())) // how many tasks of all keys may wait in place for long
-	switch {
-	case o.maxWait != nil && *o.maxWait == 0:
-		most = 1 // the others would be snoozed again at once
-	case o.pace.brisk():
-		most = max(8, 4*most) // for short
-	}
-	// An idle asynq server looks for tasks after one and a half TaskCheckInterval at the latest.
-	pickup := float64(3*w.checkInterval.Load()) / 2
-	want := math.Ceil(pickup / float64(max(held, time.Millisecond)))
-	if o.limit != nil {
-		want *= float64(*o.limit)
-	}
-	called := w.room.call(k, int(max(1, min(want, float64(most)))), most)
-	if len(called) == 0 {
-		return
-	}
-	w.open.background(func() {
-		for _, t := range called {
-			if !w.runSnoozed(t) {
-				w.room.again(k, t)
-			}
-		}
-	})
-}
-
-// runSnoozed runs a task during its pause. The result is false if asynq has not written the snooze yet.
-func (w *Worker) runSnoozed(t snoozedTask) bool {
-	info, err := w.batched.GetTaskInfo(t.queue, t.id)
-	switch {
-	case err != nil: // the task is gone, or is back after its pause
-	case info.State == asynq.TaskStateActive, snoozedInArchive(info):
-		return false
-	case info.State == asynq.TaskStateRetry && (strings.Contains(info.LastErr, snoozeText) || strings.Contains(info.LastErr, nextjob.ArchiveText)):
-		// A task in any other state, or with any other error, has been run meanwhile.
-		if err := w.batched.RunTask(t.queue, t.id); err != nil {
-			w.cfg.Logger.Debug("worker: could not run a snoozed task before the end of its pause", "job", envelope.Job(t.queue, t.id), "err", err)
-		}
-	}
-	return true
 }

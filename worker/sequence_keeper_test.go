@@ -277,7 +277,7 @@ func TestKeeperKeepsALine(t *testing.T) {
 		if err := r.inspector.ArchiveTask(queue, "a"); err != nil {
 			t.Fatal(err)
 		}
-		w, stop := r.keep(r.locks, worker.Config{Reserve: 2 * time.Hour, Every: time.Hour})
+		w, stop := r.keep(r.locks, worker.Config{Reserve: 2 * time.Hour, Keeper: worker.KeeperConfig{Interval: time.Hour}})
 		time.Sleep(envelope.Patience + time.Hour)
 		stop()
 		l.wantLine("b", "c")

@@ -32,7 +32,7 @@ func TestNextJobStartsWhenAsynqHasTheResult(t *testing.T) {
 		"timeout on the last attempt": obey,
 	} {
 		t.Run(name, func(t *testing.T) {
-			virtual(t, func(r *rig) {
+			bothWays(t, func(r *rig) {
 				l := r.line()
 				var p probe
 				w := &writes{r: r, id: "a"}
@@ -103,7 +103,7 @@ func (w *writes) state(id string) string {
 func TestResultThatAsynqDoesNotGetKeepsTheOrder(t *testing.T) {
 	for name, policy := range map[string]handoff.OnFailure{"go on": handoff.GoOn, "halt": handoff.Halt} {
 		t.Run(name, func(t *testing.T) {
-			virtual(t, func(r *rig) {
+			bothWays(t, func(r *rig) {
 				r.keep(r.locks, worker.Config{})
 				l := r.line()
 				var p probe

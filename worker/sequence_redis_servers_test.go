@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -25,18 +23,11 @@ import (
 // time, under growing fences, and a job that waits occupies no worker.
 func TestSequencesOnRedis(t *testing.T) {
 	t.Run("apart", func(t *testing.T) { sequencesOnRedis(t, onRedis(t, 5*time.Second)) })
-	t.Run("in the same Redis", func(t *testing.T) {
+	t.Run("at once", func(t *testing.T) {
 		r := onRedis(t, 5*time.Second)
 		r.useStore(r.rdb)
 		sequencesOnRedis(t, r)
 	})
-}
-
-// useStore has the rig lock in the Redis of rdb, with no faults between.
-func (r *rig) useStore(rdb *redis.Client) {
-	store := redisstore.New(rdb, nil)
-	r.t.Cleanup(func() { _ = store.Close() })
-	r.locks = r.newLockerOn(store)
 }
 
 func sequencesOnRedis(t *testing.T, r *rig) {

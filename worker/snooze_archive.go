@@ -1,18 +1,18 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
 // This file snoozes tasks by way of asynq's archive, as the package comment says. The task keeps the payload, the headers
@@ -41,7 +41,7 @@ const (
 
 // archiveSnoozeError is the error with which asynq archives a task that is snoozed by way of the archive.
 type archiveSnoozeError struct {
-	snoozed *snoozeError
+	snoozed *verdict.Snooze
 	kept    atomic.Pointer[string] // what asynq records as the last error; nil until the ErrorHandler is called
 	failing chan struct{}          // closed when asynq is about to archive the task
 }
@@ -53,25 +53,20 @@ func (e *archiveSnoozeError) begins(text string) {
 	}
 }
 
-func (e *archiveSnoozeError) lastErr() string {
+// recorded returns what asynq records as the last error, or "" if the ErrorHandler was not called yet.
+func (e *archiveSnoozeError) recorded() string {
 	if kept := e.kept.Load(); kept != nil {
 		return *kept
 	}
-	return e.Error()
+	return ""
 }
 
-func (e *archiveSnoozeError) Error() string { return nextjob.ArchiveText + e.snoozed.err.Error() }
+func (e *archiveSnoozeError) Error() string { return nextjob.ArchiveText + e.snoozed.Err.Error() }
 
 func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 
-// canSnoozeByArchive reports whether Configure was called and the task has no retry left. A task that carries locks
-// must also be a rerun after the spare retry: the keeper frees the locks of a task that is in the archive for a minute.
-func (a *attempt) canSnoozeByArchive() bool {
-	return a.w.delay.Load() != nil && a.retried >= a.limit && (!a.mayCarry() || a.spent())
-}
-
 // snoozeByArchive returns the error with which asynq archives a task that carries locks, for a snooze.
-func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
+func (a *attempt) snoozeByArchive(snoozed *verdict.Snooze) error {
 	if errors.Is(snoozed, joblock.ErrUnavailable) {
 		return a.archiveAndRerun(snoozed, nil, nil) // no mark without the store
 	}
@@ -79,7 +74,7 @@ func (a *attempt) snoozeByArchive(snoozed *snoozeError) error {
 	return a.archiveAndRerun(snoozed, mark, err)
 }
 
-// The method mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process
+// mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process
 // dies, the keeper finds the task by the mark. If another snooze keeps the mark, the error is joblock.ErrTimeout. If half
 // of the attempt's time passes without an answer of the store, the error is joblock.ErrUnavailable.
 func (a *attempt) mark() (*joblock.Lock, error) {
@@ -108,15 +103,15 @@ func (a *attempt) tryMark(wait time.Duration) (*joblock.Lock, error) {
 // archiveAndRerun moves the task, in the background, to the tasks that wait for a retry, due when the pause is over, and
 // releases the lock in the parameter mark. If this process cannot move the task, the keeper finds the task by the mark. If
 // mark is nil, the task then stays in the archive. The parameter unmarked is the error of the method mark.
-func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unmarked error) error {
-	if unmarked != nil && !busy(unmarked) { // busy: another snooze has the mark
+func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *joblock.Lock, unmarked error) error {
+	if unmarked != nil && !verdict.IsBusy(unmarked) { // busy: another snooze has the mark
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)
 	}
 	a.logSnoozed(snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed, failing: make(chan struct{})}
-	due := time.Now().Add(snoozed.delay)
+	due := time.Now().Add(snoozed.Delay)
 	a.w.open.background(func() {
-		done := a.rerun(e, due)
+		done := e.rerun(a, due)
 		if !done {
 			a.log().Error("worker: a snoozed task is still in asynq's archive; run the task by hand unless the keeper knows of it",
 				"keeper_knows", mark != nil)
@@ -124,7 +119,7 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unma
 		switch {
 		case mark == nil:
 		case done:
-			a.release(joblock.Locks{mark}, reasonOver)
+			a.release(joblock.Locks{mark}, verdict.ReasonOver)
 		default:
 			mark.StopRenewing()
 		}
@@ -136,15 +131,15 @@ func (a *attempt) archiveAndRerun(snoozed *snoozeError, mark *joblock.Lock, unma
 // for a retry, due at the time in due. The result is true if the task is no longer in the archive, for whatever reason.
 // The result is false after rerunGiveUp, or answerWait if Worker.Close was called: the task may be in the archive now or
 // later.
-func (a *attempt) rerun(e *archiveSnoozeError, due time.Time) bool {
+func (e *archiveSnoozeError) rerun(a *attempt, due time.Time) bool {
 	start := time.Now()
 	sleep.AtMost(answerPoll, e.failing)
 	for pause := soonest; ; pause = min(2*pause, 5*time.Second) {
-		if a.w.batched.CanPostpone() && a.w.batched.Postpone(a.queue, a.id, e.lastErr(), due) == nil {
+		if a.w.batched.CanPostpone() && a.w.batched.Postpone(a.queue, a.id, cmp.Or(e.recorded(), e.Error()), due) == nil {
 			return true
 		}
 		if pause > firstLook { // asynq has written by now, unless its Redis is slow
-			if a.leftArchive(e, due) {
+			if e.left(a, due) {
 				return true
 			}
 			took := time.Since(start)
@@ -156,23 +151,26 @@ func (a *attempt) rerun(e *archiveSnoozeError, due time.Time) bool {
 	}
 }
 
-// leftArchive looks the task up, and takes the task out of the archive if asynq has archived it with the error e. The
+// left looks the task up, and takes the task out of the archive if asynq has archived it with the error e. The
 // result is true if the task is neither in the archive nor about to be archived. With a version of asynq whose scripts are
 // not known here, the task waits in the archive until the time in due, or until Worker.Close: another server may run the
 // task then.
-func (a *attempt) leftArchive(e *archiveSnoozeError, due time.Time) bool {
+func (e *archiveSnoozeError) left(a *attempt, due time.Time) bool {
 	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
-	switch {
-	case noTask(err):
-		a.log().Warn("worker: a task that was snoozed by way of asynq's archive is gone: " +
-			"the task was run or deleted there, or the archive was full")
-		return true
-	case err != nil:
-		a.log().Warn("worker: cannot look up a task that was snoozed by way of asynq's archive", "err", err)
+	switch verdict.LeaveArchive(info, err, e.recorded()) {
+	case verdict.LookAgain:
+		if err != nil {
+			a.log().Warn("worker: cannot look up a task that was snoozed by way of asynq's archive", "err", err)
+		}
 		return false
-	case !snoozedInArchive(info) && !e.archived(info):
-		return info.State != asynq.TaskStateActive // the task was run there
-	case a.w.batched.CanPostpone():
+	case verdict.GiveUp:
+		if err != nil {
+			a.log().Warn("worker: a task that was snoozed by way of asynq's archive is gone: " +
+				"the task was run or deleted there, or the archive was full")
+		}
+		return true
+	}
+	if a.w.batched.CanPostpone() {
 		return a.w.batched.Postpone(a.queue, a.id, info.LastErr, due) == nil
 	}
 	if a.w.inArchive.Add(1) <= mostInArchive {
@@ -180,14 +178,4 @@ func (a *attempt) leftArchive(e *archiveSnoozeError, due time.Time) bool {
 	}
 	defer a.w.inArchive.Add(-1)
 	return a.w.inspector.RunTask(a.queue, a.id) == nil
-}
-
-// snoozedInArchive reports whether the task of info is in the archive only for the pause of a snooze.
-func snoozedInArchive(info *asynq.TaskInfo) bool { return nextjob.InArchive(info) }
-
-// The method archived reports whether the task of info is in the archive because of e. The method compares the task's
-// last error with e.kept, because another middleware may have replaced the text of e.
-func (e *archiveSnoozeError) archived(info *asynq.TaskInfo) bool {
-	kept := e.kept.Load()
-	return info.State == asynq.TaskStateArchived && kept != nil && info.LastErr == *kept
 }

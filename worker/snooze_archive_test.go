@@ -56,16 +56,14 @@ func TestTasksWithLittleTimeDoNotLoseItToTheWait(t *testing.T) {
 	}
 }
 
-// The wait ends while the task has left what it is said to need, and no later.
-func TestNeed(t *testing.T) {
+// The wait ends while the task has nine tenths of its time left, and no later.
+func TestWaitLeavesTimeForTheRun(t *testing.T) {
 	for _, tt := range []struct {
 		opts   []worker.OverlapOption
 		waited time.Duration
 	}{
 		{[]worker.OverlapOption{worker.MaxWait(time.Hour)}, 10 * time.Second},
-		{[]worker.OverlapOption{worker.MaxWait(time.Hour), worker.Need(40 * time.Second)}, time.Minute},
-		{[]worker.OverlapOption{worker.MaxWait(time.Hour), worker.Need(time.Hour)}, 0},
-		{[]worker.OverlapOption{worker.Need(0)}, defaultMaxWait},
+		{nil, defaultMaxWait},
 		{[]worker.OverlapOption{worker.DropIfBusy(), worker.MaxWait(time.Hour)}, 10 * time.Second},
 	} {
 		virtual(t, func(r *rig) {
@@ -239,7 +237,7 @@ func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Second, 2 * time.Second} {
 		for _, all := range []bool{false, true} {
 			for name, opts := range map[string][]worker.OverlapOption{
-				"none": nil, "no wait": {worker.MaxWait(0)}, "a long wait": {worker.Need(0), worker.MaxWait(time.Minute)}, "in line": {worker.InLine()},
+				"none": nil, "no wait": {worker.MaxWait(0)}, "a long wait": {worker.MaxWait(time.Minute)}, "in line": {worker.InLine()},
 			} {
 				t.Run(fmt.Sprintf("%s, all: %t, %s", timeout, all, name), func(t *testing.T) {
 					eachAsynq(t, func(r *rig, pausing string) {

@@ -2,87 +2,92 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
-
-// Started is an asynq.MiddlewareFunc that marks the place where a task starts. A lock that a task has only until the
-// task starts (handoff.UntilStarted) is released at that place, just before the call of the next handler.
-//
-// Without Started, Middleware releases such a lock when Middleware has resumed the other locks. But if one or more
-// WithoutOverlapping directly follow Middleware, the last of these releases the lock, after acquiring its own lock.
-// This package cannot see a WithoutOverlapping behind another package's middleware. So if another package's middleware
-// follows Middleware, register Started as the innermost middleware.
-//
-// Register Started for each mux of the Worker or for none: tasks of a mux without Started would keep such a lock until
-// the job ends. With a nil next, each task fails with joblock.ErrInvalid.
-func (w *Worker) Started(next asynq.Handler) asynq.Handler {
-	if w != nil {
-		w.hasStarted.Store(true)
-	}
-	return &startedHandler{next}
-}
-
-type startedHandler struct{ next asynq.Handler }
-
-func (h *startedHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	if h.next == nil {
-		return invalid("Started was given a nil handler")
-	}
-	if err := startAt(ctx, h); err != nil {
-		return err
-	}
-	return h.next.ProcessTask(ctx, task)
-}
-
-// startsAt returns the handler at which a task starts: the startedHandler, or else the last overlapHandler, or else nil
-// for Middleware itself. startsAt looks at next and the handlers after next, up to the first of another package. If
-// Started was registered but its handler is not found, the result is anyStarted.
-func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
-	for {
-		switch h := next.(type) {
-		case *overlapHandler:
-			at, next = h, h.next
-		case *startedHandler:
-			return h
-		default:
-			if w.hasStarted.Load() {
-				return anyStarted
-			}
-			return at
-		}
-	}
-}
-
-var anyStarted = new(startedHandler)
 
 type startKey struct{}
 
-// startAt calls the method attempt.start for the attempt in ctx, if the task starts at the handler h and the attempt
-// has not started the task yet. An error snoozes the task.
-func startAt(ctx context.Context, h asynq.Handler) error {
-	a, ok := ctx.Value(startKey{}).(*attempt)
-	if !ok || a.started {
+// start releases the locks of c.untilStart, which only keep other jobs from being enqueued:
+//
+//	released, or gone                 nil: an earlier attempt may have released the lock
+//	held, or bound to another job     an error that snoozes the task, because somebody is replacing the task
+//	no answer, or the Locker closed   an error that snoozes the task: the lock would refuse other jobs without need
+//	any other error                   logged; nil
+func (c *carrier) start(ctx context.Context) error {
+	for _, token := range c.untilStart {
+		err := c.w.locks.Release(c.w.next.In(ctx), token, joblock.IfIdle(), joblock.Reason(verdict.ReasonStarted), joblock.ForJob(c.job))
+		if errors.Is(err, joblock.ErrNotOwner) {
+			err = c.movedTo(ctx, token)
+		}
+		if joblock.CodeOf(err) == "" || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrNotFound) {
+			continue
+		}
+		if snoozed := c.w.snooze(err); snoozed != nil {
+			return snoozed
+		}
+		c.log().Warn("worker: could not release a lock that a task has until it starts", "key", token.Key(), "err", err)
+	}
+	return nil
+}
+
+// startAt calls start for the attempt in ctx, if the task starts at the handler h and the attempt has not started the task
+// yet. The parameter marked says that h is that of Started. An error snoozes the task.
+func startAt(ctx context.Context, h asynq.Handler, marked bool) error {
+	c, ok := ctx.Value(startKey{}).(*carrier)
+	if !ok || c.started || !marked && h != c.startsAt {
 		return nil
 	}
-	if _, marked := h.(*startedHandler); !marked && h != a.startsAt {
-		return nil
-	}
-	start := func() (struct{}, error) { return struct{}{}, a.start(context.WithoutCancel(a.ctx)) }
-	if _, snoozed := inTime(a, a.left()/2, start, func(struct{}) {}); snoozed != nil {
+	start := func() (struct{}, error) { return struct{}{}, c.start(context.WithoutCancel(c.ctx)) }
+	if _, snoozed := inTime(c.attempt, c.left()/2, start, func(struct{}) {}); snoozed != nil {
 		return snoozed
 	}
-	a.started = true
+	c.started = true
 	return nil
 }
 
 // startedTooEarly logs, once per Worker, that err snoozes a task that this attempt has already started: the lock that
 // the task had until its start is released.
-func (w *Worker) startedTooEarly(ctx context.Context, err error) {
-	a, ok := ctx.Value(startKey{}).(*attempt)
-	_, snoozed := as[*snoozeError](err)
-	if ok && a.started && snoozed && !w.told.started.Swap(true) {
-		a.log().Error("worker: a task was snoozed after it had given up the key that it has until it starts; " +
+func startedTooEarly(ctx context.Context, err error) {
+	c, ok := ctx.Value(startKey{}).(*carrier)
+	_, snoozed := errors.AsType[*verdict.Snooze](err)
+	if ok && c.started && snoozed && !c.w.told.started.Swap(true) {
+		c.log().Error("worker: a task was snoozed after it had given up the key that it has until it starts; " +
 			"another task may now be queued for that key; another package's middleware hides WithoutOverlapping: register Worker.Started as the innermost")
+	}
+}
+
+// movedTo is verdict.MovedTo for token. An error that snoozes nothing is that of Status.
+func (c *carrier) movedTo(ctx context.Context, token joblock.Token) error {
+	sts, err := c.w.locks.Status(ctx, token.Key())
+	if err != nil {
+		return err
+	}
+	return verdict.MovedTo(token, sts[0])
+}
+
+// backOut gives back the locks of a task that is snoozed. The locks in c.taken are released if the task has not
+// started: while the task waits, others may have these locks. All other locks are parked, reserved for the time in the
+// parameter reserve.
+func (c *carrier) backOut(locks joblock.Locks, reserve time.Duration) {
+	var taken, others joblock.Locks
+	for _, lock := range locks {
+		if !c.started && slices.Contains(c.taken, lock.Key()) {
+			taken = append(taken, lock)
+		} else {
+			others = append(others, lock)
+		}
+	}
+	if len(taken) > 0 {
+		c.release(taken, verdict.ReasonSnoozed)
+	}
+	if len(others) > 0 {
+		c.park(others, reserve)
 	}
 }

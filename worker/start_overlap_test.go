@@ -45,7 +45,7 @@ func TestLockUntilStartStaysWhileAnotherLockIsBusy(t *testing.T) {
 		}),
 		"inside another's":       {passing, overlap()[0], started},
 		"outside of another's":   {overlap()[0], passing},
-		"with others in between": {overlap()[0], passing, overlap(worker.Limit(3))[0], passing, started},
+		"with others in between": {overlap()[0], passing, overlap(worker.MaxConcurrent(3))[0], passing, started},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -171,7 +171,7 @@ func TestLockUntilStartBesideAPermitOfItsKey(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.untilStartOf("a", "key-a", 0)
-		r.serve(service{use: overlap(worker.Limit(1))}, p.handler(func(ctx context.Context, _ int) error {
+		r.serve(service{use: overlap(worker.MaxConcurrent(1))}, p.handler(func(ctx context.Context, _ int) error {
 			if lock, ok := joblock.FromContext(ctx); !ok || lock.Key() == "key-a" {
 				t.Errorf("the handler runs under %v, want a permit", lock)
 			}

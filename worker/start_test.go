@@ -56,15 +56,15 @@ func TestLockUntilStartIsFreeWhileTheHandlerRuns(t *testing.T) {
 	})
 }
 
-// Later attempts run whoever has the key by then, and leave it alone; Config.Gone
+// Later attempts run whoever has the key by then, and leave it alone; Config.OnLockLost
 // does not count.
 func TestRetryAfterLockUntilStart(t *testing.T) {
-	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
-		t.Run(policy.String(), func(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(string(policy), func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				r.untilStart("a", 1)
-				r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(first(fail)))
+				r.serve(service{worker: worker.Config{OnLockLost: policy.decide}}, p.handler(first(fail)))
 				r.untilRetry("a", 1)
 				other := r.park("other", "key-a")
 				r.untilTask("a", "gone")
@@ -87,7 +87,7 @@ func TestLockUntilStartGoneBeforeTheStart(t *testing.T) {
 				tokens := r.park("a", "key-a")
 				r.submit("a", r.sealed(nil, envelope.Envelope{Tokens: tokens, UntilStart: tokens}), 1)
 				thief := vanish(r, tokens[0])
-				r.serve(service{worker: worker.Config{Gone: worker.Fail}}, p.handler(succeed))
+				r.serve(service{worker: worker.Config{OnLockLost: failing.decide}}, p.handler(succeed))
 				r.untilTask("a", "gone")
 				r.wantRuns(&p, 1)
 				if thief != nil && thief.Renew(context.Background()) != nil {
@@ -169,14 +169,14 @@ func TestCarriedLockStaysWhenTheTaskCannotStart(t *testing.T) {
 }
 
 // A lock taken for running is the job's like any other: over retries, to its end,
-// and whatever Config.Gone says of locks that are gone.
+// and whatever Config.OnLockLost says of locks that are gone.
 func TestLockFromStart(t *testing.T) {
-	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
-		t.Run(policy.String(), func(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(string(policy), func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				r.queued("a", 1)
-				r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(func(ctx context.Context, n int) error {
+				r.serve(service{worker: worker.Config{OnLockLost: policy.decide}}, p.handler(func(ctx context.Context, n int) error {
 					if lock, ok := joblock.FromContext(ctx); !ok || lock.Key() != "run" {
 						t.Errorf("the handler has %v, want the lock on run", lock)
 					}
@@ -254,7 +254,7 @@ func TestSkippedTaskFreesItsLockUntilStart(t *testing.T) {
 			if err := r.locks.ForceRelease(context.Background(), gone, joblock.Reason("test")); err != nil {
 				t.Fatal(err)
 			}
-			r.serve(service{worker: worker.Config{Gone: worker.Skip}}, p.handler(succeed))
+			r.serve(service{worker: worker.Config{OnLockLost: skipping.decide}}, p.handler(succeed))
 			r.untilTask("a", "gone")
 			r.wantEnded("slot-a", "job skipped")
 			r.wantRuns(&p, 0)
@@ -271,7 +271,7 @@ func TestFailedTaskFreesItsLockUntilStart(t *testing.T) {
 		if err := r.locks.ForceRelease(context.Background(), "key-a", joblock.Reason("test")); err != nil {
 			t.Fatal(err)
 		}
-		r.serve(service{worker: worker.Config{Gone: worker.Fail}}, p.handler(succeed))
+		r.serve(service{worker: worker.Config{OnLockLost: failing.decide}}, p.handler(succeed))
 		r.untilTask("a", "archived")
 		r.wantEnded("slot-a", "job failed")
 		r.wantRuns(&p, 0)
@@ -279,9 +279,9 @@ func TestFailedTaskFreesItsLockUntilStart(t *testing.T) {
 }
 
 // A token that is with another job has not gone: the task waits for it, whatever
-// Config.Gone says of locks that have.
+// Config.OnLockLost says of locks that have.
 func TestLockThatIsWithAnotherJobIsWaitedFor(t *testing.T) {
-	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
+	for _, policy := range policies {
 		for _, untilStart := range []bool{false, true} {
 			for _, inHand := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, until start %v, in hand %v", policy, untilStart, inHand), func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestLockThatIsWithAnotherJobIsWaitedFor(t *testing.T) {
 						if inHand {
 							lock = resume()
 						}
-						r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(succeed))
+						r.serve(service{worker: worker.Config{OnLockLost: policy.decide}}, p.handler(succeed))
 						time.Sleep(time.Minute)
 						r.untilRetry("a", 0)
 						if !inHand {

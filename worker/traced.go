@@ -9,38 +9,37 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
 type tracedKey struct{}
 
-var errPanicked = errors.New("the handler panicked")
-
-// The method traced begins the span of the attempt, and puts the span into a.ctx: spans of the handler are below it. The
+// traced begins the span of the attempt, and puts the span into a.ctx: spans of the handler are below it. The
 // parameter tokens has what the task carries. Defer the returned function, which ends the span with *result, the result of
-// the caller for asynq. Of a panic *result says nothing, so it is errPanicked until the caller returns.
+// the caller for asynq. Of a panic *result says nothing, so it is verdict.ErrPanicked until the caller returns.
 //
 // Of a WithoutOverlapping inside Middleware the attempt has its span already.
 func (a *attempt) traced(result *error, tokens ...joblock.Token) (end func()) {
 	if a.ctx.Value(tracedKey{}) != nil {
 		return func() {}
 	}
-	call := event.Call{Op: event.OpRun, Job: a.job, Task: a.task.Type(), Attempt: a.retried + 1, Headers: a.task.Headers()}
+	call := event.Call{Op: event.OpRun, Job: a.job, Task: a.task.Type(), Attempt: a.tries.Retried + 1, Headers: a.task.Headers()}
 	for _, token := range tokens {
 		call.Keys = append(call.Keys, token.Key())
 	}
 	ctx, span := door.Of(a.w.locks).Trace(a.ctx, call)
 	a.ctx = context.WithValue(ctx, tracedKey{}, true)
-	*result = errPanicked
+	*result = verdict.ErrPanicked
 	return func() { span.End(outcome(*result), *result) }
 }
 
-// The function outcome says how an attempt has ended: see event.Span.
+// outcome says how an attempt has ended: see event.Span.
 func outcome(err error) string {
-	_, snoozed := as[*snoozeError](err)
+	_, snoozed := errors.AsType[*verdict.Snooze](err)
 	switch {
 	case err == nil:
 		return "done"
-	case err == errPanicked:
+	case err == verdict.ErrPanicked:
 		return "panicked"
 	case snoozed:
 		return "snoozed"

@@ -56,10 +56,10 @@ func (r *rig) forged(n int, others ...string) []joblock.Token {
 }
 
 // Who can enqueue a task, and nothing else, takes no lock, prolongs none, blocks none
-// and ends none, whatever the task says that it carries and whatever Config.Gone is. The
+// and ends none, whatever the task says that it carries and whatever Config.OnLockLost is. The
 // task is what it would be without that.
 func TestTheRightToEnqueueIsNotTheRightToLock(t *testing.T) {
-	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
+	for _, policy := range policies {
 		for name, lists := range map[string]func(e *envelope.Envelope){
 			"to the end":  func(*envelope.Envelope) {},
 			"from start":  func(e *envelope.Envelope) { e.FromStart = e.Tokens },
@@ -70,10 +70,10 @@ func TestTheRightToEnqueueIsNotTheRightToLock(t *testing.T) {
 			"many retries": func(e *envelope.Envelope) { e.Retries = 1 << 30 },
 			"no retries":   func(e *envelope.Envelope) { e.Retries = 0 },
 		} {
-			if policy != worker.Reacquire && name != "from start" && name != "to the end" {
+			if policy != reacquiring && name != "from start" && name != "to the end" {
 				continue // nothing that the policy is about
 			}
-			t.Run(policy.String()+", "+name, func(t *testing.T) {
+			t.Run(string(policy)+", "+name, func(t *testing.T) {
 				virtual(t, func(r *rig) {
 					r.keep(r.locks, worker.Config{})
 					var p probe
@@ -94,7 +94,7 @@ func TestTheRightToEnqueueIsNotTheRightToLock(t *testing.T) {
 					for id, text := range map[string]string{"a": header, "b": good[:36] + header[36:]} {
 						r.submit(id, asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: text}), 2)
 					}
-					r.serve(service{worker: worker.Config{Gone: policy}}, p.handler(func(ctx context.Context, _ int) error {
+					r.serve(service{worker: worker.Config{OnLockLost: policy.decide}}, p.handler(func(ctx context.Context, _ int) error {
 						if locks := joblock.LocksFromContext(ctx); len(locks) > 0 {
 							t.Errorf("the handler has %d locks", len(locks))
 						}
@@ -183,12 +183,12 @@ func (r *rig) wantTrustErrors(texts ...string) {
 // What a middleware copies from a task to those that its handler enqueues, all headers,
 // makes no job under the first one's lock.
 func TestCopiedHeadersCarryNoLock(t *testing.T) {
-	for _, policy := range []worker.Gone{worker.Reacquire, worker.Skip, worker.Fail} {
-		t.Run(policy.String(), func(t *testing.T) {
+	for _, policy := range policies {
+		t.Run(string(policy), func(t *testing.T) {
 			kept(t, func(r *rig) {
 				var parent, child probe
 				token := r.enqueue("parent", 0)
-				r.serve(service{worker: worker.Config{Gone: policy}}, func(ctx context.Context, task *asynq.Task) error {
+				r.serve(service{worker: worker.Config{OnLockLost: policy.decide}}, func(ctx context.Context, task *asynq.Task) error {
 					if id, _ := asynq.GetTaskID(ctx); id != "parent" {
 						return child.handler(func(ctx context.Context, _ int) error {
 							if _, ok := joblock.FromContext(ctx); ok {
@@ -442,8 +442,8 @@ func TestTaskSealedWithALostKeyWaits(t *testing.T) {
 		overlap bool
 	}{
 		"reacquire":                  {},
-		"skip":                       {service: service{worker: worker.Config{Gone: worker.Skip}}},
-		"fail":                       {service: service{worker: worker.Config{Gone: worker.Fail}}},
+		"skip":                       {service: service{worker: worker.Config{OnLockLost: skipping.decide}}},
+		"fail":                       {service: service{worker: worker.Config{OnLockLost: failing.decide}}},
 		"during an outage":           {outage: true},
 		"WithoutOverlapping, around": {service: service{unguarded: true}, overlap: true},
 	} {
@@ -561,7 +561,7 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 			flushed(t, func(r *rig, flush func()) {
 				count := &runCount{runs: make(map[string]int)}
 				serve := func() server {
-					return r.serve(service{locks: r.newLocker(), worker: worker.Config{Gone: worker.Reacquire}}, count.handler)
+					return r.serve(service{locks: r.newLocker(), worker: worker.Config{OnLockLost: reacquiring.decide}}, count.handler)
 				}
 				srv := serve()
 				r.enqueue("before", 0)
@@ -605,7 +605,7 @@ func TestFlushOfTheLocksLosesNoJob(t *testing.T) {
 }
 
 // The enqueuing side and the workers use different locks: that is logged with the first
-// job. With a common secret the jobs run, and Config.Gone decides. Without, they wait.
+// job. With a common secret the jobs run, and Config.OnLockLost decides. Without, they wait.
 func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 	for _, secret := range []joblock.Secret{"", "shared by all who are honest"} {
 		t.Run(fmt.Sprint("secret ", secret), func(t *testing.T) {

@@ -30,7 +30,7 @@ const (
 	usualKept = 30 * 24 * time.Hour
 )
 
-// The type usualTimes gathers how long attempts take, for people who ask whether a job hangs.
+// usualTimes gathers how long attempts take, for people who ask whether a job hangs.
 type usualTimes struct {
 	mu      sync.Mutex
 	next    time.Time // no write before
@@ -38,7 +38,7 @@ type usualTimes struct {
 	lengths map[string][]int64 // in milliseconds, by type: those that are not written yet
 }
 
-// The method note adds the length of an attempt. The result reports whether a write is due, which the caller then begins.
+// note adds the length of an attempt. The result reports whether a write is due, which the caller then begins.
 func (u *usualTimes) note(task string, took time.Duration) (due bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,7 +56,7 @@ func (u *usualTimes) note(task string, took time.Duration) (due bool) {
 	return due
 }
 
-// The method take returns what is not written yet, and forgets it.
+// take returns what is not written yet, and forgets it.
 func (u *usualTimes) take() map[string][]int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -65,14 +65,14 @@ func (u *usualTimes) take() map[string][]int64 {
 	return lengths
 }
 
-// The method wrote ends a write. No other write begins within the pause.
+// wrote ends a write. No other write begins within the pause.
 func (u *usualTimes) wrote(pause time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.writing, u.next = false, time.Now().Add(pause)
 }
 
-// The method took notes how long the handler has run, if it has succeeded in time: what a failure takes says little about
+// took notes how long the handler has run, if it has succeeded in time: what a failure takes says little about
 // how long an attempt should run. No job waits for the write, and a length that cannot be written is left out.
 func (a *attempt) took(err error, length time.Duration) {
 	if err != nil || a.ctx.Err() != nil || !a.w.usual.note(a.task.Type(), length) {
@@ -89,8 +89,8 @@ func (a *attempt) took(err error, length time.Duration) {
 	})
 }
 
-// The method writeUsual adds what is gathered to the table that all processes share.
-func (w *Worker) writeUsual() (err error) {
+// writeUsual adds what is gathered to the table that all processes share.
+func (w *tools) writeUsual() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), usualTime)
 	defer cancel()
 	lock, err := w.locks.TryAcquire(ctx, keyspace.Usual, door.Use[joblock.TryOption](door.Option{OwnKey: true, Memo: true, Silent: true}), joblock.Retain(usualKept))

@@ -191,10 +191,10 @@ func (w *world) park(keys ...string) {
 // keeper runs a keeper on the locks at one address, with the jobs at another.
 func (w *world) keeper(locksAt, jobsAt string, cfg worker.Config) {
 	w.Helper()
-	cfg.Every, cfg.Logger = time.Second, quiet
+	cfg.Keeper.Interval, cfg.Logger = time.Second, quiet
 	wk, err := worker.New(w.locker(locksAt, nil), asynq.NewInspectorFromRedisClient(w.client(jobsAt)), &cfg)
 	w.nil(err)
-	w.group.Go(func() { _ = wk.Run(w.ctx) })
+	w.group.Go(func() { _ = wk.RunKeeper(w.ctx) })
 }
 
 // node runs a cron node until the returned function is called.
@@ -386,7 +386,7 @@ var causes = []struct {
 			keys[i] = "many:" + strconv.Itoa(i)
 		}
 		w.park(keys...)
-		w.keeper(w.redis.Addr(), w.redis.Addr(), worker.Config{Share: 0.001})
+		w.keeper(w.redis.Addr(), w.redis.Addr(), worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 0.001}})
 	}},
 	{"JoblockForced", nil, func(w *world) { w.lock(w.others, "export:1") }, func(w *world) { w.nil(w.locks.ForceRelease(w.ctx, "export:1", joblock.Reason("it hangs"))) }},
 	{"JoblockCleanupFailed", nil, nil, func(w *world) {

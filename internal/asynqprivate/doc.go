@@ -5,4 +5,5 @@
 //	maxretry.go   the number of retries in the context of a handler
 //	inspector.go  the Redis client of an Inspector
 //	move.go       the scripts with which asynq moves a task between its states
+//	end.go        the same, beside the release of a job's key
 package asynqprivate

@@ -13,10 +13,13 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/beside"
 )
 
 // The digests of the scripts with which asynq looks a task up and runs a task. The moves below are right for these two
-// scripts only. With others, RunScheduled finds no task, so its caller looks the task up first, and CanPostpone is false.
+// scripts only. With others, RunScheduled finds no task, so its caller looks the task up first, CanPostpone is false, and
+// Ends returns nil.
 const (
 	lookUpDigest = "1463a65d3fd6698099862e1314658984affe6ed7"
 	runDigest    = "2fb646810e3433bbe85fba1a6b407eb3eced7b63"
@@ -86,7 +89,10 @@ func (in *Inspector) move(what string, script *redis.Script, keys []string, args
 
 // moves has templates of asynq's keys: of a task, of the pending tasks of a queue, and of what the key of the tasks in a
 // state begins with, before the name of the state.
-type moves struct{ task, pending, set string }
+type moves struct {
+	task, pending, set string
+	end                *beside.Steps // of the method Ends
+}
 
 // Names in the templates.
 const (
@@ -117,7 +123,9 @@ var movesOnce = sync.OnceValue(func() *moves {
 	if look.digest() != lookUpDigest || run.digest() != runDigest {
 		return nil
 	}
-	return &moves{task: run.keys[0], pending: run.keys[1], set: fmt.Sprint(run.args[1])}
+	m := &moves{task: run.keys[0], pending: run.keys[1], set: fmt.Sprint(run.args[1])}
+	m.end = endOf(m)
+	return m
 })
 
 // recorder is a client for an Inspector. It keeps the script of the first call, and fails each call.

@@ -64,7 +64,7 @@ type serving struct {
 func runWorker() error {
 	return serving{
 		locks:  joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace},
-		worker: worker.Config{Every: tortureEvery, Reserve: time.Minute, Snooze: time.Second},
+		worker: worker.Config{Reserve: time.Minute, Snooze: time.Second, Keeper: worker.KeeperConfig{Interval: tortureEvery}},
 		asynq:  asynq.Config{Concurrency: 8, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond},
 		handler: func(ctx context.Context, _ *asynq.Task, rdb *redis.Client) error {
 			return useResource(ctx, rdb)
@@ -100,7 +100,7 @@ func (s serving) run() error {
 		return err
 	}
 	kept := make(chan error, 1)
-	go func() { kept <- w.Run(ctx) }()
+	go func() { kept <- w.RunKeeper(ctx) }()
 	fmt.Println("ready")
 	<-ctx.Done()
 	server.Shutdown()

@@ -85,7 +85,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 	must("new", err)
 	jobs, err := handoff.NewClient(locks, client, inspector, &handoff.Config{Logger: quiet})
 	must("handoff", err)
-	w, err := worker.New(locks, inspector, &worker.Config{Every: 100 * time.Millisecond, Snooze: time.Second, Logger: quiet})
+	w, err := worker.New(locks, inspector, &worker.Config{Snooze: time.Second, Logger: quiet, Keeper: worker.KeeperConfig{Interval: 100 * time.Millisecond}})
 	must("worker", err)
 
 	var done, failed, ticks atomic.Int32
@@ -95,7 +95,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 			return "limited"
 		}
 		return ""
-	}, worker.Limit(2)))
+	}, worker.MaxConcurrent(2)))
 	mux.HandleFunc("done", func(context.Context, *asynq.Task) error { done.Add(1); return nil })
 	mux.HandleFunc("limited", func(context.Context, *asynq.Task) error { time.Sleep(20 * time.Millisecond); done.Add(1); return nil })
 	mux.HandleFunc("failed", func(context.Context, *asynq.Task) error { failed.Add(1); return errors.New("no") })
@@ -106,7 +106,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 	must("start", server.Start(mux))
 	keeping, stop := context.WithCancel(ctx)
 	ended := make(chan error, 2)
-	go func() { ended <- w.Run(keeping) }()
+	go func() { ended <- w.RunKeeper(keeping) }()
 
 	nightly, err := scheduler.New(locks, &scheduler.Config{Scope: "shop", Sync: time.Second, Logger: quiet})
 	must("scheduler", err)

@@ -303,9 +303,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 		s.note(answer.Code, answer.Header(), answer.Body.String())
 	}
 
-	w, err := worker.New(s.locks, s.inspector, &worker.Config{
-		Snooze: time.Second, Overrun: time.Second, Every: 500 * time.Millisecond, Gone: worker.Fail, Logger: s.logger,
-	})
+	w, err := worker.New(s.locks, s.inspector, &worker.Config{Snooze: time.Second, Overrun: time.Second, OnLockLost: func(_ context.Context, _ *asynq.Task, err error) error { return err }, Logger: s.logger, Keeper: worker.KeeperConfig{Interval: 500 * time.Millisecond}})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -337,7 +335,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	}))
 	keeping, stop := context.WithCancel(ctx)
 	kept := make(chan error, 1)
-	go func() { kept <- w.Run(keeping) }()
+	go func() { kept <- w.RunKeeper(keeping) }()
 	if err := server.Start(mux); err != nil {
 		s.Fatal(err)
 	}

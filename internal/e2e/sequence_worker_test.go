@@ -68,7 +68,7 @@ func runLineWorker() (err error) {
 	}
 	if r.Short {
 		s.locks = joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace}
-		s.worker = worker.Config{Every: tortureEvery, Reserve: time.Minute, Snooze: time.Second}
+		s.worker = worker.Config{Reserve: time.Minute, Snooze: time.Second, Keeper: worker.KeeperConfig{Interval: tortureEvery}}
 	}
 	return s.run()
 }

@@ -210,7 +210,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 	}
 	works := c.keeper.Works()
 	if works == nil && len(c.queues) > 0 {
-		fix := "start a process with a keeper (in Go: worker.Worker.Run); every worker may have one"
+		fix := "start a process with a keeper (in Go: worker.Worker.RunKeeper); every worker may have one"
 		found := "no keeper works, and jobs have locks"
 		if slices.ContainsFunc(c.keeper.Places, func(p KeeperPlace) bool { return p.Works && p.DryRun }) {
 			found, fix = "the only keepers that work have DryRun, and jobs have locks", "run one without DryRun"
@@ -232,7 +232,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 	}
 	if works != nil && c.keeper.StandBy == 0 && c.keeper.working() == 1 && len(c.queues) > 0 {
 		c.add(Note, "keeper", "", fmt.Sprintf("%s is the only keeper, and none stands by", works.Holder),
-			"if that process ends, locks of jobs that are over stay until their reservations end, or until a process with a keeper starts", "run a keeper in every worker process (in Go: worker.Worker.Run)")
+			"if that process ends, locks of jobs that are over stay until their reservations end, or until a process with a keeper starts", "run a keeper in every worker process (in Go: worker.Worker.RunKeeper)")
 	}
 	switch {
 	case works != nil:
@@ -262,9 +262,9 @@ func (c *checkup) place(p KeeperPlace) {
 	case silent:
 		c.add(Fault, "keeper", p.Holder, "it has got no answer to the question which locks are due, for longer than two periods", "locks of jobs that are over are not freed, and reservations not prolonged", "look at the log of that process, and at the store")
 	case behind && p.Late.Duration() >= p.every():
-		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: the latest check was late by %s", length(p.Late.Duration())), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.Config.Share, more Keepers, or a longer Every")
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: the latest check was late by %s", length(p.Late.Duration())), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.KeeperConfig.MaxLoad, more MaxKeepers, or a longer Interval")
 	case behind:
-		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: more locks are due than it asks for at a time, one for %s", length(late)), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.Config.Share, more Keepers, or a longer Every")
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: more locks are due than it asks for at a time, one for %s", length(late)), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.KeeperConfig.MaxLoad, more MaxKeepers, or a longer Interval")
 	}
 	if p.Unanswered > 0 && p.Checked > 0 && p.Unanswered*10 > p.Checked {
 		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("%d of %d checks had no answer", p.Unanswered, p.Checked), "asynq's Redis or the locks' store often does not answer that process", "look at the log of that process")

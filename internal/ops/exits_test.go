@@ -48,7 +48,7 @@ func planted(t *testing.T, f func(t *testing.T, p *plant)) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var keeper sync.WaitGroup
 		keeper.Go(func() {
-			if err := w.Run(ctx); err != nil {
+			if err := w.RunKeeper(ctx); err != nil {
 				t.Errorf("Run: %v", err)
 			}
 		})

@@ -41,7 +41,7 @@ type KeeperPlace struct {
 	Asked   Time   `json:"asked,omitzero"`      // when the keeper last knew which locks are due
 	Behind  bool   `json:"behind"`              // the keeper does not keep up, so locks are freed later than within Every
 	Late    Millis `json:"late_ms,omitzero"`    // how late the latest check was since the figures before
-	Every   Millis `json:"every_ms,omitzero"`   // how often the keeper checks a lock: worker.Config.Every
+	Every   Millis `json:"every_ms,omitzero"`   // how often the keeper checks a lock: worker.KeeperConfig.Interval
 	Reserve Millis `json:"reserve_ms,omitzero"` // worker.Config.Reserve
 
 	Share     float64 `json:"share,omitempty"`
@@ -83,7 +83,7 @@ func (k Keeper) working() (n int) {
 	return n
 }
 
-// defaultEvery is the default of worker.Config.Every, for keepers whose figures are not known.
+// defaultEvery is the default of worker.KeeperConfig.Interval, for keepers whose figures are not known.
 const defaultEvery = 30 * time.Second
 
 // every returns how often the keeper checks a lock.

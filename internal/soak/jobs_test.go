@@ -44,7 +44,7 @@ func startJobs(t *testing.T, l *load, addr string, inFlight int) *jobs {
 	if j.handed, err = handoff.NewClient(l.lockers[0], j.client, j.inspector, &handoff.Config{Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	j.worker, err = worker.New(l.lockers[1], j.inspector, &worker.Config{Every: 500 * time.Millisecond, Snooze: time.Second, Logger: quiet})
+	j.worker, err = worker.New(l.lockers[1], j.inspector, &worker.Config{Snooze: time.Second, Logger: quiet, Keeper: worker.KeeperConfig{Interval: 500 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func startJobs(t *testing.T, l *load, addr string, inFlight int) *jobs {
 	}
 	var ctx context.Context
 	ctx, j.keeper = context.WithCancel(context.Background())
-	go func() { j.kept <- j.worker.Run(ctx) }()
+	go func() { j.kept <- j.worker.RunKeeper(ctx) }()
 	return j
 }
 

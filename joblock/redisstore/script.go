@@ -58,8 +58,7 @@ var (
 		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")
 	renewScript = newScript("renew", "record", "record#read", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
-	releaseScript = newScript("release", "record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
-		"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "queue#give", "release#left", "grant", "record#write", "record#state", "answer")
+	releaseScript = newScript("release", releaseStages...)
 	// Of another slot than the first: see slot.lua.
 	releaseSlotScript = newScript("release", "record", "record#read", "index", "index#bind", "record#fields", "record#foreign",
 		"release", "term", "release#decide", "slot#decide", "slot", "queue", "queue#place", "queue#serve", "slot#serve", "queue#give",
@@ -76,6 +75,13 @@ var (
 	settleScript = newScript("settle", "settle")
 	sealScript   = newScript("seal keys", "seal")
 )
+
+// releaseStages is the row of releaseScript, to which beside.go adds steps.
+var releaseStages = []string{
+	"record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
+	"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "queue#give", "release#left", "grant",
+	"record#write", "record#state", "answer",
+}
 
 // The type script is a Lua script and the first arguments of its calls. The arguments are interfaces, so that a call
 // does not box each of them anew.

@@ -47,7 +47,7 @@ func TestLiveScrapeHasEveryMetric(t *testing.T) {
 	testkit.WantNil(t, "scheduler.New", err)
 	testkit.WantNil(t, "Func", cron.Func("report", "@every 1s", func(context.Context) error { return nil }))
 	ended := make(chan error, 2)
-	go func() { ended <- w.Run(ctx) }()
+	go func() { ended <- w.RunKeeper(ctx) }()
 	go func() { ended <- cron.Run(ctx) }()
 	_, err = locks.TryAcquire(ctx, "export:1")
 	testkit.WantNil(t, "TryAcquire", err)

@@ -55,7 +55,7 @@ func run() error {
 	if err := server.Start(mux); err != nil {
 		return err
 	}
-	go w.Run(ctx) // the keeper, one of all workers': it sees to the locks of tasks that nobody runs
+	go w.RunKeeper(ctx) // the keeper, one of all workers': it sees to the locks of tasks that nobody runs
 	slog.Info("working")
 	<-ctx.Done()
 	// In this order: the handlers, their locks, what keeps the locks. Shutdown

@@ -1,9 +1,6 @@
 package keeper
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"hash/maphash"
 	"time"
 
@@ -11,7 +8,6 @@ import (
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
-	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
@@ -45,7 +41,7 @@ const (
 // queue is what a Keeper knows of the demand for the tasks of one asynq queue.
 type queue struct {
 	name   string
-	period time.Time // when the present period of Config.Every began
+	period time.Time // when the present period of Config.Interval began
 	wanted int       // tasks that were wanted in the present period
 	before int       // tasks that were wanted in the previous period
 	alone  int       // of wanted: since there is no listing
@@ -67,7 +63,7 @@ type size struct {
 	measured time.Time
 }
 
-// The method pays reports whether listing the queue costs asynq's Redis less than so many lookups.
+// pays reports whether listing the queue costs asynq's Redis less than so many lookups.
 func (s *size) pays(lookups int) bool {
 	each := time.Duration(s.bytes) * kibCost / 1024
 	return s.tasks > 0 && s.tasks <= mostListed &&
@@ -101,7 +97,7 @@ func (l *listing) add(t *asynq.TaskInfo, seen time.Time) {
 	l.tasks[maphash.String(l.seed, t.ID)] = s
 }
 
-// The method at returns the sighting of the task with this ID. A nil listing has no task.
+// at returns the sighting of the task with this ID. A nil listing has no task.
 func (l *listing) at(id string) (s sighting, ok bool) {
 	if l == nil {
 		return s, false
@@ -110,10 +106,10 @@ func (l *listing) at(id string) (s sighting, ok bool) {
 	return s, ok
 }
 
-// The method time returns the time of a sighting's field.
+// time returns the time of a sighting's field.
 func (l *listing) time(ms int64) time.Time { return l.began.Add(time.Duration(ms) * time.Millisecond) }
 
-// The method find returns when the task with this ID was seen, and sets f if the listing has the task.
+// find returns when the task with this ID was seen, and sets f if the listing has the task.
 func (l *listing) find(id string, f *finding) (seen time.Time, ok bool) {
 	s, ok := l.at(id)
 	if !ok {
@@ -121,182 +117,4 @@ func (l *listing) find(id string, f *finding) (seen time.Time, ok bool) {
 	}
 	*f = finding{kind: alive, listed: true, delay: max(0, time.Until(l.time(s.due>>1))), waits: s.due&1 == 1}
 	return l.time(s.seen), true
-}
-
-// fromLists fills the array found with the tasks that lists show to be alive, as far as lists cost less than lookups.
-// The parameter at has the index in found for each job of the candidates. fromLists returns the indexes of the other
-// tasks, which are to be looked up alone.
-//
-// While the lists of a queue are read for the first time, no task of that queue is looked up. A task that the lists have
-// not shown so far gets a finding of the kind later, unless the reservation of the task's lock is about to end. A
-// reservation that has ended already waits for the lists: these find many such tasks sooner than lookups do.
-func (k *Keeper) fromLists(ctx context.Context, list []candidate, at map[string]int, found []finding) (rest []int) {
-	wanted := make(map[string]int)
-	marks := make(map[string]bool)             // judgeMark needs more than a list shows
-	patience := make(map[string]time.Duration) // by job: for how long the check may be postponed
-	for i := range list {
-		c := &list[i]
-		if left := c.lock.Reserved; left > 0 {
-			patience[c.Job] = cmp.Or(min(patience[c.Job], left/2), left/2)
-		}
-		if name, _, ok := envelope.ParseJob(c.Job); !ok || c.mark() {
-			marks[c.Job] = true
-		} else {
-			wanted[name]++
-		}
-	}
-	now := time.Now()
-	for name, n := range wanted {
-		k.want(ctx, now, name, n)
-	}
-	for job, i := range at {
-		name, id, _ := envelope.ParseJob(job)
-		q := k.demand[name]
-		if q == nil || marks[job] || !k.shown(q, now, id, &found[i]) ||
-			found[i].kind == later && patience[job] > 0 && found[i].again.Sub(now) > patience[job] {
-			found[i] = finding{}
-			rest = append(rest, i)
-		}
-	}
-	return rest
-}
-
-// The method shown sets f if the lists of q have something to say about the task with this ID. A listed task is to be
-// checked when its page has been read again. So the lock of a task that is gone then is looked up soon after the page,
-// and not after all pages of the queue.
-func (k *Keeper) shown(q *queue, now time.Time, id string, f *finding) bool {
-	r := q.reader
-	if r != nil {
-		if seen, ok := r.listing.find(id, f); ok {
-			f.again = k.readAgain(q, now, seen)
-			return true
-		}
-		if q.last == nil {
-			*f = finding{kind: later, again: now.Add(max(k.nap(), k.callFrom.Sub(now), r.left(now)))}
-			return true
-		}
-	}
-	if q.stale(now) {
-		return false
-	}
-	seen, ok := q.last.find(id, f)
-	if !ok || r != nil && seen.Before(r.passed) {
-		return false // a new task, or the task should have been seen again
-	}
-	f.again = k.readAgain(q, now, seen)
-	return true
-}
-
-// The method stale reports whether no reader follows the last round. A task that has ended since would never be missed.
-func (q *queue) stale(now time.Time) bool {
-	return q.reader == nil && now.Sub(q.next) > q.round/margin
-}
-
-// The method readAgain returns when the page of a task that was seen at the given time has been read again.
-func (k *Keeper) readAgain(q *queue, now, seen time.Time) time.Time {
-	round := max(q.round, k.pace())
-	if q.last == nil && q.reader != nil {
-		round = max(round, now.Sub(q.reader.listing.began)+q.reader.left(now)) // the first round
-	}
-	again := seen.Add(round + round/margin)
-	if !again.After(now) {
-		again = now.Add(round / margin) // the reader is late
-	}
-	return again
-}
-
-// The method want notes that n tasks of a queue are wanted. It begins to list the queue if a list costs less than the
-// lookups of one period.
-func (k *Keeper) want(ctx context.Context, now time.Time, name string, n int) {
-	q := k.demand[name]
-	if q == nil {
-		if len(k.demand) >= mostQueues {
-			clear(k.demand)
-			clear(k.lists)
-		}
-		q = &queue{name: name, period: now}
-		k.demand[name] = q
-	}
-	q.roll(now, k.cfg.Every)
-	q.wanted += n
-	if q.last != nil && q.stale(now) {
-		q.last, q.alone = nil, 0
-	}
-	q.alone += n
-	if q.last == nil && q.reader == nil {
-		delete(k.lists, name)
-		if q.alone >= fewestLookups && !now.Before(q.from) {
-			k.begin(ctx, q, now)
-		}
-	}
-}
-
-// The method roll begins a new period if the present one is over.
-func (q *queue) roll(now time.Time, every time.Duration) {
-	if since := now.Sub(q.period); since >= every {
-		q.before = q.wanted
-		if since >= 2*every {
-			q.before = 0
-		}
-		q.period, q.wanted, q.alone = now, 0, 0
-	}
-}
-
-// The method begin begins to list a queue, if that pays.
-func (k *Keeper) begin(ctx context.Context, q *queue, now time.Time) {
-	lookups := max(q.before, q.wanted)
-	if k.behind || now.Sub(k.began) < k.cfg.Every {
-		lookups = max(lookups, guess*q.wanted) // more tasks are about to be wanted
-	}
-	// If a call fails, the lookups fail, too, and inspect reports their errors.
-	if q.size == nil || now.Sub(q.size.measured) >= k.cfg.Every/2 {
-		var err error
-		if q.size, err = k.measure(ctx, q.name); err != nil {
-			return
-		}
-	}
-	if q.size.pays(lookups) {
-		q.reader = k.newReader(q.name, q.size)
-		if q.last != nil {
-			q.reader.pace = k.pace()
-		}
-		q.size = nil
-		k.lists[q.name] = q
-	}
-}
-
-// The method measure asks all databases for the size of a queue.
-func (k *Keeper) measure(ctx context.Context, name string) (*size, error) {
-	s := &size{infos: make([]*asynq.QueueInfo, len(k.cfg.Inspectors)), measured: time.Now()}
-	var bytes, all int64
-	for i, in := range k.cfg.Inspectors {
-		if err := k.rested(ctx); err != nil {
-			return nil, err
-		}
-		start := time.Now()
-		info, err := in.GetQueueInfo(name)
-		if errors.Is(err, asynq.ErrQueueNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		k.called(time.Since(start))
-		k.knows(name)
-		s.infos[i] = info
-		s.tasks += int64(info.Pending + info.Scheduled + info.Retry)
-		all += int64(info.Size)
-		bytes += info.MemoryUsage
-	}
-	s.bytes = bytes / max(1, all)
-	return s, nil
-}
-
-// The method after returns for how long, from now on, the lock of c waits for its next check, if the check began at the
-// time began.
-func (k *Keeper) after(began, now time.Time, c *candidate) time.Duration {
-	if !c.task.again.IsZero() {
-		return max(driver.MinPeriod, c.task.again.Sub(now))
-	}
-	return k.wait(began, now)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// patience is for how many periods of Config.Every a Keeper works without an answer. Then the Keeper gives its permit
+// patience is for how many periods of Config.Interval a Keeper works without an answer. Then the Keeper gives its permit
 // to the next Keeper in line, whose connections may be better.
 const patience = 2
 
@@ -35,7 +35,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if k.cfg.DryRun {
 		key = keyspace.DryKeepers
 	}
-	permits := limit.New(k.cfg.Locks, k.cfg.Keepers)
+	permits := limit.New(k.cfg.Locks, k.cfg.MaxKeepers)
 	own := door.Use[joblock.AcquireOption](door.Option{OwnKey: true, LongGate: true, Memo: true})
 	// The Locker's own MaxRenew is for locks that a program forgets to release.
 	unbounded := joblock.MaxRenew(driver.MaxPeriod)
@@ -67,11 +67,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// The method meetQueues remembers the queues of all databases, once per Config.Every, while the Keeper stands by. So the
+// meetQueues remembers the queues of all databases, once per Config.Interval, while the Keeper stands by. So the
 // Keeper knows a queue that was deleted, with its tasks, before the Keeper looked for one of these tasks.
 func (k *Keeper) meetQueues(ctx context.Context) {
-	wait := dice.N(k.cfg.Every) // the processes of a fleet start together
-	for ; sleep.For(ctx, wait) == nil; wait = k.cfg.Every {
+	wait := dice.N(k.cfg.Interval) // the processes of a fleet start together
+	for ; sleep.For(ctx, wait) == nil; wait = k.cfg.Interval {
 		if k.Stats().Working {
 			continue
 		}
@@ -81,22 +81,8 @@ func (k *Keeper) meetQueues(ctx context.Context) {
 				k.cfg.Logger.Warn("worker: a keeper that stands by could not read the names of asynq's queues, and will try again", "err", err)
 			}
 			for _, q := range queues {
-				k.knows(q)
+				k.databases.knows(q)
 			}
 		}
 	}
-}
-
-// silence is a row of rounds without an answer.
-type silence struct{ began, last time.Time }
-
-// The method failed notes that a round, which began at the time asked, has failed. The result reports whether the row of
-// failures is at least as long as most. A failure begins a new row if the previous failure was longer than most before
-// asked.
-func (s *silence) failed(asked time.Time, most time.Duration) bool {
-	if s.last.IsZero() || asked.Sub(s.last) > most {
-		s.began = asked
-	}
-	s.last = time.Now()
-	return s.last.Sub(s.began) >= most
 }

@@ -9,24 +9,10 @@ import (
 
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
-
-// candidate is a due lock that nobody holds.
-type candidate struct {
-	jobs.Entry
-	lock    joblock.Status // read before the lookup of the task
-	place   *driver.Place  // the place in line of the job, at the time now; nil if the lock is bound to the job
-	now     time.Time
-	task    finding
-	verdict verdict
-	again   time.Duration // jobs.Settlement.Again
-}
-
-func (c *candidate) mark() bool { return c.Key == keyspace.Again(c.Job) }
 
 // reconcile checks the locks in the parameter due, carries out the verdicts, and settles the entries. The parameter
 // began is the time before the locks were claimed. An error means that asynq or the locks' store did not answer some
@@ -130,7 +116,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	return errors.Join(asked, unrun, unfreed, unreserved, unsettled)
 }
 
-// The method read reads the locks in the parameter due. The result over has the entries whose lock was released or
+// read reads the locks in the parameter due. The result over has the entries whose lock was released or
 // belongs to another job now. The result held has the entries whose lock somebody holds. The result idle has the locks
 // that nobody holds, and the places of jobs that wait. The result unread has the entries whose record is not readable.
 // read counts the held and the unread locks in n.
@@ -181,7 +167,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, he
 	return over, held, unread, idle, nil
 }
 
-// The method places reads the locks in the parameter list again, with the places of their jobs.
+// places reads the locks in the parameter list again, with the places of their jobs.
 func (k *Keeper) places(ctx context.Context, list []*candidate) error {
 	if len(list) == 0 {
 		return nil
@@ -203,7 +189,7 @@ func (k *Keeper) places(ctx context.Context, list []*candidate) error {
 	return nil
 }
 
-// The method rerun takes the task of the mark c out of asynq's archive, and sets c.verdict so that the keeper frees the
+// rerun takes the task of the mark c out of asynq's archive, and sets c.verdict so that the keeper frees the
 // mark. After an error, the mark stays for a later check.
 func (k *Keeper) rerun(c *candidate) error {
 	c.verdict = ending(c.lock, reasonSnoozed)
@@ -219,7 +205,7 @@ func (k *Keeper) rerun(c *candidate) error {
 	return nil
 }
 
-// The method reserve prolongs the reservations in the parameter short and counts the results in n.
+// reserve prolongs the reservations in the parameter short and counts the results in n.
 func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats) (failed error) {
 	if k.cfg.DryRun {
 		n.Extended = int64(len(short))
@@ -242,7 +228,7 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// The method free frees the locks in the parameter dead, and sets the field again of each freed lock to 0. A lock stays
+// free frees the locks in the parameter dead, and sets the field again of each freed lock to 0. A lock stays
 // if somebody resumed or acquired the lock after the keeper's read.
 func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed error) {
 	errs := make([]error, len(dead))
@@ -303,4 +289,13 @@ func (k *Keeper) logNeverResumed(c *candidate) {
 				"tasks", manyNeverResumed, "latest_job", c.Job, "key", c.Key)
 		}
 	}
+}
+
+// after returns for how long, from now on, the lock of c waits for its next check, if the check began at the
+// time began.
+func (k *Keeper) after(began, now time.Time, c *candidate) time.Duration {
+	if !c.task.again.IsZero() {
+		return max(driver.MinPeriod, c.task.again.Sub(now))
+	}
+	return k.wait(began, now)
 }

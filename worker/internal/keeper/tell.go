@@ -3,7 +3,6 @@ package keeper
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
@@ -12,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The method tell writes the figures of k into the memo of its permit, once per figures.Period, until ctx ends. So people
+// tell writes the figures of k into the memo of its permit, once per figures.Period, until ctx ends. So people
 // can read the figures without asking this process. The write renews the lease of the permit, which is due every few
 // seconds anyway. Figures that could not be written are written with the next.
 func (k *Keeper) tell(ctx context.Context, permit *joblock.Lock) {
@@ -35,7 +34,7 @@ func (k *Keeper) tell(ctx context.Context, permit *joblock.Lock) {
 	}
 }
 
-// The method figures returns the figures of now.
+// figures returns the figures of now.
 func (k *Keeper) figures(began time.Time, storeTime func(time.Time) time.Time) figures.Keeper {
 	now := time.Now()
 	k.mu.Lock()
@@ -43,25 +42,12 @@ func (k *Keeper) figures(began time.Time, storeTime func(time.Time) time.Time) f
 	s := &k.stats
 	f := figures.Keeper{
 		At: storeTime(now), Began: storeTime(began), Asked: storeTime(s.Asked), Behind: s.Behind, Late: k.latest.Milliseconds(),
-		Every: k.cfg.Every.Milliseconds(), Reserve: k.cfg.Reserve.Milliseconds(), Share: k.cfg.Share, Keepers: k.cfg.Keepers,
+		Every: k.cfg.Interval.Milliseconds(), Reserve: k.cfg.Reserve.Milliseconds(), Share: k.cfg.MaxLoad, Keepers: k.cfg.MaxKeepers,
 		Databases: len(k.cfg.Inspectors), DryRun: k.cfg.DryRun,
 		Checked: s.Checked, Held: s.Held, Kept: s.Kept, Listed: s.Listed, Extended: s.Extended, Over: s.Over,
 		Foreign: s.Foreign, Unanswered: s.Unanswered, Freed: maps.Clone(s.Freed),
 	}
 	k.latest = 0
-	maps.DeleteFunc(k.strangers, func(queue string, met time.Time) bool {
-		return k.queues[queue] || now.Sub(met) > strangerFor*k.cfg.Every
-	})
-	f.Strangers = slices.Sorted(maps.Keys(k.strangers))
+	f.Strangers = k.databases.unknown(now)
 	return f
-}
-
-// strangerFor is for how many periods of Config.Every the figures name a queue that no lookup has met again.
-const strangerFor = 10
-
-// The method stranger remembers a queue that none of Config.Inspectors has. The caller holds k.mu.
-func (k *Keeper) stranger(queue string) {
-	if _, known := k.strangers[queue]; known || len(k.strangers) < figures.MostQueues {
-		k.strangers[queue] = time.Now()
-	}
 }

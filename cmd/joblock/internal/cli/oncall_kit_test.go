@@ -368,7 +368,7 @@ func playRole(text string) {
 			TaskCheckInterval: 100 * time.Millisecond, ShutdownTimeout: time.Second,
 		}))
 		fail(server.Start(mux))
-		go func() { fail(w.Run(ctx)) }()
+		go func() { fail(w.RunKeeper(ctx)) }()
 		fmt.Println("ready")
 		<-ctx.Done()
 		server.Shutdown()

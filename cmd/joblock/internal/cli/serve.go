@@ -508,7 +508,7 @@ func startKeeper(all *serving, locks *joblock.Locker, databases []lockserver.Dat
 	}
 	all.later("keeper", w.Close)
 	go func() {
-		if err := w.Run(context.Background()); err != nil { // until Close
+		if err := w.RunKeeper(context.Background()); err != nil { // until Close
 			logger.Error("serve: the keeper has ended", "err", err)
 		}
 	}()

@@ -57,7 +57,7 @@ func (c *company) jobs() (stop func() error, err error) {
 	if err := server.Start(mux); err != nil {
 		return stop, err
 	}
-	c.happening.Go(func() { _ = w.Run(c.ctx) })
+	c.happening.Go(func() { _ = w.RunKeeper(c.ctx) })
 	c.enqueues(client)
 	return func() error {
 		server.Shutdown()

@@ -7,20 +7,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
 // distrustEvery is the time in which the Worker logs each cause at most once: a million forged headers must not fill
 // the disk.
 const distrustEvery = time.Minute
 
-// The constant elsewhere is the cause about a genuine envelope from a process whose locks are in another store.
+// elsewhere is the cause about a genuine envelope from a process whose locks are in another store.
 const elsewhere envelope.Cause = "another store"
 
-// The constant foreignRecord is the cause about a record that this build cannot read: a door.ErrForeign.
+// foreignRecord is the cause about a record that this build cannot read: a door.ErrForeign.
 const foreignRecord envelope.Cause = "foreign record"
 
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
@@ -44,7 +43,7 @@ var distrustTexts = map[envelope.Cause]string{
 		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
 
-// The type distrusts limits the log records about headers that are not genuine.
+// distrusts limits the log records about headers that are not genuine.
 type distrusts struct {
 	mu   sync.Mutex                   // guards last and more
 	last map[envelope.Cause]time.Time // of the last log record
@@ -52,7 +51,7 @@ type distrusts struct {
 }
 
 // logDistrust logs the text of the parameter cause with attrs, at most once per distrustEvery for each cause.
-func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...any) {
+func (w *tools) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...any) {
 	d := &w.distrusts
 	d.mu.Lock()
 	now := time.Now()
@@ -61,6 +60,9 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		d.mu.Unlock()
 		return
 	}
+	if d.last == nil {
+		d.last, d.more = make(map[envelope.Cause]time.Time), make(map[envelope.Cause]int)
+	}
 	more := d.more[cause]
 	d.last[cause], d.more[cause] = now, 0
 	d.mu.Unlock()
@@ -68,13 +70,13 @@ func (w *Worker) logDistrust(ctx context.Context, cause envelope.Cause, attrs ..
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// The method trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not
+// trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not
 // genuine is logged. An error says that the locks' store could not give the key of the seal, or is an
 // *envelope.Unreadable, which is logged too.
-func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
+func (w *tools) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
-	d, distrusted := as[*envelope.Distrust](err)
-	unreadable, waits := as[*envelope.Unreadable](err)
+	d, distrusted := errors.AsType[*envelope.Distrust](err)
+	unreadable, waits := errors.AsType[*envelope.Unreadable](err)
 	switch {
 	case distrusted:
 		attrs := []any{"job", task.Job, "task", task.Type}
@@ -91,59 +93,13 @@ func (w *Worker) trusted(ctx context.Context, task envelope.Task) (env envelope.
 	return env, ok && err == nil, err
 }
 
-// The method envelope returns the results of the method trusted for the attempt's task. If trusted fails, the error
-// snoozes the task. If the task cannot be snoozed, the task waits in place, until trusted succeeds or a.ctx ends.
-func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
-	for {
-		ctx, cancel := context.WithTimeout(a.ctx, a.left()/2)
-		env, ok, err := a.w.trusted(ctx, a.envelopeTask())
-		cancel()
-		if err == nil {
-			return env, ok, nil
-		}
-		if a.ctx.Err() != nil {
-			return env, false, err
-		}
-		snoozed := a.w.snooze(err)
-		if snoozed == nil { // no answer in time, an *envelope.Unreadable, or the store has another value where the keys should be
-			snoozed = &snoozeError{err: err, delay: jittered(a.w.cfg.Snooze)}
-		}
-		if a.canSnooze() {
-			a.logSnoozed(snoozed)
-			return env, false, snoozed
-		}
-		if sleep.For(a.ctx, waitPoll) != nil {
-			return env, false, errors.Join(context.Cause(a.ctx), err)
+// snooze is verdict.SnoozeFor with Config.Snooze. It logs a record that this build cannot read.
+func (w *tools) snooze(err error) *verdict.Snooze {
+	snoozed := verdict.SnoozeFor(err, w.cfg.Snooze)
+	if snoozed != nil && verdict.IsForeign(err) {
+		if e, ok := errors.AsType[*joblock.Error](err); ok {
+			w.logDistrust(context.Background(), foreignRecord, "key", e.Key, "err", err)
 		}
 	}
-}
-
-func carries(task *asynq.Task) bool {
-	_, yes := task.Headers()[envelope.Header]
-	return yes
-}
-
-func (a *attempt) envelopeTask() envelope.Task {
-	return envelope.Task{Job: a.job, Type: a.task.Type(), Headers: a.task.Headers()}
-}
-
-// withEnvelope returns a child of ctx in which a WithoutOverlapping inside Middleware finds env.
-func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
-	return context.WithValue(ctx, envelopeKey{}, env)
-}
-
-type envelopeKey struct{}
-
-// carriedBy returns the task's genuine envelope: inside Middleware from ctx, outside from the header. Without a genuine
-// envelope the result has no tokens. Errors are those of the method envelope.
-func (w *Worker) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
-	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
-		return env, nil
-	}
-	a, err := w.newAttempt(ctx, task)
-	if err != nil {
-		return envelope.Envelope{}, err
-	}
-	env, _, err := a.envelope()
-	return env.Envelope, err
+	return snoozed
 }

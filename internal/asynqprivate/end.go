@@ -1,0 +1,56 @@
+package asynqprivate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/joblock/toolkit/internal/beside"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Ends returns a function that releases the key of the job with this ID, which has ended, to the next job. In one step,
+// the release makes certain that asynq has written the end, and runs the task of the next job if that task is scheduled in
+// the same Redis. If asynq has not written the end, the error is beside.ErrNotYet. The result is nil if store does not keep
+// its records in the same Redis as in, or if the scripts of this version of asynq are not known here.
+//
+// Why: without Ends a job of a sequence makes two calls more, a lookup and a run. With 20 keys in one Redis, jobs that do
+// nothing then run at three quarters of the rate.
+func (in *Inspector) Ends(store driver.Store, queue, id string) func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
+	s, able := store.(beside.Store)
+	if in.moves == nil || !able || !s.SameServer(in.client) {
+		return nil
+	}
+	of := in.moves.of(queue, id)
+	return func(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+		reply, err := s.ReleaseBeside(ctx, reqs[0], in.moves.end, of(in.moves.task), of(in.moves.set))
+		return []driver.Reply{reply}, err
+	}
+}
+
+// endOf returns the steps beside the release: see beside.Steps.
+func endOf(m *moves) *beside.Steps {
+	return &beside.Steps{
+		// A job that has ended has no task any more, or a completed one. That there is no task says nothing if asynq's keys
+		// of the queue are elsewhere, behind a proxy of several servers: but where asynq has written the end, it has counted
+		// the job.
+		Before: `if redis.pcall('EXISTS', first, first, second .. 'processed') ~= 1 -- 2 and 3 if there is a task
+    and redis.pcall('HGET', first, 'state') ~= 'completed' then return 'not yet' end`,
+		// As runScheduled. The name of a job is the queue, a slash and the ID. The queue of a name with a percent sign is
+		// escaped.
+		After: `local queue, id = string.match(job, '^([^/%%]+)/(.+)$')
+local task = queue and ` + luaText(m.task) + `
+if not task or redis.call('HGET', task, 'state') ~= 'scheduled' or redis.call('ZREM', ` + luaText(m.set) + ` .. 'scheduled', id) == 0 then
+  return false
+end
+redis.call('LPUSH', ` + luaText(m.pending) + `, id)
+redis.call('HSET', task, 'state', 'pending')
+return true`,
+	}
+}
+
+// luaText returns a template as an expression of Lua, with the locals queue and id for the places of their names.
+func luaText(template string) string {
+	text := strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, anyQueue, "' .. queue .. '", anyID, "' .. id .. '").Replace(template)
+	return fmt.Sprintf("'%s'", text)
+}

@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/joblock/toolkit/internal/beside"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+var _ beside.Store = (*Store)(nil)
+
+// SameServer is for this module alone.
+func (s *Store) SameServer(client redis.UniversalClient) bool {
+	return s.Validate() == nil && sameServer(s.app, client)
+}
+
+// sameServer reports whether two clients certainly talk to the same database of one server: they are the
+// same client, or have the same address and user, and no Dialer of the application. With another user the server might
+// refuse the steps, and would write each refusal into its ACL LOG.
+func sameServer(a, b redis.UniversalClient) bool {
+	x, one := a.(*redis.Client)
+	y, other := b.(*redis.Client)
+	if !one || !other || x == nil || y == nil {
+		return false
+	}
+	if x == y {
+		return true
+	}
+	p, q := x.Options(), y.Options()
+	return p.Network == q.Network && p.Addr == q.Addr && p.DB == q.DB && usualUser(p) && usualUser(q) && p.Username == q.Username &&
+		usualDialer(p) && usualDialer(q)
+}
+
+// usualUser reports whether o itself names the user.
+func usualUser(o *redis.Options) bool {
+	return o.CredentialsProvider == nil && o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil
+}
+
+// usualDialer reports whether o has the Dialer that go-redis makes. The client of a Sentinel has another one:
+// its Addr is not an address.
+func usualDialer(o *redis.Options) bool {
+	return reflect.ValueOf(o.Dialer).Pointer() == dialerOfGoRedis()
+}
+
+// dialerOfGoRedis is the code of that Dialer. It is asked of a client: redis.NewDialer may be compiled in several times.
+var dialerOfGoRedis = sync.OnceValue(func() uintptr {
+	client := redis.NewClient(&redis.Options{
+		Addr:                     "127.0.0.1:1", // a name would be looked up
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	defer func() { _ = client.Close() }()
+	return reflect.ValueOf(client.Options().Dialer).Pointer()
+})
+
+// besides has the scripts of releases with steps, by *beside.Steps.
+var besides sync.Map
+
+// besideScript returns the script of a release with steps. The stages of the release are a function there,
+// because they return. The steps' arguments are the last two of the call.
+func besideScript(steps *beside.Steps) *script {
+	if sc, ok := besides.Load(steps); ok {
+		return sc.(*script)
+	}
+	var src strings.Builder
+	src.WriteString("local n = #ARGV\nlocal first, second = ARGV[n - 1], ARGV[n]\nARGV[n - 1], ARGV[n] = nil, nil\n")
+	src.WriteString(steps.Before)
+	src.WriteString("\nlocal answer = (function()\n")
+	for _, name := range releaseStages {
+		src.WriteString(stages[name])
+	}
+	// The answer {OK or LAPSED, job} is the one in which the second field is a job, and not the call of a waiter, which
+	// has a third field.
+	src.WriteString(`
+end)()
+if type(answer) == 'table' and #answer == 2 and (answer[1] == 1 or answer[1] == 7) and type(answer[2]) == 'string' then
+  local job = answer[2]
+  local done, started = pcall(function()
+`)
+	src.WriteString(steps.After)
+	src.WriteString("\n  end)\n  if done and started then return answer[1] end\nend\nreturn answer\n")
+	sc, _ := besides.LoadOrStore(steps, scriptOf("release", src.String()))
+	return sc.(*script)
+}
+
+const notYet = "not yet" // the answer of steps
+
+// ReleaseBeside is for this module alone.
+func (s *Store) ReleaseBeside(ctx context.Context, req driver.ReleaseRequest, steps *beside.Steps, first, second string) (driver.Reply, error) {
+	sc := besideScript(steps)
+	c := s.releaseArgs(newCall(sc, s.name(req.Key)), &req, s.listener(), false).str(first).str(second)
+	a := sc.run(ctx, s.calls, c.cmd(ctx))
+	if a.err != nil {
+		return driver.Reply{}, a.err
+	}
+	if a.val == notYet {
+		return driver.Reply{}, beside.ErrNotYet
+	}
+	reply, err := parseReply(releaseScript, s.handOver(a.val))
+	if err == errMore {
+		one := []driver.Reply{reply}
+		s.finishReleases(ctx, releaseScript, []driver.ReleaseRequest{req}, []int{0}, one)
+		return one[0], nil
+	}
+	return reply, err
+}

@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// carrier is an attempt of a task that carries locks.
+type carrier struct {
+	*attempt
+	tokens     []joblock.Token    // the tokens that the task carries, sorted by key
+	asked      []joblock.Token    // the same tokens, in the order in which the task's author handed the locks over
+	untilStart []joblock.Token    // of tokens: those whose locks the task has only until the task starts
+	fromStart  []joblock.Token    // of tokens: those whose locks an attempt acquires before the handler is called
+	sequence   *envelope.Sequence // nil if the task is not part of a sequence
+	members    int                // of how many tasks of a group the task was made; 0 if it is no aggregate
+
+	locks    joblock.Locks // the locks that this attempt has resumed or acquired
+	taken    []string      // the keys of those fromStart locks that this attempt has acquired, and not resumed
+	startsAt asynq.Handler // the handler at which the untilStart locks are released; nil: Middleware releases them
+	started  bool          // the untilStart locks are released
+}
+
+// carry returns the carrier of a task with env. Its context has env and the author's retries. The error is
+// joblock.ErrInvalid if two tokens have the same key.
+func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
+	a.tries.Budget = verdict.Budget(env, a.tries.Limit)
+	a.ctx = withRetries(withEnvelope(a.ctx, env), a.tries.Budget, a.tries.Limit)
+	c := &carrier{
+		attempt: a, tokens: slices.Clone(env.Tokens), asked: env.Tokens,
+		untilStart: env.UntilStart, fromStart: env.FromStart, sequence: env.Sequence, members: env.Members,
+	}
+	// Attempts resume in the order of keys. So of two attempts with common keys one gets all locks, instead of each
+	// getting some.
+	slices.SortFunc(c.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
+	for i, token := range c.tokens[1:] {
+		if token.Key() == c.tokens[i].Key() {
+			// The second token would find the lock busy at every attempt.
+			return nil, verdict.Invalid("the task carries two tokens of key %q", token.Key())
+		}
+	}
+	return c, nil
+}
+
+// handed returns c.locks in the order of c.asked. joblock.FromContext returns the first of these locks.
+func (c *carrier) handed() joblock.Locks {
+	var locks joblock.Locks
+	for _, token := range c.asked {
+		if lock, ok := c.locks.ByKey(token.Key()); ok {
+			locks = append(locks, lock)
+		}
+	}
+	return locks
+}
+
+// inSequence reports whether token is for the key of the sequence that the task is part of.
+func (c *carrier) inSequence(token joblock.Token) bool {
+	return c.sequence != nil && c.sequence.Token == token
+}
+
+// moveTo makes token the token of the sequence, in place of that of another slot.
+func (c *carrier) moveTo(token joblock.Token) {
+	replaced := func(tokens []joblock.Token) []joblock.Token {
+		tokens = slices.Clone(tokens)
+		if i := slices.Index(tokens, c.sequence.Token); i >= 0 {
+			tokens[i] = token
+		}
+		return tokens
+	}
+	c.tokens, c.asked = replaced(c.tokens), replaced(c.asked)
+	seq := *c.sequence
+	seq.Token = token
+	c.sequence = &seq
+}
+
+// halts reports whether a job that ends for the reason in the parameter reason keeps the key of its
+// sequence.
+func (c *carrier) halts(reason string) bool {
+	return verdict.IsFailed(reason) && c.sequence != nil && c.sequence.Halt
+}
+
+// ending returns c.locks without the lock of a sequence that the job has halted.
+func (c *carrier) ending(halted bool) joblock.Locks {
+	if !halted {
+		return c.locks
+	}
+	key := c.sequence.Token.Key()
+	return slices.DeleteFunc(slices.Clone(c.locks), func(lock *joblock.Lock) bool { return lock.Key() == key })
+}
+
+// unsettled returns those of c.tokens whose locks neither this attempt nor the handler has released. The
+// token of a sequence that the job has halted is left out.
+func (c *carrier) unsettled(halted bool) []joblock.Token {
+	var left []joblock.Token
+	for _, token := range c.tokens {
+		if halted && c.inSequence(token) {
+			continue
+		}
+		lock, held := c.locks.ByKey(token.Key())
+		if !held || !errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
+			left = append(left, token)
+		}
+	}
+	return left
+}

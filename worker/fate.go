@@ -1,0 +1,77 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// freer frees the locks of a task that will not run again, and finds out whether it will.
+type freer struct{ *carrier }
+
+const (
+	// answerWait bounds how long fate waits until asynq has written the new state of a task whose context has ended. asynq
+	// writes at once unless Redis is slow. After Worker.Close, answerWait also bounds the method rerun.
+	answerWait = 2 * time.Second
+	answerPoll = 50 * time.Millisecond
+
+	// archivePatience is how long asynq may take to write the end of an attempt. After that time, asynq's lease on the task
+	// has ended, and asynq no longer writes the task's state.
+	archivePatience = 30 * time.Second
+)
+
+// fate asks the Inspector whether the attempt's task will run again: see verdict.FateOf. If asynq has not answered, or
+// still shows the task as active after answerWait, because another attempt runs, the task may run at once.
+func (f freer) fate(ctx context.Context, archive string) verdict.Fate {
+	deadline := time.Now().Add(answerWait)
+	for {
+		info, err := f.w.inspector.GetTaskInfo(f.queue, f.id)
+		if err != nil && !verdict.NoTask(err) {
+			f.log().Warn("worker: cannot look up the task of an ended attempt; its locks stay reserved", "err", err)
+		}
+		fate := verdict.FateOf(info, err, archive, f.tries.Last())
+		if fate.Written || time.Now().After(deadline) || sleep.For(ctx, answerPoll) != nil {
+			return fate
+		}
+	}
+}
+
+// firstLook is the pause after a lookup that shows the task as active. asynq writes at once unless its Redis is slow.
+const firstLook = 2 * time.Millisecond
+
+// fateInOrder waits until asynq has written what becomes of the task of a sequence: see verdict.FateInOrder. If asynq has
+// not written anything for archivePatience, its recoverer takes up the task.
+func (f freer) fateInOrder() verdict.Fate {
+	patience := time.Now().Add(archivePatience)
+	for pause := firstLook; ; pause = min(2*pause, time.Second) {
+		info, err := f.w.batched.GetTaskInfo(f.queue, f.id)
+		fate := verdict.FateInOrder(info, err, f.task.Headers()[envelope.Header])
+		if fate.Written {
+			return fate
+		}
+		if time.Now().After(patience) || sleep.For(f.w.open.closing, pause) != nil {
+			f.log().Warn("worker: asynq has not written the end of a job; the key of its sequence stays with the job", "err", err)
+			return fate
+		}
+	}
+}
+
+// inOrder calls over in the background when asynq has written that the task will not run again. So the next job starts
+// only then. If this process dies before, asynq delivers the task again while the key is the job's, and those behind wait.
+// If asynq does not write that, inOrder calls again, with the time until the task is due. If atOnce returns true, inOrder
+// calls neither: atOnce has found that asynq has written the end, and has done the work of over.
+func (f freer) inOrder(atOnce func() bool, over func(), again func(delay time.Duration)) {
+	f.w.open.background(func() {
+		if sleep.AtMost(settleWait, f.ctx.Done()) && atOnce() { // asynq ends the context just after the write
+			return
+		}
+		if fate := f.fateInOrder(); fate.Over != "" {
+			over()
+		} else {
+			again(fate.Delay)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// free frees those locks of tokens that are bound to the attempt's task and that nobody holds. Call free
+// if the task will not run again. Until Close, free checks a held lock again when the lease has ended, and any
+// lock after Config.Snooze if the store did not answer.
+func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) {
+	if len(tokens) == 0 {
+		return
+	}
+	if i := slices.IndexFunc(tokens, f.inSequence); i >= 0 && f.halts(reason) {
+		f.keepHalted(ctx, tokens[i])
+		tokens = slices.Delete(slices.Clone(tokens), i, i+1)
+	} else if i >= 0 {
+		if slot, found, _ := f.findSlot(ctx, f.sequence.Limit); found { // after an error the keeper frees the slot
+			tokens = slices.Clone(tokens)
+			tokens[i] = slot
+			f.moveTo(slot)
+		}
+	}
+	ctx = f.w.next.In(context.WithoutCancel(ctx))
+	// ForJob: a handler may have handed the lock over to another job.
+	opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(f.job)}
+	for i, err := range door.Of(f.w.locks).Release(ctx, tokens, opts) {
+		token := tokens[i]
+		e, failed := errors.AsType[*joblock.Error](err)
+		switch {
+		case !failed:
+		case errors.Is(err, joblock.ErrNotOwner) && f.inSequence(token):
+			f.leaveLine(ctx, token, reason)
+		case verdict.IsGone(err), errors.Is(err, joblock.ErrClosed):
+		case errors.Is(err, joblock.ErrBusy):
+			f.recheck(ctx, e.Remaining+time.Millisecond, token, reason)
+		case errors.Is(err, joblock.ErrUnavailable):
+			f.recheck(ctx, f.w.cfg.Snooze, token, reason)
+		default:
+			f.log().Warn("worker: could not release the lock of a task", "key", token.Key(), "err", err)
+		}
+	}
+}
+
+// recheck repeats free for one token, in the background after the pause, unless the task lives
+// because somebody has run the archived task. If Close ends the pause, the lock stays reserved, and a warning is
+// logged.
+func (f freer) recheck(ctx context.Context, pause time.Duration, token joblock.Token, reason string) {
+	job, done := door.JobDone(ctx)
+	ctx = f.w.open.closing
+	if done {
+		ctx = door.WithJobDone(ctx, job)
+	}
+	f.w.open.background(func() {
+		if sleep.For(ctx, pause) != nil {
+			f.log().Warn("worker: the Worker was closed before the lock of an ended task could be freed; the lock stays reserved",
+				"key", token.Key())
+			return
+		}
+		sts, err := f.w.locks.Status(ctx, token.Key())
+		switch {
+		case errors.Is(err, joblock.ErrUnavailable):
+			f.recheck(ctx, f.w.cfg.Snooze, token, reason)
+			return
+		case err != nil, !sts[0].Locked(), sts[0].Job != f.job:
+			return
+		}
+		if f.fate(ctx, "").Over != "" {
+			f.free(ctx, []joblock.Token{token}, reason)
+		}
+	})
+}
+
+// freeInOrder is free for a task that asynq is about to archive. For a task of a sequence,
+// freeInOrder does not wait: the locks of tokens are released in the background, when asynq has archived the task. If
+// asynq does not archive the task, these locks stay reserved for the task.
+func (f freer) freeInOrder(ctx context.Context, tokens []joblock.Token, reason string) {
+	if f.sequence == nil {
+		f.free(ctx, tokens, reason)
+		return
+	}
+	f.inOrder(func() bool { return false }, func() { f.free(ctx, tokens, reason) }, func(time.Duration) {})
+}
+
+// haltFor is how long the key of a halted sequence stays reserved for the job that has failed, if no keeper prolongs
+// the reservation. asynq keeps an archived task for as long.
+const haltFor = 90 * 24 * time.Hour
+
+// keepHalted is free for the token of a sequence that halts: the key stays reserved for the job. But a job that
+// waits leaves the line.
+func (f freer) keepHalted(ctx context.Context, token joblock.Token) {
+	ctx = f.w.next.In(context.WithoutCancel(ctx))
+	err := jobs.Reserve(ctx, f.w.locks, jobs.Reservation{Key: token.Key(), Job: f.job, For: haltFor})[0]
+	switch {
+	case err == nil:
+		f.logHalted(token.Key())
+	case errors.Is(err, joblock.ErrHeld):
+		f.leaveLine(ctx, token, verdict.ReasonFailed)
+	case errors.Is(err, joblock.ErrUnavailable):
+		f.recheck(ctx, f.w.cfg.Snooze, token, verdict.ReasonFailed)
+	}
+}
+
+func (f freer) logHalted(key string) {
+	f.log().Warn("worker: a job has failed for good and halts its sequence: run its task again, or skip it", "key", key)
+}

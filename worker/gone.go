@@ -1,0 +1,41 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// resumer resumes the locks of an attempt.
+type resumer struct{ *carrier }
+
+// duplicate reports whether this attempt is a duplicate delivery of a job that is done. Call duplicate only if the lock of
+// token has ended as joblock.EndedDone. If asynq does not answer, the error is joblock.ErrUnavailable.
+func (r resumer) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
+	sts, err := r.w.locks.Status(ctx, token.Key())
+	if err != nil || sts[0].Job != r.job { // then the handler has handed the lock over to another job
+		return false, err
+	}
+	info, err := r.w.inspector.GetTaskInfo(r.queue, r.id)
+	return verdict.Duplicate(token.Key(), info, err)
+}
+
+// reacquire acquires the lock of token again under the same owner token, so that later attempts can resume the lock.
+// Parked and resumed at once, the lock is bound to the job, and stays reserved for the job if this process crashes.
+func (r resumer) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+	// OwnKey: the key may be one of the toolkit's keys, for a permit or for a job that waits for another job.
+	lock, err := r.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
+		joblock.Owner(door.IdentityOf(token).Owner), joblock.TTL(door.IdentityOf(token).TTL))
+	if err != nil {
+		return nil, err
+	}
+	token, err = lock.Park(ctx, joblock.Reserve(r.w.reservation(0)), joblock.ForJob(r.job))
+	if err != nil {
+		return nil, errors.Join(err, lock.Release(r.w.next.In(ctx)))
+	}
+	locks, errs := r.resume(ctx, []joblock.Token{token})
+	return locks[0], errs[0]
+}

@@ -1,0 +1,97 @@
+package keeper
+
+import (
+	"context"
+	"time"
+
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// pacer says when a Keeper does what, and keeps its calls to asynq's Redis rare. Only the goroutine of Run uses its fields.
+type pacer struct {
+	cfg      Config
+	began    time.Time // when the Keeper began to work
+	callFrom time.Time // when calls to asynq's Redis are allowed again
+	behind   bool      // more locks were due than the last question has claimed
+	late     time.Time // until then, some locks are checked later than Config.Interval
+	told     func(late time.Duration)
+}
+
+const (
+	// A Keeper asks a part of the index which locks are due: after each Config.Interval/wakeups, and at least once per
+	// longestNap. Each question costs one command. longestNap is for locks with a short reservation: such a lock is due
+	// after half of the reservation.
+	wakeups    = 10
+	longestNap = time.Second
+
+	// pollOfParts is the fraction of Config.Interval after which a Keeper asks a part again if the part told of no due
+	// lock, where the index has more than one part. A question per nap and part would be many commands.
+	pollOfParts = 3
+
+	// margin is the fraction of a round after which the lock of a task is checked that has not been read again.
+	margin = 20
+
+	// shortestRest is the shortest sleep of the method rested. Until then the rests add up.
+	shortestRest = 10 * time.Millisecond
+)
+
+// nap returns the shortest time between two questions to one part, unless more locks are due.
+func (p *pacer) nap() time.Duration { return min(p.cfg.Interval/wakeups, longestNap) }
+
+// poll returns the longest time between two questions to one part.
+func (p *pacer) poll(parts int) time.Duration {
+	if parts == 1 {
+		return p.nap()
+	}
+	return p.cfg.Interval / pollOfParts
+}
+
+// pace returns the time from the beginning of a round to the next. A task may be deleted just after its page
+// was read. The task's lock is checked when the page has been read again: one round, its margin and a nap later. That is
+// Config.Interval, less a twentieth for the check itself.
+func (p *pacer) pace() time.Duration {
+	return p.cfg.Interval - p.nap() - p.cfg.Interval/margin - p.cfg.Interval/20
+}
+
+// again returns the time from the check of a lock until the lock is due again. The lock may be due for one nap
+// before a Keeper asks.
+func (p *pacer) again() time.Duration { return p.cfg.Interval - p.nap() }
+
+// wait returns for how long, from now on, a lock waits for its next check if the last check was at the time
+// began.
+func (p *pacer) wait(began, now time.Time) time.Duration {
+	return max(driver.MinPeriod, p.again()-now.Sub(began))
+}
+
+// lag notes that a check may be late by this time.
+func (p *pacer) lag(by time.Duration) {
+	if by > p.cfg.Interval/wakeups {
+		p.late = latest(p.late, time.Now().Add(p.cfg.Interval))
+		p.told(by)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// called notes that calls to asynq's Redis took the time busy. Then the method rested sleeps before the next
+// calls, so that calls do not take more than Config.MaxLoad of the time.
+func (p *pacer) called(busy time.Duration) {
+	if now := time.Now(); p.callFrom.Before(now) {
+		p.callFrom = now
+	}
+	p.callFrom = p.callFrom.Add(time.Duration(float64(busy) * (1/p.cfg.MaxLoad - 1)))
+}
+
+// rested sleeps until calls to asynq's Redis are allowed again.
+func (p *pacer) rested(ctx context.Context) error {
+	if left := time.Until(p.callFrom); left >= shortestRest {
+		return sleep.For(ctx, left)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package verdict
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// A delivery of the spare retry, which must not run, looks like a rerun, which must run. So the process in which the
+// author's last attempt ended archives the task at once. After a crash no process does. Then asynq delivers the task
+// again, and the task's locks show that nobody has settled the last attempt.
+
+// MayBounce reports whether a delivery may be one that must not run. mayNotCharge says that the server has an IsFailure,
+// so that asynq may not have charged a crash.
+func (t Tries) MayBounce(mayNotCharge bool) bool {
+	return t.Spent() || t.Last() && t.Retried < t.Limit && mayNotCharge
+}
+
+// Bounce returns nil if the delivery must run, and otherwise the error with which asynq archives the task: the author's last
+// attempt is over, and nobody has run the archived task again. Ask MayBounce first. last is the last error of the task.
+// The function charged says whether asynq charges a crash, and unsettled whether nobody has settled the previous attempt;
+// see Unsettled. They are called only if the answer depends on them.
+func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
+	crashed := last == asynq.ErrLeaseExpired.Error()
+	switch {
+	case strings.HasPrefix(last, nextjob.SpentText), strings.Contains(last, nextjob.ArchiveText):
+		return nil // somebody has run the archived task
+	case !t.Spent():
+		if !crashed || charged() {
+			return nil
+		}
+	case !t.Configured:
+		// Nobody has archived the task.
+	case !crashed, !unsettled():
+		return nil
+	}
+	if crashed {
+		return &Final{Err: asynq.ErrLeaseExpired, Spent: true} // for errors.Is
+	}
+	return &Final{Err: errors.New(last), Spent: true, Told: true}
+}
+
+// Unsettled reports whether the locks of a task, which locks has in the order of tokens, are those that a last attempt has
+// left behind: an attempt that has crashed, and was no rerun. The last attempt leaves the task the locks of its enqueue; a
+// rerun has acquired the locks again. If the handler released a lock early, both look alike, and the result is true.
+func Unsettled(job string, tokens []joblock.Token, locks []joblock.Status) bool {
+	for i, lock := range locks {
+		if lock.State == joblock.StateForeign {
+			return true // nobody who can tell is asked here, and the task must not run once more than its author allows
+		}
+		token := tokens[i]
+		fence := door.IdentityOf(token).Fence
+		anew := fence != 0 && lock.First > fence
+		unsettled := (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew
+		if lock.Job == job && lock.Owner == token.Digest() && (unsettled || lock.Ended == joblock.EndedReleased) {
+			return true
+		}
+	}
+	return false
+}
+
+// TooLate reports whether the attempt of a task with InLine was ended by the task's Deadline before a handler ran, while
+// asynq has retries left for the task. last is the last error of the task, which is read only if it matters.
+func (t Tries) TooLate(ended error, last func() string) bool {
+	if t.Last() || !isDeadline(ended) {
+		return false
+	}
+	text := last()
+	return strings.Contains(text, nextjob.WaitText) || text == asynq.ErrLeaseExpired.Error()
+}

@@ -1,0 +1,106 @@
+package verdict
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// busyPause is the longest pause, before the jitter, if an earlier attempt of the same task has the lock. Most likely
+// the locks of that attempt are about to be settled, because the server was shut down or the attempt's time was up. The
+// pause does not grow if the earlier attempt runs on, because asynq counts no snoozes. The cost is small: a running
+// attempt makes only its own task come back.
+const busyPause = 2 * time.Second
+
+// SnoozeFor returns an error that snoozes the task, or nil if err is no reason to snooze. The reasons are that another
+// caller has the lock, that the store did not answer, that the Worker or the Locker was closed, and that this build
+// cannot read the record of the lock. most is Config.Snooze.
+func SnoozeFor(err error, most time.Duration) *Snooze {
+	if snoozed, ok := errors.AsType[*Snooze](err); ok {
+		return snoozed
+	}
+	e, ok := errors.AsType[*joblock.Error](err)
+	if !ok {
+		return nil
+	}
+	delay := most
+	switch {
+	case errors.Is(e, joblock.ErrBusy):
+		delay = min(delay, e.Remaining, busyPause)
+	case IsBusy(e):
+		delay = min(delay, e.Remaining)
+	case errors.Is(e, joblock.ErrUnavailable), errors.Is(e, joblock.ErrClosed), IsForeign(e):
+	default:
+		return nil
+	}
+	return &Snooze{Err: err, Delay: Jittered(delay)}
+}
+
+// IsForeign reports whether err says that this build cannot read the record of a lock.
+func IsForeign(err error) bool { return errors.Is(err, door.ErrForeign) }
+
+// IsGone reports whether err says that the lock has ended, or belongs to another owner or another job.
+func IsGone(err error) bool {
+	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
+}
+
+// Jittered returns d, or a second if d is shorter, plus a random part of up to a quarter. asynq cuts delays to whole
+// seconds. Without the random part, tasks that were snoozed together would come back together.
+func Jittered(d time.Duration) time.Duration {
+	d = max(d, time.Second)
+	return d + dice.N(d/4+1)
+}
+
+// MovedTo returns an error that snoozes the task if the owner of token, which was refused with joblock.ErrNotOwner, has the
+// lock for another job: a handler hands the lock over, or handoff replaces the other job by this attempt's job. Otherwise
+// the result is nil. st is the lock.
+func MovedTo(token joblock.Token, st joblock.Status) error {
+	if !st.Locked() || st.Owner != token.Digest() {
+		return nil
+	}
+	e := &joblock.Error{Key: token.Key(), Holder: st.Holder, Job: st.Job}
+	e.Code, e.Remaining = joblock.CodeOf(joblock.ErrHeld), st.Reserved
+	if st.State == joblock.StateHeld {
+		e.Code, e.Remaining = joblock.CodeOf(joblock.ErrBusy), st.Lease
+	}
+	return &Error{fmt.Sprintf("the lock is with job %s", st.Job), e}
+}
+
+// Duplicate reports whether a delivery of a job that is done is a duplicate. key is that of the lock whose record says so,
+// info and err are what the Inspector has answered about the task. If asynq does not answer, the error is
+// joblock.ErrUnavailable.
+func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
+	switch {
+	case NoTask(err):
+		return true, nil
+	case err != nil:
+		return false, &Error{
+			fmt.Sprintf("cannot ask asynq for the task: %s", err),
+			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: key, Err: err},
+		}
+	}
+	return info.CompletedAt.IsZero(), nil // with a completion time: somebody runs a completed task again
+}
+
+// Turn returns the error that snoozes a task whose turn in the line of key has not come. A task that cannot be snoozed by a
+// retry asks again after most: it waits in place, or in the archive.
+func (t Tries) Turn(key string, most time.Duration) *Snooze {
+	delay := most
+	if t.CanSnooze() {
+		delay = Jittered(envelope.Wait)
+	}
+	return &Snooze{fmt.Errorf("%s in the line of key %q", nextjob.WaitText, key), delay}
+}
+
+// Early returns an error that snoozes a task until notBefore.
+func Early(notBefore time.Time) *Snooze {
+	return &Snooze{fmt.Errorf("%s, %s", nextjob.EarlyText, notBefore.Format(time.RFC3339)), time.Until(notBefore)}
+}

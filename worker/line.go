@@ -1,0 +1,45 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/slots"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/jobs"
+)
+
+// The place of a job in the line of a key, or its slot: see Sequences in the package comment.
+
+// findSlot looks among the first limit slots of the sequence for one that is the job's, and returns the token of that
+// slot. If limit is below 2, findSlot asks nobody.
+func (c *carrier) findSlot(ctx context.Context, limit int) (slot joblock.Token, found bool, err error) {
+	if limit < 2 {
+		return slot, false, nil
+	}
+	got, err := c.slots(ctx, 1, limit)
+	if err != nil || len(got) == 0 {
+		return slot, false, err
+	}
+	return door.TokenOfSlot(c.sequence.Token, got[0].Key), true, nil
+}
+
+// slots returns those slots of the sequence that are the job's, of the slots first to last.
+func (c *carrier) slots(ctx context.Context, first, last int) ([]joblock.Status, error) {
+	key, _ := driver.LineOf(c.sequence.Token.Key())
+	return slots.Of(ctx, c.w.locks, c.sequence.Token, c.job, slots.Keys(key, first, last))
+}
+
+// leaveLine gives up the place of the job in the line of token's key, or that key if the key is parked for the job. The
+// result is false if the job had neither. If the store does not answer, leaveLine logs a warning and returns true: the
+// keeper gives up the place or the key when the task has ended.
+func (a *attempt) leaveLine(ctx context.Context, token joblock.Token, reason string) bool {
+	release := jobs.Release{Key: token.Key(), Job: a.job, Reason: reason}
+	err := jobs.Free(a.w.next.In(ctx), a.w.locks, release)[0]
+	if errors.Is(err, joblock.ErrUnavailable) {
+		a.log().Warn("worker: could not take a job out of the line of its sequence", "key", token.Key(), "err", err)
+	}
+	return err == nil || errors.Is(err, joblock.ErrUnavailable)
+}

@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"math"
+	"time"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// callNext runs some of the tasks that wait for k, in the background. held is how long the lock was held that has ended.
+func (o *overlap) callNext(key string, held time.Duration) {
+	w, k := o.w, busyKey{o, key}
+	if o.inLine || w.delay.Load() == nil || w.open.closing.Err() != nil {
+		return
+	}
+	most := max(1, int(w.places.Load())) // how many tasks of all keys may wait in place for long
+	switch {
+	case o.maxWait != nil && *o.maxWait == 0:
+		most = 1 // the others would be snoozed again at once
+	case o.pace.brisk():
+		most = max(8, 4*most) // for short
+	}
+	// An idle asynq server looks for tasks after one and a half TaskCheckInterval at the latest.
+	pickup := float64(3*w.checkInterval.Load()) / 2
+	want := math.Ceil(pickup / float64(max(held, time.Millisecond)))
+	if o.limit != nil {
+		want *= float64(*o.limit)
+	}
+	called := w.room.call(k, int(max(1, min(want, float64(most)))), most)
+	if len(called) == 0 {
+		return
+	}
+	w.open.background(func() {
+		for _, t := range called {
+			if !w.runSnoozed(t) {
+				w.room.again(k, t)
+			}
+		}
+	})
+}
+
+// runSnoozed runs a task during its pause. The result is false if asynq has not written the snooze yet.
+func (w *tools) runSnoozed(t snoozedTask) bool {
+	info, err := w.batched.GetTaskInfo(t.queue, t.id)
+	switch verdict.RunSnoozed(info, err) {
+	case verdict.LookAgain:
+		return false
+	case verdict.Now:
+		if err := w.batched.RunTask(t.queue, t.id); err != nil {
+			w.cfg.Logger.Debug("worker: could not run a snoozed task before the end of its pause", "job", envelope.Job(t.queue, t.id), "err", err)
+		}
+	}
+	return true
+}

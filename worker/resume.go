@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// all resumes the locks of r.tokens into r.locks. After an error the resumed locks are settled. If the task must
+// succeed without a call of the handler, all returns nil and leaves r.locks nil.
+func (r resumer) all() error {
+	for {
+		err := r.once()
+		snoozed, ok := errors.AsType[*verdict.Snooze](err)
+		if !ok {
+			return err
+		}
+		if r.canSnooze() {
+			r.logSnoozed(snoozed)
+			return err
+		}
+		if r.tries.Spent() && r.canSnoozeByArchive() {
+			return r.snoozeByArchive(snoozed)
+		}
+		// asynq would charge or archive the task for an error, so the task waits in place.
+		if sleep.For(r.ctx, waitPoll) != nil {
+			return errors.Join(context.Cause(r.ctx), snoozed.Err)
+		}
+	}
+}
+
+// once is one try of all.
+func (r resumer) once() error {
+	// A call that the end of r.ctx cuts short may resume a lock that nobody settles. joblock bounds each call.
+	ctx := context.WithoutCancel(r.ctx)
+	if r.sequence != nil && r.sequence.Waits {
+		if slot, found, _ := r.findSlot(ctx, r.sequence.Limit); found { // an error shows up below
+			r.moveTo(slot)
+		}
+	}
+	tokens := r.tokens
+	if len(r.untilStart) > 0 {
+		tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joblock.Token) bool { return slices.Contains(r.untilStart, t) })
+	}
+	resumed, errs := r.resume(ctx, tokens)
+	locks := slices.DeleteFunc(slices.Clone(resumed), func(lock *joblock.Lock) bool { return lock == nil })
+	for i, token := range tokens {
+		if resumed[i] != nil {
+			continue
+		}
+		lock, err := r.gone(ctx, token, errs[i])
+		if lock != nil {
+			locks = append(locks, lock)
+			continue
+		}
+		if err == nil {
+			r.behind(func() {
+				r.end(ctx, locks, verdict.ReasonSkipped)
+				without := func(t joblock.Token) bool { _, held := locks.ByKey(t.Key()); return held }
+				freer{r.carrier}.free(ctx, slices.DeleteFunc(slices.Clone(r.tokens), without), verdict.ReasonSkipped)
+			})
+			return nil
+		}
+		if snoozed := r.w.snooze(err); snoozed != nil {
+			r.park(locks, r.w.reservation(0))
+			return snoozed
+		}
+		r.locks = locks
+		return settler{r.carrier}.settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
+	}
+	if snoozed := r.early(); snoozed != nil {
+		r.park(locks, r.w.reservation(snoozed.Delay))
+		return snoozed
+	}
+	if r.startsAt == nil {
+		if snoozed := r.start(ctx); snoozed != nil {
+			r.behind(func() { r.backOut(locks, r.w.reservation(0)) })
+			return snoozed
+		}
+		r.started = true
+	}
+	r.locks = locks
+	return nil
+}
+
+// gone decides what follows the error err of Locker.Resume for token. The result is a lock that was acquired
+// again, or the error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
+func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
+	e, ok := errors.AsType[*joblock.Error](err)
+	if !ok || !verdict.IsGone(err) {
+		return nil, err
+	}
+	if errors.Is(err, joblock.ErrNotOwner) {
+		if err := r.movedTo(ctx, token); err != nil {
+			return nil, err
+		}
+	}
+	log := r.log().With("key", token.Key(), "cause", err)
+	if e.Ended == joblock.EndedDone {
+		over, err := r.duplicate(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		if over {
+			log.Info("worker: a duplicate delivery of a finished job succeeds without a run")
+			return nil, nil
+		}
+	}
+	if r.inSequence(token) {
+		return r.lineUp(ctx, token)
+	}
+	policy, level := "reacquire", slog.LevelWarn
+	var lock *joblock.Lock
+	first := slices.Contains(r.fromStart, token) // an earlier attempt has not acquired the lock yet
+	if first {
+		level = slog.LevelDebug
+	}
+	ended := error(nil)
+	if !first && r.members <= 1 { // one lost key must not end the work of the others of a group
+		ended = r.w.cfg.OnLockLost(ctx, r.task, err)
+	}
+	switch {
+	case errors.Is(ended, asynq.RevokeTask):
+		policy, err = "skip", nil
+	case ended != nil:
+		policy, err = "fail", ended
+	default:
+		if lock, err = r.reacquire(ctx, token); err == nil && first {
+			r.taken = append(r.taken, token.Key())
+		}
+	}
+	if r.w.snooze(err) != nil {
+		level = slog.LevelDebug // each attempt logs this record until the task gets the lock
+	}
+	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
+	return lock, err
+}
