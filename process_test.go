@@ -364,7 +364,7 @@ func TestWrongSettingsOfAServer(t *testing.T) {
 	brief := quick
 	brief.GroupGracePeriod = time.Millisecond
 	for says, s := range map[string]*toolkit.Server{
-		"Config.Share is 2": p.NewServer(quick), "GroupGracePeriod is 1ms": p.NewServer(brief),
+		"Config.Keeper.MaxLoad is 2": p.NewServer(quick), "GroupGracePeriod is 1ms": p.NewServer(brief),
 	} {
 		for what, err := range map[string]error{"Start": s.Start(asynq.NewServeMux()), "Run": s.Run(asynq.NewServeMux())} {
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {

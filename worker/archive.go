@@ -13,7 +13,7 @@ import (
 // retry with a last error equal to text. If the task leaves the state active in any other way, archive does nothing.
 func (f freer) archive(ctx context.Context, text, reason string) {
 	mayRetry := !f.tries.Last() && reason == verdict.ReasonFailed
-	f.w.open.background(func() {
+	f.w.life.Go(func() {
 		over := time.Now().Add(archivePatience)
 		for pause := answerPoll; ; pause = min(2*pause, time.Second) {
 			info, err := f.w.inspector.GetTaskInfo(f.queue, f.id)

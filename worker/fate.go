@@ -52,7 +52,7 @@ func (f freer) fateInOrder() verdict.Fate {
 		if fate.Written {
 			return fate
 		}
-		if time.Now().After(patience) || sleep.For(f.w.open.closing, pause) != nil {
+		if time.Now().After(patience) || sleep.For(f.w.life.Context(), pause) != nil {
 			f.log().Warn("worker: asynq has not written the end of a job; the key of its sequence stays with the job", "err", err)
 			return fate
 		}
@@ -64,7 +64,7 @@ func (f freer) fateInOrder() verdict.Fate {
 // If asynq does not write that, inOrder calls again, with the time until the task is due. If atOnce returns true, inOrder
 // calls neither: atOnce has found that asynq has written the end, and has done the work of over.
 func (f freer) inOrder(atOnce func() bool, over func(), again func(delay time.Duration)) {
-	f.w.open.background(func() {
+	f.w.life.Go(func() {
 		if sleep.AtMost(settleWait, f.ctx.Done()) && atOnce() { // asynq ends the context just after the write
 			return
 		}

@@ -56,11 +56,11 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 // logged.
 func (f freer) recheck(ctx context.Context, pause time.Duration, token joblock.Token, reason string) {
 	job, done := door.JobDone(ctx)
-	ctx = f.w.open.closing
+	ctx = f.w.life.Context()
 	if done {
 		ctx = door.WithJobDone(ctx, job)
 	}
-	f.w.open.background(func() {
+	f.w.life.Go(func() {
 		if sleep.For(ctx, pause) != nil {
 			f.log().Warn("worker: the Worker was closed before the lock of an ended task could be freed; the lock stays reserved",
 				"key", token.Key())

@@ -30,13 +30,13 @@ func (w *Worker) RunKeeper(ctx context.Context) error {
 		return verdict.Invalid("RunKeeper was called before an earlier RunKeeper of this Worker returned")
 	}
 	defer w.running.Store(false)
-	if !w.open.begin() {
+	if !w.life.Enter() {
 		return errClosed
 	}
-	defer w.open.end()
+	defer w.life.Leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.open.closing, cancel)()
+	defer context.AfterFunc(w.life.Context(), cancel)()
 	return w.keeper.Run(ctx)
 }
 

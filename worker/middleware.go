@@ -44,10 +44,10 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return err
 		}
-		if !w.open.begin() {
+		if !w.life.Enter() {
 			return a.refuse()
 		}
-		defer w.open.end()
+		defer w.life.Leave()
 		c.startsAt = w.startsAt(next)
 		return c.run(next)
 	})

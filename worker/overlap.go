@@ -82,10 +82,10 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 		return err
 	}
 	o.w.outOfOrder(a)
-	if !o.w.open.begin() {
+	if !o.w.life.Enter() {
 		return a.refuse()
 	}
-	defer o.w.open.end()
+	defer o.w.life.Leave()
 	defer a.traced(&result)()
 	ctx = a.ctx
 	wait := o.wait(a)

@@ -11,7 +11,7 @@ import (
 // callNext runs some of the tasks that wait for k, in the background. held is how long the lock was held that has ended.
 func (o *overlap) callNext(key string, held time.Duration) {
 	w, k := o.w, busyKey{o, key}
-	if o.inLine || w.delay.Load() == nil || w.open.closing.Err() != nil {
+	if o.inLine || w.delay.Load() == nil || w.life.Context().Err() != nil {
 		return
 	}
 	most := max(1, int(w.places.Load())) // how many tasks of all keys may wait in place for long
@@ -31,7 +31,7 @@ func (o *overlap) callNext(key string, held time.Duration) {
 	if len(called) == 0 {
 		return
 	}
-	w.open.background(func() {
+	w.life.Go(func() {
 		for _, t := range called {
 			if !w.runSnoozed(t) {
 				w.room.again(k, t)

@@ -24,7 +24,7 @@ func bounded[T any](a *attempt, patience time.Duration, f func() (T, error), lat
 		decided atomic.Bool // by the first of f and patience
 		done    = make(chan struct{})
 	)
-	a.w.open.background(func() {
+	a.w.life.Go(func() {
 		v, e := f()
 		if decided.Swap(true) {
 			late(v)
@@ -56,7 +56,7 @@ func (a *attempt) behind(settle func()) {
 		return
 	}
 	settled := make(chan struct{})
-	a.w.open.background(func() {
+	a.w.life.Go(func() {
 		defer close(settled)
 		settle()
 	})

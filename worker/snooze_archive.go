@@ -110,7 +110,7 @@ func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *joblock.Lock, u
 	a.logSnoozed(snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed, failing: make(chan struct{})}
 	due := time.Now().Add(snoozed.Delay)
-	a.w.open.background(func() {
+	a.w.life.Go(func() {
 		done := e.rerun(a, due)
 		if !done {
 			a.log().Error("worker: a snoozed task is still in asynq's archive; run the task by hand unless the keeper knows of it",
@@ -143,7 +143,7 @@ func (e *archiveSnoozeError) rerun(a *attempt, due time.Time) bool {
 				return true
 			}
 			took := time.Since(start)
-			if took > rerunGiveUp || took > answerWait && a.w.open.closing.Err() != nil {
+			if took > rerunGiveUp || took > answerWait && a.w.life.Context().Err() != nil {
 				return false
 			}
 		}
@@ -174,7 +174,7 @@ func (e *archiveSnoozeError) left(a *attempt, due time.Time) bool {
 		return a.w.batched.Postpone(a.queue, a.id, info.LastErr, due) == nil
 	}
 	if a.w.inArchive.Add(1) <= mostInArchive {
-		_ = sleep.For(a.w.open.closing, time.Until(due))
+		_ = sleep.For(a.w.life.Context(), time.Until(due))
 	}
 	defer a.w.inArchive.Add(-1)
 	return a.w.inspector.RunTask(a.queue, a.id) == nil

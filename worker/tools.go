@@ -7,6 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
+	"github.com/joblock/toolkit/internal/life"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
@@ -21,7 +22,7 @@ type tools struct {
 	batched   *asynqprivate.Inspector // the same Redis, with fewer commands
 	cfg       Config
 	next      *nextjob.Starter // of jobs whose turn in line comes with a call of this Worker
-	open      *inflight        // counts unsettled attempts, background work, and calls of RunKeeper, for which Close waits
+	life      *life.Life       // counts unsettled attempts, background work, and calls of RunKeeper, for which Close waits
 
 	delay  atomic.Pointer[asynq.RetryDelayFunc] // the user's, or asynq's default; nil until Configure is called
 	counts atomic.Pointer[func(error) bool]     // the user's IsFailure; nil if there is none

@@ -78,7 +78,7 @@ func (a *attempt) took(err error, length time.Duration) {
 	if err != nil || a.ctx.Err() != nil || !a.w.usual.note(a.task.Type(), length) {
 		return
 	}
-	a.w.open.background(func() {
+	a.w.life.Go(func() {
 		pause := usualPeriod
 		if err := a.w.writeUsual(); errors.Is(err, joblock.ErrHeld) {
 			pause = usualBusy

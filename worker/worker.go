@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/life"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/keeper"
@@ -50,11 +51,11 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{tools: &tools{locks: locks, ring: ring, inspector: inspector, cfg: full, open: newInflight()}}
+	w := &Worker{tools: &tools{locks: locks, ring: ring, inspector: inspector, cfg: full, life: life.New()}}
 	inspectors := append([]*asynq.Inspector{inspector}, full.Inspectors...)
 	batched := asynqprivate.All(inspectors)
 	w.batched = batched[0]
-	w.next = &nextjob.Starter{Locks: locks, Inspectors: batched, Logger: full.Logger, Go: w.open.background}
+	w.next = &nextjob.Starter{Locks: locks, Inspectors: batched, Logger: full.Logger, Go: w.life.Go}
 	w.keeper = keeper.New(keeper.Config{
 		Locks: locks, Ring: ring, Inspectors: inspectors,
 		Interval: full.Keeper.Interval, Reserve: full.Reserve, MaxLoad: full.Keeper.MaxLoad, MaxKeepers: full.Keeper.MaxKeepers,
@@ -82,6 +83,5 @@ func (w *Worker) Close(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	w.open.close()
-	return w.open.wait(ctx)
+	return w.life.Close(ctx)
 }

@@ -67,6 +67,7 @@ var rules = []rule{
 	{"internal/certs", nil},
 	{"internal/crew", nil},
 	{"internal/dice", nil},
+	{"internal/life", []string{"internal/crew"}},
 	{"internal/seal", []string{"internal/sleep", "joblock/driver"}},
 	{"internal/sleep", nil},
 	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},
