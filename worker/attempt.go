@@ -66,8 +66,8 @@ func (a *attempt) left() time.Duration {
 
 func (a *attempt) log() *slog.Logger { return a.w.cfg.Logger.With("job", a.job, "task", a.task.Type()) }
 
-// holder returns the holder label of the attempt's locks, such as "host:123 attempt 2/4". The parameter who
-// is cut if the label would be too long. A run after the author's last attempt shows two equal numbers.
+// holder returns the holder label of the attempt's locks, such as "host:123 attempt 2/4". who is cut if the label
+// would be too long. A run after the author's last attempt shows two equal numbers.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.tries.Retried+1, max(a.tries.Retried, a.tries.Budget)+1)
 	who = who[:min(len(who), driver.MaxLabelBytes-len(tries))]

@@ -80,8 +80,7 @@ func (c *carrier) moveTo(token joblock.Token) {
 	c.sequence = &seq
 }
 
-// halts reports whether a job that ends for the reason in the parameter reason keeps the key of its
-// sequence.
+// halts reports whether a job that ends for the reason in reason keeps the key of its sequence.
 func (c *carrier) halts(reason string) bool {
 	return verdict.IsFailed(reason) && c.sequence != nil && c.sequence.Halt
 }
@@ -95,8 +94,8 @@ func (c *carrier) ending(halted bool) joblock.Locks {
 	return slices.DeleteFunc(slices.Clone(c.locks), func(lock *joblock.Lock) bool { return lock.Key() == key })
 }
 
-// unsettled returns those of c.tokens whose locks neither this attempt nor the handler has released. The
-// token of a sequence that the job has halted is left out.
+// unsettled returns those of c.tokens whose locks neither this attempt nor the handler has released. The token of a
+// sequence that the job has halted is left out.
 func (c *carrier) unsettled(halted bool) []joblock.Token {
 	var left []joblock.Token
 	for _, token := range c.tokens {

@@ -96,8 +96,8 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 // spareDelay is the delay of the spare retry after a timeout or a panic: time for this Worker to archive the task.
 const spareDelay = 10 * time.Second
 
-// places returns how many tasks of a server may wait in place: a quarter of concurrency, rounded up, but 0
-// if concurrency is 1. A concurrency below 1 stands for the number of CPUs, as in asynq.
+// places returns how many tasks of a server may wait in place: a quarter of concurrency, rounded up, but 0 if
+// concurrency is 1. A concurrency below 1 stands for the number of CPUs, as in asynq.
 func places(concurrency int) int {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU()

@@ -38,7 +38,7 @@ var distrustTexts = map[envelope.Cause]string{
 		"running, deploy that build to the workers",
 	foreignRecord: "worker: this build cannot read the record of a lock. The task that needs the lock does not run here, and comes " +
 		"back. If a newer build of the toolkit has written the record, a worker of that build runs the task. If another program " +
-		"has written it, the task waits until somebody has removed the value",
+		"has written it, the task waits until the value is removed",
 	elsewhere: "worker: the process that enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
 		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
 }
@@ -50,7 +50,7 @@ type distrusts struct {
 	more map[envelope.Cause]int       // the records that were left out since then
 }
 
-// logDistrust logs the text of the parameter cause with attrs, at most once per distrustEvery for each cause.
+// logDistrust logs the text of cause with attrs, at most once per distrustEvery for each cause.
 func (w *tools) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...any) {
 	d := &w.distrusts
 	d.mu.Lock()
@@ -70,9 +70,9 @@ func (w *tools) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...
 		append(attrs, "locks_here", w.ring.Where(), "not_logged_since_the_last", more)...)
 }
 
-// trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not
-// genuine is logged. An error says that the locks' store could not give the key of the seal, or is an
-// *envelope.Unreadable, which is logged too.
+// trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not genuine is
+// logged. An error says that the locks' store could not give the key of the seal, or is an *envelope.Unreadable, which
+// is logged too.
 func (w *tools) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := errors.AsType[*envelope.Distrust](err)

@@ -65,8 +65,8 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// failedTooLong reports whether a further attempt would be beyond Config.MaxHold after one that asynq has ended by itself, by
-// a timeout or a panic. If the handler has returned err, settle has decided.
+// failedTooLong reports whether a further attempt would be beyond Config.MaxHold after one that asynq has ended by
+// itself, by a timeout or a panic. If the handler has returned err, settle has decided.
 func (c *carrier) failedTooLong(ctx context.Context, err error) bool {
 	if _, settled := errors.AsType[*verdict.Retry](err); settled || c.w.cfg.MaxHold == 0 {
 		return false

@@ -13,9 +13,9 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// free frees those locks of tokens that are bound to the attempt's task and that nobody holds. Call free
-// if the task will not run again. Until Close, free checks a held lock again when the lease has ended, and any
-// lock after Config.Snooze if the store did not answer.
+// free frees those locks of tokens that are bound to the attempt's task and without a holder. Call free if the task
+// will not run again. Until Close, free checks a held lock again when the lease has ended, and any lock after
+// Config.Snooze if the store did not answer.
 func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) {
 	if len(tokens) == 0 {
 		return
@@ -51,9 +51,8 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 	}
 }
 
-// recheck repeats free for one token, in the background after the pause, unless the task lives
-// because somebody has run the archived task. If Close ends the pause, the lock stays reserved, and a warning is
-// logged.
+// recheck repeats free for one token, in the background after the pause, unless the task lives because an operator has
+// run the archived task. If Close ends the pause, the lock stays reserved, and a warning is logged.
 func (f freer) recheck(ctx context.Context, pause time.Duration, token joblock.Token, reason string) {
 	job, done := door.JobDone(ctx)
 	ctx = f.w.life.Context()
@@ -80,9 +79,9 @@ func (f freer) recheck(ctx context.Context, pause time.Duration, token joblock.T
 	})
 }
 
-// freeInOrder is free for a task that asynq is about to archive. For a task of a sequence,
-// freeInOrder does not wait: the locks of tokens are released in the background, when asynq has archived the task. If
-// asynq does not archive the task, these locks stay reserved for the task.
+// freeInOrder is free for a task that asynq is about to archive. For a task of a sequence, freeInOrder does not wait:
+// the locks of tokens are released in the background, when asynq has archived the task. If asynq does not archive the
+// task, these locks stay reserved for the task.
 func (f freer) freeInOrder(ctx context.Context, tokens []joblock.Token, reason string) {
 	if f.sequence == nil {
 		f.free(ctx, tokens, reason)

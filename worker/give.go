@@ -24,7 +24,7 @@ func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
 	}
 }
 
-// park parks locks for the next attempt, reserved for the time in the parameter reserve. Errors are logged.
+// park parks locks for the next attempt, reserved for the time in reserve. Errors are logged.
 func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// envelope returns the results of the method trusted for the attempt's task. If trusted fails, the error
-// snoozes the task. If the task cannot be snoozed, the task waits in place, until trusted succeeds or a.ctx ends.
+// envelope returns the results of the method trusted for the attempt's task. If trusted fails, the error snoozes the
+// task. If the task cannot be snoozed, the task waits in place, until trusted succeeds or a.ctx ends.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
 		ctx, cancel := context.WithTimeout(a.ctx, a.left()/2)

@@ -25,8 +25,8 @@ func (c *carrier) tooLong(ctx context.Context, delay time.Duration, err error) *
 	return late
 }
 
-// heldFor is verdict.Holds of the keys of the task. The key is "" if there are none, or if the store does not answer, which is
-// logged.
+// heldFor is verdict.Holds of the keys of the task. The key is "" if there are none, or if the store does not answer,
+// which is logged.
 func (c *carrier) heldFor(ctx context.Context) (key string, held time.Duration) {
 	if len(c.tokens) == 0 {
 		return "", 0

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// RunKeeper runs the keeper, which looks after the locks of tasks that nobody runs. The package comment has the keeper's
+// RunKeeper runs the keeper, which looks after the locks of tasks that do not run. The package comment has the keeper's
 // rules. Start one in every process that has a Worker:
 //
 //	go w.RunKeeper(ctx)
@@ -40,17 +40,17 @@ func (w *Worker) RunKeeper(ctx context.Context) error {
 	return w.keeper.Run(ctx)
 }
 
-// KeeperStats counts the locks, and the places of jobs that wait in line, that this Worker's keeper has checked. Each check adds one to Checked, and one to Held, Kept, Over, Foreign, Unanswered or Freed. There are two
-// exceptions. If the check was to free a lock, but the lock was resumed or ended meanwhile, the check adds to Checked
-// alone. If the store did not answer when the keeper wanted to prolong a reservation, the check adds to both Kept and
-// Unanswered.
+// KeeperStats counts the locks, and the places of jobs that wait in line, that this Worker's keeper has checked. Each
+// check adds one to Checked, and one to Held, Kept, Over, Foreign, Unanswered or Freed. There are two exceptions. If
+// the check was to free a lock, but the lock was resumed or ended meanwhile, the check adds to Checked alone. If the
+// store did not answer when the keeper wanted to prolong a reservation, the check adds to both Kept and Unanswered.
 type KeeperStats struct {
 	Working bool // this Worker's keeper works now, and does not stand by
 
 	Asked time.Time // when the keeper last got an answer to the question which locks are due; zero if never
 
-	// Behind says that more locks were due then than one answer has, or that the keeper was late with some checks. If Behind is
-	// true for long, locks are checked less often than once per KeeperConfig.Interval.
+	// Behind says that more locks were due then than one answer has, or that the keeper was late with some checks. If
+	// Behind is true for long, locks are checked less often than once per KeeperConfig.Interval.
 	Behind bool
 
 	Checked    int64            // all checks

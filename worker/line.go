@@ -14,7 +14,7 @@ import (
 // The place of a job in the line of a key, or its slot: see Sequences in the package comment.
 
 // findSlot looks among the first limit slots of the sequence for one that is the job's, and returns the token of that
-// slot. If limit is below 2, findSlot asks nobody.
+// slot. If limit is below 2, findSlot makes no call.
 func (c *carrier) findSlot(ctx context.Context, limit int) (slot joblock.Token, found bool, err error) {
 	if limit < 2 {
 		return slot, false, nil

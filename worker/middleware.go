@@ -12,8 +12,8 @@ import (
 
 // Middleware is an asynq.MiddlewareFunc that runs tasks under the locks that the tasks carry: mux.Use(w.Middleware).
 // The package comment says what Middleware does at the beginning and end of an attempt. A Middleware inside of another
-// one, of any Worker, does nothing: the outer one has the locks. With a nil next, each task
-// fails with joblock.ErrInvalid. With a nil Worker, each task that carries locks fails with joblock.ErrInvalid.
+// one, of any Worker, does nothing: the outer one has the locks. With a nil next, each task fails with
+// joblock.ErrInvalid. With a nil Worker, each task that carries locks fails with joblock.ErrInvalid.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if next == nil {

@@ -16,9 +16,9 @@ import (
 )
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one at a time, or several at a
-// time with MaxConcurrent. The function key returns the key of a task, or "" if the task needs no lock. The middleware acquires
-// the lock when a task is about to run, and releases the lock when the attempt ends, also by a panic. The package
-// comment says what happens to a task whose key is busy.
+// time with MaxConcurrent. The function key returns the key of a task, or "" if the task needs no lock. The middleware
+// acquires the lock when a task is about to run, and releases the lock when the attempt ends, also by a panic. The
+// package comment says what happens to a task whose key is busy.
 //
 // If the lock is lost, the handler's context ends with cause joblock.ErrLost. In the handler, joblock.FromContext
 // returns the lock of WithoutOverlapping, and joblock.LocksFromContext(ctx).ByKey also finds the locks that the task
@@ -121,10 +121,10 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	return result
 }
 
-// ready reports whether the task needs no lock: key is "", or the task carries the lock on key, or with
-// MaxConcurrent a permit of key. An Acquire of that key would wait for the task's own lock for ever. If the task has that lock
-// only until the task starts, the error is joblock.ErrInvalid: the handler would run without a lock. If the header
-// cannot be verified, the error snoozes the task.
+// ready reports whether the task needs no lock: key is "", or the task carries the lock on key, or with MaxConcurrent
+// a permit of key. An Acquire of that key would wait for the task's own lock for ever. If the task has that lock only
+// until the task starts, the error is joblock.ErrInvalid: the handler would run without a lock. If the header cannot
+// be verified, the error snoozes the task.
 func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool, error) {
 	if key == "" {
 		return true, nil

@@ -11,8 +11,8 @@ import (
 // OverlapOption is an option of WithoutOverlapping.
 type OverlapOption func(*overlap)
 
-// MaxConcurrent lets up to n tasks with the same key run at a time, in the whole cluster. Give all servers the same n, from 1
-// to limit.Max.
+// MaxConcurrent lets up to n tasks with the same key run at a time, in the whole cluster. Give all servers the same n,
+// from 1 to limit.Max.
 func MaxConcurrent(n int) OverlapOption {
 	return func(o *overlap) { o.limit = &n }
 }
@@ -43,10 +43,10 @@ func DropIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = verdict.D
 func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = verdict.FailIfBusy } }
 
 // InLine lets a task whose key is busy wait in the line of the key, as the jobs of a sequence do. Such a task occupies
-// no worker: the task is snoozed for a day, and whoever releases the key runs the task. The tasks run in the order in
-// which they first found the key busy. Tasks of handoff.EnqueueInSequence stand in the same line, from their enqueue
-// on. Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the slots is free,
-// beside the jobs that have the other slots.
+// no worker: the task is snoozed for a day, and the process that releases the key runs the task. The tasks run in the
+// order in which they first found the key busy. Tasks of handoff.EnqueueInSequence stand in the same line, from their
+// enqueue on. Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the
+// slots is free, next to the jobs that have the other slots.
 //
 // On a server whose queues are empty a task whose turn has come starts at asynq's next look: see
 // asynq.Config.TaskCheckInterval, 1 s by default. Set a shorter interval if the tasks are short.

@@ -15,7 +15,7 @@ type pace struct {
 }
 
 // next returns the pause for the next snooze, and makes the pause after that longer by a quarter. Before the
-// jitter, the result is from a second to the parameter most.
+// jitter, the result is from a second to most.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -32,7 +32,7 @@ func (p *pace) brisk() bool {
 	return p.pause <= time.Second
 }
 
-// ended lowers the next pause to four times the parameter held: the time for which a lock was held.
+// ended lowers the next pause to four times held: the time for which a lock was held.
 func (p *pace) ended(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

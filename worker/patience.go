@@ -47,9 +47,9 @@ func bounded[T any](a *attempt, patience time.Duration, f func() (T, error), lat
 // until the attempt's deadline, asynq would ignore the result.
 const settleWait = time.Second
 
-// behind calls the function settle in a goroutine, and waits for the return at most settleWait, and at most
-// half of the time until the attempt's deadline. If a.ctx has ended, behind waits without a bound. Until settle has
-// returned, the locks are held or reserved, so the next attempt is snoozed. Worker.Close waits for settle.
+// behind calls the function settle in a goroutine, and waits for the return at most settleWait, and at most half of
+// the time until the attempt's deadline. If a.ctx has ended, behind waits without a bound. Until settle has returned,
+// the locks are held or reserved, so the next attempt is snoozed. Worker.Close waits for settle.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result

@@ -39,7 +39,7 @@ func (r resumer) all() error {
 
 // once is one try of all.
 func (r resumer) once() error {
-	// A call that the end of r.ctx cuts short may resume a lock that nobody settles. joblock bounds each call.
+	// A call that the end of r.ctx cuts short may resume a lock that no attempt settles. joblock bounds each call.
 	ctx := context.WithoutCancel(r.ctx)
 	if r.sequence != nil && r.sequence.Waits {
 		if slot, found, _ := r.findSlot(ctx, r.sequence.Limit); found { // an error shows up below

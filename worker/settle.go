@@ -62,8 +62,8 @@ func (s settler) abandoned() {
 	}
 }
 
-// finish releases s.locks and all other locks that the task carries. The task will not run again. For a task
-// of a sequence, finish does not wait: all these locks are released in the background, when asynq has written the end of
+// finish releases s.locks and all other locks that the task carries. The task will not run again. For a task of a
+// sequence, finish does not wait: all these locks are released in the background, when asynq has written the end of
 // the task. See the method inOrder.
 func (s settler) finish(ctx context.Context, reason string) {
 	settle := func() {
@@ -95,9 +95,8 @@ func (s settler) endAtOnce(ctx context.Context, reason string) bool {
 	return release != nil && in.End(door.WithReleaser(s.w.next.In(ctx), release), s.locks, reason)[0] == nil
 }
 
-// halt parks the lock of a sequence for this job, which halts the sequence. The result is false if this
-// attempt does not hold the lock. Errors are logged: the attempt's own reservation then stands, and the keeper prolongs
-// it.
+// halt parks the lock of a sequence for this job, which halts the sequence. The result is false if this attempt does
+// not hold the lock. Errors are logged: the attempt's own reservation then stands, and the keeper prolongs it.
 func (s settler) halt(ctx context.Context) bool {
 	lock, ok := s.locks.ByKey(s.sequence.Token.Key())
 	if !ok || lock.Err() != nil {

@@ -101,8 +101,8 @@ func (a *attempt) tryMark(wait time.Duration) (*joblock.Lock, error) {
 
 // archiveAndRerun returns the error with which asynq archives the task. As soon as asynq has archived the task,
 // archiveAndRerun moves the task, in the background, to the tasks that wait for a retry, due when the pause is over, and
-// releases the lock in the parameter mark. If this process cannot move the task, the keeper finds the task by the mark. If
-// mark is nil, the task then stays in the archive. The parameter unmarked is the error of the method mark.
+// releases the lock in mark. If this process cannot move the task, the keeper finds the task by the mark. If
+// mark is nil, the task then stays in the archive. unmarked is the error of the method mark.
 func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *joblock.Lock, unmarked error) error {
 	if unmarked != nil && !verdict.IsBusy(unmarked) { // busy: another snooze has the mark
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)

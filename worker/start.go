@@ -17,7 +17,7 @@ type startKey struct{}
 // start releases the locks of c.untilStart, which only keep other jobs from being enqueued:
 //
 //	released, or gone                 nil: an earlier attempt may have released the lock
-//	held, or bound to another job     an error that snoozes the task, because somebody is replacing the task
+//	held, or bound to another job     an error that snoozes the task, because another enqueue is replacing the task
 //	no answer, or the Locker closed   an error that snoozes the task: the lock would refuse other jobs without need
 //	any other error                   logged; nil
 func (c *carrier) start(ctx context.Context) error {
@@ -38,7 +38,7 @@ func (c *carrier) start(ctx context.Context) error {
 }
 
 // startAt calls start for the attempt in ctx, if the task starts at the handler h and the attempt has not started the task
-// yet. The parameter marked says that h is that of Started. An error snoozes the task.
+// yet. marked says that h is that of Started. An error snoozes the task.
 func startAt(ctx context.Context, h asynq.Handler, marked bool) error {
 	c, ok := ctx.Value(startKey{}).(*carrier)
 	if !ok || c.started || !marked && h != c.startsAt {

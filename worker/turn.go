@@ -16,7 +16,7 @@ import (
 )
 
 // lineUp is for a job in a sequence that does not have its key. If the job waits, its place is kept, and the error
-// snoozes the task for long: whoever gives the key to the job runs the task. If the job has lost its place, the job
+// snoozes the task for long: the caller that gives the key to the job runs the task. If the job has lost its place, the job
 // gets the key if the key is free, and otherwise a new place.
 //
 // The job lines up only if it has neither the key, nor a place, nor a slot. lineUp asks in this order, because a job
@@ -79,7 +79,7 @@ func (a *attempt) waitForTurn(key string) *verdict.Snooze {
 }
 
 // early returns an error that snoozes the task until the time that the task's author has asked for. The result is nil if
-// that time has come, or if somebody has run the task during that snooze.
+// that time has come, or if an operator has run the task during that snooze.
 func (r resumer) early() *verdict.Snooze {
 	if r.sequence == nil || r.sequence.NotBefore.IsZero() {
 		return nil

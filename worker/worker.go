@@ -33,9 +33,9 @@ type Worker struct {
 	running atomic.Bool // a call of RunKeeper has not returned yet
 }
 
-// New returns a Worker. The Worker resumes locks with the Locker in the parameter locks, and looks up tasks with
-// inspector. The Worker closes neither of these two parameters. A nil cfg has all defaults. The error is
-// joblock.ErrInvalid if locks or inspector is nil, joblock.New has not made locks, or a field of cfg is out of bounds.
+// New returns a Worker. The Worker resumes locks with the Locker in locks, and looks up tasks with inspector. The
+// Worker closes neither of these two parameters. A nil cfg has all defaults. The error is joblock.ErrInvalid if locks
+// or inspector is nil, joblock.New has not made locks, or a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, verdict.Invalid("locks is nil")

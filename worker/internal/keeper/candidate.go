@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// candidate is a due lock that nobody holds.
+// candidate is a due lock without a holder.
 type candidate struct {
 	jobs.Entry
 	lock    joblock.Status // read before the lookup of the task

@@ -26,7 +26,7 @@ type databases struct {
 	strangers map[string]time.Time // by queue that was never found: when a lookup last met a job of the queue
 }
 
-// task looks up the task that the parameter job names.
+// task looks up the task that job names.
 func (d *databases) task(job string) (finding, error) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
@@ -75,9 +75,8 @@ func (d *databases) knows(queue string) {
 	d.queues[queue] = true
 }
 
-// met returns f. If f shows that the queue exists, met remembers the queue. If f says that no database has
-// the queue, and the queue existed before, the queue was deleted with all tasks. Then met returns a finding of the kind
-// absent.
+// met returns f. If f shows that the queue exists, met remembers the queue. If f says that no database has the queue,
+// and the queue existed before, the queue was deleted with all tasks. Then met returns a finding of the kind absent.
 func (d *databases) met(queue string, f finding) finding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,8 +134,8 @@ func (d *databases) lookUp(inspector *asynq.Inspector, queue, id string) (findin
 // keep the link busy, but not the server.
 const concurrency = 8
 
-// each calls f for the numbers 0 to n-1, in up to eight goroutines. When ctx ends, the function each
-// returns the cause of ctx without waiting for running calls of f. After an error, f may still be running.
+// each calls f for the numbers 0 to n-1, in up to eight goroutines. When ctx ends, the function each returns the cause
+// of ctx without waiting for running calls of f. After an error, f may still be running.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

@@ -1,7 +1,7 @@
 // Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper waits for a permit to
-// work (permit.go), tells people its figures (tell.go), claims due locks from package jobs (work.go), looks up the
-// task of each lock in asynq (inspect.go with databases.go, and lists.go for many tasks of one queue), decides what to do about each
-// lock (verdict.go), and acts (reconcile.go).
+// work (permit.go), writes its figures (tell.go), claims due locks from package jobs (work.go), looks up the task of
+// each lock in asynq (inspect.go with databases.go, and lists.go for many tasks of one queue), decides what to do
+// about each lock (verdict.go), and acts (reconcile.go).
 //
 // Keepers that work do not know of each other. The claims of package jobs give each due lock to one of them.
 //
@@ -30,8 +30,8 @@ const batch = 500
 // time.
 const claim = 20 * time.Second
 
-// Config configures a Keeper. All fields but DryRun are required. worker.Config and worker.KeeperConfig explain the fields that have the same
-// names there.
+// Config configures a Keeper. All fields but DryRun are required. worker.Config and worker.KeeperConfig explain the
+// fields that have the same names there.
 type Config struct {
 	Locks             *joblock.Locker
 	Ring              *seal.Ring // of the field Locks

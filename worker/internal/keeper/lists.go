@@ -22,8 +22,8 @@ type lists struct {
 }
 
 // fromLists fills the array found with the tasks that lists show to be alive, as far as lists cost less than lookups.
-// The parameter at has the index in found for each job of the candidates. fromLists returns the indexes of the other
-// tasks, which are to be looked up alone.
+// at has the index in found for each job of the candidates. fromLists returns the indexes of the other tasks, which
+// are to be looked up alone.
 //
 // While the lists of a queue are read for the first time, no task of that queue is looked up. A task that the lists have
 // not shown so far gets a finding of the kind later, unless the reservation of the task's lock is about to end. A

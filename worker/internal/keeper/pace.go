@@ -25,7 +25,7 @@ const (
 	wakeups    = 10
 	longestNap = time.Second
 
-	// pollOfParts is the fraction of Config.Interval after which a Keeper asks a part again if the part told of no due
+	// pollOfParts is the fraction of Config.Interval after which a Keeper asks a part again if the part had no due
 	// lock, where the index has more than one part. A question per nap and part would be many commands.
 	pollOfParts = 3
 
@@ -47,8 +47,8 @@ func (p *pacer) poll(parts int) time.Duration {
 	return p.cfg.Interval / pollOfParts
 }
 
-// pace returns the time from the beginning of a round to the next. A task may be deleted just after its page
-// was read. The task's lock is checked when the page has been read again: one round, its margin and a nap later. That is
+// pace returns the time from the beginning of a round to the next. A task may be deleted just after its page was read.
+// The task's lock is checked when the page has been read again: one round, its margin and a nap later. That is
 // Config.Interval, less a twentieth for the check itself.
 func (p *pacer) pace() time.Duration {
 	return p.cfg.Interval - p.nap() - p.cfg.Interval/margin - p.cfg.Interval/20

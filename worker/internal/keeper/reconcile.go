@@ -14,9 +14,9 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// reconcile checks the locks in the parameter due, carries out the verdicts, and settles the entries. The parameter
-// began is the time before the locks were claimed. An error means that asynq or the locks' store did not answer some
-// calls. A call without an answer may have changed the lock.
+// reconcile checks the locks in due, carries out the verdicts, and settles the entries. The parameter began is the
+// time before the locks were claimed. An error means that asynq or the locks' store did not answer some calls. A call
+// without an answer may have changed the lock.
 func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -116,10 +116,10 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	return errors.Join(asked, unrun, unfreed, unreserved, unsettled)
 }
 
-// read reads the locks in the parameter due. The result over has the entries whose lock was released or
-// belongs to another job now. The result held has the entries whose lock somebody holds. The result idle has the locks
-// that nobody holds, and the places of jobs that wait. The result unread has the entries whose record is not readable.
-// read counts the held and the unread locks in n.
+// read reads the locks in due. The result over has the entries whose lock was released or belongs to another job now.
+// The result held has the entries whose lock is held. The result idle has the locks without a holder, and the places
+// of jobs that wait. The result unread has the entries whose record is not readable. read counts the held and the
+// unread locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, held, unread []jobs.Entry, idle []candidate, err error) {
 	if len(due) == 0 {
 		return nil, nil, nil, nil, nil
@@ -167,7 +167,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, he
 	return over, held, unread, idle, nil
 }
 
-// places reads the locks in the parameter list again, with the places of their jobs.
+// places reads the locks in list again, with the places of their jobs.
 func (k *Keeper) places(ctx context.Context, list []*candidate) error {
 	if len(list) == 0 {
 		return nil
@@ -205,7 +205,7 @@ func (k *Keeper) rerun(c *candidate) error {
 	return nil
 }
 
-// reserve prolongs the reservations in the parameter short and counts the results in n.
+// reserve prolongs the reservations in short and counts the results in n.
 func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats) (failed error) {
 	if k.cfg.DryRun {
 		n.Extended = int64(len(short))
@@ -228,8 +228,8 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	return failed
 }
 
-// free frees the locks in the parameter dead, and sets the field again of each freed lock to 0. A lock stays
-// if somebody resumed or acquired the lock after the keeper's read.
+// free frees the locks in dead, and sets the field again of each freed lock to 0. A lock stays if an attempt has
+// resumed, or a caller acquired, the lock after the keeper's read.
 func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {

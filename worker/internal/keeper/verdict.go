@@ -48,12 +48,12 @@ const (
 	alive                         // the task is in any other state
 )
 
-// verdict says what the keeper does about a lock that nobody holds.
+// verdict says what the keeper does about a lock without a holder.
 type verdict struct {
 	action  action
 	reason  string        // the action free: the reason for Status
 	reserve time.Duration // the action extend: the new reservation, or how long the place lasts, from now
-	start   bool          // besides: the task has its turn, and nobody has started the task yet
+	start   bool          // besides: the task has its turn, and was not started yet
 }
 
 type action uint8
@@ -69,7 +69,7 @@ const (
 	rerun                     // take the task of a mark out of the archive, then free the mark
 )
 
-// judge returns the verdict on a lock that is no mark. The parameter reserve is Config.Reserve.
+// judge returns the verdict on a lock that is no mark. reserve is Config.Reserve.
 func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	switch task.kind {
 	case unanswered:
@@ -106,11 +106,11 @@ func judgeAlive(left time.Duration, task finding, reserve time.Duration) verdict
 	return v
 }
 
-// neverResumed reports whether nobody has run under the lock since its present owner has got it. A lock that waited for
+// neverResumed reports whether no attempt has run under the lock since its present owner has got it. A lock that waited for
 // its turn in line is in this state until its task starts.
 func neverResumed(lock joblock.Status) bool { return lock.Fence == lock.First }
 
-// judgePlace returns the verdict on the place of a job that waits for a lock. The parameter now is the store's time.
+// judgePlace returns the verdict on the place of a job that waits for a lock. now is the store's time.
 func judgePlace(lock joblock.Status, place driver.Place, now time.Time, task finding) verdict {
 	switch {
 	case task.kind == unanswered, task.kind == foreign, task.kind == later:
@@ -126,7 +126,7 @@ func judgePlace(lock joblock.Status, place driver.Place, now time.Time, task fin
 	return verdict{action: free, reason: task.reason}
 }
 
-// judgeMark returns the verdict on a mark that nobody holds. The mark's process has died or given up.
+// judgeMark returns the verdict on a mark without a holder. The mark's process has died or given up.
 func judgeMark(lock joblock.Status, task finding) verdict {
 	switch {
 	case task.kind == unanswered, task.kind == foreign:
@@ -139,8 +139,8 @@ func judgeMark(lock joblock.Status, task finding) verdict {
 	return ending(lock, reasonSnoozed)
 }
 
-// The function ending returns the verdict on a lock whose job is over. To free a slot that has lapsed gives the slot to
-// the first job in line.
+// ending returns the verdict on a lock whose job is over. To free a slot that has lapsed gives the slot to the first
+// job in line.
 func ending(lock joblock.Status, reason string) verdict {
 	if _, slot := driver.LineOf(lock.Key); lock.Locked() || slot {
 		return verdict{action: free, reason: reason}
@@ -148,7 +148,7 @@ func ending(lock joblock.Status, reason string) verdict {
 	return verdict{action: forget}
 }
 
-// The function standing returns how long ago the lock was last parked or resumed.
+// standing returns how long ago the lock was last parked or resumed.
 func standing(lock joblock.Status) time.Duration {
 	now := lock.Since.Add(lock.Age) // the store's clock, like lock.Changed
 	return now.Sub(lock.Changed)

@@ -16,7 +16,7 @@ type turn struct {
 	pause time.Duration // after the next failure; grows in an outage
 }
 
-// work checks due locks until ctx ends, the Locker is closed, or nobody has answered for patience.
+// work checks due locks until ctx ends, the Locker is closed, or there was no answer for patience.
 func (k *Keeper) work(ctx context.Context) {
 	turns := make([]turn, max(1, jobs.Parts(k.cfg.Locks)))
 	nap, poll := k.nap(), k.poll(len(turns))
@@ -83,7 +83,7 @@ func (k *Keeper) work(ctx context.Context) {
 	}
 }
 
-// listen starts the tasks of jobs whose turn has come by a call of somebody who starts no tasks. The check of a lock
+// listen starts the tasks of jobs whose turn has come by a caller that starts no tasks. The check of a lock
 // finds the tasks that listen misses.
 func (k *Keeper) listen(ctx context.Context) (stop func()) {
 	if k.cfg.DryRun {
@@ -119,9 +119,9 @@ func (k *Keeper) sleep(ctx context.Context, wake time.Time) (got batchOfPages, a
 	}
 }
 
-// ask claims a batch of due locks and checks them. The result n is the number of claimed locks. The result
-// next is the time until the first other lock of the part is due. After an error, the locks without an answer are due
-// again when their claim ends, or earlier.
+// ask claims a batch of due locks and checks them. The result n is the number of claimed locks. The result next is the
+// time until the first other lock of the part is due. After an error, the locks without an answer are due again when
+// their claim ends, or earlier.
 func (k *Keeper) ask(ctx context.Context, part int) (n int, next time.Duration, err error) {
 	began, hold := time.Now(), claim
 	if k.cfg.DryRun {

@@ -13,7 +13,7 @@ import (
 
 // A delivery of the spare retry, which must not run, looks like a rerun, which must run. So the process in which the
 // author's last attempt ended archives the task at once. After a crash no process does. Then asynq delivers the task
-// again, and the task's locks show that nobody has settled the last attempt.
+// again, and the task's locks show that no process has settled the last attempt.
 
 // MayBounce reports whether a delivery may be one that must not run. mayNotCharge says that the server has an IsFailure,
 // so that asynq may not have charged a crash.
@@ -21,15 +21,15 @@ func (t Tries) MayBounce(mayNotCharge bool) bool {
 	return t.Spent() || t.Last() && t.Retried < t.Limit && mayNotCharge
 }
 
-// Bounce returns nil if the delivery must run, and otherwise the error with which asynq archives the task: the author's last
-// attempt is over, and nobody has run the archived task again. Ask MayBounce first. last is the last error of the task.
-// The function charged says whether asynq charges a crash, and unsettled whether nobody has settled the previous attempt;
-// see Unsettled. They are called only if the answer depends on them.
+// Bounce returns nil if the delivery must run, and otherwise the error with which asynq archives the task: the
+// author's last attempt is over, and no operator has run the archived task again. Ask MayBounce first. last is the
+// last error of the task. The function charged says whether asynq charges a crash, and unsettled whether no process
+// has settled the previous attempt; see Unsettled. They are called only if the answer depends on them.
 func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
 	case strings.HasPrefix(last, nextjob.SpentText), strings.Contains(last, nextjob.ArchiveText):
-		return nil // somebody has run the archived task
+		return nil // an operator has run the archived task
 	case !t.Spent():
 		if !crashed || charged() {
 			return nil
@@ -51,7 +51,7 @@ func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 func Unsettled(job string, tokens []joblock.Token, locks []joblock.Status) bool {
 	for i, lock := range locks {
 		if lock.State == joblock.StateForeign {
-			return true // nobody who can tell is asked here, and the task must not run once more than its author allows
+			return true // the record cannot be read here, and the task must not run once more than its author allows
 		}
 		token := tokens[i]
 		fence := door.IdentityOf(token).Fence

@@ -13,7 +13,7 @@ import (
 // Fate is what the Inspector's answer says about the task of an attempt that has ended.
 type Fate struct {
 	Written bool          // asynq has written what becomes of the task
-	Over    string        // the reason for the release of its locks, or "" if the task runs again, or if nobody knows
+	Over    string        // the reason for the release of its locks, or "" if the task runs again, or if that is not known
 	Delay   time.Duration // until the task runs again
 }
 

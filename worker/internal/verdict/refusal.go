@@ -87,7 +87,7 @@ func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
 			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: key, Err: err},
 		}
 	}
-	return info.CompletedAt.IsZero(), nil // with a completion time: somebody runs a completed task again
+	return info.CompletedAt.IsZero(), nil // with a completion time: an operator runs a completed task again
 }
 
 // Turn returns the error that snoozes a task whose turn in the line of key has not come. A task that cannot be snoozed by a
