@@ -40,7 +40,7 @@ var distrustTexts = map[envelope.Cause]string{
 		"back. If a newer build of the toolkit has written the record, a worker of that build runs the task. If another program " +
 		"has written it, the task waits until the value is removed",
 	elsewhere: "worker: the process that enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
-		"or its store was flushed. The task's locks are not in the store of this worker, and Config.Gone decides",
+		"or its store was flushed. The task's locks are not in the store of this worker, and Config.OnLockLost decides",
 }
 
 // distrusts limits the log records about headers that are not genuine.

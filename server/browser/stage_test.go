@@ -162,7 +162,7 @@ func (s *stage) fill() {
 	}))
 	s.nil(workers.Start(mux))
 	keeping, stop := context.WithCancel(ctx)
-	s.group.Go(func() { _ = w.Run(keeping) })
+	s.group.Go(func() { _ = w.RunKeeper(keeping) })
 	jobs, err := handoff.NewClient(s.locks, client, inspector, nil)
 	s.nil(err)
 	s.Cleanup(func() {
