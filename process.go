@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -60,8 +58,7 @@ type Process struct {
 	Client    *asynq.Client
 	Inspector *asynq.Inspector
 
-	err    error // what is wrong with the arguments of New
-	owned  bool  // Close closes Redis
+	owned  bool // Close closes Redis
 	worker *worker.Config
 	logger *slog.Logger
 	work   context.Context // of the functions of Go
@@ -74,59 +71,51 @@ type Process struct {
 	running sync.WaitGroup
 }
 
-// New returns a Process on the Redis of redisOpt. New connects to nothing. cfg may be nil. Jobs, Client, Inspector and the
-// servers of NewServer share one go-redis client with the options in redisOpt. The locks have connections of their own, with
-// the same options.
+// New returns a Process on the Redis of redisOpt. New connects to nothing: ask Ping whether Redis answers. cfg may be nil.
+// Jobs, Client, Inspector and the servers of NewServer share one go-redis client with the options in redisOpt. The locks have
+// connections of their own, with the same options.
 //
-// If redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds, New logs an ERROR. The Process then
-// does nothing: Ping, Start and Run of its servers, and every call of its fields return that error, a joblock.ErrInvalid.
-// Only Config.Worker is looked at by NewServer.
-func New(redisOpt asynq.RedisConnOpt, cfg *Config) *Process {
+// An error matches joblock.ErrInvalid: redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds. Only
+// Config.Worker is checked by NewServer.
+func New(redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
 	if redisOpt == nil {
-		return on(nil, cfg, invalid(opNew, "the options of asynq are nil"))
+		return nil, invalid(opNew, "the options of asynq are nil")
 	}
 	made := redisOpt.MakeRedisClient()
 	rdb, ok := made.(redis.UniversalClient)
 	if !ok {
-		return on(nil, cfg, invalid(opNew, "the options of asynq, a %T, make a %T, which is no go-redis v9 client", redisOpt, made))
+		return nil, invalid(opNew, "asynq.RedisConnOpt %T made a %T, must make a redis.UniversalClient of go-redis v9", redisOpt, made)
 	}
-	p := on(rdb, cfg, nil)
-	if p.err != nil {
-		p.err = errors.Join(p.err, rdb.Close())
+	p, err := NewFromRedisClient(rdb, cfg)
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
 	}
 	p.owned = true
-	return p
+	return p, nil
 }
 
 // NewFromRedisClient is New on a go-redis client of yours, as asynq.NewClientFromRedisClient is. Jobs, Client, Inspector and the
 // servers share rdb, and the locks have connections of their own with its options. Close does not close rdb. A nil rdb is
-// joblock.ErrInvalid, told as New tells it.
-func NewFromRedisClient(rdb redis.UniversalClient, cfg *Config) *Process {
+// joblock.ErrInvalid.
+func NewFromRedisClient(rdb redis.UniversalClient, cfg *Config) (*Process, error) {
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return on(nil, cfg, invalid(opNew, "the Redis client is nil"))
+		return nil, invalid(opNew, "the Redis client is nil")
 	}
-	return on(rdb, cfg, nil)
-}
-
-// on makes a Process on rdb. An err says what is wrong with rdb.
-func on(rdb redis.UniversalClient, cfg *Config, err error) *Process {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	p := &Process{Redis: rdb, err: err, logger: cfg.Logger, worker: cfg.Worker}
+	p := &Process{
+		Redis: rdb, Client: asynq.NewClientFromRedisClient(rdb), Inspector: asynq.NewInspectorFromRedisClient(rdb),
+		logger: cfg.Logger, worker: cfg.Worker,
+	}
 	if p.logger == nil {
 		p.logger = slog.Default()
 	}
+	if err := p.open(cfg); err != nil {
+		return nil, err
+	}
 	p.work, p.stop = context.WithCancel(context.Background())
-	if p.err == nil {
-		p.Client, p.Inspector = asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
-		p.err = p.open(cfg)
-	}
-	if p.err != nil {
-		p.logger.Error("toolkit: the settings are wrong; nothing works", "err", p.err)
-		p.refuse(p.err)
-	}
-	return p
+	return p, nil
 }
 
 // open makes the parts that need a Locker.
@@ -163,35 +152,16 @@ func (p *Process) open(cfg *Config) error {
 	return nil
 }
 
-// refuse makes parts all of whose calls return err.
-func (p *Process) refuse(err error) {
-	p.Redis, p.owned = refusingRedis(err), true
-	p.Client, p.Inspector = asynq.NewClientFromRedisClient(p.Redis), asynq.NewInspectorFromRedisClient(p.Redis)
-	p.Locks = door.Refusing[*joblock.Locker](err)
-	p.Jobs = door.RefusingClient[*handoff.Client](err)
-}
-
-// refusingRedis returns a client all of whose calls return err.
-func refusingRedis(err error) redis.UniversalClient {
-	return redis.NewClient(&redis.Options{
-		Dialer:     func(context.Context, string, string) (net.Conn, error) { return nil, err },
-		MaxRetries: -1, DialerRetries: 1,
-	})
-}
-
 // Ping asks asynq's Redis for an answer and reads the record of a lock that nobody has, and so finds out whether the process
 // can do its work.
 //
-//	joblock.ErrInvalid      an argument of New was wrong, or New has not made p
+//	joblock.ErrInvalid      New has not made p
 //	joblock.ErrUnavailable  Redis or the Store has not answered within five seconds, or refuses: a wrong address or password
 //	joblock.ErrClosed       after Close
 //	the cause of ctx        ctx has ended
 func (p *Process) Ping(ctx context.Context) error {
 	if !p.made() {
 		return notMade("ping")
-	}
-	if p.err != nil {
-		return p.err
 	}
 	p.mu.Lock()
 	closed := p.closed
@@ -273,9 +243,7 @@ func (p *Process) Close(ctx context.Context) error {
 	for _, s := range servers {
 		errs = append(errs, s.close(ctx))
 	}
-	if p.err == nil {
-		errs = append(errs, p.Jobs.Close(ctx), p.Locks.Close(ctx))
-	}
+	errs = append(errs, p.Jobs.Close(ctx), p.Locks.Close(ctx))
 	if p.owned {
 		errs = append(errs, p.Redis.Close())
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +39,8 @@ var quick = asynq.Config{
 // open makes a Process on a miniredis. The end of the test closes it.
 func open(t *testing.T, cfg *toolkit.Config) *toolkit.Process {
 	t.Helper()
-	p := toolkit.New(asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}, cfg)
+	p, err := toolkit.New(asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}, cfg)
+	testkit.WantNil(t, "New", err)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", closeIt(p)) })
 	return p
 }
@@ -51,9 +51,17 @@ func closeIt(p *toolkit.Process) error {
 	return p.Close(ctx)
 }
 
+// newServer returns a Server, which p must make.
+func newServer(t *testing.T, p *toolkit.Process, cfg asynq.Config) *toolkit.Server {
+	t.Helper()
+	s, err := p.NewServer(cfg)
+	testkit.WantNil(t, "NewServer", err)
+	return s
+}
+
 func serve(t *testing.T, p *toolkit.Process, handler asynq.Handler) *toolkit.Server {
 	t.Helper()
-	s := p.NewServer(quick)
+	s := newServer(t, p, quick)
 	testkit.WantNil(t, "Start", s.Start(handler))
 	return s
 }
@@ -63,7 +71,7 @@ func enqueue(t *testing.T, p *toolkit.Process, key string, opts ...asynq.Option)
 	t.Helper()
 	lock, err := p.Locks.TryAcquire(t.Context(), key)
 	testkit.WantNil(t, "TryAcquire", err)
-	_, err = p.Jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", []byte(key)), opts...)
+	_, err = p.Jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", []byte(key)), opts...)
 	testkit.WantNil(t, "Enqueue", err)
 }
 
@@ -104,7 +112,7 @@ func TestAJobRunsUnderItsLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := open(t, nil)
-			s := p.NewServer(quick)
+			s := newServer(t, p, quick)
 			testkit.WantNil(t, "Start", s.Start(handler(s)))
 			enqueue(t, p, "k", asynq.MaxRetry(0))
 			if lock := <-got; lock == nil || lock.Key() == "" {
@@ -123,7 +131,7 @@ func TestUntilStartedWithWithoutOverlapping(t *testing.T) {
 	testkit.WantNil(t, "TryAcquire", err)
 	ran := make(chan joblock.State, 1)
 	tasks := asynq.NewServeMux()
-	s := p.NewServer(quick)
+	s := newServer(t, p, quick)
 	waits := make(chan bool, 100)
 	tasks.Use(s.Worker.WithoutOverlapping(func(*asynq.Task) string { waits <- true; return "type" }))
 	tasks.HandleFunc("export", func(ctx context.Context, _ *asynq.Task) error {
@@ -132,11 +140,11 @@ func TestUntilStartedWithWithoutOverlapping(t *testing.T) {
 		return err
 	})
 	testkit.WantNil(t, "Start", s.Start(tasks))
-	u := handoff.Unique{Key: "unique", Until: handoff.UntilStarted}
-	_, err = p.Jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil))
-	testkit.WantNil(t, "EnqueueUnique", err)
+	u := handoff.Unique{Key: "unique", UntilStarted: true}
+	_, err = p.Jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil))
+	testkit.WantNil(t, "Enqueue", err)
 	<-waits
-	if _, err := p.Jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrHeld) {
+	if _, err := p.Jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrHeld) {
 		t.Errorf("while the task waits, its key is given to another one: %v", err)
 	}
 	testkit.WantNil(t, "Release", busy.Release(t.Context()))
@@ -187,7 +195,8 @@ func TestCloseSettlesAllLocks(t *testing.T) {
 	if err := p.Redis.Ping(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("the Redis client is not closed: %v", err)
 	}
-	testkit.WantErr(t, p.NewServer(quick).Start(asynq.NewServeMux()), joblock.ErrClosed)
+	_, err = p.NewServer(quick)
+	testkit.WantErr(t, err, joblock.ErrClosed)
 	testkit.WantErr(t, p.Ping(t.Context()), joblock.ErrClosed)
 	p.Go(func(context.Context) error { t.Error("called after Close"); return nil })
 }
@@ -234,7 +243,7 @@ func TestTwoServers(t *testing.T) {
 	for _, queue := range []string{"low", "high"} {
 		cfg := quick
 		cfg.Queues = map[string]int{queue: 1}
-		s := p.NewServer(cfg)
+		s := newServer(t, p, cfg)
 		testkit.WantNil(t, "Start", s.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			if _, ok := joblock.FromContext(ctx); ok {
 				got <- queue
@@ -265,7 +274,7 @@ func TestTheConfigIsPassedOn(t *testing.T) {
 	testkit.WantNil(t, "Release", lock.Release(t.Context()))
 }
 
-// What is wrong with the settings is logged once, and is the error of every call, with names and values.
+// The error of New names what is wrong with the settings, with its value.
 func TestWrongSettings(t *testing.T) {
 	good := asynq.RedisClientOpt{Addr: redistest.MiniServer(t).Addr()}
 	for name, tt := range map[string]struct {
@@ -274,7 +283,7 @@ func TestWrongSettings(t *testing.T) {
 		says string
 	}{
 		"nil options":   {nil, toolkit.Config{}, "the options of asynq are nil"},
-		"no go-redis":   {oddOpt{}, toolkit.Config{}, "make a string"},
+		"no go-redis":   {oddOpt{}, toolkit.Config{}, "made a string"},
 		"a bad TTL":     {good, toolkit.Config{Locks: &joblock.Config{TTL: -1}}, "Config.TTL is -1ns"},
 		"a bad prefix":  {good, toolkit.Config{Redis: &redisstore.Config{Prefix: "a\n"}}, "Prefix"},
 		"a bad Reserve": {good, toolkit.Config{Jobs: &handoff.Config{Reserve: 1}}, "Config.Reserve is 1ns"},
@@ -283,44 +292,10 @@ func TestWrongSettings(t *testing.T) {
 		}, "Config.Store and Config.Redis"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log testkit.Log
-			tt.cfg.Logger = log.Text()
-			p := toolkit.New(tt.opt, &tt.cfg)
-			if text := log.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, tt.says) {
-				t.Errorf("the log has %q", text)
+			p, err := toolkit.New(tt.opt, &tt.cfg)
+			if p != nil || !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%v, %v, want ErrInvalid with %q", p, err, tt.says)
 			}
-			ctx := t.Context()
-			_, tryErr := p.Locks.TryAcquire(ctx, "k")
-			_, uniqueErr := p.Jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, asynq.NewTask("t", nil))
-			_, manyErr := p.Jobs.EnqueueMany(ctx, nil)
-			s := p.NewServer(quick)
-			for what, err := range map[string]error{
-				"Ping": p.Ping(ctx), "TryAcquire": tryErr, "EnqueueUnique": uniqueErr, "EnqueueMany": manyErr,
-				"Start": s.Start(asynq.NewServeMux()), "Run": s.Run(asynq.NewServeMux()), "Redis.Ping": p.Redis.Ping(ctx).Err(),
-			} {
-				if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
-					t.Errorf("%s: %v, want ErrInvalid with %q", what, err, tt.says)
-				}
-			}
-			_, enqueueErr := p.Client.Enqueue(asynq.NewTask("t", nil))
-			_, queuesErr := p.Inspector.Queues()
-			for what, err := range map[string]error{"Client.Enqueue": enqueueErr, "Inspector.Queues": queuesErr} {
-				if err == nil || !strings.Contains(err.Error(), tt.says) { // asynq makes text of errors
-					t.Errorf("%s: %v, want %q in it", what, err, tt.says)
-				}
-			}
-			// The fault is the server's and not the client's.
-			var refusal *handoff.Refusal
-			err := handoff.NewGuard(p.Locks).Do(ctx, handoff.Claim{Key: "k"}, func(context.Context) error { return nil })
-			if !errors.As(err, &refusal) || refusal.Status != http.StatusInternalServerError {
-				t.Errorf("a Guard answers %v", err)
-			}
-			if f := handoff.RefusalOf(ctx, uniqueErr); f.Status != http.StatusInternalServerError {
-				t.Errorf("a handler answers %+v", f)
-			}
-			s.Stop()
-			s.Shutdown()
-			testkit.WantNil(t, "Close", p.Close(ctx))
 		})
 	}
 }
@@ -329,7 +304,8 @@ func TestWrongSettings(t *testing.T) {
 func TestNewFromRedisClient(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
 	defer rdb.Close()
-	p := toolkit.NewFromRedisClient(rdb, nil)
+	p, err := toolkit.NewFromRedisClient(rdb, nil)
+	testkit.WantNil(t, "NewFromRedisClient", err)
 	got := make(chan bool, 1)
 	serve(t, p, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		_, ok := joblock.FromContext(ctx)
@@ -343,45 +319,37 @@ func TestNewFromRedisClient(t *testing.T) {
 	testkit.WantNil(t, "Close", closeIt(p))
 	testkit.WantNil(t, "Ping of the application's client after Close", rdb.Ping(t.Context()).Err())
 
-	quiet := &toolkit.Config{Logger: slog.New(slog.DiscardHandler)}
-	bad := *quiet
-	bad.Locks = &joblock.Config{TTL: -1}
-	for what, p := range map[string]*toolkit.Process{
-		"nil": toolkit.NewFromRedisClient(nil, quiet), "nil *Client": toolkit.NewFromRedisClient((*redis.Client)(nil), quiet),
-		"a bad TTL": toolkit.NewFromRedisClient(rdb, &bad),
-	} {
-		if err := p.Ping(t.Context()); !errors.Is(err, joblock.ErrInvalid) {
-			t.Errorf("%s: %v", what, err)
+	for what, args := range map[string]struct {
+		rdb redis.UniversalClient
+		cfg *toolkit.Config
+	}{"nil": {}, "nil *Client": {(*redis.Client)(nil), nil}, "a bad TTL": {rdb, &toolkit.Config{Locks: &joblock.Config{TTL: -1}}}} {
+		if p, err := toolkit.NewFromRedisClient(args.rdb, args.cfg); p != nil || !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("%s: %v, %v", what, p, err)
 		}
-		testkit.WantNil(t, "Close", p.Close(t.Context()))
 	}
 	testkit.WantNil(t, "Ping of the application's client at last", rdb.Ping(t.Context()).Err())
 }
 
-// What is wrong with a server is told by its Start and Run, and the rest of the process works.
+// NewServer refuses wrong settings, and the rest of the process works.
 func TestWrongSettingsOfAServer(t *testing.T) {
 	p := open(t, &toolkit.Config{Worker: &worker.Config{Keeper: worker.KeeperConfig{MaxLoad: 2}}})
 	brief := quick
 	brief.GroupGracePeriod = time.Millisecond
-	for says, s := range map[string]*toolkit.Server{
-		"Config.Keeper.MaxLoad is 2": p.NewServer(quick), "GroupGracePeriod is 1ms": p.NewServer(brief),
-	} {
-		for what, err := range map[string]error{"Start": s.Start(asynq.NewServeMux()), "Run": s.Run(asynq.NewServeMux())} {
-			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {
-				t.Errorf("%s: %v, want %q", what, err, says)
-			}
+	for says, cfg := range map[string]asynq.Config{"Config.Keeper.MaxLoad is 2": quick, "GroupGracePeriod is 1ms": brief} {
+		if s, err := p.NewServer(cfg); s != nil || !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, %v, want %q", s, err, says)
 		}
-		s.Shutdown()
 	}
 	testkit.WantNil(t, "Ping", p.Ping(t.Context()))
-	s := open(t, nil).NewServer(quick)
+	s := newServer(t, open(t, nil), quick)
 	for what, err := range map[string]error{"Start": s.Start(nil), "Run": s.Run(nil)} {
 		if err == nil {
 			t.Errorf("%s of a nil handler has no error", what)
 		}
 	}
 	for _, none := range []*toolkit.Process{nil, {}} {
-		testkit.WantErr(t, none.NewServer(quick).Start(asynq.NewServeMux()), joblock.ErrInvalid)
+		_, err := none.NewServer(quick)
+		testkit.WantErr(t, err, joblock.ErrInvalid)
 		testkit.WantErr(t, none.Ping(t.Context()), joblock.ErrInvalid)
 		none.Go(func(context.Context) error { t.Error("called"); return nil })
 		testkit.WantNil(t, "Close", none.Close(t.Context()))
@@ -418,8 +386,9 @@ func TestPing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.cfg.Logger = slog.New(slog.DiscardHandler)
-			p := toolkit.New(tt.opt, &tt.cfg)
-			err := p.Ping(tt.ctx)
+			p, err := toolkit.New(tt.opt, &tt.cfg)
+			testkit.WantNil(t, "New", err)
+			err = p.Ping(tt.ctx)
 			testkit.WantNil(t, "Close", closeIt(p))
 			if tt.want == nil {
 				testkit.WantNil(t, "Ping", err)
@@ -439,7 +408,8 @@ func TestStartBeforeRedis(t *testing.T) {
 	mini := redistest.MiniServer(t)
 	addr := mini.Addr()
 	mini.Close()
-	p := toolkit.New(asynq.RedisClientOpt{Addr: addr}, &toolkit.Config{Logger: slog.New(slog.DiscardHandler)})
+	p, err := toolkit.New(asynq.RedisClientOpt{Addr: addr}, &toolkit.Config{Logger: slog.New(slog.DiscardHandler)})
+	testkit.WantNil(t, "New", err)
 	defer func() { testkit.WantNil(t, "Close", closeIt(p)) }()
 	got := make(chan bool, 1)
 	serve(t, p, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
@@ -464,7 +434,7 @@ func TestShutdownSettlesLocks(t *testing.T) {
 	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
 	p := open(t, &toolkit.Config{Store: mem})
 	started := make(chan bool)
-	s := p.NewServer(quick)
+	s := newServer(t, p, quick)
 	s.Shutdown() // before Start: nothing
 	testkit.WantNil(t, "Start", s.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		close(started)
@@ -488,7 +458,7 @@ func TestShutdownSettlesLocks(t *testing.T) {
 func TestShutdownWithAStubbornHandler(t *testing.T) {
 	var log testkit.Log
 	p := open(t, &toolkit.Config{Logger: log.Text()})
-	s := p.NewServer(quick)
+	s := newServer(t, p, quick)
 	toolkit.Settle(s, time.Millisecond)
 	started, end := make(chan bool), make(chan bool)
 	testkit.WantNil(t, "Start", s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -514,7 +484,7 @@ func (oddOpt) MakeRedisClient() any { return "a string" }
 
 func TestStartAfterClose(t *testing.T) {
 	p := open(t, nil)
-	s := p.NewServer(quick)
+	s := newServer(t, p, quick)
 	testkit.WantNil(t, "Close", closeIt(p))
 	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 	if err := s.Start(handler); !errors.Is(err, joblock.ErrClosed) {

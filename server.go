@@ -24,10 +24,9 @@ const leastGrace = time.Second
 // that nobody runs. Make a Server with Process.NewServer.
 type Server struct {
 	*asynq.Server
-	Worker *worker.Worker // for WithoutOverlapping; nil if NewServer was given wrong settings
+	Worker *worker.Worker // for WithoutOverlapping
 
 	p        *Process
-	err      error         // what is wrong with the settings; p may be nil then
 	patience time.Duration // of the method settle
 	started  atomic.Bool
 	once     sync.Once
@@ -35,37 +34,31 @@ type Server struct {
 }
 
 // NewServer returns a Server on the Process's Redis. cfg is as for asynq.NewServer, and goes through Worker.Configure.
-// Config.Worker of the Process configures the Worker. A process may have several Servers.
+// Config.Worker of the Process configures the Worker. A process may have several Servers. Errors:
 //
-// NewServer returns no error, so that it fits where the call of asynq.NewServer was. Start and Run return it:
-//
-//	joblock.ErrInvalid  an argument of New was wrong, a field of Config.Worker is out of bounds, or GroupGracePeriod is below a
-//	                    second, where asynq.NewServer panics
+//	joblock.ErrInvalid  a field of Config.Worker is out of bounds, GroupGracePeriod is below a second, where asynq.NewServer
+//	                    panics, or New has not made p
 //	joblock.ErrClosed   NewServer was called after Close
-func (p *Process) NewServer(cfg asynq.Config) *Server {
-	s := &Server{p: p, patience: settleTimeout}
-	switch grace := cfg.GroupGracePeriod; {
-	case !p.made():
-		s.err = notMade("new server")
-	case p.err != nil:
-		s.err = p.err
-	case grace != 0 && grace < leastGrace:
-		s.err = invalid("new server", "asynq.Config.GroupGracePeriod is %s, must be at least %s, or 0 for 1m", grace, leastGrace)
-	default:
-		s.Worker, s.err = p.newWorker()
+func (p *Process) NewServer(cfg asynq.Config) (*Server, error) {
+	const op = "new server"
+	if !p.made() {
+		return nil, notMade(op)
 	}
-	switch {
-	case s.err == nil:
-		s.Server = asynq.NewServerFromRedisClient(p.Redis, s.Worker.Configure(cfg))
-		s.err = p.add(s)
-	case p.made():
-		s.Server = asynq.NewServerFromRedisClient(p.Redis, asynq.Config{}) // which nobody starts
-	default:
-		rdb := refusingRedis(s.err)
-		rdb.Close() // nobody else would
-		s.Server = asynq.NewServerFromRedisClient(rdb, asynq.Config{})
+	if grace := cfg.GroupGracePeriod; grace != 0 && grace < leastGrace {
+		return nil, invalid(op, "asynq.Config.GroupGracePeriod is %s, must be at least %s, or 0 for 1m", grace, leastGrace)
 	}
-	return s
+	w, err := p.newWorker()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ended(op)
+	}
+	s := &Server{Server: asynq.NewServerFromRedisClient(p.Redis, w.Configure(cfg)), Worker: w, p: p, patience: settleTimeout}
+	p.servers = append(p.servers, s)
+	return s, nil
 }
 
 func (p *Process) newWorker() (*worker.Worker, error) {
@@ -83,17 +76,6 @@ func (p *Process) newWorker() (*worker.Worker, error) {
 	return w, nil
 }
 
-// add lets Close shut s down.
-func (p *Process) add(s *Server) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return ended("new server")
-	}
-	p.servers = append(p.servers, s)
-	return nil
-}
-
 // ready returns an error if the server cannot start. The caller has p.mu.
 func (s *Server) ready() error {
 	if s.p.closed {
@@ -106,12 +88,9 @@ func (s *Server) ready() error {
 // handler: middlewares of an asynq.ServeMux, such as WithoutOverlapping, run inside of it. Register them before Start.
 // If handler has the Middleware already, nothing changes. Process.Close shuts the server down.
 //
-// Errors are those of NewServer and of asynq.Server.Start, and joblock.ErrClosed after Process.Close. Redis need not be
+// Errors are those of asynq.Server.Start, and joblock.ErrClosed after Process.Close. Redis need not be
 // there: ask Ping.
 func (s *Server) Start(handler asynq.Handler) error {
-	if s.err != nil {
-		return s.err
-	}
 	handler = s.around(handler)
 	s.p.mu.Lock() // Close shuts down only what has started
 	defer s.p.mu.Unlock()
@@ -129,9 +108,6 @@ func (s *Server) Start(handler asynq.Handler) error {
 // Run is Start, waits for a signal to exit as asynq.Server.Run does, and then does what Shutdown does. Errors are those of
 // Start, and an error if a handler has not returned in time, as in Shutdown.
 func (s *Server) Run(handler asynq.Handler) error {
-	if s.err != nil {
-		return s.err
-	}
 	handler = s.around(handler)
 	s.p.mu.Lock()
 	err := s.ready()
@@ -158,7 +134,7 @@ func (s *Server) Run(handler asynq.Handler) error {
 // Before Start, Shutdown does nothing.
 func (s *Server) Shutdown() {
 	s.Server.Shutdown()
-	if s.err != nil || !s.started.Load() {
+	if !s.started.Load() {
 		return
 	}
 	if err := s.settle(); err != nil {

@@ -26,7 +26,7 @@ func TestRunUntilASignal(t *testing.T) {
 	defer signal.Stop(signals)
 	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
 	p := open(t, &toolkit.Config{Store: mem})
-	s := p.NewServer(quick)
+	s := newServer(t, p, quick)
 	got, done := make(chan bool, 2), make(chan error, 1)
 	go func() {
 		done <- s.Run(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {

@@ -79,7 +79,7 @@ func BenchmarkJobs(b *testing.B) {
 }
 
 // BenchmarkEnqueue enqueues tasks that no worker runs: in a loop of asynq's own Enqueue, and with a lock on a key of
-// their own, one by one and in calls of handoff.MaxItems.
+// their own, one by one and in calls of 1000.
 func BenchmarkEnqueue(b *testing.B) {
 	server := redistest.Start(b)
 	admin := server.Client(b)
@@ -176,12 +176,12 @@ func (k *jobKit) enqueue(ctx context.Context, way string, keys []string) error {
 	case "many":
 		var items []handoff.Item
 		for _, key := range keys {
-			items = append(items, handoff.Item{Task: task, Unique: handoff.Unique{Key: key}})
+			items = append(items, handoff.Item{Task: task, How: handoff.Unique{Key: key}})
 		}
 		return k.enqueueMany(ctx, items)
 	case "lock":
 		for _, key := range keys {
-			if _, err := k.jobs.EnqueueUnique(ctx, handoff.Unique{Key: key}, task); err != nil {
+			if _, err := k.jobs.Enqueue(ctx, handoff.Unique{Key: key}, task); err != nil {
 				return err
 			}
 		}
@@ -200,14 +200,14 @@ func (k *jobKit) enqueueLines(ctx context.Context, keys []string, each int) erro
 	var items []handoff.Item
 	for range each {
 		for _, key := range keys {
-			items = append(items, handoff.Item{Task: asynq.NewTask(jobType, []byte(key)), Sequence: handoff.Sequence{Key: key}})
+			items = append(items, handoff.Item{Task: asynq.NewTask(jobType, []byte(key)), How: handoff.Sequence{Key: key}})
 		}
 	}
 	return k.enqueueMany(ctx, items)
 }
 
 func (k *jobKit) enqueueMany(ctx context.Context, items []handoff.Item) error {
-	for part := range slices.Chunk(items, handoff.MaxItems) {
+	for part := range slices.Chunk(items, 1000) {
 		results, err := k.jobs.EnqueueMany(ctx, part)
 		for _, r := range results {
 			err = errors.Join(err, r.Err)

@@ -62,7 +62,7 @@ func BenchmarkSequence(b *testing.B) {
 					_, err = k.client.EnqueueContext(ctx, next)
 					return err
 				}
-				_, err = k.jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: key}, next)
+				_, err = k.jobs.Enqueue(ctx, handoff.Sequence{Key: key}, next)
 				pauses.begin(key)
 				return err
 			})

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,7 +66,7 @@ func Example() {
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
+		if _, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 		}
 	})))
@@ -130,10 +131,16 @@ func Example_process() {
 		return nil
 	})
 
-	// [open
-	// In every process, web and worker.
-	p := toolkit.New(redisOpt, nil) // redisOpt: your asynq.RedisConnOpt
+	ctx, id, task := context.Background(), "42", asynq.NewTask("invoice", nil)
 
+	// [open
+	p, err := toolkit.New(redisOpt, nil) // redisOpt: your asynq.RedisConnOpt
+	check(err)
+	_, err = p.Jobs.Enqueue(ctx, handoff.Unique{Key: joblock.Key("invoice", id)}, task)
+	// open]
+	check(err)
+
+	// [web
 	// Web: at most one export per account, from the request to the end of its job.
 	perAccount := handoff.Middleware(p.Locks, func(r *http.Request) (handoff.Claim, error) {
 		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
@@ -141,15 +148,16 @@ func Example_process() {
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		if _, err := p.Jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
+		if _, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 		}
 	})))
 
 	// Worker.
-	server := p.NewServer(asynq.Config{Concurrency: 10})
+	server, err := p.NewServer(asynq.Config{Concurrency: 10})
+	check(err)
 	check(server.Start(tasks)) // or server.Run(tasks)
-	// open]
+	// web]
 
 	w := httptest.NewRecorder()
 	routes.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/exports/acct-7", nil))
@@ -160,7 +168,7 @@ func Example_process() {
 	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
+	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// cron]
 	_, err = admin.Of(s).Trigger(ctx, "digest") // nobody wants to wait for a minute
@@ -297,7 +305,7 @@ func Example_unique() {
 	// [unique
 	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}
 	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-	job, err := jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes, asynq.MaxRetry(5)))
+	job, err := jobs.Enqueue(ctx, index, asynq.NewTask("index", changes, asynq.MaxRetry(5)))
 	check(err)
 	// unique]
 
@@ -305,7 +313,7 @@ func Example_unique() {
 	routes.HandleFunc("POST /reports/{account}", func(w http.ResponseWriter, r *http.Request) {
 		report := handoff.Unique{Key: joblock.Key("report", r.PathValue("account"))}
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		if _, err := jobs.EnqueueUnique(r.Context(), report, asynq.NewTask("report", nil, asynq.MaxRetry(5))); err != nil {
+		if _, err := jobs.Enqueue(r.Context(), report, asynq.NewTask("report", nil, asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err) // 429 and Retry-After if the account has one
 			return
 		}
@@ -321,8 +329,8 @@ func Example_unique() {
 	for _, account := range accounts {
 		items = append(items, handoff.Item{
 			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-			Task:   asynq.NewTask("report", nil, asynq.MaxRetry(5)),
-			Unique: handoff.Unique{Key: joblock.Key("report", account), OnConflict: handoff.Skip},
+			Task: asynq.NewTask("report", nil, asynq.MaxRetry(5)),
+			How:  handoff.Unique{Key: joblock.Key("report", account), OnConflict: handoff.Skip},
 		})
 	}
 	results, err := jobs.EnqueueMany(ctx, items) // up to 1,000
@@ -332,7 +340,7 @@ func Example_unique() {
 	}
 	// many]
 
-	job, err = jobs.EnqueueUnique(ctx, index, asynq.NewTask("index", changes, asynq.MaxRetry(5)))
+	job, err = jobs.Enqueue(ctx, index, asynq.NewTask("index", changes, asynq.MaxRetry(5)))
 	check(err)
 	fmt.Println(job.Task.State, job.Replaced != nil)
 	for range 2 {
@@ -409,10 +417,10 @@ func sequence(decision string) {
 	}
 	enqueue := func(customer, event string) (err error) {
 		// [sequence
-		webhooks := handoff.Sequence{Key: joblock.Key("webhooks", customer), OnFailure: handoff.Halt}
+		webhooks := handoff.Sequence{Key: joblock.Key("webhooks", customer), HaltOnFailure: true}
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
 		task := asynq.NewTask("webhook", []byte(event), asynq.TaskID(customer+"-"+event), asynq.MaxRetry(5))
-		_, err = sender.EnqueueInSequence(ctx, webhooks, task) // sender: a handoff.Client
+		_, err = sender.Enqueue(ctx, webhooks, task) // sender: a handoff.Client
 		// sequence]
 		return err
 	}
@@ -425,6 +433,8 @@ func sequence(decision string) {
 	tasks.HandleFunc("webhook", deliver)
 	server := asynq.NewServer(redisOpt, w.Configure(asynq.Config{LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond}))
 	check(server.Start(tasks))
+	var keeper sync.WaitGroup
+	keeper.Go(func() { _ = w.RunKeeper(ctx) }) // until w is closed
 	<-failed
 	key := joblock.Key("webhooks", "acme")
 	for halted := false; !halted; time.Sleep(time.Millisecond) { // asynq archives the task after the handler
@@ -454,12 +464,13 @@ func sequence(decision string) {
 	case "skip":
 		fmt.Println("skip", found[0].Job)
 		// [skip
-		check(sender.SkipJob(ctx, handoff.SkipRequest{Key: key, Job: found[0].Job, Reason: "the customer is gone"}))
+		check(jobs.Free(ctx, locks, jobs.Release{Key: key, Job: found[0].Job, Fence: found[0].Fence, Reason: "the customer is gone"})[0])
 		// skip]
 	}
 	<-delivered
 	server.Shutdown()
 	check(w.Close(ctx))
+	keeper.Wait()
 }
 
 func must[T any](v T, err error) T {

@@ -35,7 +35,7 @@ import (
 // onMiniredis opens a Process on a Redis in memory, and returns the function that closes both.
 func onMiniredis() (*toolkit.Process, func()) {
 	embedded := must(miniredis.Run())
-	p := toolkit.New(asynq.RedisClientOpt{Addr: embedded.Addr()}, nil)
+	p := must(toolkit.New(asynq.RedisClientOpt{Addr: embedded.Addr()}, nil))
 	return p, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -73,7 +73,7 @@ func Example_requestToJob() {
 		}, nil
 	})
 	routes.Handle("POST /transfers/{from}/{to}", both(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := p.Jobs.EnqueueAll(r.Context(), joblock.LocksFromContext(r.Context()), transfer); err != nil {
+		if _, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(joblock.LocksFromContext(r.Context())...), transfer); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
@@ -115,8 +115,8 @@ func Example_uniqueJobs() {
 	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}      // one runs, the latest waits
 	// policies]
 	for _, u := range []handoff.Unique{invoice, refresh, settings, index} {
-		must(p.Jobs.EnqueueUnique(ctx, u, task))
-		second, err := p.Jobs.EnqueueUnique(ctx, u, task)
+		must(p.Jobs.Enqueue(ctx, u, task))
+		second, err := p.Jobs.Enqueue(ctx, u, task)
 		fmt.Println(errors.Is(err, joblock.ErrHeld), second.Duplicate, second.Replaced != nil)
 	}
 
@@ -129,7 +129,7 @@ func Example_uniqueJobs() {
 	fmt.Println("two without Unique:", one.ID != other.ID)
 
 	// [who
-	_, err = p.Jobs.EnqueueUnique(ctx, invoice, task)
+	_, err = p.Jobs.Enqueue(ctx, invoice, task)
 	if queue, id, ok := handoff.JobOf(err); ok {
 		info, err := p.Inspector.GetTaskInfo(queue, id)
 		check(err)
@@ -156,7 +156,7 @@ type transaction interface {
 // [bill
 // bill enqueues the job of an invoice within the transaction that writes the invoice.
 func bill(ctx context.Context, tx transaction, p *toolkit.Process, invoice handoff.Unique, task *asynq.Task) error {
-	job, err := p.Jobs.EnqueueUnique(ctx, invoice, task, asynq.ProcessIn(5*time.Second)) // as a rule, committed by then
+	job, err := p.Jobs.Enqueue(ctx, invoice, task, asynq.ProcessIn(5*time.Second)) // as a rule, committed by then
 	if err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
@@ -199,7 +199,7 @@ func enqueueOnce(ctx context.Context, p *toolkit.Process, task *asynq.Task, opts
 	if len(others) == len(opts) {
 		return p.Client.EnqueueContext(ctx, task, opts...) // need not be the only one
 	}
-	done, err := p.Jobs.EnqueueUnique(ctx, handoff.Unique{Key: handoff.TaskKey(task)}, task, others...)
+	done, err := p.Jobs.Enqueue(ctx, handoff.Unique{Key: handoff.TaskKey(task)}, task, others...)
 	if errors.Is(err, joblock.ErrHeld) {
 		err = fmt.Errorf("%w: %w", asynq.ErrDuplicateTask, err)
 	}
@@ -236,7 +236,7 @@ func Example_movedEntries() {
 
 // once takes the place of asynq.Unique(ttl): s.Register("0 3 * * *", report, asynq.MaxRetry(5), once(p.Jobs, report))
 func once(jobs *handoff.Client, task *asynq.Task) asynq.Option {
-	return asynqtick.With(jobs.EnqueueUnique, handoff.Unique{Key: handoff.TaskKey(task)})
+	return asynqtick.With(jobs, handoff.Unique{Key: handoff.TaskKey(task)})
 }
 
 // once]
@@ -247,7 +247,7 @@ func Example_limits() {
 	defer closeAll()
 	ctx := context.Background()
 	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
-	server := p.NewServer(impatient)
+	server := must(p.NewServer(impatient))
 
 	// [tenant
 	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
@@ -302,7 +302,7 @@ func Example_limits() {
 	routes.HandleFunc("POST /exports/{account}", func(w http.ResponseWriter, r *http.Request) {
 		two := handoff.Unique{Key: joblock.Key("exports", r.PathValue("account")), Limit: 2}
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		if _, err := p.Jobs.EnqueueUnique(r.Context(), two, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(5))); err != nil {
+		if _, err := p.Jobs.Enqueue(r.Context(), two, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
@@ -333,7 +333,7 @@ func Example_inTheHandler() {
 		account, task := r.FormValue("account"), asynq.NewTask("export", nil, asynq.MaxRetry(5))
 		// [shortest
 		export := handoff.Unique{Key: joblock.Key("export", account)}
-		if _, err := p.Jobs.EnqueueUnique(r.Context(), export, task); err != nil {
+		if _, err := p.Jobs.Enqueue(r.Context(), export, task); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
@@ -348,7 +348,7 @@ func Example_inTheHandler() {
 				return err
 			}
 			lock, _ := joblock.FromContext(ctx)
-			_, err := p.Jobs.Enqueue(ctx, lock, task)
+			_, err := p.Jobs.Enqueue(ctx, handoff.Carry(lock), task)
 			return err
 		})
 		if err != nil {
@@ -383,10 +383,10 @@ func Example_ownEnvelope() {
 	}))
 	// envelope]
 	export := handoff.Unique{Key: joblock.Key("export", "acct-7")}
-	must(p.Jobs.EnqueueUnique(context.Background(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5))))
+	must(p.Jobs.Enqueue(context.Background(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5))))
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
 	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-	_, err := p.Jobs.EnqueueUnique(r.Context(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5)))
+	_, err := p.Jobs.Enqueue(r.Context(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5)))
 	guard.Refuse(w, r, err)
 	fmt.Println(w.Body, w.Header().Get("Retry-After") != "")
 	// Output: 429 {error: {code: LOCK_ACQUISITION_FAILED, message: the lock is held by another request or job}} true
@@ -406,7 +406,7 @@ func Example_cronInKubernetes() {
 	check(err)
 	check(s.Func("rollup", "CRON_TZ=Europe/Berlin 0 3 * * *", rollup)) // the spec of a CronJob, with its timeZone
 	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
+	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// kubernetes]
 	for _, job := range []string{"rollup", "digest"} {
@@ -440,7 +440,7 @@ func Example_webhooks() {
 		line := handoff.Sequence{Key: joblock.Key("webhooks", customer), MaxWaiting: 10_000}
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
 		task := asynq.NewTask("webhook", body, asynq.TaskID(joblock.Key(customer, event)), asynq.Retention(72*time.Hour), asynq.MaxRetry(5))
-		_, err = p.Jobs.EnqueueInSequence(r.Context(), line, task)
+		_, err = p.Jobs.Enqueue(r.Context(), line, task)
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict: the event is there already
 			handoff.Refuse(w, r, err)
 			return
@@ -461,7 +461,7 @@ func Example_webhooks() {
 		routes.ServeHTTP(w, r)
 		fmt.Println(w.Code)
 	}
-	server := p.NewServer(impatient)
+	server := must(p.NewServer(impatient))
 	check(server.Start(tasks))
 	fmt.Println(<-handled)
 	fmt.Println(<-handled)
@@ -537,10 +537,10 @@ func Example_longJobs() {
 	lock := must(p.Locks.TryAcquire(ctx, joblock.Key("import", "acct-7")))
 	// [timeout
 	task := asynq.NewTask("import", nil, asynq.Timeout(6*time.Hour), asynq.MaxRetry(10))
-	_, err := p.Jobs.Enqueue(ctx, lock, task)
+	_, err := p.Jobs.Enqueue(ctx, handoff.Carry(lock), task)
 	// timeout]
 	check(err)
-	server := p.NewServer(impatient)
+	server := must(p.NewServer(impatient))
 	check(server.Start(tasks))
 	<-finished
 	w := httptest.NewRecorder()

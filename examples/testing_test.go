@@ -31,7 +31,7 @@ func exports(locks *joblock.Locker, jobs *handoff.Client) http.Handler {
 	})
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(5))); err != nil {
+		if _, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
@@ -194,7 +194,8 @@ func TestRollupNow(t *testing.T) {
 func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 	k := joblocktest.New(t, nil)
 	redis := miniredis.RunT(t) // asynq's Redis, in the memory of this test
-	p := toolkit.New(asynq.RedisClientOpt{Addr: redis.Addr()}, &toolkit.Config{Store: k.Store})
+	p, err := toolkit.New(asynq.RedisClientOpt{Addr: redis.Addr()}, &toolkit.Config{Store: k.Store})
+	check(err)
 	defer p.Close(context.Background())
 
 	started, finish := make(chan bool), make(chan bool)
@@ -204,7 +205,8 @@ func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 		<-finish
 		return export(ctx, task)
 	})
-	server := p.NewServer(asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond})
+	server, err := p.NewServer(asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond})
+	check(err)
 	check(server.Start(tasks))
 
 	post := func() int {

@@ -28,7 +28,7 @@ func TestUniqueJobOfAKeyThatTheRequestHas(t *testing.T) {
 			"Reject":       {Key: "k"},
 			"Skip":         {Key: "k", OnConflict: handoff.Skip},
 			"Replace":      {Key: "k", OnConflict: handoff.Replace},
-			"UntilStarted": {Key: "k", Until: handoff.UntilStarted},
+			"UntilStarted": {Key: "k", UntilStarted: true},
 			"Limit":        {Key: "k", Limit: 1},
 		} {
 			if (claim.Limit > 0) != (u.Limit > 0) {
@@ -44,14 +44,14 @@ func TestUniqueJobOfAKeyThatTheRequestHas(t *testing.T) {
 						h := handoff.Middleware(w.locks, func(*http.Request) (handoff.Claim, error) { return claim, nil })(
 							http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 								task := asynq.NewTask("export", nil)
-								_, err := w.jobs.EnqueueUnique(r.Context(), u, task)
+								_, err := w.jobs.Enqueue(r.Context(), u, task)
 								if many {
 									var got []handoff.Result
-									if got, err = w.jobs.EnqueueMany(r.Context(), []handoff.Item{{Task: task, Unique: u}}); err == nil {
+									if got, err = w.jobs.EnqueueMany(r.Context(), []handoff.Item{{Task: task, How: u}}); err == nil {
 										err = got[0].Err
 									}
 								}
-								if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), "hand the lock over with Enqueue") {
+								if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), "hand the lock over with handoff.Carry") {
 									t.Errorf("%v, want an ErrInvalid that names the cure", err)
 								}
 								handoff.Refuse(rw, r, err)
@@ -61,7 +61,7 @@ func TestUniqueJobOfAKeyThatTheRequestHas(t *testing.T) {
 						if rw.Code != http.StatusInternalServerError {
 							t.Errorf("the answer is %d, want 500", rw.Code)
 						}
-						if !strings.Contains(w.log.String(), "hand the lock over with Enqueue") {
+						if !strings.Contains(w.log.String(), "hand the lock over with handoff.Carry") {
 							t.Errorf("the log says nothing: %s", w.log.String())
 						}
 						if n := w.tasks(t); n != 0 {
@@ -79,10 +79,10 @@ func TestUniqueJobOfAKeyThatTheRequestHas(t *testing.T) {
 func TestJobThatWaitsForTheRequestThatEnqueuesIt(t *testing.T) {
 	w := newMiniWeb(t)
 	err := w.locks.Do(t.Context(), "k", func(ctx context.Context) error {
-		if _, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}, asynq.NewTask("export", nil)); err != nil {
+		if _, err := w.jobs.Enqueue(ctx, handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}, asynq.NewTask("export", nil)); err != nil {
 			t.Errorf("KeepLast: %v", err)
 		}
-		got, err := w.jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: "k"}, asynq.NewTask("export", nil))
+		got, err := w.jobs.Enqueue(ctx, handoff.Sequence{Key: "k"}, asynq.NewTask("export", nil))
 		if err != nil || !got.Waits {
 			t.Errorf("a sequence: %+v, %v; want a job that waits", got, err)
 		}
@@ -96,14 +96,14 @@ func TestJobThatWaitsForTheRequestThatEnqueuesIt(t *testing.T) {
 		if err := lock.Release(ctx); err != nil {
 			t.Error(err)
 		}
-		_, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "m"}, asynq.NewTask("export", nil))
+		_, err := w.jobs.Enqueue(ctx, handoff.Unique{Key: "m"}, asynq.NewTask("export", nil))
 		return err
 	})
 	if err != nil {
 		t.Errorf("after the release: %v", err)
 	}
 	err = limit.New(w.locks, 2).Do(t.Context(), "n", func(ctx context.Context) error {
-		_, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "n", Limit: 2}, asynq.NewTask("export", nil))
+		_, err := w.jobs.Enqueue(ctx, handoff.Unique{Key: "n", Limit: 2}, asynq.NewTask("export", nil))
 		return err
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -60,17 +61,17 @@ func (c Claim) check() error {
 	const op = "claim"
 	switch {
 	case c.NoLock && (c.Key != "" || len(c.Keys) > 0 || c.TTL != 0 || c.MaxWait != 0 || c.MaxHold != 0 || c.Holder != "" || c.Limit != 0):
-		return invalid(op, c.Key, "Claim.NoLock is set together with other fields")
+		return enqueue.Invalid(op, c.Key, "Claim.NoLock is set together with other fields")
 	case c.NoLock:
 		return nil
 	case c.Key == "":
-		return invalid(op, "", "Claim.Key is empty: name a key, or set Claim.NoLock for a request that needs none")
+		return enqueue.Invalid(op, "", "Claim.Key is empty: name a key, or set Claim.NoLock for a request that needs none")
 	case slices.Contains(c.Keys, ""):
-		return invalid(op, "", "a key in Claim.Keys is empty")
+		return enqueue.Invalid(op, "", "a key in Claim.Keys is empty")
 	case c.Limit < 0 || c.Limit > limit.Max:
-		return invalid(op, c.Key, "Claim.Limit is %d, must be from 0 to %d", c.Limit, limit.Max)
+		return enqueue.Invalid(op, c.Key, "Claim.Limit is %d, must be from 0 to %d", c.Limit, limit.Max)
 	case c.MaxHold < 0 || c.MaxHold > driver.MaxPeriod:
-		return invalid(op, c.Key, "Claim.MaxHold is %s, must be from 0 to %s", c.MaxHold, driver.MaxPeriod)
+		return enqueue.Invalid(op, c.Key, "Claim.MaxHold is %s, must be from 0 to %s", c.MaxHold, driver.MaxPeriod)
 	}
 	return nil
 }

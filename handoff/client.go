@@ -1,28 +1,21 @@
 package handoff
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/asynqprivate"
-	"github.com/joblock/toolkit/internal/crew"
-	"github.com/joblock/toolkit/internal/door"
-	"github.com/joblock/toolkit/internal/nextjob"
-	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Config configures a Client. The zero value of each field means its default.
 type Config struct {
 	// Reserve is how long locks stay reserved for their job after the job is due (asynq.ProcessIn, ProcessAt). From
 	// 10 s to 366 days. Default 1 h. Reserve must cover the time in the queue and an outage of the workers. A job
-	// that starts later still gets its lock if nobody has taken the key. The keeper of package worker prolongs the
+	// that starts later still gets its lock if the key is free. The keeper of package worker prolongs the
 	// reservation while the job waits. Reserve must therefore be longer than the cluster can be without a keeper: a
 	// keeper that dies is replaced one TTL later.
 	Reserve time.Duration
@@ -32,101 +25,150 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const (
-	// minReserve leaves the keeper time to prolong a reservation. The keeper prolongs a reservation when half of it is
-	// over, or up to a second later.
-	minReserve = 10 * time.Second
-
-	defaultReserve = time.Hour
-)
-
 // Client enqueues tasks that carry locks. Make one per process with NewClient, share it freely, and Close the Client
 // before its Locker. The methods of a nil or zero Client return joblock.ErrInvalid.
-type Client struct {
-	locks     *joblock.Locker
-	ring      *seal.Ring // the keys of locks
-	client    *asynq.Client
-	inspector *asynq.Inspector
-	reserve   time.Duration
-	logger    *slog.Logger
-	refused   error // the error of all calls, if not nil; see door.RefusingClient
-
-	next    *nextjob.Starter // of jobs whose turn in line comes with a call of this Client
-	turns   turns            // of calls that may replace a job
-	senders *crew.Crew
-	closing context.Context // ends with Close
-	stop    context.CancelFunc
-	running sync.WaitGroup // the watches, and lookAfter
-
-	mu      sync.Mutex // guards the fields below; Close, watch and remember take mu, so that nothing begins after Close
-	watches int
-	unkept  unkept
-}
-
-func init() { door.AnyRefusingClient = func(err error) any { return &Client{refused: err} } }
+type Client enqueue.Client
 
 // NewClient returns a Client that enqueues with client. When an enqueue fails, the Client looks the task up with
 // inspector. Both must work on the same Redis. The Client closes none of its arguments. cfg may be nil. An error
 // matches joblock.ErrInvalid: another argument is nil, joblock.New has not made locks, or a field of cfg is out of
 // bounds.
 func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
-	const op = "new client"
-	ring := door.Of(locks).Ring()
-	switch {
-	case ring == nil:
-		return nil, invalid(op, "", "the Locker is nil or was not made by joblock.New")
-	case client == nil:
-		return nil, invalid(op, "", "the asynq client is nil")
-	case inspector == nil:
-		return nil, invalid(op, "", "the asynq inspector is nil")
-	}
-	if cfg == nil {
-		cfg = &Config{}
-	}
-	if cfg.Reserve != 0 && (cfg.Reserve < minReserve || cfg.Reserve > driver.MaxPeriod) {
-		return nil, invalid(op, "", "Config.Reserve is %s, must be from %s to %s, or 0 for %s",
-			cfg.Reserve, minReserve, driver.MaxPeriod, defaultReserve)
-	}
-	c := &Client{
-		locks: locks, ring: ring, client: client, inspector: inspector,
-		reserve: cmp.Or(cfg.Reserve, defaultReserve),
-		logger:  cfg.Logger,
-	}
-	if c.logger == nil {
-		c.logger = slog.Default()
-	}
-	c.closing, c.stop = context.WithCancel(context.Background())
-	c.senders = crew.New(c.closing)
-	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.background}
-	return c, nil
+	c, err := enqueue.New(locks, client, inspector, (*enqueue.Config)(cfg))
+	return (*Client)(c), err
 }
 
-// background runs f in another goroutine. Close waits for f, unless Close was called before.
-func (c *Client) background(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing.Err() != nil {
-		c.senders.Go(f)
-	} else {
-		c.running.Go(f)
-	}
+// engine returns the engine of c.
+func (c *Client) engine() *enqueue.Client { return (*enqueue.Client)(c) }
+
+// Enqueue enqueues task as a job under the lock or key that how names: Carry, Unique or Sequence. The worker that processes
+// the task holds that lock.
+//
+// opts override the options of task, as in asynq; task itself is not changed. Two things differ from asynq's own Client.
+// Enqueue chooses a TaskID if none is given, because the lock is bound to the job before the job exists. And the task
+// has one spare retry, which asynq's tools show; package worker explains the spare retry. A handler can enqueue its
+// own task again: the new header replaces the old one.
+//
+// An asynq.Deadline that has passed, or that is not after the time at which the task is due, is ErrInvalid: asynq would
+// never run the task. When the Deadline of a task passes later, before a worker takes the task, the job has failed; see
+// package worker.
+//
+// An error matches a sentinel of joblock or an error of asynq. The types Unique and Sequence list the errors that they
+// add. After an error there is no new job, and the caller has what it had before, except after ErrUnavailable and ErrLost:
+// see "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a deadline. Enqueue returns at most three
+// seconds after the end of ctx, or after an error of the locks' store or of asynq; nine seconds if it replaces a job. Without
+// a deadline Enqueue waits for a silent server as long as asynq's Redis client waits.
+func (c *Client) Enqueue(ctx context.Context, how How, task *asynq.Task, opts ...asynq.Option) (Result, error) {
+	done, err := c.engine().Enqueue(ctx, Item{how, task, opts}.request())
+	return resultOf(done), err
 }
 
-// ready returns joblock.ErrClosed if the Locker was closed, and otherwise the error with which the seal keys cannot be read.
-func (c *Client) ready(ctx context.Context, op string) error {
-	if err := door.Of(c.locks).Check(op); err != nil {
-		return err
-	}
-	return c.ring.Ready(ctx)
+// Item is a task for EnqueueMany. The fields are the arguments of Enqueue.
+type Item struct {
+	How  How
+	Task *asynq.Task
+	Opts []asynq.Option // override those of Task, as in asynq
 }
 
-// check refuses a Client that NewClient has not made.
-func (c *Client) check(op string) error {
-	if c != nil && c.refused != nil {
-		return c.refused
+func (i Item) request() enqueue.Request {
+	req := enqueue.Request{Task: i.Task, Opts: i.Opts}
+	if i.How != nil {
+		req.How = i.How.engine()
 	}
-	if c == nil || c.locks == nil {
-		return invalid(op, "", "the Client was not made by NewClient")
-	}
-	return nil
+	return req
 }
+
+// EnqueueMany enqueues up to 1,000 tasks; the package comment has the rules. EnqueueMany takes all keys, and places
+// in the lines of keys, in one round trip to the locks' store, and parks all locks in another. The order of tasks in a
+// queue is not that of the items. But the jobs of one sequence run in the order of the items.
+//
+// The results are in the order of the items. Each result is that of Enqueue for the item, and one item's failure
+// does not affect other items. Items with the same key or the same asynq.TaskID are handled one after another: of two
+// items with one unique key the first gets the key, and Unique.OnConflict of the second decides about the second. A
+// Unique.Limit is ErrInvalid.
+//
+// If EnqueueMany ends early, the errors of the tasks that are not sent match ErrNotSent, and the cause of ctx if ctx
+// has ended. EnqueueMany returns at most three seconds after the end of ctx, or nine if it replaces a job.
+//
+// EnqueueMany itself returns an error only if it has done nothing. There are then no results. Reasons are too many
+// items or a bad Client (ErrInvalid), a ctx that had ended before the call, and a locks' store that did not
+// answer when this process needed its first seal key.
+func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
+	reqs := make([]enqueue.Request, len(items))
+	for i, item := range items {
+		reqs[i] = item.request()
+	}
+	all, err := c.engine().EnqueueMany(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(all))
+	for i, done := range all {
+		results[i] = resultOf(done)
+	}
+	return results, nil
+}
+
+// Result is what an enqueue has done. Withdraw takes the job back.
+type Result struct {
+	// Task is the new task or, with Duplicate, the task of the other job, which has the key. After an error Task is nil.
+	//
+	// Task lacks the header with the locks: TaskInfos are logged, and the tokens in the header can take the locks. asynq's
+	// record of the task has the header, so the Inspector, asynqmon and the handler see the header.
+	Task *asynq.TaskInfo
+
+	// Duplicate is true if nothing was enqueued, because of policy Skip.
+	Duplicate bool
+
+	// Replaced is the task that was deleted for the new task, because of policy Replace or KeepLast; nil if no task was
+	// deleted. Replaced lacks the header, too.
+	Replaced *asynq.TaskInfo
+
+	// Waits is true if the job waits in the line of its sequence, behind Ahead others at most. Task then shows a
+	// task that is scheduled in a day.
+	Waits bool
+	Ahead int
+
+	// Err is the error of an item of EnqueueMany. Enqueue returns the same error.
+	Err error
+
+	receipt *enqueue.Receipt // for Withdraw; nil if nothing was enqueued
+}
+
+func resultOf(done enqueue.Result) Result {
+	return Result{Task: done.Task, Duplicate: done.Duplicate, Replaced: done.Replaced, Waits: done.Waits, Ahead: done.Ahead,
+		Err: done.Err, receipt: done.Receipt}
+}
+
+// Withdraw deletes the task of a job that does not run, and frees its key, its place in line or its locks at once. It is for
+// callers who enqueue within a database transaction that is rolled back afterwards. done is the result of the enqueue, or
+// Result{Task: info} in a process that knows only the task. A Duplicate was not enqueued by the caller, and is left alone. A
+// job that was Replaced does not come back.
+//
+// A job that waits for a retry, or was archived, is withdrawn too: it may have failed because the transaction was not
+// committed. Errors, with which the job is left as it is:
+//
+//	joblock.ErrBusy      the job runs, or another call is replacing it. Cancel the context of its handler with
+//	                     Inspector.CancelProcessing, and call again
+//	joblock.ErrNotFound  the job is done, or was replaced, withdrawn or deleted, or is part of the task of its group
+//	joblock.ErrNotOwner  another job has the TaskID by now
+//	joblock.ErrInvalid   done has no task
+//	joblock.ErrClosed
+//
+// After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the keeper
+// of package worker frees the key of a task that is deleted. Withdraw goes on after the end of ctx, for nine seconds at most.
+func (c *Client) Withdraw(ctx context.Context, done Result) error {
+	return c.engine().Withdraw(ctx, enqueue.Result{Task: done.Task, Duplicate: done.Duplicate, Receipt: done.receipt})
+}
+
+// Close ends the Client's background work: the search for tasks whose enqueue was unclear, and the release of their
+// locks. Locks that are still unclear are left to their reservations. Close waits until the work has ended. If ctx
+// ends first, Close returns ctx's cause. Without Close the work ends by itself after five minutes at most.
+//
+// Close the Client before its Locker, through which the Client releases locks. A closed Client can still enqueue, but
+// does no background work. Close of a Client that NewClient has not made returns joblock.ErrInvalid.
+func (c *Client) Close(ctx context.Context) error { return c.engine().Close(ctx) }
+
+// ErrNotSent says that a task was certainly not sent to asynq: ctx ended first, or EnqueueMany ended early. The package
+// comment says who then has the task's key or locks.
+var ErrNotSent = enqueue.ErrNotSent

@@ -61,7 +61,7 @@ func TestSkipWaitsForAnEnqueueUnderWay(t *testing.T) {
 				w := newMiniWeb(t)
 				lock := acquire(t, w.locks, "k")
 				enqueue := func() {
-					if _, err := w.jobs.Enqueue(context.Background(), lock, asynq.NewTask("export", nil, asynq.TaskID("first"))); err != nil {
+					if _, err := w.jobs.Enqueue(context.Background(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID("first"))); err != nil {
 						t.Error(err)
 					}
 				}
@@ -191,7 +191,7 @@ func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
 					t.Fatal(err)
 				}
 				lock := acquire(t, w.locks, "k")
-				_, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID("first")))
+				_, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID("first")))
 				if !errors.Is(err, asynq.ErrTaskIDConflict) || lock.Err() != nil {
 					t.Fatalf("the enqueue gave %v, the lock %v; want a conflict, and the lock back", err, lock.Err())
 				}
@@ -256,8 +256,8 @@ func TestConflictWithATaskOfTheSameID(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newMiniWeb(t)
 					u := handoff.Unique{Key: "k", OnConflict: policy}
-					enqueue := func() (handoff.Enqueued, error) {
-						return w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil), asynq.TaskID("t-1"))
+					enqueue := func() (handoff.Result, error) {
+						return w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil), asynq.TaskID("t-1"))
 					}
 					if _, err := enqueue(); err != nil {
 						t.Fatal(err)

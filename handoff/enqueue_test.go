@@ -23,7 +23,7 @@ import (
 func TestEnqueueHandsTheLockOver(t *testing.T) {
 	w := newMiniWeb(t)
 	lock := acquire(t, w.locks, "export: acct-7 ü")
-	info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", []byte{0xff, 0x00}))
+	info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", []byte{0xff, 0x00})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestTokensAreNotInTheLog(t *testing.T) {
 	w := newMiniWeb(t)
 	w.faults.onEnqueue(func(context.Context, func() error) error { return errDown })
 	lock := acquire(t, w.locks, "k", joblock.Owner("the-secret"))
-	_, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil))
+	_, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil))
 	if err == nil || strings.Contains(err.Error()+w.log.String(), "the-secret") {
 		t.Errorf("error %v, log %s", err, w.log.String())
 	}
@@ -51,7 +51,7 @@ func TestOneJobCarriesSeveralLocks(t *testing.T) {
 		for i := range n {
 			locks = append(locks, acquire(t, w.locks, fmt.Sprint("k", i)))
 		}
-		info, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil))
+		info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(locks...), asynq.NewTask("export", nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestOptionsAreKeptAndOverridden(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newMiniWeb(t)
 			lock := acquire(t, w.locks, "k")
-			info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, tc.own...), tc.opts...)
+			info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, tc.own...), tc.opts...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestCallersTaskIsNotChanged(t *testing.T) {
 	task := asynq.NewTaskWithHeaders("export", []byte("p"), headers, asynq.Queue("low"))
 	for range 2 { // and can be used again
 		lock := acquire(t, w.locks, "k")
-		info, err := w.jobs.Enqueue(t.Context(), lock, task)
+		info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), task))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 			w.faults.setDown(errors.New("asked Redis before checking"))
 			lock := acquire(t, w.locks, "k")
 			fence := lock.Fence()
-			info, err := w.jobs.Enqueue(t.Context(), lock, tc.task, tc.opts...)
+			info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), tc.task, tc.opts...))
 			if !errors.Is(err, joblock.ErrInvalid) || info != nil {
 				t.Errorf("Enqueue = %v, %v; want ErrInvalid", info, err)
 			}
@@ -185,8 +185,8 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 				t.Error("the lock was parked and taken back")
 			}
 			w.wantWithCaller(t, lock)
-			if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "other"}, tc.task, tc.opts...); !errors.Is(err, joblock.ErrInvalid) {
-				t.Errorf("EnqueueUnique: %v, want ErrInvalid", err)
+			if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "other"}, tc.task, tc.opts...); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("Unique: %v, want ErrInvalid", err)
 			}
 			wantState(t, w.locks, "other", joblock.StateFree)
 		})
@@ -227,7 +227,7 @@ func TestBadLocksAreRefused(t *testing.T) {
 		"parked":   {joblock.Locks{good, parked}, joblock.ErrNotOwner},
 		"lost":     {joblock.Locks{good, lost}, joblock.ErrLost},
 	} {
-		if _, err := w.jobs.EnqueueAll(t.Context(), tc.locks, asynq.NewTask("export", nil)); !errors.Is(err, tc.want) {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(tc.locks...), asynq.NewTask("export", nil)); !errors.Is(err, tc.want) {
 			t.Errorf("%s: error is %v, want %v", name, err, tc.want)
 		}
 	}
@@ -260,7 +260,7 @@ func TestReservationCoversTheDelayAndHold(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = jobs.Close(context.Background()) })
 			lock := acquire(t, w.locks, "k")
-			if _, err := jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, tc.opt)); err != nil {
+			if _, err := jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, tc.opt)); err != nil {
 				t.Fatal(err)
 			}
 			st := wantState(t, w.locks, "k", joblock.StateParked)
@@ -277,13 +277,9 @@ func TestClientNotMadeByNewClient(t *testing.T) {
 	task := asynq.NewTask("export", nil)
 	for name, c := range map[string]*handoff.Client{"nil": nil, "zero": {}} {
 		for call, do := range map[string]func() error{
-			"Enqueue": func() error { _, err := c.Enqueue(t.Context(), lock, task); return err },
-			"EnqueueAll": func() error {
-				_, err := c.EnqueueAll(t.Context(), joblock.Locks{lock}, task)
-				return err
-			},
-			"EnqueueUnique": func() error { _, err := c.EnqueueUnique(t.Context(), handoff.Unique{Key: "other"}, task); return err },
-			"Close":         func() error { return c.Close(t.Context()) },
+			"Enqueue": func() error { _, err := c.Enqueue(t.Context(), handoff.Carry(lock), task); return err },
+			"Unique":  func() error { _, err := c.Enqueue(t.Context(), handoff.Unique{Key: "other"}, task); return err },
+			"Close":   func() error { return c.Close(t.Context()) },
 		} {
 			if err := do(); !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("%s of a %s Client: %v, want ErrInvalid", call, name, err)
@@ -328,23 +324,23 @@ func TestEnqueueAfterClose(t *testing.T) {
 				ctx, task := t.Context(), asynq.NewTask("export", nil)
 				lock := acquire(t, w.locks, "of a request")
 				if warm {
-					if _, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "warm"}, task); err != nil {
+					if _, err := w.jobs.Enqueue(ctx, handoff.Unique{Key: "warm"}, task); err != nil {
 						t.Fatal(err)
 					}
 				}
 				if err := w.locks.Close(ctx); err != nil {
 					t.Fatal(err)
 				}
-				many, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: task, Unique: handoff.Unique{Key: "key"}}})
+				many, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: task, How: handoff.Unique{Key: "key"}}})
 				if err == nil {
 					err = many[0].Err
 				}
 				for call, err := range map[string]error{
-					"Enqueue":           errorOf(w.jobs.Enqueue(ctx, lock, task)),
-					"EnqueueUnique":     errorOf(w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "key"}, task)),
-					"with a Limit":      errorOf(w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "key", Limit: 2}, task)),
-					"EnqueueInSequence": errorOf(w.jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: "key"}, task)),
-					"EnqueueMany":       err,
+					"Enqueue":      errorOf(w.jobs.Enqueue(ctx, handoff.Carry(lock), task)),
+					"Unique":       errorOf(w.jobs.Enqueue(ctx, handoff.Unique{Key: "key"}, task)),
+					"with a Limit": errorOf(w.jobs.Enqueue(ctx, handoff.Unique{Key: "key", Limit: 2}, task)),
+					"Sequence":     errorOf(w.jobs.Enqueue(ctx, handoff.Sequence{Key: "key"}, task)),
+					"EnqueueMany":  err,
 				} {
 					if call == "Enqueue" {
 						if errors.Is(err, joblock.ErrLost) { // the lock says so itself

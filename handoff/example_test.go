@@ -118,11 +118,11 @@ func ExampleClient_Enqueue() {
 	}
 	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
 	task := asynq.NewTask("export", []byte(`{"account":"acct-7"}`), asynq.TaskID("export-1"), asynq.MaxRetry(5))
-	info, err := jobs.Enqueue(ctx, lock, task, asynq.Queue("low"))
+	job, err := jobs.Enqueue(ctx, handoff.Carry(lock), task, asynq.Queue("low"))
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(info.ID, "in", info.Queue)
+	fmt.Println(job.Task.ID, "in", job.Task.Queue)
 	fmt.Println("release:", errors.Is(lock.Release(ctx), joblock.ErrNotOwner))
 
 	statuses, err := locks.Status(ctx, "export:acct-7")
@@ -138,7 +138,7 @@ func ExampleClient_Enqueue() {
 
 // One report per account at a time, from the request for it until it is done. A second
 // request is told which job is at it, or has the one that waits replaced.
-func ExampleClient_EnqueueUnique() {
+func ExampleUnique() {
 	rdb, done := exampleRedis()
 	defer done()
 	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
@@ -155,20 +155,20 @@ func ExampleClient_EnqueueUnique() {
 	defer jobs.Close(ctx)
 
 	report := handoff.Unique{Key: joblock.Key("report", "acct-7")}
-	if _, err := jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("May"), asynq.TaskID("r-1"))); err != nil {
+	if _, err := jobs.Enqueue(ctx, report, asynq.NewTask("report", []byte("May"), asynq.TaskID("r-1"))); err != nil {
 		panic(err)
 	}
-	_, err = jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
+	_, err = jobs.Enqueue(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
 	if queue, id, ok := handoff.JobOf(err); ok && errors.Is(err, joblock.ErrHeld) {
 		fmt.Println("there is", id, "in", queue)
 	}
 
 	report.OnConflict = handoff.Skip
-	second, err := jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
+	second, err := jobs.Enqueue(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
 	fmt.Println(second.Task.ID, second.Duplicate, err)
 
 	report.OnConflict = handoff.Replace
-	second, err = jobs.EnqueueUnique(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
+	second, err = jobs.Enqueue(ctx, report, asynq.NewTask("report", []byte("June"), asynq.TaskID("r-2")))
 	fmt.Println(second.Task.ID, "in place of", second.Replaced.ID, err)
 	// Output:
 	// there is r-1 in default
@@ -193,33 +193,34 @@ func ExampleClient_EnqueueMany() {
 	}
 	defer jobs.Close(ctx)
 
+	accounts := []string{"acct-7", "acct-8", "acct-7"}
 	var items []handoff.Item
-	for _, account := range []string{"acct-7", "acct-8", "acct-7"} {
+	for _, account := range accounts {
 		items = append(items, handoff.Item{
 			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-			Task:   asynq.NewTask("report", []byte(account), asynq.MaxRetry(5)),
-			Opts:   []asynq.Option{asynq.Queue("low")},
-			Unique: handoff.Unique{Key: joblock.Key("report", account)},
+			Task: asynq.NewTask("report", []byte(account), asynq.MaxRetry(5)),
+			Opts: []asynq.Option{asynq.Queue("low")},
+			How:  handoff.Unique{Key: joblock.Key("report", account)},
 		})
 	}
-	results, err := jobs.EnqueueMany(ctx, items) // at most handoff.MaxItems
+	results, err := jobs.EnqueueMany(ctx, items) // at most 1000
 	if err != nil {
 		panic(err) // nothing was enqueued
 	}
 	for i, r := range results {
 		switch {
 		case errors.Is(r.Err, joblock.ErrHeld):
-			fmt.Println(items[i].Unique.Key, "has a report")
+			fmt.Println(accounts[i], "has a report")
 		case r.Err != nil:
 			panic(r.Err)
 		default:
-			fmt.Println(items[i].Unique.Key, "is enqueued in", r.Task.Queue)
+			fmt.Println(accounts[i], "is enqueued in", r.Task.Queue)
 		}
 	}
 	// Output:
-	// report:acct-7 is enqueued in low
-	// report:acct-8 is enqueued in low
-	// report:acct-7 has a report
+	// acct-7 is enqueued in low
+	// acct-8 is enqueued in low
+	// acct-7 has a report
 }
 
 // Jobs that do the same are those of one type and payload.
@@ -246,7 +247,7 @@ func exampleRedis() (rdb *redis.Client, done func()) {
 
 // The webhooks of each customer are delivered in the order in which they came, one at a time. A webhook that cannot be
 // delivered is tried again, and those behind it wait. Other customers' webhooks run beside.
-func ExampleClient_EnqueueInSequence() {
+func ExampleSequence() {
 	rdb, done := exampleRedis()
 	defer done()
 	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
@@ -262,10 +263,10 @@ func ExampleClient_EnqueueInSequence() {
 	defer jobs.Close(context.Background())
 
 	receive := func(customer, event string) {
-		done, err := jobs.EnqueueInSequence(context.Background(), handoff.Sequence{
-			Key:        joblock.Key("webhooks", customer),
-			MaxWaiting: 10_000,       // a customer whose server is down for long gets ErrLineFull
-			OnFailure:  handoff.Halt, // after the last retry nothing overtakes: somebody decides
+		done, err := jobs.Enqueue(context.Background(), handoff.Sequence{
+			Key:           joblock.Key("webhooks", customer),
+			MaxWaiting:    10_000, // a customer whose server is down for long gets ErrLineFull
+			HaltOnFailure: true,   // after the last retry nothing overtakes: somebody decides
 		}, asynq.NewTask("webhook", []byte(event)), asynq.TaskID(event)) // an event that comes twice is delivered once
 		switch {
 		case errors.Is(err, asynq.ErrTaskIDConflict):

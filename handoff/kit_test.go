@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -105,6 +107,9 @@ func serveRequest(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	h.ServeHTTP(w, r)
 	return w
 }
+
+// taskOf returns the task of the result of an enqueue.
+func taskOf(done handoff.Result, err error) (*asynq.TaskInfo, error) { return done.Task, err }
 
 // accept is a handler that answers 202.
 var accept = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })

@@ -36,8 +36,8 @@ func (w *web) freePermit(t *testing.T, key, id string) {
 func TestUniqueWithALimit(t *testing.T) {
 	w := newMiniWeb(t)
 	ctx := t.Context()
-	enqueue := func(opts ...asynq.Option) (handoff.Enqueued, error) {
-		return w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k", Limit: 2}, asynq.NewTask("export", nil), opts...)
+	enqueue := func(opts ...asynq.Option) (handoff.Result, error) {
+		return w.jobs.Enqueue(ctx, handoff.Unique{Key: "k", Limit: 2}, asynq.NewTask("export", nil), opts...)
 	}
 	first, err := enqueue()
 	if err != nil {
@@ -60,7 +60,7 @@ func TestUniqueWithALimit(t *testing.T) {
 		t.Errorf("when the first job is done: %v", err)
 	}
 
-	results, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: asynq.NewTask("export", nil), Unique: handoff.Unique{Key: "l", Limit: 2}}})
+	results, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: asynq.NewTask("export", nil), How: handoff.Unique{Key: "l", Limit: 2}}})
 	if err != nil || !errors.Is(results[0].Err, joblock.ErrInvalid) {
 		t.Errorf("EnqueueMany with a Limit: %+v, %v, want ErrInvalid", results, err)
 	}
@@ -71,7 +71,7 @@ func TestThePermitOfAnEnqueueThatFails(t *testing.T) {
 	w := newMiniWeb(t)
 	u := handoff.Unique{Key: "k", Limit: 1}
 	w.faults.setDown(errors.New("away"))
-	if _, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
+	if _, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
 		t.Errorf("asynq's Redis is away: %v, want ErrUnavailable", err)
 	}
 	if _, err := limit.New(w.locks, 1).TryAcquire(t.Context(), "k"); !errors.Is(err, joblock.ErrHeld) {
@@ -90,7 +90,7 @@ func TestClaimWithALimit(t *testing.T) {
 		if len(locks) != 2 {
 			t.Fatalf("%d locks, want 2", len(locks))
 		}
-		info, err := w.jobs.EnqueueAll(ctx, locks, asynq.NewTask("export", nil))
+		info, err := taskOf(w.jobs.Enqueue(ctx, handoff.Carry(locks...), asynq.NewTask("export", nil)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,8 +28,8 @@ func manyItems(n int) []handoff.Item {
 	items := make([]handoff.Item, n)
 	for i := range items {
 		items[i] = handoff.Item{
-			Task:   asynq.NewTask("export", nil, asynq.TaskID(fmt.Sprint("t-", i))),
-			Unique: handoff.Unique{Key: fmt.Sprint("key-", i)},
+			Task: asynq.NewTask("export", nil, asynq.TaskID(fmt.Sprint("t-", i))),
+			How:  handoff.Unique{Key: fmt.Sprint("key-", i)},
 		}
 	}
 	return items
@@ -91,11 +91,11 @@ func TestManyTasks(t *testing.T) {
 	w.locks = newLocker(t, redisstore.New(rdb, nil))
 	w.connect(t, nil)
 	w.warm(t)
-	if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "warm"}, asynq.NewTask("warm", nil)); err != nil {
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "warm"}, asynq.NewTask("warm", nil)); err != nil {
 		t.Fatal(err)
 	}
 	seen.take()
-	results := w.many(t.Context(), t, manyItems(handoff.MaxItems))
+	results := w.many(t.Context(), t, manyItems(1000))
 	var pipelines []int
 	single := 0
 	for _, names := range seen.take() {
@@ -107,16 +107,16 @@ func TestManyTasks(t *testing.T) {
 			single++
 		}
 	}
-	if !slices.Equal(pipelines, []int{handoff.MaxItems}) || single != handoff.MaxItems {
-		t.Errorf("pipelines of %d scripts and %d other scripts, want one of %d and as many others", pipelines, single, handoff.MaxItems)
+	if !slices.Equal(pipelines, []int{1000}) || single != 1000 {
+		t.Errorf("pipelines of %d scripts and %d other scripts, want one of %d and as many others", pipelines, single, 1000)
 	}
 	for i, r := range results {
 		if r.Err != nil || r.Duplicate || len(r.Task.Headers) > 0 {
 			t.Errorf("item %d: %+v", i, r)
 		}
 	}
-	if n := w.wantEach(t, results); n != handoff.MaxItems {
-		t.Errorf("%d tasks, want %d", n, handoff.MaxItems)
+	if n := w.wantEach(t, results); n != 1000 {
+		t.Errorf("%d tasks, want %d", n, 1000)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestManyTasksWithLocks(t *testing.T) {
 		var locks []joblock.Locks
 		for i := range items {
 			carried := joblock.Locks{acquire(t, w.locks, fmt.Sprint("a-", i)), acquire(t, w.locks, fmt.Sprint("b-", i))}
-			items[i].Unique, items[i].Locks = handoff.Unique{}, carried
+			items[i].How = handoff.Carry(carried...)
 			locks = append(locks, carried)
 		}
 		gone := locks[3][1]
@@ -171,7 +171,7 @@ func TestManyTasksOfOneKey(t *testing.T) {
 				})
 				items := manyItems(20)
 				for i := range items {
-					items[i].Unique = handoff.Unique{Key: fmt.Sprint("key-", i/2), OnConflict: policy}
+					items[i].How = handoff.Unique{Key: fmt.Sprint("key-", i/2), OnConflict: policy}
 				}
 				results := w.many(t.Context(), t, items)
 				for i := 0; i < len(items); i += 2 {
@@ -196,7 +196,7 @@ func TestManyTasksOfOneKey(t *testing.T) {
 						w.wantNoTask(t, first.Task)
 						first = second
 					}
-					w.wantOnly(t, items[i].Unique, first.Enqueued)
+					w.wantOnly(t, items[i].How.(handoff.Unique), first)
 				}
 			})
 		})
@@ -209,9 +209,9 @@ func TestManyTasksOfOneLockOrID(t *testing.T) {
 		w := newMiniWeb(t)
 		lock := acquire(t, w.locks, "key-0")
 		items := manyItems(6)
-		items[0] = handoff.Item{Task: items[0].Task, Locks: joblock.Locks{lock}}
-		items[1] = handoff.Item{Task: items[1].Task, Locks: joblock.Locks{lock}}
-		items[2].Unique.Key = "key-0"
+		items[0] = handoff.Item{Task: items[0].Task, How: handoff.Carry(lock)}
+		items[1] = handoff.Item{Task: items[1].Task, How: handoff.Carry(lock)}
+		items[2].How = handoff.Unique{Key: "key-0"}
 		items[4].Task = asynq.NewTask("export", nil, asynq.TaskID("t-3"))
 		results := w.many(t.Context(), t, items)
 		for i, want := range []error{nil, joblock.ErrNotOwner, joblock.ErrHeld, nil, asynq.ErrTaskIDConflict, nil} {
@@ -262,8 +262,8 @@ func TestManyTasksInAChain(t *testing.T) {
 		})
 		items := manyItems(6)
 		items[2].Opts = []asynq.Option{asynq.TaskID("t-0")}
-		items[3].Unique.Key, items[3].Opts = "key-2", []asynq.Option{asynq.TaskID("t-1")}
-		items[5].Unique.Key, items[5].Opts = "key-4", []asynq.Option{asynq.TaskID("t-3")}
+		items[3].How, items[3].Opts = handoff.Unique{Key: "key-2"}, []asynq.Option{asynq.TaskID("t-1")}
+		items[5].How, items[5].Opts = handoff.Unique{Key: "key-4"}, []asynq.Option{asynq.TaskID("t-3")}
 		results := w.many(t.Context(), t, items)
 		for i, want := range []error{nil, nil, asynq.ErrTaskIDConflict, asynq.ErrTaskIDConflict, nil, joblock.ErrHeld} {
 			if !errors.Is(results[i].Err, want) {
@@ -284,7 +284,7 @@ func TestManyTasksThatHangTogether(t *testing.T) {
 				alone, w := newMiniWeb(t), newMiniWeb(t)
 				items := manyItems(12)
 				for i := range items {
-					items[i].Unique.Key = fmt.Sprint("key-", random.IntN(8))
+					items[i].How = handoff.Unique{Key: fmt.Sprint("key-", random.IntN(8))}
 					items[i].Opts = []asynq.Option{asynq.TaskID(fmt.Sprint("t-", random.IntN(8)))}
 				}
 				var takes [100]time.Duration // of each enqueue; a call that is repeated has another one
@@ -296,9 +296,9 @@ func TestManyTasksThatHangTogether(t *testing.T) {
 					return apply()
 				})
 				for i, got := range w.many(t.Context(), t, items) {
-					want, err := alone.jobs.EnqueueUnique(t.Context(), items[i].Unique, items[i].Task, items[i].Opts...)
+					want, err := alone.jobs.Enqueue(t.Context(), items[i].How, items[i].Task, items[i].Opts...)
 					if joblock.CodeOf(got.Err) != joblock.CodeOf(err) || errors.Is(got.Err, asynq.ErrTaskIDConflict) != errors.Is(err, asynq.ErrTaskIDConflict) {
-						t.Errorf("item %d, %s of %s: error %v, alone %v", i, items[i].Unique.Key, items[i].Opts, got.Err, err)
+						t.Errorf("item %d, %s of %s: error %v, alone %v", i, items[i].How.(handoff.Unique).Key, items[i].Opts, got.Err, err)
 						continue
 					}
 					if err != nil {
@@ -322,11 +322,11 @@ func TestManyTasksOfASequenceThatHangTogether(t *testing.T) {
 		x, y := acquire(t, w.locks, "x"), acquire(t, w.locks, "y")
 		items := manyItems(5)
 		for i := range 2 {
-			items[i].Unique, items[i].Sequence = handoff.Unique{}, handoff.Sequence{Key: "line"}
+			items[i].How = handoff.Sequence{Key: "line"}
 		}
-		items[2].Unique.Key, items[2].Opts = "x", []asynq.Option{asynq.TaskID("t-1")}
-		items[3].Unique.Key, items[3].Opts = "y", []asynq.Option{asynq.TaskID("t-0")}
-		items[4].Unique, items[4].Locks = handoff.Unique{}, joblock.Locks{y, x}
+		items[2].How, items[2].Opts = handoff.Unique{Key: "x"}, []asynq.Option{asynq.TaskID("t-1")}
+		items[3].How, items[3].Opts = handoff.Unique{Key: "y"}, []asynq.Option{asynq.TaskID("t-0")}
+		items[4].How = handoff.Carry(y, x)
 		results := w.many(t.Context(), t, items)
 		for i, waits := range []bool{false, true} {
 			if results[i].Err != nil || results[i].Waits != waits {
@@ -343,13 +343,13 @@ func TestManyWithBadItems(t *testing.T) {
 		stranger := acquire(t, newMemLocker(t), "stranger")
 		items := manyItems(10)
 		items[1].Task = nil
-		items[2].Unique.Key = ""
-		items[3].Unique.Key = "no\nkey"
-		items[4].Locks = joblock.Locks{acquire(t, w.locks, "both")}
+		items[2].How = handoff.Unique{Key: ""}
+		items[3].How = handoff.Unique{Key: "no\nkey"}
+		items[4].How = nil
 		items[5].Opts = []asynq.Option{asynq.Unique(time.Minute)}
 		items[6].Opts = []asynq.Option{asynq.Queue(" ")}
-		items[7].Unique, items[7].Locks = handoff.Unique{}, joblock.Locks{stranger}
-		items[8].Unique, items[8].Locks = handoff.Unique{}, joblock.Locks{}
+		items[7].How = handoff.Carry(stranger)
+		items[8].How = handoff.Carry()
 		for i, r := range w.many(t.Context(), t, items) {
 			if bad := i > 0 && i < 9; bad != errors.Is(r.Err, joblock.ErrInvalid) || bad != (r.Task == nil) {
 				t.Errorf("item %d: %+v", i, r)
@@ -369,7 +369,7 @@ func TestManyThatCannotBegin(t *testing.T) {
 	if results, err := w.jobs.EnqueueMany(ended, manyItems(2)); results != nil || !errors.Is(err, errDown) {
 		t.Errorf("with an ended context: %v, %v", results, err)
 	}
-	if results, err := w.jobs.EnqueueMany(t.Context(), manyItems(handoff.MaxItems+1)); results != nil || !errors.Is(err, joblock.ErrInvalid) {
+	if results, err := w.jobs.EnqueueMany(t.Context(), manyItems(1000+1)); results != nil || !errors.Is(err, joblock.ErrInvalid) {
 		t.Errorf("with too many items: %v, %v", results, err)
 	}
 	if results, err := (*handoff.Client)(nil).EnqueueMany(t.Context(), nil); results != nil || !errors.Is(err, joblock.ErrInvalid) {
@@ -548,7 +548,7 @@ func TestManyWithLostReplies(t *testing.T) {
 			w.locks = newLocker(t, redisstore.New(rdb, nil))
 			w.connect(t, nil)
 			w.warm(t)
-			if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "warm"}, asynq.NewTask("warm", nil)); err != nil {
+			if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "warm"}, asynq.NewTask("warm", nil)); err != nil {
 				t.Fatal(err)
 			}
 			fault := proxy.Times(lost.times, redistest.All(redistest.Named("evalsha"), lost.match), redistest.DropReply())

@@ -13,7 +13,6 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // age gives a task a header as a newer build would write it: with the right seal, and of another version.
@@ -46,7 +45,7 @@ func TestJobsOfANewerBuildAreLeftAlone(t *testing.T) {
 		for _, over := range []bool{false, true} {
 			w := newMiniWeb(t)
 			u := handoff.Unique{Key: "k", OnConflict: policy}
-			first, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil))
+			first, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +56,7 @@ func TestJobsOfANewerBuildAreLeftAlone(t *testing.T) {
 				}
 			}
 			state, waiting := w.task(t, first.Task.Queue, first.Task.ID).State, w.tasks(t)
-			second, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil))
+			second, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil))
 			if !errors.Is(err, joblock.ErrHeld) || second.Task != nil {
 				t.Errorf("policy %d, over %t: %+v, %v, want ErrHeld", policy, over, second, err)
 			}
@@ -75,19 +74,5 @@ func TestJobsOfANewerBuildAreLeftAlone(t *testing.T) {
 				t.Errorf("policy %d, over %t: the key is that of %q", policy, over, st.Job)
 			}
 		}
-	}
-}
-
-// A record that this build cannot read is no free key: the sequence of a newer build may have halted.
-func TestSkipJobLeavesARecordOfANewerBuildAlone(t *testing.T) {
-	w := newMiniWeb(t)
-	if err := w.rdb.Set(t.Context(), "joblock:k", "of a newer build", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	w.locks = newLocker(t, redisstore.New(w.rdb, nil))
-	w.connect(t, nil)
-	err := w.jobs.SkipJob(t.Context(), handoff.SkipRequest{Key: "k", Job: "default/a"})
-	if !errors.Is(err, joblock.ErrInvalid) || errors.Is(err, joblock.ErrNotFound) {
-		t.Errorf("the error is %v, want ErrInvalid", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
@@ -34,7 +35,7 @@ func TestLostReplyIsASuccess(t *testing.T) {
 			fault := proxy.Once(redistest.All(redistest.Named("EVALSHA"), redistest.Mentioning(":t:"+id)), redistest.DropReply())
 
 			lock := acquire(t, w.locks, "k")
-			info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID(id)), opts...)
+			info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID(id)), opts...))
 			if err != nil {
 				t.Fatalf("Enqueue: %v", err)
 			}
@@ -69,7 +70,7 @@ func TestRefusedEnqueueLeavesTheLockWithTheCaller(t *testing.T) {
 				t.Fatal(err)
 			}
 			locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "b")}
-			if _, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil), tc.opts...); !errors.Is(err, tc.want) {
+			if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(locks...), asynq.NewTask("export", nil), tc.opts...); !errors.Is(err, tc.want) {
 				t.Errorf("error is %v, want %v", err, tc.want)
 			}
 			for _, lock := range locks {
@@ -87,14 +88,14 @@ func TestOwnEarlierTaskIsAConflictToo(t *testing.T) {
 	w := newMiniWeb(t)
 	task := asynq.NewTask("export", nil, asynq.TaskID("t-1"))
 	first := acquire(t, w.locks, "k", joblock.Owner("same"))
-	if _, err := w.jobs.Enqueue(t.Context(), first, task); err != nil {
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(first), task); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.locks.ForceRelease(t.Context(), "k", joblock.Reason("by hand")); err != nil {
 		t.Fatal(err)
 	}
 	second := acquire(t, w.locks, "k", joblock.Owner("same"))
-	if _, err := w.jobs.Enqueue(t.Context(), second, task); !errors.Is(err, asynq.ErrTaskIDConflict) {
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(second), task); !errors.Is(err, asynq.ErrTaskIDConflict) {
 		t.Errorf("error is %v, want ErrTaskIDConflict", err)
 	}
 	w.wantWithCaller(t, second)
@@ -122,7 +123,7 @@ func TestErrorsOfRedisInTheMiddleOfAnEnqueue(t *testing.T) {
 				w.warm(t)
 				w.faults.onEnqueue(tc.enqueue)
 				lock := acquire(t, w.locks, "k")
-				info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil))
+				info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil)))
 				if tc.withJob {
 					if err != nil {
 						t.Fatal(err)
@@ -153,7 +154,7 @@ func TestTaskThatAppearsAfterAllFindsItsTokenTakenBack(t *testing.T) {
 			return errDown
 		})
 		lock := acquire(t, w.locks, "k")
-		if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID("late"))); err == nil {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID("late"))); err == nil {
 			t.Fatal("Enqueue succeeded")
 		}
 		time.Sleep(2 * time.Minute)
@@ -182,7 +183,7 @@ func TestCancelledContext(t *testing.T) {
 		fence := lock.Fence()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil)); !errors.Is(err, context.Canceled) {
+		if _, err := w.jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask("export", nil)); !errors.Is(err, context.Canceled) {
 			t.Errorf("error is %v, want context.Canceled", err)
 		}
 		if lock.Fence() != fence {
@@ -204,7 +205,7 @@ func TestCancelledContext(t *testing.T) {
 					return ctx.Err()
 				})
 				lock := acquire(t, w.locks, "k")
-				info, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil))
+				info, err := taskOf(w.jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask("export", nil)))
 				if applied {
 					if err != nil {
 						t.Fatal(err)
@@ -244,7 +245,7 @@ func TestEnqueueThatHangsIsCutShortAndDecidedLater(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
 				start := time.Now()
-				info, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
+				info, err := taskOf(w.jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID("t-1"))))
 				if took := time.Since(start); took != 2*time.Second+settleFor {
 					t.Errorf("took %s, want the context's 2s and settleFor", took)
 				}
@@ -277,7 +278,7 @@ func TestEnqueueThatSucceedsAfterItsContextIsASuccess(t *testing.T) {
 		lock := acquire(t, w.locks, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		info, err := w.jobs.Enqueue(ctx, lock, asynq.NewTask("export", nil))
+		info, err := taskOf(w.jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask("export", nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +292,7 @@ func TestLockThatCannotBeParkedGivesTheOthersBack(t *testing.T) {
 	if err := w.locks.ForceRelease(t.Context(), "b", joblock.Reason("by hand")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrLost) {
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(locks...), asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrLost) {
 		t.Errorf("error is %v, want ErrLost", err)
 	}
 	w.wantWithCaller(t, locks[0])
@@ -336,7 +337,7 @@ func TestJobThatHasTheLockKeepsIt(t *testing.T) {
 					return errors.Join(w.inspector.DeleteTask("default", "t-1"), errDown)
 				})
 				lock := acquire(t, w.locks, "k")
-				_, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
+				_, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID("t-1")))
 				if !errors.Is(err, tc.want) {
 					t.Errorf("error is %v, want %v", err, tc.want)
 				}

@@ -31,28 +31,28 @@ func TestRefuse(t *testing.T) {
 	w := newMiniWeb(t)
 	ctx := t.Context()
 	task := asynq.NewTask("export", nil)
-	if _, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, task); err != nil {
+	if _, err := w.jobs.Enqueue(ctx, handoff.Unique{Key: "k"}, task); err != nil {
 		t.Fatal(err)
 	}
-	_, held := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, task)
+	_, held := w.jobs.Enqueue(ctx, handoff.Unique{Key: "k"}, task)
 	own := func() error {
-		_, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "own"}, task, asynq.TaskID("own"))
+		_, err := w.jobs.Enqueue(ctx, handoff.Unique{Key: "own"}, task, asynq.TaskID("own"))
 		return err
 	}
 	if err := own(); err != nil {
 		t.Fatal(err)
 	}
 	ownTask := own()
-	_, noKey := w.jobs.EnqueueUnique(ctx, handoff.Unique{}, task)
-	_, badKey := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: joblock.Key("export", "")}, task)
-	_, noType := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "l"}, asynq.NewTask("", nil))
-	_, noLock := w.jobs.Enqueue(ctx, nil, task)
+	_, noKey := w.jobs.Enqueue(ctx, handoff.Unique{}, task)
+	_, badKey := w.jobs.Enqueue(ctx, handoff.Unique{Key: joblock.Key("export", "")}, task)
+	_, noType := w.jobs.Enqueue(ctx, handoff.Unique{Key: "l"}, asynq.NewTask("", nil))
+	_, noLock := w.jobs.Enqueue(ctx, handoff.Carry(nil), task)
 	lost := acquire(t, w.locks, "lost")
 	if err := w.locks.ForceRelease(ctx, "lost"); err != nil {
 		t.Fatal(err)
 	}
 	_ = lost.Renew(ctx) // which finds out
-	_, wasLost := w.jobs.Enqueue(ctx, lost, task)
+	_, wasLost := w.jobs.Enqueue(ctx, handoff.Carry(lost), task)
 	for name, tc := range map[string]struct {
 		err        error
 		status     int
@@ -216,13 +216,13 @@ func TestEnqueueSaysWhatWasForgotten(t *testing.T) {
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late, _ = joblock.FromContext(r.Context())
 		if late == nil {
-			_, err := w.jobs.Enqueue(r.Context(), late, task)
+			_, err := w.jobs.Enqueue(r.Context(), handoff.Carry(late), task)
 			says(err, "handoff.Middleware", joblock.ErrInvalid)
 		}
 	})
 	serve(handler)
 	serve(handoff.Middleware(w.locks, fixed(handoff.Claim{Key: "k"}))(handler))
-	_, err := w.jobs.Enqueue(t.Context(), late, task)
+	_, err := w.jobs.Enqueue(t.Context(), handoff.Carry(late), task)
 	says(err, "handoff.Keep", joblock.ErrAlreadyReleased)
 	if n := w.tasks(t); n != 0 {
 		t.Errorf("%d tasks were enqueued", n)

@@ -72,12 +72,12 @@ func TestCrowdThatReplacesAJobThatWaits(t *testing.T) {
 								task := asynq.NewTask("export", fmt.Append(nil, i), asynq.ProcessIn(time.Hour))
 								c := clients[i%processes]
 								if !many {
-									if got, err := c.EnqueueUnique(t.Context(), u, task); err != nil || got.Replaced == nil {
+									if got, err := c.Enqueue(t.Context(), u, task); err != nil || got.Replaced == nil {
 										t.Errorf("caller %d: %+v, %v; want another's job replaced", i, got, err)
 									}
 									return
 								}
-								got, err := c.EnqueueMany(t.Context(), []handoff.Item{{Task: task, Unique: u}})
+								got, err := c.EnqueueMany(t.Context(), []handoff.Item{{Task: task, How: u}})
 								if err != nil || got[0].Err != nil || got[0].Replaced == nil {
 									t.Errorf("caller %d: %+v, %v; want another's job replaced", i, got, err)
 								}
@@ -92,7 +92,7 @@ func TestCrowdThatReplacesAJobThatWaits(t *testing.T) {
 							t.Errorf("the job of caller %s is left, want that of the last", left[0].Payload)
 						}
 						w.store.Clear()
-						w.wantOnly(t, u, handoff.Enqueued{Task: left[0]})
+						w.wantOnly(t, u, handoff.Result{Task: left[0]})
 					})
 				})
 			}
@@ -129,7 +129,7 @@ func TestReplacementByACallThatTakesLong(t *testing.T) {
 					for i := range 3 {
 						calls.Go(func() {
 							start := time.Now()
-							got, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour)))
+							got, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour)))
 							if takes < 10*time.Second {
 								if err != nil || got.Replaced == nil {
 									t.Errorf("call %d: %+v, %v; want a job replaced", i, got, err)
@@ -174,7 +174,7 @@ func TestContextEndsWhileWaitingForATurn(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if got, err := w.jobs.EnqueueUnique(ctx, replaceK, asynq.NewTask("export", nil)); !errors.Is(err, context.DeadlineExceeded) || got.Task != nil {
+		if got, err := w.jobs.Enqueue(ctx, replaceK, asynq.NewTask("export", nil)); !errors.Is(err, context.DeadlineExceeded) || got.Task != nil {
 			t.Errorf("%+v, %v; want the end of the context", got, err)
 		}
 		calls.Wait()

@@ -102,7 +102,7 @@ func TestJobThatCannotBeDeletedIsNotReplaced(t *testing.T) {
 		if got, err := w.inspector.GetTaskInfo("default", "second"); !errors.Is(err, asynq.ErrTaskNotFound) {
 			t.Errorf("the second job is there: %+v, %v", got, err)
 		}
-		w.wantOnly(t, replaceK, handoff.Enqueued{Task: first})
+		w.wantOnly(t, replaceK, handoff.Result{Task: first})
 	})
 }
 

@@ -191,7 +191,7 @@ func replaceAndDie(t *testing.T, u handoff.Unique, id string) {
 		synctest.Test(t, func(t *testing.T) {
 			m := redistest.Mini(t)
 			s := &sweep{u: u, queue: "q", direct: dyingWeb(t, m, &dying{})}
-			first, err := s.direct.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("first")), asynq.Queue(s.queue), asynq.TaskID("first"))
+			first, err := s.direct.jobs.Enqueue(t.Context(), s.u, asynq.NewTask("export", []byte("first")), asynq.Queue(s.queue), asynq.TaskID("first"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +203,7 @@ func replaceAndDie(t *testing.T, u handoff.Unique, id string) {
 			}
 			d.left.Store(n)
 			d.armed.Store(true)
-			second, err := w.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("second")), asynq.Queue(s.queue), asynq.TaskID(id))
+			second, err := w.jobs.Enqueue(t.Context(), s.u, asynq.NewTask("export", []byte("second")), asynq.Queue(s.queue), asynq.TaskID(id))
 			s.second, s.err = second.Task, err
 			if err == nil {
 				s.wantReplaced(t)

@@ -41,7 +41,7 @@ func replaceStruck(t *testing.T, db *redistest.Database, u handoff.Unique, id st
 	options := func(id string) []asynq.Option {
 		return []asynq.Option{asynq.Queue(s.queue), asynq.TaskID(id + "-" + name)}
 	}
-	first, err := s.direct.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("first")), options("first")...)
+	first, err := s.direct.jobs.Enqueue(t.Context(), s.u, asynq.NewTask("export", []byte("first")), options("first")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func replaceStruck(t *testing.T, db *redistest.Database, u handoff.Unique, id st
 		seen++
 		return seen >= n
 	}, action)
-	second, err := w.jobs.EnqueueUnique(t.Context(), s.u, asynq.NewTask("export", []byte("second")), options(id)...)
+	second, err := w.jobs.Enqueue(t.Context(), s.u, asynq.NewTask("export", []byte("second")), options(id)...)
 	s.second, s.err, s.struck = second.Task, err, fault.Hits()
 	return s
 }
@@ -111,7 +111,7 @@ func (s *sweep) wantReplaced(t *testing.T) {
 	if left := s.left(t); len(left) != 1 || !bytes.Equal(left[0].Payload, s.second.Payload) {
 		t.Errorf("left are %d tasks, %+v; want the second alone", len(left), left)
 	}
-	s.direct.wantOnly(t, s.u, handoff.Enqueued{Task: s.second})
+	s.direct.wantOnly(t, s.u, handoff.Result{Task: s.second})
 }
 
 var sweeps = []handoff.Unique{

@@ -23,7 +23,7 @@ var replaceK = handoff.Unique{Key: "k", OnConflict: handoff.Replace}
 func (w *web) first(t *testing.T, u handoff.Unique, opts ...asynq.Option) *asynq.TaskInfo {
 	t.Helper()
 	opts = append([]asynq.Option{asynq.TaskID("first"), asynq.ProcessIn(48 * time.Hour)}, opts...)
-	got, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", []byte("first")), opts...)
+	got, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", []byte("first")), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +31,8 @@ func (w *web) first(t *testing.T, u handoff.Unique, opts ...asynq.Option) *asynq
 }
 
 // second enqueues the job that is to replace it, at once.
-func (w *web) second(ctx context.Context, u handoff.Unique, opts ...asynq.Option) (handoff.Enqueued, error) {
-	return w.jobs.EnqueueUnique(ctx, u, asynq.NewTask("export", []byte("second"), asynq.TaskID("second")), opts...)
+func (w *web) second(ctx context.Context, u handoff.Unique, opts ...asynq.Option) (handoff.Result, error) {
+	return w.jobs.Enqueue(ctx, u, asynq.NewTask("export", []byte("second"), asynq.TaskID("second")), opts...)
 }
 
 // wantFirstOnly checks that nothing has changed for the first job, and that there
@@ -45,7 +45,7 @@ func (w *web) wantFirstOnly(t *testing.T, first *asynq.TaskInfo) {
 	if st := wantAny(t, w.locks, "k"); st.Reserved < 47*time.Hour {
 		t.Errorf("the key is reserved for %s, want beyond the job's delay", st.Reserved)
 	}
-	w.wantOnly(t, replaceK, handoff.Enqueued{Task: first})
+	w.wantOnly(t, replaceK, handoff.Result{Task: first})
 }
 
 // A worker that is faster than the call has the job: it is not replaced.
@@ -80,7 +80,7 @@ func TestJobThatStartsJustThenIsNotReplaced(t *testing.T) {
 func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 	w := newMiniWeb(t)
 	u := replaceK
-	u.Until = handoff.UntilStarted
+	u.UntilStarted = true
 	first := w.first(t, u)
 	w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
 		env, _, err := envelopekit.Read(w.task(t, first.Queue, first.ID).Headers)
@@ -164,7 +164,7 @@ func TestReplacementOfUnknownOutcome(t *testing.T) {
 				if _, err := w.locks.Resume(t.Context(), env.Tokens[0], joblock.ForJob("default/second")); !errors.Is(err, joblock.ErrNotOwner) {
 					t.Errorf("the second job's Resume: %v, want ErrNotOwner", err)
 				}
-				w.wantOnly(t, replaceK, handoff.Enqueued{Task: first})
+				w.wantOnly(t, replaceK, handoff.Result{Task: first})
 			})
 		})
 	}
@@ -256,18 +256,18 @@ func TestJobWithOtherLocksIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "k"), acquire(t, w.locks, "z")}
-		first, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil))
+		first, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(locks...), asynq.NewTask("export", nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		many := func(ctx context.Context, u handoff.Unique, opts ...asynq.Option) (handoff.Enqueued, error) {
-			got, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: asynq.NewTask("export", nil, asynq.TaskID("second")), Unique: u, Opts: opts}})
+		many := func(ctx context.Context, u handoff.Unique, opts ...asynq.Option) (handoff.Result, error) {
+			got, err := w.jobs.EnqueueMany(ctx, []handoff.Item{{Task: asynq.NewTask("export", nil, asynq.TaskID("second")), How: u, Opts: opts}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return got[0].Enqueued, got[0].Err
+			return got[0], got[0].Err
 		}
-		for name, second := range map[string]func(context.Context, handoff.Unique, ...asynq.Option) (handoff.Enqueued, error){"EnqueueUnique": w.second, "EnqueueMany": many} {
+		for name, second := range map[string]func(context.Context, handoff.Unique, ...asynq.Option) (handoff.Result, error){"Enqueue": w.second, "EnqueueMany": many} {
 			for _, opts := range [][]asynq.Option{nil, {asynq.TaskID(first.ID)}} {
 				got, err := second(t.Context(), replaceK, opts...)
 				if _, id, _ := handoff.JobOf(err); !errors.Is(err, joblock.ErrHeld) || got.Task != nil || id != first.ID || !strings.Contains(err.Error(), `lock on "a"`) {
@@ -286,7 +286,7 @@ func TestJobWithOtherLocksIsNotReplaced(t *testing.T) {
 func TestJobOfASequenceIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
-		first, err := w.jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k"}, asynq.NewTask("export", nil))
+		first, err := w.jobs.Enqueue(t.Context(), handoff.Sequence{Key: "k"}, asynq.NewTask("export", nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func TestReplacementWithTheSameTaskID(t *testing.T) {
 					u := handoff.Unique{Key: "k", OnConflict: onConflict}
 					first := w.bring(t, s, u)
 					for _, delay := range []time.Duration{2 * time.Hour, 0} { // later, and earlier again
-						got, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", []byte("second")), asynq.TaskID(first.ID), asynq.ProcessIn(delay))
+						got, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", []byte("second")), asynq.TaskID(first.ID), asynq.ProcessIn(delay))
 						if err != nil || got.Replaced == nil || got.Replaced.ID != first.ID || got.Task.ID != first.ID {
 							t.Fatalf("%+v, %v; want the task replaced, under its ID", got, err)
 						}
@@ -328,7 +328,7 @@ func TestReplacementWithTheSameTaskID(t *testing.T) {
 						}
 						first = now
 					}
-					w.wantOnly(t, u, handoff.Enqueued{Task: first})
+					w.wantOnly(t, u, handoff.Result{Task: first})
 				})
 			})
 		}
@@ -359,7 +359,7 @@ func TestTaskIDIsTakenWhileItsJobIsReplaced(t *testing.T) {
 		if info := w.task(t, queue, id); string(info.Payload) != "second" {
 			t.Errorf("the stand-in is %+v", info)
 		} else {
-			w.wantOnly(t, replaceK, handoff.Enqueued{Task: info})
+			w.wantOnly(t, replaceK, handoff.Result{Task: info})
 		}
 	})
 }

@@ -28,7 +28,7 @@ func TestChosenIDsGrow(t *testing.T) {
 		w := newMiniWeb(t)
 		last := ""
 		for range 20 {
-			done, err := w.jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k"}, asynq.NewTask("webhook", nil))
+			done, err := w.jobs.Enqueue(t.Context(), handoff.Sequence{Key: "k"}, asynq.NewTask("webhook", nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +56,7 @@ func TestGoroutineOfAnEnqueueServesTheNext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)
 				for _, key := range []string{"a", "b", "c"} {
-					if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("export", nil)); err != nil {
+					if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("export", nil)); err != nil {
 						t.Fatal(err)
 					}
 					synctest.Wait()
@@ -80,7 +80,7 @@ func TestEnqueueThatHangsHoldsNobodyUp(t *testing.T) {
 		w := newMiniWeb(t)
 		w.warm(t)
 		enqueue := func(ctx context.Context, key string) error {
-			_, err := w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: key}, asynq.NewTask("export", nil))
+			_, err := w.jobs.Enqueue(ctx, handoff.Unique{Key: key}, asynq.NewTask("export", nil))
 			return err
 		}
 		if err := enqueue(t.Context(), "before"); err != nil {

@@ -132,7 +132,7 @@ func TestManyJobsOfASequenceWithSlots(t *testing.T) {
 		ids := []string{"a", "b", "c", "d", "e", "f"}
 		for _, id := range ids {
 			items = append(items, handoff.Item{
-				Task: asynq.NewTask("webhook", nil, asynq.TaskID(id)), Sequence: handoff.Sequence{Key: "k", Limit: 4},
+				Task: asynq.NewTask("webhook", nil, asynq.TaskID(id)), How: handoff.Sequence{Key: "k", Limit: 4},
 			})
 		}
 		results, err := w.jobs.EnqueueMany(t.Context(), items)
@@ -140,8 +140,8 @@ func TestManyJobsOfASequenceWithSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, r := range results {
-			if r.Err != nil || r.Enqueued.Waits != (i > 3) {
-				t.Errorf("item %d: %+v, %v", i, r.Enqueued, r.Err)
+			if r.Err != nil || r.Waits != (i > 3) {
+				t.Errorf("item %d: %+v, %v", i, r, r.Err)
 			}
 		}
 		w.wantLine(t, "k", "a", "e", "f")

@@ -16,7 +16,6 @@ import (
 	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
-	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
@@ -26,9 +25,9 @@ import (
 )
 
 // inLine enqueues a task with an ID into a sequence.
-func (w *web) inLine(t *testing.T, s handoff.Sequence, id string, opts ...asynq.Option) (handoff.Enqueued, error) {
+func (w *web) inLine(t *testing.T, s handoff.Sequence, id string, opts ...asynq.Option) (handoff.Result, error) {
 	t.Helper()
-	return w.jobs.EnqueueInSequence(t.Context(), s, asynq.NewTask("webhook", nil), append([]asynq.Option{asynq.TaskID(id)}, opts...)...)
+	return w.jobs.Enqueue(t.Context(), s, asynq.NewTask("webhook", nil), append([]asynq.Option{asynq.TaskID(id)}, opts...)...)
 }
 
 // warmLine is warm for tasks that are scheduled.
@@ -44,7 +43,7 @@ func (w *web) warmLine(t *testing.T) {
 }
 
 // mustLine is inLine for an enqueue that must succeed.
-func (w *web) mustLine(t *testing.T, s handoff.Sequence, id string, opts ...asynq.Option) handoff.Enqueued {
+func (w *web) mustLine(t *testing.T, s handoff.Sequence, id string, opts ...asynq.Option) handoff.Result {
 	t.Helper()
 	done, err := w.inLine(t, s, id, opts...)
 	if err != nil {
@@ -83,7 +82,7 @@ func (w *web) wantNotThere(t *testing.T, id string) {
 func TestPlacesOfASequence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
-		s := handoff.Sequence{Key: "k", OnFailure: handoff.Halt}
+		s := handoff.Sequence{Key: "k", HaltOnFailure: true}
 		due := time.Now().Add(time.Hour)
 		for i, id := range []string{"a", "b", "c"} {
 			got := w.mustLine(t, s, id, asynq.ProcessAt(due), asynq.MaxRetry(3))
@@ -138,10 +137,9 @@ func TestBadSequenceIsRefused(t *testing.T) {
 	for says, s := range map[string]handoff.Sequence{
 		"Sequence.Limit is 257":        {Key: "k", Limit: 257},
 		"Sequence.Limit is -1":         {Key: "k", Limit: -1},
-		"Sequence.Limit is 2":          {Key: "k", Limit: 2, OnFailure: handoff.Halt},
+		"Sequence.Limit is 2":          {Key: "k", Limit: 2, HaltOnFailure: true},
 		"at most 507 are allowed":      {Key: strings.Repeat("k", 508), Limit: 2},
 		"Sequence.MaxWaiting is -1":    {Key: "k", MaxWaiting: -1},
-		"Sequence.OnFailure is 2":      {Key: "k", OnFailure: 2},
 		"key":                          {},
 		"Lock is on another key, \"he": {Key: "k", Lock: lock},
 
@@ -327,7 +325,7 @@ func TestLockInASequence(t *testing.T) {
 		w := newMiniWeb(t)
 		lock := acquire(t, w.locks, "k")
 		w.mustLine(t, handoff.Sequence{Key: "k"}, "b")
-		got := w.mustLine(t, handoff.Sequence{Lock: lock, OnFailure: handoff.Halt}, "a")
+		got := w.mustLine(t, handoff.Sequence{Lock: lock, HaltOnFailure: true}, "a")
 		if got.Waits || got.Task.State != asynq.TaskStatePending {
 			t.Errorf("a: %+v", got)
 		}
@@ -346,11 +344,11 @@ func TestManyInSequence(t *testing.T) {
 		w := newMiniWeb(t)
 		var items []handoff.Item
 		want := map[string][]string{}
-		for i := range handoff.MaxItems {
+		for i := range 1000 {
 			key, id := fmt.Sprint("k-", i%3), fmt.Sprint("t-", i)
 			want[key] = append(want[key], id)
 			items = append(items, handoff.Item{
-				Task: asynq.NewTask("webhook", nil, asynq.TaskID(id)), Sequence: handoff.Sequence{Key: key, MaxWaiting: 300},
+				Task: asynq.NewTask("webhook", nil, asynq.TaskID(id)), How: handoff.Sequence{Key: key, MaxWaiting: 300},
 			})
 		}
 		results, err := w.jobs.EnqueueMany(t.Context(), items)
@@ -368,114 +366,10 @@ func TestManyInSequence(t *testing.T) {
 		for key, ids := range want {
 			w.wantLine(t, key, ids[0], ids[1:301]...)
 		}
-		bad := handoff.Item{Task: asynq.NewTask("webhook", nil), Sequence: handoff.Sequence{Key: "k"}, Unique: handoff.Unique{Key: "k"}}
+		bad := handoff.Item{Task: asynq.NewTask("webhook", nil), Opts: []asynq.Option{asynq.Queue("low")}}
 		results, err = w.jobs.EnqueueMany(t.Context(), []handoff.Item{bad})
 		if err != nil || !errors.Is(results[0].Err, joblock.ErrInvalid) {
-			t.Errorf("Sequence and Unique in one item: %+v, %v", results, err)
+			t.Errorf("an item without a How: %+v, %v", results, err)
 		}
-	})
-}
-
-// SkipJob passes over the job that it names, if that job has failed, and over no other.
-func TestSkipJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newMiniWeb(t)
-		skip := func(job string) error {
-			return w.jobs.SkipJob(t.Context(), handoff.SkipRequest{Key: "k", Job: job, Reason: "the customer is gone"})
-		}
-		s := handoff.Sequence{Key: "k", OnFailure: handoff.Halt}
-		if err := skip("default/a"); !errors.Is(err, joblock.ErrNotFound) {
-			t.Errorf("of nothing: %v", err)
-		}
-		for _, bad := range []handoff.SkipRequest{
-			{Key: "k"}, {Key: "k", Job: "a"}, {Key: "k", Job: "default/"}, {Job: "default/a"},
-			{Key: "k", Job: "default/a", Reason: strings.Repeat("r", 257)}, {Key: "k", Job: "default/a", Reason: "two\nlines"},
-		} {
-			if err := w.jobs.SkipJob(t.Context(), bad); !errors.Is(err, joblock.ErrInvalid) {
-				t.Errorf("%+v: %v, want ErrInvalid", bad, err)
-			}
-		}
-		w.mustLine(t, s, "a")
-		w.mustLine(t, s, "b")
-		if err := skip("default/a"); !errors.Is(err, joblock.ErrBusy) {
-			t.Errorf("of a job that is pending: %v", err)
-		}
-		w.wantLine(t, "k", "a", "b")
-		w.faults.setDown(errDown)
-		if err := skip("default/a"); !errors.Is(err, joblock.ErrUnavailable) {
-			t.Errorf("while asynq is away: %v", err)
-		}
-		w.faults.setDown(nil)
-		if err := w.inspector.ArchiveTask("default", "a"); err != nil {
-			t.Fatal(err)
-		}
-		_, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("webhook", nil))
-		if !errors.Is(err, joblock.ErrHeld) || !strings.Contains(err.Error(), "halts a sequence") {
-			t.Errorf("a unique job of the key: %v, want ErrHeld", err)
-		}
-		if err := skip("default/b"); !errors.Is(err, joblock.ErrNotOwner) {
-			t.Errorf("of another job than that which has the key: %v", err)
-		}
-		w.wantLine(t, "k", "a", "b")
-		if err := skip("default/a"); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(time.Second)
-		w.wantLine(t, "k", "b")
-		if state := w.task(t, "default", "b").State; state != asynq.TaskStatePending {
-			t.Errorf("b is %s, want pending", state)
-		}
-		// The second of two operators, or a call again: the next job has failed meanwhile, and is not passed over.
-		w.mustLine(t, s, "c")
-		if err := w.inspector.ArchiveTask("default", "b"); err != nil {
-			t.Fatal(err)
-		}
-		if err := skip("default/a"); !errors.Is(err, joblock.ErrNotOwner) {
-			t.Errorf("for the second time: %v, want ErrNotOwner", err)
-		}
-		w.wantLine(t, "k", "b", "c")
-		if err := w.inspector.DeleteTask("default", "b"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(envelope.EnqueueGrace)
-		if err := skip("default/b"); err != nil {
-			t.Errorf("of a job whose task was deleted: %v", err)
-		}
-		time.Sleep(time.Second) // c has been started, or the key would be passed on when c is archived
-		w.wantLine(t, "k", "c")
-		if err := w.inspector.ArchiveTask("default", "c"); err != nil {
-			t.Fatal(err)
-		}
-		if err := skip("default/c"); err != nil {
-			t.Error(err)
-		}
-		if st := wantState(t, w.locks, "k", joblock.StateFree); st.Reason != "the customer is gone" {
-			t.Errorf("the reason is %q", st.Reason)
-		}
-	})
-}
-
-// A task that is in the archive for a pause only has not failed.
-func TestSkipJobOfAPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newMiniWeb(t)
-		w.mustLine(t, handoff.Sequence{Key: "k", OnFailure: handoff.Halt}, "a")
-		w.mustLine(t, handoff.Sequence{Key: "k"}, "b")
-		srv := asynq.NewServerFromRedisClient(w.rdb, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
-		err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-			return fmt.Errorf("%s%w", nextjob.ArchiveText, asynq.SkipRetry)
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Second)
-		srv.Shutdown()
-		if state := w.task(t, "default", "a").State; state != asynq.TaskStateArchived {
-			t.Fatalf("a is %s, want archived", state)
-		}
-		if err := w.jobs.SkipJob(t.Context(), handoff.SkipRequest{Key: "k", Job: "default/a"}); !errors.Is(err, joblock.ErrBusy) {
-			t.Errorf("SkipJob: %v, want ErrBusy", err)
-		}
-		w.wantLine(t, "k", "a", "b")
 	})
 }

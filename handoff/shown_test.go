@@ -25,22 +25,21 @@ func TestReturnedTasksShowNoToken(t *testing.T) {
 	lock := acquire(t, w.locks, "one")
 	returned := map[string]any{}
 	var err error
-	if returned["Enqueue"], err = w.jobs.Enqueue(t.Context(), lock, task); err != nil {
+	if returned["Enqueue"], err = taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), task)); err != nil {
 		t.Fatal(err)
 	}
-	if returned["EnqueueAll"], err = w.jobs.EnqueueAll(t.Context(),
-		joblock.Locks{acquire(t, w.locks, "two"), acquire(t, w.locks, "three")}, task); err != nil {
+	if returned["two locks"], err = taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(acquire(t, w.locks, "two"), acquire(t, w.locks, "three")), task)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		what string
 		u    handoff.Unique
 	}{
-		{"EnqueueUnique", handoff.Unique{Key: "u"}},
+		{"Unique", handoff.Unique{Key: "u"}},
 		{"a duplicate", handoff.Unique{Key: "u", OnConflict: handoff.Skip}},
 		{"a replaced task", handoff.Unique{Key: "u", OnConflict: handoff.Replace}},
 	} {
-		got, err := w.jobs.EnqueueUnique(t.Context(), c.u, task)
+		got, err := w.jobs.Enqueue(t.Context(), c.u, task)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,11 +91,11 @@ func TestEnqueueWithoutSealKeysHasDoneNothing(t *testing.T) {
 	w := newMiniWeb(t)
 	w.store.Set(faultstore.Fault{Err: errDown}, faultstore.SealKeys)
 	lock := acquire(t, w.locks, "k")
-	if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrUnavailable) {
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrUnavailable) {
 		t.Errorf("Enqueue: %v, want ErrUnavailable", err)
 	}
-	if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "u"}, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrUnavailable) {
-		t.Errorf("EnqueueUnique: %v, want ErrUnavailable", err)
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "u"}, asynq.NewTask("export", nil)); joblock.CodeOf(err) != joblock.CodeOf(joblock.ErrUnavailable) {
+		t.Errorf("Unique: %v, want ErrUnavailable", err)
 	}
 	if n := w.tasks(t); n != 0 {
 		t.Errorf("%d tasks", n)

@@ -25,19 +25,19 @@ func TestTicksDuringAnOutageAreNotLost(t *testing.T) {
 	task := asynq.NewTask("digest", nil)
 	for name, with := range map[string]func(w *web) enqueue{
 		"Reject": func(w *web) enqueue {
-			return asynqtick.EnqueueWith(w.jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, task)
+			return asynqtick.EnqueueWith(w.jobs, handoff.Unique{Key: "digest"}, task)
 		},
 		"Skip": func(w *web) enqueue {
-			return asynqtick.EnqueueWith(w.jobs.EnqueueUnique, handoff.Unique{Key: "digest", OnConflict: handoff.Skip}, task)
+			return asynqtick.EnqueueWith(w.jobs, handoff.Unique{Key: "digest", OnConflict: handoff.Skip}, task)
 		},
 		"Replace": func(w *web) enqueue {
-			return asynqtick.EnqueueWith(w.jobs.EnqueueUnique, handoff.Unique{Key: "digest", OnConflict: handoff.Replace}, task)
+			return asynqtick.EnqueueWith(w.jobs, handoff.Unique{Key: "digest", OnConflict: handoff.Replace}, task)
 		},
 		"KeepLast": func(w *web) enqueue {
-			return asynqtick.EnqueueWith(w.jobs.EnqueueUnique, handoff.Unique{Key: "digest", OnConflict: handoff.KeepLast}, task)
+			return asynqtick.EnqueueWith(w.jobs, handoff.Unique{Key: "digest", OnConflict: handoff.KeepLast}, task)
 		},
 		"sequence": func(w *web) enqueue {
-			return asynqtick.EnqueueWith(w.jobs.EnqueueInSequence, handoff.Sequence{Key: "digest"}, task)
+			return asynqtick.EnqueueWith(w.jobs, handoff.Sequence{Key: "digest"}, task)
 		},
 	} {
 		for _, down := range []time.Duration{700 * time.Millisecond, 1800 * time.Millisecond, 4 * time.Second} {
@@ -103,7 +103,7 @@ func TestEntriesThatCarryALock(t *testing.T) {
 		})
 		task := asynq.NewTask("digest", []byte("7"))
 		key := handoff.TaskKey(task)
-		if _, err := s.Register("@every 10m", task, asynq.Queue("low"), asynqtick.With(w.jobs.EnqueueUnique, handoff.Unique{Key: key})); err != nil {
+		if _, err := s.Register("@every 10m", task, asynq.Queue("low"), asynqtick.With(w.jobs, handoff.Unique{Key: key})); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Start(); err != nil {

@@ -87,7 +87,7 @@ func TestTasksNameTheSpanOfTheirEnqueue(t *testing.T) {
 			ctx  context.Context
 			want string
 		}{"in-a-trace": {traced, "request/enqueue"}, "in-none": {t.Context(), "earlier"}} {
-			if _, err := jobs.EnqueueAll(c.ctx, joblock.Locks{acquire(t, locks, id)}, task(id)); err != nil {
+			if _, err := jobs.Enqueue(c.ctx, handoff.Carry(acquire(t, locks, id)), task(id)); err != nil {
 				t.Fatal(err)
 			}
 			info, err := w.inspector.GetTaskInfo("default", id)
@@ -98,10 +98,10 @@ func TestTasksNameTheSpanOfTheirEnqueue(t *testing.T) {
 				t.Errorf("%s: headers %v, want the trace %q", id, got, c.want)
 			}
 		}
-		if _, err := jobs.EnqueueUnique(traced, handoff.Unique{Key: "in-a-trace"}, task("u")); err == nil {
+		if _, err := jobs.Enqueue(traced, handoff.Unique{Key: "in-a-trace"}, task("u")); err == nil {
 			t.Error("a key that is taken was taken again")
 		}
-		if _, err := jobs.EnqueueInSequence(traced, handoff.Sequence{Key: "line"}, task("s")); err != nil {
+		if _, err := jobs.Enqueue(traced, handoff.Sequence{Key: "line"}, task("s")); err != nil {
 			t.Error(err)
 		}
 		items := manyItems(2)

@@ -60,7 +60,7 @@ func (w *web) bring(t *testing.T, s situation, u handoff.Unique) *asynq.TaskInfo
 	case completed:
 		opts = append(opts, asynq.Retention(time.Hour))
 	}
-	first, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", []byte("first")), opts...)
+	first, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", []byte("first")), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func (w *web) wantHeld(t *testing.T, u handoff.Unique, first *asynq.TaskInfo, fe
 }
 
 // wantOnly checks that the job of info alone has the key: that its token resumes.
-func (w *web) wantOnly(t *testing.T, u handoff.Unique, info handoff.Enqueued) {
+func (w *web) wantOnly(t *testing.T, u handoff.Unique, info handoff.Result) {
 	t.Helper()
 	job := envelope.Job(info.Task.Queue, info.Task.ID)
 	if st := wantState(t, w.locks, slotOf(u), joblock.StateParked); st.Job != job {

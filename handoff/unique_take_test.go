@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -89,7 +89,7 @@ func TestRoundTripsOfAUniqueEnqueue(t *testing.T) {
 	w.connect(t, nil)
 	for _, key := range []string{"first", "second"} { // the first makes seal keys, scripts and the queue known
 		seen.take()
-		if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("export", nil)); err != nil {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("export", nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestUniqueTakeWithoutAnAnswer(t *testing.T) {
 				w.warm(t)
 				tasks := w.tasks(t)
 				w.store.Set(faultstore.Fault{Mode: mode, Times: 1}, faultstore.Take)
-				got, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil))
+				got, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil))
 				if !errors.Is(err, joblock.ErrUnavailable) || got.Task != nil {
 					t.Errorf("%+v, %v; want ErrUnavailable", got, err)
 				}
@@ -131,7 +131,7 @@ func TestUniqueKeyThatCannotBeFreedIsFreedLater(t *testing.T) {
 			w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Release)
 			return errDown
 		})
-		_, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil))
+		_, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil))
 		if !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("error is %v, want ErrUnavailable", err)
 		}
@@ -157,7 +157,7 @@ func TestUniqueEnqueueOfUnknownOutcome(t *testing.T) {
 					w.faults.setDown(errDown)
 					return errDown
 				})
-				_, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID("t-1"))
+				_, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID("t-1"))
 				if !errors.Is(err, joblock.ErrUnavailable) {
 					t.Errorf("error is %v, want ErrUnavailable", err)
 				}
@@ -168,7 +168,7 @@ func TestUniqueEnqueueOfUnknownOutcome(t *testing.T) {
 					wantState(t, w.locks, "k", joblock.StateFree)
 					return
 				}
-				w.wantOnly(t, handoff.Unique{Key: "k"}, handoff.Enqueued{Task: w.task(t, "default", "t-1")})
+				w.wantOnly(t, handoff.Unique{Key: "k"}, handoff.Result{Task: w.task(t, "default", "t-1")})
 			})
 		})
 	}
@@ -186,7 +186,7 @@ func TestUniqueKeyThatWasForcedMeanwhile(t *testing.T) {
 			acquire(t, w.locks, "k")
 			return errDown
 		})
-		_, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil))
+		_, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil))
 		if err == nil || joblock.CodeOf(err) != "" {
 			t.Errorf("error is %v, want asynq's alone", err)
 		}
@@ -206,7 +206,7 @@ func TestUniqueKeyNamesItsJobBeforeTheEnqueue(t *testing.T) {
 			}
 			return apply()
 		})
-		if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID("t-1")); err != nil {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID("t-1")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -217,7 +217,7 @@ func TestLocksOfAJobAreParkedInOneCall(t *testing.T) {
 	w := newMiniWeb(t)
 	locks := joblock.Locks{acquire(t, w.locks, "a"), acquire(t, w.locks, "b"), acquire(t, w.locks, "c")}
 	before := w.store.Calls(faultstore.Park)
-	info, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil))
+	info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(locks...), asynq.NewTask("export", nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,37 +232,35 @@ func TestLocksOfAJobAreParkedInOneCall(t *testing.T) {
 // An enqueue that may be repeated fails after it has taken its key. The key stays with the call: a copy that was under way
 // may be about to enqueue the task. A later copy finds the key, and enqueues.
 func TestCopyOfAnEnqueueFinishesIt(t *testing.T) {
-	for name, enqueue := range map[string]func(w *web, ctx context.Context, id string) (handoff.Enqueued, error){
-		"unique": func(w *web, ctx context.Context, id string) (handoff.Enqueued, error) {
-			return w.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID(id))
-		},
-		"sequence": func(w *web, ctx context.Context, id string) (handoff.Enqueued, error) {
-			return w.jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID(id))
-		},
-	} {
+	for name, how := range map[string]enqueue.How{"unique": enqueue.Unique{Key: "k"}, "sequence": enqueue.Sequence{Key: "k"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)
 				w.warm(t)
-				call := door.WithCall(t.Context(), door.Call{Owner: "call-of-one-caller", Nonce: "0123456789abc"})
+				call := enqueue.Call{Owner: "call-of-one-caller", Nonce: "0123456789abc"}
+				send := func(call enqueue.Call, id string) (enqueue.Result, error) {
+					return (*enqueue.Client)(w.jobs).Enqueue(t.Context(), enqueue.Request{
+						How: how, Task: asynq.NewTask("export", nil), Opts: []asynq.Option{asynq.TaskID(id)}, Call: call,
+					})
+				}
 				w.faults.onEnqueue(func(context.Context, func() error) error { return errDown })
-				if got, err := enqueue(w, call, "1"); err == nil || got.Task != nil {
+				if got, err := send(call, "1"); err == nil || got.Task != nil {
 					t.Fatalf("%+v, %v", got, err)
 				}
 				time.Sleep(time.Hour - time.Minute) // whatever is done in the background
 				before := wantState(t, w.locks, "k", joblock.StateParked)
 				w.faults.onEnqueue(nil)
-				if _, err := enqueue(w, t.Context(), "2"); name == "unique" && !errors.Is(err, joblock.ErrHeld) {
+				if _, err := send(enqueue.Call{}, "2"); name == "unique" && !errors.Is(err, joblock.ErrHeld) {
 					t.Errorf("another call: %v", err)
 				}
-				got, err := enqueue(w, call, "1")
+				got, err := send(call, "1")
 				if err != nil || got.Task.ID != "1" || got.Waits {
 					t.Fatalf("the copy: %+v, %v", got, err)
 				}
 				if after := wantState(t, w.locks, "k", joblock.StateParked); after.Fence != before.Fence || after.Job != before.Job {
 					t.Errorf("%+v, want what the first copy has taken: %+v", after, before)
 				}
-				if _, err := enqueue(w, call, "1"); !errors.Is(err, door.ErrRepeated) {
+				if _, err := send(call, "1"); !errors.Is(err, enqueue.ErrRepeated) {
 					t.Errorf("one more copy: %v", err)
 				}
 			})

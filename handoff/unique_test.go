@@ -35,36 +35,36 @@ func TestPoliciesByStateOfTheOtherJob(t *testing.T) {
 	}
 	for _, row := range []struct {
 		situation                       situation
-		until                           handoff.Until
+		untilStarted                    bool
 		reject, skip, replace, keepLast want
 	}{
-		{free, handoff.UntilDone, enqueued, enqueued, enqueued, enqueued},
-		{free, handoff.UntilStarted, enqueued, enqueued, enqueued, ""},
-		{pending, handoff.UntilDone, held, duplicate, replaced, replaced},
-		{pending, handoff.UntilStarted, held, duplicate, replaced, ""},
-		{scheduled, handoff.UntilDone, held, duplicate, replaced, replaced},
-		{aggregating, handoff.UntilDone, held, duplicate, replaced, replaced},
-		{retrying, handoff.UntilDone, held, duplicate, replaced, enqueued},
-		{running, handoff.UntilDone, held, duplicate, held, enqueued},
-		{started, handoff.UntilStarted, enqueued, enqueued, enqueued, ""},
-		{overrunning, handoff.UntilDone, held, duplicate, held, enqueued},
-		{archived, handoff.UntilDone, enqueued, enqueued, enqueued, enqueued},
-		{completed, handoff.UntilDone, enqueued, enqueued, enqueued, enqueued},
-		{enqueuing, handoff.UntilDone, held, held, held, enqueued},
-		{deleted, handoff.UntilDone, held, held, held, held},
-		{requested, handoff.UntilDone, held, held, held, enqueued},
+		{free, false, enqueued, enqueued, enqueued, enqueued},
+		{free, true, enqueued, enqueued, enqueued, ""},
+		{pending, false, held, duplicate, replaced, replaced},
+		{pending, true, held, duplicate, replaced, ""},
+		{scheduled, false, held, duplicate, replaced, replaced},
+		{aggregating, false, held, duplicate, replaced, replaced},
+		{retrying, false, held, duplicate, replaced, enqueued},
+		{running, false, held, duplicate, held, enqueued},
+		{started, true, enqueued, enqueued, enqueued, ""},
+		{overrunning, false, held, duplicate, held, enqueued},
+		{archived, false, enqueued, enqueued, enqueued, enqueued},
+		{completed, false, enqueued, enqueued, enqueued, enqueued},
+		{enqueuing, false, held, held, held, enqueued},
+		{deleted, false, held, held, held, held},
+		{requested, false, held, held, held, enqueued},
 	} {
 		for name, want := range map[string]want{"Reject": row.reject, "Skip": row.skip, "Replace": row.replace, "KeepLast": row.keepLast} {
 			if want == "" {
 				continue
 			}
-			u := handoff.Unique{Key: "k", Until: row.until, OnConflict: policies[name]}
-			t.Run(strings.Join([]string{string(row.situation), until(row.until), name}, ", "), func(t *testing.T) {
+			u := handoff.Unique{Key: "k", UntilStarted: row.untilStarted, OnConflict: policies[name]}
+			t.Run(strings.Join([]string{string(row.situation), until(row.untilStarted), name}, ", "), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newMiniWeb(t)
 					first := w.bring(t, row.situation, u)
 					fence := wantAny(t, w.locks, slotOf(u)).Fence
-					second, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", []byte("second")))
+					second, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", []byte("second")))
 					switch want {
 					case held:
 						w.wantHeld(t, u, first, fence, err)
@@ -93,20 +93,20 @@ func TestPoliciesByStateOfTheOtherJob(t *testing.T) {
 	}
 }
 
-func until(u handoff.Until) string {
-	return map[handoff.Until]string{handoff.UntilDone: "until done", handoff.UntilStarted: "until started"}[u]
+func until(started bool) string {
+	return map[bool]string{false: "until done", true: "until started"}[started]
 }
 
 // The error of a duplicate names the job that is in its way.
 func TestJobOfADuplicate(t *testing.T) {
 	w := newMiniWeb(t)
 	u := handoff.Unique{Key: "k"}
-	first, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil),
+	first, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil),
 		asynq.Queue("a/b"), asynq.TaskID("x/y"), asynq.ProcessIn(2*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil))
+	_, err = w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil))
 	if queue, id, ok := handoff.JobOf(err); !ok || queue != first.Task.Queue || id != first.Task.ID {
 		t.Errorf("JobOf(%v) = %q, %q, %v; want %q, %q", err, queue, id, ok, first.Task.Queue, first.Task.ID)
 	}
@@ -127,11 +127,11 @@ func TestKeyDoesNotLapseUnderAScheduledJob(t *testing.T) {
 		w := newMiniWeb(t)
 		ahead := testkit.Size(6*time.Hour, 48*time.Hour) // six hours are many reservations, too
 		task, later := asynq.NewTask("export", nil), asynq.ProcessIn(ahead)
-		if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, task, later); err != nil {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, task, later); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(ahead)
-		if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, task, later); !errors.Is(err, joblock.ErrHeld) {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, task, later); !errors.Is(err, joblock.ErrHeld) {
 			t.Errorf("after %s: %v, want ErrHeld", ahead, err)
 		}
 	})
@@ -146,7 +146,7 @@ func TestKeyDoesNotLapseUnderAWaitingJob(t *testing.T) {
 		if _, err := w.client.Enqueue(task, asynq.Unique(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		first, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, task)
+		first, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, task)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestKeyDoesNotLapseUnderAWaitingJob(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, task); !errors.Is(err, joblock.ErrHeld) {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, task); !errors.Is(err, joblock.ErrHeld) {
 			t.Errorf("after five hours: %v, want ErrHeld", err)
 		}
 		if _, err := w.client.Enqueue(task, asynq.Unique(time.Hour)); err != nil {
@@ -176,13 +176,13 @@ func TestTaskIDConflictLeavesNothingBehind(t *testing.T) {
 	task := asynq.NewTask("export", nil)
 	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
 		u := handoff.Unique{Key: "k", OnConflict: policy}
-		if got, err := w.jobs.EnqueueUnique(t.Context(), u, task, id); !errors.Is(err, asynq.ErrTaskIDConflict) || got.Task != nil {
+		if got, err := w.jobs.Enqueue(t.Context(), u, task, id); !errors.Is(err, asynq.ErrTaskIDConflict) || got.Task != nil {
 			t.Errorf("%+v, %v; want ErrTaskIDConflict", got, err)
 		}
 		wantState(t, w.locks, "k", joblock.StateFree)
 		wantState(t, w.locks, slotOf(u), joblock.StateFree)
 	}
-	if _, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, task); err != nil {
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, task); err != nil {
 		t.Errorf("after the conflict: %v", err)
 	}
 
@@ -207,23 +207,22 @@ func TestBadUniqueIsRefused(t *testing.T) {
 		"another, KeepLast":       {u: handoff.Unique{Key: "k%#1", OnConflict: handoff.KeepLast}},
 		"an empty part":           {u: handoff.Unique{Key: joblock.Key("index", "")}},
 		"empty part, KeepLast":    {u: handoff.Unique{Key: joblock.Key("index", ""), OnConflict: handoff.KeepLast}},
-		"unknown Until":           {u: handoff.Unique{Key: "k", Until: handoff.UntilStarted + 1}},
 		"unknown policy":          {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast + 1}},
 		"Limit below 0":           {u: handoff.Unique{Key: "k", Limit: -1}},
 		"Limit too great":         {u: handoff.Unique{Key: "k", Limit: limit.Max + 1}},
 		"Limit with Skip":         {u: handoff.Unique{Key: "k", Limit: 2, OnConflict: handoff.Skip}},
-		"Limit until started":     {u: handoff.Unique{Key: "k", Limit: 2, Until: handoff.UntilStarted}},
+		"Limit until started":     {u: handoff.Unique{Key: "k", Limit: 2, UntilStarted: true}},
 		"Limit, key too long":     {u: handoff.Unique{Key: strings.Repeat("k", driver.MaxKeyBytes), Limit: 2}},
 		"Limit, the toolkit's":    {u: handoff.Unique{Key: "k%next", Limit: 2}},
 		"Limit, an empty part":    {u: handoff.Unique{Key: joblock.Key("index", ""), Limit: 2}},
-		"KeepLast until started":  {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast, Until: handoff.UntilStarted}},
+		"KeepLast until started":  {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast, UntilStarted: true}},
 		"asynq's own uniqueness":  {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.Unique(time.Hour)}},
 		"delay beyond all bounds": {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.ProcessIn(driver.MaxPeriod)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newMiniWeb(t)
 			w.faults.setDown(errors.New("asked Redis before checking"))
-			got, err := w.jobs.EnqueueUnique(t.Context(), tc.u, asynq.NewTask("export", nil), tc.opts...)
+			got, err := w.jobs.Enqueue(t.Context(), tc.u, asynq.NewTask("export", nil), tc.opts...)
 			if !errors.Is(err, joblock.ErrInvalid) || got.Task != nil {
 				t.Errorf("%+v, %v; want ErrInvalid", got, err)
 			}
@@ -239,7 +238,7 @@ func TestLongestKey(t *testing.T) {
 	w := newMiniWeb(t)
 	for policy, n := range map[handoff.OnConflict]int{handoff.Replace: driver.MaxKeyBytes, handoff.KeepLast: driver.MaxKeyBytes - 5} {
 		u := handoff.Unique{Key: strings.Repeat("k", n), OnConflict: policy}
-		if _, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil)); err != nil {
+		if _, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -270,7 +269,7 @@ func TestTaskKey(t *testing.T) {
 	}
 }
 
-// What EnqueueUnique writes for the worker.
+// What an enqueue under a Unique writes for the worker.
 func TestEnvelopeOfAUniqueJob(t *testing.T) {
 	w := newMiniWeb(t)
 	for name, tc := range map[string]struct {
@@ -278,13 +277,13 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 		tokens, untilStart, fromIt []string
 	}{
 		"until done":    {handoff.Unique{Key: "a"}, []string{"a"}, nil, nil},
-		"until started": {handoff.Unique{Key: "b", Until: handoff.UntilStarted}, []string{"b"}, []string{"b"}, nil},
+		"until started": {handoff.Unique{Key: "b", UntilStarted: true}, []string{"b"}, []string{"b"}, nil},
 		"keep last":     {handoff.Unique{Key: "c", OnConflict: handoff.KeepLast}, []string{"c%next", "c"}, []string{"c%next"}, []string{"c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// From its own handler, say: what an earlier envelope left must not count.
 			headers := map[string]string{"trace": "t-9", envelope.Header: "old"}
-			info, err := w.jobs.EnqueueUnique(t.Context(), tc.u, asynq.NewTaskWithHeaders("export", nil, headers))
+			info, err := w.jobs.Enqueue(t.Context(), tc.u, asynq.NewTaskWithHeaders("export", nil, headers))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -319,7 +318,7 @@ func TestManyAtOnce(t *testing.T) {
 		results := make(chan error, n)
 		for range n {
 			go func() {
-				_, err := w.jobs.EnqueueUnique(context.Background(), u, asynq.NewTask("export", nil))
+				_, err := w.jobs.Enqueue(context.Background(), u, asynq.NewTask("export", nil))
 				results <- err
 			}()
 		}
@@ -338,6 +337,6 @@ func TestManyAtOnce(t *testing.T) {
 		if err != nil || len(tasks) != 1 {
 			t.Fatalf("policy %d: %d tasks, %v; want one", policy, len(tasks), err)
 		}
-		w.wantOnly(t, u, handoff.Enqueued{Task: tasks[0]})
+		w.wantOnly(t, u, handoff.Result{Task: tasks[0]})
 	}
 }

@@ -26,7 +26,7 @@ const (
 func (w *web) submit(t *testing.T, opts ...asynq.Option) *asynq.TaskInfo {
 	t.Helper()
 	task := asynq.NewTask("export", nil, append(opts, asynq.TaskID("t-1"))...)
-	info, err := w.jobs.Enqueue(t.Context(), acquire(t, w.locks, "k"), task)
+	info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(acquire(t, w.locks, "k")), task))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestClientNoticesThatTheKeeperIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		keeper := w.keeper(t, 1)
-		if _, err := w.jobs.Enqueue(t.Context(), acquire(t, w.locks, "first"), asynq.NewTask("export", nil)); err != nil {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(acquire(t, w.locks, "first")), asynq.NewTask("export", nil)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*unkeptEvery + time.Second)
@@ -204,11 +204,11 @@ func TestUniqueKeysAreNotLeftBehindEither(t *testing.T) {
 				w := newMiniWeb(t)
 				u := handoff.Unique{Key: "k", OnConflict: policy}
 				if policy != handoff.Reject {
-					if _, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil, asynq.TaskID("t-0"))); err != nil {
+					if _, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil, asynq.TaskID("t-0"))); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil, asynq.TaskID("t-1"))); err != nil {
+				if _, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil, asynq.TaskID("t-1"))); err != nil {
 					t.Fatal(err)
 				}
 				w.end(t)
@@ -239,8 +239,8 @@ func TestOutagesFreeNoLocks(t *testing.T) {
 func TestClientLeavesSequencesThatHaltAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
-		s := handoff.Sequence{Key: "k", OnFailure: handoff.Halt}
-		if _, err := w.jobs.EnqueueInSequence(t.Context(), s, asynq.NewTask("export", nil, asynq.TaskID("t-1"))); err != nil {
+		s := handoff.Sequence{Key: "k", HaltOnFailure: true}
+		if _, err := w.jobs.Enqueue(t.Context(), s, asynq.NewTask("export", nil, asynq.TaskID("t-1"))); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.inspector.ArchiveTask("default", "t-1"); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -24,7 +25,7 @@ func TestServerThatDies(t *testing.T) {
 		return apply()
 	})
 	lock := acquire(t, w.locks, "k")
-	if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
+	if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
 		t.Errorf("error is %v, want ErrUnavailable", err)
 	}
 	w.wantParked(t, lock)

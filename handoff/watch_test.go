@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -27,7 +28,7 @@ func outage(t *testing.T, w *web, applied bool) *joblock.Lock {
 		return errDown
 	})
 	lock := acquire(t, w.locks, "k")
-	info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
+	info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID("t-1"))))
 	if !errors.Is(err, joblock.ErrUnavailable) || info != nil {
 		t.Fatalf("Enqueue = %v, %v; want ErrUnavailable", info, err)
 	}
@@ -95,7 +96,7 @@ func TestUnknownOutcomeStaysParkedUntilItIsKnown(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.faults.setDown(nil)
-			info, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil))
+			info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func TestLocksThatCannotBeTakenBackAreFreedLater(t *testing.T) {
 			return errDown
 		})
 		lock := acquire(t, w.locks, "k")
-		if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("error is %v, want ErrUnavailable", err)
 		}
 		wantState(t, w.locks, "k", joblock.StateParked)
@@ -138,7 +139,7 @@ func TestServerThatHangsIsUnknown(t *testing.T) {
 		})
 		lock := acquire(t, w.locks, "k")
 		start := time.Now()
-		if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil)); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("error is %v, want ErrUnavailable", err)
 		}
 		if took := time.Since(start); took != settleFor {
@@ -169,7 +170,7 @@ func TestTaskThatAppearsAfterABackgroundLookIsFound(t *testing.T) {
 			return errDown
 		})
 		lock := acquire(t, w.locks, "k")
-		if _, err := w.jobs.Enqueue(t.Context(), lock, asynq.NewTask("export", nil, asynq.TaskID("t-1"))); !errors.Is(err, joblock.ErrUnavailable) {
+		if _, err := w.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.TaskID("t-1"))); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("error is %v, want ErrUnavailable", err)
 		}
 		time.Sleep(2 * time.Minute)
@@ -191,7 +192,7 @@ func TestLocksOfATaskThatWasNeverSentAreFreedLater(t *testing.T) {
 		}
 		w.store.Set(faultstore.Fault{Err: errDown}, faultstore.Resume)
 		start := time.Now()
-		_, err := w.jobs.EnqueueAll(t.Context(), locks, asynq.NewTask("export", nil, asynq.TaskID("t-1")))
+		_, err := w.jobs.Enqueue(t.Context(), handoff.Carry(locks...), asynq.NewTask("export", nil, asynq.TaskID("t-1")))
 		if !errors.Is(err, joblock.ErrLost) || !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("error is %v, want ErrLost and ErrUnavailable", err)
 		}

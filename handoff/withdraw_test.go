@@ -18,7 +18,7 @@ import (
 )
 
 // wantGone checks that the job of done has neither a task nor a lock.
-func (w *web) wantGone(t *testing.T, done handoff.Enqueued) {
+func (w *web) wantGone(t *testing.T, done handoff.Result) {
 	t.Helper()
 	w.wantNoTask(t, done.Task)
 	job := envelope.Job(done.Task.Queue, done.Task.ID)
@@ -36,30 +36,30 @@ func (w *web) wantGone(t *testing.T, done handoff.Enqueued) {
 // context of the caller may have ended by then.
 func TestWithdraw(t *testing.T) {
 	task := asynq.NewTask("export", nil)
-	unique := func(u handoff.Unique) func(*testing.T, *web, ...asynq.Option) (handoff.Enqueued, error) {
-		return func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Enqueued, error) {
-			return w.jobs.EnqueueUnique(t.Context(), u, task, opts...)
+	unique := func(u handoff.Unique) func(*testing.T, *web, ...asynq.Option) (handoff.Result, error) {
+		return func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Result, error) {
+			return w.jobs.Enqueue(t.Context(), u, task, opts...)
 		}
 	}
-	for name, enqueue := range map[string]func(*testing.T, *web, ...asynq.Option) (handoff.Enqueued, error){
+	for name, enqueue := range map[string]func(*testing.T, *web, ...asynq.Option) (handoff.Result, error){
 		"unique":        unique(handoff.Unique{Key: "k"}),
-		"until started": unique(handoff.Unique{Key: "k", Until: handoff.UntilStarted}),
+		"until started": unique(handoff.Unique{Key: "k", UntilStarted: true}),
 		"KeepLast":      unique(handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}),
 		"one of one":    unique(handoff.Unique{Key: "k", Limit: 1}),
-		"replacement": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Enqueued, error) {
+		"replacement": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Result, error) {
 			w.first(t, replaceK)
-			return w.jobs.EnqueueUnique(t.Context(), replaceK, task, append(opts, asynq.TaskID("first"))...)
+			return w.jobs.Enqueue(t.Context(), replaceK, task, append(opts, asynq.TaskID("first"))...)
 		},
-		"sequence": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Enqueued, error) {
-			return w.jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k"}, task, opts...)
+		"sequence": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Result, error) {
+			return w.jobs.Enqueue(t.Context(), handoff.Sequence{Key: "k"}, task, opts...)
 		},
-		"many": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Enqueued, error) {
-			got, err := w.jobs.EnqueueMany(t.Context(), []handoff.Item{{Task: task, Opts: opts, Unique: handoff.Unique{Key: "k"}}})
-			return got[0].Enqueued, errors.Join(err, got[0].Err)
+		"many": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Result, error) {
+			got, err := w.jobs.EnqueueMany(t.Context(), []handoff.Item{{Task: task, Opts: opts, How: handoff.Unique{Key: "k"}}})
+			return got[0], errors.Join(err, got[0].Err)
 		},
-		"locks": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Enqueued, error) {
-			info, err := w.jobs.EnqueueAll(t.Context(), joblock.Locks{acquire(t, w.locks, "k"), acquire(t, w.locks, "l")}, task, opts...)
-			return handoff.Enqueued{Task: info}, err
+		"locks": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Result, error) {
+			info, err := taskOf(w.jobs.Enqueue(t.Context(), handoff.Carry(acquire(t, w.locks, "k"), acquire(t, w.locks, "l")), task, opts...))
+			return handoff.Result{Task: info}, err
 		},
 	} {
 		for state, opt := range map[string]asynq.Option{"pending": asynq.Queue("default"), "scheduled": asynq.ProcessIn(time.Hour), "aggregating": asynq.Group("g"), "archived": asynq.Queue("default")} {
@@ -102,9 +102,9 @@ func TestWithdrawFromASequence(t *testing.T) {
 	for _, most := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newMiniWeb(t)
-			var all []handoff.Enqueued
+			var all []handoff.Result
 			for range 5 {
-				got, err := w.jobs.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "k", Limit: most}, asynq.NewTask("export", nil))
+				got, err := w.jobs.Enqueue(t.Context(), handoff.Sequence{Key: "k", Limit: most}, asynq.NewTask("export", nil))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,17 +130,17 @@ func TestWithdrawFromASequence(t *testing.T) {
 // A job that runs is left alone. Once it has failed, because its row does not exist, it can be withdrawn.
 func TestWithdrawOfAJobThatHasStarted(t *testing.T) {
 	for name, u := range map[string]handoff.Unique{
-		"until done": {Key: "k"}, "KeepLast": {Key: "k", OnConflict: handoff.KeepLast}, "until started": {Key: "k", Until: handoff.UntilStarted},
+		"until done": {Key: "k"}, "KeepLast": {Key: "k", OnConflict: handoff.KeepLast}, "until started": {Key: "k", UntilStarted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)
-				done, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil), asynq.Timeout(time.Minute))
+				done, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil), asynq.Timeout(time.Minute))
 				if err != nil {
 					t.Fatal(err)
 				}
 				s := running
-				if u.Until == handoff.UntilStarted {
+				if u.UntilStarted {
 					s = started
 				}
 				w.work(t, s)
@@ -156,7 +156,7 @@ func TestWithdrawOfAJobThatHasStarted(t *testing.T) {
 		t.Run(name+", between two attempts", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)
-				done, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil))
+				done, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -174,11 +174,11 @@ func TestWithdrawOfAJobThatHasStarted(t *testing.T) {
 // Withdraw takes back what its caller has enqueued, and nothing else.
 func TestWithdrawLeavesOtherJobsAlone(t *testing.T) {
 	w := newMiniWeb(t)
-	first, err := w.jobs.EnqueueUnique(t.Context(), replaceK, asynq.NewTask("export", nil), asynq.TaskID("first"))
+	first, err := w.jobs.Enqueue(t.Context(), replaceK, asynq.NewTask("export", nil), asynq.TaskID("first"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	duplicate, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip}, asynq.NewTask("export", nil))
+	duplicate, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip}, asynq.NewTask("export", nil))
 	if err != nil || !duplicate.Duplicate {
 		t.Fatalf("%+v, %v; want a duplicate", duplicate, err)
 	}
@@ -186,7 +186,7 @@ func TestWithdrawLeavesOtherJobsAlone(t *testing.T) {
 		t.Errorf("a duplicate: %v", err)
 	}
 	w.task(t, "default", "first")
-	if err := w.jobs.Withdraw(t.Context(), handoff.Enqueued{}); !errors.Is(err, joblock.ErrInvalid) {
+	if err := w.jobs.Withdraw(t.Context(), handoff.Result{}); !errors.Is(err, joblock.ErrInvalid) {
 		t.Errorf("no task: %v, want ErrInvalid", err)
 	}
 	if err := (*handoff.Client)(nil).Withdraw(t.Context(), first); !errors.Is(err, joblock.ErrInvalid) {
@@ -225,7 +225,7 @@ func TestWithdrawInAnOutage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newMiniWeb(t)
 				w.warm(t)
-				done, err := w.jobs.EnqueueUnique(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID("first"))
+				done, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "k"}, asynq.NewTask("export", nil), asynq.TaskID("first"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -254,7 +254,7 @@ func TestWithdrawOfAPermit(t *testing.T) {
 	w := newMiniWeb(t)
 	u := handoff.Unique{Key: "k", Limit: 2}
 	for range 2 {
-		done, err := w.jobs.EnqueueUnique(t.Context(), u, asynq.NewTask("export", nil))
+		done, err := w.jobs.Enqueue(t.Context(), u, asynq.NewTask("export", nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestWithdrawOfAPermit(t *testing.T) {
 func TestWithdrawOfAJobWhoseLockIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
-		done, err := w.jobs.EnqueueUnique(t.Context(), replaceK, asynq.NewTask("export", nil))
+		done, err := w.jobs.Enqueue(t.Context(), replaceK, asynq.NewTask("export", nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,6 @@ func init() {
 		t.key, t.fence = key, 0
 		return t
 	}
-	door.AnyRefusing = func(err error) any { return &Locker{refused: err} }
 	door.AnyInvalid = func(op, key, detail string) error { return invalid(op, key, "%s", detail) }
 }
 

@@ -23,7 +23,6 @@ import (
 // Locker freely, and Close the Locker when the process stops.
 type Locker struct {
 	store   driver.Store // nil if New has not made this Locker
-	refused error        // with a nil store: the error of all calls, if not nil; see door.Refusing
 	cfg     Config
 	engine  *engine
 	janitor *janitor
@@ -137,9 +136,6 @@ func (l *Locker) enter(op, key string) error {
 
 // The method open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
 func (l *Locker) open(op, key string) error {
-	if l != nil && l.refused != nil {
-		return l.refused
-	}
 	if l == nil || l.store == nil {
 		return invalid(op, key, "the Locker is nil or was not made by New")
 	}

@@ -242,7 +242,7 @@
 //   - That an execution has ended when another node takes its tick over. A function that ignores its context goes on,
 //     and only the fence can keep the writes of that function out.
 //   - Ticks to the millisecond: an execution begins some tens of milliseconds late, and later if the store is slow.
-//   - That the task of a tick is enqueued if the node dies inside handoff's EnqueueUnique or EnqueueInSequence, between
+//   - That the task of a tick is enqueued if the node dies inside an enqueue under handoff.Unique or handoff.Sequence, between
 //     taking the lock and enqueuing, and no keeper of package worker runs. The next node finds the lock reserved for the
 //     tick's own task, which does not exist. The node calls enqueue again for two minutes, and the tick then fails. A
 //     keeper frees the lock within that time.

@@ -117,7 +117,7 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 //	         See PauseAfter for which failures count.
 //	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
-//	         overlaps only if the task carries a lock of its own, as the tasks of handoff's EnqueueUnique do. Then
+//	         overlaps only if the task carries a lock of its own, as the tasks of handoff.Unique do. Then
 //	         enqueue returns joblock.ErrHeld. With OverlapSkip the tick is skipped. With OverlapQueue and
 //	         OverlapNewest, Task calls enqueue again until the lock is free. A task that fails keeps its lock until its
 //	         retries are used up: then every tick overlaps, and admin.Entry.Stuck is set.

@@ -120,7 +120,7 @@ func (p *Principal) check() error {
 }
 
 // mayTouch refuses that the caller's job takes the place of a job, or shows the job's task, if the caller could not have
-// enqueued that job itself: see door.WithOthers.
+// enqueued that job itself: see enqueue.Request.
 func (p *Principal) mayTouch(queue string, keys []string) error {
 	if !p.mayEnqueueIn(queue) || slices.ContainsFunc(keys, func(key string) bool { return !p.mayUse(key) }) {
 		return problem.New(http.StatusForbidden, problem.Forbidden, "the key has a job in a queue, or with a lock, that the caller may not use")

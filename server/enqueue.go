@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -80,18 +80,19 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
 	defer cancel()
 	derived := name != "" && req.TaskID == ""
+	var copies enqueue.Call
 	if name != "" {
 		id, repeatable, err := ops.RepeatableEnqueue(ctx, s.cfg.Locks, fmt.Sprintf("%q %q %q %q %q", c.who.ID, req.Queue, req.Key, req.TaskID, name))
 		if err != nil {
 			return nil, err
 		}
-		ctx, req.TaskID = repeatable, cmp.Or(req.TaskID, id)
+		copies, req.TaskID = repeatable, cmp.Or(req.TaskID, id)
 	}
 	task, opts, err := req.task()
 	if err != nil {
 		return nil, err
 	}
-	enqueue, err := s.enqueuer(req)
+	how, err := req.how()
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +101,8 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 		return nil, err
 	}
 	defer done()
-	got, err := enqueue(door.WithOthers(ctx, c.who.mayTouch), task, opts)
-	if errors.Is(err, door.ErrRepeated) || derived && isOwn(err, req.Queue, req.TaskID) {
+	got, err := (*enqueue.Client)(s.cfg.Jobs).Enqueue(ctx, enqueue.Request{How: how, Task: task, Opts: opts, MayTouch: c.who.mayTouch, Call: copies})
+	if errors.Is(err, enqueue.ErrRepeated) || derived && isOwn(err, req.Queue, req.TaskID) {
 		return ok(enqueued{Key: req.Key, Queue: req.Queue, TaskID: req.TaskID, Repeated: true}), nil
 	}
 	if err != nil {
@@ -178,10 +179,8 @@ func (req *enqueueRequest) task() (*asynq.Task, []asynq.Option, error) {
 	return asynq.NewTask(req.Type, payload), opts, nil
 }
 
-type enqueuer func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error)
-
-// enqueuer returns the call of the handoff.Client that the request asks for.
-func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
+// how returns what the task is to be enqueued under.
+func (req *enqueueRequest) how() (enqueue.How, error) {
 	untils, conflicts, failures := []string{"done", "started"}, []string{"reject", "skip", "replace", "keep_last"}, []string{"go_on", "halt"}
 	if !req.Sequence {
 		for _, f := range []struct {
@@ -200,10 +199,7 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 		if err != nil {
 			return nil, err
 		}
-		u := handoff.Unique{Key: req.Key, Until: handoff.Until(until), OnConflict: handoff.OnConflict(policy)}
-		return func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error) {
-			return s.cfg.Jobs.EnqueueUnique(ctx, u, task, opts...)
-		}, nil
+		return enqueue.Unique{Key: req.Key, UntilStarted: until > 0, OnConflict: enqueue.OnConflict(policy)}, nil
 	}
 	if req.Until != "" || req.OnConflict != "" {
 		return nil, problem.New(http.StatusBadRequest, problem.Invalid, "until and on_conflict are not for \"sequence\":true")
@@ -220,8 +216,5 @@ func (s *Server) enqueuer(req *enqueueRequest) (enqueuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	seq := handoff.Sequence{Key: req.Key, Limit: int(n), MaxWaiting: int(waiting), OnFailure: handoff.OnFailure(failure)}
-	return func(ctx context.Context, task *asynq.Task, opts []asynq.Option) (handoff.Enqueued, error) {
-		return s.cfg.Jobs.EnqueueInSequence(ctx, seq, task, opts...)
-	}, nil
+	return enqueue.Sequence{Key: req.Key, Limit: int(n), MaxWaiting: int(waiting), HaltOnFailure: failure > 0}, nil
 }

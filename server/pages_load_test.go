@@ -112,7 +112,7 @@ func fillForLoad(b *testing.B, ctx context.Context, rdb *redis.Client, locks *jo
 				}
 				switch {
 				case i < jobs:
-					_, err = enqueue.Enqueue(ctx, l, asynq.NewTask("export", nil), asynq.TaskID(strconv.Itoa(i)), asynq.ProcessIn(time.Hour))
+					_, err = enqueue.Enqueue(ctx, handoff.Carry(l), asynq.NewTask("export", nil), asynq.TaskID(strconv.Itoa(i)), asynq.ProcessIn(time.Hour))
 				case i%3 == 0:
 					_, err = l.Park(ctx, joblock.Reserve(time.Hour))
 				}

@@ -24,12 +24,12 @@ func TestAggregateIsNotReplaced(t *testing.T) {
 				t.Run(strings.TrimSpace(policy+", "+others+" "+id), func(t *testing.T) {
 					kept(t, func(r *rig) {
 						l := r.line()
-						unique := func(id string) (handoff.Enqueued, error) {
-							return l.jobs.EnqueueUnique(context.Background(), handoff.Unique{Key: "key-" + id, OnConflict: onConflict},
+						unique := func(id string) (handoff.Result, error) {
+							return l.jobs.Enqueue(context.Background(), handoff.Unique{Key: "key-" + id, OnConflict: onConflict},
 								asynq.NewTask(taskType, []byte(id)), asynq.Group("g"))
 						}
 						var p probe
-						var b handoff.Enqueued
+						var b handoff.Result
 						for _, id := range []string{"a", "b", "c"} {
 							if others == "plain tasks" && id != "b" {
 								r.submit(id, asynq.NewTask(taskType, []byte(id)), 0, asynq.Group("g"))

@@ -23,7 +23,7 @@ func TestHandlerThatTakesItsOwnLock(t *testing.T) {
 	}
 	unique := func(u handoff.Unique) func(l *line) error {
 		return func(l *line) error {
-			_, err := l.jobs.EnqueueUnique(context.Background(), u, asynq.NewTask(taskType, nil))
+			_, err := l.jobs.Enqueue(context.Background(), u, asynq.NewTask(taskType, nil))
 			return err
 		}
 	}
@@ -45,11 +45,11 @@ func TestHandlerThatTakesItsOwnLock(t *testing.T) {
 		"WithoutOverlapping":            {overlap(), plain, lock},
 		"WithoutOverlapping in a limit": {overlap(worker.MaxConcurrent(2)), plain, permit},
 		"sequence": {service{}, func(l *line) error {
-			_, err := l.jobs.EnqueueInSequence(context.Background(), handoff.Sequence{Key: "k", Limit: 2}, asynq.NewTask(taskType, nil))
+			_, err := l.jobs.Enqueue(context.Background(), handoff.Sequence{Key: "k", Limit: 2}, asynq.NewTask(taskType, nil))
 			return err
 		}, lock},
 		"unique, enqueued again": {service{}, unique(handoff.Unique{Key: "k"}), func(ctx context.Context, r *rig) error {
-			_, err := r.line().jobs.EnqueueUnique(ctx, handoff.Unique{Key: "k"}, asynq.NewTask(taskType, nil))
+			_, err := r.line().jobs.Enqueue(ctx, handoff.Unique{Key: "k"}, asynq.NewTask(taskType, nil))
 			return err
 		}},
 	} {

@@ -96,7 +96,7 @@
 // snoozed before asynq ends the attempt; a lock that the store gives later is parked for the next attempt. So a store
 // that hangs for longer than the task's Timeout costs the job no retry.
 //
-// A lock that a job has only until the job starts (handoff.UntilStarted) is released just before the handler is called;
+// A lock that a job has only until the job starts (handoff.Unique.UntilStarted) is released just before the handler is called;
 // Started has the details. If that lock is gone already, as at a retry, the handler is called all the same. A job
 // enqueued with handoff.KeepLast first acquires the lock on its key, and then releases the lock that it waited with.
 //
@@ -142,7 +142,7 @@
 //
 // # Sequences
 //
-// A job that was enqueued in a sequence (handoff.EnqueueInSequence) may wait for its turn: then its job has a place in
+// A job that was enqueued in a sequence (handoff.Sequence) may wait for its turn: then its job has a place in
 // the line of the key. What happens at a delivery of its task:
 //
 //	the job has the key       an attempt like any other. But before the time that ProcessAt or ProcessIn has asked for,
@@ -169,7 +169,7 @@
 // slots. A job that has waited finds its slot with one read more. The keys of all slots but the first are the key of
 // the sequence, "%+" and a number: Locks.ByKey and Lock.Key have that key.
 //
-// A job fails for good on its last attempt, or with SkipRetry. If its sequence halts then (handoff.Halt), the key is
+// A job fails for good on its last attempt, or with SkipRetry. If its sequence halts then (handoff.Sequence.HaltOnFailure), the key is
 // not released but parked for the job, for 90 days or as long as the keeper finds the task in the archive. When the
 // task is run again, it runs under the key, and success or RevokeTask starts the next job. A job that asynq archives
 // while the job waits does not halt the sequence, but leaves the line.
@@ -315,7 +315,7 @@
 //
 // A task carries up to 1,024 locks. So Configure lowers GroupMaxSize to 512, and asynq makes several tasks of a larger
 // group: 1,800 members with a lock each become three tasks of 512 members at once, and one of 264 after the grace period.
-// A member has one lock, or two with handoff.KeepLast. If members have more, by EnqueueAll of package handoff, set
+// A member has one lock, or two with handoff.KeepLast. If members have more, by handoff.Carry, set
 // GroupMaxSize to at most 1,024 divided by the number of a member's locks. Otherwise the task of a group runs without the
 // locks beyond 1,024, the Worker logs an ERROR, and the keeper frees these locks.
 //
@@ -333,7 +333,7 @@
 // A lock that a task carries guards the job. The lock of WithoutOverlapping guards attempts: the key is free between
 // two attempts, and after a crash as soon as the lease has ended. If a task carries a lock on the wanted key,
 // WithoutOverlapping takes no other lock. But if the task has the carried lock only until the task starts
-// (handoff.UntilStarted), the attempt fails with joblock.ErrInvalid: the handler would run without a lock.
+// (handoff.Unique.UntilStarted), the attempt fails with joblock.ErrInvalid: the handler would run without a lock.
 //
 // A task whose key is busy waits in place, in line with the other waiters, and runs as soon as the key is released. A
 // waiting task occupies one worker of the server's Concurrency, and the task's timeout runs. MaxWait bounds the

@@ -23,7 +23,7 @@ func TestWorkerInAnotherPlaceLeavesNoKeyTaken(t *testing.T) {
 				r.locks = r.newLockerOn(r.faults, secret)
 				var p probe
 				web, account := r.line().jobs, handoff.Unique{Key: "account"}
-				if _, err := web.EnqueueUnique(context.Background(), account, asynq.NewTask(taskType, nil, asynq.TaskID("a"))); err != nil {
+				if _, err := web.Enqueue(context.Background(), account, asynq.NewTask(taskType, nil, asynq.TaskID("a"))); err != nil {
 					t.Fatal(err)
 				}
 				there := r.newLockerOn(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), secret)

@@ -119,18 +119,18 @@ func TestMaxHoldWithoutTheStore(t *testing.T) {
 // A job of a sequence counts from its turn, and its failure goes the way of every failure: the next job runs, or the
 // sequence halts.
 func TestMaxHoldInASequence(t *testing.T) {
-	for name, policy := range map[string]handoff.OnFailure{"goes on": handoff.GoOn, "halts": handoff.Halt} {
+	for name, policy := range map[string]bool{"goes on": false, "halts": true} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				l := r.line()
 				for _, id := range []string{"a", "b"} {
-					l.addOne(handoff.Sequence{OnFailure: policy}, id, asynq.MaxRetry(25))
+					l.addOne(handoff.Sequence{HaltOnFailure: policy}, id, asynq.MaxRetry(25))
 				}
 				start := time.Now()
 				r.serve(service{worker: worker.Config{MaxHold: time.Minute}}, p.handler(fail))
 				r.untilTask("a", "archived")
-				if policy == handoff.Halt {
+				if policy {
 					time.Sleep(time.Minute)
 					r.wantState(seqKey, joblock.StateParked, "a")
 					return

@@ -298,7 +298,7 @@ func testKeeperKeepsTheKey(t *testing.T, other func(r *rig, header string) strin
 		l := r.line()
 		var p probe
 		var healed atomic.Bool
-		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "1", "2", "3")
+		l.add(handoff.Sequence{HaltOnFailure: true}, "1", "2", "3")
 		r.serve(service{}, p.handler(only("2", func(context.Context, int) error {
 			if healed.Load() {
 				return nil

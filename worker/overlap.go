@@ -27,7 +27,7 @@ import (
 // WithoutOverlapping itself does not fail. Instead each attempt fails with joblock.ErrInvalid if
 //
 //   - the key that the function key returns is not valid
-//   - the task has a lock on that key only until the task starts (handoff.UntilStarted)
+//   - the task has a lock on that key only until the task starts (handoff.Unique.UntilStarted)
 //   - an option is nil or out of bounds
 //   - the function key, the next handler or the Worker is nil
 func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...OverlapOption) asynq.MiddlewareFunc {
@@ -145,7 +145,7 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 	}
 	if slices.ContainsFunc(env.UntilStart, wanted) {
 		return false, verdict.Invalid("WithoutOverlapping wants the lock on key %q, which the task gives up when it starts: "+
-			"it was enqueued with handoff.UntilStarted; give the two different keys, or enqueue with handoff.KeepLast", key)
+			"it was enqueued with handoff.Unique.UntilStarted; give the two different keys, or enqueue with handoff.KeepLast", key)
 	}
 	return slices.ContainsFunc(env.Tokens, wanted), nil
 }

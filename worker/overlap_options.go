@@ -44,7 +44,7 @@ func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = verdict.F
 
 // InLine lets a task whose key is busy wait in the line of the key, as the jobs of a sequence do. Such a task occupies
 // no worker: the task is snoozed for a day, and the process that releases the key runs the task. The tasks run in the
-// order in which they first found the key busy. Tasks of handoff.EnqueueInSequence stand in the same line, from their
+// order in which they first found the key busy. Tasks of handoff.Sequence stand in the same line, from their
 // enqueue on. Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the
 // slots is free, next to the jobs that have the other slots.
 //

@@ -70,7 +70,7 @@ func TestTasksThatLeaveTheLine(t *testing.T) {
 				l := r.line()
 				var p probe
 				lock := l.hold()
-				l.add(handoff.Sequence{OnFailure: handoff.Halt}, "b", "c", "d")
+				l.add(handoff.Sequence{HaltOnFailure: true}, "b", "c", "d")
 				time.Sleep(grace)
 				if err := end(r.inspector, "c"); err != nil {
 					t.Fatal(err)
@@ -101,7 +101,7 @@ func TestTurnOfATaskThatHasEnded(t *testing.T) {
 		l := r.line()
 		var p probe
 		lock := l.hold()
-		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "b", "c")
+		l.add(handoff.Sequence{HaltOnFailure: true}, "b", "c")
 		if err := r.inspector.ArchiveTask(queue, "b"); err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +273,7 @@ func (r *rig) pause(yes bool) {
 func TestKeeperKeepsALine(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
-		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "a", "b", "c")
+		l.add(handoff.Sequence{HaltOnFailure: true}, "a", "b", "c")
 		if err := r.inspector.ArchiveTask(queue, "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -301,7 +301,7 @@ func TestCrashOnTheLastAttemptHaltsASequence(t *testing.T) {
 	kept(t, func(r *rig) {
 		l := r.line()
 		var p probe
-		s := handoff.Sequence{OnFailure: handoff.Halt}
+		s := handoff.Sequence{HaltOnFailure: true}
 		l.addOne(s, "a", asynq.MaxRetry(0))
 		l.add(s, "b")
 		l.crash("a", l.token("a"))
@@ -321,7 +321,7 @@ func TestCrashBetweenFailureAndHalt(t *testing.T) {
 	kept(t, func(r *rig) {
 		l := r.line()
 		var p probe
-		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "a", "b")
+		l.add(handoff.Sequence{HaltOnFailure: true}, "a", "b")
 		l.crash("a", l.token("a"))
 		l.endActive("a", "archived")
 		r.serve(service{}, p.handler(succeed))

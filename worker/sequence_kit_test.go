@@ -45,12 +45,12 @@ func (l *line) add(s handoff.Sequence, ids ...string) {
 	}
 }
 
-func (l *line) addOne(s handoff.Sequence, id string, opts ...asynq.Option) handoff.Enqueued {
+func (l *line) addOne(s handoff.Sequence, id string, opts ...asynq.Option) handoff.Result {
 	l.t.Helper()
 	if s.Key == "" && s.Lock == nil {
 		s.Key = seqKey
 	}
-	done, err := l.jobs.EnqueueInSequence(context.Background(), s, asynq.NewTask(taskType, nil), append([]asynq.Option{asynq.TaskID(id)}, opts...)...)
+	done, err := l.jobs.Enqueue(context.Background(), s, asynq.NewTask(taskType, nil), append([]asynq.Option{asynq.TaskID(id)}, opts...)...)
 	if err != nil {
 		l.t.Fatalf("enqueue %s: %v", id, err)
 	}

@@ -101,7 +101,7 @@ func (w *writes) state(id string) string {
 // asynq cannot write that a job is done, and runs the job again. The job's key has waited for that: those behind come
 // later.
 func TestResultThatAsynqDoesNotGetKeepsTheOrder(t *testing.T) {
-	for name, policy := range map[string]handoff.OnFailure{"go on": handoff.GoOn, "halt": handoff.Halt} {
+	for name, policy := range map[string]bool{"go on": false, "halt": true} {
 		t.Run(name, func(t *testing.T) {
 			bothWays(t, func(r *rig) {
 				r.keep(r.locks, worker.Config{})
@@ -111,7 +111,7 @@ func TestResultThatAsynqDoesNotGetKeepsTheOrder(t *testing.T) {
 				r.rdb = rdb // of the server alone
 				lost := &unwritten{}
 				rdb.AddHook(lost)
-				s := handoff.Sequence{OnFailure: policy}
+				s := handoff.Sequence{HaltOnFailure: policy}
 				l.add(s, "a", "b", "c")
 				r.serve(service{}, p.handler(only("a", func(_ context.Context, n int) error {
 					if n == 1 {

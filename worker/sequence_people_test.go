@@ -41,7 +41,7 @@ func TestPeopleAndAJobThatWaits(t *testing.T) {
 				l := r.line()
 				var p probe
 				lock := l.hold()
-				l.add(handoff.Sequence{OnFailure: handoff.Halt}, all...)
+				l.add(handoff.Sequence{HaltOnFailure: true}, all...)
 				r.serve(service{}, p.handler(succeed))
 				time.Sleep(2 * every) // the keeper meets the queue
 				if err := tt.do(r.inspector); err != nil {
@@ -78,14 +78,14 @@ func TestPeopleAndAJobThatHasItsTurn(t *testing.T) {
 	tests := []struct {
 		name   string
 		do     func(*asynq.Inspector) error
-		policy handoff.OnFailure
+		policy bool
 		order  []string
 		halts  bool
 	}{
-		{"DeleteTask, go on", remove, handoff.GoOn, []string{"c"}, false},
-		{"DeleteTask, halt", remove, handoff.Halt, []string{"c"}, false},
-		{"ArchiveTask, go on", archive, handoff.GoOn, []string{"c"}, false},
-		{"ArchiveTask, halt", archive, handoff.Halt, []string{"b", "c"}, true},
+		{"DeleteTask, go on", remove, false, []string{"c"}, false},
+		{"DeleteTask, halt", remove, true, []string{"c"}, false},
+		{"ArchiveTask, go on", archive, false, []string{"c"}, false},
+		{"ArchiveTask, halt", archive, true, []string{"b", "c"}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestPeopleAndAJobThatHasItsTurn(t *testing.T) {
 				l := r.line()
 				var p probe
 				r.pause(true)
-				l.add(handoff.Sequence{OnFailure: tt.policy}, "b", "c")
+				l.add(handoff.Sequence{HaltOnFailure: tt.policy}, "b", "c")
 				r.serve(service{}, p.handler(succeed))
 				time.Sleep(2 * every)
 				if err := tt.do(r.inspector); err != nil {

@@ -71,7 +71,7 @@ func sequencesOnRedis(t *testing.T, r *rig) {
 		key, id := fmt.Sprint("seq-", i%sequences), fmt.Sprint("t-", i)
 		want[key] = append(want[key], id)
 		items = append(items, handoff.Item{
-			Task: asynq.NewTask(taskType, nil, asynq.TaskID(id), asynq.MaxRetry(5)), Sequence: handoff.Sequence{Key: key},
+			Task: asynq.NewTask(taskType, nil, asynq.TaskID(id), asynq.MaxRetry(5)), How: handoff.Sequence{Key: key},
 		})
 	}
 	results, err := l.jobs.EnqueueMany(context.Background(), items)

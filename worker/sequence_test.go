@@ -87,16 +87,16 @@ func TestSequenceAfterEachEndOfAJob(t *testing.T) {
 		{"timeout on the last attempt", []asynq.Option{asynq.Timeout(time.Second)}, obey, []string{"a", "a"}, true},
 	}
 	for _, tt := range tests {
-		for name, policy := range map[string]handoff.OnFailure{"go on": handoff.GoOn, "halt": handoff.Halt} {
+		for name, policy := range map[string]bool{"go on": false, "halt": true} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {
 				virtual(t, func(r *rig) {
 					l := r.line()
 					var p probe
-					s := handoff.Sequence{OnFailure: policy}
+					s := handoff.Sequence{HaltOnFailure: policy}
 					l.addOne(s, "a", append(tt.opts, asynq.MaxRetry(1))...)
 					l.add(s, "b", "c")
 					r.serve(service{}, p.handler(only("a", tt.handler)))
-					if !tt.failed || policy == handoff.GoOn {
+					if !tt.failed || !policy {
 						r.untilTask("c", "gone")
 						l.wantOrder(&p, append(tt.runs, "b", "c")...)
 						return
@@ -119,7 +119,7 @@ func TestHaltedSequence(t *testing.T) {
 			l := r.line()
 			var p probe
 			var healed atomic.Bool
-			l.add(handoff.Sequence{OnFailure: handoff.Halt}, "1", "2", "3", "4", "5")
+			l.add(handoff.Sequence{HaltOnFailure: true}, "1", "2", "3", "4", "5")
 			r.serve(service{}, p.handler(only("3", func(context.Context, int) error {
 				if healed.Load() {
 					return nil
@@ -152,15 +152,15 @@ func TestHaltedSequence(t *testing.T) {
 	})
 	t.Run("skipped", func(t *testing.T) {
 		halted(t, func(l *line, p *probe, _ func()) {
-			failed := handoff.SkipRequest{Key: seqKey, Job: envelope.Job("default", "3")}
-			if err := l.jobs.SkipJob(context.Background(), failed); err != nil {
+			ctx, failed := l.next(), jobs.Release{Key: seqKey, Job: envelope.Job("default", "3")}
+			if err := jobs.Free(ctx, l.locks, failed)[0]; err != nil {
 				l.t.Fatal(err)
 			}
 			l.untilTask("5", "gone")
 			l.wantOrder(p, "1", "2", "3", "3", "4", "5")
 			l.wantTask("3", "archived", 1)
-			if err := l.jobs.SkipJob(context.Background(), failed); !errors.Is(err, joblock.ErrNotFound) {
-				t.Errorf("SkipJob of a sequence that is over: %v", err)
+			if err := jobs.Free(ctx, l.locks, failed)[0]; !errors.Is(err, joblock.ErrNotFound) {
+				t.Errorf("Free of a sequence that is over: %v", err)
 			}
 		})
 	})
@@ -367,7 +367,7 @@ func TestTurnBeforeTheEnqueue(t *testing.T) {
 		r.until("a runs", func() bool { return p.running() == 1 })
 		start := time.Now()
 		go func() { time.Sleep(slow.by / 3); close(over) }()
-		done, err := other.EnqueueInSequence(context.Background(), handoff.Sequence{Key: seqKey}, asynq.NewTask(taskType, nil), asynq.TaskID("b"))
+		done, err := other.Enqueue(context.Background(), handoff.Sequence{Key: seqKey}, asynq.NewTask(taskType, nil), asynq.TaskID("b"))
 		if err != nil || !done.Waits || done.Ahead != 0 {
 			r.t.Fatalf("enqueue: %+v, %v", done, err)
 		}
@@ -419,14 +419,14 @@ func TestCloseStartsTheNextJob(t *testing.T) {
 // A deadline counts while a job waits. Past its deadline a job fails without a run: its turn passes to the next, or
 // halts the sequence, and a place that it still has is given up.
 func TestDeadlineOfAJobInLine(t *testing.T) {
-	for name, policy := range map[string]handoff.OnFailure{"go on": handoff.GoOn, "halt": handoff.Halt} {
+	for name, policy := range map[string]bool{"go on": false, "halt": true} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				l := r.line()
 				var p probe
 				lock := l.hold()
 				soon := asynq.Deadline(time.Now().Add(time.Minute))
-				s := handoff.Sequence{OnFailure: policy}
+				s := handoff.Sequence{HaltOnFailure: policy}
 				l.addOne(s, "a", soon)
 				l.addOne(s, "b", soon)
 				l.add(s, "c")
@@ -441,7 +441,7 @@ func TestDeadlineOfAJobInLine(t *testing.T) {
 				l.wantLine("a", "c")
 				l.release(lock, r.next())
 				r.untilTask("a", "archived")
-				if policy == handoff.Halt {
+				if policy {
 					time.Sleep(time.Minute)
 					l.wantLine("c")
 					l.wantOrder(&p)
@@ -462,9 +462,9 @@ func TestJobsThatWaitUseNoWorker(t *testing.T) {
 		l := r.line()
 		var p probe
 		l.hold()
-		items := make([]handoff.Item, handoff.MaxItems)
+		items := make([]handoff.Item, 1000)
 		for i := range items {
-			items[i] = handoff.Item{Task: asynq.NewTask(taskType, nil), Sequence: handoff.Sequence{Key: seqKey}}
+			items[i] = handoff.Item{Task: asynq.NewTask(taskType, nil), How: handoff.Sequence{Key: seqKey}}
 		}
 		if _, err := l.jobs.EnqueueMany(context.Background(), items); err != nil {
 			r.t.Fatal(err)
@@ -508,7 +508,7 @@ func TestHaltAfterALostAnswerOfRunTask(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
 		first := l.hold()
-		l.add(handoff.Sequence{OnFailure: handoff.Halt}, "a", "b")
+		l.add(handoff.Sequence{HaltOnFailure: true}, "a", "b")
 		r.serve(service{}, func(context.Context, *asynq.Task) error { return asynq.SkipRetry })
 		if err := first.Release(crashed()); err != nil {
 			t.Fatal(err)

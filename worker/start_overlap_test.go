@@ -134,7 +134,7 @@ func TestLockUntilStartIsNotThatOfWithoutOverlapping(t *testing.T) {
 					t.Fatalf("the ErrorHandler heard %d times, want twice", len(told))
 				}
 				for _, tell := range told {
-					if !errors.Is(tell.err, joblock.ErrInvalid) || !strings.Contains(tell.err.Error(), "handoff.UntilStarted") {
+					if !errors.Is(tell.err, joblock.ErrInvalid) || !strings.Contains(tell.err.Error(), "handoff.Unique.UntilStarted") {
 						t.Errorf("the ErrorHandler heard %v", tell.err)
 					}
 				}

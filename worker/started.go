@@ -9,7 +9,7 @@ import (
 )
 
 // Started is an asynq.MiddlewareFunc that marks the place where a task starts. A lock that a task has only until the
-// task starts (handoff.UntilStarted) is released at that place, just before the call of the next handler.
+// task starts (handoff.Unique.UntilStarted) is released at that place, just before the call of the next handler.
 //
 // Without Started, Middleware releases such a lock when Middleware has resumed the other locks. But if one or more
 // WithoutOverlapping directly follow Middleware, the last of these releases the lock, after acquiring its own lock.

@@ -13,7 +13,7 @@ import (
 
 // UniqueAfter takes the place of UniqueBefore.
 func UniqueAfter(ctx context.Context, jobs *handoff.Client, task *asynq.Task) error {
-	_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: handoff.TaskKey(task), OnConflict: handoff.Skip}, task)
+	_, err := jobs.Enqueue(ctx, handoff.Unique{Key: handoff.TaskKey(task), OnConflict: handoff.Skip}, task)
 	return err
 }
 
@@ -44,6 +44,6 @@ func HandOverAfter(ctx context.Context, locks *joblock.Locker, jobs *handoff.Cli
 	}
 	defer lock.Release(context.WithoutCancel(ctx)) // only if there is no job
 	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-	_, err = jobs.Enqueue(ctx, lock, asynq.NewTask("export", []byte(key), asynq.MaxRetry(5)))
+	_, err = jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask("export", []byte(key), asynq.MaxRetry(5)))
 	return err
 }

@@ -17,7 +17,10 @@ import (
 func open(t *testing.T) (*toolkit.Process, *redis.Client, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	p := toolkit.New(asynq.RedisClientOpt{Addr: server.Addr()}, nil)
+	p, err := toolkit.New(asynq.RedisClientOpt{Addr: server.Addr()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -45,7 +45,7 @@ func (all *parts) web(ctx context.Context, address string) (url string, err erro
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		task := asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(2))
-		if _, err := p.Jobs.Enqueue(r.Context(), lock, task); err != nil {
+		if _, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), task); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
@@ -54,7 +54,7 @@ func (all *parts) web(ctx context.Context, address string) (url string, err erro
 	routes.HandleFunc("POST /webhooks/{shop}", func(w http.ResponseWriter, r *http.Request) {
 		line := handoff.Sequence{Key: joblock.Key("webhooks", r.PathValue("shop")), MaxWaiting: 12}
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		_, err := p.Jobs.EnqueueInSequence(r.Context(), line, asynq.NewTask("webhook", []byte(r.PathValue("shop")), asynq.MaxRetry(5)))
+		_, err := p.Jobs.Enqueue(r.Context(), line, asynq.NewTask("webhook", []byte(r.PathValue("shop")), asynq.MaxRetry(5)))
 		if err != nil {
 			handoff.Refuse(w, r, err)
 			return
@@ -95,11 +95,14 @@ func (all *parts) workers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s := p.NewServer(asynq.Config{
+		s, err := p.NewServer(asynq.Config{
 			Concurrency: 3, LogLevel: asynq.FatalLevel, TaskCheckInterval: 200 * time.Millisecond, DelayedTaskCheckInterval: time.Second,
 			RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 10 * time.Second },
 			ShutdownTimeout: time.Second,
 		})
+		if err != nil {
+			return err
+		}
 		tasks := asynq.NewServeMux()
 		tasks.HandleFunc("export", func(ctx context.Context, task *asynq.Task) error {
 			_, span := all.provider.Tracer("shop").Start(ctx, "read the bank's statements")

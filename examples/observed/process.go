@@ -77,7 +77,7 @@ func (all *parts) observe() (err error) {
 
 // open makes what a process of its own would have. People see the label as the holder of its locks.
 func (all *parts) open(ctx context.Context, label string) (*toolkit.Process, error) {
-	p := toolkit.New(asynq.RedisClientOpt{Addr: all.redis}, &toolkit.Config{
+	p, err := toolkit.New(asynq.RedisClientOpt{Addr: all.redis}, &toolkit.Config{
 		Locks: &joblock.Config{
 			Holder:   label,
 			Observer: event.Observers(all.metrics, all.journal.Observe),
@@ -85,6 +85,9 @@ func (all *parts) open(ctx context.Context, label string) (*toolkit.Process, err
 		},
 		Logger: quiet,
 	})
+	if err != nil {
+		return nil, err
+	}
 	all.later(p.Close)
 	return p, p.Ping(ctx)
 }

@@ -21,15 +21,15 @@ func routes(s *story, locks *joblock.Locker, jobs *handoff.Client, queue string)
 		lock, _ := joblock.FromContext(r.Context())
 		defer lock.Release(r.Context()) // harmless once the job has the lock
 		taken := lock.Fence()
-		info, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil,
+		job, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil,
 			asynq.Queue(queue), asynq.MaxRetry(2), asynq.Timeout(time.Second)))
 		if err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
 		s.say("request", taken, "took the lock")
-		s.say("request", lock.Fence(), "handed it to job %s, answers 202", info.ID[:8])
-		w.Header().Set("Location", "/exports/"+info.ID)
+		s.say("request", lock.Fence(), "handed it to job %s, answers 202", job.Task.ID[:8])
+		w.Header().Set("Location", "/exports/"+job.Task.ID)
 		w.WriteHeader(http.StatusAccepted)
 	})))
 	return mux

@@ -34,16 +34,23 @@ func main() {
 }
 
 func run(ctx context.Context, redisOpt asynq.RedisConnOpt, listener net.Listener) (err error) {
-	p := toolkit.New(redisOpt, nil)
+	p, err := toolkit.New(redisOpt, nil)
+	if err != nil {
+		return err // wrong settings
+	}
 	defer func() { err = errors.Join(err, p.Close(context.Background())) }()
-	if err := p.Ping(ctx); err != nil { // no Redis, or wrong settings
+	if err := p.Ping(ctx); err != nil { // no Redis
 		return err
 	}
 
 	// The worker.
 	tasks := asynq.NewServeMux()
 	tasks.HandleFunc("export", export)
-	if err := p.NewServer(asynq.Config{Concurrency: 10}).Start(tasks); err != nil {
+	server, err := p.NewServer(asynq.Config{Concurrency: 10})
+	if err == nil {
+		err = server.Start(tasks)
+	}
+	if err != nil {
 		return err
 	}
 
@@ -55,7 +62,7 @@ func run(ctx context.Context, redisOpt asynq.RedisConnOpt, listener net.Listener
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		if _, err := p.Jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(5))); err != nil {
+		if _, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}

@@ -58,17 +58,7 @@ var (
 	AnyInvalid func(op, key, detail string) error // what Invalid returns
 	AnyToken   func(token any, key string) any    // what TokenOfSlot returns, a joblock.Token
 
-	AnyRefusing func(error) any // what Refusing returns, a *joblock.Locker
 )
-
-// AnyRefusingClient is the function of package handoff that makes what RefusingClient returns, a *handoff.Client.
-var AnyRefusingClient func(error) any
-
-// Refusing returns a Locker that does nothing: each call returns err. The type L is *joblock.Locker.
-func Refusing[L any](err error) L { return AnyRefusing(err).(L) }
-
-// RefusingClient returns a Client that does nothing: each call returns err. The type C is *handoff.Client.
-func RefusingClient[C any](err error) C { return AnyRefusingClient(err).(C) }
 
 // ByHand begins the owners of holdings whose holders renew the lease by hand, if at all: those of scripts, of clients of the
 // lock server, and of programs with joblock.NoRenew.
@@ -379,24 +369,6 @@ func ReleaserOf(ctx context.Context) Releaser {
 	return release
 }
 
-type othersKey struct{}
-
-// WithOthers returns a child of ctx for an enqueue by a caller who may not touch every job. The function may is asked
-// about the job that has the key before that job is replaced, or its task is returned. The parameter queue is the asynq
-// queue of the other task. The parameter keys has the keys of all locks that the other task carries; it is nil if the
-// task is only returned. After an error of may the enqueue returns that error, and nothing has changed.
-func WithOthers(ctx context.Context, may func(queue string, keys []string) error) context.Context {
-	return context.WithValue(ctx, othersKey{}, may)
-}
-
-// MayTouch calls the function of WithOthers. In any other context MayTouch returns nil.
-func MayTouch(ctx context.Context, queue string, keys []string) error {
-	if may, _ := ctx.Value(othersKey{}).(func(queue string, keys []string) error); may != nil {
-		return may(queue, keys)
-	}
-	return nil
-}
-
 // CarriedAlready is the detail of the ErrInvalid for a call that would take a lock which its context carries.
 const CarriedAlready = "this context has the lock already, so the call would wait for itself: use the lock that joblock.FromContext " +
 	"returns, or a context that does not carry the lock"
@@ -404,24 +376,6 @@ const CarriedAlready = "this context has the lock already, so the call would wai
 // A Call is an enqueue that may be repeated, also by another process, and at the same time. Copies have the same Owner,
 // which is secret, and the same Nonce, so that a copy of a Take finds what the first one has taken.
 type Call struct{ Owner, Nonce string }
-
-type callKey struct{}
-
-// WithCall returns a child of ctx for the enqueue of one task whose TaskID is the same in each copy of the call. A key
-// that a copy has taken without an enqueue in the end is left to the other copies, to a keeper and to the reservation: a
-// copy that released the key could release it under the task of another copy.
-func WithCall(ctx context.Context, c Call) context.Context {
-	return context.WithValue(ctx, callKey{}, c)
-}
-
-// ErrRepeated says that another copy of a Call has enqueued the task.
-var ErrRepeated = errors.New("another copy of the call has enqueued the task")
-
-// CallOf returns the Call of WithCall, in any other context the zero Call.
-func CallOf(ctx context.Context) Call {
-	c, _ := ctx.Value(callKey{}).(Call)
-	return c
-}
 
 // JobDone returns the job of WithJobDone. If ctx does not come from WithJobDone, done is false.
 func JobDone(ctx context.Context) (job string, done bool) {

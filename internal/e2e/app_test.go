@@ -79,11 +79,11 @@ func (a *app) enqueue(t *testing.T, key string, opts ...asynq.Option) (*asynq.Ta
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := a.jobs.Enqueue(t.Context(), lock, asynq.NewTask("job", []byte(key), opts...))
+	done, err := a.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("job", []byte(key), opts...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info, lock
+	return done.Task, lock
 }
 
 // await waits until ok, or fails: the bound is a guard against hanging.

@@ -68,7 +68,7 @@ func TestOneLookupOfLocksEverywhere(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if _, err := a.jobs.EnqueueAll(ctx, joblock.LocksFromContext(ctx)[1:], asynq.NewTask("job", nil)); err != nil {
+		if _, err := a.jobs.Enqueue(ctx, handoff.Carry(joblock.LocksFromContext(ctx)[1:]...), asynq.NewTask("job", nil)); err != nil {
 			t.Error(err)
 		}
 	})))

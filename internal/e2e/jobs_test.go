@@ -94,7 +94,7 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := a.jobs.Enqueue(t.Context(), lock, asynq.NewTask("job", nil),
+	first, err := a.jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("job", nil),
 		asynq.MaxRetry(0), asynq.ProcessIn(time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -104,18 +104,18 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 	}
 	second, _ := a.enqueue(t, "contended", asynq.MaxRetry(0))
 	a.awaitState(t, second, asynq.TaskStateActive)
-	if err := a.inspector.RunTask(first.Queue, first.ID); err != nil {
+	if err := a.inspector.RunTask(first.Task.Queue, first.Task.ID); err != nil {
 		t.Fatal(err)
 	}
 
 	// The first finds the second at work, and is snoozed.
 	await(t, "the first job to be snoozed", func() bool {
-		info, err := a.inspector.GetTaskInfo("default", first.ID)
+		info, err := a.inspector.GetTaskInfo("default", first.Task.ID)
 		return err == nil && info.State == asynq.TaskStateRetry && info.Retried == 0
 	})
 	close(release)
 	await(t, "both jobs to be done", func() bool {
-		_, err1 := a.inspector.GetTaskInfo("default", first.ID)
+		_, err1 := a.inspector.GetTaskInfo("default", first.Task.ID)
 		_, err2 := a.inspector.GetTaskInfo("default", second.ID)
 		return errors.Is(err1, asynq.ErrTaskNotFound) && errors.Is(err2, asynq.ErrTaskNotFound)
 	})
@@ -124,7 +124,7 @@ func TestContendersWithoutRetriesBothRun(t *testing.T) {
 	if err != nil || len(archived) != 0 {
 		t.Errorf("archived %d, %v; want none", len(archived), err)
 	}
-	if want := []string{second.ID, first.ID}; !slices.Equal(ran, want) {
+	if want := []string{second.ID, first.Task.ID}; !slices.Equal(ran, want) {
 		t.Errorf("ran %v, want %v", ran, want)
 	}
 	if g.most != 1 {

@@ -155,7 +155,7 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id string) {
 	var held *joblock.Error
 	for try := 0; t.Context().Err() == nil; try++ {
-		_, err := web.EnqueueUnique(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("job", nil), asynq.TaskID(id), asynq.MaxRetry(100), asynq.Timeout(time.Minute))
+		_, err := web.Enqueue(t.Context(), handoff.Unique{Key: key}, asynq.NewTask("job", nil), asynq.TaskID(id), asynq.MaxRetry(100), asynq.Timeout(time.Minute))
 		switch {
 		case err == nil:
 			return

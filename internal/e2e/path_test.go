@@ -32,9 +32,12 @@ func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 	t.Parallel()
 	db := redistest.Shared(t)
 	redistest.Ran(t, db.Backend())
-	p := toolkit.New(asynq.RedisClientOpt{Addr: db.Addr(), DB: db.Number()}, &toolkit.Config{Locks: &joblock.Config{
+	p, err := toolkit.New(asynq.RedisClientOpt{Addr: db.Addr(), DB: db.Number()}, &toolkit.Config{Locks: &joblock.Config{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -44,7 +47,7 @@ func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 		return handoff.Claim{Key: joblock.Key("export", "acct-7")}, nil
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		if _, err := p.Jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", nil), asynq.MaxRetry(1)); err != nil {
+		if _, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil), asynq.MaxRetry(1)); err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
@@ -71,12 +74,15 @@ func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 		attempts <- lock.Fence()
 		return <-finish
 	})
-	server := p.NewServer(asynq.Config{
+	server, err := p.NewServer(asynq.Config{
 		Concurrency: 1, LogLevel: asynq.FatalLevel,
 		TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
 	})
-	if err := server.Start(tasks); err != nil {
+	if err == nil {
+		err = server.Start(tasks)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)

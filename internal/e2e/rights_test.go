@@ -116,16 +116,16 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 	enqueue := func(kind, key string, opts ...asynq.Option) *asynq.TaskInfo {
 		lock, err := locks.TryAcquire(ctx, key)
 		must("acquire", err)
-		info, err := jobs.Enqueue(ctx, lock, asynq.NewTask(kind, nil, opts...))
+		done, err := jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask(kind, nil, opts...))
 		must("enqueue", err)
-		return info
+		return done.Task
 	}
 	enqueue("done", "1")
 	enqueue("failed", "2", asynq.MaxRetry(1))
 	forgotten := enqueue("done", "3", asynq.ProcessIn(time.Hour))
 	must("delete", inspector.ArchiveTask(forgotten.Queue, forgotten.ID))
 	for range 2 {
-		_, err := jobs.EnqueueUnique(ctx, handoff.Unique{Key: "4", OnConflict: handoff.KeepLast}, asynq.NewTask("done", nil))
+		_, err := jobs.Enqueue(ctx, handoff.Unique{Key: "4", OnConflict: handoff.KeepLast}, asynq.NewTask("done", nil))
 		must("enqueue unique", err)
 	}
 	for range 6 {

@@ -56,7 +56,7 @@ func TestScheduledTaskCarriesALock(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = s.Task("digest", "@every 1s", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
-			_, err := a.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "digest"}, asynq.NewTask("job", nil), asynq.TaskID(tick.ID()))
+			_, err := a.jobs.Enqueue(ctx, handoff.Unique{Key: "digest"}, asynq.NewTask("job", nil), asynq.TaskID(tick.ID()))
 			return err
 		}))
 		if err != nil {

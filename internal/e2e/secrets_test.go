@@ -249,7 +249,7 @@ func (s *stage) playTicks() {
 		ticks.Func("panics", "@every 1s", func(context.Context) error { ran.Add(1); panic("of a tick") }),
 		ticks.Task("enqueues", "@every 1s", func(ctx context.Context, tick scheduler.Tick) error {
 			ran.Add(1)
-			_, err := s.jobs.EnqueueUnique(ctx, handoff.Unique{Key: "tick:job"}, asynq.NewTask("good", nil))
+			_, err := s.jobs.Enqueue(ctx, handoff.Unique{Key: "tick:job"}, asynq.NewTask("good", nil))
 			return err
 		}),
 	)
@@ -277,14 +277,14 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 		if r.URL.Path == "/slow" {
 			timeout = time.Second
 		}
-		info, err := s.jobs.Enqueue(r.Context(), lock, asynq.NewTask(r.URL.Path[1:], nil), asynq.MaxRetry(0), asynq.Timeout(timeout))
+		done, err := s.jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask(r.URL.Path[1:], nil), asynq.MaxRetry(0), asynq.Timeout(timeout))
 		if err != nil {
 			s.Error(err)
 			return
 		}
 		s.note(lock, lock.Err())
 		if r.URL.Path == "/late" { // whose headers somebody copies into a task of theirs
-			stored, err := s.inspector.GetTaskInfo(info.Queue, info.ID)
+			stored, err := s.inspector.GetTaskInfo(done.Task.Queue, done.Task.ID)
 			if err != nil {
 				s.Error(err)
 				return

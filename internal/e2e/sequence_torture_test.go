@@ -75,7 +75,7 @@ func TestSequencesSurviveKilledWorkers(t *testing.T) {
 	items, counts := lineItems(plan.jobs, plan.sequences)
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
-		for part := range slices.Chunk(items, handoff.MaxItems) {
+		for part := range slices.Chunk(items, 1000) {
 			r.enqueue(t, part)
 		}
 	})

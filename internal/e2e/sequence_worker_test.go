@@ -141,7 +141,7 @@ func lineItems(jobs, sequences int) (items []handoff.Item, counts map[string]int
 	counts = map[string]int{}
 	for i := range jobs {
 		key := fmt.Sprintf("seq-%04d", i%sequences)
-		items = append(items, handoff.Item{Task: lineTask(key, counts[key]), Sequence: handoff.Sequence{Key: key}})
+		items = append(items, handoff.Item{Task: lineTask(key, counts[key]), How: handoff.Sequence{Key: key}})
 		counts[key]++
 	}
 	return items, counts

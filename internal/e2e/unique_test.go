@@ -37,8 +37,8 @@ func (n *notes) all() []string {
 	return slices.Clone(n.runs)
 }
 
-func (a *app) unique(u handoff.Unique, payload string, opts ...asynq.Option) (handoff.Enqueued, error) {
-	return a.jobs.EnqueueUnique(context.Background(), u, asynq.NewTask("job", []byte(payload), opts...))
+func (a *app) unique(u handoff.Unique, payload string, opts ...asynq.Option) (handoff.Result, error) {
+	return a.jobs.Enqueue(context.Background(), u, asynq.NewTask("job", []byte(payload), opts...))
 }
 
 // A job that has finally failed does not keep its key. With asynq.Unique it does, as
@@ -79,7 +79,7 @@ func (a *app) awaitState(t *testing.T, info *asynq.TaskInfo, want asynq.TaskStat
 func TestUntilStarted(t *testing.T) {
 	var a *app
 	var runs notes
-	u := handoff.Unique{Key: "k", Until: handoff.UntilStarted}
+	u := handoff.Unique{Key: "k", UntilStarted: true}
 	a = newApp(t, func(ctx context.Context, task *asynq.Task) error {
 		runs.add(task)
 		if lock, ok := joblock.FromContext(ctx); ok {

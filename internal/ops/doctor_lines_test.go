@@ -23,8 +23,8 @@ func TestDoctorSeesLinesThatGrow(t *testing.T) {
 			t.Helper()
 			for range n {
 				id++
-				_, err := client.EnqueueInSequence(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(fmt.Sprintf("%s-%d", s.Key, id))))
-				testkit.WantNil(t, "EnqueueInSequence", err)
+				_, err := client.Enqueue(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(fmt.Sprintf("%s-%d", s.Key, id))))
+				testkit.WantNil(t, "Enqueue", err)
 			}
 		}
 		archive := func(key string) {
@@ -56,7 +56,7 @@ func TestDoctorSeesLinesThatGrow(t *testing.T) {
 				}
 			}
 		}
-		halting := func(key string) handoff.Sequence { return handoff.Sequence{Key: key, OnFailure: handoff.Halt} }
+		halting := func(key string) handoff.Sequence { return handoff.Sequence{Key: key, HaltOnFailure: true} }
 		enqueue(halting("digest"), 1)
 		enqueue(halting("ledger"), 3)
 		wants()

@@ -183,8 +183,8 @@ func TestSequencesAreListed(t *testing.T) {
 		enqueue := func(s handoff.Sequence, ids ...string) {
 			t.Helper()
 			for _, id := range ids {
-				_, err := client.EnqueueInSequence(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(id)))
-				testkit.WantNil(t, "EnqueueInSequence", err)
+				_, err := client.Enqueue(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(id)))
+				testkit.WantNil(t, "Enqueue", err)
 				time.Sleep(time.Second)
 			}
 		}
@@ -212,9 +212,9 @@ func TestSequencesAreListed(t *testing.T) {
 		want(SequencesQuery{}, "")
 		p.enqueue() // no sequence
 		enqueue(handoff.Sequence{Key: "imports", Limit: 3}, "m1", "m2", "m3", "m4", "m5")
-		enqueue(handoff.Sequence{Key: "alone", OnFailure: handoff.Halt}, "x1")
-		enqueue(handoff.Sequence{Key: "ledger", OnFailure: handoff.Halt}, "l1", "l2")
-		enqueue(handoff.Sequence{Key: "wallet", OnFailure: handoff.Halt}, "w1", "w2", "w3")
+		enqueue(handoff.Sequence{Key: "alone", HaltOnFailure: true}, "x1")
+		enqueue(handoff.Sequence{Key: "ledger", HaltOnFailure: true}, "l1", "l2")
+		enqueue(handoff.Sequence{Key: "wallet", HaltOnFailure: true}, "w1", "w2", "w3")
 		want(SequencesQuery{}, "imports waiting default/m1 3/3+2, wallet waiting default/w1 1/1+2, ledger waiting default/l1 1/1+1, alone waiting default/x1 1/1+0")
 		held, err := p.locks.TryAcquire(ctx, "desk", joblock.Holder("web:1"))
 		testkit.WantNil(t, "TryAcquire", err)
@@ -268,8 +268,8 @@ func TestSequencesAreExplained(t *testing.T) {
 		enqueue := func(key, id string, s handoff.Sequence) {
 			t.Helper()
 			s.Key = key
-			_, err := client.EnqueueInSequence(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(id)))
-			testkit.WantNil(t, "EnqueueInSequence", err)
+			_, err := client.Enqueue(ctx, s, asynq.NewTask("export", nil, asynq.TaskID(id)))
+			testkit.WantNil(t, "Enqueue", err)
 			time.Sleep(time.Second)
 		}
 		for i := range 5 {
@@ -298,8 +298,8 @@ func TestSequencesAreExplained(t *testing.T) {
 			t.Errorf("a job that waits: %+v, %+v, %v", jobs, task, err)
 		}
 
-		enqueue("ledger", "fails", handoff.Sequence{OnFailure: handoff.Halt})
-		enqueue("ledger", "after", handoff.Sequence{OnFailure: handoff.Halt})
+		enqueue("ledger", "fails", handoff.Sequence{HaltOnFailure: true})
+		enqueue("ledger", "after", handoff.Sequence{HaltOnFailure: true})
 		testkit.WantNil(t, "ArchiveTask", p.inspector.ArchiveTask("default", "fails"))
 		for range 3 { // the keeper keeps the key
 			e, err := p.Explain(ctx, "ledger")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -162,13 +163,13 @@ func TTLOf(token joblock.Token) time.Duration { return door.IdentityOf(token).TT
 // FenceOf returns the fence of the holding that token names; 0 for a token that was made before its lock was taken.
 func FenceOf(token joblock.Token) int64 { return door.IdentityOf(token).Fence }
 
-// RepeatableEnqueue returns an ID for the task of an enqueue that may be repeated, and a child of ctx for that enqueue;
-// see [NewCall] for the name. A repeated enqueue does what the first one has not done: see door.WithCall.
-func RepeatableEnqueue(ctx context.Context, locks *joblock.Locker, name string) (taskID string, _ context.Context, err error) {
+// RepeatableEnqueue returns an ID for the task of an enqueue that may be repeated, and the Call of that enqueue; see [NewCall]
+// for the name. A repeated enqueue does what the first one has not done: see enqueue.Request.
+func RepeatableEnqueue(ctx context.Context, locks *joblock.Locker, name string) (taskID string, _ enqueue.Call, err error) {
 	c, err := NewCall(ctx, locks, "task "+name, "")
 	if err != nil {
-		return "", nil, err
+		return "", enqueue.Call{}, err
 	}
 	sum := sha256.Sum256([]byte(c.owner)) // an ID is no secret, and the owner is one
-	return "call-" + hex.EncodeToString(sum[:16]), door.WithCall(ctx, door.Call{Owner: c.owner, Nonce: c.nonce}), nil
+	return "call-" + hex.EncodeToString(sum[:16]), enqueue.Call{Owner: c.owner, Nonce: c.nonce}, nil
 }

@@ -110,8 +110,8 @@ func TestAJobInLine(t *testing.T) {
 		testkit.WantNil(t, "NewClient", err)
 		defer func() { testkit.WantNil(t, "Close", client.Close(context.Background())) }()
 		for _, id := range []string{"a", "b", "c"} {
-			_, err := client.EnqueueInSequence(t.Context(), handoff.Sequence{Key: "ledger"}, asynq.NewTask("t", nil, asynq.TaskID(id)))
-			testkit.WantNil(t, "EnqueueInSequence", err)
+			_, err := client.Enqueue(t.Context(), handoff.Sequence{Key: "ledger"}, asynq.NewTask("t", nil, asynq.TaskID(id)))
+			testkit.WantNil(t, "Enqueue", err)
 		}
 		locks, task, err := p.Job(t.Context(), "default/c")
 		if err != nil || !task.Waits || task.Sequence != "ledger" || !task.NextAt.IsZero() || len(locks) != 1 || locks[0].Place.Position != 2 {

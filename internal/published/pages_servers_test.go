@@ -72,7 +72,9 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	toolkit.New(asynq.RedisClientOpt{}, &toolkit.Config{Locks: &joblock.Config{Observer: o}})
+	if _, err := toolkit.New(asynq.RedisClientOpt{}, &toolkit.Config{Locks: &joblock.Config{Observer: o}}); err != nil {
+		panic(err)
+	}
 }
 `},
 	{"docs/monitoring.md", "go get github.com/joblock/toolkit/server/metrics github.com/joblock/toolkit/joblock/redisstore", `package main

@@ -80,7 +80,7 @@ func (j *jobs) enqueue() error {
 	task := asynq.NewTask("job", nil, asynq.MaxRetry(100))
 	err := func() error {
 		if dice.N(2) == 0 {
-			_, err := j.handed.EnqueueUnique(l.ctx, handoff.Unique{Key: joblock.Key("unique", fmt.Sprint(int(dice.N(100))))}, task)
+			_, err := j.handed.Enqueue(l.ctx, handoff.Unique{Key: joblock.Key("unique", fmt.Sprint(int(dice.N(100))))}, task)
 			return err
 		}
 		lock, err := l.lockers[0].TryAcquire(l.ctx, l.once("job"))
@@ -88,7 +88,7 @@ func (j *jobs) enqueue() error {
 			return err
 		}
 		defer func() { _ = lock.Release(context.WithoutCancel(l.ctx)) }() // harmless after Enqueue
-		_, err = j.handed.Enqueue(l.ctx, lock, task)
+		_, err = j.handed.Enqueue(l.ctx, handoff.Carry(lock), task)
 		return err
 	}()
 	if err == nil {

@@ -136,7 +136,7 @@ func TestJobsOfASequenceAreInTheirOwnTraces(t *testing.T) {
 	var enqueues []tracetest.SpanStub
 	for _, id := range []string{"1", "2", "3"} {
 		enqueues = append(enqueues, r.request("POST "+id, func(ctx context.Context) error {
-			_, err := r.enqueuer.EnqueueInSequence(ctx, handoff.Sequence{Key: "export:acct-7"}, asynq.NewTask("export", []byte(id)), asynq.TaskID(id))
+			_, err := r.enqueuer.Enqueue(ctx, handoff.Sequence{Key: "export:acct-7"}, asynq.NewTask("export", []byte(id)), asynq.TaskID(id))
 			return err
 		}))
 	}
@@ -170,7 +170,7 @@ func TestJobThatReplacesAnotherIsInItsOwnTrace(t *testing.T) {
 			r := newRig(t)
 			enqueue := func(id string) tracetest.SpanStub {
 				return r.request("POST "+id, func(ctx context.Context) error {
-					done, err := r.enqueuer.EnqueueUnique(ctx, handoff.Unique{Key: "export:acct-7", OnConflict: c.policy}, asynq.NewTask("export", []byte(id)), asynq.TaskID(id))
+					done, err := r.enqueuer.Enqueue(ctx, handoff.Unique{Key: "export:acct-7", OnConflict: c.policy}, asynq.NewTask("export", []byte(id)), asynq.TaskID(id))
 					if err == nil && (done.Replaced != nil) != (id == "2") {
 						t.Errorf("%s has replaced %v", id, done.Replaced)
 					}

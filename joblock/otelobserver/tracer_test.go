@@ -170,7 +170,7 @@ func TestRequestWaitAndJobAreOneTrace(t *testing.T) {
 	}, handoff.Logger(quiet))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		task := asynq.NewTaskWithHeaders("export", nil, map[string]string{"traceparent": "00-11111111111111111111111111111111-2222222222222222-01"})
-		if _, err := enqueuer.Enqueue(r.Context(), lock, task, asynq.TaskID("e-1")); err != nil {
+		if _, err := enqueuer.Enqueue(r.Context(), handoff.Carry(lock), task, asynq.TaskID("e-1")); err != nil {
 			handoff.Refuse(rw, r, err)
 		}
 	}))

@@ -34,6 +34,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -55,28 +56,25 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 	})
 }
 
-// EnqueueWith is Enqueue for a task that carries a lock. The function enqueue is a method of a handoff.Client,
-// EnqueueUnique or EnqueueInSequence, and how is the handoff.Unique or handoff.Sequence:
+// EnqueueWith is Enqueue for a task that carries a lock: jobs enqueues it under how, a handoff.Unique or handoff.Sequence.
 //
-//	digest := asynqtick.EnqueueWith(jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))
+//	digest := asynqtick.EnqueueWith(jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))
 //	err := s.Task("digest", "@every 1m", digest)
 //
 // What a tick does while the task of an earlier tick waits or runs:
 //
-//	EnqueueUnique      The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what becomes of it.
-//	EnqueueInSequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
-//	                   overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
-//	                   while the sequence has halted. "joblock doctor" names such lines.
+//	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it.
+//	Sequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
+//	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
+//	          while the sequence has halted. "joblock doctor" names such lines.
 //
-// The tick's ID overrides an asynq.TaskID in opts. If enqueue or task is nil, EnqueueWith returns nil, which Task refuses.
-func EnqueueWith[How, Enqueued any](
-	enqueue func(context.Context, How, *asynq.Task, ...asynq.Option) (Enqueued, error), how How, task *asynq.Task, opts ...asynq.Option,
-) func(context.Context, scheduler.Tick) error {
-	if enqueue == nil || task == nil {
+// The tick's ID overrides an asynq.TaskID in opts. If jobs, how or task is nil, EnqueueWith returns nil, which Task refuses.
+func EnqueueWith(jobs *handoff.Client, how handoff.How, task *asynq.Task, opts ...asynq.Option) func(context.Context, scheduler.Tick) error {
+	if jobs == nil || how == nil || task == nil {
 		return nil
 	}
 	return Once(func(ctx context.Context, tick scheduler.Tick) error {
-		_, err := enqueue(ctx, how, task, append(slices.Clip(opts), asynq.TaskID(tick.ID()))...)
+		_, err := jobs.Enqueue(ctx, how, task, append(slices.Clip(opts), asynq.TaskID(tick.ID()))...)
 		return err
 	})
 }

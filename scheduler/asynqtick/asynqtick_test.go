@@ -70,40 +70,6 @@ func TestATickIsEnqueuedOnceUnderItsID(t *testing.T) {
 	}
 }
 
-// A method of a handoff.Client is called with the same lock and options at each tick, under the tick's ID.
-func TestEnqueueWith(t *testing.T) {
-	type unique struct{ key string }
-	q := &queue{ids: make(map[string]int)}
-	var hows []unique
-	enqueue := func(ctx context.Context, how unique, task *asynq.Task, opts ...asynq.Option) (string, error) {
-		hows = append(hows, how)
-		_, err := q.EnqueueContext(ctx, task, opts...)
-		return "enqueued", err
-	}
-	opts := append(make([]asynq.Option, 0, 8), asynq.TaskID("mine"), asynq.Queue("low"))
-	digest := asynqtick.EnqueueWith(enqueue, unique{"digest"}, asynq.NewTask("digest", nil), opts...)
-	tick := scheduler.Tick{Name: "digest", At: time.Date(2026, 1, 1, 3, 0, 0, 0, time.UTC), Cause: scheduler.CauseTick}
-	for range 2 { // the second one is refused by the queue, and no error
-		if err := digest(t.Context(), tick); err != nil {
-			t.Error(err)
-		}
-	}
-	if q.ids[tick.ID()] != 2 || fmt.Sprint(hows) != "[{digest} {digest}]" || len(q.opts) != 3 || q.opts[1].Value() != "low" {
-		t.Errorf("IDs %v, locks %v, options %v", q.ids, hows, q.opts)
-	}
-	q.err = errors.New("away")
-	if err := digest(t.Context(), tick); !errors.Is(err, q.err) {
-		t.Errorf("error %v, want that of the client", err)
-	}
-	if asynqtick.EnqueueWith(enqueue, unique{}, nil) != nil {
-		t.Error("without a task there is a function")
-	}
-	enqueue = nil
-	if asynqtick.EnqueueWith(enqueue, unique{}, asynq.NewTask("digest", nil)) != nil {
-		t.Error("without a function to enqueue with there is a function")
-	}
-}
-
 func TestOnce(t *testing.T) {
 	away := errors.New("away")
 	for _, tc := range []struct{ got, want error }{

@@ -62,16 +62,16 @@ func TestTicksOfTasksThatCarryLocks(t *testing.T) {
 		waiting    int // in the line, in addition to the job that has the key
 	}{
 		"in a sequence": {func(b *bench) func(context.Context, scheduler.Tick) error {
-			return asynqtick.EnqueueWith(b.jobs.EnqueueInSequence, handoff.Sequence{Key: "k"}, digest)
+			return asynqtick.EnqueueWith(b.jobs, handoff.Sequence{Key: "k"}, digest)
 		}, nil, 10, 0, 9},
 		"in a sequence with a bound": {func(b *bench) func(context.Context, scheduler.Tick) error {
-			return asynqtick.EnqueueWith(b.jobs.EnqueueInSequence, handoff.Sequence{Key: "k", MaxWaiting: 3}, digest)
+			return asynqtick.EnqueueWith(b.jobs, handoff.Sequence{Key: "k", MaxWaiting: 3}, digest)
 		}, nil, 4, 6, 3},
 		"in a sequence with a bound, and ticks wait": {func(b *bench) func(context.Context, scheduler.Tick) error {
-			return asynqtick.EnqueueWith(b.jobs.EnqueueInSequence, handoff.Sequence{Key: "k", MaxWaiting: 3}, digest)
+			return asynqtick.EnqueueWith(b.jobs, handoff.Sequence{Key: "k", MaxWaiting: 3}, digest)
 		}, []scheduler.Option{scheduler.OverlapQueue(100)}, 4, 0, 3},
 		"unique": {func(b *bench) func(context.Context, scheduler.Tick) error {
-			return asynqtick.EnqueueWith(b.jobs.EnqueueUnique, handoff.Unique{Key: "k"}, digest)
+			return asynqtick.EnqueueWith(b.jobs, handoff.Unique{Key: "k"}, digest)
 		}, nil, 1, 9, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestWithInAConfigOfAManager(t *testing.T) {
 		m, err := asynqtick.NewPeriodicTaskManager(b.locks, b.config(), asynq.PeriodicTaskManagerOpts{
 			RedisUniversalClient: b.rdb,
 			PeriodicTaskConfigProvider: configs{{Cronspec: "@every 1m", Task: task, Opts: []asynq.Option{
-				asynqtick.With(b.jobs.EnqueueUnique, handoff.Unique{Key: handoff.TaskKey(task)}), asynq.TaskID("report"),
+				asynqtick.With(b.jobs, handoff.Unique{Key: handoff.TaskKey(task)}), asynq.TaskID("report"),
 			}}},
 		})
 		testkit.WantNil(t, "NewPeriodicTaskManager", err)
@@ -131,3 +131,32 @@ func TestWithInAConfigOfAManager(t *testing.T) {
 type configs []*asynq.PeriodicTaskConfig
 
 func (c configs) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) { return c, nil }
+
+// The task is enqueued with the same lock and options at each tick, under the tick's ID. A second node that runs the tick
+// finds the task, which is no error.
+func TestEnqueueWith(t *testing.T) {
+	withoutWorkers(t, func(b *bench) {
+		t := b.T
+		opts := append(make([]asynq.Option, 0, 8), asynq.TaskID("mine"), asynq.Queue("low"))
+		digest := asynqtick.EnqueueWith(b.jobs, handoff.Sequence{Key: "k"}, asynq.NewTask("digest", nil), opts...)
+		tick := scheduler.Tick{Name: "digest", At: time.Date(2026, 1, 1, 3, 0, 0, 0, time.UTC), Cause: scheduler.CauseTick}
+		for range 2 {
+			testkit.WantNil(t, "the tick", digest(t.Context(), tick))
+		}
+		st, err := b.locks.Status(t.Context(), "k")
+		testkit.WantNil(t, "Status", err)
+		if st[0].Job != "low/"+tick.ID() || st[0].Waiters != 0 {
+			t.Errorf("%+v, want the key with the one job of the tick", st[0])
+		}
+		testkit.WantNil(t, "Close", b.rdb.Close())
+		tick.At = tick.At.Add(time.Hour)
+		if err := digest(t.Context(), tick); err == nil {
+			t.Error("no error without a connection")
+		}
+		if asynqtick.EnqueueWith(nil, handoff.Unique{}, asynq.NewTask("digest", nil)) != nil ||
+			asynqtick.EnqueueWith(b.jobs, nil, asynq.NewTask("digest", nil)) != nil ||
+			asynqtick.EnqueueWith(b.jobs, handoff.Unique{}, nil) != nil {
+			t.Error("a function is made of an argument that is nil")
+		}
+	})
+}

@@ -26,7 +26,7 @@ func ExampleEnqueueWith() {
 	var s *scheduler.Scheduler
 	var jobs *handoff.Client
 	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-	digest := asynqtick.EnqueueWith(jobs.EnqueueUnique, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))
+	digest := asynqtick.EnqueueWith(jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))
 	err := s.Task("digest", "@every 1m", digest)
 	_ = err
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
 )
 
 // With returns an option for an entry of a Scheduler, for a config of a PeriodicTaskManager, and for Tasks.Add. The tasks of
@@ -15,32 +17,32 @@ import (
 //
 //	report := asynq.NewTask("report", nil)
 //	unique := handoff.Unique{Key: handoff.TaskKey(report)}
-//	entryID, err := s.Register("0 3 * * *", report, asynq.MaxRetry(5), asynqtick.With(jobs.EnqueueUnique, unique))
+//	entryID, err := s.Register("0 3 * * *", report, asynq.MaxRetry(5), asynqtick.With(jobs, unique))
 //
-// A tick that comes while the task of an earlier tick waits or runs is treated as by EnqueueWith: with EnqueueUnique it overlaps,
-// and by default is skipped, which is no failure; with EnqueueInSequence its task joins the line. The workers need the middleware
+// A tick that comes while the task of an earlier tick waits or runs is treated as by EnqueueWith: with Unique it overlaps,
+// and by default is skipped, which is no failure; with Sequence its task joins the line. The workers need the middleware
 // of package worker.
 //
-// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose enqueue is nil. Of several With
-// the last one counts. The fields of how that are not zero are among the options that identify a job; asynq's Inspector does
-// not show them. A hook after the enqueuing gets the field Task of enqueue's result. Only this package knows the option: an
-// asynq.Client or asynq.Scheduler skips it without a word.
-func With[How, Enqueued any](
-	enqueue func(context.Context, How, *asynq.Task, ...asynq.Option) (Enqueued, error), how How,
-) asynq.Option {
-	w := &with{text: fmt.Sprintf("With(%s)", describe(how))}
-	if enqueue != nil {
-		w.enqueue = func(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-			done, err := enqueue(ctx, how, task, opts...)
-			return infoOf(done), err
+// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose jobs or how is nil. Of several
+// With the last one counts. The fields of how that are not zero are among the options that identify a job; asynq's Inspector
+// does not show them. A hook after the enqueuing gets the new task. Only this package knows the option: an asynq.Client or
+// asynq.Scheduler ignores it silently.
+func With(jobs *handoff.Client, how handoff.How) asynq.Option {
+	var enqueue enqueueFunc
+	if jobs != nil && how != nil {
+		enqueue = func(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+			done, err := jobs.Enqueue(ctx, how, task, opts...)
+			return done.Task, err
 		}
 	}
-	return w
+	return &with{enqueue, fmt.Sprintf("With(%s)", describe(how))}
 }
+
+type enqueueFunc func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 
 // with is the option of With.
 type with struct {
-	enqueue func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error) // nil: bad
+	enqueue enqueueFunc // nil: bad
 	text    string
 }
 
@@ -68,7 +70,7 @@ func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
 	switch {
 	case w == nil:
 	case w.enqueue == nil:
-		err = invalid("the enqueue of With is nil")
+		err = invalid("an argument of With is nil")
 	case unique:
 		err = invalid("the options asynq.Unique and %s are two kinds of uniqueness, use one", w)
 	}
@@ -77,7 +79,7 @@ func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
 
 // describe returns a text for what a task is enqueued with. The text identifies the job, on all nodes and in later releases
 // of what how is a type of: so it has no addresses, and no fields that are not set.
-func describe(how any) string {
+func describe(how handoff.How) string {
 	v := reflect.ValueOf(how)
 	if v.Kind() != reflect.Struct {
 		return fmt.Sprintf("%T: %v", how, how)
@@ -90,21 +92,4 @@ func describe(how any) string {
 		}
 	}
 	return strings.Join(text, ", ")
-}
-
-// infoOf returns the field Task of the result of a method such as handoff.Client.EnqueueUnique, or nil. This package does not
-// import handoff, as nobody needs it for ticks without locks.
-func infoOf(done any) *asynq.TaskInfo {
-	if info, ok := done.(*asynq.TaskInfo); ok {
-		return info
-	}
-	v := reflect.ValueOf(done)
-	if v.Kind() != reflect.Struct {
-		return nil
-	}
-	if field := v.FieldByName("Task"); field.IsValid() && field.CanInterface() {
-		info, _ := field.Interface().(*asynq.TaskInfo)
-		return info
-	}
-	return nil
 }

@@ -175,7 +175,7 @@ func (s *stage) fill() {
 	})
 	enqueue := func(kind, queue, id, key string, opts ...asynq.Option) {
 		lock := s.lock(key, "web1:71")
-		_, err := jobs.Enqueue(ctx, lock, asynq.NewTask(kind, nil), append(opts, asynq.Queue(queue), asynq.TaskID(id), asynq.MaxRetry(3), asynq.Timeout(30*time.Minute))...)
+		_, err := jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask(kind, nil), append(opts, asynq.Queue(queue), asynq.TaskID(id), asynq.MaxRetry(3), asynq.Timeout(30*time.Minute))...)
 		s.nil(err)
 	}
 	enqueue("export", "exports", "export-41", "exports:acct-7")
@@ -183,7 +183,7 @@ func (s *stage) fill() {
 	enqueue("webhook", "webhooks", "hook-993", "webhooks:acme")
 	enqueue("webhook", "webhooks", "hook-994", "webhooks:globex", asynq.ProcessIn(time.Hour))
 	for _, id := range []string{"order-17", "order-18", "order-19"} { // the first fails for good, and halts the others
-		_, err := jobs.EnqueueInSequence(ctx, handoff.Sequence{Key: "webhooks:initech", OnFailure: handoff.Halt}, asynq.NewTask("webhook", nil),
+		_, err := jobs.Enqueue(ctx, handoff.Sequence{Key: "webhooks:initech", HaltOnFailure: true}, asynq.NewTask("webhook", nil),
 			asynq.Queue("webhooks"), asynq.TaskID(id), asynq.MaxRetry(0))
 		s.nil(err)
 	}

@@ -248,7 +248,7 @@ const (
 // OnFailure says what becomes of a line of jobs when a job in it has failed for good.
 type OnFailure string
 
-// What becomes of a line of jobs; see handoff.OnFailure. The default is GoOn.
+// What becomes of a line of jobs; see bool. The default is GoOn.
 const (
 	GoOn OnFailure = "go_on" // the next job runs
 	Halt OnFailure = "halt"  // the line halts until somebody decides; see SkipJob

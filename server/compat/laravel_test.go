@@ -202,7 +202,7 @@ func TestLaravelExamples(t *testing.T) {
 		}{{"is processed", nil}, {"has failed for good", asynq.SkipRetry}} {
 			lock, err := locks.Acquire(t.Context(), "job")
 			testkit.WantNil(t, "Acquire", err)
-			_, err = jobs.Enqueue(t.Context(), lock, asynq.NewTask("import", nil))
+			_, err = jobs.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("import", nil))
 			testkit.WantNil(t, "Enqueue", err)
 			_, refused := locks.TryAcquire(t.Context(), "job")
 			attempts <- c.err
@@ -212,7 +212,7 @@ func TestLaravelExamples(t *testing.T) {
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
-			note("11. Release Strategies", "jobs.Enqueue(ctx, lock, task); the job "+c.how, "releaseOnJobProcessedOrFailed(): held until then",
+			note("11. Release Strategies", "jobs.Enqueue(ctx, handoff.Carry(lock), task); the job "+c.how, "releaseOnJobProcessedOrFailed(): held until then",
 				errors.Is(refused, joblock.ErrHeld) && state("job") == joblock.StateFree, "held, then "+state("job").String())
 		}
 		lock, err := locks.Acquire(t.Context(), "carried")

@@ -82,7 +82,7 @@ func start(stdin io.Reader, account, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := jobs.Enqueue(ctx, lock, task, asynq.TaskID(id)); err != nil {
+	if _, err := jobs.Enqueue(ctx, handoff.Carry(lock), task, asynq.TaskID(id)); err != nil {
 		_ = lock.Release(ctx) // releases nothing if the job may have the lock
 		return err
 	}

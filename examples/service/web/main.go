@@ -82,7 +82,7 @@ func start(jobs *handoff.Client) http.Handler {
 		lock, _ := joblock.FromContext(r.Context())
 		task, err := export.NewTask(r.PathValue("account"))
 		if err == nil {
-			_, err = jobs.Enqueue(r.Context(), lock, task)
+			_, err = jobs.Enqueue(r.Context(), handoff.Carry(lock), task)
 		}
 		if err != nil {
 			handoff.Refuse(w, r, err) // and logs it; the middleware releases the lock

@@ -47,7 +47,7 @@ func (q *queues) export(key, id string) {
 	q.Helper()
 	lock, err := q.locks.TryAcquire(context.Background(), key)
 	if err == nil {
-		_, err = q.sender.Enqueue(context.Background(), lock, asynq.NewTask("export", nil), asynq.Queue("exports"), asynq.TaskID(id), asynq.ProcessIn(time.Hour))
+		_, err = q.sender.Enqueue(context.Background(), handoff.Carry(lock), asynq.NewTask("export", nil), asynq.Queue("exports"), asynq.TaskID(id), asynq.ProcessIn(time.Hour))
 	}
 	if err != nil {
 		q.Fatal(err)
@@ -58,7 +58,7 @@ func (q *queues) export(key, id string) {
 func (q *queues) sequence(key string, ids ...string) {
 	q.Helper()
 	for _, id := range ids {
-		_, err := q.sender.EnqueueInSequence(context.Background(), handoff.Sequence{Key: key, OnFailure: handoff.Halt},
+		_, err := q.sender.Enqueue(context.Background(), handoff.Sequence{Key: key, HaltOnFailure: true},
 			asynq.NewTask("webhook", nil), asynq.Queue("webhooks"), asynq.TaskID(id), asynq.MaxRetry(2))
 		if err != nil {
 			q.Fatal(err)
@@ -189,7 +189,7 @@ func TestPayloadsAreShown(t *testing.T) {
 	text, err := lock.Token().MarshalText()
 	testkit.WantNil(t, "MarshalText", err)
 	payload := fmt.Sprintf(`{"account":7,"password":"x1y2","lock":%q,"name":"\u001b[2J"}`, text)
-	_, err = q.sender.Enqueue(t.Context(), lock, asynq.NewTask("export", []byte(payload)), asynq.Queue("exports"), asynq.TaskID("7"), asynq.ProcessIn(time.Hour))
+	_, err = q.sender.Enqueue(t.Context(), handoff.Carry(lock), asynq.NewTask("export", []byte(payload)), asynq.Queue("exports"), asynq.TaskID("7"), asynq.ProcessIn(time.Hour))
 	testkit.WantNil(t, "Enqueue", err)
 	q.do("jobs", "get", "exports/7").wants(0).lacks("account\":")
 	for _, args := range [][]string{{"jobs", "get", "exports/7", "--payload"}, {"jobs", "drop", "exports/7"}, {"jobs", "archive", "exports/7"}} {

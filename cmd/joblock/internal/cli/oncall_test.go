@@ -176,7 +176,7 @@ func (s *scene) export(key, id string, in time.Duration, opts ...joblock.TryOpti
 	s.Helper()
 	lock, err := s.locks.TryAcquire(context.Background(), key, opts...)
 	if err == nil {
-		_, err = s.sender.Enqueue(context.Background(), lock, asynq.NewTask("export", nil), asynq.Queue("exports"), asynq.TaskID(id),
+		_, err = s.sender.Enqueue(context.Background(), handoff.Carry(lock), asynq.NewTask("export", nil), asynq.Queue("exports"), asynq.TaskID(id),
 			asynq.MaxRetry(3), asynq.ProcessIn(in))
 	}
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *scene) export(key, id string, in time.Duration, opts ...joblock.TryOpti
 
 func (s *scene) webhook(id, payload string) {
 	s.Helper()
-	_, err := s.sender.EnqueueInSequence(context.Background(), handoff.Sequence{Key: "webhooks:acme", OnFailure: handoff.Halt},
+	_, err := s.sender.Enqueue(context.Background(), handoff.Sequence{Key: "webhooks:acme", HaltOnFailure: true},
 		asynq.NewTask("webhook", []byte(payload)), asynq.Queue("webhooks"), asynq.TaskID(id), asynq.MaxRetry(3))
 	if err != nil {
 		s.Fatal(err)

@@ -74,18 +74,18 @@ func (c *company) enqueues(client *handoff.Client) {
 		account = account%5 + 1
 		name := "acct-" + strconv.Itoa(account)
 		key := handoff.Unique{Key: joblock.Key("export", name)}
-		_, _ = client.EnqueueUnique(ctx, key, asynq.NewTask(exportTask, []byte(name)), asynq.MaxRetry(2)) // refused while a job has the key
+		_, _ = client.Enqueue(ctx, key, asynq.NewTask(exportTask, []byte(name)), asynq.MaxRetry(2)) // refused while a job has the key
 		return 7 * time.Second
 	})
 	c.happens(func(ctx context.Context) time.Duration {
 		shop = shop%3 + 1
 		name := "shop-" + strconv.Itoa(shop)
 		line := handoff.Sequence{Key: joblock.Key("webhooks", name), MaxWaiting: 20}
-		_, _ = client.EnqueueInSequence(ctx, line, asynq.NewTask(webhookTask, []byte(name)), asynq.Queue("webhooks"))
+		_, _ = client.Enqueue(ctx, line, asynq.NewTask(webhookTask, []byte(name)), asynq.Queue("webhooks"))
 		return 2 * time.Second
 	})
 	c.happens(func(ctx context.Context) time.Duration {
-		_, _ = client.EnqueueUnique(ctx, handoff.Unique{Key: "stuck:invoices"}, asynq.NewTask(stuckTask, nil), asynq.Timeout(time.Hour))
+		_, _ = client.Enqueue(ctx, handoff.Unique{Key: "stuck:invoices"}, asynq.NewTask(stuckTask, nil), asynq.Timeout(time.Hour))
 		return time.Minute
 	})
 }

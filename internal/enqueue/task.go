@@ -1,4 +1,4 @@
-package handoff
+package enqueue
 
 import (
 	"context"
@@ -44,7 +44,7 @@ type taskSpec struct {
 
 // readTask reads the options of task. It refuses what asynq would refuse or ignore. All its errors match ErrInvalid.
 func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, error) {
-	if err := c.check("enqueue"); err != nil {
+	if err := c.check(opEnqueue); err != nil {
 		return nil, err
 	}
 	made, err := asynqprivate.Options(task)

@@ -1,4 +1,4 @@
-package handoff
+package enqueue
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -59,9 +58,10 @@ type unkeptJob struct {
 	until          time.Time        // when the reservations have ended
 }
 
-// remember notes the job of h, which asynq has. A job that waits in line or halts its sequence is left to the keeper.
-func (c *Client) remember(h *handover) {
-	if h.waits != nil || h.sequence != nil && h.sequence.OnFailure == Halt {
+// remember notes the job of d, which asynq has.
+func (c *Client) remember(d *dispatch) {
+	keys, ok := d.kind.unkept()
+	if !ok {
 		return
 	}
 	now := time.Now()
@@ -74,12 +74,12 @@ func (c *Client) remember(h *handover) {
 	if len(u.jobs) >= maxUnkept {
 		u.jobs = slices.Delete(u.jobs, 0, maxUnkept/10)
 	}
-	j := unkeptJob{queue: h.queue, id: h.id, job: h.job, fences: make(map[string]int64), since: now, until: now.Add(h.reserve())}
-	if h.locks == nil && h.sequence == nil { // the tokens of a replacement are not in h
-		j.fences[h.unique.Key], j.fences[h.unique.slot()] = 0, 0
+	j := unkeptJob{queue: d.queue, id: d.id, job: d.job, fences: make(map[string]int64), since: now, until: now.Add(d.reserve())}
+	for _, key := range keys {
+		j.fences[key] = 0
 	}
-	for _, token := range h.tokens {
-		j.fences[token.Key()] = door.IdentityOf(token).Fence
+	for _, token := range d.tokens {
+		j.fences[token.Key()] = fenceOf(token)
 	}
 	u.jobs = append(u.jobs, j)
 	if !u.looking {

@@ -1,4 +1,4 @@
-package handoff
+package enqueue
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -30,54 +29,53 @@ const deletePause = 50 * time.Millisecond
 // lets the older payload run last.
 type replacement struct {
 	c    *Client
-	next dispatch // of the new task
+	next dispatch // of the new task, with the kind of the enqueue
 	lock *joblock.Lock
 	old  *asynq.TaskInfo
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of h in the place of the task old. The parameter held is the ErrHeld that names old. The results
+// replace puts the task of u in the place of the task old. The parameter held is the ErrHeld that names old. The results
 // are those of tryUnique.
-func (h *handover) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (Enqueued, again, error) {
-	c := h.c
-	env, err := c.envelopeOf(ctx, old)
+func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (Result, again, error) {
+	env, err := u.c.envelopeOf(ctx, old)
 	if err != nil {
-		return Enqueued{}, never, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
+		return Result{}, never, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
 	}
 	token, rest, ok := splitToken(env.Tokens, held.Key)
-	if !ok && held.Job == h.job { // asynq would refuse the task
-		return Enqueued{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
+	if !ok && held.Job == u.job { // asynq would refuse the task
+		return Result{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
 	}
 	if !ok {
-		return Enqueued{}, never, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
+		return Result{}, never, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
 	}
-	if others := h.unique.standsFor(env); others != "" {
-		return Enqueued{}, never, foreign(held, "the job cannot be replaced, because it stands for more than this key: "+others+". Try again when it has run")
+	if others := u.standsFor(env); others != "" {
+		return Result{}, never, foreign(held, "the job cannot be replaced, because it stands for more than this key: "+others+". Try again when it has run")
 	}
 	keys := []string{token.Key()}
 	for _, t := range rest {
 		keys = append(keys, t.Key()) // their locks end with the old job
 	}
-	if err := door.MayTouch(ctx, old.Queue, keys); err != nil {
-		return Enqueued{}, never, err
+	if err := u.mayTouch(old.Queue, keys); err != nil {
+		return Result{}, never, err
 	}
-	lock, err := c.locks.Resume(ctx, token, joblock.ForJob(held.Job))
+	lock, err := u.c.locks.Resume(ctx, token, joblock.ForJob(held.Job))
 	switch {
 	case errors.Is(err, joblock.ErrBusy), lockGone(err):
-		return Enqueued{}, waits, held // the old task has started, or another call replaces it
+		return Result{}, waits, held // the old task has started, or another call replaces it
 	case err != nil:
-		return Enqueued{}, never, err
+		return Result{}, never, err
 	}
 	r := &replacement{
-		c:    c,
-		next: dispatch{taskSpec: h.taskSpec, c: c, unique: h.unique, tokens: []joblock.Token{lock.Token()}},
+		c:    u.c,
+		next: dispatch{taskSpec: u.taskSpec, c: u.c, kind: u, tokens: []joblock.Token{lock.Token()}},
 		lock: lock, old: old, rest: rest,
 	}
 	info, err := r.swap(ctx)
 	if err != nil {
-		return Enqueued{}, never, err
+		return Result{}, never, err
 	}
-	return Enqueued{Task: info, Replaced: old, made: r.next.receipt()}, never, nil
+	return Result{Task: info, Replaced: old, Receipt: r.next.receipt()}, never, nil
 }
 
 // standsFor returns what the job with the envelope env stands for beyond the key of u, in words, or "". A call about one
@@ -262,9 +260,4 @@ func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool
 		}
 		time.Sleep(deletePause)
 	}
-}
-
-// lockGone reports whether err says that the lock does not exist any more, or is somebody else's.
-func lockGone(err error) bool {
-	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }

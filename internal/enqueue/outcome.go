@@ -1,4 +1,4 @@
-package handoff
+package enqueue
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOu
 	const detail = "it is unknown whether the task was enqueued"
 	d.c.logger.WarnContext(ctx, "handoff: "+detail, "job", d.job, "err", cause, "lookup", readErr)
 	return nil, unknown, own(&joblock.Error{
-		Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "enqueue", Key: d.tokens[0].Key(), Job: d.job,
+		Code: joblock.CodeOf(joblock.ErrUnavailable), Op: opEnqueue, Key: d.tokens[0].Key(), Job: d.job,
 		Detail: detail, Err: errors.Join(cause, readErr),
 	})
 }

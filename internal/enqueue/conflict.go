@@ -1,4 +1,4 @@
-package handoff
+package enqueue
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -16,8 +15,7 @@ import (
 
 // conflict decides what to do when another job or a request has the key. The parameter held is the ErrHeld that names
 // the other job. The results are those of tryUnique.
-func (h *handover) conflict(ctx context.Context, held *joblock.Error) (Enqueued, again, error) {
-	c, u := h.c, h.unique
+func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, again, error) {
 	// If the key has no job, or its job does not exist, most likely an enqueue is under way. Reject need not wait for
 	// the end of that enqueue.
 	retry, contended := never, never
@@ -26,68 +24,61 @@ func (h *handover) conflict(ctx context.Context, held *joblock.Error) (Enqueued,
 	}
 	queue, id, ok := envelope.ParseJob(held.Job)
 	if !ok {
-		return Enqueued{}, retry, held
+		return Result{}, retry, held
 	}
 	dctx, cancel := settling(ctx)
 	defer cancel()
-	other, err := c.taskInfo(dctx, queue, id)
+	other, err := u.c.taskInfo(dctx, queue, id)
 	switch {
 	case isGone(err):
-		return Enqueued{}, contended, held
+		return Result{}, contended, held
 	case err != nil && u.OnConflict == Reject:
-		return Enqueued{}, never, held
+		return Result{}, never, held
 	case err != nil:
-		return Enqueued{}, never, fmt.Errorf("%w; and its task could not be read: %w", held, err)
+		return Result{}, never, fmt.Errorf("%w; and its task could not be read: %w", held, err)
 	}
 	// The lock can name another caller's task: if a call parks a lock for a TaskID that exists already, the lock is
 	// bound to the other task until asynq refuses the enqueue. Replace notices that when it resumes the token.
 	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
 	waiting := !over && other.State != asynq.TaskStateActive
 	// Replace must not replace the task of another copy of its own call.
-	replaces := u.replaces() && (held.Job != h.job || h.call.Owner == "")
-	if held.Job == h.job && u.OnConflict != Skip && !(waiting && replaces) || held.Job == h.job && over {
+	replaces := u.replaces() && (held.Job != u.job || u.call.Owner == "")
+	if held.Job == u.job && u.OnConflict != Skip && !(waiting && replaces) || held.Job == u.job && over {
 		// asynq would refuse the task.
-		return Enqueued{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
+		return Result{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
 	}
 	if over || u.OnConflict == Skip {
-		carried, err := c.carried(dctx, held, other)
+		carried, err := u.c.carried(dctx, held, other)
 		switch {
 		case err != nil && u.OnConflict == Reject:
-			return Enqueued{}, never, held
+			return Result{}, never, held
 		case err != nil:
-			return Enqueued{}, never, fmt.Errorf("%w; and whether its task carries the lock could not be read: %w", held, err)
+			return Result{}, never, fmt.Errorf("%w; and whether its task carries the lock could not be read: %w", held, err)
 		case !carried:
-			return Enqueued{}, contended, foreign(held, "task "+held.Job+" exists, but does not carry this lock")
+			return Result{}, contended, foreign(held, "task "+held.Job+" exists, but does not carry this lock")
 		}
 	}
 	switch {
-	case over && c.halts(dctx, held.Key, other):
-		detail := "task " + held.Job + " has failed and halts a sequence: run the task again, or call SkipJob"
-		return Enqueued{}, never, foreign(held, detail)
+	case over && u.c.halts(dctx, held.Key, other):
+		detail := "task " + held.Job + " has failed and halts a sequence: run the task again, delete it, or skip the job with \"joblock jobs skip\""
+		return Result{}, never, foreign(held, detail)
 	case over:
-		return c.freeOver(ctx, held)
+		return u.c.freeOver(ctx, held)
 	case other.State == asynq.TaskStateActive:
 		// The task may be active only because a worker finds its lock busy: another call may be replacing the task.
 		if u.replaces() {
-			return Enqueued{}, active, held
+			return Result{}, active, held
 		}
 	case u.replaces():
-		return h.replace(ctx, other, held)
+		return u.replace(ctx, other, held)
 	}
 	if u.OnConflict == Skip {
-		if err := door.MayTouch(ctx, other.Queue, nil); err != nil {
-			return Enqueued{}, never, err
+		if err := u.mayTouch(other.Queue, nil); err != nil {
+			return Result{}, never, err
 		}
-		return Enqueued{Task: other, Duplicate: true}, never, nil
+		return Result{Task: other, Duplicate: true}, never, nil
 	}
-	return Enqueued{}, never, held
-}
-
-// foreign returns a copy of the error held, with a detail about a task that does not carry the lock.
-func foreign(held *joblock.Error, detail string) error {
-	e := *held
-	e.Detail = detail
-	return own(&e)
+	return Result{}, never, held
 }
 
 // splitToken returns the token for key, and the other tokens. If there is no token for key, ok is false.
@@ -119,16 +110,16 @@ func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bo
 }
 
 // freeOver frees the key of a job that is over, unless the job's handler still runs.
-func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Enqueued, again, error) {
+func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Result, again, error) {
 	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {
 		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that is over", "key", held.Key, "job", held.Job)
 	}
 	switch {
 	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner):
-		return Enqueued{}, changes, held // the key is free, or another owner has it by now
+		return Result{}, changes, held // the key is free, or another owner has it by now
 	case errors.Is(err, joblock.ErrBusy):
-		return Enqueued{}, never, held
+		return Result{}, never, held
 	}
-	return Enqueued{}, never, err
+	return Result{}, never, err
 }

@@ -1,4 +1,4 @@
-package handoff
+package enqueue
 
 import (
 	"bytes"
@@ -14,41 +14,21 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// receipt is what a Client knows of a job that it has enqueued. The tokens are those of the enqueue: a job that has run
+// Receipt is what a Client knows of a job that it has enqueued. The tokens are those of the enqueue: a job that has run
 // since has later ones.
-type receipt struct {
+type Receipt struct {
 	header [sha256.Size]byte // digest of the task's header
 	tokens []joblock.Token
-	limit  int  // of the sequence
+	limit  int  // of the sequence in whose line the job waits
 	waits  bool // the job waits in line, or did
 }
 
-func (d *dispatch) receipt() *receipt {
-	r := &receipt{header: sha256.Sum256([]byte(d.header)), tokens: d.tokens, waits: d.waits != nil}
-	if d.sequence != nil {
-		r.limit = d.sequence.Limit
-	}
-	return r
+func (d *dispatch) receipt() *Receipt {
+	return &Receipt{header: sha256.Sum256([]byte(d.header)), tokens: d.tokens}
 }
 
-// Withdraw deletes the task of a job that does not run, and frees its key, its place in line or its locks at once. It is for
-// callers who enqueue within a database transaction that is rolled back afterwards. The parameter done is the result of the
-// enqueue, also one of EnqueueMany; for Enqueue and EnqueueAll it is Enqueued{Task: info}. A Duplicate was not enqueued by
-// the caller, and is left alone. A job that was Replaced does not come back.
-//
-// A job that waits for a retry, or was archived, is withdrawn too: it may have failed because the transaction was not
-// committed. Errors, with which the job is left as it is:
-//
-//	joblock.ErrBusy      the job runs, or another call is replacing it. Cancel the context of its handler with
-//	                     Inspector.CancelProcessing, and call again
-//	joblock.ErrNotFound  the job is done, or was replaced, withdrawn or deleted, or is part of the task of its group
-//	joblock.ErrNotOwner  another job has the TaskID by now
-//	joblock.ErrInvalid   done has no task
-//	joblock.ErrClosed
-//
-// After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the keeper
-// of package worker frees the key of a task that is deleted. Withdraw goes on after the end of ctx, for nine seconds at most.
-func (c *Client) Withdraw(ctx context.Context, done Enqueued) error {
+// Withdraw is handoff.Client.Withdraw.
+func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	const op = "withdraw"
 	if err := c.check(op); err != nil {
 		return err
@@ -57,7 +37,7 @@ func (c *Client) Withdraw(ctx context.Context, done Enqueued) error {
 		return nil
 	}
 	if done.Task == nil {
-		return invalid(op, "", "Enqueued.Task is nil, must be the task of a job")
+		return Invalid(op, "", "Result.Task is nil, must be the task of a job")
 	}
 	w := &withdrawal{c: c, done: done, job: envelope.Job(done.Task.Queue, done.Task.ID)}
 	for giveUp := time.Now().Add(settleFor / 2); ; time.Sleep(deletePause) {
@@ -72,7 +52,7 @@ func (c *Client) Withdraw(ctx context.Context, done Enqueued) error {
 // withdrawal is one call of Withdraw.
 type withdrawal struct {
 	c    *Client
-	done Enqueued
+	done Result
 	job  string
 }
 
@@ -119,8 +99,8 @@ func (w *withdrawal) try(ctx context.Context) error {
 
 // same reports whether task is the one that was enqueued, and not a later one with its ID.
 func (w *withdrawal) same(task *asynq.TaskInfo) bool {
-	if w.done.made != nil {
-		return sha256.Sum256([]byte(task.Headers[envelope.Header])) == w.done.made.header
+	if w.done.Receipt != nil {
+		return sha256.Sum256([]byte(task.Headers[envelope.Header])) == w.done.Receipt.header
 	}
 	return task.Type == w.done.Task.Type && bytes.Equal(task.Payload, w.done.Task.Payload)
 }
@@ -172,13 +152,13 @@ func (w *withdrawal) release(ctx context.Context, token joblock.Token) error {
 func (w *withdrawal) leftBehind(ctx context.Context) error {
 	gone := w.failed(joblock.ErrNotFound, "its task does not exist any more: the job is done, or was replaced, withdrawn, deleted or "+
 		"aggregated into the task of its group", nil)
-	if w.done.made == nil {
+	if w.done.Receipt == nil {
 		return gone
 	}
 	var errs []error
-	for i, token := range w.done.made.tokens {
-		if i == 0 && w.done.made.waits {
-			errs = append(errs, w.c.leaveLine(ctx, token, w.job, w.done.made.limit, reasonWithdrawn))
+	for i, token := range w.done.Receipt.tokens {
+		if i == 0 && w.done.Receipt.waits {
+			errs = append(errs, w.c.leaveLine(ctx, token, w.job, w.done.Receipt.limit, reasonWithdrawn))
 		} else {
 			errs = append(errs, w.release(ctx, token))
 		}

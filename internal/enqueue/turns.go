@@ -1,4 +1,4 @@
-package handoff
+package enqueue
 
 import (
 	"context"
@@ -15,7 +15,7 @@ const contendFor = 10 * time.Second
 
 // turns lets those calls of one process that may replace the job of a key go one at a time, in the order in which they
 // came: so the latest call replaces last, and the calls do not keep each other from the key. Calls of other processes
-// are met at the key itself; see enqueueUnique. The zero value is ready for use.
+// are met at the key itself; see unique.finish. The zero value is ready for use.
 type turns struct {
 	mu  sync.Mutex
 	has map[string]*turn // by key: those that a call has or waits for
@@ -59,31 +59,31 @@ func (t *turns) take(ctx context.Context, key string) (giveUp func(), err error)
 // errContended is the cause of a context that ends after contendFor.
 var errContended = errors.New("other calls are replacing the job")
 
-// takeTurn waits until h is the first of the calls of this process that may replace the job of the key of h. It returns
-// the function that lets the next one go on. If h replaces no job, takeTurn does not wait.
-func (h *handover) takeTurn(ctx context.Context) (giveUp func(), err error) {
-	if h.hasTurn || !h.unique.replaces() {
-		return func() {}, nil
+// enter waits until u is the first of the calls of this process that may replace the job of its key. If u replaces no job,
+// enter does not wait.
+func (u *unique) enter(ctx context.Context) (leave func(error) error, err error) {
+	if u.hasTurn || !u.replaces() {
+		return u.dispatch.enter(ctx)
 	}
-	if h.contendUntil.IsZero() {
-		h.contendUntil = time.Now().Add(contendFor)
+	if u.contendUntil.IsZero() {
+		u.contendUntil = time.Now().Add(contendFor)
 	}
-	wait, cancel := context.WithDeadlineCause(ctx, h.contendUntil, errContended)
+	wait, cancel := context.WithDeadlineCause(ctx, u.contendUntil, errContended)
 	defer cancel()
-	done, err := h.c.turns.take(wait, h.unique.slot())
+	done, err := u.c.turns.take(wait, u.slot())
 	switch {
 	case err == nil:
-		h.hasTurn = true
-		return func() { h.hasTurn = false; done() }, nil
+		u.hasTurn = true
+		return func(err error) error { u.hasTurn = false; done(); return err }, nil
 	case errors.Is(err, errContended):
-		return nil, h.contended(&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Op: "enqueue", Key: h.unique.slot()})
+		return nil, u.contended(&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Op: opEnqueue, Key: u.slot()})
 	}
-	return nil, h.wrap(err)
+	return nil, u.wrap(err)
 }
 
 // contended returns the ErrHeld for a job that other calls replace all the time. Its Remaining is 0: another try is worth
 // while at once.
-func (h *handover) contended(held *joblock.Error) error {
+func (u *unique) contended(held *joblock.Error) error {
 	e := *held
 	e.Remaining = 0
 	return foreign(&e, "other calls are replacing the job of the key all the time; try again")

@@ -1,0 +1,177 @@
+package handoff
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/enqueue"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// How says under what Enqueue enqueues a job:
+//
+//	Carry     locks that the caller holds, and that the job takes over
+//	Unique    a key that one job has at a time
+//	Sequence  a key whose jobs run one after another
+type How interface{ engine() enqueue.How }
+
+// Carry hands locks that the caller holds over to the job: the lock of a request, as joblock.FromContext returns it. Enqueue
+// parks the locks. From then on their handles can do nothing, and a deferred Release frees nothing.
+//
+// Either the job gets all locks, or the caller keeps all locks that the caller still had. After an error lock.Err tells, for
+// each lock, who has it; see "The errors of Enqueue" in the package comment. No lock, more than 64 locks and two locks on
+// one key are joblock.ErrInvalid.
+func Carry(locks ...*joblock.Lock) How { return carried(locks) }
+
+// carried is the How of Carry.
+type carried joblock.Locks
+
+func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
+
+// Unique makes a job the only one of its key, or with Limit one of a few. The key is taken for the job in one step, without
+// waiting for the key. From then on other jobs of the key are refused until the job is done, has finally failed or no longer
+// exists. The key does not lapse, however long the job waits and however often it is retried. If another job has the key,
+// OnConflict decides; the package comment has a table of all cases.
+//
+// From an ErrHeld JobOf reads the other job. If the key is held for the very TaskID of the call, the error tells whether the
+// task exists:
+//
+//	asynq.ErrTaskIDConflict and ErrHeld  the task exists. If the task is not over, the result with Skip is that task,
+//	                                     without an error. Replace and KeepLast replace the task if it waits
+//	ErrHeld alone                        unknown, or the task does not exist: an earlier call is enqueuing the task,
+//	                                     or has died while it did. Try again, for two minutes at most where a keeper runs
+//
+// After ErrUnavailable and ErrLost the new job may exist, alone or in addition to the job that it was to replace. If both
+// exist, the older job has the key.
+//
+// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast: behind a Middleware that claims the
+// key, hand the lock over with Carry. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and
+// outlasts a job that fails.
+type Unique struct {
+	// Key is the key that one job has at a time. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key
+	// with the same policy.
+	Key string
+
+	// UntilStarted frees the key just before the first call of the handler, instead of when the job is done or has finally
+	// failed. So a change that happens while the handler runs can be enqueued as the next job. The handler and the retries
+	// run without a lock, and possibly at the same time as the next job. KeepLast avoids such an overlap. If other middleware
+	// of the worker can reject tasks, see worker.Worker.Started. A worker.WithoutOverlapping on the same key fails the task:
+	// choose another key, or KeepLast.
+	//
+	// Without UntilStarted the handler and all retries run under the lock. asynq.MaxRetry and worker.Config.MaxHold bound how
+	// long a job that fails keeps the key: asynq's default of 25 retries takes up to 20.5 days.
+	UntilStarted bool
+
+	// OnConflict is what to do when another job has the key. Default Reject.
+	OnConflict OnConflict
+
+	// Limit lets up to so many jobs of Key wait and run at a time, instead of one: from 1 to limit.Max. Each job has a
+	// permit of package limit. Give the same Limit for a key everywhere. With a Limit, UntilStarted must be false and
+	// OnConflict must be Reject, and Enqueue takes up to two round trips more. EnqueueMany takes no Limit. 0 means
+	// one job, under an ordinary lock, which a permit does not keep out.
+	Limit int
+}
+
+func (u Unique) engine() enqueue.How {
+	return enqueue.Unique{Key: u.Key, UntilStarted: u.UntilStarted, OnConflict: enqueue.OnConflict(u.OnConflict), Limit: u.Limit}
+}
+
+// OnConflict says what Enqueue does when another job has the key of a Unique.
+type OnConflict uint8
+
+const (
+	// Reject enqueues nothing and returns ErrHeld; JobOf reads the other job from it.
+	Reject = OnConflict(enqueue.Reject)
+
+	// Skip enqueues nothing and returns the other job's task, without an error. If a request holds the key and no job
+	// does, Skip returns ErrHeld.
+	Skip = OnConflict(enqueue.Skip)
+
+	// Replace puts the new job in the place of a job that is pending, scheduled, waiting for a retry or aggregating. The
+	// new job may have the same asynq.TaskID. The old task is deleted when the new task is in its queue. A job that
+	// runs, or that stands for other keys too, is left alone, as with Reject.
+	Replace = OnConflict(enqueue.Replace)
+
+	// KeepLast is for work of which only the latest state counts. While one job runs, retries included, at most one job
+	// waits: the newest. A waiting job is snoozed without using up a retry, and replaced as by Replace. The running job
+	// has the lock on Key. The waiting job has the lock on another key, Key+"%next", until the worker can take the lock
+	// on Key for it. UntilStarted must be false.
+	KeepLast = OnConflict(enqueue.KeepLast)
+)
+
+// Sequence is a job in the line of jobs behind one key. The jobs of a sequence run in the order of their enqueues, one at a
+// time or up to Limit at a time. If the key is free, the job gets the key. Otherwise the job gets the last place in the
+// key's line, and the task is scheduled at a time that is far away. When the job's turn comes, the process that gives the key
+// to the job runs the task. A job that waits occupies no worker. The package comment has the rules, also for asynq's options.
+//
+// Without Lock, Enqueue makes two round trips: one to the locks' store and one to asynq. A job that was not enqueued has no
+// place. An error matches:
+//
+//	ErrLineFull and joblock.ErrHeld       MaxWaiting jobs and processes wait: not enqueued
+//	asynq.ErrTaskIDConflict               a task with this TaskID exists, in this sequence or not: not enqueued
+//	asynq.ErrDuplicateTask                another task has the lock of asynq.Unique: not enqueued
+//	joblock.ErrHeld alone                 another call is enqueuing a task with this TaskID into this sequence, or has
+//	                                      died while it did, or a worker has died just after it did such a task: not
+//	                                      enqueued; try again, for two minutes at most where a keeper runs
+//	joblock.ErrUnavailable                the locks' store has not answered, or it is unknown whether the task exists;
+//	                                      see "The errors of Enqueue". The job keeps its place while that is unknown
+//	joblock.ErrInvalid                    the arguments are bad
+//	with Lock, any error with Carry       lock.Err tells who has the lock
+type Sequence struct {
+	// Key names the sequence. Build Key with joblock.Key. Enqueue all jobs of a Key with the same Sequence.
+	Key string
+
+	// Lock, unless nil, is a lock that the caller holds. The job gets this lock as with Carry, and so comes before
+	// all jobs that wait. Key is then "" or the key of Lock, and MaxWaiting does not count.
+	Lock *joblock.Lock
+
+	// Limit is how many jobs of the sequence may run at a time, up to 256; 0 means 1. With a Limit above 1, jobs start
+	// in the order of the line, and HaltOnFailure must be false. The package comment has more: see Several jobs at a time.
+	Limit int
+
+	// MaxWaiting bounds the line: if so many jobs and processes wait, no further job is enqueued. 0 means no bound.
+	MaxWaiting int
+
+	// HaltOnFailure stops the sequence when the job has failed for good: on the last attempt, or with asynq.SkipRetry, but
+	// not with asynq.RevokeTask. The job keeps the key as long as its task is in asynq's archive, and all others wait. The
+	// sequence goes on when an operator runs the task again and the job succeeds, or skips the job with "joblock jobs skip",
+	// or when the keeper finds that the task was deleted. Without HaltOnFailure the next job starts.
+	HaltOnFailure bool
+}
+
+func (s Sequence) engine() enqueue.How { return enqueue.Sequence(s) }
+
+// ErrLineFull says that Sequence.MaxWaiting jobs and processes wait for the key already. The error also matches
+// joblock.ErrHeld.
+var ErrLineFull = enqueue.ErrLineFull
+
+// TaskKey returns a key made of the task's type and payload: "unique:<type>:<digest>". The digest is the first half of the
+// payload's SHA-256, 32 hexadecimal digits. Payloads are compared byte by byte. Queue, headers and options do not count. For
+// one job per queue, put the queue's name in front with joblock.Key. For a nil task TaskKey returns "", which Enqueue
+// refuses.
+//
+// Keys are in logs, metrics and errors. The key does not reveal the payload. "joblock explain" shows of which type of task a
+// key is, and the command that shows the payload of its job.
+func TaskKey(task *asynq.Task) string {
+	if task == nil {
+		return ""
+	}
+	digest := fmt.Sprintf("%x", sha256.Sum256(task.Payload()))
+	return joblock.Key(keyspace.Unique, task.Type(), digest[:keyspace.UniqueDigits])
+}
+
+// JobOf returns the task of the job that has the lock, according to err, such as an ErrHeld. ok is false if no job has
+// the lock. The job has the lock at least for Remaining of the *joblock.Error: the rest of the lease while the job
+// runs, and otherwise the rest of the reservation. The worker renews leases, and the keeper prolongs reservations.
+func JobOf(err error) (queue, taskID string, ok bool) {
+	var e *joblock.Error
+	if !errors.As(err, &e) {
+		return "", "", false
+	}
+	return envelope.ParseJob(e.Job)
+}

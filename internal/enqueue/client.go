@@ -1,0 +1,130 @@
+// Package enqueue is the engine of handoff.Client: it enqueues tasks of asynq that carry locks. Package handoff has the
+// documentation of each call. The lock server makes calls that handoff does not offer: see Request.
+//
+// Each way in which a job comes under a lock is a kind, in a file of its own: carry.go, unique.go, permit.go and
+// sequence.go. All kinds go the same way: Client.Enqueue or many.go, task.go, batch.go, send.go, outcome.go.
+package enqueue
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/asynqprivate"
+	"github.com/joblock/toolkit/internal/crew"
+	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Config is handoff.Config.
+type Config struct {
+	Reserve time.Duration
+	Logger  *slog.Logger
+}
+
+const (
+	// minReserve leaves the keeper time to prolong a reservation. The keeper prolongs a reservation when half of it is
+	// over, or up to a second later.
+	minReserve = 10 * time.Second
+
+	defaultReserve = time.Hour
+)
+
+// Client is handoff.Client.
+type Client struct {
+	locks     *joblock.Locker
+	ring      *seal.Ring // the keys of locks
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	reserve   time.Duration
+	logger    *slog.Logger
+
+	next    *nextjob.Starter // of jobs whose turn in line comes with a call of this Client
+	turns   turns            // of calls that may replace a job
+	senders *crew.Crew
+	closing context.Context // ends with Close
+	stop    context.CancelFunc
+	running sync.WaitGroup // the watches, and lookAfter
+
+	mu      sync.Mutex // guards the fields below; Close, watch and remember take mu, so that nothing begins after Close
+	watches int
+	unkept  unkept
+}
+
+// New is handoff.NewClient.
+func New(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
+	const op = "new client"
+	ring := ringOf(locks)
+	switch {
+	case ring == nil:
+		return nil, Invalid(op, "", "the Locker is nil or was not made by joblock.New")
+	case client == nil:
+		return nil, Invalid(op, "", "the asynq client is nil")
+	case inspector == nil:
+		return nil, Invalid(op, "", "the asynq inspector is nil")
+	}
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	if cfg.Reserve != 0 && (cfg.Reserve < minReserve || cfg.Reserve > driver.MaxPeriod) {
+		return nil, Invalid(op, "", "Config.Reserve is %s, must be from %s to %s, or 0 for %s",
+			cfg.Reserve, minReserve, driver.MaxPeriod, defaultReserve)
+	}
+	c := &Client{
+		locks: locks, ring: ring, client: client, inspector: inspector,
+		reserve: cmp.Or(cfg.Reserve, defaultReserve),
+		logger:  cfg.Logger,
+	}
+	if c.logger == nil {
+		c.logger = slog.Default()
+	}
+	c.closing, c.stop = context.WithCancel(context.Background())
+	c.senders = crew.New(c.closing)
+	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.background}
+	return c, nil
+}
+
+// Close is handoff.Client.Close.
+func (c *Client) Close(ctx context.Context) error {
+	if err := c.check("close client"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.stop()
+	c.mu.Unlock()
+	return sleep.While(ctx, c.running.Wait)
+}
+
+// background runs f in another goroutine. Close waits for f, unless Close was called before.
+func (c *Client) background(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing.Err() != nil {
+		c.senders.Go(f)
+	} else {
+		c.running.Go(f)
+	}
+}
+
+// ready returns joblock.ErrClosed if the Locker was closed, and otherwise the error with which the seal keys cannot be read.
+func (c *Client) ready(ctx context.Context, op string) error {
+	if err := checkOpen(c.locks, op); err != nil {
+		return err
+	}
+	return c.ring.Ready(ctx)
+}
+
+// check refuses a Client that New has not made.
+func (c *Client) check(op string) error {
+	if c == nil || c.locks == nil {
+		return Invalid(op, "", "the Client was not made by NewClient")
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package enqueue
+
+import (
+	"context"
+
+	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/seal"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// What this package asks of the engine of package joblock beyond its public calls.
+
+type (
+	// Call names an enqueue that may be repeated, also by another process; see Request.
+	Call = door.Call
+
+	place = door.Place // of a job that waits in line
+	take  = door.Take  // of a key for a job
+	taken = door.Taken // the result of a take
+)
+
+func ringOf(locks *joblock.Locker) *seal.Ring { return door.Of(locks).Ring() }
+
+func checkOpen(locks *joblock.Locker, op string) error { return door.Of(locks).Check(op) }
+
+// owns reports whether locks has made lock.
+func owns(locks *joblock.Locker, lock *joblock.Lock) bool { return door.Of(locks).Owns(lock) }
+
+func trace(ctx context.Context, locks *joblock.Locker, call event.Call) (context.Context, event.Span) {
+	return door.Of(locks).Trace(ctx, call)
+}
+
+func traceHeaders(ctx context.Context, locks *joblock.Locker) map[string]string {
+	return door.Of(locks).TraceHeaders(ctx)
+}
+
+// park parks all, each with the options of the same index. It returns a token or an error for each.
+func park(ctx context.Context, locks *joblock.Locker, all joblock.Locks, opts [][]joblock.ParkOption) ([]joblock.Token, []error) {
+	tokens, errs := door.Of(locks).Park(ctx, all, func(i int) []joblock.ParkOption { return opts[i] })
+	return tokens.([]joblock.Token), errs
+}
+
+// takeAll takes each key that is free, or a place in its line.
+func takeAll(ctx context.Context, locks *joblock.Locker, takes []take) []taken {
+	return door.Of(locks).Take(ctx, opEnqueue, takes)
+}
+
+// tokenOf returns the token of a take that has succeeded.
+func tokenOf(t taken) joblock.Token { return t.Token.(joblock.Token) }
+
+// passOn gives each of slots that is free to the first job in line, and calls granted for each such job.
+func passOn(ctx context.Context, locks *joblock.Locker, slots []string, granted func(slot, job string)) error {
+	return door.Of(locks).PassOn(door.WithStarter(ctx, granted), opEnqueue, slots)
+}
+
+// onSlot returns the token of the owner of token for another slot of its key.
+func onSlot(token joblock.Token, slot string) joblock.Token { return door.TokenOfSlot(token, slot) }
+
+// forKey returns the token of the owner of token for key, without a fence.
+func forKey(token joblock.Token, key string) (joblock.Token, error) {
+	id := door.IdentityOf(token)
+	return joblock.NewToken(key, id.Owner, id.TTL)
+}
+
+func fenceOf(token joblock.Token) int64 { return door.IdentityOf(token).Fence }
+
+// sameHolding reports whether a and b are tokens of one holding.
+func sameHolding(a, b joblock.Token) bool {
+	x, y := door.IdentityOf(a), door.IdentityOf(b)
+	return a.Key() == b.Key() && x.Owner == y.Owner && x.Fence == y.Fence
+}

@@ -1,0 +1,226 @@
+package enqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
+)
+
+// Unique is handoff.Unique.
+type Unique struct {
+	Key          string
+	UntilStarted bool
+	OnConflict   OnConflict
+	Limit        int
+}
+
+// OnConflict is handoff.OnConflict.
+type OnConflict uint8
+
+const (
+	Reject OnConflict = iota
+	Skip
+	Replace
+	KeepLast
+)
+
+func (u Unique) plan(ctx context.Context, d *dispatch) (kind, error) {
+	err := u.check()
+	if err == nil && d.unique {
+		err = badTask("the option asynq.Unique and handoff.Unique are two kinds of uniqueness, use one")
+	}
+	if err == nil {
+		err = d.c.checkCarried(ctx, u)
+	}
+	if u.Limit > 0 {
+		return &permit{parking: parking{dispatch: d}, of: u}, err
+	}
+	return &unique{taking: taking{d}, Unique: u}, err
+}
+
+// check refuses a Unique with a bad field.
+func (u Unique) check() error {
+	switch {
+	case u.OnConflict > KeepLast:
+		return Invalid(opEnqueue, u.Key, "Unique.OnConflict is %d, must be Reject, Skip, Replace or KeepLast", u.OnConflict)
+	case u.OnConflict == KeepLast && u.UntilStarted:
+		return Invalid(opEnqueue, u.Key, "Unique.UntilStarted is set, which KeepLast does not support: use Replace")
+	case u.Limit < 0 || u.Limit > limit.Max:
+		return Invalid(opEnqueue, u.Key, "Unique.Limit is %d, must be from 0 to %d", u.Limit, limit.Max)
+	case u.Limit > 0 && (u.UntilStarted || u.OnConflict != Reject):
+		return Invalid(opEnqueue, u.Key, "Unique.Limit is %d: Unique.UntilStarted must then be false, and Unique.OnConflict must be Reject", u.Limit)
+	}
+	if detail := keyspace.CheckApplication(u.Key); detail != "" {
+		return Invalid(opEnqueue, u.Key, "%s", detail) // TryAcquire would let the key of slot pass
+	}
+	return nil
+}
+
+// slot returns the key of the lock that the job gets at its enqueue.
+func (u Unique) slot() string {
+	if u.OnConflict == KeepLast && u.Key != "" {
+		return keyspace.Next(u.Key)
+	}
+	return u.Key
+}
+
+// replaces reports whether a job that waits is replaced.
+func (u Unique) replaces() bool { return u.OnConflict == Replace || u.OnConflict == KeepLast }
+
+// checkCarried refuses a unique job whose key the caller has itself, because ctx carries the lock on the key, or all
+// permits of the key: each call would be ErrHeld because of its own caller.
+func (c *Client) checkCarried(ctx context.Context, u Unique) error {
+	carried := 0
+	for _, lock := range joblock.LocksFromContext(ctx) {
+		key := lock.Key()
+		if u.Limit > 0 {
+			key, _ = keyspace.Limit(key)
+		}
+		if key == u.slot() && owns(c.locks, lock) && lock.Err() == nil {
+			carried++
+		}
+	}
+	if carried < max(1, u.Limit) {
+		return nil
+	}
+	err := Invalid(opEnqueue, u.Key, "the request or job that enqueues has this lock itself, so the new job cannot get it: hand "+
+		"the lock over with handoff.Carry, claim another key or none (Claim.NoLock) for the request, or in the handler of a job use KeepLast")
+	c.logger.ErrorContext(ctx, "handoff: a job was not enqueued, because its caller has the lock on its key", "key", u.Key, "err", err)
+	return err
+}
+
+// unique is the kind of a Unique without a Limit.
+type unique struct {
+	taking
+	Unique
+
+	hasTurn      bool      // the enqueue goes on before others that may replace the job; see enter
+	contendUntil time.Time // when to give up replacing a job that others replace; zero before enter
+}
+
+func (u *unique) keys() (named, alone []string) { return []string{u.Key}, []string{u.slot()} }
+
+func (u *unique) ask(b *batch) {
+	b.take(take{Key: u.slot()}, func(t taken) {
+		if u.asked = t.Err; t.Err == nil {
+			u.tokens = []joblock.Token{tokenOf(t)}
+		}
+	})
+}
+
+func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.slot()}, true }
+
+// mark says which lock the job has only until its start, and under which lock it runs.
+func (u Unique) mark(env *envelope.Envelope) ([]asynq.Option, error) {
+	token := env.Tokens[0]
+	if u.UntilStarted || u.OnConflict == KeepLast {
+		env.UntilStart = []joblock.Token{token}
+	}
+	if u.OnConflict != KeepLast {
+		return nil, nil
+	}
+	run, err := forKey(token, u.Key)
+	if err != nil {
+		return nil, err
+	}
+	env.Tokens = append(env.Tokens, run)
+	env.FromStart = []joblock.Token{run}
+	return nil, nil
+}
+
+// An enqueue tries again while the conflict is likely to end soon: another call has taken the key and is about to
+// enqueue its job, or the other job is being replaced. The pauses double; all pauses together, a round, are a third of a
+// second. While other calls are replacing the job, further tries follow, one after each laterPause or so.
+const (
+	uniquePause = 5 * time.Millisecond
+	uniqueTries = 7
+	uniqueRound = (1<<(uniqueTries-1) - 1) * uniquePause
+	laterPause  = 40 * time.Millisecond
+)
+
+// finish enqueues the task as the only job of its key.
+func (u *unique) finish(ctx context.Context, err error) (Result, error) {
+	if err != nil {
+		leave, late := u.enter(ctx)
+		if late != nil {
+			return Result{}, late
+		}
+		defer leave(nil)
+	}
+	for try, pause := 1, uniquePause; ; try, pause = try+1, 2*pause {
+		done, again, failed := u.tryUnique(ctx, err)
+		if failed == nil || again == never {
+			return done, failed
+		}
+		if try >= uniqueTries {
+			switch contended, cerr := u.isContended(ctx, again); {
+			case cerr != nil:
+				return done, fmt.Errorf("%w; and whether other calls are replacing its job could not be read: %w", failed, cerr)
+			case !contended:
+				return done, failed
+			case !time.Now().Before(u.contendUntil):
+				var held *joblock.Error
+				if errors.As(failed, &held) {
+					failed = u.contended(held)
+				}
+				return done, failed
+			}
+			pause = laterPause/2 + rand.N(laterPause)
+		}
+		if cause := sleep.For(ctx, pause); cause != nil {
+			return Result{}, u.wrap(cause)
+		}
+		err = u.c.prepare(ctx, u.dispatch)[0]
+	}
+}
+
+// again says whether another try may succeed where a try has met a conflict.
+type again uint8
+
+const (
+	never   again = iota
+	soon          // in a moment, or not at all
+	active        // as soon, and the job's task is active
+	changes       // for as long as other calls are replacing the job, or are about to enqueue it
+	waits         // likewise, and the job's task waits: a lease on its lock is that of another call
+)
+
+// isContended reports whether the conflict is one with other calls that also replace the job. Then the lock has just
+// changed hands, or is held although its task waits. A call that is alone meets neither for long.
+func (u *unique) isContended(ctx context.Context, met again) (bool, error) {
+	if !u.replaces() || met == soon {
+		return false, nil
+	}
+	sts, err := u.c.locks.Status(ctx, u.slot())
+	if err != nil {
+		return false, err
+	}
+	st, recent := sts[0], settleFor
+	if met == active {
+		recent = uniqueRound // a job that has run for longer is not being replaced
+	}
+	return !st.Locked() || st.Now.Sub(st.Changed) < recent || met == waits && st.State == joblock.StateHeld, nil
+}
+
+// tryUnique is one try of finish. The second result says whether another try may succeed.
+func (u *unique) tryUnique(ctx context.Context, err error) (done Result, _ again, _ error) {
+	var held *joblock.Error
+	switch {
+	case err == nil:
+		done.Task, err = u.enqueue(ctx, nil)
+		return done, never, err
+	case errors.As(err, &held) && errors.Is(held, joblock.ErrHeld):
+		return u.conflict(ctx, held)
+	}
+	return Result{}, never, err
+}
