@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -102,7 +102,7 @@ func (g *Guard) begin(ctx context.Context, claim Claim) (inside context.Context,
 	claim = claim.own()
 	// Without this check the refusal would say that another request or job holds the lock.
 	for _, lock := range joblock.LocksFromContext(ctx) {
-		if slices.Contains(claim.keys(), lock.Key()) && door.Of(g.locks).Owns(lock) && lock.Err() == nil {
+		if slices.Contains(claim.keys(), lock.Key()) && (*core.Locker)(g.locks).Owns((*core.Lock)(lock)) && lock.Err() == nil {
 			return nil, nil, &claimError{enqueue.Invalid("claim", lock.Key(), "the request has this lock already, from around this Guard or Middleware")}
 		}
 	}
@@ -195,7 +195,7 @@ func (g *Guard) release(ctx context.Context, h *held) {
 			err := lock.Release(ctx, joblock.Reason(enqueue.ReasonRequestOver))
 			if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // ErrNotOwner: handed over to a job, or on the way
 				g.logger.WarnContext(ctx, "handoff: release after the response failed",
-					"key", lock.Key(), "fence", lock.Fence(), "owner", door.IdentityOf(lock).Digest(), "err", err)
+					"key", lock.Key(), "fence", lock.Fence(), "owner", (*core.Lock)(lock).Digest(), "err", err)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func newLocker(t testing.TB, s driver.Store) *joblock.Locker {
 func newMemLocker(t testing.TB) *joblock.Locker { return newLocker(t, newStore()) }
 
 // acquire takes a lock that must be free.
-func acquire(t testing.TB, locks *joblock.Locker, key string, opts ...joblock.TryOption) *joblock.Lock {
+func acquire(t testing.TB, locks *joblock.Locker, key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	t.Helper()
 	lock, err := locks.TryAcquire(context.Background(), key, opts...)
 	if err != nil {

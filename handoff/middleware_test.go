@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -153,7 +153,7 @@ func TestLossEndsTheRequestsContext(t *testing.T) {
 				t.Error(err)
 			}
 			lock, _ := joblock.LocksFromContext(r.Context()).ByKey("b")
-			owner = door.IdentityOf(lock).Owner
+			owner = (*core.Lock)(lock).Owner()
 			if err := lock.Renew(r.Context()); !errors.Is(err, joblock.ErrLost) {
 				t.Errorf("Renew: %v", err)
 			}

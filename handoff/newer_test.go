@@ -9,7 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
@@ -24,7 +24,7 @@ func (w *web) age(t *testing.T, info *asynq.TaskInfo) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer, err := door.Of(w.locks).Ring().Seal(ctx, "2"+text[1:])
+	newer, err := (*core.Locker)(w.locks).Ring().Seal(ctx, "2"+text[1:])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
@@ -58,7 +58,7 @@ func (s *sweep) take(ctx context.Context, info *asynq.TaskInfo) (*joblock.Lock, 
 	lock, err := s.direct.locks.Resume(ctx, token, joblock.ForJob(envelope.Job(info.Queue, info.ID)))
 	switch joblock.CodeOf(err) {
 	case joblock.CodeOf(joblock.ErrNotOwner), joblock.CodeOf(joblock.ErrAlreadyReleased), joblock.CodeOf(joblock.ErrNotFound):
-		return s.direct.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](), joblock.Owner(door.IdentityOf(token).Owner))
+		return s.direct.locks.TryAcquire(ctx, token.Key(), core.OwnKey, joblock.Owner(core.Token(token).Owner()))
 	}
 	return lock, err
 }
@@ -198,7 +198,7 @@ func replaceAndDie(t *testing.T, u handoff.Unique, id string) {
 			s.first = first.Task
 			d := &dying{}
 			w := dyingWeb(t, m, d)
-			if err := door.Of(w.locks).Ring().Ready(t.Context()); err != nil {
+			if err := (*core.Locker)(w.locks).Ring().Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			d.left.Store(n)

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -55,7 +55,7 @@ func replaceStruck(t *testing.T, db *redistest.Database, u handoff.Unique, id st
 	through := db.Options()
 	through.Addr = proxy.Addr()
 	w := sweepWeb(t, through, patience)
-	if err := door.Of(w.locks).Ring().Ready(t.Context()); err != nil { // connects
+	if err := (*core.Locker)(w.locks).Ring().Ready(t.Context()); err != nil { // connects
 		t.Fatal(err)
 	}
 	seen := 0

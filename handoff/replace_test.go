@@ -85,7 +85,7 @@ func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 	w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
 		env, _, err := envelopekit.Read(w.task(t, first.Queue, first.ID).Headers)
 		if err == nil {
-			err = w.locks.Release(t.Context(), env.UntilStart[0], joblock.IfIdle(), joblock.Reason("job started"), joblock.ForJob("default/first"))
+			err = w.locks.Release(t.Context(), env.UntilStart[0], joblock.IfIdle(), joblock.Reason("job started"), joblock.IfJob("default/first"))
 		}
 		if err != nil {
 			t.Error(err)

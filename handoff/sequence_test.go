@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -130,7 +130,7 @@ func TestRoundTripsOfASequence(t *testing.T) {
 func TestBadSequenceIsRefused(t *testing.T) {
 	w := newMiniWeb(t)
 	lock := acquire(t, w.locks, "held")
-	slot, err := w.locks.TryAcquire(t.Context(), driver.SlotKey("k", 2), door.OwnKey[joblock.Option]())
+	slot, err := w.locks.TryAcquire(t.Context(), driver.SlotKey("k", 2), core.OwnKey)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
@@ -63,7 +63,7 @@ func TestReturnedTasksShowNoToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			secrets = append(secrets, string(text), door.IdentityOf(token).Owner)
+			secrets = append(secrets, string(text), core.Token(token).Owner())
 		}
 	}
 	secrets = append(secrets, "tokens", " - - ", envelope.Header+":", envelope.Header+"\"")

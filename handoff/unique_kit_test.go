@@ -9,7 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
@@ -102,7 +102,7 @@ func (w *web) work(t *testing.T, s situation) {
 		id, _ := asynq.GetTaskID(ctx)
 		job := envelope.Job("default", id)
 		for _, token := range env.UntilStart {
-			if err := w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason("job started"), joblock.ForJob(job)); err != nil {
+			if err := w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason("job started"), joblock.IfJob(job)); err != nil {
 				return err
 			}
 		}
@@ -136,7 +136,7 @@ func (w *web) resume(ctx context.Context, env envelope.Envelope, job string) (*j
 		return w.locks.Resume(ctx, token, joblock.ForJob(job))
 	}
 	run := env.FromStart[0]
-	return w.locks.TryAcquire(ctx, run.Key(), joblock.Owner(door.IdentityOf(run).Owner), joblock.TTL(door.IdentityOf(run).TTL))
+	return w.locks.TryAcquire(ctx, run.Key(), joblock.Owner(core.Token(run).Owner()), joblock.TTL(core.Token(run).TTL()))
 }
 
 // slotOf returns the key that a job under u has from its enqueue on.

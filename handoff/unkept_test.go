@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
@@ -58,7 +58,7 @@ func (w *web) take(t *testing.T) *joblock.Lock {
 // keeper is a keeper at work, as far as others see it.
 func (w *web) keeper(t *testing.T, number int) *joblock.Lock {
 	t.Helper()
-	return acquire(t, w.locks, keyspace.Permit(keyspace.Keepers, number), door.OwnKey[joblock.Option]())
+	return acquire(t, w.locks, keyspace.Permit(keyspace.Keepers, number), core.OwnKey)
 }
 
 // Nobody but the worker releases the lock of a job, and a worker that looks for its locks in another place runs the job

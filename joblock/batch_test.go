@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -78,9 +78,8 @@ func TestBatchOfResumesRepeatsOnlyWhatHasNoAnswer(t *testing.T) {
 		busy, err := k.locks.Resume(t.Context(), tokens[1], joblock.ForJob("q/1"))
 		wantNil(t, "Resume", err)
 		p := &patchy{Store: k.mem, lost: []string{"c"}}
-		got, errs := door.Of(k.open(p, nil)).Resume(t.Context(), tokens, []joblock.ResumeOption{joblock.ForJob("q/1")})
+		locks, errs := (*core.Locker)(k.open(p, nil)).Resume(t.Context(), core.Tokens(tokens), core.Options{Job: "q/1"})
 		wantErr(t, errs[1], joblock.ErrBusy)
-		locks := got.(joblock.Locks)
 		for i, key := range []string{0: "a", 2: "c", 3: "d"} {
 			if key == "" {
 				continue
@@ -128,7 +127,7 @@ func TestBatchOfReleasesKeepsTheAnswersItGot(t *testing.T) {
 		locker := k.open(p, nil)
 		locks, err := locker.AcquireAll(t.Context(), []string{"a", "b", "c"})
 		wantNil(t, "AcquireAll", err)
-		errs := door.Of(locker).End(t.Context(), locks, "done")
+		errs := locks.Core().End(t.Context(), core.Release{Reason: "done"})
 		wantErr(t, errs[1], joblock.ErrUnavailable)
 		wantErr(t, errs[1], errPatchy)
 		if errs[0] != nil || errs[2] != nil {
@@ -160,11 +159,11 @@ func TestBatchesThatAreRefusedInPart(t *testing.T) {
 				for i := range keys {
 					keys[i] = fmt.Sprint("key-", i)
 				}
-				takes := make([]door.Take, len(keys))
+				takes := make([]core.Take, len(keys))
 				for i, key := range keys {
-					takes[i] = door.Take{Key: key, Job: "q/1", Reserve: time.Minute}
+					takes[i] = core.Take{Key: key, Job: "q/1", Reserve: time.Minute}
 				}
-				for i, taken := range door.Of(locker).Take(t.Context(), "enqueue", takes) {
+				for i, taken := range (*core.Locker)(locker).Take(t.Context(), "enqueue", takes) {
 					if !errors.Is(taken.Err, joblock.ErrUnavailable) || !strings.Contains(taken.Err.Error(), c.want) {
 						t.Fatalf("key %d: %v, want %q", i, taken.Err, c.want)
 					}
@@ -194,8 +193,7 @@ func TestBatchOfParksKeepsTheAnswersItGot(t *testing.T) {
 		locks, err := locker.AcquireAll(t.Context(), []string{"a", "b", "c", "over"})
 		wantNil(t, "AcquireAll", err)
 		wantNil(t, "Release", locks[3].Release(t.Context()))
-		got, errs := door.Of(locker).Park(t.Context(), locks, func(int) []joblock.ParkOption { return []joblock.ParkOption{joblock.ForJob("q/1")} })
-		tokens := got.([]joblock.Token)
+		tokens, errs := (*core.Locker)(locker).Park(t.Context(), locks.Core(), func(int) core.Park { return core.Park{Job: "q/1"} })
 		wantErr(t, errs[1], joblock.ErrUnavailable)
 		wantErr(t, errs[3], joblock.ErrAlreadyReleased)
 		for i, key := range []string{0: "a", 2: "c"} {
@@ -225,9 +223,8 @@ func TestTokensAreReleasedInOneCall(t *testing.T) {
 		_, err := k.locks.Resume(t.Context(), tokens[1], joblock.ForJob("q/1"))
 		wantNil(t, "Resume", err)
 		tokens = append(tokens, joblock.Token{})
-		opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.ForJob("q/1")}
 		before := k.store.Calls(faultstore.Release)
-		errs := door.Of(k.locks).Release(t.Context(), tokens, opts)
+		errs := (*core.Locker)(k.locks).Release(t.Context(), core.Tokens(tokens), core.Release{IfIdle: true, Job: "q/1"})
 		wantErr(t, errs[1], joblock.ErrBusy)
 		wantErr(t, errs[3], joblock.ErrInvalid)
 		if errs[0] != nil || errs[2] != nil {

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -74,7 +74,7 @@ func TestLockThatTheContextCarriesIsRefused(t *testing.T) {
 // The line of a sequence has slots. A job under another slot than the first waits behind the line if it takes the key.
 func TestSlotThatTheContextCarriesCountsAsTheKey(t *testing.T) {
 	k := newKit(t, nil)
-	slot, err := k.locks.TryAcquire(t.Context(), "key%+2", door.OwnKey[joblock.Option]())
+	slot, err := k.locks.TryAcquire(t.Context(), "key%+2", core.OwnKey)
 	if err != nil {
 		t.Fatal(err)
 	}

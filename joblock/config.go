@@ -1,14 +1,10 @@
 package joblock
 
 import (
-	"cmp"
-	"fmt"
 	"log/slog"
-	"os"
-	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock/event"
 )
 
@@ -96,90 +92,24 @@ type Config struct {
 	Tracer event.Tracer `json:"-"`
 }
 
-// withDefaults returns a copy of c in which every zero field has its default. c may be nil.
-func (c *Config) withDefaults() *Config {
-	var out Config
-	if c != nil {
-		out = *c
+func (c *Config) core() (*core.Config, error) {
+	if c == nil {
+		return nil, nil
 	}
-	out.TTL = cmp.Or(out.TTL, 30*time.Second)
-	out.MaxTTL = cmp.Or(out.MaxTTL, max(24*time.Hour, out.TTL))
-	out.Reserve = cmp.Or(out.Reserve, time.Hour)
-	out.Retain = cmp.Or(out.Retain, 5*time.Minute)
-	out.JobGrace = cmp.Or(out.JobGrace, 20*time.Second)
-	out.Poll = cmp.Or(out.Poll, 4*time.Second)
-	out.CallTimeout = cmp.Or(out.CallTimeout, 3*time.Second)
-	out.Secrets = slices.Clone(out.Secrets)
-	if len(out.Secrets) == 0 {
-		out.Secrets = []Secret{SecretOfStore}
+	if err := checkSecrets("new", c.Secrets); err != nil {
+		return nil, err
 	}
-	if out.Holder == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown-host"
-		}
-		out.Holder = shorten(fmt.Sprintf("%s:%d", host, os.Getpid()), driver.MaxLabelBytes-8)
+	full := &core.Config{
+		TTL: c.TTL, MaxTTL: c.MaxTTL, Margin: c.Margin, MaxRenew: c.MaxRenew, Reserve: c.Reserve, Retain: c.Retain, JobGrace: c.JobGrace,
+		Poll: c.Poll, WatchForced: c.WatchForced, CallTimeout: c.CallTimeout, Holder: c.Holder, Logger: c.Logger,
+		Observer: c.Observer, Tracer: c.Tracer,
 	}
-	if out.Logger == nil {
-		out.Logger = slog.Default()
-	}
-	return &out
-}
-
-func (c *Config) validate() error {
-	const op = "new"
-	if err := checkDurations(op, "",
-		duration{"Config.TTL", c.TTL, driver.MinPeriod, c.MaxTTL},
-		duration{"Config.MaxTTL", c.MaxTTL, driver.MinPeriod, driver.MaxPeriod},
-		duration{"Config.Margin", c.Margin, 0, c.TTL / 2},
-		duration{"Config.MaxRenew", c.MaxRenew, 0, driver.MaxPeriod},
-		duration{"Config.Reserve", c.Reserve, driver.MinPeriod, driver.MaxPeriod},
-		duration{"Config.Retain", c.Retain, driver.MinPeriod, driver.MaxPeriod},
-		duration{"Config.JobGrace", c.JobGrace, driver.MinPeriod, driver.MaxPeriod},
-		duration{"Config.Poll", c.Poll, driver.MinPeriod, time.Hour},
-		duration{"Config.CallTimeout", c.CallTimeout, driver.MinPeriod, time.Hour},
-	); err != nil {
-		return err
-	}
-	if err := checkSecrets(op, c.Secrets); err != nil {
-		return err
-	}
-	return checkText(op, "", "Config.Holder", c.Holder, 1, driver.MaxLabelBytes)
-}
-
-// The method margin returns the time between the trust deadline and the end of a lease. That time is Config.Margin or
-// its default, but at most half of ttl, the length of the lease.
-func (c *Config) margin(ttl time.Duration) time.Duration {
-	if c.Margin > 0 {
-		return min(c.Margin, ttl/2)
-	}
-	return min(ttl/20, time.Second)
-}
-
-// The method brief returns how long the store remembers the end of a lock that nobody else can ask for. The store can
-// forget the fence of such a lock, because the store's clock has passed the fence. But a client without an answer may
-// repeat its release, and must learn that the first release succeeded. Repeats come for CallTimeout, and as long again
-// from calls under way.
-func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
-
-// minBrief is how far back the store's clock may be set while new fences are still larger than forgotten fences.
-const minBrief = 5 * time.Second
-
-// The type duration is the value of a setting or an option, with the name for errors, and with two inclusive bounds.
-type duration struct {
-	name        string
-	val, lo, hi time.Duration
-}
-
-// checkDurations returns an ErrInvalid for the first duration out of bounds, and nil if there is none.
-func checkDurations(op, key string, all ...duration) error {
-	for _, d := range all {
-		if d.val < d.lo {
-			return invalid(op, key, "%s is %s, must be at least %s", d.name, d.val, d.lo)
-		}
-		if d.val > d.hi {
-			return invalid(op, key, "%s is %s, must be at most %s", d.name, d.val, d.hi)
+	for _, s := range c.Secrets {
+		if s == SecretOfStore {
+			full.Secrets = append(full.Secrets, nil)
+		} else {
+			full.Secrets = append(full.Secrets, []byte(s))
 		}
 	}
-	return nil
+	return full, nil
 }

@@ -29,37 +29,6 @@ func TestLockIsHeldForADay(t *testing.T) {
 	})
 }
 
-// A lock that was released before the engine's goroutine ran leaves the queue empty. If the goroutine
-// then slept until the next lock wakes it, each of many short locks would wake it.
-func TestShortLocksDoNotWakeTheEngine(t *testing.T) {
-	for name, ttl := range map[string]time.Duration{"long leases": time.Minute, "short leases": 2 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				k := newKit(t, nil)
-				runs, last := 0, time.Time{}
-				for range 100 {
-					lock := k.acquire("key", joblock.TTL(ttl))
-					wantNil(t, "Release", lock.Release(t.Context()))
-					synctest.Wait()
-					if awake := joblock.EngineAwake(k.locks); !awake.Equal(last) {
-						runs, last = runs+1, awake
-					}
-					time.Sleep(time.Millisecond)
-				}
-				if runs > 2 { // the first run may come before the first lock
-					t.Errorf("the engine ran %d times for 100 locks in 100 ms, want at most 2", runs)
-				}
-				end := time.Now()
-				time.Sleep(50 * time.Minute)
-				synctest.Wait()
-				if left := joblock.EngineAwake(k.locks).Sub(end); left < 59*time.Minute {
-					t.Errorf("the engine wakes up %v after the last lock, want a sleep of an hour", left)
-				}
-			})
-		})
-	}
-}
-
 func TestRenewalsGoInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -303,13 +272,13 @@ func TestManualRenewThatIsRefusedLosesTheLock(t *testing.T) {
 func TestLocksThatAreNotRenewed(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		opts []joblock.TryOption
+		opts []joblock.AcquireOption
 		cfg  *joblock.Config
 		do   func(*joblock.Lock)
 		ends time.Duration
 	}{
-		{"NoRenew", []joblock.TryOption{joblock.NoRenew()}, nil, func(*joblock.Lock) {}, 29 * time.Second},
-		{"MaxRenew", []joblock.TryOption{joblock.MaxRenew(time.Minute)}, nil, func(*joblock.Lock) {}, 79 * time.Second},
+		{"NoRenew", []joblock.AcquireOption{joblock.NoRenew()}, nil, func(*joblock.Lock) {}, 29 * time.Second},
+		{"MaxRenew", []joblock.AcquireOption{joblock.MaxRenew(time.Minute)}, nil, func(*joblock.Lock) {}, 79 * time.Second},
 		{"Config.MaxRenew", nil, &joblock.Config{MaxRenew: time.Minute}, func(*joblock.Lock) {}, 79 * time.Second},
 		{"StopRenewing", nil, nil, (*joblock.Lock).StopRenewing, 29 * time.Second},
 	} {

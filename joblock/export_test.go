@@ -3,10 +3,11 @@ package joblock
 import (
 	"time"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The defaults of Config, as TestConfigDefaults checks them.
+// The defaults of Config, as TestConfigDefaults of package core checks them.
 const (
 	DefaultTTL         = 30 * time.Second
 	DefaultReserve     = time.Hour
@@ -16,46 +17,46 @@ const (
 	DefaultCallTimeout = 3 * time.Second
 )
 
-func WithDefaults(c *Config) *Config { return c.withDefaults() }
-
-// NewWithClock is New with another clock than time.Now.
+// NewWithClock is New with a clock other than time.Now.
 func NewWithClock(store driver.Store, cfg *Config, now func() time.Time) *Locker {
-	return newLocker(store, cfg.withDefaults(), now)
-}
-
-// EngineAwake returns when the goroutine of the engine wakes up next. Each run of the goroutine changes that.
-func EngineAwake(l *Locker) time.Time {
-	l.engine.mu.Lock()
-	defer l.engine.mu.Unlock()
-	return l.engine.awake
+	full, err := cfg.core()
+	if err != nil {
+		panic(err)
+	}
+	if full == nil {
+		full = &core.Config{}
+	}
+	full.Now = now
+	l, err := core.New(store, full)
+	if err != nil {
+		panic(err)
+	}
+	return (*Locker)(l)
 }
 
 // CheckKey is the check that every key passes before it is used.
-func CheckKey(key string) error { return checkKey("test", key) }
+func CheckKey(key string) error { return core.CheckKey("test", key) }
 
 // CheckTaken is the check that every key passes before an application takes its lock.
-func CheckTaken(key string) error { return checkTaken("test", key, false) }
-
-// What the toolkit sees of locks and tokens through package door.
-
-func (t Token) Owner() string      { return identityOf(t).Owner }
-func (t Token) Fence() int64       { return identityOf(t).Fence }
-func (t Token) TTL() time.Duration { return identityOf(t).TTL }
-func (k *Lock) Owner() string {
-	if !k.none() {
-		k.share() // the test may ask for the lock by it
-	}
-	return identityOf(k).Owner
-}
-func (k *Lock) Digest() string     { return identityOf(k).Digest() }
-func (k *Lock) TTL() time.Duration { return identityOf(k).TTL }
-func (k *Lock) Recovered() bool    { return !k.none() && k.recovered }
+func CheckTaken(key string) error { return core.CheckTaken("test", key, false) }
 
 // MaxTokenBytes bounds every form of a token.
-const MaxTokenBytes = maxTokenBytes
+const MaxTokenBytes = 2048
 
-// The two ways to read the binary form of a token.
-var (
-	ScanToken = scanToken
-	ReadToken = readToken
-)
+// Core returns the locks of package core.
+func (ls Locks) Core() core.Locks { return ls.core() }
+
+// What the toolkit sees of locks and tokens.
+
+func (t Token) Owner() string      { return core.Token(t).Owner() }
+func (t Token) Fence() int64       { return core.Token(t).Fence() }
+func (t Token) TTL() time.Duration { return core.Token(t).TTL() }
+func (k *Lock) Owner() string {
+	if !k.core().Token().IsZero() { // Token shares the owner: the test may ask for the lock by it
+		return k.core().Owner()
+	}
+	return ""
+}
+func (k *Lock) Digest() string     { return k.core().Digest() }
+func (k *Lock) TTL() time.Duration { return k.core().TTL() }
+func (k *Lock) Recovered() bool    { return k.core().Recovered() }

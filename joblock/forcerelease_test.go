@@ -14,7 +14,7 @@ import (
 func TestForceReleaseOfWhatWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
-		force := func(opts ...joblock.ForceOption) error { return k.locks.ForceRelease(t.Context(), "key", opts...) }
+		force := func(opts ...joblock.ReleaseOption) error { return k.locks.ForceRelease(t.Context(), "key", opts...) }
 		lock, err := k.peer().TryAcquire(t.Context(), "key")
 		wantNil(t, "TryAcquire", err)
 		seen := lock.Fence()
@@ -22,15 +22,15 @@ func TestForceReleaseOfWhatWasSeen(t *testing.T) {
 			wantErr(t, force(joblock.IfFence(fence)), joblock.ErrInvalid)
 		}
 		wantErr(t, force(joblock.IfFence(seen-1)), joblock.ErrNotOwner)
-		wantErr(t, force(joblock.ForJob("q/1")), joblock.ErrNotOwner)
+		wantErr(t, force(joblock.IfJob("q/1")), joblock.ErrNotOwner)
 		wantErr(t, force(joblock.IfIdle(), joblock.IfFence(seen)), joblock.ErrBusy)
 
 		k.park(lock, joblock.ForJob("q/1"))
 		wantErr(t, force(joblock.IfFence(seen)), joblock.ErrNotOwner)
-		wantErr(t, force(joblock.IfIdle(), joblock.ForJob("q/2")), joblock.ErrNotOwner)
-		wantErr(t, force(joblock.ForJob("")), joblock.ErrInvalid) // a variable that was not set is not any job
-		wantErr(t, force(joblock.IfIdle(), joblock.ForJob("")), joblock.ErrInvalid)
-		wantErr(t, k.locks.Release(t.Context(), lock.Token(), joblock.ForJob("")), joblock.ErrInvalid)
+		wantErr(t, force(joblock.IfIdle(), joblock.IfJob("q/2")), joblock.ErrNotOwner)
+		wantErr(t, force(joblock.IfJob("")), joblock.ErrInvalid) // a variable that was not set is not any job
+		wantErr(t, force(joblock.IfIdle(), joblock.IfJob("")), joblock.ErrInvalid)
+		wantErr(t, k.locks.Release(t.Context(), lock.Token(), joblock.IfJob("")), joblock.ErrInvalid)
 		rec.want(t)
 		wantNil(t, "ForceRelease", force(joblock.IfIdle(), joblock.Reason("stuck")))
 		rec.want(t, event.Event{Kind: event.Forced, Key: "key", Reason: "stuck"})

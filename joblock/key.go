@@ -6,11 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Key joins parts with ':' into a key. Different parts make different keys: Key("a:b", "c") and Key("a", "b:c") differ.
@@ -74,10 +73,10 @@ func NewKeyBuilder(name string) *KeyBuilder {
 func NewSecretKeyBuilder(name string, secret Secret) (*KeyBuilder, error) {
 	const op = "key builder"
 	if secret == SecretOfStore {
-		return nil, invalid(op, "", "the secret is SecretOfStore, which a KeyBuilder does not have")
+		return nil, core.Invalid(op, "", "the secret is SecretOfStore, which a KeyBuilder does not have")
 	}
 	if len(secret) < minSecretBytes || len(secret) > maxSecretBytes {
-		return nil, invalid(op, "", "the secret has %d bytes, must have from %d to %d", len(secret), minSecretBytes, maxSecretBytes)
+		return nil, core.Invalid(op, "", "the secret has %d bytes, must have from %d to %d", len(secret), minSecretBytes, maxSecretBytes)
 	}
 	b := NewKeyBuilder(name)
 	b.hash = func(key string) string {
@@ -94,7 +93,7 @@ func NewSecretKeyBuilder(name string, secret Secret) (*KeyBuilder, error) {
 // prefix and no secret.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
-	if b == nil || checkKey("", key) != nil {
+	if b == nil || core.CheckKey("", key) != nil {
 		return key
 	}
 	if b.hash != nil {
@@ -103,7 +102,7 @@ func (b *KeyBuilder) Key(parts ...string) string {
 	return b.prefix + key
 }
 
-func needsEscape(r rune) bool { return r == ':' || r == '%' || invisible(r) }
+func needsEscape(r rune) bool { return r == ':' || r == '%' || core.Invisible(r) }
 
 func escapePart(b *strings.Builder, p string) {
 	for i := 0; i < len(p); {
@@ -117,99 +116,4 @@ func escapePart(b *strings.Builder, p string) {
 		}
 		i += n
 	}
-}
-
-// The function invisible reports whether r shows nothing itself, but may change what shows beside r. With such
-// characters two different keys could look alike, or a key could look like another text on an operator's screen. Names
-// may contain such characters, and some scripts need such characters. So Key writes an invisible character as %XX, and
-// checkKey refuses a key that contains one unescaped. Characters that Unicode has not assigned yet count as visible:
-// which characters those are depends on the Go release, and two programs must not make different keys of one text.
-func invisible(r rune) bool {
-	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
-}
-
-// checkKey returns ErrInvalid for a text that cannot be a key, the toolkit's keys included.
-func checkKey(op, key string) error {
-	if err := checkText(op, key, "key", key, 1, driver.MaxKeyBytes); err != nil {
-		return err
-	}
-	if detail := keyspace.CheckParts(key); detail != "" {
-		return invalid(op, key, "%s", detail)
-	}
-	for i, r := range key {
-		if invisible(r) {
-			return invalid(op, key, "key has an invisible character (%U) at byte %d", r, i)
-		}
-	}
-	return nil
-}
-
-// separators are characters with which applications join the parts of keys. Others, such as '-', also end identifiers.
-const separators = ":/|#"
-
-// maxDoubtful is how many doubtful keys a Locker logs: a key may come from a client.
-const maxDoubtful = 16
-
-// doubt logs a warning, once for a key, if the key looks as if a part of it was missing.
-func (l *Locker) doubt(op, key string) {
-	if i := strings.LastIndexByte(key, '%'); i >= 0 && keyspace.CheckApplication(key) != "" {
-		key = key[:i] // of a key that the toolkit has made of an application's key
-	}
-	if key == "" {
-		return // a key of the toolkit alone
-	}
-	found := ""
-	switch last := key[len(key)-1]; {
-	case strings.IndexByte(separators, last) >= 0:
-		found = "ends in a separator"
-	case (last == ' ' || last >= utf8.RuneSelf) && strings.TrimSpace(key) == "":
-		found = "is blank"
-	default:
-		return
-	}
-	l.mu.Lock()
-	logged := l.doubtful[key] || len(l.doubtful) == maxDoubtful
-	if !logged {
-		l.doubtful[key] = true
-	}
-	l.mu.Unlock()
-	if !logged {
-		l.cfg.Logger.Warn("joblock: the key "+found+": if a part is missing, all callers without that part share one lock; empty parts of a key that joblock.Key has made are refused",
-			"key", key, "op", op)
-	}
-}
-
-// checkTaken returns ErrInvalid for a key that applications cannot take. With own the toolkit's keys pass.
-func checkTaken(op, key string, own bool) error {
-	if err := checkKey(op, key); err != nil || own {
-		return err
-	}
-	if detail := keyspace.CheckApplication(key); detail != "" {
-		return invalid(op, key, "%s", detail)
-	}
-	return nil
-}
-
-// checkText returns ErrInvalid for a text that is too short or too long, is not UTF-8, or has control characters. The
-// error contains the text only if the text is the key.
-func checkText(op, key, what, s string, minLen, maxLen int) error {
-	if len(s) < minLen {
-		return invalid(op, "", "%s is empty", what)
-	}
-	if len(s) > maxLen {
-		advice := ""
-		if what == "key" {
-			advice = ": replace its long parts by a hash, such as SHA-256"
-		}
-		return invalid(op, key, "%s has %d bytes, at most %d are allowed%s", what, len(s), maxLen, advice)
-	}
-	if !utf8.ValidString(s) {
-		return invalid(op, key, "%s is not valid UTF-8", what)
-	}
-	for i, r := range s {
-		if unicode.IsControl(r) {
-			return invalid(op, key, "%s has a control character (%U) at byte %d", what, r, i)
-		}
-	}
-	return nil
 }

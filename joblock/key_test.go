@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -120,7 +120,7 @@ func TestEmptyPartIsRefused(t *testing.T) {
 // A key that was joined by hand may lack a part, and no call can see that. The Locker takes the key, and logs it once.
 func TestDoubtfulKeysAreLogged(t *testing.T) {
 	take := func(k *kit, key string) error {
-		taken := door.Of(k.locks).Take(k.Context(), "enqueue", []door.Take{{Key: key, Job: "q/1", Reserve: time.Minute}})
+		taken := (*core.Locker)(k.locks).Take(k.Context(), "enqueue", []core.Take{{Key: key, Job: "q/1", Reserve: time.Minute}})
 		return taken[0].Err
 	}
 	for name, call := range map[string]func(k *kit, key string) error{
@@ -191,7 +191,7 @@ func TestKeysOfTheToolkitAreRefused(t *testing.T) {
 					t.Errorf("%s of %q: %v, want ErrInvalid that tells where the %% is", call, key, err)
 				}
 			}
-			lock, err := k.locks.TryAcquire(ctx, key, door.OwnKey[joblock.Option]())
+			lock, err := k.locks.TryAcquire(ctx, key, core.OwnKey)
 			wantNil(t, "TryAcquire by the toolkit of "+key, err)
 			st, err := testkit.One(k.locks.Status(ctx, key))
 			wantNil(t, "Status of "+key, err)

@@ -39,7 +39,7 @@ func (k *kit) open(store driver.Store, cfg *joblock.Config) *joblock.Locker {
 
 func (k *kit) peer() *joblock.Locker { k.Helper(); return k.Peer() }
 
-func (k *kit) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
+func (k *kit) acquire(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	k.Helper()
 	return k.Acquire(key, opts...)
 }

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
@@ -15,21 +15,21 @@ import (
 )
 
 // line takes key for job with patience. The parameter token is that of an earlier Take, or nil.
-func (k *kit) line(key, job string, token any) door.Taken {
-	return door.Of(k.locks).Take(k.Context(), "take", []door.Take{{
-		Key: key, Job: job, Reserve: time.Hour, Patience: 2 * time.Hour, Most: 3, Token: token,
+func (k *kit) line(key, job string, token *joblock.Token) core.Taken {
+	return (*core.Locker)(k.locks).Take(k.Context(), "take", []core.Take{{
+		Key: key, Job: job, Reserve: time.Hour, Patience: 2 * time.Hour, Most: 3, Token: (*core.Token)(token),
 	}})[0]
 }
 
 // waits fails the test unless job has a place, and returns the job's token.
-func (k *kit) waits(key, job string, token any) (joblock.Token, door.Place) {
+func (k *kit) waits(key, job string, token *joblock.Token) (joblock.Token, core.Place) {
 	k.Helper()
 	got := k.line(key, job, token)
 	wantNil(k, "take for "+job, got.Err)
 	if got.Waits == nil {
 		k.Fatalf("%s has the key %q, want a place", job, key)
 	}
-	return got.Token.(joblock.Token), *got.Waits
+	return joblock.Token(got.Token), *got.Waits
 }
 
 func TestJobsThatWaitGetTheKeyInOrder(t *testing.T) {
@@ -40,7 +40,7 @@ func TestJobsThatWaitGetTheKeyInOrder(t *testing.T) {
 		if first.Waits != nil {
 			t.Fatalf("the first job waits: %+v", first.Waits)
 		}
-		tokens := []joblock.Token{first.Token.(joblock.Token)}
+		tokens := []joblock.Token{joblock.Token(first.Token)}
 		since := time.Now()
 		for i, job := range []string{"q/2", "q/3", "q/4"} {
 			token, at := k.waits("key", job, nil)
@@ -55,12 +55,12 @@ func TestJobsThatWaitGetTheKeyInOrder(t *testing.T) {
 			t.Errorf("a full line: %+v", full)
 		}
 		time.Sleep(time.Minute)
-		again, at := k.waits("key", "q/2", tokens[1])
+		again, at := k.waits("key", "q/2", &tokens[1])
 		if at.Ahead != 0 || at.Since.Sub(since).Abs() > time.Millisecond || again.Digest() != tokens[1].Digest() {
 			t.Errorf("asked again: %v in place %+v, want the same token and the first place", again, at)
 		}
 		wantErr(t, k.line("key", "q/2", nil).Err, joblock.ErrNotOwner)
-		itself := k.line("key", "q/1", tokens[0])
+		itself := k.line("key", "q/1", &tokens[0])
 		wantNil(t, "take again by the job that has the key", itself.Err)
 		for i, token := range tokens {
 			job := []string{"q/1", "q/2", "q/3", "q/4"}[i]
@@ -70,7 +70,7 @@ func TestJobsThatWaitGetTheKeyInOrder(t *testing.T) {
 			}
 			lock, err := k.locks.Resume(t.Context(), token, joblock.ForJob(job))
 			wantNil(t, "Resume of "+job, err)
-			held := k.line("key", job, token)
+			held := k.line("key", job, &token)
 			wantErr(t, held.Err, joblock.ErrHeld)
 			if held.Full {
 				t.Errorf("%s is refused as if the line were full", job)
@@ -87,7 +87,7 @@ func TestWhoReleasesHearsWhichJobIsNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		var next []string
-		ctx := door.WithStarter(t.Context(), func(key, job string) { next = append(next, key+" "+job) })
+		granted := func(key, job string) { next = append(next, key+" "+job) }
 		var pushed []string
 		stop, err := k.mem.Subscribe(t.Context(), driver.JobsInbox, func(p driver.Push) { pushed = append(pushed, p.Key+" "+p.Job) })
 		wantNil(t, "Subscribe", err)
@@ -102,14 +102,14 @@ func TestWhoReleasesHearsWhichJobIsNext(t *testing.T) {
 		}
 		lock := k.acquire("lock")
 		_, _ = k.waits("lock", "q/1", nil)
-		wantNil(t, "Release", lock.Release(ctx))
+		wantNil(t, "Release", (*core.Lock)(lock).End(t.Context(), core.Release{Granted: granted}))
 		want("a release of a lock", []string{"lock q/1"}, nil)
 
 		token, _ := k.waits("lock", "q/2", nil)
 		_, _ = k.waits("lock", "q/3", nil)
-		wantNil(t, "ForceRelease", k.locks.ForceRelease(ctx, "lock"))
+		wantNil(t, "ForceRelease", (*core.Locker)(k.locks).ForceRelease(t.Context(), "lock", core.Release{Granted: granted}))
 		want("a forced release", []string{"lock q/2"}, nil)
-		wantNil(t, "Release of a token", k.locks.Release(ctx, token))
+		wantNil(t, "Release of a token", (*core.Locker)(k.locks).Release(t.Context(), []core.Token{core.Token(token)}, core.Release{Granted: granted})[0])
 		want("a release of a token", []string{"lock q/3"}, nil)
 
 		lock = k.acquire("plain")
@@ -120,7 +120,7 @@ func TestWhoReleasesHearsWhichJobIsNext(t *testing.T) {
 		lock = k.acquire("lost")
 		_, _ = k.waits("lost", "q/1", nil)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Release)
-		wantErr(t, lock.Release(ctx), joblock.ErrUnavailable)
+		wantErr(t, (*core.Lock)(lock).End(t.Context(), core.Release{Granted: granted}), joblock.ErrUnavailable)
 		time.Sleep(lockkit.TTL)
 		want("a release that the background repeats", nil, []string{"lost q/1"})
 	})
@@ -146,9 +146,9 @@ func TestPlaceOfATakeWithoutAnAnswer(t *testing.T) {
 				}
 				token, first := k.waits("key", "q/1", nil)
 				k.store.Set(fault, faultstore.Take)
-				wantErr(t, k.line("key", "q/1", token).Err, joblock.ErrUnavailable)
+				wantErr(t, k.line("key", "q/1", &token).Err, joblock.ErrUnavailable)
 				time.Sleep(lockkit.TTL)
-				if _, at := k.waits("key", "q/1", token); !at.Since.Equal(first.Since) {
+				if _, at := k.waits("key", "q/1", &token); !at.Since.Equal(first.Since) {
 					t.Error("a job that asked again without an answer has lost its place")
 				}
 			})
@@ -160,17 +160,17 @@ func TestBadPlacesAreRefused(t *testing.T) {
 	k := newKit(t, nil)
 	token, err := joblock.NewToken("other", "owner", time.Minute)
 	wantNil(t, "NewToken", err)
-	for name, change := range map[string]func(*door.Take){
-		"negative patience":        func(d *door.Take) { d.Patience = -1 },
-		"too much patience":        func(d *door.Take) { d.Patience = driver.MaxPeriod + 1 },
-		"negative most":            func(d *door.Take) { d.Most = -1 },
-		"token for another key":    func(d *door.Take) { d.Token = token },
-		"token that names no lock": func(d *door.Take) { d.Token = joblock.Token{} },
+	for name, change := range map[string]func(*core.Take){
+		"negative patience":        func(d *core.Take) { d.Patience = -1 },
+		"too much patience":        func(d *core.Take) { d.Patience = driver.MaxPeriod + 1 },
+		"negative most":            func(d *core.Take) { d.Most = -1 },
+		"token for another key":    func(d *core.Take) { d.Token = (*core.Token)(&token) },
+		"token that names no lock": func(d *core.Take) { d.Token = new(core.Token) },
 	} {
-		take := door.Take{Key: "k", Job: "q/1", Reserve: time.Hour, Patience: time.Hour}
+		take := core.Take{Key: "k", Job: "q/1", Reserve: time.Hour, Patience: time.Hour}
 		change(&take)
-		got := door.Of(k.locks).Take(t.Context(), "take", []door.Take{take})[0]
-		if !errors.Is(got.Err, joblock.ErrInvalid) || got.Token != nil {
+		got := (*core.Locker)(k.locks).Take(t.Context(), "take", []core.Take{take})[0]
+		if !errors.Is(got.Err, joblock.ErrInvalid) || !got.Token.IsZero() {
 			t.Errorf("%s: %+v, want ErrInvalid", name, got)
 		}
 	}
@@ -182,8 +182,8 @@ func TestBadPlacesAreRefused(t *testing.T) {
 func TestPlaceOfDependsOnTheJobAlone(t *testing.T) {
 	seen := make(map[string]string)
 	for _, job := range []string{"q/1", "q/2", "Q/1", "q/10", "", "q/1 "} {
-		at := door.PlaceOf(job)
-		if len(at) != 13 || at != door.PlaceOf(job) || seen[at] != "" {
+		at := core.PlaceOf(job)
+		if len(at) != 13 || at != core.PlaceOf(job) || seen[at] != "" {
 			t.Errorf("the place of %q is %q, want 13 bytes of its own", job, at)
 		}
 		seen[at] = job

@@ -1,13 +1,13 @@
 package joblock
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/internal/core"
 )
 
 // Lock is one holding of one key, made by a Locker. A Lock is over once it was released, handed over by Park, or lost.
@@ -16,222 +16,101 @@ import (
 //
 // A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. The token of a lock that is still held
 // can release the lock. To resume the token, Park the lock first.
-type Lock struct {
-	l         *Locker
-	prior     Ended
-	recovered bool
-	silent    bool // no events, no spans
+type Lock core.Lock
 
-	mu       sync.Mutex // guards what follows
-	span     *span      // of the present holding; nil if nobody traces the lock
-	h        holding    // h.terms never changes, and is read without mu
-	memo     []byte
-	asOf     time.Time     // when memo was read, by the store's clock
-	done     chan struct{} // made on demand, closed when the lock is lost
-	watch    []*lockCtx    // the contexts to cancel when the lock is lost
-	answered chan struct{} // made on demand, closed when a renewal is answered that names a Park
-
-	// Guarded by engine.mu.
-	next  time.Time // when the lock is due
-	index int       // place in the engine's heap, -1 if the lock is not in the heap
-}
-
-// newLock returns the handle for the grant r, of which this process learns at the time now. The lease counts from the
-// time sent.
-func (l *Locker) newLock(key string, o *options, sent, now time.Time, r driver.Reply, resumed bool) *Lock {
-	both := &struct {
-		Lock
-		owner string
-	}{owner: o.owner} // one allocation
-	k := &both.Lock
-	t := terms{key: key, owner: &both.owner, holder: o.holder, ttl: o.ttl, margin: l.cfg.margin(o.ttl)}
-	if o.maxRenew > 0 {
-		t.renewUntil = sent.Add(o.maxRenew)
-	}
-	if resumed {
-		t.resumed, t.resumedBy, t.reserve = true, o.job, o.reserve
-	}
-	k.l, k.prior, k.recovered, k.silent, k.memo, k.asOf, k.index = l, r.Ended, r.Recovered, o.door.Silent, r.Memo, r.Now, -1
-	k.h = granted(t, sent, now, r.Fence, !o.noRenew, o.retain)
-	if o.shared || o.hasKeep {
-		k.h.ownerShared()
-	}
-	return k
-}
-
-// The method unlock unlocks k.mu, and then does what the step s says.
-func (k *Lock) unlock(s step) {
-	if s == (step{}) {
-		k.mu.Unlock()
-		return
-	}
-	e := k.eventLocked(s.tell)
-	e.Late = s.late
-	var watch []*lockCtx
-	switch {
-	case s.lost != nil:
-		if e.Kind != 0 {
-			e.Err = s.lost
-		}
-		if k.done != nil {
-			close(k.done)
-		}
-		watch, k.watch = k.watch, nil
-	case s.found:
-		k.done = nil // which is closed
-	}
-	fence, span := k.h.fence, k.span
-	k.mu.Unlock()
-
-	for _, c := range watch {
-		c.cancel(s.lost)
-	}
-	if s.moved {
-		k.l.engine.reschedule(k)
-	}
-	if s.lost != nil {
-		k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.h.key, "fence", fence, "owner", digest(*k.h.owner), "cause", s.lost)
-	}
-	k.tell(span, e)
-}
-
-// eventLocked returns an event about the lock as it is now, without a Kind if nobody listens. The caller holds k.mu, or
-// the only reference to k. The caller unlocks k.mu, and then tells the event.
-func (k *Lock) eventLocked(kind event.Kind) event.Event {
-	if kind == 0 || k.l.cfg.Observer == nil && k.span == nil || k.silent {
-		return event.Event{}
-	}
-	e := event.Event{Kind: kind, Key: k.h.key, Owner: digest(*k.h.owner), Fence: k.h.fence, Holder: k.h.holder, Job: k.h.job}
-	switch kind {
-	case event.Acquired:
-		e.Prior = k.prior
-	case event.Resumed:
-		e.Recovered = k.recovered
-	case event.Parked, event.Released, event.Lost:
-		e.Held = k.l.now().Sub(k.h.since)
-	}
-	return e
-}
-
-// The method none reports whether k is nil, or was not made by a Locker.
-func (k *Lock) none() bool { return k == nil || k.l == nil }
-
-// The method open returns ErrInvalid for a lock that no Locker made, and ErrClosed after Close of the lock's Locker.
-func (k *Lock) open(op string) error {
-	if k.none() {
-		return nilLock(op)
-	}
-	return k.l.open(op, k.h.key)
-}
-
-// The method snapshot returns a copy of the holding, or the zero holding for a lock that no Locker made.
-func (k *Lock) snapshot() holding {
-	if k.none() {
-		return holding{}
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.h
-}
+func (k *Lock) core() *core.Lock { return (*core.Lock)(k) }
 
 // Key returns the key.
-func (k *Lock) Key() string { return k.snapshot().key }
-
-func (k *Lock) share() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.h.ownerShared()
-}
+func (k *Lock) Key() string { return k.core().Key() }
 
 // Fence returns the fencing number of this holding, which is larger than the numbers of all earlier holdings of the
 // key. Send the number to the resource that the lock protects.
-func (k *Lock) Fence() int64 { return k.snapshot().fence }
+func (k *Lock) Fence() int64 { return k.core().Fence() }
 
 // ExpiresAt returns the trust deadline by the local clock. The lock counts as lost at the deadline, or a little
 // earlier. Every renewal moves the deadline.
-func (k *Lock) ExpiresAt() time.Time { return k.snapshot().trust }
+func (k *Lock) ExpiresAt() time.Time { return k.core().ExpiresAt() }
 
 // Prior returns how the previous ownership of the key ended: EndedLapsed if the holder died or was cut off, EndedNone
 // if the store remembers no previous ownership.
-func (k *Lock) Prior() Ended {
-	if k.none() {
-		return EndedNone
-	}
-	return k.prior
-}
+func (k *Lock) Prior() Ended { return k.core().Prior() }
 
 // Done returns a channel that is closed when the lock is lost, at the latest at the lock's trust deadline. For a lock
 // that is released or handed over the channel stays open, because such a lock is not lost.
-func (k *Lock) Done() <-chan struct{} {
-	if k.none() {
-		closed := make(chan struct{})
-		close(closed)
-		return closed
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.done == nil {
-		k.done = make(chan struct{})
-		if k.h.state == lockLost {
-			close(k.done)
-		}
-	}
-	return k.done
-}
+func (k *Lock) Done() <-chan struct{} { return k.core().Done() }
 
 // Err returns nil while the lock is held and trusted. Otherwise the error is the reason: ErrLost, ErrAlreadyReleased,
 // or ErrNotOwner after Park. Err reads the clocks itself, so the answer is right even if the process was suspended
 // until just now.
-func (k *Lock) Err() error {
-	if k.none() {
-		return nilLock("err")
-	}
-	k.check()
-	if over := k.snapshot().over; over != nil {
-		return over
-	}
-	return nil // because an error that holds a nil *Error is not nil
+func (k *Lock) Err() error { return k.core().Err() }
+
+// Context returns a child of parent that carries the lock (see FromContext). The context is cancelled with cause
+// ErrLost when the lock is lost, but not when the lock is released or handed over. If the lock is over already, the
+// context is cancelled at once, with the reason as its cause. Call stop when the work is done.
+func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	return k.core().Context(parent)
 }
 
-// The method check declares the lock lost if the lock's trust deadline has passed.
-func (k *Lock) check() {
-	now := k.l.now()
-	k.mu.Lock()
-	k.unlock(k.h.timePassed(now))
+// Renew extends the lease now, by a full TTL. Errors: ErrLost when the store refuses, which ends the handle;
+// ErrUnavailable, which changes nothing on the handle; ErrAlreadyReleased; ErrNotOwner after Park; ErrInvalid for a nil
+// lock; ErrClosed.
+func (k *Lock) Renew(ctx context.Context) error { return k.core().Renew(ctx) }
+
+// StopRenewing ends renewal. The lock is lost at its trust deadline, unless the lock is released or handed over before.
+// The key of a job's lock stays reserved after the lease, so that the job's next attempt can resume the lock.
+func (k *Lock) StopRenewing() { k.core().StopRenewing() }
+
+// Park hands the lock over to its token in one atomic step. From then on this handle can neither renew nor release. The
+// key is reserved, under a new fence, for whoever resumes the token, and with ForJob for that job only. The reservation
+// lasts for Config.Reserve, or for the time in the option Reserve. Contexts of the lock are not cancelled.
+//
+// Errors, with which nothing was parked: ErrLost when the lock was lost before; ErrAlreadyReleased; ErrNotOwner for a
+// second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and the caller can call
+// Park again. If the store did apply the first Park, the next renewal undoes the Park.
+func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
+	token, err := k.core().Park(ctx, core.Parking(opts))
+	return Token(token), err
 }
 
-func (k *Lock) close() {
-	k.mu.Lock()
-	k.unlock(k.h.lockerClosed())
+// Reclaim undoes Park. Call Reclaim when the enqueue of the job has certainly failed. The handle holds the lock again,
+// under a new fence. A lock that was acquired has neither a job nor a reservation, as before the Park. A lock that was
+// resumed has the job and the reservation of its Resume, as before the Park.
+//
+// Errors, with which the handle is still parked:
+//
+//	ErrBusy             a job has resumed the token since the Park
+//	ErrAlreadyReleased  the lock was released
+//	ErrNotOwner         another owner has the key
+//	ErrNotFound         the store does not remember the lock
+//	ErrUnavailable      the caller can call Reclaim again
+//	ErrInvalid          the handle was not parked
+//	ErrClosed
+func (k *Lock) Reclaim(ctx context.Context) error { return k.core().Reclaim(ctx) }
+
+// Release gives the lock back and ends the handle. Cancelling ctx does not stop Release, so callers can defer Release.
+// Config.CallTimeout bounds the call. Reason is the only option.
+//
+//	ErrAlreadyReleased  a second call, or somebody else has released the lock or forced its release
+//	ErrNotOwner         after Park; nothing is freed, so a deferred Release is harmless
+//	ErrLost             the lock was lost before; what the store still has of the lock is released
+//	ErrUnavailable      the store did not answer; the handle is over, and the release is repeated in the background
+//	ErrInvalid, ErrClosed
+func (k *Lock) Release(ctx context.Context, opts ...LockReleaseOption) error {
+	return k.core().End(ctx, core.Releasing(opts))
 }
 
 // Token returns the lock's token, with which Locker.Release can release the lock. Resume returns ErrBusy while the lock
 // is held. To hand the lock over, use Park.
-func (k *Lock) Token() Token {
-	if k.none() {
-		return Token{}
-	}
-	k.share()
-	return k.tokenOf(k.Fence())
-}
-
-func (k *Lock) tokenOf(fence int64) Token {
-	return Token{key: k.h.key, owner: newSecret(*k.h.owner), fence: fence, ttl: k.h.ttl}
-}
+func (k *Lock) Token() Token { return Token(k.core().Token()) }
 
 // String describes the lock without its owner.
-func (k *Lock) String() string {
-	if k.none() {
-		return "lock(nil)"
-	}
-	return fmt.Sprintf("lock(%q fence %d owner %s)", k.h.key, k.Fence(), digest(*k.h.owner))
-}
+func (k *Lock) String() string { return k.core().String() }
 
 // Format writes what String returns, for every verb, %#v and %d included.
-func (k *Lock) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), k.String()) }
+func (k *Lock) Format(f fmt.State, verb rune) { k.core().Format(f, verb) }
 
 // LogValue returns what String returns, so that slog does not marshal the token.
-func (k *Lock) LogValue() slog.Value { return slog.StringValue(k.String()) }
+func (k *Lock) LogValue() slog.Value { return k.core().LogValue() }
 
 // MarshalText returns the text form of the token, which encoding/json uses too.
 func (k *Lock) MarshalText() ([]byte, error) { return k.Token().MarshalText() }
@@ -239,4 +118,73 @@ func (k *Lock) MarshalText() ([]byte, error) { return k.Token().MarshalText() }
 // MarshalBinary returns the binary form of the token, which msgpack uses too.
 func (k *Lock) MarshalBinary() ([]byte, error) { return k.Token().MarshalBinary() }
 
-func nilLock(op string) error { return invalid(op, "", "the lock is nil") }
+// Locks is several locks held together.
+type Locks []*Lock
+
+func (ls Locks) core() core.Locks {
+	locks := make(core.Locks, len(ls))
+	for i, k := range ls {
+		locks[i] = k.core()
+	}
+	return locks
+}
+
+func locksOf(locks core.Locks) Locks {
+	if locks == nil {
+		return nil
+	}
+	ls := make(Locks, len(locks))
+	for i, k := range locks {
+		ls[i] = (*Lock)(k)
+	}
+	return ls
+}
+
+// Release releases all locks in one batch, and joins the errors of Lock.Release.
+func (ls Locks) Release(ctx context.Context, opts ...LockReleaseOption) error {
+	return errors.Join(ls.core().End(ctx, core.Releasing(opts))...)
+}
+
+// Err returns the first error that Lock.Err returns for any of the locks, nil while all are held.
+func (ls Locks) Err() error { return ls.core().Err() }
+
+// LogValue returns what String returns for each lock, so that slog does not marshal the tokens.
+func (ls Locks) LogValue() slog.Value { return slog.StringValue(fmt.Sprint([]*Lock(ls))) }
+
+// ByKey returns the lock on key. ok is false if ls has no lock on key.
+func (ls Locks) ByKey(key string) (lock *Lock, ok bool) {
+	for _, lock := range ls {
+		if lock.Key() == key {
+			return lock, true
+		}
+	}
+	return nil, false
+}
+
+// Context returns a child of parent that carries the locks (see FromContext). The context is cancelled when at least
+// one of the locks is lost, as the context of Lock.Context is. Without locks the context is a plain cancellable child.
+func (ls Locks) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	return ls.core().Context(parent)
+}
+
+// FromContext returns the lock under which the work with ctx runs. ok is false if there is none. The lock may be over
+// by now: see Lock.Err. Contexts that carry locks come from Do, Singleton, package singleflight, Lock.Context,
+// Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
+//
+// A call that takes a lock, such as Acquire or Do, is ErrInvalid with a context that carries that very lock. It would wait
+// for itself. Use the lock that FromContext returns. If the call is for work that outlives the present work, give the
+// call a context that does not carry the lock.
+//
+// Of several locks FromContext returns the innermost. Of locks that were taken together FromContext returns the first
+// in the order of the call. Other code may add a lock on another key. So code that sends a fence to a resource should
+// ask for the key that protects the resource:
+//
+//	lock, ok := joblock.LocksFromContext(ctx).ByKey(key)
+func FromContext(ctx context.Context) (lock *Lock, ok bool) {
+	k, ok := core.FromContext(ctx)
+	return (*Lock)(k), ok
+}
+
+// LocksFromContext returns all locks under which the work with ctx runs, the outermost first, or nil. Locks that were
+// taken together are in the order of the call.
+func LocksFromContext(ctx context.Context) Locks { return locksOf(core.LocksFromContext(ctx)) }

@@ -276,7 +276,7 @@ func TestConcurrentUseOfOneLock(t *testing.T) {
 // How long the end of a lock is remembered goes by who may still ask for it.
 func TestEndsThatNobodyCanAskForAreRememberedBriefly(t *testing.T) {
 	for name, tc := range map[string]struct {
-		opts []joblock.TryOption
+		opts []joblock.AcquireOption
 		do   func(k *kit, lock *joblock.Lock)
 		long bool
 	}{
@@ -284,8 +284,8 @@ func TestEndsThatNobodyCanAskForAreRememberedBriefly(t *testing.T) {
 		"printed":  {do: func(_ *kit, lock *joblock.Lock) { _, _ = lock.String(), lock.Digest() }},
 		"token":    {do: func(_ *kit, lock *joblock.Lock) { lock.Token() }, long: true},
 		"owner":    {do: func(_ *kit, lock *joblock.Lock) { lock.Owner() }, long: true},
-		"an owner": {opts: []joblock.TryOption{joblock.Owner("me")}, long: true},
-		"retain":   {opts: []joblock.TryOption{joblock.Retain(joblock.DefaultRetain)}, long: true},
+		"an owner": {opts: []joblock.AcquireOption{joblock.Owner("me")}, long: true},
+		"retain":   {opts: []joblock.AcquireOption{joblock.Retain(joblock.DefaultRetain)}, long: true},
 		"memo": {do: func(k *kit, lock *joblock.Lock) {
 			wantNil(k, "memo.Write", memo.Write(k.Context(), lock, []byte("page 7")))
 		}, long: true},

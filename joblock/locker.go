@@ -2,43 +2,15 @@ package joblock
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
-	mathrand "math/rand/v2"
-	"reflect"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
+	"iter"
 
-	"github.com/google/uuid"
-
-	"github.com/joblock/toolkit/internal/seal"
-	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Locker takes locks in a store and keeps the locks alive. Make one Locker per process and store with New, share the
 // Locker freely, and Close the Locker when the process stops.
-type Locker struct {
-	store   driver.Store // nil if New has not made this Locker
-	cfg     Config
-	engine  *engine
-	janitor *janitor
-	inbox   *inbox
-	seals   *seal.Ring
-	bounds  bounds
-	now     func() time.Time // time.Now, except in tests of a clock that jumps
-
-	panicked atomic.Bool // a panic of the Observer was logged
-
-	mu       sync.Mutex      // guards doubtful, and lets no call be added to waiters after closing is closed
-	doubtful map[string]bool // the keys that doubt has logged
-	closing  chan struct{}   // closed when Close has begun
-	waiters  sync.WaitGroup  // calls that wait for a lock
-	closed   chan struct{}   // closed when Close has ended
-}
+type Locker core.Locker
 
 // New returns a Locker on store. cfg may be nil. New sends nothing to the store. ErrInvalid means that store is nil or
 // reports itself unusable (see driver.Validator), or that a value of cfg is out of bounds. The error names the value
@@ -47,32 +19,15 @@ type Locker struct {
 // The Locker owns the store from then on, and Close closes the store. To share a Redis between Lockers, share the
 // client, not the store.
 func New(store driver.Store, cfg *Config) (*Locker, error) {
-	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, invalid("new", "", "store is nil")
-	}
-	if v, ok := store.(driver.Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	full := cfg.withDefaults()
-	if err := full.validate(); err != nil {
+	full, err := cfg.core()
+	if err != nil {
 		return nil, err
 	}
-	if full.TTL < time.Second {
-		full.Logger.Warn("joblock: a TTL below one second leaves little room for a slow network", "ttl", full.TTL)
-	}
-	return newLocker(store, full, time.Now), nil
+	l, err := core.New(store, full)
+	return (*Locker)(l), err
 }
 
-func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
-	l := &Locker{store: store, cfg: *cfg, bounds: bounds{timeout: cfg.CallTimeout}, now: now}
-	l.doubtful = make(map[string]bool)
-	l.closing, l.closed = make(chan struct{}), make(chan struct{})
-	l.engine, l.janitor, l.inbox = newEngine(l), newJanitor(l), newInbox(l)
-	l.seals = newRing(l)
-	return l
-}
+func (l *Locker) core() *core.Locker { return (*core.Locker)(l) }
 
 // Close stops renewing. Then Close waits, as long as ctx lasts, for the renewals under way, for waiters to leave their
 // queues, and for the clean-up of calls whose outcome was unknown.
@@ -84,196 +39,164 @@ func newLocker(store driver.Store, cfg *Config, now func() time.Time) *Locker {
 // ctx of the second lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases
 // end by themselves. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout,
 // whatever ctx allows.
-func (l *Locker) Close(ctx context.Context) error {
-	const op = "close"
-	if l == nil || l.store == nil {
-		return l.open(op, "")
-	}
-	l.mu.Lock()
-	first := l.open(op, "") == nil
-	if first {
-		close(l.closing)
-	}
-	l.mu.Unlock()
-	if !first {
-		return sleep.Until(ctx, l.closed)
-	}
-	defer close(l.closed)
-	l.seals.Close()
-	var err, cut error // cut: ctx has ended first, which is told once
-	for _, wait := range []func(context.Context) error{
-		l.engine.stop,
-		func(ctx context.Context) error { return sleep.While(ctx, l.seals.Wait) },
-		func(ctx context.Context) error { return sleep.While(ctx, l.waiters.Wait) }, // they leave their queues because of closing
-		l.janitor.stop,
-	} {
-		if e := wait(ctx); e != nil && errors.Is(e, context.Cause(ctx)) {
-			cut = fmt.Errorf("joblock: %s: %w", op, e)
-		} else {
-			err = errors.Join(err, e)
-		}
-	}
-	err = errors.Join(err, cut)
-	l.inbox.close()
-	l.engine.watching.Wait()
-	l.bounds.close()
-	if cerr := l.store.Close(); cerr != nil {
-		err = errors.Join(err, fmt.Errorf("joblock: close store: %w", cerr))
-	}
-	return err
+func (l *Locker) Close(ctx context.Context) error { return l.core().Close(ctx) }
+
+// TryAcquire takes the lock on key if the key is free, and does not wait. The Locker renews the lock until the lock is
+// released, handed over or lost. ctx bounds this call only.
+//
+// Errors, with which the caller holds nothing:
+//
+//	ErrHeld         somebody else has the key; the error says who, and how much of the lease remains
+//	ErrInvalid      a bad key or option, ctx carries this lock already (see FromContext), or the value at the key is no lock
+//	ErrUnavailable  the store did not answer; a lock that the call did take is released in the background
+//	ErrClosed       the Locker was closed
+func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
+	k, err := l.core().TryAcquire(ctx, key, core.Acquiring(opts))
+	return (*Lock)(k), err
 }
 
-// The method enter counts a call that waits, until the call runs waiters.Done. After Close, enter returns ErrClosed.
-func (l *Locker) enter(op, key string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err := l.open(op, key)
-	if err == nil {
-		l.waiters.Add(1)
-	}
-	return err
+// Acquire takes the lock on key. While another holds the key, Acquire waits until ctx ends or MaxWait has passed.
+// "Waiting" in the package comment has the rules.
+//
+// Acquire returns ErrHeld only with MaxWait(0), the other errors of TryAcquire, and two more. With every error the
+// caller holds nothing.
+//
+//   - ErrTimeout, when MaxWait or the deadline of ctx has passed. After the deadline of ctx the error also matches
+//     context.DeadlineExceeded.
+//   - The cause of ctx, when ctx was cancelled.
+//
+// Acquire returns ErrUnavailable when the store has not answered for Config.CallTimeout. A shorter outage of the store
+// only delays the lock.
+//
+// A push that is lost delays a waiter by at most Config.Poll. All waiters that died together delay the waiters behind
+// them by three times Config.Poll and a poll, if the store knows of their death: package redisstore knows from the
+// connections that are closed. If the store does not know, as when a machine loses its power, the delay is one TTL and a
+// poll, if that is longer.
+func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
+	k, err := l.core().Acquire(ctx, key, core.Acquiring(opts))
+	return (*Lock)(k), err
 }
 
-// The method open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
-func (l *Locker) open(op, key string) error {
-	if l == nil || l.store == nil {
-		return invalid(op, key, "the Locker is nil or was not made by New")
-	}
-	select {
-	case <-l.closing:
-		return &Error{Code: codeClosed, Op: op, Key: key}
-	default:
-		return nil
-	}
+// AcquireAll takes the locks on all keys, or none, and returns the locks in the order of keys. A key that is named
+// twice is taken once, and its lock is returned once. Every call takes its keys in sorted order, so calls with
+// overlapping keys cannot deadlock.
+//
+// AcquireAll waits as Acquire does. MaxWait bounds the wait for all keys together. Owner gives all locks the same
+// owner. An error is that of Acquire for the first key that failed; then the locks that were already taken are
+// released. A call without keys is ErrInvalid.
+func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) (Locks, error) {
+	locks, err := l.core().AcquireAll(ctx, keys, core.Acquiring(opts), nil)
+	return locksOf(locks), err
 }
 
-// The method check returns the error of the method open, or ErrInvalid for a bad key.
-func (l *Locker) check(op string, keys ...string) error {
-	if err := l.open(op, only(keys)); err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if err := checkKey(op, key); err != nil {
-			return err
-		}
-	}
-	return nil
+// Do takes the lock on key as Acquire does, and runs fn. The context of fn carries the lock (see FromContext), and is
+// cancelled with cause ErrLost when the lock is lost. Do releases the lock when fn returns or panics, unless fn has
+// released the lock or handed the lock over.
+//
+// Do returns the error of Acquire or of fn. If the lock was lost while fn ran, the error matches ErrLost, whatever fn
+// returned. If the release fails, its error is joined, and the lease ends by itself.
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
+	return l.core().Do(ctx, key, fn, core.Acquiring(opts), nil)
 }
 
-// The method call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, the method unanswered
-// makes the error. If ctx has ended before, f does not run, and the function ended makes the error.
-func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return ended(op, key, cause)
-	}
-	bounded, done := l.bounds.bound(ctx)
-	defer done()
-	if err := f(bounded); err != nil {
-		return l.unanswered(op, key, context.Cause(ctx), err)
-	}
-	return nil
+// Singleton runs fn on one Locker of the cluster at a time, namely the Locker that holds the lock on key. The other
+// Lockers wait in line. The next Locker runs its fn
+//
+//   - at once when the holder releases the lock;
+//   - at most a TTL and a quarter of a poll after the holder has crashed, or one poll later if more than seven Lockers
+//     in line have died with the holder. A poll is Config.Poll, or a sixth of the TTL if that sixth is shorter.
+//
+// The context of fn carries the lock (see FromContext), and ends with cause ErrLost when the lock is lost. Then fn
+// should return. Singleton waits for fn to return, so one call never runs fn twice at a time, and then lines up again.
+// During an outage of the store Singleton waits.
+//
+// Singleton returns
+//
+//   - the error of fn, after releasing the lock, if the lock was still held when fn returned;
+//   - the cause of ctx, when ctx ends before fn runs;
+//   - ErrTimeout when MaxWait passes before fn runs;
+//   - ErrClosed when the Locker is closed;
+//   - ErrInvalid for a nil fn, a bad key or a bad option.
+//
+// If fn panics, the lock is released and the panic goes on. The fns of two Lockers can overlap if the first fn ignores
+// both its context and the fence.
+func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
+	return l.core().Singleton(ctx, key, fn, core.Acquiring(opts))
 }
 
-// The function ask calls a method of the store with req, by Locker.call. With an error the answer is the zero A. A zero
-// driver.Reply means no answer.
-func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(context.Context, Q) (A, error), req Q) (answer A, err error) {
-	err = l.call(ctx, op, key, func(ctx context.Context) error {
-		a, err := method(ctx, req)
-		if err == nil {
-			answer = a
-		}
-		return err
-	})
-	return answer, err
+// Resume takes a lock by its token, mostly in another process. The lock is parked, or its holder has died. The lock
+// gets a new fence and is renewed like any lock. A lock that is bound to a job needs ForJob with that job. A live
+// holder is never pre-empted.
+//
+// Errors, with which the caller holds nothing:
+//
+//	ErrBusy             another attempt with this token holds the lock; the error says how much of its lease remains
+//	ErrNotOwner         the key belongs to another owner, or the lock is bound to another job or to none,
+//	                    or this owner has acquired the key again after the token was made
+//	ErrAlreadyReleased  the lock was released; the error has the reason
+//	ErrNotFound         the store does not remember the lock
+//	ErrUnavailable      the store did not answer; if it did apply the call, the token can be resumed one TTL later
+//	ErrInvalid, ErrClosed
+func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) (*Lock, error) {
+	locks, errs := l.core().Resume(ctx, []core.Token{core.Token(token)}, core.Resuming(opts))
+	return (*Lock)(locks[0]), errs[0]
 }
 
-// askAll is ask for a batch of requests. A request that has an error already is not sent. A request without an answer
-// gets an error. The other requests have their answers.
-func askAll[Q any](
-	ctx context.Context, l *Locker, op string, reqs []Q, errs []error, keyOf func(*Q) string,
-	method func(context.Context, []Q) ([]driver.Reply, error),
-) (replies []driver.Reply) {
-	bad := func(err error) bool { return err != nil }
-	if slices.ContainsFunc(errs, bad) {
-		good, at := make([]Q, 0, len(reqs)), make([]int, 0, len(reqs))
-		for i, req := range reqs {
-			if errs[i] == nil {
-				good, at = append(good, req), append(at, i)
+// Release releases the lock of token, whichever holder in the owner's chain has the lock. A holder that is alive finds
+// out at the next renewal of its lock. The option Reason gives the reason.
+//
+// IfIdle frees the lock only while nobody runs under the lock. Use IfIdle when a job will not run again, but an attempt
+// may still be at work. IfJob frees the lock only while the lock is bound to that job, because the lock may have been
+// handed on.
+//
+// Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound when there is no such lock or
+// its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the
+// outcome is unknown.
+func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
+	return l.core().Release(ctx, []core.Token{core.Token(token)}, core.Releasing(opts))[0]
+}
+
+// ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status, and give IfFence the
+// fence that you saw: else a holder that has come since loses the lock. IfIdle frees the key only while nobody runs under
+// the lock, IfJob only while the lock is bound to that job. Reason gives the reason.
+//
+// The contexts of a live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has
+// Config.WatchForced. Until then two callers may hold the lock, with different fences.
+//
+// Errors, with which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key has another fence than
+// IfFence or another job than IfJob; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After
+// ErrUnavailable the outcome is unknown.
+func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ReleaseOption) error {
+	return l.core().ForceRelease(ctx, key, core.Releasing(opts))
+}
+
+// Status reads the states of keys, and returns the states in the order of keys. A key that nobody owns has StateFree,
+// which is no error. A value that is no lock has StateForeign.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrClosed. With an error Status returns no states at all: a key that could not be
+// read would look free.
+func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
+	found, err := l.core().Status(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Status, len(found))
+	for i, st := range found {
+		out[i] = Status(st)
+	}
+	return out, nil
+}
+
+// List walks over the keys in the store, page by page, in no particular order. In a cluster List reads from several
+// nodes at the same time. List is for people and tools, because its cost is a walk over all keys of the store: see
+// ListOptions.Share. The walk may miss a lock that changes meanwhile, or show such a lock twice. The loop may end early:
+// then List asks for no more pages. An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
+func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
+	return func(yield func(Status, error) bool) {
+		for st, err := range l.core().List(ctx, core.ListOptions(opts)) {
+			if !yield(Status(st), err) {
+				return
 			}
 		}
-		replies = make([]driver.Reply, len(reqs))
-		failed := make([]error, len(good))
-		for n, r := range askAll(ctx, l, op, good, failed, keyOf, method) {
-			replies[at[n]], errs[at[n]] = r, failed[n]
-		}
-		return replies
 	}
-	cause := context.Cause(ctx)
-	if len(reqs) == 0 || cause != nil {
-		for i := range reqs {
-			errs[i] = ended(op, keyOf(&reqs[i]), cause)
-		}
-		return make([]driver.Reply, len(reqs))
-	}
-	bounded, done := l.bounds.bound(ctx)
-	defer done()
-	replies, failed := inBatches(bounded, reqs, method)
-	for i, r := range replies {
-		if failed != nil && r.Outcome == driver.OutcomeUnknown {
-			errs[i] = l.unanswered(op, keyOf(&reqs[i]), context.Cause(ctx), failed)
-		}
-	}
-	return replies
-}
-
-// inBatches calls a method of the store with at most driver.MaxBatch requests at a time. There is a reply for each
-// request. The reply to a request without an answer is zero. The error is that of the first call that failed; but a call
-// without an answer precedes one that the server has refused. After a call that used up the time of ctx, the later calls
-// fail at once.
-func inBatches[Q any](
-	ctx context.Context, reqs []Q, method func(context.Context, []Q) ([]driver.Reply, error),
-) (replies []driver.Reply, failed error) {
-	if len(reqs) <= driver.MaxBatch {
-		replies, failed = method(ctx, reqs)
-		if len(replies) == len(reqs) {
-			return replies, failed
-		}
-		return make([]driver.Reply, len(reqs)), failed
-	}
-	for batch := range slices.Chunk(reqs, driver.MaxBatch) {
-		part, err := inBatches(ctx, batch, method)
-		replies = append(replies, part...)
-		if failed == nil || err != nil && errors.Is(failed, driver.ErrRefused) && !errors.Is(err, driver.ErrRefused) {
-			failed = err
-		}
-	}
-	return replies, failed
-}
-
-// The call only(list) returns the element of a list that has one element, and the zero T for any other list.
-func only[T any](list []T) (one T) {
-	if len(list) == 1 {
-		one = list[0]
-	}
-	return one
-}
-
-// newOwner returns a random UUIDv4. uuid.New does the same with one more allocation.
-func newOwner() string {
-	var id uuid.UUID
-	_, _ = rand.Read(id[:]) // rand.Read never fails
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
-	return id.String()
-}
-
-// newNonce returns a name for one call and its repeats. The name need not be secret, only different from the names of
-// other calls on the same key. A nonce has 13 bytes: redisstore is faster with nonces of that length.
-func newNonce() string {
-	const alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
-	var name [13]byte
-	n := mathrand.Uint64()
-	for i := range name {
-		name[i], n = alphabet[n%36], n/36
-	}
-	return string(name[:])
 }

@@ -236,7 +236,7 @@ func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
 				return jobs.Free(t.Context(), k.locks, jobs.Release{Key: "key", Job: "q/1", Reason: "over"})[0]
 			},
 			func() error {
-				return k.locks.Release(t.Context(), lock.Token(), joblock.IfIdle(), joblock.Reason("over"), joblock.ForJob("q/1"))
+				return k.locks.Release(t.Context(), lock.Token(), joblock.IfIdle(), joblock.Reason("over"), joblock.IfJob("q/1"))
 			},
 		} {
 			lock, err = k.peer().TryAcquire(t.Context(), "key", joblock.Owner("job"))

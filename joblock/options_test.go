@@ -3,8 +3,10 @@ package joblock_test
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/memo"
 )
 
@@ -21,9 +23,9 @@ func TestOptionsAreTypedByCall(t *testing.T) {
 		"Park":           optionOf((*joblock.Lock).Park),
 		"Lock.Release":   optionOf((*joblock.Lock).Release),
 		"Locker.Release": optionOf((*joblock.Locker).Release),
+		"ForceRelease":   optionOf((*joblock.Locker).ForceRelease),
 	}
-	waiting := []string{"Acquire", "AcquireAll", "Do", "Singleton"}
-	acquiring := append([]string{"TryAcquire"}, waiting...)
+	acquiring := []string{"TryAcquire", "Acquire", "AcquireAll", "Do", "Singleton"}
 	taking := append([]string{"Resume"}, acquiring...)
 	for name, option := range map[string]struct {
 		made any
@@ -36,11 +38,13 @@ func TestOptionsAreTypedByCall(t *testing.T) {
 		"Retain":    {joblock.Retain, taking},
 		"WithGrant": {memo.WithGrant, taking},
 		"Owner":     {joblock.Owner, acquiring},
-		"MaxWait":   {joblock.MaxWait, waiting},
+		"MaxWait":   {joblock.MaxWait, acquiring},
 		"Reserve":   {joblock.Reserve, []string{"Resume", "Park"}},
-		"ForJob":    {joblock.ForJob, []string{"Resume", "Park", "Locker.Release"}},
-		"IfIdle":    {joblock.IfIdle, []string{"Locker.Release"}},
-		"Reason":    {joblock.Reason, []string{"Lock.Release", "Locker.Release"}},
+		"ForJob":    {joblock.ForJob, []string{"Resume", "Park"}},
+		"IfIdle":    {joblock.IfIdle, []string{"Locker.Release", "ForceRelease"}},
+		"IfJob":     {joblock.IfJob, []string{"Locker.Release", "ForceRelease"}},
+		"IfFence":   {joblock.IfFence, []string{"Locker.Release", "ForceRelease"}},
+		"Reason":    {joblock.Reason, []string{"Lock.Release", "Locker.Release", "ForceRelease"}},
 	} {
 		want := make(map[string]bool)
 		for _, call := range option.by {
@@ -53,6 +57,25 @@ func TestOptionsAreTypedByCall(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A call that does not wait has no use for a bound of the wait.
+func TestTryAcquireRefusesMaxWait(t *testing.T) {
+	k := newKit(t, nil)
+	_, err := k.locks.TryAcquire(t.Context(), "key", joblock.MaxWait(time.Second))
+	wantErr(t, err, joblock.ErrInvalid)
+	_, err = limit.New(k.locks, 1).TryAcquire(t.Context(), "key", joblock.MaxWait(time.Second))
+	wantErr(t, err, joblock.ErrInvalid)
+}
+
+// A token is released under one fence alone.
+func TestReleaseOfATokenIfFence(t *testing.T) {
+	k := newKit(t, nil)
+	lock := k.acquire("key")
+	wantErr(t, k.locks.Release(t.Context(), lock.Token(), joblock.IfFence(lock.Fence()-1)), joblock.ErrNotOwner)
+	k.wantState("key", joblock.StateHeld)
+	wantNil(t, "Release", k.locks.Release(t.Context(), lock.Token(), joblock.IfFence(lock.Fence())))
+	k.wantState("key", joblock.StateFree)
 }
 
 // optionOf returns the type of the options that call takes.

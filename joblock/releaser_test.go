@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -18,12 +18,8 @@ func TestReleaserThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key", joblock.TTL(10*time.Second))
-		end := func(release door.Releaser) error {
-			ctx := context.Background()
-			if release != nil {
-				ctx = door.WithReleaser(ctx, release)
-			}
-			return door.Of(k.Locks).End(ctx, joblock.Locks{lock}, "why")[0]
+		end := func(release core.Releaser) error {
+			return (*core.Lock)(lock).End(context.Background(), core.Release{Reason: "why", Releaser: release})
 		}
 		var sent []driver.ReleaseRequest
 		fails := errors.New("not yet")
@@ -65,10 +61,12 @@ func TestReleaserThatFailsForALostLock(t *testing.T) {
 		lock.StopRenewing()
 		time.Sleep(time.Minute)
 		fails := errors.New("not yet")
-		ctx := door.WithReleaser(context.Background(), func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
+		end := func(lock *joblock.Lock, release core.Releaser) error {
+			return (*core.Lock)(lock).End(context.Background(), core.Release{Reason: "why", Releaser: release})
+		}
+		if err := end(lock, func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
 			return nil, fails
-		})
-		if err := door.Of(k.Locks).End(ctx, joblock.Locks{lock}, "why")[0]; err != fails {
+		}); err != fails {
 			t.Errorf("the release returns %v, want the error of the Releaser", err)
 		}
 		wantErr(t, lock.Err(), joblock.ErrLost)
@@ -78,10 +76,9 @@ func TestReleaserThatFailsForALostLock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx = door.WithReleaser(context.Background(), func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
+		if err := end(held, func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
 			return nil, errors.Join(fails, other.Close(context.Background()))
-		})
-		if err := door.Of(other).End(ctx, joblock.Locks{held}, "why")[0]; !errors.Is(err, fails) {
+		}); !errors.Is(err, fails) {
 			t.Errorf("the release returns %v, want the error of the Releaser", err)
 		}
 		wantErr(t, held.Err(), joblock.ErrLost)

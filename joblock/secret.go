@@ -1,71 +1,49 @@
 package joblock
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
-	"unique"
+	"fmt"
 
-	"github.com/google/uuid"
+	"github.com/joblock/toolkit/internal/core"
 )
 
-// The type secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call
-// the Token's methods but prints the fields of the Token. The zero secret is no owner. Equal owners are ==, so a *string
-// would not do.
-//
-// The usual owner is a UUID, and kept enciphered. Of the other owners fmt prints an address. That would do for all, but
-// takes 2 µs and eight allocations, which each job of a worker would pay.
-type secret struct {
-	id    [aes.BlockSize]byte // enciphered by veil; zero if other is set
-	other unique.Handle[string]
+// Bounds of a Secret, and of Config.Secrets.
+const (
+	minSecretBytes = 16
+	maxSecretBytes = 1024
+	maxSecrets     = 8
+)
+
+// Secret is one of Config.Secrets, or the secret of a KeyBuilder. fmt, slog and encoding/json do not show its text.
+type Secret string
+
+// SecretOfStore stands for the secret that the store keeps with the locks; see Config.Secrets.
+const SecretOfStore Secret = "store"
+
+func (s Secret) shown() string {
+	switch s {
+	case "":
+		return ""
+	case SecretOfStore:
+		return string(s)
+	}
+	return "(secret)"
 }
 
-// The variable veil has a key of this process.
-var veil = func() cipher.Block {
-	var key [16]byte
-	_, _ = rand.Read(key[:]) // rand.Read never fails
-	block, err := aes.NewCipher(key[:])
-	if err != nil {
-		panic(err) // the length of the key is not one of AES
-	}
-	return block
-}()
+// Format writes what MarshalText returns, for every verb, %#v and %x included.
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), s.shown()) }
 
-func newSecret(owner string) secret {
-	id, ok := usualOwner(owner)
-	if !ok {
-		return secret{other: unique.Make(owner)}
-	}
-	veil.Encrypt(id[:], id[:])
-	return secret{id: id}
-}
+// MarshalText returns "(secret)", "store" or "". So a Config that was marshalled and read again has lost its secrets,
+// and New refuses that Config.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown()), nil }
 
-// The function usualOwner returns the UUID that an owner is. The result ok is false if reveal could not make the same
-// text of that UUID.
-func usualOwner(owner string) (id uuid.UUID, ok bool) {
-	if len(owner) != 36 {
-		return id, false
+func checkSecrets(op string, secrets []Secret) error {
+	if len(secrets) > maxSecrets {
+		return core.Invalid(op, "", "Config.Secrets has %d secrets, at most %d are allowed", len(secrets), maxSecrets)
 	}
-	for _, c := range []byte(owner) {
-		if c >= 'A' && c <= 'F' {
-			return id, false
+	for i, s := range secrets {
+		if s != SecretOfStore && (len(s) < minSecretBytes || len(s) > maxSecretBytes) {
+			return core.Invalid(op, "", "Config.Secrets[%d] has %d bytes, must have from %d to %d", i, len(s), minSecretBytes, maxSecretBytes)
 		}
 	}
-	id, err := uuid.Parse(owner)
-	return id, err == nil
-}
-
-// The method usual reports whether the owner is a UUID.
-func (s secret) usual() bool { return s.id != [aes.BlockSize]byte{} }
-
-func (s secret) reveal() string {
-	switch {
-	case s == (secret{}):
-		return ""
-	case !s.usual():
-		return s.other.Value()
-	}
-	id := uuid.UUID(s.id)
-	veil.Decrypt(id[:], id[:])
-	return id.String()
+	return nil
 }

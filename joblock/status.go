@@ -1,13 +1,10 @@
 package joblock
 
 import (
-	"context"
 	"encoding/json"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -57,7 +54,9 @@ type Status struct {
 	Reason   string        `json:"reason,omitempty"`  // the reason that the release gave
 	Waiters  int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters; see jobs.Line
 
-	byHand bool // see door.IsByHand
+	// ByHand means that the holder renews its lease by hand, if at all: a script, a client of the lock server, or a program
+	// with NoRenew.
+	ByHand bool `json:"-"`
 }
 
 // MarshalJSON writes durations as whole milliseconds, in ttl_ms, age_ms, lease_ms and reserved_ms.
@@ -73,54 +72,24 @@ func (s Status) MarshalJSON() ([]byte, error) {
 }
 
 // Locked reports whether the key is owned: held, parked or orphaned.
-func (s Status) Locked() bool {
-	return s.State == StateHeld || s.State == StateParked || s.State == StateOrphaned
-}
+func (s Status) Locked() bool { return core.Status(s).Locked() }
 
-// Status reads the states of keys, and returns the states in the order of keys. A key that nobody owns has StateFree,
-// which is no error. A value that is no lock has StateForeign.
-//
-// Errors: ErrInvalid, ErrUnavailable, ErrClosed. With an error Status returns no states at all: a key that could not be
-// read would look free.
-func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
-	const op = "status"
-	if err := l.check(op, keys...); err != nil {
-		return nil, err
-	}
-	out := make([]Status, 0, len(keys))
-	for part := range slices.Chunk(keys, driver.MaxBatch) {
-		recs, err := l.inspectAll(ctx, op, only(keys), driver.InspectRequest{Keys: part})
-		if err != nil {
-			return nil, err
-		}
-		for _, rec := range recs {
-			out = append(out, statusOf(rec))
-		}
-	}
-	return out, nil
-}
+// ListOptions narrows List. The zero value lists every key that is owned.
+type ListOptions struct {
+	// Prefix restricts the list to keys that begin with Prefix.
+	Prefix string
 
-// inspectAll reads records. The parameter named is the Key of the error, "" if the error is not about one key.
-func (l *Locker) inspectAll(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
-	recs, err := ask(ctx, l, op, named, l.store.Inspect, req)
-	if err != nil {
-		return nil, err
-	}
-	if len(recs) != len(req.Keys) {
-		return nil, errorOf(op, named, driver.Reply{})
-	}
-	return recs, nil
-}
+	// Ended includes free keys that the store still remembers.
+	Ended bool
 
-func statusOf(r driver.Record) Status {
-	st := Status{
-		Key: r.Key, State: r.State, Owner: digest(r.Owner), Holder: r.Holder, Job: r.Job,
-		Fence: r.Fence, First: r.First, Since: r.Since, Changed: r.Changed, Renewed: r.Renewed, TTL: r.TTL, EndedAt: r.EndedAt, Now: r.Now, Lease: r.Lease, Reserved: r.Reserved,
-		Ended: r.Ended, Reason: r.Reason, Waiters: r.Waiters,
-		byHand: r.Fence == r.First && r.Job == "" && strings.HasPrefix(r.Owner, door.ByHand),
-	}
-	if st.Locked() {
-		st.Age = max(0, r.Now.Sub(r.Since))
-	}
-	return st
+	// Share is the largest part of the time for which List has a call to one server of the store under way. After a
+	// page that took the time t, List leaves that server alone for t*(1/Share-1). The loop's body runs in that time. A
+	// smaller Share leaves more of the server to other clients. From 0.001 to 1; with 1 List does not rest. Default
+	// 0.25.
+	Share float64
+
+	// Progress is called before the locks of each page, and at the end of a whole walk, with the part of the walk that
+	// is done: from 0 to 1. A store may know only 0 and 1. List calls Progress in the goroutine of the loop. Default
+	// none.
+	Progress func(done float64)
 }

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -18,18 +18,18 @@ import (
 )
 
 // taking takes keys, each for the job "q/" and the key.
-func (k *kit) taking(ctx context.Context, keys ...string) []door.Taken {
+func (k *kit) taking(ctx context.Context, keys ...string) []core.Taken {
 	k.Helper()
-	takes := make([]door.Take, len(keys))
+	takes := make([]core.Take, len(keys))
 	for i, key := range keys {
-		takes[i] = door.Take{Key: key, Job: "q/" + key, Reserve: time.Hour}
+		takes[i] = core.Take{Key: key, Job: "q/" + key, Reserve: time.Hour}
 	}
-	taken := door.Of(k.locks).Take(ctx, "take", takes)
+	taken := (*core.Locker)(k.locks).Take(ctx, "take", takes)
 	if len(taken) != len(keys) {
 		k.Fatalf("%d results for %d keys", len(taken), len(keys))
 	}
 	for i, got := range taken {
-		if (got.Token == nil) == (got.Err == nil) {
+		if got.Token.IsZero() == (got.Err == nil) {
 			k.Errorf("%s: token %v, error %v; want one of the two", keys[i], got.Token, got.Err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestTakenKeysAreParkedForTheirJobs(t *testing.T) {
 		wantErr(t, taken[3].Err, joblock.ErrInvalid)
 		for i, key := range map[int]string{0: "a", 2: next, 4: "b"} {
 			wantNil(t, "take "+key, taken[i].Err)
-			token := taken[i].Token.(joblock.Token)
+			token := joblock.Token(taken[i].Token)
 			if r := k.record(key); r.State != joblock.StateParked || r.Job != "q/"+key || r.Fence != token.Fence() || r.Holder == "" || r.Reserved < time.Hour {
 				t.Errorf("record %+v, want it parked for an hour under fence %d", r, token.Fence())
 			}
@@ -65,15 +65,15 @@ func TestTakenKeysAreParkedForTheirJobs(t *testing.T) {
 
 func TestBadTakesAreRefused(t *testing.T) {
 	k := newKit(t, nil)
-	for name, take := range map[string]door.Take{
+	for name, take := range map[string]core.Take{
 		"no key":        {Job: "q/1", Reserve: time.Hour},
 		"no job":        {Key: "k", Reserve: time.Hour},
 		"long job":      {Key: "k", Job: strings.Repeat("j", driver.MaxLabelBytes+1), Reserve: time.Hour},
 		"no time":       {Key: "k", Job: "q/1"},
 		"too much time": {Key: "k", Job: "q/1", Reserve: driver.MaxPeriod + 1},
 	} {
-		got := door.Of(k.locks).Take(t.Context(), "take", []door.Take{take})[0]
-		if !errors.Is(got.Err, joblock.ErrInvalid) || got.Token != nil {
+		got := (*core.Locker)(k.locks).Take(t.Context(), "take", []core.Take{take})[0]
+		if !errors.Is(got.Err, joblock.ErrInvalid) || !got.Token.IsZero() {
 			t.Errorf("%s: %+v, want ErrInvalid", name, got)
 		}
 	}
@@ -93,7 +93,7 @@ func TestManyKeysAreTakenInBatches(t *testing.T) {
 		}
 		for i, got := range k.taking(t.Context(), keys...) {
 			wantNil(t, keys[i], got.Err)
-			if key := got.Token.(joblock.Token).Key(); key != keys[i] {
+			if key := got.Token.Key(); key != keys[i] {
 				t.Fatalf("item %d is %s, want %s", i, key, keys[i])
 			}
 		}
@@ -162,7 +162,7 @@ func TestObserverIsToldOfTakes(t *testing.T) {
 			t.Errorf("told %+v, want the contention", told)
 		}
 		time.Sleep(time.Minute)
-		token := k.taking(t.Context(), "key")[0].Token.(joblock.Token)
+		token := k.taking(t.Context(), "key")[0].Token
 		e := event.Event{
 			Kind: event.Acquired, Key: "key", Owner: token.Digest(), Fence: token.Fence(), Holder: "us", Prior: joblock.EndedLapsed,
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
@@ -56,10 +56,10 @@ func TestZeroValuesAreRefused(t *testing.T) {
 				t.Errorf("%s of %v Locker: %v, want ErrInvalid", what, l, err)
 			}
 		}
-		if door.Of(l).Settings().Holder != "" {
+		if (*core.Locker)(l).Settings().Holder != "" {
 			t.Error("a Locker that is none has a label")
 		}
-		if door.Of(l).Owns(&joblock.Lock{}) || door.Of(l).Owns((*joblock.Lock)(nil)) {
+		if (*core.Locker)(l).Owns(&core.Lock{}) || (*core.Locker)(l).Owns(nil) {
 			t.Error("a Locker that is none owns a lock")
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -318,7 +318,7 @@ func TestJobLockThatIsLeftBesideLanes(t *testing.T) {
 		}
 		a := c.admin()
 		until(start, 9*min+50*sec)
-		lock, err := a.locks.TryAcquire(c.Context(), keyspace.Cron(joblock.Key("cron", "job")), door.OwnKey[joblock.Option](), memo.WithGrant())
+		lock, err := a.locks.TryAcquire(c.Context(), keyspace.Cron(joblock.Key("cron", "job")), core.OwnKey, memo.WithGrant())
 		wantNil(c, "TryAcquire", err)
 		until(start, 10*min+2*sec)
 		wantNil(c, "Release", lock.Release(c.Context()))

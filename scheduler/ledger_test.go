@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -23,7 +23,7 @@ import (
 // write sets the memo of a key.
 func (c *cluster) write(n *node, key, text string) {
 	c.Helper()
-	lock, err := n.locks.TryAcquire(c.Context(), key, door.OwnKey[joblock.Option](), joblock.Retain(driver.MaxPeriod))
+	lock, err := n.locks.TryAcquire(c.Context(), key, core.OwnKey, joblock.Retain(driver.MaxPeriod))
 	wantNil(c, "TryAcquire", err)
 	wantNil(c, "memo.Write", memo.Write(c.Context(), lock, []byte(text)))
 	wantNil(c, "Release", lock.Release(c.Context()))

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/server/internal/problem"
 )
@@ -41,7 +41,7 @@ type readiness struct {
 	err   error
 }
 
-func (r *readiness) check(ctx context.Context, in door.Locker) error {
+func (r *readiness) check(ctx context.Context, in *core.Locker) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.asked.IsZero() && time.Since(r.asked) < readyFor {

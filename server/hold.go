@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -190,7 +190,7 @@ func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
 		if n > 0 {
 			return limit.New(s.cfg.Locks, int(n)).Acquire(ctx, key, opts...)
 		}
-		return s.cfg.Locks.Acquire(ctx, key, append(opts, door.Use[joblock.AcquireOption](door.Option{Waits: waits}))...)
+		return s.cfg.Locks.Acquire(ctx, key, append(opts, core.With(func(o *core.Options) { o.Waits = waits }))...)
 	}, nil
 }
 
@@ -219,7 +219,7 @@ func (st *stream) resumption(req *holdRequest) (taker, error) {
 	if req.TTL != nil {
 		opts = append(opts, joblock.TTL(st.ttl))
 	} else {
-		st.ttl = door.IdentityOf(token).TTL
+		st.ttl = core.Token(token).TTL()
 	}
 	return func(ctx context.Context, _ func(int)) (*joblock.Lock, error) {
 		return st.c.s.cfg.Locks.Resume(ctx, token, opts...)

@@ -22,7 +22,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/ops"
@@ -237,7 +237,7 @@ func staged(t *testing.T, cfg PagesConfig, change func(*Config), f func(s *stage
 
 func (s *stage) fill() {
 	ctx := s.Context()
-	lock := func(key string, opts ...joblock.TryOption) *joblock.Lock {
+	lock := func(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 		l, err := s.locks.TryAcquire(ctx, key, opts...)
 		testkit.WantNil(s, "TryAcquire "+key, err)
 		token, err := l.Token().MarshalText()
@@ -264,7 +264,7 @@ func (s *stage) carry(job string, keys ...string) map[string]string {
 		testkit.WantNil(s, "NewToken", err)
 		tokens = append(tokens, token)
 	}
-	text, err := envelope.Envelope{Tokens: tokens, Retries: -1}.Seal(s.Context(), door.Of(s.locks).Ring(), job, "export")
+	text, err := envelope.Envelope{Tokens: tokens, Retries: -1}.Seal(s.Context(), (*core.Locker)(s.locks).Ring(), job, "export")
 	testkit.WantNil(s, "Seal", err)
 	return map[string]string{envelope.Header: text}
 }

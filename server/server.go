@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -97,7 +97,7 @@ type Database struct {
 // Server is an http.Handler for locks; see the package comment. Make a Server with New, and Close it before its Locker.
 type Server struct {
 	cfg    Config
-	in     door.Locker
+	in     *core.Locker
 	desk   *ops.Desk
 	own    *mount // the routes of the Server itself
 	quotas *quotas
@@ -119,7 +119,7 @@ type Server struct {
 // New returns a Server. New sends nothing to the store. The error names the field that is missing or out of bounds, and
 // matches joblock.ErrInvalid.
 func New(cfg Config) (*Server, error) {
-	err := door.Of(cfg.Locks).Check("new")
+	err := (*core.Locker)(cfg.Locks).Check("new")
 	if err != nil {
 		return nil, fmt.Errorf("server: Config.Locks: %w", err)
 	}
@@ -162,7 +162,7 @@ func New(cfg Config) (*Server, error) {
 	if !(cfg.Rate >= 0 && cfg.Rate <= 1e6) {
 		return nil, invalid("Config.Rate is %v, must be from 0 to 1000000", cfg.Rate)
 	}
-	s := &Server{cfg: cfg, in: door.Of(cfg.Locks), quotas: newQuotas(cfg), attempts: newAttempts()}
+	s := &Server{cfg: cfg, in: (*core.Locker)(cfg.Locks), quotas: newQuotas(cfg), attempts: newAttempts()}
 	if s.sites, err = newSites(cfg); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (cfg *Config) desk() ops.Config {
 }
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("server: %w", door.Invalid("new", "", format, args...))
+	return fmt.Errorf("server: %w", core.Invalid("new", "", format, args...))
 }
 
 // ServeHTTP serves one request.

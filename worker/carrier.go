@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -22,7 +23,7 @@ type carrier struct {
 	sequence   *envelope.Sequence // nil if the task is not part of a sequence
 	members    int                // of how many tasks of a group the task was made; 0 if it is no aggregate
 
-	locks    joblock.Locks // the locks that this attempt has resumed or acquired
+	locks    core.Locks    // the locks that this attempt has resumed or acquired
 	taken    []string      // the keys of those fromStart locks that this attempt has acquired, and not resumed
 	startsAt asynq.Handler // the handler at which the untilStart locks are released; nil: Middleware releases them
 	started  bool          // the untilStart locks are released
@@ -50,8 +51,8 @@ func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 }
 
 // handed returns c.locks in the order of c.asked. joblock.FromContext returns the first of these locks.
-func (c *carrier) handed() joblock.Locks {
-	var locks joblock.Locks
+func (c *carrier) handed() core.Locks {
+	var locks core.Locks
 	for _, token := range c.asked {
 		if lock, ok := c.locks.ByKey(token.Key()); ok {
 			locks = append(locks, lock)
@@ -86,12 +87,12 @@ func (c *carrier) halts(reason string) bool {
 }
 
 // ending returns c.locks without the lock of a sequence that the job has halted.
-func (c *carrier) ending(halted bool) joblock.Locks {
+func (c *carrier) ending(halted bool) core.Locks {
 	if !halted {
 		return c.locks
 	}
 	key := c.sequence.Token.Key()
-	return slices.DeleteFunc(slices.Clone(c.locks), func(lock *joblock.Lock) bool { return lock.Key() == key })
+	return slices.DeleteFunc(slices.Clone(c.locks), func(lock *core.Lock) bool { return lock.Key() == key })
 }
 
 // unsettled returns those of c.tokens whose locks neither this attempt nor the handler has released. The token of a

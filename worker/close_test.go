@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -149,8 +149,8 @@ func TestAttemptsAfterCloseAreRefused(t *testing.T) {
 				token := r.enqueue("a", 0)
 				r.untilTask("a", tt.meanwhile)
 				r.wantTask("a", tt.meanwhile, 0)
-				if st := r.status("key-a"); st.State != joblock.StateParked || st.Fence != door.IdentityOf(token).Fence {
-					t.Errorf("the lock is %s under fence %d, want it parked under %d as it was", st.State, st.Fence, door.IdentityOf(token).Fence)
+				if st := r.status("key-a"); st.State != joblock.StateParked || st.Fence != core.Token(token).Fence() {
+					t.Errorf("the lock is %s under fence %d, want it parked under %d as it was", st.State, st.Fence, core.Token(token).Fence())
 				}
 				srv.Shutdown()
 				r.serve(service{}, p.handler(succeed))

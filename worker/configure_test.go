@@ -175,12 +175,12 @@ func TestSnoozeBoundsThePause(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		snooze time.Duration
-		holder []joblock.TryOption
+		holder []joblock.AcquireOption
 		frees  func(*joblock.Lock) error
 	}{
-		{"released", 2 * time.Second, []joblock.TryOption{joblock.TTL(time.Hour)},
+		{"released", 2 * time.Second, []joblock.AcquireOption{joblock.TTL(time.Hour)},
 			func(lock *joblock.Lock) error { return lock.Release(context.Background()) }},
-		{"died", 30 * time.Minute, []joblock.TryOption{joblock.MaxRenew(5 * time.Minute)},
+		{"died", 30 * time.Minute, []joblock.AcquireOption{joblock.MaxRenew(5 * time.Minute)},
 			func(lock *joblock.Lock) error { <-lock.Done(); return nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

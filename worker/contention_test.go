@@ -13,7 +13,7 @@ import (
 )
 
 // steal frees the key of a waiting job and takes it for somebody else.
-func (r *rig) steal(key string, opts ...joblock.TryOption) *joblock.Lock {
+func (r *rig) steal(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	r.t.Helper()
 	ctx := context.Background()
 	if err := r.locks.ForceRelease(ctx, key, joblock.Reason("test")); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
@@ -53,8 +53,8 @@ func TestCrashedAttemptIsTakenUpByTheNext(t *testing.T) {
 		r.untilTask("a", "gone")
 		r.wantEnded("key-a", "job done")
 		runs := p.all()
-		if len(runs) != 1 || runs[0].retried != 1 || runs[0].budget != 1 || runs[0].fence <= door.IdentityOf(token).Fence {
-			t.Errorf("runs %+v, want one, retry 1 of 1, with a larger fence than %d", runs, door.IdentityOf(token).Fence)
+		if len(runs) != 1 || runs[0].retried != 1 || runs[0].budget != 1 || runs[0].fence <= core.Token(token).Fence() {
+			t.Errorf("runs %+v, want one, retry 1 of 1, with a larger fence than %d", runs, core.Token(token).Fence())
 		}
 		if got := p.heard(); len(got) != 0 {
 			t.Errorf("the ErrorHandler heard %v; asynq's recoverer tells it nothing", got)
@@ -118,7 +118,7 @@ func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
 		r.untilRetry("a", 0)
 		r.wantRuns(&p, 0)
 
-		if err := lock.Release(door.WithJobDone(context.Background(), envelope.Job(queue, "a")), joblock.Reason("job done")); err != nil {
+		if err := (*core.Lock)(lock).End(context.Background(), core.Release{Reason: "job done", Job: envelope.Job(queue, "a"), Done: true}); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("a", "gone")
@@ -152,7 +152,7 @@ func (r *rig) settled(id string, token joblock.Token, reason string) {
 	if err != nil {
 		r.t.Fatalf("resume: %v", err)
 	}
-	if err := lock.Release(door.WithJobDone(context.Background(), envelope.Job(queue, id)), joblock.Reason(reason)); err != nil {
+	if err := (*core.Lock)(lock).End(context.Background(), core.Release{Reason: reason, Job: envelope.Job(queue, id), Done: true}); err != nil {
 		r.t.Fatalf("release: %v", err)
 	}
 }

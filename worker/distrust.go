@@ -19,7 +19,7 @@ const distrustEvery = time.Minute
 // elsewhere is the cause about a genuine envelope from a process whose locks are in another store.
 const elsewhere envelope.Cause = "another store"
 
-// foreignRecord is the cause about a record that this build cannot read: a door.ErrForeign.
+// foreignRecord is the cause about a record that this build cannot read: a core.ErrForeign.
 const foreignRecord envelope.Cause = "foreign record"
 
 const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -30,10 +29,10 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 			f.moveTo(slot)
 		}
 	}
-	ctx = f.w.next.In(context.WithoutCancel(ctx))
-	// ForJob: a handler may have handed the lock over to another job.
-	opts := []joblock.ReleaseOption{joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(f.job)}
-	for i, err := range door.Of(f.w.locks).Release(ctx, tokens, opts) {
+	ctx = context.WithoutCancel(ctx)
+	// Job: a handler may have handed the lock over to another job.
+	r := core.Release{IfIdle: true, Reason: reason, Job: f.job, Done: verdict.IsDone(reason)}
+	for i, err := range f.w.next.Release(ctx, core.Tokens(tokens), r) {
 		token := tokens[i]
 		e, failed := errors.AsType[*joblock.Error](err)
 		switch {
@@ -42,9 +41,9 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 			f.leaveLine(ctx, token, reason)
 		case verdict.IsGone(err), errors.Is(err, joblock.ErrClosed):
 		case errors.Is(err, joblock.ErrBusy):
-			f.recheck(ctx, e.Remaining+time.Millisecond, token, reason)
+			f.recheck(e.Remaining+time.Millisecond, token, reason)
 		case errors.Is(err, joblock.ErrUnavailable):
-			f.recheck(ctx, f.w.cfg.Snooze, token, reason)
+			f.recheck(f.w.cfg.Snooze, token, reason)
 		default:
 			f.log().Warn("worker: could not release the lock of a task", "key", token.Key(), "err", err)
 		}
@@ -53,12 +52,8 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 
 // recheck repeats free for one token, in the background after the pause, unless the task lives because an operator has
 // run the archived task. If Close ends the pause, the lock stays reserved, and a warning is logged.
-func (f freer) recheck(ctx context.Context, pause time.Duration, token joblock.Token, reason string) {
-	job, done := door.JobDone(ctx)
-	ctx = f.w.life.Context()
-	if done {
-		ctx = door.WithJobDone(ctx, job)
-	}
+func (f freer) recheck(pause time.Duration, token joblock.Token, reason string) {
+	ctx := f.w.life.Context()
 	f.w.life.Go(func() {
 		if sleep.For(ctx, pause) != nil {
 			f.log().Warn("worker: the Worker was closed before the lock of an ended task could be freed; the lock stays reserved",
@@ -68,7 +63,7 @@ func (f freer) recheck(ctx context.Context, pause time.Duration, token joblock.T
 		sts, err := f.w.locks.Status(ctx, token.Key())
 		switch {
 		case errors.Is(err, joblock.ErrUnavailable):
-			f.recheck(ctx, f.w.cfg.Snooze, token, reason)
+			f.recheck(f.w.cfg.Snooze, token, reason)
 			return
 		case err != nil, !sts[0].Locked(), sts[0].Job != f.job:
 			return
@@ -97,15 +92,15 @@ const haltFor = 90 * 24 * time.Hour
 // keepHalted is free for the token of a sequence that halts: the key stays reserved for the job. But a job that
 // waits leaves the line.
 func (f freer) keepHalted(ctx context.Context, token joblock.Token) {
-	ctx = f.w.next.In(context.WithoutCancel(ctx))
-	err := jobs.Reserve(ctx, f.w.locks, jobs.Reservation{Key: token.Key(), Job: f.job, For: haltFor})[0]
+	ctx = context.WithoutCancel(ctx)
+	err := f.w.next.Reserve(ctx, core.Reservation{Key: token.Key(), Job: f.job, For: haltFor})[0]
 	switch {
 	case err == nil:
 		f.logHalted(token.Key())
 	case errors.Is(err, joblock.ErrHeld):
 		f.leaveLine(ctx, token, verdict.ReasonFailed)
 	case errors.Is(err, joblock.ErrUnavailable):
-		f.recheck(ctx, f.w.cfg.Snooze, token, verdict.ReasonFailed)
+		f.recheck(f.w.cfg.Snooze, token, verdict.ReasonFailed)
 	}
 }
 

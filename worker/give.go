@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
@@ -13,23 +13,31 @@ import (
 // What an attempt does with locks that it holds. None of it returns an error: errors are logged, the Locker repeats a
 // release that had no answer, and the reservation of a lock that could not be parked remains in force.
 
-func (a *attempt) release(locks joblock.Locks, reason string) {
+func (a *attempt) release(locks core.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
 }
 
 // end releases locks together. An error is only logged: the Locker repeats a release that had no answer.
-func (a *attempt) end(ctx context.Context, locks joblock.Locks, reason string) {
-	for i, err := range door.Of(a.w.locks).End(a.w.next.In(ctx), locks, reason) {
+func (a *attempt) end(ctx context.Context, locks core.Locks, reason string) {
+	for i, err := range a.w.next.End(ctx, locks, a.ended(reason)) {
 		a.report(locks[i], "release", err)
 	}
 }
 
+// ended returns the Release of locks that the attempt holds. A job that is done must still have the lock.
+func (a *attempt) ended(reason string) core.Release {
+	r := core.Release{Reason: reason}
+	if verdict.IsDone(reason) {
+		r.Job, r.Done = a.job, true
+	}
+	return r
+}
+
 // park parks locks for the next attempt, reserved for the time in reserve. Errors are logged.
-func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
+func (a *attempt) park(locks core.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
-		opts := []joblock.ParkOption{joblock.Reserve(reserve), joblock.ForJob(a.job)}
-		_, errs := door.Of(a.w.locks).Park(ctx, locks, func(int) []joblock.ParkOption { return opts })
+		_, errs := (*core.Locker)(a.w.locks).Park(ctx, locks, func(int) core.Park { return core.Park{Reserve: reserve, Job: a.job} })
 		for i, err := range errs {
 			if errors.Is(err, joblock.ErrUnavailable) {
 				locks[i].StopRenewing() // the reservation that the attempt already has remains in force
@@ -40,13 +48,13 @@ func (a *attempt) park(locks joblock.Locks, reserve time.Duration) {
 }
 
 // dropLate releases a lock that came too late for the attempt. lock may be nil.
-func (a *attempt) dropLate(lock *joblock.Lock) {
+func (a *attempt) dropLate(lock *core.Lock) {
 	if lock != nil {
-		a.release(joblock.Locks{lock}, verdict.ReasonOver)
+		a.release(core.Locks{lock}, verdict.ReasonOver)
 	}
 }
 
-func (a *attempt) report(lock *joblock.Lock, op string, err error) {
+func (a *attempt) report(lock *core.Lock, op string, err error) {
 	if joblock.CodeOf(err) == "" || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrNotOwner) {
 		return // the handler itself released the lock or handed the lock over
 	}
@@ -58,11 +66,7 @@ func (a *attempt) report(lock *joblock.Lock, op string, err error) {
 }
 
 // resume resumes tokens together. Each token has either a lock or an error, in the order of tokens.
-func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (joblock.Locks, []error) {
-	in := door.Of(a.w.locks)
-	opts := []joblock.ResumeOption{
-		joblock.ForJob(a.job), joblock.Holder(a.holder(in.Settings().Holder)), joblock.Reserve(a.w.cfg.Reserve),
-	}
-	locks, errs := in.Resume(ctx, tokens, opts)
-	return locks.(joblock.Locks), errs
+func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (core.Locks, []error) {
+	in := (*core.Locker)(a.w.locks)
+	return in.Resume(ctx, core.Tokens(tokens), core.Options{Job: a.job, Holder: a.holder(in.Settings().Holder), Reserve: a.w.cfg.Reserve})
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
@@ -25,17 +25,18 @@ func (r resumer) duplicate(ctx context.Context, token joblock.Token) (bool, erro
 
 // reacquire acquires the lock of token again under the same owner token, so that later attempts can resume the lock.
 // Parked and resumed at once, the lock is bound to the job, and stays reserved for the job if this process crashes.
-func (r resumer) reacquire(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+func (r resumer) reacquire(ctx context.Context, token joblock.Token) (*core.Lock, error) {
 	// OwnKey: the key may be one of the toolkit's keys, for a permit or for a job that waits for another job.
-	lock, err := r.w.locks.TryAcquire(ctx, token.Key(), door.OwnKey[joblock.Option](),
-		joblock.Owner(door.IdentityOf(token).Owner), joblock.TTL(door.IdentityOf(token).TTL))
+	lock, err := (*core.Locker)(r.w.locks).TryAcquire(ctx, token.Key(), core.Options{
+		OwnKey: true, Owner: core.Token(token).Owner(), Shared: true, TTL: core.Token(token).TTL(),
+	})
 	if err != nil {
 		return nil, err
 	}
-	token, err = lock.Park(ctx, joblock.Reserve(r.w.reservation(0)), joblock.ForJob(r.job))
+	parked, err := lock.Park(ctx, core.Park{Reserve: r.w.reservation(0), Job: r.job})
 	if err != nil {
-		return nil, errors.Join(err, lock.Release(r.w.next.In(ctx)))
+		return nil, errors.Join(err, r.w.next.End(ctx, core.Locks{lock}, core.Release{})[0])
 	}
-	locks, errs := r.resume(ctx, []joblock.Token{token})
+	locks, errs := r.resume(ctx, []joblock.Token{joblock.Token(parked)})
 	return locks[0], errs[0]
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -77,8 +77,8 @@ func TestGone(t *testing.T) {
 					r.serve(service{worker: worker.Config{OnLockLost: tt.policy.decide}, asynq: asynq.Config{ErrorHandler: p.ear()}},
 						p.handler(func(ctx context.Context, _ int) error {
 							lock, ok := joblock.LocksFromContext(ctx).ByKey("key-b")
-							if !ok || lock.Fence() <= door.IdentityOf(tokens[1]).Fence || door.IdentityOf(lock).Owner != door.IdentityOf(tokens[1]).Owner {
-								t.Errorf("reacquired %v, want a larger fence than %d and the same owner", lock, door.IdentityOf(tokens[1]).Fence)
+							if !ok || lock.Fence() <= core.Token(tokens[1]).Fence() || (*core.Lock)(lock).Owner() != core.Token(tokens[1]).Owner() {
+								t.Errorf("reacquired %v, want a larger fence than %d and the same owner", lock, core.Token(tokens[1]).Fence())
 							}
 							r.wantState("key-b", joblock.StateHeld, "a")
 							return nil
@@ -335,7 +335,7 @@ func TestReasonsDoNotMakeAJobDone(t *testing.T) {
 			},
 			"by its token": func(r *rig, lock *joblock.Lock) error {
 				token, err := lock.Park(context.Background(), joblock.ForJob(envelope.Job(queue, "a")))
-				return errors.Join(err, r.locks.Release(context.Background(), token, joblock.IfIdle(), joblock.Reason(reason), joblock.ForJob(envelope.Job(queue, "a"))))
+				return errors.Join(err, r.locks.Release(context.Background(), token, joblock.IfIdle(), joblock.Reason(reason), joblock.IfJob(envelope.Job(queue, "a"))))
 			},
 		} {
 			t.Run(reason+" "+how, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -41,7 +41,7 @@ func TestHolderNamesTheAttempt(t *testing.T) {
 				r.untilTask("a", "gone")
 				var want []string
 				for _, of := range tt.want {
-					want = append(want, door.Of(r.locks).Settings().Holder+" attempt "+of)
+					want = append(want, (*core.Locker)(r.locks).Settings().Holder+" attempt "+of)
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("the holders were %q, want %q", got, want)

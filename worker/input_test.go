@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
@@ -53,7 +53,7 @@ func TestHostileHeaders(t *testing.T) {
 					t.Errorf("the ErrorHandler heard %+v, want the two failures", told)
 				}
 				r.wantToldOnce("locks in a task's header count for nothing")
-				if strings.Contains(r.log.String(), door.IdentityOf(tokens[0]).Owner) {
+				if strings.Contains(r.log.String(), core.Token(tokens[0]).Owner()) {
 					t.Error("the log shows the owner token")
 				}
 			})

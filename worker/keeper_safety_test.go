@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -292,7 +292,7 @@ func TestKeeperFreesWhatItHasLookedAtAndNothingLater(t *testing.T) {
 		time.Sleep(reserve)
 		r.wantTask("a", "scheduled", 0)
 		r.wantState("key-a", joblock.StateParked, "a")
-		if st := r.status("key-a"); st.Fence == door.IdentityOf(token).Fence {
+		if st := r.status("key-a"); st.Fence == core.Token(token).Fence() {
 			t.Error("the task was not made a second time")
 		}
 		if n := w.KeeperStats(); len(n.Freed) != 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/ministore"
@@ -241,7 +241,7 @@ func (r *rig) sealed(payload []byte, env envelope.Envelope) *asynq.Task {
 // header seals env for a task.
 func (r *rig) header(id string, env envelope.Envelope) string {
 	r.t.Helper()
-	text, err := env.Seal(context.Background(), door.Of(r.locks).Ring(), envelope.Job(queue, id), taskType)
+	text, err := env.Seal(context.Background(), (*core.Locker)(r.locks).Ring(), envelope.Job(queue, id), taskType)
 	if err != nil {
 		r.t.Fatalf("seal: %v", err)
 	}

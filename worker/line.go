@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // The place of a job in the line of a key, or its slot: see Sequences in the package comment.
@@ -23,7 +22,7 @@ func (c *carrier) findSlot(ctx context.Context, limit int) (slot joblock.Token, 
 	if err != nil || len(got) == 0 {
 		return slot, false, err
 	}
-	return door.TokenOfSlot(c.sequence.Token, got[0].Key), true, nil
+	return joblock.Token(core.Token(c.sequence.Token).OfSlot(got[0].Key)), true, nil
 }
 
 // slots returns those slots of the sequence that are the job's, of the slots first to last.
@@ -36,8 +35,7 @@ func (c *carrier) slots(ctx context.Context, first, last int) ([]joblock.Status,
 // result is false if the job had neither. If the store does not answer, leaveLine logs a warning and returns true: the
 // keeper gives up the place or the key when the task has ended.
 func (a *attempt) leaveLine(ctx context.Context, token joblock.Token, reason string) bool {
-	release := jobs.Release{Key: token.Key(), Job: a.job, Reason: reason}
-	err := jobs.Free(a.w.next.In(ctx), a.w.locks, release)[0]
+	err := a.w.next.Free(ctx, core.JobRelease{Key: token.Key(), Job: a.job, Reason: reason})[0]
 	if errors.Is(err, joblock.ErrUnavailable) {
 		a.log().Warn("worker: could not take a job out of the line of its sequence", "key", token.Key(), "err", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/seal"
@@ -43,7 +43,7 @@ func (r *rig) newer(id string, env envelope.Envelope) (newer, readable string) {
 
 func (r *rig) reseal(text string) string {
 	r.t.Helper()
-	header, err := door.Of(r.locks).Ring().Seal(context.Background(), text)
+	header, err := (*core.Locker)(r.locks).Ring().Seal(context.Background(), text)
 	if err != nil {
 		r.t.Fatal(err)
 	}

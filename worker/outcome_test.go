@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -108,7 +108,7 @@ func TestEndsOfAttempts(t *testing.T) {
 				if got := p.heard(); len(got) != tt.told {
 					t.Errorf("the ErrorHandler heard %v, want %d calls", got, tt.told)
 				}
-				fence := door.IdentityOf(token).Fence
+				fence := core.Token(token).Fence()
 				for i, run := range p.all() {
 					if run.fence <= fence {
 						t.Errorf("run %d has fence %d, want more than %d", i, run.fence, fence)
@@ -124,7 +124,7 @@ func TestEndsOfAttempts(t *testing.T) {
 					}
 				}
 				log := r.log.String()
-				if strings.Contains(log, door.IdentityOf(token).Owner) {
+				if strings.Contains(log, core.Token(token).Owner()) {
 					t.Errorf("the log shows the owner token:\n%s", log)
 				}
 				if strings.Contains(log, "without the locks") {

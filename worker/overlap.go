@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -91,14 +92,14 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	wait := o.wait(a)
 	latest := time.Now().Add(wait.Longest(a.left()))
 	wait.Called = o.w.room.enter(busyKey{o, key}, a.queue, a.id)
-	take := func() (*joblock.Lock, error) { return o.take(a, key, wait, latest) }
+	take := func() (*core.Lock, error) { return o.take(a, key, wait, latest) }
 	lock, err := inTime(a, (time.Until(latest)+a.left())/2, take, a.dropLate)
 	o.w.room.leave(busyKey{o, key}, o.snoozed(a, err))
 	if lock == nil {
 		startedTooEarly(ctx, err)
 		return err
 	}
-	locks := joblock.Locks{lock}
+	locks := core.Locks{lock}
 	var took time.Duration
 	defer func() { o.callNext(key, took) }()
 	// No recover: asynq reports the place of a panic.

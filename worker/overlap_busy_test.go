@@ -18,7 +18,7 @@ import (
 )
 
 // occupy takes key for somebody else.
-func (r *rig) occupy(key string, opts ...joblock.TryOption) *joblock.Lock {
+func (r *rig) occupy(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	r.t.Helper()
 	return r.occupyBy(r.locks.TryAcquire, key, opts...)
 }
@@ -30,7 +30,7 @@ func (r *rig) occupyPermit(key string) *joblock.Lock {
 }
 
 func (r *rig) occupyBy(
-	try func(context.Context, string, ...joblock.TryOption) (*joblock.Lock, error), key string, opts ...joblock.TryOption,
+	try func(context.Context, string, ...joblock.AcquireOption) (*joblock.Lock, error), key string, opts ...joblock.AcquireOption,
 ) *joblock.Lock {
 	r.t.Helper()
 	lock, err := try(context.Background(), key, append(opts, joblock.Holder("somebody"))...)

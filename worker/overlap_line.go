@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/slots"
@@ -23,14 +23,14 @@ func ownerInLine(key, job string) string {
 }
 
 // lineUp takes the lock on key for the attempt's job, or a place in line. If the job waits, the error snoozes the task.
-func (o *overlap) lineUp(a *attempt, key string) (*joblock.Lock, error) {
-	in := door.Of(a.w.locks)
+func (o *overlap) lineUp(a *attempt, key string) (*core.Lock, error) {
+	in := (*core.Locker)(a.w.locks)
 	token, err := joblock.NewToken(key, ownerInLine(key, a.job), in.Settings().TTL)
 	if err != nil {
 		return nil, err
 	}
-	taken := in.Take(a.ctx, "line up", []door.Take{{
-		Key: key, Job: a.job, Reserve: a.w.cfg.Reserve, Patience: envelope.Patience, Token: token,
+	taken := in.Take(a.ctx, "line up", []core.Take{{
+		Key: key, Job: a.job, Reserve: a.w.cfg.Reserve, Patience: envelope.Patience, Token: (*core.Token)(&token),
 	}})[0]
 	switch {
 	case taken.Err == nil && taken.Waits != nil:
@@ -49,7 +49,7 @@ func (o *overlap) lineUp(a *attempt, key string) (*joblock.Lock, error) {
 // turnInSlot is for a job that has just asked for a place in line. If the job had waited before, and its turn was for
 // another slot than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
 // results are nil. In a line with one slot, the question costs a job one lookup of its task, once.
-func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*joblock.Lock, error) {
+func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*core.Lock, error) {
 	if !strings.Contains(a.lastErr(), nextjob.WaitText) {
 		return nil, nil
 	}
@@ -58,11 +58,11 @@ func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*joblock.Lock, er
 		return nil, err
 	}
 	a.leaveLine(a.ctx, token, verdict.ReasonStarted)
-	locks, errs := a.resume(a.ctx, []joblock.Token{door.TokenOfSlot(token, got[0].Key)})
+	locks, errs := a.resume(a.ctx, []joblock.Token{joblock.Token(core.Token(token).OfSlot(got[0].Key))})
 	return locks[0], errs[0]
 }
 
 // canLineUp reports whether the name of the job can be in the locks' store.
 func canLineUp(a *attempt) bool {
-	return door.CheckText("line up", "", "job", a.job, 1, driver.MaxLabelBytes) == nil
+	return core.CheckText("line up", "", "job", a.job, 1, driver.MaxLabelBytes) == nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -24,14 +25,14 @@ func (o *overlap) wait(a *attempt) verdict.Wait {
 
 // take returns the lock, or a nil lock and the attempt's result for asynq. Both are nil if the task must succeed without a
 // call of the handler. A wait in place ends at the time in latest.
-func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Time) (*joblock.Lock, error) {
+func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
 	for {
 		lock, err := o.acquire(a, key, wait, latest)
 		if err == nil && a.ctx.Err() == nil {
 			return lock, nil
 		}
 		if err == nil {
-			a.release(joblock.Locks{lock}, verdict.ReasonOver) // asynq would ignore the handler's result
+			a.release(core.Locks{lock}, verdict.ReasonOver) // asynq would ignore the handler's result
 			return nil, context.Cause(a.ctx)
 		}
 		refused := verdict.Refused{
@@ -72,7 +73,7 @@ func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Ti
 
 // acquire acquires the lock. If the lock is busy, acquire waits in place, until the time in latest, and for as long as wait
 // allows.
-func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time.Time) (*joblock.Lock, error) {
+func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
 	if o.inLine && canLineUp(a) {
 		return o.lineUp(a, key)
 	}
@@ -82,11 +83,15 @@ func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time
 		}
 		return r
 	}, a.job)
-	holder, acquire := joblock.Holder(a.holder(job)), o.w.locks.Acquire
+	holder, from := joblock.Holder(a.holder(job)), o.w.locks.Acquire
 	if o.limit != nil {
-		acquire = limit.New(o.w.locks, *o.limit).Acquire
+		from = limit.New(o.w.locks, *o.limit).Acquire
 	}
-	lock, err := acquire(a.ctx, key, holder, joblock.MaxWait(0))
+	acquire := func(wait time.Duration) (*core.Lock, error) {
+		lock, err := from(a.ctx, key, holder, joblock.MaxWait(wait))
+		return (*core.Lock)(lock), err
+	}
+	lock, err := acquire(0)
 	if !verdict.IsBusy(err) {
 		return lock, err
 	}
@@ -103,7 +108,7 @@ func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time
 	if longest <= 0 {
 		return nil, err
 	}
-	return acquire(a.ctx, key, holder, joblock.MaxWait(longest))
+	return acquire(longest)
 }
 
 // enterWait reports whether one more task may wait in place, and then counts the task in w.waiting. The caller must

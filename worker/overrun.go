@@ -3,13 +3,13 @@ package worker
 import (
 	"context"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/sleep"
-	"github.com/joblock/toolkit/joblock"
 )
 
 // limitOverrun makes the attempt stop renewing locks when Config.Overrun has passed since the end of a.ctx. So a handler
 // that hangs does not hold its locks for ever. Call the returned function when the handler has ended.
-func (a *attempt) limitOverrun(locks joblock.Locks) (returned func()) {
+func (a *attempt) limitOverrun(locks core.Locks) (returned func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {
 		if sleep.AtMost(a.w.cfg.Overrun, ended) {

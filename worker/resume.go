@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -51,7 +52,7 @@ func (r resumer) once() error {
 		tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joblock.Token) bool { return slices.Contains(r.untilStart, t) })
 	}
 	resumed, errs := r.resume(ctx, tokens)
-	locks := slices.DeleteFunc(slices.Clone(resumed), func(lock *joblock.Lock) bool { return lock == nil })
+	locks := slices.DeleteFunc(slices.Clone(resumed), func(lock *core.Lock) bool { return lock == nil })
 	for i, token := range tokens {
 		if resumed[i] != nil {
 			continue
@@ -93,7 +94,7 @@ func (r resumer) once() error {
 
 // gone decides what follows the error err of Locker.Resume for token. The result is a lock that was acquired
 // again, or the error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
-func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
+func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*core.Lock, error) {
 	e, ok := errors.AsType[*joblock.Error](err)
 	if !ok || !verdict.IsGone(err) {
 		return nil, err
@@ -118,7 +119,7 @@ func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*job
 		return r.lineUp(ctx, token)
 	}
 	policy, level := "reacquire", slog.LevelWarn
-	var lock *joblock.Lock
+	var lock *core.Lock
 	first := slices.Contains(r.fromStart, token) // an earlier attempt has not acquired the lock yet
 	if first {
 		level = slog.LevelDebug

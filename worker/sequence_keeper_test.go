@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
@@ -22,10 +22,8 @@ import (
 // grace is how long the keeper waits for the task of a place that was just taken.
 const grace = time.Minute
 
-// crashed is the context of a process that gives keys to jobs and dies before it starts their tasks.
-func crashed() context.Context {
-	return door.WithStarter(context.Background(), func(string, string) {})
-}
+// crashed is for a process that gives keys to jobs and dies before it starts their tasks.
+func crashed(string, string) {}
 
 // hold takes the key of the sequence as a request does.
 func (l *line) hold() *joblock.Lock {
@@ -51,7 +49,7 @@ func (l *line) token(id string) joblock.Token {
 // ghost takes a place for a task that is never enqueued: the process died in between.
 func (l *line) ghost(id string) {
 	l.t.Helper()
-	taken := door.Of(l.locks).Take(context.Background(), "enqueue", []door.Take{{
+	taken := (*core.Locker)(l.locks).Take(context.Background(), "enqueue", []core.Take{{
 		Key: seqKey, Job: envelope.Job(queue, id), Reserve: reserve, Patience: envelope.Patience,
 	}})[0]
 	if taken.Err != nil {
@@ -106,7 +104,7 @@ func TestTurnOfATaskThatHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.serve(service{}, p.handler(succeed))
-		if err := lock.Release(r.next()); err != nil {
+		if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: r.next()}); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("c", "gone")
@@ -129,14 +127,14 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 			l.add(handoff.Sequence{}, "b")
 			time.Sleep(grace + 2*every)
 			l.wantLine("b")
-			l.release(lock, context.Background())
+			l.release(lock, nil)
 			return []string{"b"}
 		}},
 		{"place, a grant, then no enqueue", grace + 2*every, func(l *line) []string {
 			lock := l.hold()
 			l.ghost("x")
 			l.add(handoff.Sequence{}, "b")
-			l.release(lock, crashed())
+			l.release(lock, crashed)
 			return []string{"b"}
 		}},
 		{"the key, then no enqueue", grace + 2*every, func(l *line) []string {
@@ -148,13 +146,13 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 			time.Sleep(100 * time.Millisecond) // a keeper that starts does not listen yet
 			lock := l.hold()
 			l.add(handoff.Sequence{}, "b", "c")
-			l.release(lock, context.Background()) // the request announces the job, and the keeper hears of it
+			l.release(lock, nil) // the request announces the job, and the keeper hears of it
 			return []string{"b", "c"}
 		}},
 		{"grant, then no start", 2*every + 3*time.Second, func(l *line) []string {
 			lock := l.hold()
 			l.add(handoff.Sequence{}, "b", "c")
-			l.release(lock, crashed())
+			l.release(lock, crashed)
 			return []string{"b", "c"}
 		}},
 		{"grant of a task that was snoozed, then no start", 2*every + 3*time.Second, func(l *line) []string {
@@ -162,7 +160,7 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 			l.add(handoff.Sequence{}, "b", "c")
 			l.run("b")
 			l.untilTask("b", "retry")
-			l.release(lock, crashed())
+			l.release(lock, crashed)
 			return []string{"b", "c"}
 		}},
 		{"the lease of a request ends", ttl + 2*every + 3*time.Second, func(l *line) []string {
@@ -251,9 +249,9 @@ func (l *line) endActive(id, state string) {
 	}
 }
 
-func (l *line) release(lock *joblock.Lock, ctx context.Context) {
+func (l *line) release(lock *joblock.Lock, granted core.Granted) {
 	l.t.Helper()
-	if err := lock.Release(ctx); err != nil {
+	if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: granted}); err != nil {
 		l.t.Fatalf("release: %v", err)
 	}
 }
@@ -344,14 +342,14 @@ func TestForgedAnnouncement(t *testing.T) {
 		l.addOne(handoff.Sequence{}, "a", asynq.MaxRetry(5))
 		r.untilTask("a", "retry")
 		lock := l.holdKey("other")
-		taken := door.Of(l.locks).Take(context.Background(), "enqueue", []door.Take{{
+		taken := (*core.Locker)(l.locks).Take(context.Background(), "enqueue", []core.Take{{
 			Key: "other", Job: envelope.Job(queue, "a"), Reserve: reserve, Patience: envelope.Patience,
 		}})[0]
 		if taken.Err != nil {
 			t.Fatal(taken.Err)
 		}
 		runs := p.count()
-		l.release(lock, context.Background()) // announces a job that does not wait
+		l.release(lock, nil) // announces a job that does not wait
 		time.Sleep(retryWait / 2)
 		r.wantRuns(&p, runs)
 	})
@@ -372,7 +370,7 @@ func TestYoungPlaceWithoutATask(t *testing.T) {
 		l := r.line()
 		l.hold()
 		l.add(handoff.Sequence{}, "z") // the keeper knows the queue
-		taken := door.Of(l.locks).Take(context.Background(), "enqueue", []door.Take{{
+		taken := (*core.Locker)(l.locks).Take(context.Background(), "enqueue", []core.Take{{
 			Key: seqKey, Job: envelope.Job(queue, "a"), Reserve: every, Patience: envelope.Patience, // checked after half of every
 		}})[0]
 		if taken.Err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/asynqprivate"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -129,10 +130,10 @@ func (r *rig) wantLostPlace() {
 	}
 }
 
-// next returns a context whose releases start the next job as a worker does.
-func (r *rig) next() context.Context {
+// next starts the next job as a worker does.
+func (r *rig) next() core.Granted {
 	s := &nextjob.Starter{
 		Locks: r.locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(r.inspector)}, Logger: r.log.Text(), Go: func(f func()) { go f() },
 	}
-	return s.In(context.Background())
+	return s.Granted
 }

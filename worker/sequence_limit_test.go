@@ -12,12 +12,11 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -149,7 +148,7 @@ func TestKeeperLooksAfterSlots(t *testing.T) {
 		s := handoff.Sequence{Limit: 2}
 		l.add(s, "a", "b", "c")
 		l.wantLine("b", "c")
-		if err := jobs.Free(crashed(), l.locks, jobs.Release{Key: slot, Job: envelope.Job(queue, "a")})[0]; err != nil {
+		if err := (*core.Locker)(l.locks).FreeJobs(context.Background(), crashed, []core.JobRelease{{Key: slot, Job: envelope.Job(queue, "a")}})[0]; err != nil {
 			t.Fatal(err)
 		}
 		r.wantState(slot, joblock.StateParked, "b")
@@ -220,7 +219,7 @@ func TestJobWithASlotFindsTheKeyFree(t *testing.T) {
 		l := r.line()
 		first := l.hold()
 		l.add(handoff.Sequence{}, "a") // without a Limit
-		if err := door.Of(r.locks).PassOn(r.next(), "test", []string{slot}); err != nil {
+		if err := (*core.Locker)(r.locks).PassOn(context.Background(), "test", []string{slot}, r.next()); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("a", "pending")
@@ -271,7 +270,7 @@ func TestJobWithASlotLinesUp(t *testing.T) {
 				l.hold()
 				l.add(handoff.Sequence{}, "a", "b") // without a Limit
 				prepare(r, func() {
-					if err := door.Of(r.locks).PassOn(context.Background(), "test", []string{second}); err != nil {
+					if err := (*core.Locker)(r.locks).PassOn(context.Background(), "test", []string{second}, nil); err != nil {
 						t.Error(err)
 					}
 				})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/asynqprivate"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -152,14 +153,17 @@ func TestHaltedSequence(t *testing.T) {
 	})
 	t.Run("skipped", func(t *testing.T) {
 		halted(t, func(l *line, p *probe, _ func()) {
-			ctx, failed := l.next(), jobs.Release{Key: seqKey, Job: envelope.Job("default", "3")}
-			if err := jobs.Free(ctx, l.locks, failed)[0]; err != nil {
+			free := func() error {
+				failed := []core.JobRelease{{Key: seqKey, Job: envelope.Job("default", "3")}}
+				return (*core.Locker)(l.locks).FreeJobs(context.Background(), l.next(), failed)[0]
+			}
+			if err := free(); err != nil {
 				l.t.Fatal(err)
 			}
 			l.untilTask("5", "gone")
 			l.wantOrder(p, "1", "2", "3", "3", "4", "5")
 			l.wantTask("3", "archived", 1)
-			if err := jobs.Free(ctx, l.locks, failed)[0]; !errors.Is(err, joblock.ErrNotFound) {
+			if err := free(); !errors.Is(err, joblock.ErrNotFound) {
 				t.Errorf("Free of a sequence that is over: %v", err)
 			}
 		})
@@ -200,7 +204,7 @@ func testComesUp(t *testing.T, people bool) {
 			}
 		}
 		l.wantLine("b", "c")
-		if err := lock.Release(r.next()); err != nil {
+		if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: r.next()}); err != nil {
 			r.t.Fatal(err)
 		}
 		r.untilTask("c", "gone")
@@ -510,7 +514,7 @@ func TestHaltAfterALostAnswerOfRunTask(t *testing.T) {
 		first := l.hold()
 		l.add(handoff.Sequence{HaltOnFailure: true}, "a", "b")
 		r.serve(service{}, func(context.Context, *asynq.Task) error { return asynq.SkipRetry })
-		if err := first.Release(crashed()); err != nil {
+		if err := (*core.Lock)(first).End(context.Background(), core.Release{Granted: crashed}); err != nil {
 			t.Fatal(err)
 		}
 		rdb, lost := redistest.MiniClient(r.t, r.mini), new(lostRun)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -29,17 +29,13 @@ func (s settler) settle(err error) error {
 		}
 		return err
 	case verdict.Release:
-		ctx := s.ctx
-		if end.Done {
-			ctx = door.WithJobDone(ctx, s.job)
-		}
-		s.finish(ctx, end.Reason)
+		s.finish(end.Reason)
 		return end.Err
 	}
 	delay := s.w.retryDelay(s.tries.Retried, err, s.task)
 	if err != verdict.ErrPanicked { // after a panic asynq does not get the result, so Worker.failed decides
 		if late := s.tooLong(s.ctx, delay, err); late != nil {
-			s.finish(s.ctx, verdict.ReasonHeld)
+			s.finish(verdict.ReasonHeld)
 			return &verdict.Final{Err: late, Spent: s.tries.Spent()}
 		}
 	}
@@ -56,7 +52,7 @@ func (s settler) abandoned() {
 		text = s.ctx.Err().Error()
 	}
 	if fate := (freer{s.carrier}).fate(context.WithoutCancel(s.ctx), text); fate.Over != "" {
-		s.finish(s.ctx, fate.Over)
+		s.finish(fate.Over)
 	} else {
 		s.park(s.locks, s.w.reservation(fate.Delay))
 	}
@@ -65,7 +61,8 @@ func (s settler) abandoned() {
 // finish releases s.locks and all other locks that the task carries. The task will not run again. For a task of a
 // sequence, finish does not wait: all these locks are released in the background, when asynq has written the end of
 // the task. See the method inOrder.
-func (s settler) finish(ctx context.Context, reason string) {
+func (s settler) finish(reason string) {
+	ctx := s.ctx
 	settle := func() {
 		halted := s.halts(reason) && s.halt(ctx)
 		s.end(ctx, s.ending(halted), reason)
@@ -90,9 +87,14 @@ func (s settler) endAtOnce(ctx context.Context, reason string) bool {
 	if _, other := driver.LineOf(s.locks[0].Key()); other {
 		return false
 	}
-	in := door.Of(s.w.locks)
+	in := (*core.Locker)(s.w.locks)
 	release := s.w.batched.Ends(in.Store(), s.queue, s.id)
-	return release != nil && in.End(door.WithReleaser(s.w.next.In(ctx), release), s.locks, reason)[0] == nil
+	if release == nil {
+		return false
+	}
+	r := s.ended(reason)
+	r.Releaser = release
+	return s.w.next.End(ctx, s.locks, r)[0] == nil
 }
 
 // halt parks the lock of a sequence for this job, which halts the sequence. The result is false if this attempt does
@@ -102,12 +104,11 @@ func (s settler) halt(ctx context.Context) bool {
 	if !ok || lock.Err() != nil {
 		return false
 	}
-	opts := []joblock.ParkOption{joblock.Reserve(haltFor), joblock.ForJob(s.job)}
-	_, errs := door.Of(s.w.locks).Park(context.WithoutCancel(ctx), joblock.Locks{lock}, func(int) []joblock.ParkOption { return opts })
-	if errors.Is(errs[0], joblock.ErrUnavailable) {
+	_, err := lock.Park(context.WithoutCancel(ctx), core.Park{Reserve: haltFor, Job: s.job})
+	if errors.Is(err, joblock.ErrUnavailable) {
 		lock.StopRenewing()
 	}
-	s.report(lock, "park", errs[0])
+	s.report(lock, "park", err)
 	freer{s.carrier}.logHalted(lock.Key())
 	return true
 }

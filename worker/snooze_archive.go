@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
@@ -77,18 +77,18 @@ func (a *attempt) snoozeByArchive(snoozed *verdict.Snooze) error {
 // mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process
 // dies, the keeper finds the task by the mark. If another snooze keeps the mark, the error is joblock.ErrTimeout. If half
 // of the attempt's time passes without an answer of the store, the error is joblock.ErrUnavailable.
-func (a *attempt) mark() (*joblock.Lock, error) {
+func (a *attempt) mark() (*core.Lock, error) {
 	left := a.left()
-	mark, err, ok := bounded(a, left/2, func() (*joblock.Lock, error) { return a.tryMark(min(markWait, left/4)) }, a.dropLate)
+	mark, err, ok := bounded(a, left/2, func() (*core.Lock, error) { return a.tryMark(min(markWait, left/4)) }, a.dropLate)
 	if !ok {
 		return nil, errLate
 	}
 	return mark, err
 }
 
-func (a *attempt) tryMark(wait time.Duration) (*joblock.Lock, error) {
+func (a *attempt) tryMark(wait time.Duration) (*core.Lock, error) {
 	ctx := context.WithoutCancel(a.ctx) // the method mark bounds the calls
-	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job), door.OwnKey[joblock.Option](), joblock.MaxWait(wait))
+	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job), core.OwnKey, joblock.MaxWait(wait))
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +96,15 @@ func (a *attempt) tryMark(wait time.Duration) (*joblock.Lock, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Release(ctx))
 	}
-	return a.w.locks.Resume(ctx, token, joblock.ForJob(a.job), joblock.Reserve(a.w.cfg.Reserve))
+	lock, err = a.w.locks.Resume(ctx, token, joblock.ForJob(a.job), joblock.Reserve(a.w.cfg.Reserve))
+	return (*core.Lock)(lock), err
 }
 
 // archiveAndRerun returns the error with which asynq archives the task. As soon as asynq has archived the task,
 // archiveAndRerun moves the task, in the background, to the tasks that wait for a retry, due when the pause is over, and
 // releases the lock in mark. If this process cannot move the task, the keeper finds the task by the mark. If
 // mark is nil, the task then stays in the archive. unmarked is the error of the method mark.
-func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *joblock.Lock, unmarked error) error {
+func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *core.Lock, unmarked error) error {
 	if unmarked != nil && !verdict.IsBusy(unmarked) { // busy: another snooze has the mark
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)
 	}
@@ -119,7 +120,7 @@ func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *joblock.Lock, u
 		switch {
 		case mark == nil:
 		case done:
-			a.release(joblock.Locks{mark}, verdict.ReasonOver)
+			a.release(core.Locks{mark}, verdict.ReasonOver)
 		default:
 			mark.StopRenewing()
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/nextjob"
@@ -191,7 +191,7 @@ func TestTasksThatWaitAreNotInTheArchive(t *testing.T) {
 				if found > samples/100 {
 					t.Errorf("tasks were in the archive in %d of %d samples", found, samples)
 				}
-				if err := lock.Release(r.next()); err != nil {
+				if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: r.next()}); err != nil {
 					t.Fatal(err)
 				}
 				r.until("all have run", func() bool { return p.count() == tasks })
@@ -324,7 +324,7 @@ func TestKeeperTakesATaskOutOfTheArchive(t *testing.T) {
 // What is in the archive for another reason stays there, whatever marks are about.
 func TestKeeperLeavesWhatHasFailedInTheArchive(t *testing.T) {
 	kept(t, func(r *rig) {
-		mark, err := r.locks.TryAcquire(context.Background(), keyspace.Again("default/a"), door.OwnKey[joblock.Option]())
+		mark, err := r.locks.TryAcquire(context.Background(), keyspace.Again("default/a"), core.OwnKey)
 		if err != nil {
 			t.Fatal(err)
 		}

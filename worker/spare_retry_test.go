@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -160,7 +160,7 @@ func TestRunTaskAfterARerunThatCrashed(t *testing.T) {
 				}
 				// What the rerun does before it dies: it takes the lock anew.
 				time.Sleep(time.Second)
-				lock, err := r.locks.TryAcquire(context.Background(), "key-a", joblock.Owner(door.IdentityOf(token).Owner))
+				lock, err := r.locks.TryAcquire(context.Background(), "key-a", joblock.Owner(core.Token(token).Owner()))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
@@ -22,7 +23,7 @@ type startKey struct{}
 //	any other error                   logged; nil
 func (c *carrier) start(ctx context.Context) error {
 	for _, token := range c.untilStart {
-		err := c.w.locks.Release(c.w.next.In(ctx), token, joblock.IfIdle(), joblock.Reason(verdict.ReasonStarted), joblock.ForJob(c.job))
+		err := c.w.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: verdict.ReasonStarted, Job: c.job})[0]
 		if errors.Is(err, joblock.ErrNotOwner) {
 			err = c.movedTo(ctx, token)
 		}
@@ -75,8 +76,8 @@ func (c *carrier) movedTo(ctx context.Context, token joblock.Token) error {
 // backOut gives back the locks of a task that is snoozed. The locks in c.taken are released if the task has not
 // started: while the task waits, others may have these locks. All other locks are parked, reserved for the time in the
 // parameter reserve.
-func (c *carrier) backOut(locks joblock.Locks, reserve time.Duration) {
-	var taken, others joblock.Locks
+func (c *carrier) backOut(locks core.Locks, reserve time.Duration) {
+	var taken, others core.Locks
 	for _, lock := range locks {
 		if !c.started && slices.Contains(c.taken, lock.Key()) {
 			taken = append(taken, lock)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
@@ -148,7 +148,7 @@ func TestLockFromStartIsThatOfWithoutOverlapping(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		tokens := r.park("a", "slot")
-		run, err := joblock.NewToken("run", door.IdentityOf(tokens[0]).Owner, door.IdentityOf(tokens[0]).TTL)
+		run, err := joblock.NewToken("run", core.Token(tokens[0]).Owner(), core.Token(tokens[0]).TTL())
 		if err != nil {
 			t.Fatal(err)
 		}

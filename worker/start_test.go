@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
@@ -30,7 +30,7 @@ func (r *rig) untilStart(id string, retries int) {
 func (r *rig) queued(id string, retries int, opts ...asynq.Option) {
 	r.t.Helper()
 	slot := r.park(id, "slot-"+id)[0]
-	run, err := joblock.NewToken("run", door.IdentityOf(slot).Owner, door.IdentityOf(slot).TTL)
+	run, err := joblock.NewToken("run", core.Token(slot).Owner(), core.Token(slot).TTL())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestLockFromStartOutlivesACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := env.FromStart[0]
-		lock, err := r.locks.TryAcquire(context.Background(), "run", joblock.Owner(door.IdentityOf(run).Owner))
+		lock, err := r.locks.TryAcquire(context.Background(), "run", joblock.Owner(core.Token(run).Owner()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -27,7 +27,7 @@ func (a *attempt) traced(result *error, tokens ...joblock.Token) (end func()) {
 	for _, token := range tokens {
 		call.Keys = append(call.Keys, token.Key())
 	}
-	ctx, span := door.Of(a.w.locks).Trace(a.ctx, call)
+	ctx, span := (*core.Locker)(a.w.locks).Trace(a.ctx, call)
 	a.ctx = context.WithValue(ctx, tracedKey{}, true)
 	*result = verdict.ErrPanicked
 	return func() { span.End(outcome(*result), *result) }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -34,7 +34,7 @@ func (r *rig) stranger() *seal.Ring {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	return door.Of(locks).Ring()
+	return (*core.Locker)(locks).Ring()
 }
 
 // forged are the tokens of n keys that nobody has issued, and of others.
@@ -205,7 +205,7 @@ func TestCopiedHeadersCarryNoLock(t *testing.T) {
 					return parent.handler(func(ctx context.Context, _ int) error {
 						r.untilTask("child", "gone")
 						lock, ok := joblock.FromContext(ctx)
-						if !ok || door.IdentityOf(lock).Owner != door.IdentityOf(token).Owner {
+						if !ok || (*core.Lock)(lock).Owner() != core.Token(token).Owner() {
 							t.Error("the parent has no lock")
 							return nil
 						}
@@ -227,7 +227,7 @@ func TestCopiedHeadersCarryNoLock(t *testing.T) {
 func TestEnvelopeIsOfOneTypeOfTask(t *testing.T) {
 	virtual(t, func(r *rig) {
 		token := r.park("a", "key-a")[0]
-		text, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), door.Of(r.locks).Ring(),
+		text, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), (*core.Locker)(r.locks).Ring(),
 			envelope.Job(queue, "a"), "import")
 		if err != nil {
 			t.Fatal(err)
@@ -344,7 +344,7 @@ func TestCopyInAGroupFromAnotherQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sealed, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), door.Of(r.locks).Ring(), envelope.Job("low", "low"), taskType)
+		sealed, err := envelope.Envelope{Tokens: []joblock.Token{token}}.Seal(context.Background(), (*core.Locker)(r.locks).Ring(), envelope.Job("low", "low"), taskType)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +414,7 @@ func TestTaskIsSnoozedWhileItsSealCannotBeChecked(t *testing.T) {
 			token := r.enqueue("a", 0)
 			r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.SealKeys)
 			r.serve(service{locks: r.newLocker(), unconfigure: unconfigure}, p.handler(func(ctx context.Context, _ int) error {
-				if lock, ok := joblock.FromContext(ctx); !ok || door.IdentityOf(lock).Owner != door.IdentityOf(token).Owner {
+				if lock, ok := joblock.FromContext(ctx); !ok || (*core.Lock)(lock).Owner() != core.Token(token).Owner() {
 					t.Error("the job runs without its lock")
 				}
 				return nil

@@ -6,12 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -22,12 +21,12 @@ import (
 // The job lines up only if it has neither the key, nor a place, nor a slot. lineUp asks in this order, because a job
 // without a place gets no slot. The answer of a Take does not tell: the Take may have been sent before, and then finds
 // the place that it has made itself.
-func (r resumer) lineUp(ctx context.Context, token joblock.Token) (*joblock.Lock, error) {
+func (r resumer) lineUp(ctx context.Context, token joblock.Token) (*core.Lock, error) {
 	if slot, found, err := r.findSlot(ctx, r.sequence.Limit); found || err != nil {
 		return r.resumeSlot(ctx, slot, err)
 	}
 	if key, other := driver.LineOf(token.Key()); other { // the line is that of the first slot
-		token = door.TokenOfSlot(token, key)
+		token = joblock.Token(core.Token(token).OfSlot(key))
 		r.moveTo(token)
 	}
 	switch err := r.keepPlace(ctx, token); {
@@ -44,12 +43,12 @@ func (r resumer) lineUp(ctx context.Context, token joblock.Token) (*joblock.Lock
 	case err != nil:
 		return nil, err
 	case len(got) > 0:
-		return r.resumeSlot(ctx, door.TokenOfSlot(token, got[0].Key), nil)
+		return r.resumeSlot(ctx, joblock.Token(core.Token(token).OfSlot(got[0].Key)), nil)
 	}
 	r.log().Warn("worker: a job of a sequence has neither the key nor a place in its line, and lines up again; "+
 		"jobs that were enqueued after it may run before it", "key", token.Key())
-	taken := door.Of(r.w.locks).Take(ctx, "line up", []door.Take{{
-		Key: token.Key(), Job: r.job, Reserve: r.w.reservation(0), Patience: envelope.Patience, Token: token,
+	taken := (*core.Locker)(r.w.locks).Take(ctx, "line up", []core.Take{{
+		Key: token.Key(), Job: r.job, Reserve: r.w.reservation(0), Patience: envelope.Patience, Token: (*core.Token)(&token),
 	}})[0]
 	if taken.Err != nil {
 		return nil, taken.Err
@@ -61,7 +60,7 @@ func (r resumer) lineUp(ctx context.Context, token joblock.Token) (*joblock.Lock
 }
 
 // resumeSlot resumes the lock of token, a slot of the sequence, unless err is set.
-func (r resumer) resumeSlot(ctx context.Context, token joblock.Token, err error) (*joblock.Lock, error) {
+func (r resumer) resumeSlot(ctx context.Context, token joblock.Token, err error) (*core.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +92,6 @@ func (r resumer) early() *verdict.Snooze {
 // keepPlace prolongs the place of the job in the line of token's key. The error is nil if the job has the key,
 // joblock.ErrHeld if the job waits, and one for which isGone is true if the job has neither.
 func (r resumer) keepPlace(ctx context.Context, token joblock.Token) error {
-	ctx = r.w.next.In(ctx) // a key that is free goes to the first in line
-	return jobs.Reserve(ctx, r.w.locks, jobs.Reservation{Key: token.Key(), Job: r.job, For: envelope.Patience})[0]
+	// A key that is free goes to the first in line.
+	return r.w.next.Reserve(ctx, core.Reservation{Key: token.Key(), Job: r.job, For: envelope.Patience})[0]
 }

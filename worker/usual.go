@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/usual"
 	"github.com/joblock/toolkit/joblock"
@@ -93,15 +93,15 @@ func (a *attempt) took(err error, length time.Duration) {
 func (w *tools) writeUsual() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), usualTime)
 	defer cancel()
-	lock, err := w.locks.TryAcquire(ctx, keyspace.Usual, door.Use[joblock.TryOption](door.Option{OwnKey: true, Memo: true, Silent: true}), joblock.Retain(usualKept))
+	lock, err := (*core.Locker)(w.locks).TryAcquire(ctx, keyspace.Usual, core.Options{OwnKey: true, Memo: true, Silent: true, Retain: usualKept})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Release(ctx)) }()
-	table, err := usual.Decode(door.OfLock(lock).Memo())
+	defer func() { err = errors.Join(err, lock.End(ctx, core.Release{})) }()
+	table, err := usual.Decode(lock.Memo())
 	if err != nil {
 		table = usual.Table{} // figures for people: begin anew
 	}
 	table.Add(w.usual.take())
-	return door.OfLock(lock).WriteMemo(ctx, table.Encode())
+	return lock.WriteMemo(ctx, table.Encode())
 }

@@ -10,10 +10,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/usual"
-	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/worker"
 )
@@ -77,7 +76,7 @@ func TestHowLongTasksUsuallyTakeIsTold(t *testing.T) {
 		if _, got := r.usual(); len(got) > 0 {
 			t.Errorf("%v after a job that has failed", got)
 		}
-		busy, err := r.locks.TryAcquire(context.Background(), keyspace.Usual, door.OwnKey[joblock.TryOption]())
+		busy, err := r.locks.TryAcquire(context.Background(), keyspace.Usual, core.OwnKey)
 		if err != nil {
 			t.Fatal(err)
 		}

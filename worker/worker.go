@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/life"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
@@ -40,7 +40,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	if locks == nil {
 		return nil, verdict.Invalid("locks is nil")
 	}
-	ring := door.Of(locks).Ring()
+	ring := (*core.Locker)(locks).Ring()
 	if ring == nil {
 		return nil, verdict.Invalid("locks was not made by joblock.New")
 	}

@@ -169,7 +169,7 @@ func (w *world) again(f func(n int)) {
 	})
 }
 
-func (w *world) lock(locks *joblock.Locker, key string, opts ...joblock.TryOption) *joblock.Lock {
+func (w *world) lock(locks *joblock.Locker, key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	w.Helper()
 	lock, err := locks.TryAcquire(w.ctx, key, opts...)
 	w.nil(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -90,8 +90,8 @@ func TestServersClockIsSetBack(t *testing.T) {
 	if lock, err = locks.Resume(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
-	if door.IdentityOf(token).Fence <= fence || lock.Fence() <= door.IdentityOf(token).Fence {
-		t.Errorf("fences %d, %d, %d do not grow", fence, door.IdentityOf(token).Fence, lock.Fence())
+	if core.Token(token).Fence() <= fence || lock.Fence() <= core.Token(token).Fence() {
+		t.Errorf("fences %d, %d, %d do not grow", fence, core.Token(token).Fence(), lock.Fence())
 	}
 	// A waiter's push comes as before, and its lease is none of the past.
 	next := make(chan *joblock.Lock, 1)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -127,8 +127,8 @@ func TestTokenMovesLockToAnotherProcess(t *testing.T) {
 	if _, err := fmt.Fscanf(out, "resumed %d\n", &fence); err != nil {
 		t.Fatal(err)
 	}
-	if fence <= door.IdentityOf(token).Fence || door.IdentityOf(token).Fence <= taken {
-		t.Errorf("fences %d, %d, %d do not grow", taken, door.IdentityOf(token).Fence, fence)
+	if fence <= core.Token(token).Fence() || core.Token(token).Fence() <= taken {
+		t.Errorf("fences %d, %d, %d do not grow", taken, core.Token(token).Fence(), fence)
 	}
 
 	// The first process can do nothing, and nothing changes.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -121,7 +121,7 @@ func (p *queuePlan) run(ctx context.Context, rdb *redis.Client, locks *joblock.L
 			return err
 		}
 		fmt.Println("got", lock.Fence())
-		if err := enter(ctx, rdb, lock.Fence(), store.take(door.IdentityOf(lock).Owner), p.Hold, p.Together); err != nil {
+		if err := enter(ctx, rdb, lock.Fence(), store.take((*core.Lock)(lock).Owner()), p.Hold, p.Together); err != nil {
 			return err
 		}
 		if err := lock.Release(ctx); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -97,14 +97,14 @@ func (s *stage) hideRecords(rdb *redis.Client) {
 }
 
 // take acquires a lock, which is then looked for.
-func (s *stage) take(locks *joblock.Locker, key string, opts ...joblock.TryOption) *joblock.Lock {
+func (s *stage) take(locks *joblock.Locker, key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	s.Helper()
 	lock, err := locks.TryAcquire(s.Context(), key, opts...)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.hide(door.IdentityOf(lock).Owner)
-	s.note(lock, lock.Token(), door.IdentityOf(lock).Digest())
+	s.hide((*core.Lock)(lock).Owner())
+	s.note(lock, lock.Token(), (*core.Lock)(lock).Digest())
 	return lock
 }
 
@@ -121,13 +121,13 @@ func (s *stage) refused(what string, err error) {
 func (s *stage) playLocks() {
 	ctx := s.Context()
 	lock := s.take(s.locks, "core:a")
-	_, err := s.locks.TryAcquire(ctx, "core:a", joblock.Owner(door.IdentityOf(lock).Owner))
+	_, err := s.locks.TryAcquire(ctx, "core:a", joblock.Owner((*core.Lock)(lock).Owner()))
 	s.refused("to acquire what one holds", err)
 	_, err = s.locks.Acquire(ctx, "core:a", joblock.MaxWait(50*time.Millisecond))
 	s.refused("to wait", err)
 	_, err = s.locks.AcquireAll(ctx, []string{"core:a", "core:b"}, joblock.MaxWait(10*time.Millisecond))
 	s.refused("to acquire all", err)
-	another, err := joblock.NewToken("core:a", door.IdentityOf(lock).Owner+"x", time.Second)
+	another, err := joblock.NewToken("core:a", (*core.Lock)(lock).Owner()+"x", time.Second)
 	s.note(another, err)
 	s.refused("to release another's", s.locks.Release(ctx, another))
 	st, err := testkit.One(s.locks.Status(ctx, "core:a"))
@@ -171,7 +171,7 @@ func (s *stage) playTokens() {
 	}
 	_, err = s.locks.Resume(ctx, token, joblock.ForJob("default/2"))
 	s.refused("to resume another's", err)
-	s.refused("to free another's", s.locks.Release(ctx, token, joblock.IfIdle(), joblock.ForJob("default/2")))
+	s.refused("to free another's", s.locks.Release(ctx, token, joblock.IfIdle(), joblock.IfJob("default/2")))
 	again, err := s.locks.Resume(ctx, token, joblock.ForJob("default/1"))
 	if err != nil {
 		s.Fatal(err)
@@ -193,8 +193,8 @@ func (s *stage) playTokens() {
 		s.refused("to read a bad token as JSON", json.Unmarshal([]byte(`"`+bad+`"`), new(joblock.Token)))
 		s.refused("to read a bad token as bytes", new(joblock.Token).UnmarshalBinary([]byte(bad)))
 	}
-	id := door.IdentityOf(lock)
-	for _, owner := range []string{id.Owner + "\x00", strings.Repeat(id.Owner, 4)} {
+	id := (*core.Lock)(lock).Owner()
+	for _, owner := range []string{id + "\x00", strings.Repeat(id, 4)} {
 		_, err = s.locks.TryAcquire(ctx, "token:b", joblock.Owner(owner))
 		s.refused("a bad owner", err)
 		_, err = joblock.NewToken("token:b", owner, time.Second)
@@ -272,7 +272,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	claim := func(r *http.Request) (handoff.Claim, error) { return handoff.Claim{Key: "web:" + r.URL.Path[1:]}, nil }
 	web := handoff.Middleware(s.locks, claim, handoff.Logger(s.logger))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		s.hide(door.IdentityOf(lock).Owner)
+		s.hide((*core.Lock)(lock).Owner())
 		timeout := time.Hour
 		if r.URL.Path == "/slow" {
 			timeout = time.Second
@@ -312,7 +312,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	handle := func(name string, f func(context.Context) error) {
 		mux.HandleFunc(name, func(ctx context.Context, _ *asynq.Task) error {
 			lock, _ := joblock.FromContext(ctx)
-			s.hide(door.IdentityOf(lock).Owner)
+			s.hide((*core.Lock)(lock).Owner())
 			s.note(lock, lock.Token())
 			return f(ctx)
 		})

@@ -3,6 +3,7 @@ package enqueue
 import (
 	"context"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -11,8 +12,8 @@ import (
 type batch struct {
 	d *dispatch // whose turn it is to ask
 
-	locks  joblock.Locks
-	opts   [][]joblock.ParkOption
+	locks  core.Locks
+	opts   []core.Park
 	parked []func(joblock.Token, error)
 
 	takes []take
@@ -25,8 +26,8 @@ type batch struct {
 
 // park asks to park lock for the job at hand.
 func (b *batch) park(lock *joblock.Lock, parked func(joblock.Token, error)) {
-	b.locks, b.parked = append(b.locks, lock), append(b.parked, parked)
-	b.opts = append(b.opts, []joblock.ParkOption{joblock.Reserve(b.d.reserve()), joblock.ForJob(b.d.job)})
+	b.locks, b.parked = append(b.locks, (*core.Lock)(lock)), append(b.parked, parked)
+	b.opts = append(b.opts, core.Park{Reserve: b.d.reserve(), Job: b.d.job})
 }
 
 // take asks for the key of t, or a place in its line, for the job at hand.
@@ -46,7 +47,7 @@ func (c *Client) prepare(ctx context.Context, ds ...*dispatch) []error {
 	if len(b.locks) > 0 {
 		tokens, errs := park(ctx, c.locks, b.locks, b.opts)
 		for i, parked := range b.parked {
-			parked(tokens[i], errs[i])
+			parked(joblock.Token(tokens[i]), errs[i])
 		}
 	}
 	if len(b.takes) > 0 {

@@ -3,7 +3,7 @@ package enqueue
 import (
 	"context"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
@@ -13,60 +13,63 @@ import (
 
 type (
 	// Call names an enqueue that may be repeated, also by another process; see Request.
-	Call = door.Call
+	Call = core.Call
 
-	place = door.Place // of a job that waits in line
-	take  = door.Take  // of a key for a job
-	taken = door.Taken // the result of a take
+	place = core.Place // of a job that waits in line
+	take  = core.Take  // of a key for a job
+	taken = core.Taken // the result of a take
 )
 
-func ringOf(locks *joblock.Locker) *seal.Ring { return door.Of(locks).Ring() }
+func ringOf(locks *joblock.Locker) *seal.Ring { return (*core.Locker)(locks).Ring() }
 
-func checkOpen(locks *joblock.Locker, op string) error { return door.Of(locks).Check(op) }
+func checkOpen(locks *joblock.Locker, op string) error { return (*core.Locker)(locks).Check(op) }
 
 // owns reports whether locks has made lock.
-func owns(locks *joblock.Locker, lock *joblock.Lock) bool { return door.Of(locks).Owns(lock) }
+func owns(locks *joblock.Locker, lock *joblock.Lock) bool {
+	return (*core.Locker)(locks).Owns((*core.Lock)(lock))
+}
 
 func trace(ctx context.Context, locks *joblock.Locker, call event.Call) (context.Context, event.Span) {
-	return door.Of(locks).Trace(ctx, call)
+	return (*core.Locker)(locks).Trace(ctx, call)
 }
 
 func traceHeaders(ctx context.Context, locks *joblock.Locker) map[string]string {
-	return door.Of(locks).TraceHeaders(ctx)
+	return (*core.Locker)(locks).TraceHeaders(ctx)
 }
 
 // park parks all, each with the options of the same index. It returns a token or an error for each.
-func park(ctx context.Context, locks *joblock.Locker, all joblock.Locks, opts [][]joblock.ParkOption) ([]joblock.Token, []error) {
-	tokens, errs := door.Of(locks).Park(ctx, all, func(i int) []joblock.ParkOption { return opts[i] })
-	return tokens.([]joblock.Token), errs
+func park(ctx context.Context, locks *joblock.Locker, all core.Locks, opts []core.Park) ([]core.Token, []error) {
+	return (*core.Locker)(locks).Park(ctx, all, func(i int) core.Park { return opts[i] })
 }
 
 // takeAll takes each key that is free, or a place in its line.
 func takeAll(ctx context.Context, locks *joblock.Locker, takes []take) []taken {
-	return door.Of(locks).Take(ctx, opEnqueue, takes)
+	return (*core.Locker)(locks).Take(ctx, opEnqueue, takes)
 }
 
 // tokenOf returns the token of a take that has succeeded.
-func tokenOf(t taken) joblock.Token { return t.Token.(joblock.Token) }
+func tokenOf(t taken) joblock.Token { return joblock.Token(t.Token) }
 
 // passOn gives each of slots that is free to the first job in line, and calls granted for each such job.
 func passOn(ctx context.Context, locks *joblock.Locker, slots []string, granted func(slot, job string)) error {
-	return door.Of(locks).PassOn(door.WithStarter(ctx, granted), opEnqueue, slots)
+	return (*core.Locker)(locks).PassOn(ctx, opEnqueue, slots, granted)
 }
 
 // onSlot returns the token of the owner of token for another slot of its key.
-func onSlot(token joblock.Token, slot string) joblock.Token { return door.TokenOfSlot(token, slot) }
+func onSlot(token joblock.Token, slot string) joblock.Token {
+	return joblock.Token(core.Token(token).OfSlot(slot))
+}
 
 // forKey returns the token of the owner of token for key, without a fence.
 func forKey(token joblock.Token, key string) (joblock.Token, error) {
-	id := door.IdentityOf(token)
-	return joblock.NewToken(key, id.Owner, id.TTL)
+	id := core.Token(token)
+	return joblock.NewToken(key, id.Owner(), id.TTL())
 }
 
-func fenceOf(token joblock.Token) int64 { return door.IdentityOf(token).Fence }
+func fenceOf(token joblock.Token) int64 { return core.Token(token).Fence() }
 
 // sameHolding reports whether a and b are tokens of one holding.
 func sameHolding(a, b joblock.Token) bool {
-	x, y := door.IdentityOf(a), door.IdentityOf(b)
-	return a.Key() == b.Key() && x.Owner == y.Owner && x.Fence == y.Fence
+	x, y := core.Token(a), core.Token(b)
+	return a.Key() == b.Key() && x.Owner() == y.Owner() && x.Fence() == y.Fence()
 }

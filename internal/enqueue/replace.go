@@ -171,7 +171,7 @@ func (r *replacement) releaseRest(ctx context.Context, replaced string) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	for _, token := range r.rest {
-		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.ForJob(replaced))
+		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.IfJob(replaced))
 		if joblock.CodeOf(err) != "" && !lockGone(err) {
 			r.c.logger.WarnContext(ctx, "handoff: a lock of a replaced job could not be released, it is left to its reservation",
 				"job", replaced, "key", token.Key(), "err", err)

@@ -8,13 +8,13 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // Sequence is handoff.Sequence.
@@ -246,9 +246,8 @@ func (l *inLine) unkept() (keys []string, ok bool) {
 // leaveLine gives up the place that a job without a task has in the line of a sequence with this Limit, or the key or the
 // slot that the job has got meanwhile. If the job has none of these, lockGone is true for the error.
 func (c *Client) leaveLine(ctx context.Context, token joblock.Token, job string, limit int, reason string) error {
-	ctx = c.next.In(ctx)
-	release := jobs.Release{Key: token.Key(), Job: job, Reason: reason}
-	err := jobs.Free(ctx, c.locks, release)[0]
+	release := core.JobRelease{Key: token.Key(), Job: job, Reason: reason}
+	err := c.next.Free(ctx, release)[0]
 	if !lockGone(err) || limit < 2 {
 		return err
 	}
@@ -261,5 +260,5 @@ func (c *Client) leaveLine(ctx context.Context, token joblock.Token, job string,
 		return err
 	}
 	release.Key, release.Fence = got[0].Key, got[0].Fence
-	return jobs.Free(ctx, c.locks, release)[0]
+	return c.next.Free(ctx, release)[0]
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -26,8 +27,7 @@ func (t *taking) release(ctx context.Context) error {
 	if t.tokens == nil {
 		return nil
 	}
-	return unlessGone(t.c.locks.Release(t.c.next.In(ctx), t.tokens[0],
-		joblock.IfIdle(), joblock.ForJob(t.job), joblock.Reason(reasonNotEnqueued)))
+	return unlessGone(t.c.next.Release(ctx, core.Tokens(t.tokens[:1]), core.Release{IfIdle: true, Job: t.job, Reason: reasonNotEnqueued})[0])
 }
 
 // leftToCopies reports whether a copy of the Call may have a task under what ask has taken. No copy can if another task has

@@ -8,12 +8,12 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // A keeper frees the lock of a job that ended without releasing the lock. But the keepers of workers that keep their
@@ -216,12 +216,12 @@ func (c *Client) isOver(ctx context.Context, j unkeptJob) (bool, error) {
 // freeAll frees the locks of a job that is over, as they were read before the job was looked up. The result is false if
 // the store has not answered for one.
 func (c *Client) freeAll(ctx context.Context, j unkeptJob, idle []joblock.Status) bool {
-	releases := make([]jobs.Release, len(idle))
+	releases := make([]core.JobRelease, len(idle))
 	for i, st := range idle {
-		releases[i] = jobs.Release{Key: st.Key, Job: j.job, Fence: st.Fence, Reason: reasonLeftBehind}
+		releases[i] = core.JobRelease{Key: st.Key, Job: j.job, Fence: st.Fence, Reason: reasonLeftBehind}
 	}
 	done := true
-	for i, err := range jobs.Free(c.next.In(ctx), c.locks, releases...) {
+	for i, err := range c.next.Free(ctx, releases...) {
 		switch {
 		case err == nil && idle[i].Fence == j.fences[idle[i].Key]:
 			c.logger.ErrorContext(ctx, "handoff: a job is over and has never taken its lock, which is free now. The job was deleted "+

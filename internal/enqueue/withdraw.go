@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -126,7 +127,7 @@ func (w *withdrawal) hold(ctx context.Context, env envelope.Envelope) (*joblock.
 func (w *withdrawal) free(ctx context.Context, env envelope.Envelope, lock *joblock.Lock) error {
 	var errs []error
 	if lock != nil {
-		errs = append(errs, lock.Release(w.c.next.In(ctx), joblock.Reason(reasonWithdrawn)))
+		errs = append(errs, w.c.next.End(ctx, core.Locks{(*core.Lock)(lock)}, core.Release{Reason: reasonWithdrawn})[0])
 	}
 	for _, token := range env.Tokens {
 		switch seq := env.Sequence; {
@@ -144,7 +145,7 @@ func (w *withdrawal) free(ctx context.Context, env envelope.Envelope, lock *jobl
 }
 
 func (w *withdrawal) release(ctx context.Context, token joblock.Token) error {
-	return w.c.locks.Release(w.c.next.In(ctx), token, joblock.IfIdle(), joblock.Reason(reasonWithdrawn), joblock.ForJob(w.job))
+	return w.c.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: reasonWithdrawn, Job: w.job})[0]
 }
 
 // leftBehind frees what a job without a task has left, as it was at the enqueue. If nothing is left, the job has run, or was

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -103,7 +103,7 @@ func one(b bool) int64 {
 func (e *Envelope) place(t joblock.Token) (int, error) {
 	i := slices.Index(e.Tokens, t)
 	if i < 0 {
-		return 0, door.Invalid("seal envelope", "", "%s is not among the tokens", t)
+		return 0, core.Invalid("seal envelope", "", "%s is not among the tokens", t)
 	}
 	return i, nil
 }
@@ -115,29 +115,29 @@ func read(text string) (e Opened, taskType string, err error) {
 	for i := range words {
 		var more bool
 		if words[i], text, more = strings.Cut(text, " "); !more {
-			return e, "", door.Invalid(op, "", "%d words, must be %d", i, len(words))
+			return e, "", core.Invalid(op, "", "%d words, must be %d", i, len(words))
 		}
 		if words[0] != version {
-			return e, "", door.Invalid(op, "", "version %.20q is unknown", words[0])
+			return e, "", core.Invalid(op, "", "version %.20q is unknown", words[0])
 		}
 	}
 	n, err := strconv.Atoi(words[6])
 	if err != nil || n < 0 || n > len(text) {
-		return e, "", door.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
+		return e, "", core.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
 	}
 	e.Job, taskType = text[:n], text[n:]
 	retries, members, aggregate := strings.Cut(words[1], ",")
 	if e.Retries, err = strconv.Atoi(retries); err != nil || e.Retries < -1 {
-		return e, "", door.Invalid(op, "", "the retries are no number of at least -1")
+		return e, "", core.Invalid(op, "", "the retries are no number of at least -1")
 	}
 	if aggregate {
 		if e.Members, err = strconv.Atoi(members); err != nil || e.Members < 1 {
-			return e, "", door.Invalid(op, "", "the members of the group are no number of at least 1")
+			return e, "", core.Invalid(op, "", "the members of the group are no number of at least 1")
 		}
 	}
 	count := 1 + strings.Count(words[5], ",")
 	if count > MaxCarried {
-		return e, "", door.Invalid(op, "", "%d tokens, must be from 1 to %d", count, MaxCarried)
+		return e, "", core.Invalid(op, "", "%d tokens, must be from 1 to %d", count, MaxCarried)
 	}
 	e.Tokens = make([]joblock.Token, 0, count)
 	for token := range strings.SplitSeq(words[5], ",") {
@@ -166,7 +166,7 @@ func (e *Envelope) readSequence(word string) (*Sequence, error) {
 		var err error
 		part, rest, more = strings.Cut(rest, ",")
 		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || more != (i < len(n)-1) {
-			return nil, door.Invalid("open envelope", "", "the sequence is not %d numbers", len(n))
+			return nil, core.Invalid("open envelope", "", "the sequence is not %d numbers", len(n))
 		}
 	}
 	token, err := e.token(n[0])
@@ -174,7 +174,7 @@ func (e *Envelope) readSequence(word string) (*Sequence, error) {
 		return nil, err
 	}
 	if n[1] != one(n[1] == 1) || n[3] != one(n[3] == 1) {
-		return nil, door.Invalid("open envelope", "", "the sequence has a flag that is neither 0 nor 1")
+		return nil, core.Invalid("open envelope", "", "the sequence has a flag that is neither 0 nor 1")
 	}
 	s := &Sequence{Token: token, Halt: n[1] == 1, Limit: int(n[2]), Waits: n[3] == 1}
 	if n[4] != 0 {
@@ -190,13 +190,13 @@ func (e *Envelope) at(word string) ([]joblock.Token, error) {
 	}
 	n := 1 + strings.Count(word, ",")
 	if n > len(e.Tokens) {
-		return nil, door.Invalid("open envelope", "", "%d indices of %d tokens", n, len(e.Tokens))
+		return nil, core.Invalid("open envelope", "", "%d indices of %d tokens", n, len(e.Tokens))
 	}
 	some := make([]joblock.Token, 0, n)
 	for text := range strings.SplitSeq(word, ",") {
 		i, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, door.Invalid("open envelope", "", "the index of a token is no number")
+			return nil, core.Invalid("open envelope", "", "the index of a token is no number")
 		}
 		t, err := e.token(i)
 		if err != nil {
@@ -210,7 +210,7 @@ func (e *Envelope) at(word string) ([]joblock.Token, error) {
 // The method token returns the token with the index i.
 func (e *Envelope) token(i int64) (joblock.Token, error) {
 	if i < 0 || i >= int64(len(e.Tokens)) {
-		return joblock.Token{}, door.Invalid("open envelope", "", "there is no token %d", i)
+		return joblock.Token{}, core.Invalid("open envelope", "", "there is no token %d", i)
 	}
 	return e.Tokens[i], nil
 }

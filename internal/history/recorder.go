@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -74,7 +74,7 @@ func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token jobl
 
 func (r *Recorder) granted(e Event, lock *joblock.Lock) *Holding {
 	e.At, e.Trust = now(), lock.ExpiresAt().UnixNano()
-	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), door.IdentityOf(lock).Digest(), lock.Fence(), door.IdentityOf(lock).TTL
+	e.Key, e.Chain, e.Fence, e.TTL = lock.Key(), (*core.Lock)(lock).Digest(), lock.Fence(), (*core.Lock)(lock).TTL()
 	e.Holding = r.id()
 	r.write(e)
 	own := e.Job
@@ -91,13 +91,13 @@ func (r *Recorder) id() string {
 	return fmt.Sprintf("%s/%d", r.name, r.n)
 }
 
-// Take takes the key of token for job, or a place in the line of the key: see door.Locker.
+// Take takes the key of token for job, or a place in the line of the key: see core.Locker.
 // The result waits says which. An ErrUnavailable leaves it open: ask again.
 func (r *Recorder) Take(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, reserve, patience time.Duration) (waits bool, err error) {
-	e := Event{Kind: TakeBegun, Key: token.Key(), Chain: door.IdentityOf(token).Digest(), Call: now(), Job: job, Reserve: reserve}
+	e := Event{Kind: TakeBegun, Key: token.Key(), Chain: core.Token(token).Digest(), Call: now(), Job: job, Reserve: reserve}
 	r.write(e)
-	taken := door.Of(locks).Take(ctx, "take", []door.Take{{
-		Key: e.Key, Job: job, Reserve: reserve, Patience: patience, Token: token,
+	taken := (*core.Locker)(locks).Take(ctx, "take", []core.Take{{
+		Key: e.Key, Job: job, Reserve: reserve, Patience: patience, Token: (*core.Token)(&token),
 	}})[0]
 	e.At = now()
 	switch {
@@ -106,45 +106,46 @@ func (r *Recorder) Take(ctx context.Context, locks *joblock.Locker, token jobloc
 	case taken.Waits != nil:
 		e.Kind, e.Since = Waiting, taken.Waits.Since.UnixNano()
 	default:
-		e.Kind, e.Fence = Taken, door.IdentityOf(taken.Token).Fence
+		e.Kind, e.Fence = Taken, taken.Token.Fence()
 	}
 	r.write(e)
 	return taken.Waits != nil, nil
 }
 
-// passing returns a context in which a call tells which jobs it has given a key to. The function told records them.
-func (r *Recorder) passing(ctx context.Context) (_ context.Context, told func()) {
-	if door.Starter(ctx) == nil {
-		return ctx, func() {}
+// passing returns a function for a call that reports the jobs to which it gives a key, or nil if granted is nil. The
+// function told records those jobs, and passes them on to granted.
+func (r *Recorder) passing(granted core.Granted) (_ core.Granted, told func()) {
+	if granted == nil {
+		return nil, func() {}
 	}
 	var next []Event
-	call, start := now(), door.Starter(ctx)
-	ctx = door.WithStarter(ctx, func(key, job string) {
-		next = append(next, Event{Kind: Passed, Key: key, Job: job, Call: call})
-	})
-	return ctx, func() {
-		for _, e := range next {
-			e.At = now()
-			r.write(e)
-			start(e.Key, e.Job)
+	call := now()
+	return func(key, job string) {
+			next = append(next, Event{Kind: Passed, Key: key, Job: job, Call: call})
+		}, func() {
+			for _, e := range next {
+				e.At = now()
+				r.write(e)
+				granted(e.Key, e.Job)
+			}
 		}
-	}
 }
 
-// PassOn is door.Locker.PassOn. A Starter in ctx is told of the jobs that get slots.
-func (r *Recorder) PassOn(ctx context.Context, locks *joblock.Locker, slots []string) error {
-	ctx, told := r.passing(ctx)
-	err := door.Of(locks).PassOn(ctx, "pass on", slots)
+// PassOn is core.Locker.PassOn. granted, which may be nil, receives the jobs that get slots.
+func (r *Recorder) PassOn(ctx context.Context, locks *joblock.Locker, slots []string, granted core.Granted) error {
+	granted, told := r.passing(granted)
+	err := (*core.Locker)(locks).PassOn(ctx, "pass on", slots, granted)
 	told()
 	return err
 }
 
-// Free is jobs.Free of one lock, or of one place in a line. A Starter in ctx is told of the job that gets the key.
-func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64) error {
+// Free is jobs.Free of one lock, or of one place in a line. granted, which may be nil, receives the job that gets
+// the key.
+func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64, granted core.Granted) error {
 	e := Event{Kind: FreeBegun, Key: key, Holding: r.id(), Call: now(), Job: job, Fence: fence}
 	r.write(e)
-	ctx, told := r.passing(ctx)
-	err := jobs.Free(ctx, locks, jobs.Release{Key: key, Job: job, Fence: fence, Reason: "its job is gone"})[0]
+	granted, told := r.passing(granted)
+	err := (*core.Locker)(locks).FreeJobs(ctx, granted, []core.JobRelease{{Key: key, Job: job, Fence: fence, Reason: "its job is gone"}})[0]
 	told()
 	switch {
 	case err == nil:
@@ -155,12 +156,12 @@ func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job str
 	return err
 }
 
-// Reserve is jobs.Reserve for one key. res.For must not be 0: the Recorder does not know
+// Reserve is jobs.Reserve for one key. granted, which may be nil, receives the job that gets the key. res.For must not be 0: the Recorder does not know
 // the default.
-func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation) error {
+func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation, granted core.Granted) error {
 	call := now()
-	ctx, told := r.passing(ctx)
-	err := jobs.Reserve(ctx, locks, res)[0]
+	granted, told := r.passing(granted)
+	err := (*core.Locker)(locks).ReserveForJobs(ctx, granted, []core.Reservation{core.Reservation(res)})[0]
 	told()
 	if err == nil {
 		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Reserve: res.For})
@@ -226,7 +227,7 @@ func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (
 	token, err := h.Lock.Park(ctx, joblock.Reserve(reserve), joblock.ForJob(job))
 	switch {
 	case err == nil:
-		h.write(Event{Kind: Parked, Call: call, At: now(), Fence: door.IdentityOf(token).Fence})
+		h.write(Event{Kind: Parked, Call: call, At: now(), Fence: core.Token(token).Fence()})
 	case !errors.Is(err, joblock.ErrUnavailable):
 		h.write(Event{Kind: Refused, Call: call, At: now()})
 	}
@@ -250,12 +251,12 @@ func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
 	return nil, err
 }
 
-// Release is Lock.Release.
-func (h *Holding) Release(ctx context.Context) error {
+// Release is Lock.Release. granted, which may be nil, receives the job that gets the key.
+func (h *Holding) Release(ctx context.Context, granted core.Granted) error {
 	call := now()
 	h.write(Event{Kind: ReleaseBegun, Call: call})
-	ctx, told := h.r.passing(ctx)
-	err := h.Lock.Release(ctx)
+	granted, told := h.r.passing(granted)
+	err := (*core.Lock)(h.Lock).End(ctx, core.Release{Granted: granted})
 	told()
 	switch {
 	case err == nil:

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -106,13 +105,13 @@ func use(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 			h = next
 		}
 		stay(ctx, h, dice)
-		_ = h.Release(ctx) // whatever it says is in the history
+		_ = h.Release(ctx, nil) // whatever it says is in the history
 	}
 }
 
 // lineUp has jobs wait in line, and runs them.
 func lineUp(t *testing.T, rec *Recorder, locks *joblock.Locker, name string, dice *rand.Rand) {
-	ctx := door.WithStarter(t.Context(), func(string, string) {})
+	ctx, granted := t.Context(), func(string, string) {}
 	for i := range 30 {
 		key, job := fmt.Sprint("k", dice.IntN(2)), fmt.Sprint(name, ".", i)
 		token, err := joblock.NewToken(key, "owner of "+job, 100*time.Millisecond)
@@ -132,11 +131,11 @@ func lineUp(t *testing.T, rec *Recorder, locks *joblock.Locker, name string, dic
 		}
 		h, err := rec.Resume(ctx, locks, token, 200*time.Millisecond, job)
 		if err != nil {
-			_ = rec.Free(ctx, locks, key, job, 0)
+			_ = rec.Free(ctx, locks, key, job, 0, granted)
 			continue
 		}
 		stay(ctx, h, dice)
-		_ = h.Release(ctx)
+		_ = h.Release(ctx, granted)
 	}
 }
 
@@ -151,9 +150,9 @@ func keep(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 		switch {
 		case st.Job == "":
 		case dice.IntN(3) == 0:
-			_ = rec.Reserve(t.Context(), locks, jobs.Reservation{Key: st.Key, Job: st.Job, For: 300 * time.Millisecond})
+			_ = rec.Reserve(t.Context(), locks, jobs.Reservation{Key: st.Key, Job: st.Job, For: 300 * time.Millisecond}, nil)
 		default:
-			_ = rec.Free(t.Context(), locks, st.Key, st.Job, st.Fence)
+			_ = rec.Free(t.Context(), locks, st.Key, st.Job, st.Fence, nil)
 		}
 	}
 }

@@ -3,7 +3,7 @@
 //
 // In an application's key a '%' stands only before two upper-case hexadecimal digits, as joblock.Key writes it. Any
 // other '%' makes the key one of the toolkit's own. Calls that take locks refuse such a key, unless they have the
-// option door.OwnKey. Calls that only read, and calls for operators, accept all keys. No key begins with two '%': such names
+// option core.OwnKey. Calls that only read, and calls for operators, accept all keys. No key begins with two '%': such names
 // are for what is no lock, see noLock of package redisstore.
 package keyspace
 

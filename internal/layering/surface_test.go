@@ -13,7 +13,7 @@ import (
 // mostExported bounds what a reader of package joblock has to take in: its exported
 // functions, methods, types, constants and variables. What writers of stores or keepers
 // need, or the toolkit alone, has packages of its own; see joblock/driver, joblock/jobs
-// and internal/door.
+// and internal/core.
 const mostExported = 120
 
 func TestPackageJoblockStaysSmall(t *testing.T) {

@@ -16,10 +16,9 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // reasonOver is why a Starter frees the key of a job whose task has ended while the job waited.
@@ -39,9 +38,29 @@ type Starter struct {
 	Go         func(func()) // runs a function in the background; the owner of the Starter waits for that function
 }
 
-// In returns a child of ctx for calls that may give a key to a job that waits: see door.WithStarter. The Starter starts
-// the task of such a job in the background.
-func (s *Starter) In(ctx context.Context) context.Context { return door.WithStarter(ctx, s.Granted) }
+// Free is jobs.Free, and starts the tasks of the jobs that get the keys.
+func (s *Starter) Free(ctx context.Context, releases ...core.JobRelease) []error {
+	return s.locks().FreeJobs(ctx, s.Granted, releases)
+}
+
+// Reserve is jobs.Reserve, and starts the tasks of the jobs that get the keys.
+func (s *Starter) Reserve(ctx context.Context, reservations ...core.Reservation) []error {
+	return s.locks().ReserveForJobs(ctx, s.Granted, reservations)
+}
+
+// Release is joblock.Locker.Release for several tokens, and starts the tasks of the jobs that get the keys.
+func (s *Starter) Release(ctx context.Context, tokens []core.Token, r core.Release) []error {
+	r.Granted = s.Granted
+	return s.locks().Release(ctx, tokens, r)
+}
+
+// End is joblock.Lock.Release for several locks, and starts the tasks of the jobs that get the keys.
+func (s *Starter) End(ctx context.Context, locks core.Locks, r core.Release) []error {
+	r.Granted = s.Granted
+	return locks.End(ctx, r)
+}
+
+func (s *Starter) locks() *core.Locker { return (*core.Locker)(s.Locks) }
 
 // Granted starts the task of job, which has just got key, in the background. The tries take about a second, or longer
 // if asynq does not answer.
@@ -125,8 +144,7 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 // free passes the key on from a job whose task has ended. With a fence other than 0, free does nothing if the key has
 // another fence now.
 func (s *Starter) free(key, job string, fence int64) (done bool, err error) {
-	ctx := s.In(context.Background())
-	err = jobs.Free(ctx, s.Locks, jobs.Release{Key: key, Job: job, Fence: fence, Reason: reasonOver})[0]
+	err = s.Free(context.Background(), core.JobRelease{Key: key, Job: job, Fence: fence, Reason: reasonOver})[0]
 	switch {
 	case errors.Is(err, joblock.ErrUnavailable):
 		return false, fmt.Errorf("free the key of a task that has ended: %w", err)

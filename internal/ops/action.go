@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -49,7 +49,7 @@ func (d *Desk) ForceRelease(ctx context.Context, req ForceRequest) (Forced, erro
 		return Forced{}, err
 	}
 	if req.Fence < 1 || req.Fence > driver.MaxFence {
-		return Forced{}, door.Invalid(op, req.Key, "fence is %d, must be from 1 to %d", req.Fence, int64(driver.MaxFence))
+		return Forced{}, core.Invalid(op, req.Key, "fence is %d, must be from 1 to %d", req.Fence, int64(driver.MaxFence))
 	}
 	before, err := d.read(ctx, op, req.Key)
 	if err != nil {
@@ -88,7 +88,7 @@ func (req *ForceRequest) refusal(op string, l Lock) error {
 	case req.IfIdle && l.State == joblock.StateHeld:
 		outcome = driver.OutcomeBusy
 	}
-	return door.Refusal(op, req.Key, driver.Reply{Outcome: outcome, Holder: l.Holder, Job: l.Job, Remaining: l.Reserved.Duration()})
+	return core.Refusal(op, req.Key, driver.Reply{Outcome: outcome, Holder: l.Holder, Job: l.Job, Remaining: l.Reserved.Duration()})
 }
 
 // signature begins the part of a reason that names who has acted.

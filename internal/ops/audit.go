@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -28,9 +28,9 @@ type actor struct{ by, from string }
 // check refuses an action without a name or a reason.
 func (a actor) check(op, key, reason string) error {
 	return cmp.Or(
-		door.CheckText(op, key, "name of who acts", a.by, 1, driver.MaxLabelBytes),
-		door.CheckText(op, key, "origin of who acts", a.from, 0, driver.MaxLabelBytes),
-		door.CheckText(op, key, "reason", reason, 1, driver.MaxLabelBytes))
+		core.CheckText(op, key, "name of who acts", a.by, 1, driver.MaxLabelBytes),
+		core.CheckText(op, key, "origin of who acts", a.from, 0, driver.MaxLabelBytes),
+		core.CheckText(op, key, "reason", reason, 1, driver.MaxLabelBytes))
 }
 
 // AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
@@ -270,7 +270,7 @@ const maxTicks = 1000
 // names one itself. The error matches joblock.ErrInvalid for a bad n; an error about the spec says what is wrong with it.
 func CronPreview(text string, zone *time.Location, after time.Time, n int) (CronPlan, error) {
 	if n < 1 || n > maxTicks {
-		return CronPlan{}, door.Invalid("cron next", "", "the number of ticks is %d, must be from 1 to %d", n, maxTicks)
+		return CronPlan{}, core.Invalid("cron next", "", "the number of ticks is %d, must be from 1 to %d", n, maxTicks)
 	}
 	s, err := spec.Parse(text, zone)
 	if err != nil {
@@ -313,11 +313,11 @@ type CronRequest struct {
 func (r *CronRequest) Check(action string) error {
 	switch {
 	case r.All && action != cronPause && action != cronResume:
-		return door.Invalid(action, "", "All is only for CronPause and CronResume")
+		return core.Invalid(action, "", "All is only for CronPause and CronResume")
 	case r.All && r.Name != "":
-		return door.Invalid(action, "", "Name is %q, must be empty with All", r.Name)
+		return core.Invalid(action, "", "Name is %q, must be empty with All", r.Name)
 	case !r.All && r.Name == "":
-		return door.Invalid(action, "", "Name is empty, must be that of a cron job")
+		return core.Invalid(action, "", "Name is empty, must be that of a cron job")
 	}
 	return nil
 }

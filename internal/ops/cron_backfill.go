@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
@@ -66,7 +66,7 @@ func (d *Desk) CronCount(ctx context.Context, r CronRange) (int, error) {
 		return 0, err
 	}
 	refuse := func(format string, args ...any) error {
-		return door.Invalid("backfill", name, format, args...)
+		return core.Invalid("backfill", name, format, args...)
 	}
 	switch {
 	case from.Unix() < 0:

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -17,7 +17,7 @@ import (
 // state: every call reads. A Desk is safe for concurrent use. Make a Desk with New.
 type Desk struct {
 	cfg Config
-	in  door.Locker
+	in  *core.Locker
 	who actor
 }
 
@@ -81,12 +81,12 @@ type Inspector interface {
 // New returns a Desk, and sends nothing. The error is joblock.ErrInvalid for a Locker that joblock.New has not made, and
 // for a Database without an Inspector.
 func New(cfg Config) (*Desk, error) {
-	d := &Desk{cfg: cfg, in: door.Of(cfg.Locks)}
+	d := &Desk{cfg: cfg, in: (*core.Locker)(cfg.Locks)}
 	if err := d.in.Check("new desk"); err != nil && !errors.Is(err, joblock.ErrClosed) {
 		return nil, err
 	}
 	if i := slices.IndexFunc(cfg.Databases, func(db Database) bool { return db.Asynq == nil }); i >= 0 {
-		return nil, door.Invalid("new desk", "", "the database %q has no Inspector", cfg.Databases[i].Name)
+		return nil, core.Invalid("new desk", "", "the database %q has no Inspector", cfg.Databases[i].Name)
 	}
 	d.cfg.Databases, d.cfg.Scopes = slices.Clone(cfg.Databases), slices.Clone(cfg.Scopes)
 	return d, nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/keyspace"
@@ -133,7 +133,7 @@ func staged(t *testing.T, f func(t *testing.T, s *stage)) {
 	})
 }
 
-func (s *stage) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
+func (s *stage) acquire(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	s.Helper()
 	lock, err := s.locks.TryAcquire(s.Context(), key, opts...)
 	testkit.WantNil(s, "TryAcquire", err)
@@ -187,7 +187,7 @@ func (s *stage) header(token joblock.Token, job, taskType string, change func(*e
 	if change != nil {
 		change(&e)
 	}
-	text, err := e.Seal(s.Context(), door.Of(s.locks).Ring(), job, taskType)
+	text, err := e.Seal(s.Context(), (*core.Locker)(s.locks).Ring(), job, taskType)
 	testkit.WantNil(s, "Seal", err)
 	return map[string]string{envelope.Header: text}
 }
@@ -217,7 +217,7 @@ func TestLockWithItsLineAndItsJob(t *testing.T) {
 		}
 		text, err := json.Marshal(l)
 		testkit.WantNil(t, "Marshal", err)
-		secret := door.IdentityOf(token).Owner
+		secret := core.Token(token).Owner()
 		if strings.Contains(string(text), secret) || !strings.Contains(string(text), `"reserved_ms":3`) || !strings.Contains(string(text), `"state":"parked"`) {
 			t.Errorf("the JSON is %s", text)
 		}
@@ -432,7 +432,7 @@ func TestJobsAndSuspects(t *testing.T) {
 			"c by reservation (the end of its reservation) in 1h0m0s, d by reservation (the end of its reservation) in 1h0m0s"; got != want {
 			t.Errorf("without a keeper %s; want %s", got, want)
 		}
-		keeper := s.acquire(keyspace.Permit(keyspace.Keepers, 1), door.OwnKey[joblock.TryOption]())
+		keeper := s.acquire(keyspace.Permit(keyspace.Keepers, 1), core.OwnKey)
 		if got, want := freed(), "a by job (its job) in 0s, b by keeper (the keeper) in 1m30s, c by reservation (the end of its reservation) in 1h0m0s, d by keeper (the keeper) in 30s"; got != want {
 			t.Errorf("with a keeper %s; want %s", got, want)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -99,16 +99,16 @@ type EventsQuery struct {
 func (q *EventsQuery) check(op string) error {
 	for _, kind := range q.Kinds {
 		if !slices.Contains(EventKinds(), kind) {
-			return door.Invalid(op, "", "the kind is %.40q, must be one of: %s", kind, strings.Join(EventKinds(), ", "))
+			return core.Invalid(op, "", "the kind is %.40q, must be one of: %s", kind, strings.Join(EventKinds(), ", "))
 		}
 	}
 	if _, _, ok := eventlog.ParseID(q.Before); q.Before != "" && !ok {
-		return door.Invalid(op, "", "%.40q is not the ID of an event", q.Before)
+		return core.Invalid(op, "", "%.40q is not the ID of an event", q.Before)
 	}
-	if err := door.CheckText(op, "", "prefix", q.Prefix, 0, driver.MaxKeyBytes); err != nil {
+	if err := core.CheckText(op, "", "prefix", q.Prefix, 0, driver.MaxKeyBytes); err != nil {
 		return err
 	}
-	return door.CheckText(op, "", "key", q.Key, 0, driver.MaxKeyBytes)
+	return core.CheckText(op, "", "key", q.Key, 0, driver.MaxKeyBytes)
 }
 
 // Wants reports whether e is shown. Before is not looked at.
@@ -171,7 +171,7 @@ func (j *Journal) page(ctx context.Context, newestFirst bool, from, to string, m
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE"):
-		return nil, door.Invalid("events", "", "the value at %q is not a journal", j.key)
+		return nil, core.Invalid("events", "", "the value at %q is not a journal", j.key)
 	case err != nil:
 		return nil, &refused{"the journal could not be read: " + err.Error(), joblock.ErrUnavailable, err}
 	}
@@ -284,10 +284,10 @@ func (d *Desk) Follow(q EventsQuery, after string) (Feed, error) {
 		return nil, err
 	}
 	if _, _, ok := eventlog.ParseID(after); after != FromNow && !ok {
-		return nil, door.Invalid(op, "", "%.40q is not the ID of an event", after)
+		return nil, core.Invalid(op, "", "%.40q is not the ID of an event", after)
 	}
 	if d.cfg.Journal == nil {
-		return nil, door.Invalid(op, "", "there is no journal here")
+		return nil, core.Invalid(op, "", "there is no journal here")
 	}
 	return &feed{desk: d, q: q, ask: after}, nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -372,7 +372,7 @@ func TestSentencesOfEvents(t *testing.T) {
 	if got := (&Event{Kind: "contended", Holder: "web-1", Source: "web-2"}).sentence(); got != "web-2 found the key busy: web-1 has it" {
 		t.Error(got)
 	}
-	if got := (&Event{Kind: "lost", Holder: "web-1", Error: "lock lost: the lease ran out: " + door.ErrNotRenewed.Error()}).sentence(); !strings.HasSuffix(got, "the lease ran out: the holder had ended its renewal itself)") {
+	if got := (&Event{Kind: "lost", Holder: "web-1", Error: "lock lost: the lease ran out: " + core.ErrNotRenewed.Error()}).sentence(); !strings.HasSuffix(got, "the lease ran out: the holder had ended its renewal itself)") {
 		t.Error(got)
 	}
 	if got := (&Event{Kind: "what\x1b"}).sentence(); got != `what\x1b` {

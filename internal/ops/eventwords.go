@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -100,7 +100,7 @@ func (e *Event) because() string {
 		return ""
 	}
 	// The sentences are for people who need not know the names of options.
-	return " (" + visible(strings.Replace(e.Error, door.ErrNotRenewed.Error(), "the holder had ended its renewal itself", 1)) + ")"
+	return " (" + visible(strings.Replace(e.Error, core.ErrNotRenewed.Error(), "the holder had ended its renewal itself", 1)) + ")"
 }
 
 // The method who names the holder, for the begin of a sentence.

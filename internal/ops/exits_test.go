@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -70,7 +70,7 @@ func (p *plant) enqueue() joblock.Token {
 	token, err := lock.Park(p.Context(), joblock.ForJob("default/1"))
 	testkit.WantNil(p, "Park", err)
 	e := envelope.Envelope{Tokens: []joblock.Token{token}, Retries: 3}
-	text, err := e.Seal(p.Context(), door.Of(p.locks).Ring(), "default/1", "export")
+	text, err := e.Seal(p.Context(), (*core.Locker)(p.locks).Ring(), "default/1", "export")
 	testkit.WantNil(p, "Seal", err)
 	_, err = p.client.Enqueue(asynq.NewTaskWithHeaders("export", nil, map[string]string{envelope.Header: text}),
 		asynq.TaskID("1"), asynq.ProcessIn(100*time.Hour), asynq.MaxRetry(4))

@@ -3,7 +3,7 @@ package ops
 import (
 	"context"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -23,12 +23,12 @@ import (
 //	ErrUnavailable, ErrClosed
 func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifIdle bool, reason string) error {
 	op := forceName(ifIdle)
-	if err := door.CheckText(op, seen.Key, "reason", reason, 1, driver.MaxLabelBytes); err != nil {
+	if err := core.CheckText(op, seen.Key, "reason", reason, 1, driver.MaxLabelBytes); err != nil {
 		return err
 	}
-	opts := []joblock.ForceOption{joblock.IfFence(seen.Fence), joblock.Reason(reason)}
+	opts := []joblock.ReleaseOption{joblock.IfFence(seen.Fence), joblock.Reason(reason)}
 	if seen.Job != "" {
-		opts = append(opts, joblock.ForJob(seen.Job)) // the fence alone says which job: for the event
+		opts = append(opts, joblock.IfJob(seen.Job)) // the fence alone says which job: for the event
 	}
 	if ifIdle {
 		opts = append(opts, joblock.IfIdle())

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -63,14 +63,14 @@ const (
 func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 	const op = "history"
 	h := History{Key: q.Key, Items: []Happening{}}
-	if err := door.CheckText(op, "", "key", q.Key, 1, driver.MaxKeyBytes); err != nil {
+	if err := core.CheckText(op, "", "key", q.Key, 1, driver.MaxKeyBytes); err != nil {
 		return h, err
 	}
 	if q.Most == 0 {
 		q.Most = 50
 	}
 	if q.Most < 1 || q.Most > mostHistory {
-		return h, door.Invalid(op, q.Key, "the number of items is %d, must be from 1 to %d", q.Most, mostHistory)
+		return h, core.Invalid(op, q.Key, "the number of items is %d, must be from 1 to %d", q.Most, mostHistory)
 	}
 	lock, err := d.read(ctx, op, q.Key)
 	if err != nil {

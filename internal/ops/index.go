@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -39,7 +39,7 @@ func (d *Desk) pages(ctx context.Context, share float64, progress func(float64),
 			return
 		}
 		if !(share >= 0.001 && share <= 1) {
-			yield(nil, door.Invalid(op, "", "the share is %v, must be from 0.001 to 1", share))
+			yield(nil, core.Invalid(op, "", "the share is %v, must be from 0.001 to 1", share))
 			return
 		}
 		parts := d.in.Parts()
@@ -86,7 +86,7 @@ func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, w
 	for _, l := range page.Entries {
 		if wants(l) {
 			found = append(found, bound{Entry: l})
-			read.Keys, read.Places = append(read.Keys, l.Key), append(read.Places, door.PlaceOf(l.Job))
+			read.Keys, read.Places = append(read.Keys, l.Key), append(read.Places, core.PlaceOf(l.Job))
 		}
 	}
 	for from := 0; from < len(found); from += driver.MaxBatch {

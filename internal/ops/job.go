@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -107,7 +107,7 @@ func (q *JobsQuery) shows(j Job) bool {
 // found before.
 func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	if _, _, ok := envelope.ParseJob(job); !ok {
-		return nil, Task{}, door.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
+		return nil, Task{}, core.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
 	}
 	all := []Job{}
 	task := d.task(ctx, job)

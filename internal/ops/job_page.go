@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -84,7 +84,7 @@ type indexWalk struct {
 func (d *Desk) indexPlace(op, from string) (jobStep, error) {
 	at, ok := parseJobStep(from)
 	if !ok || at.Part >= d.in.Parts() {
-		return at, door.Invalid(op, "", "cursor is none that an earlier page had")
+		return at, core.Invalid(op, "", "cursor is none that an earlier page had")
 	}
 	return at, nil
 }
@@ -94,7 +94,7 @@ func (d *Desk) indexPlace(op, from string) (jobStep, error) {
 func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, most int, join func([]bound) []T) (items []T, next string, err error) {
 	share := cmp.Or(walk.share, defaultShare)
 	if !(share >= 0.001 && share <= 1) {
-		return nil, "", door.Invalid(walk.op, "", "the share is %v, must be from 0.001 to 1", share)
+		return nil, "", core.Invalid(walk.op, "", "the share is %v, must be from 0.001 to 1", share)
 	}
 	at, err := d.indexPlace(walk.op, from)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/usual"
@@ -178,7 +178,7 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 }
 
 func placeOf(number int, dry bool, rec driver.Record) KeeperPlace {
-	st := door.Status[joblock.Status](rec)
+	st := joblock.Status(core.StatusOf(rec))
 	p := KeeperPlace{
 		Number: number, Works: st.State == joblock.StateHeld, DryRun: dry, Holder: st.Holder, Since: Time{st.Since}, Fence: st.Fence,
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/keyspace"
@@ -24,7 +24,7 @@ import (
 // The method keep does as a keeper does that works: it holds a permit, and writes figures.
 func (s *stage) keep(key string, number int, f figures.Keeper) *joblock.Lock {
 	s.Helper()
-	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(key, number), door.OwnKey[joblock.TryOption](),
+	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(key, number), core.OwnKey,
 		joblock.Holder(fmt.Sprint("worker:", number)), joblock.Retain(time.Hour))
 	testkit.WantNil(s, "TryAcquire", err)
 	f.Began = time.Now()
@@ -64,7 +64,7 @@ func TestFiguresOfTheKeeperBefore(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		testkit.WantNil(t, "Release", s.keep(keyspace.Keepers, 1, figures.Keeper{Checked: 3}).Release(t.Context()))
 		time.Sleep(time.Minute)
-		_, err := s.locks.TryAcquire(t.Context(), keyspace.Permit(keyspace.Keepers, 1), door.OwnKey[joblock.TryOption]())
+		_, err := s.locks.TryAcquire(t.Context(), keyspace.Permit(keyspace.Keepers, 1), core.OwnKey)
 		testkit.WantNil(t, "TryAcquire", err)
 		k, err := s.Keeper(t.Context())
 		if err != nil || len(k.Places) != 1 || k.Places[0].Checked != 0 || k.Places[0].Problem == "" {
@@ -152,7 +152,7 @@ func TestDoctor(t *testing.T) {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1"})
 			s.park("k", "default/1")
 			s.keep(keyspace.Keepers, 1, now(good))
-			_, err := s.locks.TryAcquire(s.Context(), keyspace.Gate(keyspace.Keepers), door.OwnKey[joblock.TryOption]())
+			_, err := s.locks.TryAcquire(s.Context(), keyspace.Gate(keyspace.Keepers), core.OwnKey)
 			testkit.WantNil(s, "TryAcquire", err)
 		}, nil},
 		{"jobs and no keeper", func(s *stage) {
@@ -190,7 +190,7 @@ func TestDoctor(t *testing.T) {
 			s.keep(keyspace.DryKeepers, 1, now(good))
 		}, []string{"fault keeper: the only keepers that work have DryRun"}},
 		{"a keeper without figures", func(s *stage) {
-			_, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(keyspace.Keepers, 1), door.OwnKey[joblock.TryOption]())
+			_, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(keyspace.Keepers, 1), core.OwnKey)
 			testkit.WantNil(s, "TryAcquire", err)
 			time.Sleep(time.Minute)
 		}, []string{"note keeper: The keeper has not written figures yet."}},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -49,7 +49,7 @@ func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
 			l.Lapsed++
 			l.LapsedAt.Time = latest(l.LapsedAt.Time, e.At.Time)
 			continue
-		case e.Kind == event.Lost.String() && strings.Contains(e.Error, door.ErrNotRenewed.Error()) && age <= lapsedBack:
+		case e.Kind == event.Lost.String() && strings.Contains(e.Error, core.ErrNotRenewed.Error()) && age <= lapsedBack:
 			l.Unrenewed++
 			l.UnrenewedAt.Time = latest(l.UnrenewedAt.Time, e.At.Time)
 			l.Meant = l.Meant || e.Fence == fence

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -16,7 +16,7 @@ func TestLately(t *testing.T) {
 	}
 	ended := func(d time.Duration, fence int64) Event {
 		e := ago(d, "lost", "")
-		e.Fence, e.Error = fence, "lock lost: the lease ran out: "+door.ErrNotRenewed.Error()
+		e.Fence, e.Error = fence, "lock lost: the lease ran out: "+core.ErrNotRenewed.Error()
 		return e
 	}
 	const m = time.Minute

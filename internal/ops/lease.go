@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -43,7 +43,7 @@ type Call struct {
 // the store or of Config.Secrets, so nobody else can derive the owner token. NewCall may read these secrets from the
 // store, and returns ErrUnavailable if the store does not answer.
 func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Call, error) {
-	in := door.Of(locks)
+	in := (*core.Locker)(locks)
 	if err := in.Check("acquire"); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Ca
 	}
 	sum := sha256.Sum256(append(derived[:len(derived):len(derived)], body...))
 	return &Call{
-		owner: door.ByHand + hex.EncodeToString(derived),
+		owner: core.ByHand + hex.EncodeToString(derived),
 		nonce: strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:13]), // see newNonce in package joblock
 	}, nil
 }
@@ -77,7 +77,7 @@ func AcquireLease(ctx context.Context, locks *joblock.Locker, req LeaseRequest) 
 	}
 	switch {
 	case req.Call != nil && req.Limit != 0:
-		return Grant{}, door.Invalid("acquire", req.Key, "a repeatable call takes no permit of a limit")
+		return Grant{}, core.Invalid("acquire", req.Key, "a repeatable call takes no permit of a limit")
 	case req.Call != nil:
 		return acquireAgain(ctx, locks, req, opts)
 	case req.Limit != 0:
@@ -87,7 +87,7 @@ func AcquireLease(ctx context.Context, locks *joblock.Locker, req LeaseRequest) 
 }
 
 // detached is for a lock that leaves no Lock behind.
-var detached = door.Use[joblock.AcquireOption](door.Option{Detached: true})
+var detached core.With = func(o *core.Options) { o.Detached = true }
 
 // acquireAgain is AcquireLease with a Call. What the store still knows of the call's lock decides.
 func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, opts []joblock.AcquireOption) (Grant, error) {
@@ -95,7 +95,7 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 	if err != nil {
 		return Grant{}, err
 	}
-	opts = append(opts, joblock.Owner(req.Call.owner), door.Use[joblock.AcquireOption](door.Option{Nonce: req.Call.nonce}))
+	opts = append(opts, joblock.Owner(req.Call.owner), core.With(func(o *core.Options) { o.Nonce = req.Call.nonce }))
 	probe, err := joblock.NewToken(req.Key, req.Call.owner, time.Second)
 	if err != nil {
 		return Grant{}, err
@@ -120,28 +120,28 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 		}
 		return leaseOf(locks.Acquire(ctx, req.Key, opts...))
 	case joblock.StateFree:
-		return Grant{}, door.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeReleased, Ended: st.Ended, Reason: st.Reason})
+		return Grant{}, core.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeReleased, Ended: st.Ended, Reason: st.Reason})
 	}
-	return Grant{}, door.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeBusy, Job: st.Job, Remaining: st.Reserved})
+	return Grant{}, core.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeBusy, Job: st.Job, Remaining: st.Reserved})
 }
 
 // RenewLease is Renew, but the Grant says for how long the lock can be trusted; see joblock.Config.Margin. With a ttl of 0
 // the length of the lease is that of the token.
 func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (Grant, error) {
-	ttl = cmp.Or(ttl, door.IdentityOf(token).TTL).Truncate(time.Millisecond)
+	ttl = cmp.Or(ttl, core.Token(token).TTL()).Truncate(time.Millisecond)
 	until, err := renew(ctx, locks, token, ttl, reserve)
 	if err != nil {
 		return Grant{}, err
 	}
-	until = until.Add(door.Of(locks).Trusted(ttl) - ttl)
-	trusted := until.Sub(door.Of(locks).Now())
+	until = until.Add((*core.Locker)(locks).Trusted(ttl) - ttl)
+	trusted := until.Sub((*core.Locker)(locks).Now())
 	if trusted <= 0 {
-		return Grant{}, door.Refusal("renew", token.Key(), driver.Reply{Outcome: driver.OutcomeLapsed})
+		return Grant{}, core.Refusal("renew", token.Key(), driver.Reply{Outcome: driver.OutcomeLapsed})
 	}
 	return Grant{Token: token, Fence: FenceOf(token), Lease: trusted, Until: until}, nil
 }
 
-// leaseOf makes a Grant of the Lock that a call has returned. The call was made with door.Option.Detached.
+// leaseOf makes a Grant of the Lock that a call has returned. The call was made with core.Options.Detached.
 func leaseOf(lock *joblock.Lock, err error) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
@@ -158,10 +158,10 @@ func (c *Call) Name() string {
 }
 
 // TTLOf returns the length of the lease that token names.
-func TTLOf(token joblock.Token) time.Duration { return door.IdentityOf(token).TTL }
+func TTLOf(token joblock.Token) time.Duration { return core.Token(token).TTL() }
 
 // FenceOf returns the fence of the holding that token names; 0 for a token that was made before its lock was taken.
-func FenceOf(token joblock.Token) int64 { return door.IdentityOf(token).Fence }
+func FenceOf(token joblock.Token) int64 { return core.Token(token).Fence() }
 
 // RepeatableEnqueue returns an ID for the task of an enqueue that may be repeated, and the Call of that enqueue; see [NewCall]
 // for the name. A repeated enqueue does what the first one has not done: see enqueue.Request.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -116,7 +116,7 @@ func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {
 	return lockOf(recs[0]), nil
 }
 
-func lockOf(rec driver.Record) Lock { return show(door.Status[joblock.Status](rec)) }
+func lockOf(rec driver.Record) Lock { return show(joblock.Status(core.StatusOf(rec))) }
 
 // The function show returns the Lock of a status.
 func show(st joblock.Status) Lock {
@@ -127,7 +127,7 @@ func show(st joblock.Status) Lock {
 		Age: Millis(st.Age), Lease: Millis(st.Lease), Reserved: Millis(st.Reserved),
 		Ended: st.Ended, Reason: st.Reason, Waiters: st.Waiters, Now: Time{now},
 	}
-	l.ByHand = l.Locked() && door.IsByHand(st)
+	l.ByHand = l.Locked() && st.ByHand
 	if st.Lease > 0 {
 		l.ExpiresAt = Time{now.Add(st.Lease)}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -59,7 +59,7 @@ func (d *Desk) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 }
 
 func checkContains(op, text string) error {
-	return door.CheckText(op, "", "contains", text, 0, driver.MaxKeyBytes)
+	return core.CheckText(op, "", "contains", text, 0, driver.MaxKeyBytes)
 }
 
 // The method walk walks over all locks that can be of interest for q.

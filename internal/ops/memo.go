@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -16,9 +16,9 @@ import (
 // repeat the call.
 func WriteMemo(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration, memo []byte) error {
 	const op = "write memo"
-	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
+	in, id, key := (*core.Locker)(locks), core.Token(token), token.Key()
 	if len(memo) > driver.MaxMemoBytes {
-		return door.Invalid(op, key, "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
+		return core.Invalid(op, key, "memo has %d bytes, at most %d are allowed", len(memo), driver.MaxMemoBytes)
 	}
 	ttl = ttl.Truncate(time.Millisecond)
 	if err := check(in, op, key, period{"TTL", ttl, driver.MinPeriod, in.Settings().MaxTTL}); err != nil {

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -61,7 +61,7 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 	if err := d.in.Check(op); err != nil {
 		return Page{}, err
 	}
-	if err := cmp.Or(door.CheckText(op, "", "prefix", q.Prefix, 0, driver.MaxKeyBytes), checkContains(op, q.Contains)); err != nil {
+	if err := cmp.Or(core.CheckText(op, "", "prefix", q.Prefix, 0, driver.MaxKeyBytes), checkContains(op, q.Contains)); err != nil {
 		return Page{}, err
 	}
 	if q.Jobs || q.Queue != "" {
@@ -69,14 +69,14 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 	}
 	steps, ok := parseSteps(from)
 	if !ok {
-		return Page{}, door.Invalid(op, "", "cursor is none that an earlier page had")
+		return Page{}, core.Invalid(op, "", "cursor is none that an earlier page had")
 	}
 	share := q.Share
 	if share == 0 {
 		share = defaultShare
 	}
 	if !(share >= 0.001 && share <= 1) {
-		return Page{}, door.Invalid(op, "", "the share is %v, must be from 0.001 to 1", share)
+		return Page{}, core.Invalid(op, "", "the share is %v, must be from 0.001 to 1", share)
 	}
 	page := Page{Items: []Lock{}}
 	for until := time.Now().Add(pageTime); len(steps) > 0 && len(page.Items) < most; {
@@ -91,7 +91,7 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 		}
 		steps = append(steps[1:], got.Next...)
 		for _, rec := range got.Records {
-			st := door.Status[joblock.Status](rec)
+			st := joblock.Status(core.StatusOf(rec))
 			if l := show(st); q.wants(l) {
 				page.Items = append(page.Items, l)
 			}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -51,7 +51,7 @@ func (d *Desk) Payload(ctx context.Context, job string) (Payload, error) {
 	const op = "payload"
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
-		return Payload{}, door.Invalid(op, "", "%.80q names no task; a job is queue/taskID", job)
+		return Payload{}, core.Invalid(op, "", "%.80q names no task; a job is queue/taskID", job)
 	}
 	t := d.task(ctx, job)
 	if t.State == TaskUnknown {

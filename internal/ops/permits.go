@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -99,7 +99,7 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 		return Permits{}, err
 	}
 	if n < 0 || n > max(limit.Max, driver.MaxSlots) {
-		return Permits{}, door.Invalid(op, key, "the number of permits is %d, must be from 0 to %d", n, max(limit.Max, driver.MaxSlots))
+		return Permits{}, core.Invalid(op, key, "the number of permits is %d, must be from 0 to %d", n, max(limit.Max, driver.MaxSlots))
 	}
 	p := Permits{Key: key, Permits: []Lock{}}
 	role, group, _ := roleOf(key)

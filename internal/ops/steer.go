@@ -11,12 +11,11 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/jobs"
 )
 
 // Steerer is the part of an *asynq.Inspector by which a Desk changes tasks. Where a Database has an Inspector without
@@ -138,11 +137,11 @@ func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 // The method steer changes a task that is in one of the given states.
 func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states []TaskState, do func(Steerer) error) (Acted, error) {
 	job := envelope.Job(req.Queue, req.ID)
-	if err := cmp.Or(d.who.check(action, "", req.Reason), door.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
+	if err := cmp.Or(d.who.check(action, "", req.Reason), core.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
 		return Acted{}, err
 	}
 	if _, _, ok := envelope.ParseJob(job); !ok {
-		return Acted{}, door.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
+		return Acted{}, core.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
 	}
 	if req.Then != "" && action != actEndDelete && action != actEndArchive {
 		return Acted{}, checkThen(action, req.Then)
@@ -200,7 +199,7 @@ func (d *Desk) checkTurn(ctx context.Context, t Task) error {
 	if !t.Waits || t.Sequence == "" {
 		return nil
 	}
-	recs, err := d.in.Inspect(ctx, actRun, t.Sequence, driver.InspectRequest{Keys: []string{t.Sequence}, Places: []string{door.PlaceOf(t.Job())}})
+	recs, err := d.in.Inspect(ctx, actRun, t.Sequence, driver.InspectRequest{Keys: []string{t.Sequence}, Places: []string{core.PlaceOf(t.Job())}})
 	if err != nil {
 		return err
 	}
@@ -335,7 +334,7 @@ func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 		var starts sync.WaitGroup
 		defer starts.Wait()
 		starter := nextjob.Starter{Locks: d.cfg.Locks, Inspectors: asynqprivate.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
-		return jobs.Free(starter.In(ctx), d.cfg.Locks, jobs.Release{
+		return starter.Free(ctx, core.JobRelease{
 			Key: key, Job: before.Job, Fence: fence, Reason: signed("the sequence goes on without its job: "+req.Reason, d.who.by),
 		})[0]
 	})

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
@@ -37,14 +37,20 @@ func grantOf(lock *joblock.Lock) Grant {
 // After ErrUnavailable the lock may be taken, for one TTL. An Acquire with the same token then returns that lock. So the
 // caller stores token before the call. After any other error the token is used up.
 func Acquire(ctx context.Context, locks *joblock.Locker, token joblock.Token, opts ...joblock.AcquireOption) (Grant, error) {
-	id := door.IdentityOf(token)
-	opts = append(opts, joblock.TTL(id.TTL), joblock.NoRenew(), joblock.Owner(id.Owner),
-		door.Use[joblock.AcquireOption](door.Option{Nonce: nonce("acquire", id, ""), Detached: true}))
+	id := core.Token(token)
+	opts = append(opts, detachedFor(id), core.With(func(o *core.Options) { o.Nonce = nonce("acquire", id, "") }))
 	lock, err := locks.Acquire(ctx, token.Key(), opts...)
 	if err != nil {
 		return Grant{}, err
 	}
 	return grantOf(lock), nil
+}
+
+// detachedFor is the option of an acquisition that takes the lock of id and leaves no Lock behind.
+func detachedFor(id core.Token) core.With {
+	return func(o *core.Options) {
+		o.TTL, o.NoRenew, o.Owner, o.Shared, o.Detached = id.TTL(), true, id.Owner(), true, true
+	}
 }
 
 // AcquirePermit takes one of n permits, see package limit. The key of token is the key of the limit. The key of the
@@ -53,9 +59,7 @@ func Acquire(ctx context.Context, locks *joblock.Locker, token joblock.Token, op
 // The caller stores token before the call. After a call without an answer, or whose caller died, FindPermit finds the
 // permit.
 func AcquirePermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int, opts ...joblock.AcquireOption) (Grant, error) {
-	id := door.IdentityOf(token)
-	opts = append(opts, joblock.TTL(id.TTL), joblock.NoRenew(), joblock.Owner(id.Owner),
-		door.Use[joblock.AcquireOption](door.Option{Detached: true}))
+	opts = append(opts, detachedFor(core.Token(token)))
 	lock, err := limit.New(locks, n).Acquire(ctx, token.Key(), opts...)
 	if err != nil {
 		return Grant{}, err
@@ -75,7 +79,7 @@ func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token,
 		if permit.State != joblock.StateHeld || permit.Owner != token.Digest() {
 			continue
 		}
-		own := door.TokenAt(door.TokenOfSlot(token, permit.Key), permit.Fence).(joblock.Token)
+		own := joblock.Token(core.Token(token).OfSlot(permit.Key).At(permit.Fence))
 		if found {
 			_ = Release(ctx, locks, own, "one permit is enough") // otherwise the lease ends
 			continue
@@ -87,7 +91,7 @@ func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token,
 		if err != nil {
 			return Grant{}, false, err
 		}
-		g, found = Grant{Token: own, Fence: permit.Fence, Lease: left, Until: door.Of(locks).Now().Add(left)}, true
+		g, found = Grant{Token: own, Fence: permit.Fence, Lease: left, Until: (*core.Locker)(locks).Now().Add(left)}, true
 	}
 	return g, found, nil
 }
@@ -102,14 +106,14 @@ func Renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl,
 	if err != nil {
 		return 0, err
 	}
-	return until.Sub(door.Of(locks).Now()), nil
+	return until.Sub((*core.Locker)(locks).Now()), nil
 }
 
 // renew is Renew, and returns when the lease ends at the earliest.
 func renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (time.Time, error) {
 	const op = "renew"
-	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
-	ttl = cmp.Or(ttl, id.TTL).Truncate(time.Millisecond)
+	in, id, key := (*core.Locker)(locks), core.Token(token), token.Key()
+	ttl = cmp.Or(ttl, id.TTL()).Truncate(time.Millisecond)
 	if err := check(in, op, key,
 		period{"TTL", ttl, driver.MinPeriod, in.Settings().MaxTTL}, period{"Reserve", reserve, 0, driver.MaxPeriod}); err != nil {
 		return time.Time{}, err
@@ -130,13 +134,13 @@ func renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl,
 // Errors, with which nothing was parked: those of Renew. After ErrUnavailable the caller can repeat the call.
 func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, reserve time.Duration) (joblock.Token, error) {
 	const op = "park"
-	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
+	in, id, key := (*core.Locker)(locks), core.Token(token), token.Key()
 	settings := in.Settings()
 	reserve = cmp.Or(reserve, settings.Reserve).Truncate(time.Millisecond)
 	if err := check(in, op, key, period{"Reserve", reserve, driver.MinPeriod, driver.MaxPeriod}); err != nil {
 		return joblock.Token{}, err
 	}
-	if err := door.CheckText(op, key, "job", job, 0, driver.MaxLabelBytes); err != nil {
+	if err := core.CheckText(op, key, "job", job, 0, driver.MaxLabelBytes); err != nil {
 		return joblock.Token{}, err
 	}
 	r, err := send(ctx, in, op, key, driver.Store.Park, driver.ParkRequest{
@@ -146,7 +150,7 @@ func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job s
 	if err != nil {
 		return joblock.Token{}, err
 	}
-	return door.TokenAt(token, r.Fence).(joblock.Token), nil
+	return joblock.Token(core.Token(token).At(r.Fence)), nil
 }
 
 // Resume is Locker.Resume, without a Lock that somebody renews.
@@ -155,10 +159,12 @@ func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job s
 // lease. The name is a secret of one caller: two callers with the same name would have the same lock. With the name ""
 // a repeated call is another call, which gets ErrBusy for one TTL if the first one has resumed the lock.
 func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, name string, opts ...joblock.ResumeOption) (Grant, error) {
-	opts = append(opts, joblock.NoRenew(), door.Use[joblock.ResumeOption](door.Option{Detached: true}))
-	if name != "" {
-		opts = append(opts, door.Use[joblock.ResumeOption](door.Option{Nonce: nonce("resume", door.IdentityOf(token), name)}))
-	}
+	opts = append(opts, core.With(func(o *core.Options) {
+		o.NoRenew, o.Detached = true, true
+		if name != "" {
+			o.Nonce = nonce("resume", core.Token(token), name)
+		}
+	}))
 	lock, err := locks.Resume(ctx, token, opts...)
 	if err != nil {
 		return Grant{}, err
@@ -182,37 +188,37 @@ func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, nam
 // ErrClosed.
 func Release(ctx context.Context, locks *joblock.Locker, token joblock.Token, reason string) error {
 	const op = "release"
-	in, id, key := door.Of(locks), door.IdentityOf(token), token.Key()
+	in, id, key := (*core.Locker)(locks), core.Token(token), token.Key()
 	if err := in.Check(op, key); err != nil {
 		return err
 	}
-	if err := door.CheckText(op, key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
+	if err := core.CheckText(op, key, "reason", reason, 0, driver.MaxLabelBytes); err != nil {
 		return err
 	}
 	req := driver.ReleaseRequest{Term: term(key, id), Nonce: nonce(op, id, ""), Reason: reason,
 		Retain: in.Settings().Retain, Grace: in.Settings().JobGrace}
-	if id.Fence == 0 {
+	if id.Fence() == 0 {
 		req.Grant = nonce("acquire", id, "")
 		req.Nonce = strconv.FormatUint(rand.Uint64(), 36) // the token may take the lock again, and release it again
 	}
 	_, err := send(ctx, in, op, key, driver.Store.Release, req)
-	if err == nil && in.Settings().Observed {
+	if err == nil && in.Settings().Observer != nil {
 		in.Tell(event.Event{Kind: event.ReleasedByToken, Key: key, Owner: id.Digest(), Reason: reason})
 	}
 	return err
 }
 
-func term(key string, id door.Identity) driver.Term {
-	return driver.Term{Key: key, Owner: id.Owner, Fence: id.Fence}
+func term(key string, id core.Token) driver.Term {
+	return driver.Term{Key: key, Owner: id.Owner(), Fence: id.Fence()}
 }
 
 // The function nonce names a call. The same call with the same token and the same detail has the same name, in every
 // process. The name tells nothing about the owner.
-func nonce(op string, id door.Identity, detail string) string {
+func nonce(op string, id core.Token, detail string) string {
 	text := make([]byte, 0, 256)
 	text = append(append(append(text, "joblock "...), op...), '\n')
-	text = append(append(text, id.Owner...), '\n')
-	text = append(strconv.AppendInt(text, id.Fence, 10), '\n')
+	text = append(append(text, id.Owner()...), '\n')
+	text = append(strconv.AppendInt(text, id.Fence(), 10), '\n')
 	text = append(text, detail...)
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:7])[:13] // see newNonce in package joblock
@@ -224,12 +230,12 @@ type period struct {
 	d, least, most time.Duration
 }
 
-func check(in door.Locker, op, key string, periods ...period) error {
+func check(in *core.Locker, op, key string, periods ...period) error {
 	if err := in.Check(op, key); err != nil {
 		return err
 	}
 	for _, p := range periods {
-		if err := door.CheckPeriod(op, key, p.name, p.d, p.least, p.most); err != nil {
+		if err := core.CheckPeriod(op, key, p.name, p.d, p.least, p.most); err != nil {
 			return err
 		}
 	}
@@ -237,7 +243,7 @@ func check(in door.Locker, op, key string, periods ...period) error {
 }
 
 // The function send calls a method of the store with one request, and returns the error of a refusal.
-func send[R any](ctx context.Context, in door.Locker, op, key string,
+func send[R any](ctx context.Context, in *core.Locker, op, key string,
 	method func(driver.Store, context.Context, []R) ([]driver.Reply, error), req R,
 ) (r driver.Reply, err error) {
 	err = in.Call(ctx, op, key, func(ctx context.Context, store driver.Store) error {
@@ -250,5 +256,5 @@ func send[R any](ctx context.Context, in door.Locker, op, key string,
 	if err != nil {
 		return r, err
 	}
-	return r, door.Refusal(op, key, r)
+	return r, core.Refusal(op, key, r)
 }

@@ -136,28 +136,30 @@ func unindent(s string) string {
 
 // The table of errors has a row for every sentinel and its code, and no other.
 func TestErrorTableIsComplete(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), root+"joblock/errors.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	codes := map[string]string{} // constant to value
 	want := map[string]string{}  // sentinel to code
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || len(spec.Values) != 1 {
-			return true
+	for _, name := range []string{"joblock/driver/error.go", "internal/core/errors.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), root+name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		name := spec.Names[0].Name
-		switch v := spec.Values[0].(type) {
-		case *ast.BasicLit:
-			codes[name] = strings.Trim(v.Value, `"`)
-		case *ast.UnaryExpr:
-			if lit, ok := v.X.(*ast.CompositeLit); ok && strings.HasPrefix(name, "Err") {
-				want[name] = codes[lit.Elts[0].(*ast.KeyValueExpr).Value.(*ast.Ident).Name]
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Values) != 1 {
+				return true
 			}
-		}
-		return true
-	})
+			name := spec.Names[0].Name
+			switch v := spec.Values[0].(type) {
+			case *ast.BasicLit:
+				codes[name] = strings.Trim(v.Value, `"`)
+			case *ast.UnaryExpr:
+				if lit, ok := v.X.(*ast.CompositeLit); ok && strings.HasPrefix(name, "Err") {
+					want[name] = codes[lit.Elts[0].(*ast.KeyValueExpr).Value.(*ast.SelectorExpr).Sel.Name]
+				}
+			}
+			return true
+		})
+	}
 	if len(want) < 10 {
 		t.Fatalf("found only %d sentinels", len(want))
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -58,14 +57,15 @@ func (u *user) awaitAttempt(ctx context.Context, d jobs.Entry, fence int64) {
 
 // lookInLine is look for a job that does not have the lock, and may wait for it.
 func (u *user) lookInLine(ctx context.Context, d jobs.Entry) (over bool) {
-	if !u.oneIn(3) {
-		ctx = door.WithStarter(ctx, u.deliver)
+	if u.granted = nil; !u.oneIn(3) {
+		u.granted = u.deliver
+		defer func() { u.granted = nil }()
 	}
-	err := u.rec.Reserve(ctx, u.locks, jobs.Reservation{Key: d.Key, Job: d.Job, For: u.Hold})
+	err := u.rec.Reserve(ctx, u.locks, jobs.Reservation{Key: d.Key, Job: d.Job, For: u.Hold}, u.granted)
 	if err == nil || errors.Is(err, joblock.ErrUnavailable) {
 		return false
 	}
-	return !errors.Is(err, joblock.ErrHeld) || u.oneIn(6) && u.rec.Free(ctx, u.locks, d.Key, d.Job, 0) == nil
+	return !errors.Is(err, joblock.ErrHeld) || u.oneIn(6) && u.rec.Free(ctx, u.locks, d.Key, d.Job, 0, u.granted) == nil
 }
 
 // look decides about one lock, and reports whether there is nothing more to be done.
@@ -81,15 +81,15 @@ func (u *user) look(ctx context.Context, d jobs.Entry, lock joblock.Status) bool
 		pause(ctx, u.upTo(20*time.Millisecond))
 	case u.oneIn(2): // which may take as long as its next attempt
 		u.awaitAttempt(ctx, d, lock.Fence)
-		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence) == nil
+		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence, u.granted) == nil
 	}
 	switch {
 	case u.oneIn(8): // whatever it is now
-		return u.rec.Free(ctx, u.locks, d.Key, d.Job, 0) == nil
+		return u.rec.Free(ctx, u.locks, d.Key, d.Job, 0, u.granted) == nil
 	case u.oneIn(3):
-		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence) == nil
+		return u.rec.Free(ctx, u.locks, d.Key, d.Job, lock.Fence, u.granted) == nil
 	case u.oneIn(2):
-		_ = u.rec.Reserve(ctx, u.locks, jobs.Reservation{Key: d.Key, Job: d.Job, For: u.Hold})
+		_ = u.rec.Reserve(ctx, u.locks, jobs.Reservation{Key: d.Key, Job: d.Job, For: u.Hold}, u.granted)
 	}
 	return !lock.Locked()
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -34,7 +34,7 @@ func checkLeaks(t *testing.T, c *center) {
 			continue
 		}
 		// Places of the dead go when the next one comes.
-		lock, err := c.locks.Acquire(t.Context(), st.Key, joblock.MaxWait(10*time.Second), door.OwnKey[joblock.Option]())
+		lock, err := c.locks.Acquire(t.Context(), st.Key, joblock.MaxWait(10*time.Second), core.OwnKey)
 		if err != nil {
 			t.Errorf("%s cannot be had: %v", st.Key, err)
 			continue

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/history"
 	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
@@ -33,6 +33,8 @@ type user struct {
 	*player
 	dice *rand.Rand
 	jobs int
+
+	granted core.Granted // receives the jobs to which the present use gives a key; nil: the Locker announces them
 }
 
 func (u *user) upTo(d time.Duration) time.Duration { return time.Duration(u.dice.Int64N(int64(d) + 1)) }
@@ -40,8 +42,8 @@ func (u *user) oneIn(n int) bool                   { return u.dice.IntN(n) == 0 
 
 // once gets a lock, or fails to, and uses it.
 func (u *user) once(ctx context.Context) {
-	if !u.oneIn(3) {
-		ctx = door.WithStarter(ctx, u.deliver)
+	if u.granted = nil; !u.oneIn(3) {
+		u.granted = u.deliver
 	}
 	if u.oneIn(6) {
 		u.lineUp(ctx)
@@ -149,7 +151,7 @@ func (u *user) lineUp(ctx context.Context) {
 			return
 		}
 		if u.oneIn(3) {
-			_ = u.rec.PassOn(ctx, u.locks, slots.Keys(key, 2, slotsOfAKey))
+			_ = u.rec.PassOn(ctx, u.locks, slots.Keys(key, 2, slotsOfAKey), u.granted)
 		}
 		if u.oneIn(2) && u.runInSlot(ctx, token, job) {
 			return
@@ -158,7 +160,7 @@ func (u *user) lineUp(ctx context.Context) {
 		case 0:
 			return // and forgets the job
 		case 1:
-			_ = u.rec.Free(ctx, u.locks, key, job, 0)
+			_ = u.rec.Free(ctx, u.locks, key, job, 0, u.granted)
 			return
 		case 2: // has no business in this place, unless the place has ended
 			_, _ = u.rec.Take(ctx, u.locks, u.newToken(key), job, u.Hold, u.patience())
@@ -174,7 +176,7 @@ func (u *user) runInSlot(ctx context.Context, token joblock.Token, job string) b
 	if err != nil || len(got) == 0 {
 		return false
 	}
-	h, err := u.rec.Resume(ctx, u.locks, door.TokenOfSlot(token, got[0].Key), u.Hold, job)
+	h, err := u.rec.Resume(ctx, u.locks, joblock.Token(core.Token(token).OfSlot(got[0].Key)), u.Hold, job)
 	if err != nil {
 		return false
 	}
@@ -202,7 +204,7 @@ func (p *player) deliver(key, job string) {
 		fmt.Println("a token was damaged:", err)
 		return
 	}
-	if again, err := door.TokenOfSlot(token, key).MarshalText(); err == nil {
+	if again, err := joblock.Token(core.Token(token).OfSlot(key)).MarshalText(); err == nil {
 		_ = p.direct.RPush(context.Background(), tokenList, job+" "+string(again)).Err()
 	}
 }
@@ -231,7 +233,7 @@ func (u *user) use(ctx context.Context, h *history.Holding, job string, resumed 
 	case fate < 12:
 		u.park(ctx, h, job)
 	default:
-		_ = h.Release(ctx)
+		_ = h.Release(ctx, u.granted)
 	}
 }
 
@@ -246,7 +248,7 @@ func (u *user) park(ctx context.Context, h *history.Holding, job string) {
 		token, err = h.Park(ctx, u.Hold, job)
 	}
 	if err != nil {
-		_ = h.Release(ctx)
+		_ = h.Release(ctx, u.granted)
 		return
 	}
 	late := u.oneIn(3)
@@ -285,7 +287,7 @@ func (u *user) reclaim(ctx context.Context, h *history.Holding, job string) {
 	case 1:
 		u.haunt(ctx, again, job)
 	default:
-		_ = again.Release(ctx)
+		_ = again.Release(ctx, u.granted)
 	}
 }
 
@@ -299,7 +301,7 @@ func (u *user) haunt(ctx context.Context, h *history.Holding, job string) {
 	pause(ctx, u.upTo(u.TTL/2))
 	u.write(ctx, h)
 	_ = h.Renew(ctx)
-	_ = h.Release(ctx)
+	_ = h.Release(ctx, u.granted)
 }
 
 // guard is a resource that refuses small fences. Of those that it accepts it notes

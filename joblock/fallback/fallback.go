@@ -3,10 +3,9 @@ package fallback
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -34,11 +33,10 @@ type Config struct {
 
 // Locker runs functions under locks of a joblock.Locker, or under local locks. A Locker is safe for concurrent use.
 type Locker struct {
-	cfg    Config
-	locks  *joblock.Locker
-	inside door.Locker // of locks
-	local  *joblock.Locker
-	log    throttle
+	cfg   Config
+	locks *core.Locker
+	local *core.Locker
+	log   throttle
 }
 
 // New returns a Locker for the locks of a joblock.Locker. cfg may be nil. Events and warnings go to the Observer
@@ -48,24 +46,24 @@ type Locker struct {
 // Proceed without an Observer. ErrClosed is returned after Close of the joblock.Locker.
 func New(locks *joblock.Locker, cfg *Config) (*Locker, error) {
 	const op = "fallback"
-	f := &Locker{locks: locks, inside: door.Of(locks)}
+	f := &Locker{locks: (*core.Locker)(locks)}
 	if cfg != nil {
 		f.cfg = *cfg
 	}
-	if err := f.inside.Check(op); err != nil {
+	if err := f.locks.Check(op); err != nil {
 		return nil, err
 	}
-	set := f.inside.Settings()
+	set := f.locks.Settings()
 	switch {
 	case f.cfg.Away > Proceed:
-		return nil, door.Invalid(op, "", "Config.Away is %d, must be at most %d", f.cfg.Away, Proceed)
+		return nil, core.Invalid(op, "", "Config.Away is %d, must be at most %d", f.cfg.Away, Proceed)
 	case f.cfg.Overrun < 0:
-		return nil, door.Invalid(op, "", "Config.Overrun is %s, must not be negative", f.cfg.Overrun)
-	case f.cfg.Away == Proceed && !set.Observed:
-		return nil, door.Invalid(op, "", "Config.Away is Proceed and the joblock.Locker has no Observer: nobody would be told of a fall-back")
+		return nil, core.Invalid(op, "", "Config.Overrun is %s, must not be negative", f.cfg.Overrun)
+	case f.cfg.Away == Proceed && set.Observer == nil:
+		return nil, core.Invalid(op, "", "Config.Away is Proceed and the joblock.Locker has no Observer: nobody would be told of a fall-back")
 	}
 	var err error
-	f.local, err = joblock.New(newLocalStore(), &joblock.Config{
+	f.local, err = core.New(newLocalStore(), &core.Config{
 		TTL: set.TTL, MaxTTL: set.MaxTTL, MaxRenew: set.MaxRenew, Retain: set.Retain, Holder: set.Holder, Logger: set.Logger,
 	})
 	if err != nil {
@@ -79,7 +77,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Locker, error) {
 // return ErrClosed. Close leaves the joblock.Locker open. See joblock.Locker.Close for ctx and the errors.
 func (f *Locker) Close(ctx context.Context) error {
 	if f == nil || f.local == nil {
-		return door.Invalid("close", "", "the Locker is nil or was not made by fallback.New")
+		return core.Invalid("close", "", "the Locker is nil or was not made by fallback.New")
 	}
 	return f.local.Close(ctx)
 }
@@ -98,31 +96,31 @@ func (f *Locker) Close(ctx context.Context) error {
 func (f *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...joblock.AcquireOption) error {
 	const op = "do"
 	if f == nil || f.local == nil {
-		return door.Invalid(op, key, "the Locker is nil or was not made by fallback.New")
+		return core.Invalid(op, key, "the Locker is nil or was not made by fallback.New")
 	}
-	if err := door.Of(f.local).Check(op, key); err != nil {
+	if err := f.local.Check(op, key); err != nil {
 		return err
 	}
-	var beside *joblock.Lock // the local lock of a call that has the store's lock
+	var beside *core.Lock // the local lock of a call that has the store's lock
 	defer func() {
 		if beside != nil {
-			_ = beside.Release(context.WithoutCancel(ctx)) // a local lock that is lost is as good as released
+			_ = beside.End(context.WithoutCancel(ctx), core.Release{}) // a local lock that is lost is as good as released
 		}
 	}()
-	acquire := func(ctx context.Context, key string, opts ...joblock.AcquireOption) (lock *joblock.Lock, err error) {
-		lock, beside, err = f.acquire(ctx, key, opts)
+	acquire := func(ctx context.Context, key string, o core.Options) (lock *core.Lock, err error) {
+		lock, beside, err = f.acquire(ctx, key, o)
 		return lock, err
 	}
 	run := fn
 	if fn != nil && f.cfg.Overrun > 0 {
 		run = func(ctx context.Context) error {
-			lock, _ := joblock.FromContext(ctx)
+			lock, _ := core.FromContext(ctx)
 			overrun := time.AfterFunc(f.cfg.Overrun, func() { f.tellOverrun(lock) })
 			defer overrun.Stop()
 			return fn(ctx)
 		}
 	}
-	return f.inside.Do(ctx, key, run, opts, acquire)
+	return f.locks.Do(ctx, key, run, core.Acquiring(opts), acquire)
 }
 
 // The method acquire returns the lock under which the function runs. The lock in the result beside is nil after a
@@ -131,55 +129,60 @@ func (f *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // The store's lock comes before the local lock. In the other order only one waiter of each process would be in the
 // store's line, so waiters of several processes would not be served in the order of their coming. A call that has only a
 // local lock never waits for the store's lock of the same key, so no two calls wait for each other.
-func (f *Locker) acquire(ctx context.Context, key string, opts []joblock.AcquireOption) (lock, beside *joblock.Lock, err error) {
-	begun := f.inside.Now()
-	local := slices.Concat(opts, []joblock.AcquireOption{joblock.Retain(time.Second)}) // nobody asks for the record
-	lock, err = f.locks.Acquire(ctx, key, opts...)
+func (f *Locker) acquire(ctx context.Context, key string, o core.Options) (lock, beside *core.Lock, err error) {
+	begun := f.locks.Now()
+	local := o
+	local.Retain = time.Second // nobody asks for the record
+	lock, err = f.locks.Acquire(ctx, key, o)
 	if err == nil {
 		watched, stop := lock.Context(ctx)
 		defer stop()
-		if beside, err = f.local.Acquire(watched, key, local...); err != nil {
-			return nil, nil, errors.Join(err, lock.Release(context.WithoutCancel(ctx)))
+		if beside, err = f.local.Acquire(watched, key, local); err != nil {
+			return nil, nil, errors.Join(err, lock.End(context.WithoutCancel(ctx), core.Release{}))
 		}
 		return lock, beside, nil
 	}
 	if f.cfg.Away == Refuse || !errors.Is(err, joblock.ErrUnavailable) {
 		return nil, nil, err
 	}
-	lock, busy := f.local.Acquire(ctx, key, local...)
+	lock, busy := f.local.Acquire(ctx, key, local)
 	if busy != nil {
 		return nil, nil, errors.Join(err, busy)
 	}
-	f.tellFellBack(lock, err, f.inside.Now().Sub(begun))
+	f.tellFellBack(lock, err, f.locks.Now().Sub(begun))
 	return lock, nil, nil
 }
 
 // Local reports whether lock is a local lock: then nothing keeps other processes out. A nil lock is not local.
 func Local(lock *joblock.Lock) bool {
-	_, local := door.OfLock(lock).Store().(*localStore)
+	return isLocal((*core.Lock)(lock))
+}
+
+func isLocal(lock *core.Lock) bool {
+	_, local := lock.Store().(*localStore)
 	return local
 }
 
-func (f *Locker) tellFellBack(lock *joblock.Lock, why error, waited time.Duration) {
-	f.inside.Tell(f.about(event.Event{Kind: event.FellBack, Err: why, Waited: waited}, lock))
+func (f *Locker) tellFellBack(lock *core.Lock, why error, waited time.Duration) {
+	f.locks.Tell(f.about(event.Event{Kind: event.FellBack, Err: why, Waited: waited}, lock))
 	attrs := []any{"key", lock.Key(), "fence", lock.Fence(), "waited", waited, "cause", why}
 	const text = "joblock: the store does not answer; the work runs under a lock of this process alone"
 	switch f.cfg.Away {
 	case Warn:
 		f.log.logger.Warn(text, attrs...)
 	case WarnEachMinute:
-		f.log.warn(f.inside.Now(), text, attrs)
+		f.log.warn(f.locks.Now(), text, attrs)
 	}
 }
 
-func (f *Locker) tellOverrun(lock *joblock.Lock) {
-	f.inside.Tell(f.about(event.Event{Kind: event.Overran, Held: f.cfg.Overrun}, lock))
+func (f *Locker) tellOverrun(lock *core.Lock) {
+	f.locks.Tell(f.about(event.Event{Kind: event.Overran, Held: f.cfg.Overrun}, lock))
 	f.log.logger.Warn("joblock: a function still runs after Config.Overrun",
-		"key", lock.Key(), "fence", lock.Fence(), "overrun", f.cfg.Overrun, "local", Local(lock))
+		"key", lock.Key(), "fence", lock.Fence(), "overrun", f.cfg.Overrun, "local", isLocal(lock))
 }
 
 // The method about returns e with the fields that describe a lock.
-func (f *Locker) about(e event.Event, lock *joblock.Lock) event.Event {
-	e.Key, e.Owner, e.Fence = lock.Key(), door.IdentityOf(lock).Digest(), lock.Fence()
+func (f *Locker) about(e event.Event, lock *core.Lock) event.Event {
+	e.Key, e.Owner, e.Fence = lock.Key(), lock.Digest(), lock.Fence()
 	return e
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
@@ -25,7 +25,7 @@ func newLocalStore() *localStore {
 
 // Park refuses every request. The holder keeps its lock.
 func (*localStore) Park(_ context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
-	return nil, door.Invalid("park", reqs[0].Key, "the lock is local to this process, because the store did not answer; "+
+	return nil, core.Invalid("park", reqs[0].Key, "the lock is local to this process, because the store did not answer; "+
 		"a local lock cannot be handed over")
 }
 
@@ -33,7 +33,7 @@ func (*localStore) Park(_ context.Context, reqs []driver.ParkRequest) ([]driver.
 func (s *localStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	for _, req := range reqs {
 		if req.Memo != nil { // only a call for one lock has a memo, so no other renewal fails
-			return nil, door.Invalid("write memo", req.Key, "the lock is local to this process, because the store did not answer; "+
+			return nil, core.Invalid("write memo", req.Key, "the lock is local to this process, because the store did not answer; "+
 				"a local lock keeps no memo")
 		}
 	}

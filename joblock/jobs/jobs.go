@@ -2,15 +2,12 @@ package jobs
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/event"
 )
 
 // Entry is an entry of the index: a key and a job, "queue/taskID", that the key's lock was bound to.
@@ -27,7 +24,7 @@ type Settlement = driver.Settlement
 
 // Parts returns the number of parts of the index: 1, or more where the locks are on several nodes. Each entry is in one
 // part. The number does not change. Parts returns 0 for a Locker that joblock.New has not made.
-func Parts(locks *joblock.Locker) int { return door.Of(locks).Parts() }
+func Parts(locks *joblock.Locker) int { return (*core.Locker)(locks).Parts() }
 
 // Due claims up to req.Limit entries whose locks a keeper should check now, the longest overdue first. The Part is from
 // 0 to Parts-1, and the Limit from 1 to 1000. Until the claim has ended, no other Due returns these entries. The
@@ -39,17 +36,17 @@ func Parts(locks *joblock.Locker) int { return door.Of(locks).Parts() }
 // shorter. After ErrUnavailable, entries may be claimed although no Due has returned them.
 func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueReply, err error) {
 	const op = "due jobs"
-	in := door.Of(locks)
+	in := (*core.Locker)(locks)
 	if err := in.Check(op); err != nil {
 		return DueReply{}, err
 	}
 	if req.Part < 0 || req.Part >= in.Parts() {
-		return DueReply{}, door.Invalid(op, "", "part is %d, must be from 0 to %d", req.Part, in.Parts()-1)
+		return DueReply{}, core.Invalid(op, "", "part is %d, must be from 0 to %d", req.Part, in.Parts()-1)
 	}
 	if req.Limit < 1 || req.Limit > driver.MaxBatch {
-		return DueReply{}, door.Invalid(op, "", "limit is %d, must be from 1 to %d", req.Limit, driver.MaxBatch)
+		return DueReply{}, core.Invalid(op, "", "limit is %d, must be from 1 to %d", req.Limit, driver.MaxBatch)
 	}
-	if err := door.CheckPeriod(op, "", "claim", req.Claim, driver.MinPeriod, driver.MaxPeriod); err != nil {
+	if err := core.CheckPeriod(op, "", "claim", req.Claim, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		return DueReply{}, err
 	}
 	err = in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
@@ -60,7 +57,7 @@ func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueRep
 		return DueReply{}, err
 	}
 	// No Locker writes an invalid entry, but another program may. Settle would refuse a whole batch because of one.
-	due.Entries = slices.DeleteFunc(due.Entries, func(e Entry) bool { return check(in, op, e.Key, e.Job) != nil })
+	due.Entries = slices.DeleteFunc(due.Entries, func(e Entry) bool { return in.CheckJob(op, e.Key, e.Job) != nil })
 	return due, nil
 }
 
@@ -72,14 +69,14 @@ func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueRep
 // entries may be settled.
 func Settle(ctx context.Context, locks *joblock.Locker, entries ...Settlement) error {
 	const op = "settle jobs"
-	in := door.Of(locks)
+	in := (*core.Locker)(locks)
 	if err := in.Check(op); err != nil {
 		return err
 	}
 	for _, e := range entries {
-		err := check(in, op, e.Key, e.Job)
+		err := in.CheckJob(op, e.Key, e.Job)
 		if err == nil && e.Again != 0 {
-			err = door.CheckPeriod(op, e.Key, "Settlement.Again", e.Again, driver.MinPeriod, driver.MaxPeriod)
+			err = core.CheckPeriod(op, e.Key, "Settlement.Again", e.Again, driver.MinPeriod, driver.MaxPeriod)
 		}
 		if err != nil {
 			return err
@@ -116,21 +113,11 @@ type Reservation struct {
 //	ErrAlreadyReleased  the lock was released or forced
 //	ErrNotFound         there is no such lock
 func Reserve(ctx context.Context, locks *joblock.Locker, reservations ...Reservation) []error {
-	const op = "reserve for job"
-	in := door.Of(locks)
-	settings := in.Settings()
-	return inBatches(ctx, in, op, reservations, func(r Reservation) (key string, req driver.ReserveRequest, err error) {
-		if r.For == 0 {
-			r.For = settings.Reserve
-		}
-		if err = check(in, op, r.Key, r.Job); err == nil {
-			err = door.CheckPeriod(op, r.Key, "Reservation.For", r.For, driver.MinPeriod, driver.MaxPeriod)
-		}
-		return r.Key, driver.ReserveRequest{
-			Key: r.Key, Job: r.Job, Nonce: door.PlaceOf(r.Job), Reserve: r.For, Retain: settings.Retain,
-			Grace: max(driver.MinPeriod, min(settings.JobGrace, r.For/2)), Starts: door.Starter(ctx) != nil,
-		}, err
-	}, driver.Store.Reserve)
+	all := make([]core.Reservation, len(reservations))
+	for i, r := range reservations {
+		all[i] = core.Reservation(r)
+	}
+	return (*core.Locker)(locks).ReserveForJobs(ctx, nil, all)
 }
 
 // Release says which lock Free frees, and why.
@@ -153,89 +140,9 @@ type Release struct {
 //	ErrNotOwner  the lock is bound to another job or to none, or has another fence than Release.Fence
 //	ErrNotFound  the key is free
 func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []error {
-	const op = "free"
-	in := door.Of(locks)
-	settings := in.Settings()
-	errs := inBatches(ctx, in, op, releases, func(r Release) (key string, req driver.ReleaseRequest, err error) {
-		if err = check(in, op, r.Key, r.Job); err == nil && r.Fence < 0 {
-			err = door.Invalid(op, r.Key, "fence is %d, must not be negative", r.Fence)
-		}
-		if err == nil {
-			err = door.CheckText(op, r.Key, "reason", r.Reason, 0, driver.MaxLabelBytes)
-		}
-		return r.Key, driver.ReleaseRequest{
-			Term: driver.Term{Key: r.Key, Fence: r.Fence, Grant: door.PlaceOf(r.Job)}, Job: r.Job, Reason: r.Reason,
-			Kind: driver.ReleaseForcedIdle, Nonce: strconv.FormatUint(rand.Uint64(), 36), Retain: settings.Retain,
-			Starts: door.Starter(ctx) != nil, Grace: settings.JobGrace,
-		}, err
-	}, freed)
+	all := make([]core.JobRelease, len(releases))
 	for i, r := range releases {
-		if errs[i] == nil {
-			in.Tell(event.Event{Kind: event.Freed, Key: r.Key, Job: r.Job, Reason: r.Reason})
-		}
+		all[i] = core.JobRelease(r)
 	}
-	return errs
-}
-
-// freed calls store.Release. For a key whose ownership had run out, freed returns OutcomeNotFound instead of
-// OutcomeLapsed.
-func freed(store driver.Store, ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	replies, err := store.Release(ctx, reqs)
-	for i := range replies {
-		if replies[i].Outcome == driver.OutcomeLapsed {
-			replies[i].Outcome = driver.OutcomeNotFound
-		}
-	}
-	return replies, err
-}
-
-// inBatches turns items into requests and sends the valid requests, 1000 at a time. inBatches returns an error or
-// nil for each item, in the order of items. If some nodes of a cluster reply and another node fails, only the items
-// without a reply get the error.
-func inBatches[T, R any](
-	ctx context.Context, in door.Locker, op string, items []T,
-	request func(T) (key string, req R, err error),
-	send func(driver.Store, context.Context, []R) ([]driver.Reply, error),
-) []error {
-	errs := make([]error, len(items))
-	start := door.Starter(ctx)
-	keys := make([]string, 0, len(items)) // the key of each request
-	reqs := make([]R, 0, len(items))
-	at := make([]int, 0, len(items)) // the item of each request
-	for i, item := range items {
-		key, req, err := request(item)
-		if errs[i] = err; err == nil {
-			keys, reqs, at = append(keys, key), append(reqs, req), append(at, i)
-		}
-	}
-	for part := range slices.Chunk(reqs, driver.MaxBatch) {
-		replies := make([]driver.Reply, len(part)) // OutcomeUnknown
-		about := ""
-		if len(part) == 1 {
-			about = keys[0]
-		}
-		err := in.Call(ctx, op, about, func(ctx context.Context, store driver.Store) error {
-			got, err := send(store, ctx, part)
-			copy(replies, got)
-			return err
-		})
-		for n, reply := range replies {
-			if start != nil && reply.Next != "" {
-				start(keys[n], reply.Next)
-			}
-			if errs[at[n]] = err; err == nil || reply.Outcome != driver.OutcomeUnknown {
-				errs[at[n]] = door.Refusal(op, keys[n], reply)
-			}
-		}
-		keys, at = keys[len(part):], at[len(part):]
-	}
-	return errs
-}
-
-// check returns ErrInvalid for a key or a job that no Locker accepts.
-func check(in door.Locker, op, key, job string) error {
-	if err := in.Check(op, key); err != nil {
-		return err
-	}
-	return door.CheckText(op, key, "job", job, 1, driver.MaxLabelBytes)
+	return (*core.Locker)(locks).FreeJobs(ctx, nil, all)
 }

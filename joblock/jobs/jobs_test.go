@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
@@ -266,11 +266,11 @@ func TestFreeLeavesALaterTermAlone(t *testing.T) {
 			return jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/1", Fence: fence, Reason: "the task was deleted"})[0]
 		}
 		wantErr(t, release(-1), joblock.ErrInvalid)
-		wantNil(t, "release", release(door.IdentityOf(first).Fence))
+		wantNil(t, "release", release(core.Token(first).Fence()))
 		second := k.park(k.Acquire("key"), joblock.ForJob("q/1"))
-		wantErr(t, release(door.IdentityOf(first).Fence), joblock.ErrNotOwner)
+		wantErr(t, release(core.Token(first).Fence()), joblock.ErrNotOwner)
 		k.WantState("key", joblock.StateParked)
-		wantNil(t, "release", release(door.IdentityOf(second).Fence))
+		wantNil(t, "release", release(core.Token(second).Fence()))
 	})
 }
 
@@ -281,7 +281,7 @@ func TestReleaseIfIdleForJob(t *testing.T) {
 		k := newKit(t, nil)
 		token := k.park(k.Acquire("key", joblock.TTL(time.Minute)), joblock.ForJob("q/1"))
 		release := func(job string) error {
-			return k.Locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.ForJob(job))
+			return k.Locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.IfJob(job))
 		}
 		wantErr(t, release("q/2"), joblock.ErrNotOwner)
 		k.WantState("key", joblock.StateParked)
@@ -289,7 +289,7 @@ func TestReleaseIfIdleForJob(t *testing.T) {
 		wantErr(t, k.Locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), nil), joblock.ErrInvalid)
 		// A token whose TTL is beyond this Locker's is as good as any to end a lock.
 		small := k.Open(k.Mem, &joblock.Config{MaxTTL: 30 * time.Second})
-		wantNil(t, "Release", small.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.ForJob("q/1")))
+		wantNil(t, "Release", small.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.IfJob("q/1")))
 		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedReleased || r.Reason != "gone" {
 			t.Errorf("record %+v", r)
 		}

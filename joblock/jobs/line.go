@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -20,7 +20,7 @@ type Place = driver.Place
 // meanwhile. An error ends the walk: see the package comment.
 func Line(ctx context.Context, locks *joblock.Locker, key string) iter.Seq2[Place, error] {
 	const op = "line"
-	in := door.Of(locks)
+	in := (*core.Locker)(locks)
 	return func(yield func(Place, error) bool) {
 		req := driver.LineRequest{Key: key, Limit: linePage}
 		for {
@@ -63,13 +63,13 @@ type Granted struct {
 // the listening. With an error nothing is heard.
 func Listen(ctx context.Context, locks *joblock.Locker, granted func(Granted)) (stop func(), err error) {
 	const op = "listen"
-	in := door.Of(locks)
+	in := (*core.Locker)(locks)
 	if err := in.Check(op); err != nil {
 		return nil, err
 	}
 	err = in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
 		stop, err = store.Subscribe(ctx, driver.JobsInbox, func(p driver.Push) {
-			if check(in, op, p.Key, p.Job) == nil {
+			if in.CheckJob(op, p.Key, p.Job) == nil {
 				granted(Granted{p.Key, p.Job})
 			}
 		})

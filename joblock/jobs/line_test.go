@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -16,16 +16,16 @@ import (
 // waits gives each job a place in the line of key that lasts for two hours.
 func (k *kit) waits(key string, names ...string) (tokens []joblock.Token) {
 	k.Helper()
-	var takes []door.Take
+	var takes []core.Take
 	for _, job := range names {
-		takes = append(takes, door.Take{Key: key, Job: job, Reserve: time.Hour, Patience: 2 * time.Hour})
+		takes = append(takes, core.Take{Key: key, Job: job, Reserve: time.Hour, Patience: 2 * time.Hour})
 	}
-	for i, got := range door.Of(k.Locks).Take(k.Context(), "take", takes) {
+	for i, got := range (*core.Locker)(k.Locks).Take(k.Context(), "take", takes) {
 		wantNil(k, "take for "+names[i], got.Err)
 		if got.Waits == nil {
 			k.Fatalf("%s has the key %q, want a place", names[i], key)
 		}
-		tokens = append(tokens, got.Token.(joblock.Token))
+		tokens = append(tokens, joblock.Token(got.Token))
 	}
 	return tokens
 }
@@ -101,8 +101,8 @@ func TestReserveKeepsAPlaceAndServesAFreeKey(t *testing.T) {
 		k.wantLine("key", "q/2", "q/3") // the place of q/1 has ended
 		time.Sleep(2 * time.Hour)       // and so has the reservation of q/0
 		var next []string
-		ctx := door.WithStarter(t.Context(), func(key, job string) { next = append(next, key+" "+job) })
-		errs = jobs.Reserve(ctx, k.Locks, jobs.Reservation{Key: "key", Job: "q/3", For: time.Hour})
+		granted := func(key, job string) { next = append(next, key+" "+job) }
+		errs = (*core.Locker)(k.Locks).ReserveForJobs(t.Context(), granted, []core.Reservation{{Key: "key", Job: "q/3", For: time.Hour}})
 		wantErr(t, errs[0], joblock.ErrHeld)
 		if !slices.Equal(next, []string{"key q/2"}) {
 			t.Errorf("next are %q, want the first in line", next)
@@ -120,12 +120,18 @@ func TestFreeTakesJobsOutOfLine(t *testing.T) {
 		k.park(k.Acquire("key"), joblock.ForJob("q/0"))
 		tokens := k.waits("key", "q/1", "q/2", "q/3")
 		var next []string
-		ctx := door.WithStarter(t.Context(), func(key, job string) { next = append(next, job) })
-		errs := jobs.Free(ctx, k.Locks, jobs.Release{Key: "key", Job: "q/2"}, jobs.Release{Key: "key", Job: "q/9"})
+		free := func(names ...string) []error {
+			var all []core.JobRelease
+			for _, job := range names {
+				all = append(all, core.JobRelease{Key: "key", Job: job})
+			}
+			return (*core.Locker)(k.Locks).FreeJobs(t.Context(), func(key, job string) { next = append(next, job) }, all)
+		}
+		errs := free("q/2", "q/9")
 		wantNil(t, "Free of a job that waits", errs[0])
 		wantErr(t, errs[1], joblock.ErrNotOwner)
 		k.wantLine("key", "q/1", "q/3")
-		wantNil(t, "Free of the job that has the key", jobs.Free(ctx, k.Locks, jobs.Release{Key: "key", Job: "q/0"})[0])
+		wantNil(t, "Free of the job that has the key", free("q/0")[0])
 		if !slices.Equal(next, []string{"q/1"}) {
 			t.Errorf("next are %q, want q/1", next)
 		}
@@ -145,7 +151,7 @@ func TestListenHearsOfJobsThatNobodyStarts(t *testing.T) {
 		lock := k.Acquire("key")
 		k.waits("key", "q/1", "q/2", "q/3")
 		wantNil(t, "Release", lock.Release(t.Context()))
-		wantNil(t, "Free", jobs.Free(door.WithStarter(t.Context(), func(string, string) {}), k.Locks, jobs.Release{Key: "key", Job: "q/1"})[0])
+		wantNil(t, "Free", (*core.Locker)(k.Locks).FreeJobs(t.Context(), func(string, string) {}, []core.JobRelease{{Key: "key", Job: "q/1"}})[0])
 		stop()
 		wantNil(t, "Free", jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/2"})[0])
 		if !slices.Equal(heard, []string{"key q/1"}) {

@@ -20,7 +20,7 @@ func newKit(t *testing.T, cfg *joblock.Config) *kit {
 }
 
 // take takes one of n permits of key.
-func (k *kit) take(n int, key string, opts ...joblock.TryOption) *joblock.Lock {
+func (k *kit) take(n int, key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	k.Helper()
 	lock, err := limit.New(k.Locks, n).TryAcquire(context.Background(), key, opts...)
 	wantNil(k, "TryAcquire", err)

@@ -40,7 +40,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -53,30 +53,35 @@ const Max = 256
 // Limit takes permits. All state is in the store, so several Limits of the same n act as one. A Limit is safe for
 // concurrent use. Make a Limit with New.
 type Limit struct {
-	locks *joblock.Locker
-	in    door.Locker
+	locks *core.Locker
 	n     int
 }
 
 // New returns a Limit of n permits, from 1 to Max, for each key. New does not fail: the Limit's methods return
 // ErrInvalid for an n out of bounds, for a nil Locker, and for a key of more than 506 bytes.
-func New(locks *joblock.Locker, n int) *Limit { return &Limit{locks, door.Of(locks), n} }
+func New(locks *joblock.Locker, n int) *Limit { return &Limit{(*core.Locker)(locks), n} }
 
 // TryAcquire takes a permit of key if one is free, and does not wait. The errors are those of Locker.TryAcquire.
 // TryAcquire also returns ErrHeld while waiters are about to get the free permits.
-func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.TryOption) (*joblock.Lock, error) {
-	acquire := make([]joblock.AcquireOption, len(opts))
-	for i, opt := range opts {
-		acquire[i] = opt
+func (l *Limit) TryAcquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error) {
+	o := core.Acquiring(opts)
+	if o.Bounded && o.Bad == "" {
+		o.Bad = "MaxWait is for calls that wait"
 	}
-	acquire = append(acquire, joblock.MaxWait(0))
-	return l.acquire(ctx, key, acquire, (*permits).try)
+	o.MaxWait, o.Bounded = 0, true
+	lock, err := l.acquire(ctx, key, o, (*permits).try)
+	return (*joblock.Lock)(lock), err
 }
 
 // Acquire takes a permit of key. If no permit is free, Acquire waits for one. Options and errors are those of
 // Locker.Acquire.
 func (l *Limit) Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error) {
-	return l.acquire(ctx, key, opts, (*permits).wait)
+	lock, err := l.wait(ctx, key, core.Acquiring(opts))
+	return (*joblock.Lock)(lock), err
+}
+
+func (l *Limit) wait(ctx context.Context, key string, o core.Options) (*core.Lock, error) {
+	return l.acquire(ctx, key, o, (*permits).wait)
 }
 
 // Do runs fn with a permit of key, and then releases the permit. Options and errors are those of Locker.Do.
@@ -84,7 +89,7 @@ func (l *Limit) Do(ctx context.Context, key string, fn func(ctx context.Context)
 	if err := l.check("do", key); err != nil {
 		return err
 	}
-	return l.in.Do(ctx, key, fn, opts, l.Acquire)
+	return l.locks.Do(ctx, key, fn, core.Acquiring(opts), l.wait)
 }
 
 // AcquireAll takes a permit of each key, or none. Options and errors are those of Locker.AcquireAll. Locks.ByKey
@@ -96,20 +101,27 @@ func (l *Limit) AcquireAll(ctx context.Context, keys []string, opts ...joblock.A
 	if err := l.checkCarried(ctx, "acquire all", true, keys...); err != nil { // before the call waits for another key
 		return nil, err
 	}
-	locks, err := l.in.AcquireAll(ctx, keys, opts, l.Acquire)
-	return locks.(joblock.Locks), err
+	locks, err := l.locks.AcquireAll(ctx, keys, core.Acquiring(opts), l.wait)
+	if err != nil {
+		return nil, err
+	}
+	out := make(joblock.Locks, len(locks))
+	for i, lock := range locks {
+		out[i] = (*joblock.Lock)(lock)
+	}
+	return out, nil
 }
 
 // check returns ErrInvalid for a limit out of bounds, and for a key that leaves no room for the permits' keys.
 func (l *Limit) check(op, key string) error {
-	if l == nil || l.in == nil {
-		return door.Invalid(op, key, "the Limit is nil or was not made by New")
+	if l == nil || l.locks == nil {
+		return core.Invalid(op, key, "the Limit is nil or was not made by New")
 	}
 	if l.n < 1 || l.n > Max {
-		return door.Invalid(op, key, "Limit is %d, must be from 1 to %d", l.n, Max)
+		return core.Invalid(op, key, "Limit is %d, must be from 1 to %d", l.n, Max)
 	}
 	if most := driver.MaxKeyBytes - len(keyspace.Gate("")); len(key) > most {
-		return door.Invalid(op, key, "key has %d bytes, at most %d are allowed with a limit", len(key), most)
+		return core.Invalid(op, key, "key has %d bytes, at most %d are allowed with a limit", len(key), most)
 	}
 	return nil
 }
@@ -118,34 +130,34 @@ func (l *Limit) check(op, key string) error {
 // a second one, all would wait for each other. A call that does not wait is refused if ctx carries all permits.
 func (l *Limit) checkCarried(ctx context.Context, op string, waits bool, keys ...string) error {
 	carried := make(map[string]int)
-	for _, lock := range joblock.LocksFromContext(ctx) {
+	for _, lock := range core.LocksFromContext(ctx) {
 		key, ok := keyspace.Limit(lock.Key())
-		if !ok || !slices.Contains(keys, key) || !l.in.Owns(lock) || lock.Err() != nil {
+		if !ok || !slices.Contains(keys, key) || !l.locks.Owns(lock) || lock.Err() != nil {
 			continue
 		}
 		if carried[key]++; waits || carried[key] == l.n {
-			return door.Invalid(op, key, "%s", door.CarriedAlready)
+			return core.Invalid(op, key, "%s", core.CarriedAlready)
 		}
 	}
 	return nil
 }
 
 func (l *Limit) acquire(
-	ctx context.Context, key string, opts []joblock.AcquireOption, how func(*permits, context.Context) (*joblock.Lock, error),
-) (*joblock.Lock, error) {
+	ctx context.Context, key string, o core.Options, how func(*permits, context.Context) (*core.Lock, error),
+) (*core.Lock, error) {
 	const op = "acquire"
 	if err := l.check(op, key); err != nil {
 		return nil, err
 	}
-	asked, err := l.in.Asked(op, key, opts)
+	asked, digest, err := l.locks.Asked(op, key, o)
 	if err == nil {
 		err = l.checkCarried(ctx, op, !asked.Bounded || asked.MaxWait > 0, key)
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := &permits{Limit: l, key: key, asked: asked, opts: opts}
-	ctx, p.span = l.in.Trace(ctx, event.Call{Op: event.OpAcquire, Keys: []string{key}})
+	p := &permits{Limit: l, key: key, o: o, asked: asked, digest: digest}
+	ctx, p.span = l.locks.Trace(ctx, event.Call{Op: event.OpAcquire, Keys: []string{key}})
 	lock, err := how(p, ctx)
 	p.span.End("", err)
 	return lock, err

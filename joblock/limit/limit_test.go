@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -225,8 +225,8 @@ func TestPermitIsALock(t *testing.T) {
 		ctx := t.Context()
 		lock, err := limit.New(k.Locks, 1).Acquire(ctx, "key", joblock.TTL(time.Minute), joblock.Holder("me"), joblock.Owner("mine"))
 		wantNil(t, "Acquire", err)
-		if id := door.IdentityOf(lock); id.TTL != time.Minute || id.Owner != "mine" || k.Record(lock.Key()).Holder != "me" {
-			t.Errorf("the options are lost: %s, %q", id.TTL, k.Record(lock.Key()).Holder)
+		if id := (*core.Lock)(lock); id.TTL() != time.Minute || id.Owner() != "mine" || k.Record(lock.Key()).Holder != "me" {
+			t.Errorf("the options are lost: %s, %q", id.TTL(), k.Record(lock.Key()).Holder)
 		}
 		time.Sleep(time.Hour) // it is renewed
 		token := k.park(lock, joblock.ForJob("q/1"))

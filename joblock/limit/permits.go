@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/dice"
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -17,7 +17,7 @@ import (
 )
 
 // gateTTL bounds the lease of the gate: if the holder of the gate dies, the other waiters lose up to gateTTL. The bound
-// does not hold for door.Option.LongGate.
+// does not hold for core.Options.LongGate.
 const gateTTL = 5 * time.Second
 
 // The type permits is one call that acquires a permit.
@@ -31,37 +31,43 @@ const gateTTL = 5 * time.Second
 // then have to exist twice: once for records, once for the entries of that record.
 type permits struct {
 	*Limit
-	key   string
-	opts  []joblock.AcquireOption
-	asked door.Asked // what opts ask for
-	span  event.Span // of the call
+	key    string
+	o      core.Options // of the call
+	asked  core.Options // o with the defaults
+	digest string       // of asked.Owner
+	span   event.Span   // of the call
 
 	soonest   *joblock.Error // the refusal with the least Remaining
 	busySince time.Time      // when the method try found all permits taken; zero before then
 }
 
-// permit returns the options for one permit: the options of the whole call, and the Part of door.Option. The whole call
-// bounds the wait and tells the Observer, so door.Option.Part turns both off for one permit.
-func (p *permits) permit() []joblock.AcquireOption {
-	return append(p.opts[:len(p.opts):len(p.opts)], door.Use[joblock.AcquireOption](door.Option{
-		OwnKey: true, Part: true, Since: p.busySince, Owner: p.asked.Owner,
-	}))
+// permit returns the options for one permit: those of the whole call, as a Part. The whole call bounds the wait and
+// tells the Observer.
+func (p *permits) permit() core.Options {
+	o := p.o
+	o.OwnKey, o.Part, o.Since, o.Owner, o.Bounded = true, true, p.busySince, p.asked.Owner, false
+	return o
+}
+
+// atOnce returns o for a call that does not wait.
+func atOnce(o core.Options) core.Options {
+	o.MaxWait, o.Bounded = 0, true
+	return o
 }
 
 // gate returns the options for the gate. The lock of the gate has no events.
-func (p *permits) gate() []joblock.AcquireOption {
-	ttl := p.in.Settings().TTL
-	if !p.asked.Door.LongGate {
+func (p *permits) gate() core.Options {
+	ttl := p.locks.Settings().TTL
+	if !p.asked.LongGate {
 		ttl = min(gateTTL, ttl)
 	}
-	return []joblock.AcquireOption{
-		joblock.TTL(ttl), joblock.MaxRenew(driver.MaxPeriod), joblock.Holder(p.asked.Holder),
-		door.Use[joblock.AcquireOption](door.Option{OwnKey: true, Part: true, Silent: true}),
+	return core.Options{
+		TTL: ttl, MaxRenew: driver.MaxPeriod, Holder: p.asked.Holder, OwnKey: true, Part: true, Silent: true,
 	}
 }
 
 // try takes a permit without waiting, as TryAcquire does.
-func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
+func (p *permits) try(ctx context.Context) (*core.Lock, error) {
 	ours, err := p.nobodyWaits(ctx)
 	if err != nil {
 		return nil, err
@@ -79,14 +85,14 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 	for _, n := range numbers {
 		keys = append(keys, keyspace.Permit(p.key, n+1))
 	}
-	recs, err := p.in.Inspect(ctx, "acquire", p.key, driver.InspectRequest{Keys: keys})
+	recs, err := p.locks.Inspect(ctx, "acquire", p.key, driver.InspectRequest{Keys: keys})
 	if err != nil {
 		return nil, err
 	}
 	p.tellSize(ctx, recs[0])
 	for i, rec := range recs[1:] {
-		if st := door.Status[joblock.Status](rec); st.Locked() {
-			p.refused(&joblock.Error{Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Lease, st.Reserved)})
+		if st := core.StatusOf(rec); st.Locked() {
+			p.refused(&joblock.Error{Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Lease, st.Reserved), State: st.State})
 			continue
 		}
 		if ours {
@@ -97,14 +103,14 @@ func (p *permits) try(ctx context.Context) (*joblock.Lock, error) {
 		}
 	}
 	held := p.held(joblock.ErrHeld)
-	p.busySince = p.in.Now()
+	p.busySince = p.locks.Now()
 	p.tell(event.Event{Kind: event.Contended, Remaining: held.Remaining})
 	return nil, held
 }
 
 // take tries the permit with index i, from 0.
-func (p *permits) take(ctx context.Context, i int) (*joblock.Lock, error) {
-	lock, err := p.locks.Acquire(ctx, keyspace.Permit(p.key, i+1), append(p.permit(), joblock.MaxWait(0))...)
+func (p *permits) take(ctx context.Context, i int) (*core.Lock, error) {
+	lock, err := p.locks.Acquire(ctx, keyspace.Permit(p.key, i+1), atOnce(p.permit()))
 	p.refused(err)
 	return lock, err
 }
@@ -113,7 +119,7 @@ func (p *permits) take(ctx context.Context, i int) (*joblock.Lock, error) {
 // is behind the caller.
 func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	key := keyspace.Gate(p.key)
-	recs, err := p.in.Inspect(ctx, "acquire", key, driver.InspectRequest{Keys: []string{key}})
+	recs, err := p.locks.Inspect(ctx, "acquire", key, driver.InspectRequest{Keys: []string{key}})
 	if err != nil || recs[0].State == driver.StateHeld {
 		return false, err
 	}
@@ -122,9 +128,9 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	}
 	// The holder of the gate has died. Other waiters may be in line, alive or dead. The next Acquire of the gate
 	// makes the store grant the gate to the first waiter that is alive.
-	lock, err := p.locks.Acquire(ctx, key, append(p.gate(), joblock.MaxWait(0))...)
+	lock, err := p.locks.Acquire(ctx, key, atOnce(p.gate()))
 	if lock != nil {
-		return true, lock.Release(ctx)
+		return true, lock.End(ctx, core.Release{})
 	}
 	if errors.Is(err, joblock.ErrHeld) {
 		err = nil
@@ -133,21 +139,21 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 }
 
 // The method wait takes a permit, and waits for a free permit as Acquire does.
-func (p *permits) wait(ctx context.Context) (*joblock.Lock, error) {
+func (p *permits) wait(ctx context.Context) (*core.Lock, error) {
 	if p.asked.Bounded && p.asked.MaxWait == 0 {
 		return p.try(ctx)
 	}
 	lock, err := p.waitInLine(ctx)
 	if err != nil && !p.busySince.IsZero() {
-		p.tell(event.Event{Kind: event.GaveUp, Waited: p.in.Now().Sub(p.busySince), Err: err})
+		p.tell(event.Event{Kind: event.GaveUp, Waited: p.locks.Now().Sub(p.busySince), Err: err})
 	}
 	return lock, err
 }
 
-func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
+func (p *permits) waitInLine(ctx context.Context) (*core.Lock, error) {
 	if p.asked.Bounded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.asked.MaxWait, door.ErrMaxWait)
+		ctx, cancel = context.WithTimeoutCause(ctx, p.asked.MaxWait, core.ErrMaxWait)
 		defer cancel()
 	}
 	lock, err := p.try(ctx)
@@ -157,7 +163,7 @@ func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
 	if retry := errors.Is(err, joblock.ErrHeld) || errors.Is(err, joblock.ErrUnavailable); !retry || ctx.Err() != nil {
 		return nil, p.failed(ctx, err)
 	}
-	gate, err := p.locks.Acquire(ctx, keyspace.Gate(p.key), p.gate()...)
+	gate, err := p.locks.Acquire(ctx, keyspace.Gate(p.key), p.gate())
 	if err != nil {
 		return nil, p.failed(ctx, err)
 	}
@@ -167,14 +173,14 @@ func (p *permits) waitInLine(ctx context.Context) (*joblock.Lock, error) {
 // anyPermit waits for all permits at once and returns the permit that the store grants first. Then anyPermit leaves the
 // other queues and releases the gate, in the background. Nobody watches whether the gate is lost during the wait: only
 // the order of the later waiters would be lost.
-func (p *permits) anyPermit(ctx context.Context, gate *joblock.Lock) (*joblock.Lock, error) {
-	done, err := p.in.Enter("acquire", p.key)
+func (p *permits) anyPermit(ctx context.Context, gate *core.Lock) (*core.Lock, error) {
+	done, err := p.locks.Enter("acquire", p.key)
 	if err != nil {
 		p.giveBack(ctx, gate)
 		return nil, err
 	}
 	type answer struct {
-		lock *joblock.Lock
+		lock *core.Lock
 		err  error
 	}
 	waiting, cancel := context.WithCancel(ctx)
@@ -183,7 +189,7 @@ func (p *permits) anyPermit(ctx context.Context, gate *joblock.Lock) (*joblock.L
 	opts := p.permit()
 	for i := range p.n {
 		go func() {
-			lock, err := p.locks.Acquire(waiting, keyspace.Permit(p.key, i+1), opts...)
+			lock, err := p.locks.Acquire(waiting, keyspace.Permit(p.key, i+1), opts)
 			answers <- answer{lock, err}
 		}()
 	}
@@ -213,8 +219,8 @@ func (p *permits) anyPermit(ctx context.Context, gate *joblock.Lock) (*joblock.L
 }
 
 // giveBack releases a lock that the caller of Acquire never gets.
-func (p *permits) giveBack(ctx context.Context, lock *joblock.Lock) {
-	door.OfLock(lock).GiveBack(ctx, "no longer waited for")
+func (p *permits) giveBack(ctx context.Context, lock *core.Lock) {
+	lock.GiveBack(ctx, "no longer waited for")
 }
 
 // The method refused stores err in p.soonest if err has a smaller Remaining than p.soonest.
@@ -229,7 +235,7 @@ func (p *permits) refused(err error) {
 func (p *permits) held(sentinel error) *joblock.Error {
 	e := &joblock.Error{Code: joblock.CodeOf(sentinel), Op: "acquire", Key: p.key}
 	if p.soonest != nil {
-		e.Holder, e.Job, e.Remaining = p.soonest.Holder, p.soonest.Job, p.soonest.Remaining
+		e.Holder, e.Job, e.Remaining, e.State = p.soonest.Holder, p.soonest.Job, p.soonest.Remaining, p.soonest.State
 	}
 	return e
 }
@@ -238,9 +244,9 @@ func (p *permits) held(sentinel error) *joblock.Error {
 // holder whose lease ends first.
 func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)
-	e.Key, e.Owner, e.Holder, e.Job = p.key, p.asked.Digest, held.Holder, held.Job
+	e.Key, e.Owner, e.Holder, e.Job = p.key, p.digest, held.Holder, held.Job
 	p.span.Tell(e)
-	p.in.Tell(e)
+	p.locks.Tell(e)
 }
 
 // The method failed returns the error for a wait that ended with err. The parameter ctx is the context of the wait.
@@ -249,7 +255,7 @@ func (p *permits) failed(ctx context.Context, err error) error {
 	switch {
 	case cause == nil, errors.Is(err, joblock.ErrUnavailable):
 		return err
-	case cause == door.ErrMaxWait:
+	case cause == core.ErrMaxWait:
 		return p.held(joblock.ErrTimeout)
 	case errors.Is(cause, context.DeadlineExceeded) && p.soonest != nil:
 		e := p.held(joblock.ErrTimeout)

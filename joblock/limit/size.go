@@ -38,14 +38,14 @@ func (p *permits) tellSize(ctx context.Context, was driver.Record) {
 	}
 	said.By = p.asked.Holder
 	key := keyspace.Size(p.key)
-	err := p.in.Call(ctx, "acquire", key, func(ctx context.Context, store driver.Store) error {
+	err := p.locks.Call(ctx, "acquire", key, func(ctx context.Context, store driver.Store) error {
 		_, err := store.Acquire(ctx, driver.AcquireRequest{
 			Key: key, Owner: random(), Nonce: random(), TTL: driver.MinPeriod, Retain: sizeKept, Holder: said.String(),
 		})
 		return err
 	})
 	if err != nil {
-		p.in.Settings().Logger.Debug("limit: could not store the number of permits, which only people read", "key", p.key, "err", err)
+		p.locks.Settings().Logger.Debug("limit: could not store the number of permits, which only people read", "key", p.key, "err", err)
 	}
 }
 

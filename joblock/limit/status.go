@@ -3,7 +3,7 @@ package limit
 import (
 	"context"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -26,14 +26,14 @@ func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 	if err := l.check(op, key); err != nil {
 		return Status{}, err
 	}
-	if err := l.in.Check(op, key); err != nil {
+	if err := l.locks.Check(op, key); err != nil {
 		return Status{}, err
 	}
 	keys := []string{keyspace.Gate(key)}
 	for i := range l.n {
 		keys = append(keys, keyspace.Permit(key, i+1))
 	}
-	recs, err := l.in.Inspect(ctx, op, key, driver.InspectRequest{Keys: keys})
+	recs, err := l.locks.Inspect(ctx, op, key, driver.InspectRequest{Keys: keys})
 	if err != nil {
 		return Status{}, err
 	}
@@ -42,8 +42,8 @@ func (l *Limit) Status(ctx context.Context, key string) (Status, error) {
 		st.Waiters++ // the first in line, who holds the gate
 	}
 	for _, rec := range recs[1:] {
-		permit := door.Status[joblock.Status](rec)
-		st.Permits = append(st.Permits, permit)
+		permit := core.StatusOf(rec)
+		st.Permits = append(st.Permits, joblock.Status(permit))
 		if permit.Locked() {
 			st.Taken++
 		}

@@ -16,7 +16,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -27,12 +27,12 @@ const MaxBytes = driver.MaxMemoBytes
 // WithGrant is an option of the calls that acquire or resume a lock. The store sends the key's memo along with the
 // grant, and Of returns that memo. WithGrant is not the default, because a memo may be large and most holders do not
 // use it.
-func WithGrant() joblock.Option { return door.Use[joblock.Option](door.Option{Memo: true}) }
+func WithGrant() joblock.Option { return core.With(func(o *core.Options) { o.Memo = true }) }
 
 // Of returns the memo of lock's key: the memo that Write last wrote with lock or, before the first Write, the memo
 // that came with the grant. Of returns nil if there is no such memo, and for a nil Lock. The caller must not change
 // the memo.
-func Of(lock *joblock.Lock) []byte { return door.OfLock(lock).Memo() }
+func Of(lock *joblock.Lock) []byte { return (*core.Lock)(lock).Memo() }
 
 // Load reads the memo of lock's key from the store, and Of returns that memo from then on. Load is for a lock that came
 // without WithGrant, such as the lock of a job, which the worker has resumed:
@@ -43,7 +43,7 @@ func Of(lock *joblock.Lock) []byte { return door.OfLock(lock).Memo() }
 // Do not Load and Write at the same time. Errors: ErrInvalid for a nil Lock, ErrUnavailable, ErrClosed, and lock.Err if
 // the lock has ended.
 func Load(ctx context.Context, lock *joblock.Lock) ([]byte, error) {
-	return door.OfLock(lock).LoadMemo(ctx)
+	return (*core.Lock)(lock).LoadMemo(ctx)
 }
 
 // Write writes the memo of lock's key, at most MaxBytes long, and renews the lease in the same step. A nil memo
@@ -52,7 +52,7 @@ func Load(ctx context.Context, lock *joblock.Lock) ([]byte, error) {
 // Errors: ErrInvalid for a memo that is too long and for a nil Lock, and the errors of Lock.Renew. After an error, Of
 // returns the same memo as before. After ErrUnavailable the store may have written the memo.
 func Write(ctx context.Context, lock *joblock.Lock, memo []byte) error {
-	return door.OfLock(lock).WriteMemo(ctx, memo)
+	return (*core.Lock)(lock).WriteMemo(ctx, memo)
 }
 
 // View is a key as Read found it.
@@ -78,7 +78,7 @@ func (v View) MarshalJSON() ([]byte, error) {
 // views at all: a key that could not be read would look free.
 func Read(ctx context.Context, locks *joblock.Locker, keys ...string) ([]View, error) {
 	const op = "read memos"
-	in := door.Of(locks)
+	in := (*core.Locker)(locks)
 	if err := in.Check(op, keys...); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func Read(ctx context.Context, locks *joblock.Locker, keys ...string) ([]View, e
 			return nil, err
 		}
 		for _, rec := range recs {
-			views = append(views, View{door.Status[joblock.Status](rec), rec.Memo})
+			views = append(views, View{joblock.Status(core.StatusOf(rec)), rec.Memo})
 		}
 	}
 	return views, nil

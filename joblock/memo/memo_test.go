@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
@@ -52,7 +52,7 @@ func TestReadShowsStateMemoAndTheStoresClock(t *testing.T) {
 			} else if d := time.Until(v.Now).Round(time.Second); d != time.Hour {
 				t.Errorf("the store's clock is %s ahead, want 1h", d)
 			}
-			if v.Owner == door.IdentityOf(lock).Owner {
+			if v.Owner == (*core.Lock)(lock).Owner() {
 				t.Error("the view shows the owner token")
 			}
 		}

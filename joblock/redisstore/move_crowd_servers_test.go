@@ -55,7 +55,7 @@ func (m *movedLocks) crowd() (stop func()) {
 						h, err = rec.Resume(context.Background(), locks, token, 0, "")
 					}
 					if err == nil {
-						err = h.Release(context.Background())
+						err = h.Release(context.Background(), nil)
 					}
 					if err != nil {
 						t.Errorf("in the crowd: %v", err)

@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -33,7 +33,7 @@ func encodeResult[T any](key string, v T) ([]byte, error) {
 		return nil, err
 	}
 	if b.Len() > driver.MaxMemoBytes {
-		return nil, door.Invalid(op, key, "the result has %d bytes, at most %d can be shared",
+		return nil, core.Invalid(op, key, "the result has %d bytes, at most %d can be shared",
 			b.Len()-headerBytes, driver.MaxMemoBytes-headerBytes)
 	}
 	return b.Bytes(), nil

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/memo"
 )
 
 // op names the call in errors.
@@ -22,11 +21,11 @@ func Do[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
 ) (result T, err error) {
-	if err := door.CheckPeriod(op, key, "ttl", ttl, driver.MinPeriod, driver.MaxPeriod); err != nil {
+	if err := core.CheckPeriod(op, key, "ttl", ttl, driver.MinPeriod, driver.MaxPeriod); err != nil {
 		return result, err
 	}
-	f := flight[T]{locks, door.Of(locks), key, func(T) time.Duration { return ttl }, fn}
-	return f.run(ctx, ttl, opts)
+	f := flight[T]{(*core.Locker)(locks), key, func(T) time.Duration { return ttl }, fn}
+	return f.run(ctx, ttl, core.Acquiring(opts))
 }
 
 // DoFunc is Do for results that know how long they are fresh, such as an access token or a response with a max-age.
@@ -40,51 +39,50 @@ func DoFunc[T any](
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
 ) (result T, err error) {
 	if ttl == nil {
-		return result, door.Invalid(op, key, "the ttl function is nil")
+		return result, core.Invalid(op, key, "the ttl function is nil")
 	}
-	f := flight[T]{locks, door.Of(locks), key, ttl, fn}
-	return f.run(ctx, 0, opts)
+	f := flight[T]{(*core.Locker)(locks), key, ttl, fn}
+	return f.run(ctx, 0, core.Acquiring(opts))
 }
 
 // flight is one call of Do or DoFunc.
 type flight[T any] struct {
-	locks *joblock.Locker
-	in    door.Locker
+	locks *core.Locker
 	key   string
 	ttl   func(T) time.Duration
 	fn    func(context.Context) (T, error)
 }
 
 // run returns the kept result, or takes the lock and computes a result. The lock's option Retain is the longer of retain
-// and the time that opts, or else Config.Retain, gives.
-func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock.AcquireOption) (v T, err error) {
-	asked, err := f.in.Asked(op, f.key, opts)
+// and the time that o, or else Config.Retain, gives.
+func (f flight[T]) run(ctx context.Context, retain time.Duration, o core.Options) (v T, err error) {
+	asked, _, err := f.locks.Asked(op, f.key, o)
 	if err == nil && f.fn == nil {
-		err = door.Invalid(op, f.key, "the function is nil")
+		err = core.Invalid(op, f.key, "the function is nil")
 	}
 	if err != nil {
 		return v, err
 	}
-	recs, err := f.in.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}, Memo: true})
+	recs, err := f.locks.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}, Memo: true})
 	if err != nil {
 		return v, err
 	}
 	if v, left := decodeResult[T](recs[0].Memo, recs[0].Now); left > 0 {
 		return v, nil
 	}
-	opts = append(opts[:len(opts):len(opts)], joblock.Retain(max(retain, asked.Retain)), memo.WithGrant())
-	lock, err := f.locks.Acquire(ctx, f.key, opts...)
+	o.Retain, o.Memo = max(retain, asked.Retain), true
+	lock, err := f.locks.Acquire(ctx, f.key, o)
 	if err != nil {
 		return v, err
 	}
 	// The Locker repeats a failed release in the background, and reports a late release as a loss. Neither error
 	// concerns the result.
-	defer func() { _ = lock.Release(ctx) }()
+	defer func() { _ = lock.End(ctx, core.Release{}) }()
 	// Another caller may have computed a result since the read. A memo that was rejected above stays rejected: the
 	// clock may have been set back since the read.
-	kept := memo.Of(lock)
-	if v, left := decodeResult[T](kept, door.OfLock(lock).AsOf()); left > 0 && !bytes.Equal(kept, recs[0].Memo) {
-		door.OfLock(lock).RememberFor(left)
+	kept := lock.Memo()
+	if v, left := decodeResult[T](kept, lock.AsOf()); left > 0 && !bytes.Equal(kept, recs[0].Memo) {
+		lock.RememberFor(left)
 		return v, nil
 	}
 	return f.compute(ctx, lock)
@@ -92,13 +90,13 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, opts []joblock
 
 // compute runs fn under lock and shares the result of fn. If compute cannot share the result, only other callers miss
 // the result. So compute logs the reason and still returns the result. If the lock is lost, compute returns ErrLost.
-func (f flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err error) {
+func (f flight[T]) compute(ctx context.Context, lock *core.Lock) (v T, err error) {
 	fctx, stop := lock.Context(ctx)
 	defer stop()
 	if v, err = f.fn(fctx); err == nil {
 		// Other callers want the result even if ctx has ended.
 		if err := f.share(context.WithoutCancel(ctx), lock, v); err != nil && !errors.Is(err, joblock.ErrLost) {
-			f.in.Settings().Logger.Warn("joblock: the result of a single flight may not be shared", "key", f.key, "cause", err)
+			f.locks.Settings().Logger.Warn("joblock: the result of a single flight may not be shared", "key", f.key, "cause", err)
 		}
 	}
 	if lost := lock.Err(); errors.Is(lost, joblock.ErrLost) && !errors.Is(err, joblock.ErrLost) {
@@ -112,7 +110,7 @@ func (f flight[T]) compute(ctx context.Context, lock *joblock.Lock) (v T, err er
 }
 
 // share writes v as the memo of the key, unless the lock is lost or the ttl of v is below a millisecond.
-func (f flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) error {
+func (f flight[T]) share(ctx context.Context, lock *core.Lock, v T) error {
 	if err := lock.Err(); errors.Is(err, joblock.ErrLost) {
 		return err
 	}
@@ -126,10 +124,10 @@ func (f flight[T]) share(ctx context.Context, lock *joblock.Lock, v T) error {
 	}
 	// Read the store's clock again. The clock at the grant plus the time since would save this call. But the clock
 	// may have been set back since the grant. A result stamped ahead of the clock would be fresh for too long.
-	recs, err := f.in.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}})
+	recs, err := f.locks.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}})
 	if err != nil {
 		return err
 	}
-	door.OfLock(lock).RememberFor(ttl)
-	return memo.Write(ctx, lock, stampResult[T](body, recs[0].Now, ttl))
+	lock.RememberFor(ttl)
+	return lock.WriteMemo(ctx, stampResult[T](body, recs[0].Now, ttl))
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -138,7 +138,7 @@ func TestNoOwnerIsLogged(t *testing.T) {
 			t.Errorf("%q is in\n%s", secret, out)
 		}
 	}
-	if n := strings.Count(out.String(), "owner="+door.IdentityOf(lock).Digest()); n != 4 {
+	if n := strings.Count(out.String(), "owner="+(*core.Lock)(lock).Digest()); n != 4 {
 		t.Errorf("%d lines with the digest, want 4:\n%s", n, out)
 	}
 }

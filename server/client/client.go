@@ -22,7 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/internal/certs"
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -144,7 +144,7 @@ func (c *Client) Close(context.Context) error {
 }
 
 func invalid(format string, args ...any) error {
-	return door.Invalid("new client", "", format, args...)
+	return core.Invalid("new client", "", format, args...)
 }
 
 func badFile(which string, err error) error {
@@ -244,17 +244,17 @@ func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 // keys would be one.
 func (op *call) text() ([]byte, error) {
 	if name := op.header.Get(idempotencyHeader); strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return nil, door.Invalid(op.op, op.key, "IdempotencyKey is %.60q, must have printable ASCII characters only", name)
+		return nil, core.Invalid(op.op, op.key, "IdempotencyKey is %.60q, must have printable ASCII characters only", name)
 	}
 	if op.body == nil {
 		return nil, nil
 	}
 	if !validTexts(reflect.ValueOf(op.body)) {
-		return nil, door.Invalid(op.op, op.key, "a text of the request is not UTF-8")
+		return nil, core.Invalid(op.op, op.key, "a text of the request is not UTF-8")
 	}
 	text, err := json.Marshal(op.body)
 	if err != nil {
-		return nil, door.Invalid(op.op, op.key, "%v", err)
+		return nil, core.Invalid(op.op, op.key, "%v", err)
 	}
 	return text, nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 )
 
@@ -163,7 +163,7 @@ func (c *Client) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	}
 	queue, id, ok := ops.ParseJob(job)
 	if !ok || queue == "" {
-		return nil, Task{}, door.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
+		return nil, Task{}, core.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
 	}
 	err := c.get(ctx, "job", "", "/v1/jobs/"+segment(queue)+"/"+segment(id), nil, &got)
 	if err == nil && got.More {
@@ -423,7 +423,7 @@ func segment(name string) string {
 // oneTask refuses a task without a queue or an ID: the path would be that of another call.
 func oneTask(op, queue, id string) error {
 	if queue == "" || id == "" {
-		return door.Invalid(op, "", "Queue is %q and ID is %q, must be those of a task", queue, id)
+		return core.Invalid(op, "", "Queue is %q and ID is %q, must be those of a task", queue, id)
 	}
 	return nil
 }
@@ -431,7 +431,7 @@ func oneTask(op, queue, id string) error {
 // oneCron refuses the name "": a path without a name is that of another call.
 func oneCron(name string) error {
 	if name == "" {
-		return door.Invalid("cron", "", "Name is empty, must be that of a cron job")
+		return core.Invalid("cron", "", "Name is empty, must be that of a cron job")
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -110,11 +110,11 @@ const (
 func (c *Client) Hold(ctx context.Context, req HoldRequest) (*Hold, error) {
 	switch {
 	case req.MaxWait < 0:
-		return nil, door.Invalid("hold", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
+		return nil, core.Invalid("hold", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
 	case req.MaxWait > 0 && req.WaitForever:
-		return nil, door.Invalid("hold", req.Key, "MaxWait is %s, must be 0 with WaitForever", req.MaxWait)
+		return nil, core.Invalid("hold", req.Key, "MaxWait is %s, must be 0 with WaitForever", req.MaxWait)
 	case (req.MaxWait > 0 || req.WaitForever) && !req.Token.IsZero():
-		return nil, door.Invalid("hold", req.Token.Key(), "MaxWait and WaitForever are not for a hold with a Token, which does not wait")
+		return nil, core.Invalid("hold", req.Token.Key(), "MaxWait and WaitForever are not for a hold with a Token, which does not wait")
 	}
 	h := &Hold{c: c, req: req, key: req.Key, done: make(chan struct{}), ended: make(chan struct{}), watch: make(map[*context.CancelCauseFunc]bool)}
 	body := holdBody{Key: req.Key, Job: req.Job, TTL: ms(req.TTL), Holder: req.Holder, Limit: req.Limit, OnDisconnect: "lapse", Reserve: ms(max(time.Minute, 2*req.TTL))}

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -203,5 +203,5 @@ func (n *network) status() joblock.Status {
 	n.Helper()
 	recs, err := n.store.Inspect(context.Background(), driver.InspectRequest{Keys: []string{key}})
 	testkit.WantNil(n, "Inspect", err)
-	return door.Status[joblock.Status](recs[0])
+	return joblock.Status(core.StatusOf(recs[0]))
 }

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -85,7 +85,7 @@ func named(name string) http.Header { return http.Header{idempotencyHeader: {nam
 // of the same name has taken and that was parked or released.
 func (c *Client) Acquire(ctx context.Context, req AcquireRequest) (Grant, error) {
 	if req.MaxWait < 0 {
-		return Grant{}, door.Invalid("acquire", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
+		return Grant{}, core.Invalid("acquire", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
 	}
 	op := call{op: "acquire", key: req.Key, method: http.MethodPost, path: "/v1/acquire", wait: req.MaxWait, body: struct {
 		Key    string `json:"key"`

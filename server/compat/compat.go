@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -59,7 +59,7 @@ func empty(err error) (*answer, error) {
 	return ok(struct{}{})
 }
 
-func (c *call) settings() door.Settings { return door.Of(c.s.Locks()).Settings() }
+func (c *call) settings() core.Config { return (*core.Locker)(c.s.Locks()).Settings() }
 
 // needs returns the problem of a caller without a right.
 func needs(scope string) *problem.Problem {
@@ -72,8 +72,8 @@ func asProblem(c *call, p *problem.Problem) { c.WriteProblem(p) }
 // compactToken returns the token in a form without the key, for APIs that bound the length of a token. The form has
 // fence and TTL, both in base 36, and the owner, with a dot between.
 func compactToken(token joblock.Token) string {
-	id := door.IdentityOf(token)
-	return strconv.FormatInt(id.Fence, 36) + "." + strconv.FormatInt(id.TTL.Milliseconds(), 36) + "." + id.Owner
+	id := core.Token(token)
+	return strconv.FormatInt(id.Fence(), 36) + "." + strconv.FormatInt(id.TTL().Milliseconds(), 36) + "." + id.Owner()
 }
 
 // parseCompactToken returns the token of key that text names. The result is false for a text that is no compact token.
@@ -89,7 +89,7 @@ func parseCompactToken(key, text string) (joblock.Token, bool) {
 	if err != nil {
 		return joblock.Token{}, false
 	}
-	return door.TokenAt(token, n).(joblock.Token), true
+	return joblock.Token(core.Token(token).At(n)), true
 }
 
 // maxMillis is the longest time.Duration, in milliseconds.
@@ -119,7 +119,7 @@ func expiry(l ops.Lock) *ops.Time {
 
 // look reads the record of key, with its memo and its owner.
 func (c *call) look(op, key string) (driver.Record, error) {
-	recs, err := door.Of(c.s.Locks()).Inspect(c.Request().Context(), op, key, driver.InspectRequest{Keys: []string{key}, Memo: true})
+	recs, err := (*core.Locker)(c.s.Locks()).Inspect(c.Request().Context(), op, key, driver.InspectRequest{Keys: []string{key}, Memo: true})
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -139,7 +139,7 @@ func (c *call) releaseOf(rec driver.Record, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err := ops.Release(c.Lasting(), c.s.Locks(), door.TokenAt(token, rec.Fence).(joblock.Token), reason); err != nil {
+	if err := ops.Release(c.Lasting(), c.s.Locks(), joblock.Token(core.Token(token).At(rec.Fence)), reason); err != nil {
 		return err
 	}
 	c.Gave(rec.Key)
@@ -152,7 +152,7 @@ func (c *call) forceOf(rec driver.Record, reason string) error {
 		return problem.New(http.StatusForbidden, problem.Forbidden, "another principal has the lock, and the caller lacks the scope operate")
 	}
 	if rec.State == joblock.StateFree {
-		return door.Refusal("force release", rec.Key, driver.Reply{Outcome: driver.OutcomeNotFound})
+		return core.Refusal("force release", rec.Key, driver.Reply{Outcome: driver.OutcomeNotFound})
 	}
 	return c.Force(rec.Key, rec.Fence, reason)
 }
@@ -165,7 +165,7 @@ func (c *call) keyBelow(prefix string) (string, error) {
 
 // checkPrefix refuses a prefix that no key can begin with.
 func checkPrefix(field, prefix string) error {
-	if err := door.CheckText("new", "", field, prefix, 0, driver.MaxKeyBytes-1); err != nil {
+	if err := core.CheckText("new", "", field, prefix, 0, driver.MaxKeyBytes-1); err != nil {
 		return fmt.Errorf("compat: %w", err)
 	}
 	return nil

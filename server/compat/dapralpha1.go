@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/server"
 	"github.com/joblock/toolkit/server/internal/problem"
@@ -143,7 +143,7 @@ func (d *dapr) tryLock(c *call) (*answer, error) {
 		return nil, err
 	}
 	_, err = c.s.Locks().Acquire(c.Lasting(), key, joblock.TTL(ttl), joblock.Owner(owner), joblock.MaxWait(0), joblock.NoRenew(),
-		door.Use[joblock.AcquireOption](door.Option{Detached: true}))
+		core.With(func(o *core.Options) { o.Detached = true }))
 	if err != nil && !errors.Is(err, joblock.ErrHeld) {
 		return nil, d.failed(c, err, code, message)
 	}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -76,7 +76,7 @@ type DaprAlpha2Config struct {
 func DaprAlpha2(s *server.Server, cfg DaprAlpha2Config) (http.Handler, error) {
 	cfg.MaxHold = cmp.Or(cfg.MaxHold, time.Hour)
 	if cfg.MaxHold < time.Second || cfg.MaxHold > driver.MaxPeriod {
-		return nil, door.Invalid("new", "", "DaprAlpha2Config.MaxHold is %s, must be from %s to %s", cfg.MaxHold, time.Second, driver.MaxPeriod)
+		return nil, core.Invalid("new", "", "DaprAlpha2Config.MaxHold is %s, must be from %s to %s", cfg.MaxHold, time.Second, driver.MaxPeriod)
 	}
 	if err := checkPrefix("DaprAlpha2Config.Prefix", cfg.Prefix); err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (d *daprLocks) taken(token joblock.Token) *daprHeld {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	h := d.held[at]
-	if h == nil || subtle.ConstantTimeCompare([]byte(door.IdentityOf(token).Owner), []byte(door.IdentityOf(h.lock).Owner)) == 0 {
+	if h == nil || subtle.ConstantTimeCompare([]byte(core.Token(token).Owner()), []byte((*core.Lock)(h.lock).Owner())) == 0 {
 		return nil
 	}
 	delete(d.held, at)
@@ -378,7 +378,7 @@ func (d *daprLocks) stream(c *call) (*answer, error) {
 		})
 	}
 	err = c.Stream(foreign.Stream{Key: key, TTL: ttl, Shape: daprLineOf}, func(ctx context.Context, waits func(int)) (*joblock.Lock, error) {
-		return d.s.Locks().Acquire(ctx, key, append(opts, door.Use[joblock.AcquireOption](door.Option{Waits: waits}))...)
+		return d.s.Locks().Acquire(ctx, key, append(opts, core.With(func(o *core.Options) { o.Waits = waits }))...)
 	})
 	if err != nil {
 		return nil, d.failed(c, err)

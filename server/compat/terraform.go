@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -134,7 +134,7 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 		return nil, err
 	}
 	ask := ops.LeaseRequest{Key: key, TTL: c.settings().MaxTTL}
-	if door.CheckText("acquire", key, "Who", info.Who, 1, driver.MaxLabelBytes) == nil {
+	if core.CheckText("acquire", key, "Who", info.Who, 1, driver.MaxLabelBytes) == nil {
 		ask.Holder = info.Who
 	}
 	if ask.Call, err = ops.NewCall(c.Request().Context(), c.s.Locks(), terraformName(key, info.ID), ""); err != nil {
@@ -230,7 +230,7 @@ func (t *terraformMount) unlock(c *call) (*answer, error) {
 	case rec.Owner == named.Name() && free && rec.Ended != joblock.EndedLapsed:
 		return ok(struct{}{}) // a repeated UNLOCK
 	case free:
-		return nil, door.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})
+		return nil, core.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})
 	case rec.Owner != named.Name():
 		return nil, problem.NotHolder("the ID is not that of the holder")
 	}
@@ -255,7 +255,7 @@ func (t *terraformMount) unlockAny(c *call) error {
 		return err
 	}
 	if rec.State == joblock.StateFree {
-		return door.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})
+		return core.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})
 	}
 	if memo, err := c.terraformMemoOf(rec); err != nil {
 		return err

@@ -103,7 +103,7 @@ func (p Process) Die() {
 }
 
 // Acquire takes the lock on key with TryAcquire.
-func (k *Kit) Acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
+func (k *Kit) Acquire(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	k.Helper()
 	lock, err := k.Locks.TryAcquire(context.Background(), key, opts...)
 	testkit.WantNil(k, "TryAcquire", err)

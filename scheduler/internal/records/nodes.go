@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -89,14 +89,16 @@ func (s *Scope) MayHave(ctx context.Context, ids []string) (map[string]func(job 
 }
 
 // NodeTTL returns how long the record of a node lasts without a renewal: 90 s, or Config.MaxTTL of the Locker.
-func (s *Scope) NodeTTL() time.Duration { return min(nodeTTL, door.Of(s.Locks).Settings().MaxTTL) }
+func (s *Scope) NodeTTL() time.Duration {
+	return min(nodeTTL, (*core.Locker)(s.Locks).Settings().MaxTTL)
+}
 
 // WriteNode writes the record of the node with this ID, if it has changed. The lock in the parameter own is that of the
 // record; if it is nil or lost, WriteNode takes the lock. The result is the lock from now on. The error is joblock.ErrHeld if
 // the record of the ID is still that of a lock which was lost.
 func (s *Scope) WriteNode(ctx context.Context, own *joblock.Lock, id string, n *roster.Node) (*joblock.Lock, error) {
 	if own == nil || own.Err() != nil {
-		lock, err := s.Locks.TryAcquire(ctx, keyspace.CronNode(s.part, id), door.OwnKey[joblock.Option](), joblock.Holder(s.By),
+		lock, err := s.Locks.TryAcquire(ctx, keyspace.CronNode(s.part, id), core.OwnKey, joblock.Holder(s.By),
 			joblock.TTL(s.NodeTTL()), joblock.Retain(time.Minute), joblock.MaxRenew(driver.MaxPeriod))
 		if err != nil {
 			return nil, err

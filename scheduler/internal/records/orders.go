@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
@@ -15,7 +15,7 @@ import (
 
 // CheckNote returns joblock.ErrInvalid for a text that is no note of a pause.
 func CheckNote(op, note string) error {
-	return door.CheckText("scheduler: "+op, "", "note", note, 0, driver.MaxLabelBytes)
+	return core.CheckText("scheduler: "+op, "", "note", note, 0, driver.MaxLabelBytes)
 }
 
 // ChangeOrders changes the orders under their lock. The function change gets the fence of the write, and returns false if

@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -73,8 +73,8 @@ func (s *Scope) LaneKey(job string, lane int) string {
 
 // options returns the options of a lock. Retain keeps a ledger for longer than the longest pause between two ticks, and
 // MaxRenew allows functions that run for long. The locks of lanes other than 0 have no memo.
-func (s *Scope) options(lane int, more ...joblock.Option) (opts []joblock.TryOption) {
-	opts = []joblock.TryOption{door.OwnKey[joblock.Option](), joblock.Holder(s.By), joblock.MaxRenew(driver.MaxPeriod)}
+func (s *Scope) options(lane int, more ...joblock.Option) (opts []joblock.AcquireOption) {
+	opts = []joblock.AcquireOption{core.OwnKey, joblock.Holder(s.By), joblock.MaxRenew(driver.MaxPeriod)}
 	if lane == 0 {
 		opts = append(opts, memo.WithGrant(), joblock.Retain(driver.MaxPeriod))
 	}
@@ -126,7 +126,7 @@ func (s *Scope) keys(jobs []string) []string {
 // jobs whose ledgers are on the others run. The view of a key without an answer has no Now.
 func (s *Scope) ReadAnswered(ctx context.Context, jobs []string) ([]memo.View, error) {
 	const op = "read ledgers"
-	in, keys := door.Of(s.Locks), s.keys(jobs)
+	in, keys := (*core.Locker)(s.Locks), s.keys(jobs)
 	if err := in.Check(op, keys...); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (s *Scope) ReadAnswered(ctx context.Context, jobs []string) ([]memo.View, e
 	})
 	views := make([]memo.View, len(keys))
 	for i, rec := range recs[:min(len(recs), len(keys))] {
-		views[i] = memo.View{Status: door.Status[joblock.Status](rec), Memo: rec.Memo}
+		views[i] = memo.View{Status: joblock.Status(core.StatusOf(rec)), Memo: rec.Memo}
 	}
 	return views, err
 }

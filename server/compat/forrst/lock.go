@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -45,7 +45,7 @@ func AtomicLock(locks *joblock.Locker, next Function, cfg *Config) Function {
 		l.cfg.Logger = slog.Default()
 	}
 	l.functions.ForceRelease = l.cfg.ForceRelease
-	if door.Of(locks).Ring() == nil || next == nil || l.cfg.MaxBlock < 0 || l.cfg.MaxWaiting < 0 {
+	if (*core.Locker)(locks).Ring() == nil || next == nil || l.cfg.MaxBlock < 0 || l.cfg.MaxWaiting < 0 {
 		return func(_ context.Context, req *Request) *Response { return req.Refuse(ErrorOf(errMiswired)) }
 	}
 	return l.call
@@ -165,7 +165,7 @@ func (l *locker) wishOf(req *Request) (*wish, *Error) {
 		return nil, e
 	}
 	// The Locker checks everything else, and counts a TTL of 0 as its default.
-	if most := door.Of(l.locks).Settings().MaxTTL; w.ttl < driver.MinPeriod || w.ttl > most {
+	if most := (*core.Locker)(l.locks).Settings().MaxTTL; w.ttl < driver.MinPeriod || w.ttl > most {
 		return nil, errorf(codeArguments, "options.ttl is %s, must be at least %s and at most %s", o.TTL, driver.MinPeriod, most)
 	}
 	if o.Block == nil {
@@ -221,7 +221,7 @@ func (l *locker) refuse(ctx context.Context, req *Request, w *wish, err error) *
 
 // run runs the function under its lock.
 func (l *locker) run(ctx context.Context, req *Request, w *wish, lock *joblock.Lock) *Response {
-	owner := door.IdentityOf(lock.Token()).Owner // the caller gets it, so the store must remember the end of the lock
+	owner := core.Token(lock.Token()).Owner() // the caller gets it, so the store must remember the end of the lock
 	expires := lock.ExpiresAt()
 	inside, stop := lock.Context(ctx)
 	returned := false

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/dice"
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -36,10 +36,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 		key = keyspace.DryKeepers
 	}
 	permits := limit.New(k.cfg.Locks, k.cfg.MaxKeepers)
-	own := door.Use[joblock.AcquireOption](door.Option{OwnKey: true, LongGate: true, Memo: true})
+	own := core.With(func(o *core.Options) { o.OwnKey, o.LongGate, o.Memo = true, true, true })
 	// The Locker's own MaxRenew is for locks that a program forgets to release.
 	unbounded := joblock.MaxRenew(driver.MaxPeriod)
-	lease := joblock.TTL(min(longestLease, door.Of(k.cfg.Locks).Settings().TTL))
+	lease := joblock.TTL(min(longestLease, (*core.Locker)(k.cfg.Locks).Settings().TTL))
 	go k.meetQueues(ctx)
 	for {
 		worked := false
@@ -47,7 +47,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			worked = true
 			k.working(true)
 			defer k.working(false)
-			permit, _ := joblock.FromContext(ctx)
+			permit, _ := core.FromContext(ctx)
 			telling, stop := context.WithCancel(ctx)
 			var told sync.WaitGroup
 			told.Go(func() { k.tell(telling, permit) })

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -55,7 +55,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 		settle(e, 0)
 	}
 	var dead []*candidate        // to free
-	var short []jobs.Reservation // to prolong
+	var short []core.Reservation // to prolong
 	var unrun, unsettled error
 	n.Over = int64(len(over))
 	for i := range idle {
@@ -91,7 +91,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			}
 		case extend:
 			n.Kept++
-			short = append(short, jobs.Reservation{Key: c.Key, Job: c.Job, For: c.verdict.reserve})
+			short = append(short, core.Reservation{Key: c.Key, Job: c.Job, For: c.verdict.reserve})
 			if c.verdict.start && !k.cfg.DryRun {
 				k.cfg.Next.Told(c.Key, c.Job)
 			}
@@ -174,14 +174,14 @@ func (k *Keeper) places(ctx context.Context, list []*candidate) error {
 	}
 	req := driver.InspectRequest{Keys: make([]string, len(list)), Places: make([]string, len(list))}
 	for i, c := range list {
-		req.Keys[i], req.Places[i] = c.Key, door.PlaceOf(c.Job)
+		req.Keys[i], req.Places[i] = c.Key, core.PlaceOf(c.Job)
 	}
-	records, err := door.Of(k.cfg.Locks).Inspect(ctx, "keep", "", req)
+	records, err := (*core.Locker)(k.cfg.Locks).Inspect(ctx, "keep", "", req)
 	if err != nil {
 		return err
 	}
 	for i, c := range list {
-		c.lock, c.now = door.Status[joblock.Status](records[i]), records[i].Now
+		c.lock, c.now = joblock.Status(core.StatusOf(records[i])), records[i].Now
 		if at := records[i].Place; at != nil && at.Job == c.Job && c.lock.Job != c.Job {
 			c.place = at
 		}
@@ -206,7 +206,7 @@ func (k *Keeper) rerun(c *candidate) error {
 }
 
 // reserve prolongs the reservations in short and counts the results in n.
-func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats) (failed error) {
+func (k *Keeper) reserve(ctx context.Context, short []core.Reservation, n *Stats) (failed error) {
 	if k.cfg.DryRun {
 		n.Extended = int64(len(short))
 		return nil
@@ -214,7 +214,7 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for _, err := range jobs.Reserve(k.cfg.Next.In(ctx), k.cfg.Locks, short...) {
+	for _, err := range k.cfg.Next.Reserve(ctx, short...) {
 		switch {
 		case err == nil, errors.Is(err, joblock.ErrHeld): // with ErrHeld the place of a job that waits was prolonged
 			n.Extended++
@@ -233,11 +233,11 @@ func (k *Keeper) reserve(ctx context.Context, short []jobs.Reservation, n *Stats
 func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
-		releases := make([]jobs.Release, len(dead))
+		releases := make([]core.JobRelease, len(dead))
 		for i, c := range dead {
-			releases[i] = jobs.Release{Key: c.Key, Job: c.Job, Fence: c.lock.Fence, Reason: c.verdict.reason}
+			releases[i] = core.JobRelease{Key: c.Key, Job: c.Job, Fence: c.lock.Fence, Reason: c.verdict.reason}
 		}
-		if errs = jobs.Free(k.cfg.Next.In(ctx), k.cfg.Locks, releases...); ctx.Err() != nil {
+		if errs = k.cfg.Next.Free(ctx, releases...); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}

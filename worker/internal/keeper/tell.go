@@ -5,18 +5,17 @@ import (
 	"maps"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/sleep"
-	"github.com/joblock/toolkit/joblock"
 )
 
 // tell writes the figures of k into the memo of its permit, once per figures.Period, until ctx ends. So people
 // can read the figures without asking this process. The write renews the lease of the permit, which is due every few
 // seconds anyway. Figures that could not be written are written with the next.
-func (k *Keeper) tell(ctx context.Context, permit *joblock.Lock) {
+func (k *Keeper) tell(ctx context.Context, permit *core.Lock) {
 	// The clock of the store at the time granted, or a little before.
-	granted, asOf := time.Now(), door.OfLock(permit).AsOf()
+	granted, asOf := time.Now(), permit.AsOf()
 	storeTime := func(t time.Time) time.Time {
 		if t.IsZero() {
 			return t
@@ -25,7 +24,7 @@ func (k *Keeper) tell(ctx context.Context, permit *joblock.Lock) {
 	}
 	for {
 		text := k.figures(granted, storeTime).Encode()
-		if err := door.OfLock(permit).WriteMemo(ctx, text); err != nil && ctx.Err() == nil {
+		if err := permit.WriteMemo(ctx, text); err != nil && ctx.Err() == nil {
 			k.cfg.Logger.Debug("worker: the keeper could not write its figures, which only people read", "err", err)
 		}
 		if sleep.For(ctx, figures.Period) != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -54,7 +54,7 @@ func Unsettled(job string, tokens []joblock.Token, locks []joblock.Status) bool 
 			return true // the record cannot be read here, and the task must not run once more than its author allows
 		}
 		token := tokens[i]
-		fence := door.IdentityOf(token).Fence
+		fence := core.Token(token).Fence()
 		anew := fence != 0 && lock.First > fence
 		unsettled := (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew
 		if lock.Job == job && lock.Owner == token.Digest() && (unsettled || lock.Ended == joblock.EndedReleased) {

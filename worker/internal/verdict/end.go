@@ -8,7 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -24,6 +24,9 @@ const (
 	ReasonSnoozed = "job snoozed"
 	ReasonOver    = "attempt over" // for a lock that the task does not carry: of WithoutOverlapping, or a mark
 )
+
+// IsDone reports whether a release for this reason records that the job is done. A duplicate then does not run.
+func IsDone(reason string) bool { return reason == ReasonDone || reason == ReasonRevoked }
 
 // IsFailed reports whether reason is that of a job that has failed for good.
 func IsFailed(reason string) bool { return reason == ReasonFailed || reason == ReasonHeld }
@@ -44,7 +47,6 @@ const (
 type End struct {
 	Settle
 	Reason string  // of a Release
-	Done   bool    // the releases record that the job is done, so that a duplicate does not run
 	Snooze *Snooze // of a BackOut
 	Err    error   // for asynq; not of a Park
 }
@@ -56,9 +58,9 @@ func (t Tries) EndOf(err error) End {
 	case ok: // from WithoutOverlapping, or from AfterLoss
 		return End{Settle: BackOut, Snooze: snoozed, Err: err}
 	case err == nil:
-		return End{Settle: Release, Reason: ReasonDone, Done: true}
+		return End{Settle: Release, Reason: ReasonDone}
 	case errors.Is(err, asynq.RevokeTask):
-		return End{Settle: Release, Reason: ReasonRevoked, Done: true, Err: err}
+		return End{Settle: Release, Reason: ReasonRevoked, Err: err}
 	case errors.Is(err, asynq.SkipRetry), t.Last():
 		reason := ReasonFailed
 		if _, late := errors.AsType[*HeldTooLong](err); late {
@@ -78,7 +80,7 @@ func AfterLoss(err, cause error, lost []error) bool {
 		return false
 	}
 	for _, err := range lost {
-		if errors.Is(err, joblock.ErrLost) && !errors.Is(err, door.ErrNotRenewed) {
+		if errors.Is(err, joblock.ErrLost) && !errors.Is(err, core.ErrNotRenewed) {
 			return true
 		}
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/dice"
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
@@ -45,7 +45,7 @@ func SnoozeFor(err error, most time.Duration) *Snooze {
 }
 
 // IsForeign reports whether err says that this build cannot read the record of a lock.
-func IsForeign(err error) bool { return errors.Is(err, door.ErrForeign) }
+func IsForeign(err error) bool { return errors.Is(err, core.ErrForeign) }
 
 // IsGone reports whether err says that the lock has ended, or belongs to another owner or another job.
 func IsGone(err error) bool {

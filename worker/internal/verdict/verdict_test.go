@@ -220,7 +220,7 @@ func TestEndOf(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.tries.EndOf(tt.err)
-			if got.Settle != tt.settle || got.Reason != tt.reason || got.Done != tt.done || !errors.Is(got.Err, tt.asynq) {
+			if got.Settle != tt.settle || got.Reason != tt.reason || IsDone(got.Reason) != tt.done || !errors.Is(got.Err, tt.asynq) {
 				t.Errorf("EndOf is %+v", got)
 			}
 			if fe, ok := errors.AsType[*Final](got.Err); ok && fe.Spent != tt.tries.Spent() {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -217,7 +217,7 @@ func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 
 // The method begin makes a token, and writes the token into the file.
 func (o *acquireOptions) begin(t *tokenFile) error {
-	token, err := joblock.NewToken(o.key, door.ByHand+rand.Text(), o.ttl)
+	token, err := joblock.NewToken(o.key, core.ByHand+rand.Text(), o.ttl)
 	if err != nil {
 		t.drop(false)
 		return err
@@ -244,8 +244,8 @@ func (o *acquireOptions) same(t *tokenFile) error {
 		return usage("the file %s has the token of a lock on %q already; release that lock, or give another file", o.file, t.token.Key())
 	case t.token.Key() != o.key:
 		return usage("the file %s has the token of a lock on %q, whose acquire was not answered; repeat that command, or give another file", o.file, t.token.Key())
-	case door.IdentityOf(t.token).TTL != o.ttl.Truncate(time.Millisecond):
-		return usage("the file %s has the token of an acquire that was not answered, with --ttl %s", o.file, door.IdentityOf(t.token).TTL)
+	case core.Token(t.token).TTL() != o.ttl.Truncate(time.Millisecond):
+		return usage("the file %s has the token of an acquire that was not answered, with --ttl %s", o.file, core.Token(t.token).TTL())
 	case fmt.Sprint(t.pending) != fmt.Sprint(want):
 		return usage("the file %s has the token of an acquire that was not answered, with another --limit", o.file)
 	}
@@ -264,7 +264,7 @@ func (o *acquireOptions) take(ctx context.Context, locks face, token joblock.Tok
 // giveUp releases what the owner of token has, of an acquire whose answer nobody has got. An error means that nobody has
 // answered.
 func giveUp(locks face, token joblock.Token, permits int) error {
-	lost := want{key: token.Key(), ttl: door.IdentityOf(token).TTL, limit: permits}
+	lost := want{key: token.Key(), ttl: core.Token(token).TTL(), limit: permits}
 	if err := locks.giveUp(context.Background(), token, lost); errors.Is(err, joblock.ErrUnavailable) {
 		return err
 	}

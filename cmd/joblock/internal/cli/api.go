@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
@@ -166,7 +166,7 @@ func (a *api) grant(ctx context.Context, want want, name string) (client.Grant, 
 // callName returns the Idempotency-Key of the acquire with a token that this program has made. It is a secret, as the
 // token is.
 func callName(token joblock.Token) string {
-	sum := sha256.Sum256([]byte("joblock acquire " + door.IdentityOf(token).Owner))
+	sum := sha256.Sum256([]byte("joblock acquire " + core.Token(token).Owner()))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -44,7 +44,7 @@ func newOffice(t *testing.T) *office {
 }
 
 // The method acquire takes the lock on key. The lock ends with the test.
-func (o *office) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
+func (o *office) acquire(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	o.Helper()
 	lock, err := o.locks.TryAcquire(o.Context(), key, opts...)
 	testkit.WantNil(o.T, "TryAcquire", err)

@@ -172,7 +172,7 @@ func TestOnCall(t *testing.T) {
 }
 
 // The method export is a request that takes the lock on key, and hands the lock over to a task.
-func (s *scene) export(key, id string, in time.Duration, opts ...joblock.TryOption) {
+func (s *scene) export(key, id string, in time.Duration, opts ...joblock.AcquireOption) {
 	s.Helper()
 	lock, err := s.locks.TryAcquire(context.Background(), key, opts...)
 	if err == nil {

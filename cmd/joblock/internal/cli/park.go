@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/joblock/toolkit/internal/door"
+	"github.com/joblock/toolkit/internal/core"
 )
 
 func newPark(s *server) *cobra.Command {
@@ -62,7 +62,7 @@ Exit codes:
 					}
 				}
 				return o.print(cmd, t, token, tokenReport{
-					Key: token.Key(), State: "parked", Fence: door.IdentityOf(token).Fence, ExpiresAt: instant(o.reserve), Job: o.job,
+					Key: token.Key(), State: "parked", Fence: core.Token(token).Fence(), ExpiresAt: instant(o.reserve), Job: o.job,
 				})
 			})
 		},

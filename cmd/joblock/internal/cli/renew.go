@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -53,8 +52,7 @@ Exit codes:
 				if err != nil {
 					return err
 				}
-				id := door.IdentityOf(t.token)
-				r := reportOf(ops.Grant{Token: t.token, Fence: id.Fence, Lease: left})
+				r := reportOf(ops.Grant{Token: t.token, Fence: ops.FenceOf(t.token), Lease: left})
 				if o.ttl != 0 {
 					r.TTLMS = o.ttl.Milliseconds()
 				}

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/joblock/toolkit/internal/door"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
@@ -296,9 +295,8 @@ type tokenReport struct {
 }
 
 func reportOf(g ops.Grant) tokenReport {
-	id := door.IdentityOf(g.Token)
 	return tokenReport{
-		Key: g.Token.Key(), State: joblock.StateHeld.String(), Fence: g.Fence, TTLMS: id.TTL.Milliseconds(),
+		Key: g.Token.Key(), State: joblock.StateHeld.String(), Fence: g.Fence, TTLMS: ops.TTLOf(g.Token).Milliseconds(),
 		ExpiresAt: instant(g.Lease), Prior: g.Prior.String(),
 	}
 }

@@ -87,7 +87,7 @@ func (l *lookout) sees(want ...string) {
 	}
 }
 
-func (l *lookout) acquire(key string, opts ...joblock.TryOption) *joblock.Lock {
+func (l *lookout) acquire(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	l.Helper()
 	lock, err := l.locks.TryAcquire(l.Context(), key, opts...)
 	testkit.WantNil(l.T, "TryAcquire", err)

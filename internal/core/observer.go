@@ -1,0 +1,35 @@
+package core
+
+import (
+	"runtime/debug"
+
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/event"
+)
+
+// Tell passes e to the Observer, if e has a Kind and there is an Observer. The caller holds no mutex.
+func (l *Locker) Tell(e event.Event) {
+	if l.cfg.Observer == nil || e.Kind == 0 {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil && !l.panicked.Swap(true) {
+			l.cfg.Logger.Error("joblock: the Observer panicked; further panics are not logged",
+				"event", e.Kind, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	l.cfg.Observer(e)
+}
+
+// tellContended also tells the span of the call that found the key busy.
+func (l *Locker) tellContended(s *span, key, owner string, r driver.Reply) {
+	if l.cfg.Observer == nil && s == nil {
+		return
+	}
+	e := event.Event{
+		Kind: event.Contended, Key: key, Owner: Digest(owner),
+		Holder: r.Holder, Job: r.Job, Remaining: r.Remaining,
+	}
+	s.Tell(e)
+	l.Tell(e)
+}

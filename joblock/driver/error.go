@@ -1,0 +1,125 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Error is a refusal or a failure of a call of package joblock. An Error never contains an owner token. Code is always
+// set, and the other fields where their comments say so.
+type Error struct {
+	Code string // stable, fit for an API answer: for example "LOCK_TIMEOUT"
+	Op   string // the call that failed: for example "acquire"
+	Key  string // "" if the error is not about one key
+
+	// The holder in the way. Set with ErrHeld, ErrTimeout and ErrBusy, and with ErrNotOwner and ErrLost if the store
+	// reports the holder.
+	Holder    string        // the label of the holder, for people
+	Job       string        // the job that the lock is bound to, as "queue/taskID"
+	Remaining time.Duration // time until the holder's lease ends, or the reservation while no holder runs; see State
+	State     State         // what Remaining is a part of: of the lease for StateHeld, otherwise of the reservation; StateFree if not known
+
+	// Set with ErrAlreadyReleased, and with ErrLost if another caller has released the lock or forced its release.
+	Ended  Ended  // how the lock ended
+	Reason string // the reason that the release gave
+
+	Detail string // what is wrong, naming the value and the bound
+	Err    error  // the cause, or nil
+}
+
+// The codes of Error. The first five are those of the atomic-lock extension that the API follows.
+const (
+	CodeHeld            = "LOCK_ACQUISITION_FAILED"
+	CodeTimeout         = "LOCK_TIMEOUT"
+	CodeNotFound        = "LOCK_NOT_FOUND"
+	CodeNotOwner        = "LOCK_OWNERSHIP_MISMATCH"
+	CodeAlreadyReleased = "LOCK_ALREADY_RELEASED"
+	CodeBusy            = "LOCK_BUSY"
+	CodeLost            = "LOCK_LOST"
+	CodeUnavailable     = "LOCK_UNAVAILABLE"
+	CodeInvalid         = "LOCK_INVALID"
+	CodeClosed          = "LOCK_CLOSED"
+)
+
+var codeText = map[string]string{
+	CodeHeld:            "held by another",
+	CodeTimeout:         "timed out waiting",
+	CodeNotFound:        "no such lock",
+	CodeNotOwner:        "not the owner",
+	CodeAlreadyReleased: "already released",
+	CodeBusy:            "held by another attempt of the same owner",
+	CodeLost:            "lock lost",
+	CodeUnavailable:     "store unavailable, outcome unknown",
+	CodeInvalid:         "invalid",
+	CodeClosed:          "locker is closed",
+}
+
+// CodeText returns what a code says, in a few words.
+func CodeText(code string) string { return codeText[code] }
+
+// Error returns one line: the call, the key, what is wrong, and the cause.
+func (e *Error) Error() string {
+	subject := e.Op
+	if e.Key != "" {
+		subject = strings.TrimSpace(subject + " " + strconv.Quote(shorten(e.Key, 80)))
+	}
+	what := codeText[e.Code]
+	if e.Code == CodeUnavailable && errors.Is(e.Err, ErrRefused) {
+		what = "store unavailable, call refused"
+	}
+	if e.Code == CodeLost && e.Holder != "" {
+		what += ": " + codeText[CodeHeld]
+	}
+	if e.Holder != "" {
+		what += " (" + e.Holder + ")"
+	}
+	if e.Job != "" {
+		what += " for job " + e.Job
+	}
+	if e.Remaining > 0 {
+		what += fmt.Sprintf(", %s left%s", e.Remaining.Round(time.Millisecond), leftOf(e.State))
+	}
+	if e.Ended != EndedNone && e.Reason != "" {
+		what += fmt.Sprintf(" (%s: %s)", e.Ended, e.Reason)
+	} else if e.Ended != EndedNone {
+		what += fmt.Sprintf(" (%s)", e.Ended)
+	}
+	parts := []string{"joblock", subject, what, e.Detail}
+	if e.Err != nil {
+		parts = append(parts, e.Err.Error())
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+// leftOf says what of a key in this state has time left: a lease ends with a holder that does not renew it, and a
+// reservation lasts while no holder runs.
+func leftOf(state State) string {
+	switch state {
+	case StateHeld:
+		return " of the lease"
+	case StateParked, StateOrphaned:
+		return " of the reservation"
+	}
+	return ""
+}
+
+// Is reports whether target is the sentinel of the same code: an *Error with nothing but that code.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && *t == (Error{Code: e.Code})
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// shorten returns s. If s has more than n bytes, shorten cuts s at a rune boundary, and adds an ellipsis.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
