@@ -183,7 +183,7 @@ func TestRollupNow(t *testing.T) {
 	wait, err := admin.Of(s).Trigger(t.Context(), "rollup")
 	check(err)
 	execution, err := wait(t.Context())
-	if err != nil || execution.State != admin.StateDone {
+	if err != nil || execution.State != scheduler.Done {
 		t.Errorf("%+v, %v", execution, err)
 	}
 }

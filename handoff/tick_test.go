@@ -64,7 +64,7 @@ func TestTicksDuringAnOutageAreNotLost(t *testing.T) {
 						t.Fatal(err)
 					}
 					x, err := wait(t.Context())
-					if err != nil || x.State != admin.StateEnqueued {
+					if err != nil || x.State != scheduler.Enqueued {
 						t.Fatalf("the execution is %+v, %v", x, err)
 					}
 					time.Sleep(time.Minute) // whatever goes on in the background

@@ -84,7 +84,7 @@ func TestBackfillBesideTheSchedule(t *testing.T) {
 		if b := e.Backfill; b.Done != 13 || b.Ended.IsZero() || e.Counts.Overlapped+e.Counts.Missed != 0 {
 			t.Errorf("backfill %+v, counts %+v", e.Backfill, e.Counts)
 		}
-		if ended := c.events.of(scheduler.EventBackfilled); len(ended) != 1 || ended[0].Count != 13 {
+		if ended := c.events.of(scheduler.Backfilled); len(ended) != 1 || ended[0].Count != 13 {
 			t.Errorf("events %+v", ended)
 		}
 		_, err = ops.Backfill(c.Context(), "job", start, start.Add(10*min)) // the next one
@@ -159,7 +159,7 @@ func TestBackfillSurvivesItsNodes(t *testing.T) {
 		done := 0
 		seen := make(map[time.Time]int)
 		last := start.Add(-21 * hour)
-		for _, e := range c.events.of(scheduler.EventDone) {
+		for _, e := range c.events.of(scheduler.Done) {
 			seen[e.Tick.At]++
 			if done++; e.Tick.At.Before(last) {
 				t.Errorf("%s was done after %s", e.Tick.At, last)
@@ -169,7 +169,7 @@ func TestBackfillSurvivesItsNodes(t *testing.T) {
 		if done != 21 || len(seen) != 21 {
 			t.Errorf("%d executions of %d ticks were done, want 21", done, len(seen))
 		}
-		if taken := len(c.events.of(scheduler.EventTakenOver)); taken != 3 {
+		if taken := len(c.events.of(scheduler.TakenOver)); taken != 3 {
 			t.Errorf("%d were taken over, want 3", taken)
 		}
 	})
@@ -274,7 +274,7 @@ func TestBackfillUnderAnotherSpec(t *testing.T) {
 		}
 		until(start, 16*min)
 		see(10_000, 10_000, true)
-		ended := c.events.of(scheduler.EventBackfilled)
+		ended := c.events.of(scheduler.Backfilled)
 		if len(ended) != 1 || ended[0].Count != 10_000 || ended[0].Err == nil || !strings.Contains(ended[0].Err.Error(), "are not executed") {
 			t.Errorf("events %+v", ended)
 		}

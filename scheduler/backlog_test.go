@@ -76,7 +76,7 @@ func TestCatchUpOneAcrossOutages(t *testing.T) {
 		if len(at) != 4 || at[3] != 60*min {
 			t.Errorf("ran for %v, want the first one three times and then the newest", at)
 		}
-		if n := c.count(scheduler.EventMissed); n != 4 {
+		if n := c.count(scheduler.Missed); n != 4 {
 			t.Errorf("%d ticks reported as missed, want those of 20, 30, 40 and 50 min", n)
 		}
 	})

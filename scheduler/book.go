@@ -42,7 +42,7 @@ func (c *claims) open(j *job, lock *joblock.Lock, l *ledger.Ledger) *book {
 	return &book{claims: c, j: j, lock: lock, l: l}
 }
 
-// change changes the ledger and writes it. The function f reports whether it has changed the ledger. Changes of an earlier
+// change changes the ledger and writes it. f reports whether it has changed the ledger. Changes of an earlier
 // call that were not written are written too.
 func (b *book) change(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) error {
 	b.mu.Lock()

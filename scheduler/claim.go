@@ -129,6 +129,10 @@ func (t *term) run(ctx context.Context, lock *joblock.Lock, dead []int) (at time
 	t.book = t.open(t.j, lock, l)
 	alone, err := t.work(ctx, dead)
 	t.recs.Release(ctx, lock)
+	for _, e := range t.begun {
+		t.slots--
+		t.started.Go(func() { e.runInLane(ctx) })
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			t.trouble(t.j, "write the ledger", err)
@@ -138,14 +142,10 @@ func (t *term) run(ctx context.Context, lock *joblock.Lock, dead []int) (at time
 		}
 		return soon(t.clock.now().Add(policy.Settling)), false
 	}
-	for _, e := range t.begun {
-		t.slots--
-		t.started.Go(func() { e.runInLane(ctx) })
-	}
 	switch {
 	case alone && t.j.Most() > 1: // the other ticks are for lanes
 		return soon(t.clock.now()), true
-	case len(policy.Others(l, t.table.mine(t.j))) > 0: // of a node that has begun since this node has read the ledger: nobody stands by
+	case len(policy.Others(l, t.table.mine(t.j))) > 0: // of a node that has begun since this node has read the ledger: no node stands by
 		return soon(t.clock.now().Add(policy.Settling)), true
 	}
 	return timeOf(policy.Next(t.specs.inForce(t.j, l), l, t.clock.now())), true

@@ -62,7 +62,7 @@ func TestCommandsOfAThousandJobs(t *testing.T) {
 				t.Logf("at rest: %d commands a minute and node", idle[4]/30)
 				t.Logf("for %d ticks of %v on 3 nodes: %d records read in %d round trips, %d acquires, %d renewals and memos, %d releases",
 					jobs, takes, read, fired[0], fired[1], fired[2], fired[3])
-				if n := len(c.events.of(scheduler.EventDone)); n != jobs {
+				if n := len(c.events.of(scheduler.Done)); n != jobs {
 					t.Errorf("%d ticks done, want %d", n, jobs)
 				}
 				if takes > time.Minute/2 {

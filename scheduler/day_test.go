@@ -95,8 +95,8 @@ func (c *cluster) day(nodes int, period, length time.Duration) {
 		n.heal()
 	}
 	ticks := int(length / period)
-	done := c.perTick(scheduler.EventDone)
-	lost := c.perTick(scheduler.EventLost)
+	done := c.perTick(scheduler.Done)
+	lost := c.perTick(scheduler.Lost)
 	for i := 1; i <= ticks; i++ {
 		at := start.Add(time.Duration(i) * period).UTC()
 		for _, job := range []string{"short", "long", "queued", "several"} {
@@ -109,7 +109,7 @@ func (c *cluster) day(nodes int, period, length time.Duration) {
 		}
 	}
 	var last time.Time
-	for _, e := range c.events.of(scheduler.EventDone) {
+	for _, e := range c.events.of(scheduler.Done) {
 		if e.Tick.Name != "queued" {
 			continue
 		}
@@ -124,12 +124,12 @@ func (c *cluster) day(nodes int, period, length time.Duration) {
 			t.Errorf("once of %s was begun twice", call.tick.At)
 		}
 	}
-	if n := c.count(scheduler.EventMissed) + c.count(scheduler.EventOverlapped); n != 0 {
+	if n := c.count(scheduler.Missed) + c.count(scheduler.Overlapped); n != 0 {
 		t.Errorf("%d ticks were missed or overlapped", n)
 	}
-	taken := len(c.events.of(scheduler.EventTakenOver))
+	taken := len(c.events.of(scheduler.TakenOver))
 	t.Logf("%d nodes, %d with those that replaced others: %d ticks of each job; %d runs were taken over, %d were lost",
-		nodes, len(c.nodes), ticks, taken, len(c.events.of(scheduler.EventLost)))
+		nodes, len(c.nodes), ticks, taken, len(c.events.of(scheduler.Lost)))
 	if taken == 0 {
 		t.Error("nothing was taken over: this proves little")
 	}

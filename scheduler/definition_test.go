@@ -31,11 +31,11 @@ func TestTwoDefinitionsOfOneJob(t *testing.T) {
 				a.start()
 				b.start()
 				until(start, 5*hour)
-				told := c.events.of(scheduler.EventContested)
+				told := c.events.of(scheduler.Contested)
 				if len(told) < 2 || len(told) > 5 {
 					t.Errorf("reported %d times in five hours, want about once an hour", len(told))
 				}
-				if n := len(c.events.of(scheduler.EventRedefined)); n != 1 {
+				if n := len(c.events.of(scheduler.Redefined)); n != 1 {
 					t.Errorf("reported %d times that the job has changed, want once", n)
 				}
 				for _, text := range []string{`level=WARN msg="scheduler: contested" scope=cron job=job`, "two different definitions of the job take turns in one scope"} {
@@ -82,10 +82,10 @@ func TestDeploysOfAChangedJob(t *testing.T) {
 			up = next
 		}
 		until(start, 12*hour)
-		if told := c.events.of(scheduler.EventContested); len(told) > 0 {
+		if told := c.events.of(scheduler.Contested); len(told) > 0 {
 			t.Errorf("%d times: %v", len(told), told[0].Err)
 		}
-		told := c.events.of(scheduler.EventRedefined)
+		told := c.events.of(scheduler.Redefined)
 		if len(told) != 2 {
 			t.Fatalf("reported %d times that the job has changed, want once for each new definition", len(told))
 		}

@@ -47,7 +47,7 @@
 // store does not answer for longer than the lease. Each execution has a fence of its own (joblock.FromContext).
 //
 // A function that goes on for more than 5 s after the end of its context holds the job up: its ticks overlap, and no other node
-// takes the job over. Then the node reports EventOverrun, which is logged as a warning, and admin.Execution.Overrun is set as long as
+// takes the job over. Then the node reports Overrun, which is logged as a warning, and admin.Execution.Overrun is set as long as
 // that lasts. When the node is stopped, that is not so before Config.Grace is over; see Run.
 //
 // A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
@@ -66,7 +66,7 @@
 //	paused      the tick came while the job was paused. The tick is skipped.
 //
 // If an execution does not end, or the task of a Task, each further tick is skipped as overlapped. After three ticks and 10
-// minutes a node reports EventStuck, which is logged as a warning, and admin.Entry.Stuck is set.
+// minutes a node reports Stuck, which is logged as a warning, and admin.Entry.Stuck is set.
 //
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. The node that
 // executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution, between two
@@ -161,8 +161,8 @@
 // # When the store's clock is set back
 //
 // Ticks wait until the clock is where it was, because nodes would execute each tick a second time. Triggers do not
-// wait. Each node reports the clock once per job, as EventClock and in the log, and admin.Entry.Behind shows it. A ledger
-// that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and EventClock
+// wait. Each node reports the clock once per job, as Clock and in the log, and admin.Entry.Behind shows it. A ledger
+// that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and Clock
 // reports that too. So a job is silent for at most a day.
 //
 // # Deploys
@@ -192,7 +192,7 @@
 // A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
 // those of the old spec, later ticks are those of the new one. So each tick of either spec is treated once. Ticks of the
 // old spec that no node has claimed are missed ticks, or overlapped ones; ticks with jitter that have come are due at
-// once. The ledger has the time of the change, and a node reports EventSpec. The other nodes learn of the change within
+// once. The ledger has the time of the change, and a node reports Spec. The other nodes learn of the change within
 // Config.Sync, so that they execute the new spec's ticks even if all nodes that were given it die. Options are not in the ledger: the node that
 // executes or skips a tick uses its own.
 //
@@ -210,8 +210,8 @@
 //
 // Two applications on one store need different scopes. Within a scope the name alone identifies a job, so each
 // application would execute some ticks of the other one. Nodes notice a second definition of a job: another spec, other
-// options, or another module of the program. A new definition is a deploy, reported once as EventRedefined. If two
-// definitions take turns for more than a quarter of an hour, a node reports EventContested and sets admin.Entry.Contested. A node
+// options, or another module of the program. A new definition is a deploy, reported once as Redefined. If two
+// definitions take turns for more than a quarter of an hour, a node reports Contested and sets admin.Entry.Contested. A node
 // that is up and has another spec for as long sets admin.Entry.Contested as well.
 //
 // # Monitoring and control
@@ -229,7 +229,7 @@
 // commands a minute to renew its record. Each week one node sends two commands for each job that has had no tick in that week. A node that has another spec of some jobs than the one in force sends two more
 // commands a minute: each reads the record of the node that has decided. If that node is not up, one such command is followed
 // by two that read the records of all nodes. Entries of package admin reads 34 records, one for each node, and one for each job. At a tick,
-// the first node sends four commands besides the read. A later node sends only its share of a pipeline, and its share
+// the first node sends four commands in addition to the read. A later node sends only its share of a pipeline, and its share
 // of a second pipeline if the execution takes more than half a second. During a longer execution the node that executes sends two commands when a tick comes, each node reads the
 // ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand
 // short jobs that are due at the same instant, three nodes read 3,800 ledgers in 130 round trips and send 4,200

@@ -61,7 +61,7 @@ func (e *execution) run(ctx context.Context) error {
 		event.Count = 1
 	}
 	if lost != nil {
-		event.Kind, event.Count, event.Err = EventBroken, 0, errors.Join(lost, err)
+		event.Kind, event.Count, event.Err = Broken, 0, errors.Join(lost, err)
 	}
 	e.report(event)
 	if e.book != nil {
@@ -73,9 +73,9 @@ func (e *execution) run(ctx context.Context) error {
 
 // begin reports that the execution begins. The result is the Event.
 func (e *execution) begin() Event {
-	event := Event{Kind: EventStarted, Tick: tickOf(e.j.name, e.x.Tick()), Node: e.cfg.Node}
+	event := Event{Kind: Started, Tick: tickOf(e.j.name, e.x.Tick()), Node: e.cfg.Node}
 	if e.x.Broken > 0 {
-		event.Kind = EventTakenOver
+		event.Kind = TakenOver
 	}
 	switch event.Tick.Cause {
 	case CauseBackfill:
@@ -155,7 +155,7 @@ func (e *execution) cancelAtNextTick(ctx context.Context, cancel context.CancelC
 func (e *execution) overrun(ctx context.Context, cause error) {
 	if cause != nil {
 		e.report(Event{
-			Kind: EventOverrun, Tick: tickOf(e.j.name, e.x.Tick()), Node: e.cfg.Node, Err: cause,
+			Kind: Overrun, Tick: tickOf(e.j.name, e.x.Tick()), Node: e.cfg.Node, Err: cause,
 			Took: e.clock.now().Sub(time.UnixMilli(e.x.Start)),
 		})
 	}

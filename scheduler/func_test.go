@@ -15,7 +15,6 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler"
-	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // The nodes' clocks differ by far more than an execution takes. Each tick is still executed
@@ -87,10 +86,10 @@ func TestStopHandsOverAtOnce(t *testing.T) {
 		if n := len(r.all()); n != 2 {
 			t.Errorf("%d runs of one tick, want 2", n)
 		}
-		if got := c.events.of(scheduler.EventInterrupted); len(got) != 1 || got[0].Node != first.on || !errors.Is(got[0].Err, scheduler.ErrStopped) {
+		if got := c.events.of(scheduler.Interrupted); len(got) != 1 || got[0].Node != first.on || !errors.Is(got[0].Err, scheduler.ErrStopped) {
 			t.Errorf("interrupted: %+v", got)
 		}
-		if got := c.events.of(scheduler.EventTakenOver); len(got) != 1 || got[0].Node != second.on {
+		if got := c.events.of(scheduler.TakenOver); len(got) != 1 || got[0].Node != second.on {
 			t.Errorf("taken over: %+v", got)
 		}
 	})
@@ -119,7 +118,7 @@ func TestStopOfAFunctionThatFinishesIsNoInterruption(t *testing.T) {
 		if n := calls.Load(); n != 1 {
 			t.Errorf("%d calls, want 1", n)
 		}
-		if n := len(c.events.of(scheduler.EventDone)); n != 1 {
+		if n := len(c.events.of(scheduler.Done)); n != 1 {
 			t.Errorf("done %d times, want once", n)
 		}
 	})
@@ -178,7 +177,7 @@ func TestDeadNodesTickIsTakenOver(t *testing.T) {
 			t.Fatalf("%d runs within a lease and a second, want 2", len(calls))
 		}
 		t.Logf("taken over %v after the death, TTL %v", calls[1].begun.Sub(died), ttl)
-		broken := c.events.of(scheduler.EventBroken)
+		broken := c.events.of(scheduler.Broken)
 		if len(broken) != 1 || broken[0].Node != first.on || !errors.Is(broken[0].Err, joblock.ErrLost) {
 			t.Fatalf("broken: %+v", broken)
 		}
@@ -186,7 +185,7 @@ func TestDeadNodesTickIsTakenOver(t *testing.T) {
 			t.Error("the other execution began before the context of the first had ended")
 		}
 		until(start, time.Hour+30*time.Minute)
-		if n := len(c.events.of(scheduler.EventDone)); n != 1 {
+		if n := len(c.events.of(scheduler.Done)); n != 1 {
 			t.Errorf("done %d times, want once", n)
 		}
 	})
@@ -209,7 +208,7 @@ func TestAtMostOnceIsNotTakenOver(t *testing.T) {
 				end(c.find(first.on))
 				until(start, 2*time.Hour+time.Second)
 				r.wantTicks(t, start, time.Hour, 2*time.Hour)
-				if got := c.events.of(scheduler.EventLost); len(got) != 1 || got[0].Node != first.on || !got[0].Tick.At.Equal(first.tick.At) {
+				if got := c.events.of(scheduler.Lost); len(got) != 1 || got[0].Node != first.on || !got[0].Tick.At.Equal(first.tick.At) {
 					t.Errorf("lost: %+v", got)
 				}
 			})
@@ -228,24 +227,24 @@ func TestHowFunctionsEnd(t *testing.T) {
 		text     string
 		took     time.Duration
 	}{
-		"nil":    {fn: func(context.Context, int) error { return nil }, kind: scheduler.EventDone, attempts: 1},
-		"error":  {fn: func(context.Context, int) error { return mine }, kind: scheduler.EventFailed, attempts: 1, err: mine},
-		"panic":  {fn: func(context.Context, int) error { panic("oh") }, kind: scheduler.EventFailed, attempts: 1, text: "panic: oh"},
-		"goexit": {fn: func(context.Context, int) error { runtime.Goexit(); return nil }, kind: scheduler.EventFailed, attempts: 1, text: "ended its goroutine"},
+		"nil":    {fn: func(context.Context, int) error { return nil }, kind: scheduler.Done, attempts: 1},
+		"error":  {fn: func(context.Context, int) error { return mine }, kind: scheduler.Failed, attempts: 1, err: mine},
+		"panic":  {fn: func(context.Context, int) error { panic("oh") }, kind: scheduler.Failed, attempts: 1, text: "panic: oh"},
+		"goexit": {fn: func(context.Context, int) error { runtime.Goexit(); return nil }, kind: scheduler.Failed, attempts: 1, text: "ended its goroutine"},
 		"timeout": {
 			fn:   func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() },
 			opts: []scheduler.Option{scheduler.Timeout(7 * time.Second)},
-			kind: scheduler.EventFailed, attempts: 1, err: context.DeadlineExceeded, text: "longer than 7s", took: 7 * time.Second,
+			kind: scheduler.Failed, attempts: 1, err: context.DeadlineExceeded, text: "longer than 7s", took: 7 * time.Second,
 		},
 		"finished in spite of the timeout": {
 			fn:   func(ctx context.Context, _ int) error { <-ctx.Done(); return nil },
 			opts: []scheduler.Option{scheduler.Timeout(time.Second)},
-			kind: scheduler.EventDone, attempts: 1, took: time.Second,
+			kind: scheduler.Done, attempts: 1, took: time.Second,
 		},
 		"retried in vain": {
 			fn:   func(context.Context, int) error { return mine },
 			opts: []scheduler.Option{scheduler.Retry(3, time.Second, 3*time.Second)},
-			kind: scheduler.EventFailed, attempts: 4, err: mine, took: 6 * time.Second, // 1 + 2 + 3
+			kind: scheduler.Failed, attempts: 4, err: mine, took: 6 * time.Second, // 1 + 2 + 3
 		},
 		"retried": {
 			fn: func(_ context.Context, attempt int) error {
@@ -255,7 +254,7 @@ func TestHowFunctionsEnd(t *testing.T) {
 				return nil
 			},
 			opts: []scheduler.Option{scheduler.Retry(5, time.Second, time.Second)},
-			kind: scheduler.EventDone, attempts: 3, took: 2 * time.Second,
+			kind: scheduler.Done, attempts: 3, took: 2 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +271,7 @@ func TestHowFunctionsEnd(t *testing.T) {
 					t.Fatalf("%d events of kind %s in %+v", len(got), tc.kind, c.events.list)
 				}
 				e := got[0]
-				if e.Attempts != tc.attempts || tc.err != nil && !errors.Is(e.Err, tc.err) || (e.Err != nil) != (tc.kind == scheduler.EventFailed) {
+				if e.Attempts != tc.attempts || tc.err != nil && !errors.Is(e.Err, tc.err) || (e.Err != nil) != (tc.kind == scheduler.Failed) {
 					t.Errorf("event %+v, want %d attempts and error %v", e, tc.attempts, tc.err)
 				}
 				if e.Err != nil && !strings.Contains(e.Err.Error(), tc.text) {
@@ -309,7 +308,7 @@ func TestResultIsWrittenWhenTheStoreIsBack(t *testing.T) {
 		a.store.Clear()
 		until(start, time.Hour+10*time.Minute)
 		r.wantTicks(t, start, time.Hour)
-		if n := len(c.events.of(scheduler.EventDone)); n != 1 {
+		if n := len(c.events.of(scheduler.Done)); n != 1 {
 			t.Errorf("done %d times, want once", n)
 		}
 	})
@@ -349,7 +348,7 @@ func TestStoreAway(t *testing.T) {
 			t.Errorf("%d runs when the store was back, want one for each job", n-before)
 		}
 		missed := 0
-		for _, e := range c.events.of(scheduler.EventMissed) {
+		for _, e := range c.events.of(scheduler.Missed) {
 			missed += e.Count
 		}
 		if missed != 4*50 {
@@ -408,7 +407,7 @@ func TestAFunctionThatIgnoresItsContext(t *testing.T) {
 				if n := e.Counts.Overlapped + int64(e.Waiting+len(e.Running)); n != 13 {
 					t.Errorf("%d ticks are on record, want 13: %+v", n, e)
 				}
-				events := c.events.of(scheduler.EventOverrun)
+				events := c.events.of(scheduler.Overrun)
 				if len(events) != len(e.Running) || len(events) == 0 || !errors.Is(events[0].Err, tc.cause) || events[0].Took < 5*sec {
 					t.Errorf("events %+v", events)
 				}
@@ -418,7 +417,7 @@ func TestAFunctionThatIgnoresItsContext(t *testing.T) {
 				close(release)
 				until(start, 60*sec)
 				e, err = c.admin().Entry(t.Context(), "job")
-				if wantNil(t, "Entry", err); len(e.Running) != 0 || e.Latest.State != admin.StateDone || e.Latest.Error != "" {
+				if wantNil(t, "Entry", err); len(e.Running) != 0 || e.Latest.State != scheduler.Done || e.Latest.Error != "" {
 					t.Errorf("after the end %+v", e)
 				}
 			})
@@ -439,7 +438,7 @@ func TestAFunctionThatEndsWithinTheGraceIsNoOverrun(t *testing.T) {
 		n.start()
 		until(start, min+sec)
 		n.end()
-		if events := c.events.of(scheduler.EventOverrun); len(events) != 0 {
+		if events := c.events.of(scheduler.Overrun); len(events) != 0 {
 			t.Errorf("events %+v", events)
 		}
 	})
@@ -461,7 +460,7 @@ func TestAFunctionThatIgnoresTheLossOfItsLock(t *testing.T) {
 				until(start, hour+sec)
 				n.cut()
 				until(start, hour+min)
-				events := c.events.of(scheduler.EventOverrun)
+				events := c.events.of(scheduler.Overrun)
 				if len(events) != 1 || !errors.Is(events[0].Err, joblock.ErrLost) {
 					t.Errorf("events %+v", events)
 				}

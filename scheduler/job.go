@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
-// The type job is a registered job, with the state of the job on this node.
+// job is a registered job, with the state of the job on this node.
 type job struct {
 	options
 	name string
@@ -25,7 +25,7 @@ type job struct {
 	busy    bool      // a goroutine claims or executes the job, or waits for its lock; or the job waits for its predecessor
 	gone    bool      // the job was removed or replaced
 	next    *job      // becomes due when this job is no longer busy; only if gone
-	giveUp  func()    // ends the wait for the job's lock; nil: nobody waits
+	giveUp  func()    // ends the wait for the job's lock; nil: it does not wait
 	floor   time.Time // Moment.Floor
 	again   bool      // becomes due at once when it is no longer busy
 	order   int64     // Fence of the latest order with which this node has updated the ledger

@@ -14,7 +14,6 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/scheduler"
-	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 // crowd counts how many functions run at the same time.
@@ -79,7 +78,7 @@ func TestAtOnce(t *testing.T) {
 				r.wantTicks(t, start, tc.want...)
 				e, err := c.nodes[0].Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
-				if n := c.count(scheduler.EventOverlapped); n != tc.skipped || e.Waiting != tc.waiting {
+				if n := c.count(scheduler.Overlapped); n != tc.skipped || e.Waiting != tc.waiting {
 					t.Errorf("%d ticks reported as overlapped, %d wait, want %d and %d", n, e.Waiting, tc.skipped, tc.waiting)
 				}
 				if crowd.most != 3 || len(e.Running) != crowd.now {
@@ -95,7 +94,7 @@ func TestAtOnce(t *testing.T) {
 				if len(fences) != len(r.all()) {
 					t.Errorf("%d executions have %d fences", len(r.all()), len(fences))
 				}
-				if n := len(e.History); n == 0 || e.Latest.State != admin.StateRunning || e.History[0].State != admin.StateDone {
+				if n := len(e.History); n == 0 || e.Latest.State != scheduler.Running || e.History[0].State != scheduler.Done {
 					t.Errorf("latest %+v, history %+v", e.Latest, e.History)
 				}
 			})
@@ -118,7 +117,7 @@ func TestTriggerAtOnce(t *testing.T) {
 		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
 		x, err := n.TriggerAndWait(c.Context(), "job")
 		wantNil(t, "TriggerAndWait", err)
-		if x.State != admin.StateDone || x.Tick.Cause != scheduler.CauseTrigger || x.Ended.Sub(start) < 20*min {
+		if x.State != scheduler.Done || x.Tick.Cause != scheduler.CauseTrigger || x.Ended.Sub(start) < 20*min {
 			t.Errorf("execution %+v", x)
 		}
 		until(start, 21*min)
@@ -175,7 +174,7 @@ func TestAtOnceIsTakenOver(t *testing.T) {
 					}
 				}
 				until(start, 16*min+10*sec)
-				done := c.perTick(scheduler.EventDone)["job"]
+				done := c.perTick(scheduler.Done)["job"]
 				for at, n := range done {
 					if n != 1 {
 						t.Errorf("%s was done %d times", at, n)
@@ -212,7 +211,7 @@ func TestAtOnceAtMostOnce(t *testing.T) {
 		}
 		until(start, 21*min)
 		r.wantTicks(t, start, 10*min, 20*min)
-		if n := len(c.events.of(scheduler.EventLost)); n != 1 {
+		if n := len(c.events.of(scheduler.Lost)); n != 1 {
 			t.Errorf("lost %d times, want once", n)
 		}
 	})
@@ -241,7 +240,7 @@ func TestAtOnceIsChanged(t *testing.T) {
 				until(start, 7*min)
 				old.end()
 				until(start, 30*min)
-				done := c.perTick(scheduler.EventDone)["job"]
+				done := c.perTick(scheduler.Done)["job"]
 				for m := 1; m < 10; m++ {
 					if n := done[start.Add(time.Duration(m)*min).UTC()]; n != 1 {
 						t.Errorf("the tick of %d min was done %d times", m, n)
@@ -277,7 +276,7 @@ func TestBackfillInALane(t *testing.T) {
 			t.Errorf("backfill %+v, counts %+v", b, e.Counts)
 		}
 		last := time.Time{}
-		for _, x := range c.events.of(scheduler.EventStarted) {
+		for _, x := range c.events.of(scheduler.Started) {
 			if x.Tick.Cause == scheduler.CauseBackfill {
 				if !last.IsZero() && x.at.Sub(last) < 12*min {
 					t.Errorf("%s began %s after the tick before", x.Tick.At, x.at.Sub(last))
@@ -409,7 +408,7 @@ func TestTakeoverWithALowerAtOnce(t *testing.T) {
 				if n := crowd.atOnce(); n != tc.own {
 					t.Errorf("%d ran at once on the new nodes, want %d", n, tc.own)
 				}
-				done := c.perTick(scheduler.EventDone)["job"]
+				done := c.perTick(scheduler.Done)["job"]
 				for m := 1; m <= 10; m++ {
 					if n := done[start.Add(time.Duration(m)*min).UTC()]; n != 1 {
 						t.Errorf("the tick of %d min was done %d times", m, n)

@@ -84,8 +84,7 @@ func (n *node) obey(what news) {
 	n.table.obey(what)
 }
 
-// unreadOrders says what a node does that cannot read the orders. The parameter readBefore says whether it has read them
-// before.
+// unreadOrders says what a node does that cannot read the orders. readBefore: it has read them before.
 func unreadOrders(readBefore bool) string {
 	if readBefore {
 		return "scheduler: pauses and triggers cannot be read; the previous ones stay in force"
@@ -127,7 +126,7 @@ func (n *node) reportClock(j *job, rules *ledger.Job, l *ledger.Ledger, now time
 		return
 	}
 	last := l.LastTick()
-	n.report(Event{Kind: EventClock, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: n.cfg.Node,
+	n.report(Event{Kind: Clock, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: n.cfg.Node,
 		Err: fmt.Errorf("scheduler: the job's latest tick is %s, but the store's clock shows %s, so it was set back; the next tick to be executed is %s",
 			last.Format(time.RFC3339), now.UTC().Format(time.RFC3339), rules.Spec.Next(last).Format(time.RFC3339))})
 }
@@ -147,7 +146,7 @@ func (n *node) trouble(j *job, step string, err error) {
 	}
 }
 
-// once tells an error that is logged once from the same one that comes again.
+// once recognises the same error when it comes again, so that it is logged once.
 type once struct{ last string }
 
 func (o *once) isNew(err error) bool {

@@ -25,7 +25,7 @@ const (
 // give a job the same options: the node that executes or skips a tick uses its own options.
 type Option func(*options)
 
-// The type options has the settings with which a job was registered.
+// options has the settings with which a job was registered.
 type options struct {
 	ledger.Job
 	zone                                   *time.Location
@@ -81,7 +81,7 @@ func OverlapNewest() Option { return setOverlap(false, false, ledger.Overlap{New
 // Inspector can cancel a task.
 func OverlapCancel() Option { return setOverlap(false, true, ledger.Overlap{Newest: true}) }
 
-// setOverlap returns an Option. The parameter queues stands for OverlapQueue, and cancel for OverlapCancel.
+// setOverlap returns an Option: OverlapQueue if queues is true, OverlapCancel if cancel is.
 func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 	return func(o *options) { o.queues, o.cancel, o.Overlap = queues, cancel, overlap }
 }
@@ -103,7 +103,7 @@ func StartDeadline(d time.Duration) Option {
 }
 
 // KeepHistory sets how many executions admin.Entry.History has besides admin.Entry.Latest: at most the parameter failures
-// executions with admin.StateFailed, admin.StateDied or admin.StateLost, and at most the parameter others executions with another state.
+// executions with scheduler.Failed, scheduler.Died or scheduler.Lost, and at most the parameter others executions with another state.
 // So frequent successes do not push failures out. Both numbers are from 0 to 50. If errors are long, the history ends
 // earlier, at 12 KiB. The default is KeepHistory(10, 10).
 func KeepHistory(failures, others int) Option {
@@ -115,7 +115,7 @@ func KeepHistory(failures, others int) Option {
 func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 
 // Timeout ends the context of each attempt after d, which must be positive. Timeout does not end a function that ignores its
-// context: the job keeps its lock until the function returns. See EventOverrun.
+// context: the job keeps its lock until the function returns. See Overrun.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout, o.hasTimeout = d, true } }
 
 // Retry repeats the call of a function that has failed, up to n times (0 to 100), for the same tick and under the same
@@ -142,7 +142,7 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 // the next tick, at the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
-// TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. The function end says whether
+// TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end says whether
 // the task with an ID has ended, and how: a nil failure is a success. After an error, the next tick asks again. Package asynqtick
 // sets this option by itself.
 func TaskEnds(end func(ctx context.Context, id string) (ended bool, failure, err error)) Option {

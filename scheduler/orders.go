@@ -38,7 +38,7 @@ var (
 	errOrdersUnread = errors.New("scheduler: the pauses and triggers cannot be read")
 )
 
-// apply keeps the orders in the view of their record. The parameter sent is when this node asked for the view, or when it
+// apply keeps the orders in the view of their record. sent is when this node asked for the view, or when it
 // wrote what the view has, by its own clock.
 func (o *orders) apply(v memo.View, sent time.Time) (n news) {
 	o.mu.Lock()

@@ -51,10 +51,10 @@ func TestPauseAndResumeFromAnywhere(t *testing.T) {
 		until(start, 62*min)
 		r.wantTicks(t, start, 10*min, 50*min, 60*min)
 		other.wantTicks(t, start, 20*min, 40*min, 60*min)
-		if n := c.count(scheduler.EventPaused); n != 3 {
+		if n := c.count(scheduler.Paused); n != 3 {
 			t.Errorf("%d ticks reported as paused, want 3", n)
 		}
-		if n := c.count(scheduler.EventMissed); n != 0 {
+		if n := c.count(scheduler.Missed); n != 0 {
 			t.Errorf("%d ticks reported as missed", n)
 		}
 	})
@@ -307,7 +307,7 @@ func TestEntries(t *testing.T) {
 			t.Fatalf("entries %+v", entries)
 		}
 		a, b := entries[0], entries[1]
-		if a.Spec != "@every 1h0m0s" || a.Latest.State != admin.StateRunning || !a.Next.Equal(start.Add(2*hour)) || a.Latest.Duration() != 0 {
+		if a.Spec != "@every 1h0m0s" || a.Latest.State != scheduler.Running || !a.Next.Equal(start.Add(2*hour)) || a.Latest.Duration() != 0 {
 			t.Errorf("a is %+v", a)
 		}
 		if b.Spec != "CRON_TZ=UTC */5 * * * *" || !b.Next.Equal(start.Add(65*min)) {
@@ -316,20 +316,20 @@ func TestEntries(t *testing.T) {
 		if b.Counts != (admin.Counts{Done: 6, Failed: 6}) {
 			t.Errorf("b counts %+v", b.Counts)
 		}
-		if l := b.Latest; l.State != admin.StateFailed || l.Error != "no 12" || l.Node != n.name || !l.Tick.At.Equal(start.Add(hour)) || l.Attempts != 1 {
+		if l := b.Latest; l.State != scheduler.Failed || l.Error != "no 12" || l.Node != n.name || !l.Tick.At.Equal(start.Add(hour)) || l.Attempts != 1 {
 			t.Errorf("b's latest run is %+v", l)
 		}
 		if len(b.History) != 11 {
 			t.Fatalf("%d runs in b's history, want 11", len(b.History))
 		}
-		if h := b.History[0]; h.State != admin.StateDone || h.Duration() != 1500*time.Millisecond || !h.Tick.At.Equal(start.Add(55*min)) {
+		if h := b.History[0]; h.State != scheduler.Done || h.Duration() != 1500*time.Millisecond || !h.Tick.At.Equal(start.Add(55*min)) {
 			t.Errorf("before that %+v", h)
 		}
 		n.cut()
 		time.Sleep(ttl)
 		e, err := c.admin().Entry(c.Context(), "a") // which only has the ledger
 		wantNil(t, "Entry", err)
-		if e.Spec != a.Spec || !e.Next.Equal(a.Next) || e.Latest.State != admin.StateDied {
+		if e.Spec != a.Spec || !e.Next.Equal(a.Next) || e.Latest.State != scheduler.Died {
 			t.Errorf("a is %+v after its node died", e)
 		}
 	})
@@ -411,7 +411,7 @@ func TestPausedTicksCancelNothing(t *testing.T) {
 					until(start, 65*min)
 					r.wantTicks(t, start, 10*min)
 				}
-				cancelled, done := len(c.events.of(scheduler.EventCancelled)), len(c.events.of(scheduler.EventDone))
+				cancelled, done := len(c.events.of(scheduler.Cancelled)), len(c.events.of(scheduler.Done))
 				if resumed > 0 && (cancelled != 1 || done != 0) || resumed == 0 && (cancelled != 0 || done != 1) {
 					t.Errorf("%d cancelled and %d done", cancelled, done)
 				}

@@ -63,7 +63,7 @@ func TestMissedTicks(t *testing.T) {
 				b.start()
 				until(start, tc.back+10*sec)
 				r.wantTicks(t, start, tc.want...)
-				if n := c.count(scheduler.EventMissed); n != tc.missed {
+				if n := c.count(scheduler.Missed); n != tc.missed {
 					t.Errorf("%d ticks reported as missed, want %d", n, tc.missed)
 				}
 				e, err := b.Entry(c.Context(), "job")
@@ -155,7 +155,7 @@ func TestVeryManyMissedTicks(t *testing.T) {
 		until(start, 30*24*hour+900*time.Millisecond)
 		month := 30 * 24 * hour
 		r.wantTicks(t, start, sec, 2*sec, month-2*sec, month-sec, month)
-		if n := c.count(scheduler.EventMissed); n < 9000 || n > 10_000 {
+		if n := c.count(scheduler.Missed); n < 9000 || n > 10_000 {
 			t.Errorf("%d counted as missed, want about 10000", n)
 		}
 	})
@@ -170,11 +170,11 @@ func TestOverlap(t *testing.T) {
 		skipped int
 		kind    scheduler.Kind
 	}{
-		"skipped by default":   {nil, []time.Duration{min, 5 * min}, 6, scheduler.EventDone},
-		"the first are queued": {[]scheduler.Option{scheduler.OverlapQueue(2)}, []time.Duration{min, 2 * min, 3 * min}, 3, scheduler.EventDone},
-		"one is queued":        {[]scheduler.Option{scheduler.OverlapQueue(1)}, []time.Duration{min, 2 * min, 5 * min}, 4, scheduler.EventDone},
-		"the newest is kept":   {[]scheduler.Option{scheduler.OverlapNewest()}, []time.Duration{min, 4 * min, 7 * min}, 4, scheduler.EventDone},
-		"cancelled":            {[]scheduler.Option{scheduler.OverlapCancel()}, []time.Duration{min, 2 * min, 3 * min, 4 * min, 5 * min, 6 * min, 7 * min, 8 * min}, 0, scheduler.EventCancelled},
+		"skipped by default":   {nil, []time.Duration{min, 5 * min}, 6, scheduler.Done},
+		"the first are queued": {[]scheduler.Option{scheduler.OverlapQueue(2)}, []time.Duration{min, 2 * min, 3 * min}, 3, scheduler.Done},
+		"one is queued":        {[]scheduler.Option{scheduler.OverlapQueue(1)}, []time.Duration{min, 2 * min, 5 * min}, 4, scheduler.Done},
+		"the newest is kept":   {[]scheduler.Option{scheduler.OverlapNewest()}, []time.Duration{min, 4 * min, 7 * min}, 4, scheduler.Done},
+		"cancelled":            {[]scheduler.Option{scheduler.OverlapCancel()}, []time.Duration{min, 2 * min, 3 * min, 4 * min, 5 * min, 6 * min, 7 * min, 8 * min}, 0, scheduler.Cancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
@@ -188,14 +188,14 @@ func TestOverlap(t *testing.T) {
 				}
 				until(start, 8*min+10*sec)
 				r.wantTicks(t, start, tc.want...)
-				if n := c.count(scheduler.EventOverlapped); n != tc.skipped {
+				if n := c.count(scheduler.Overlapped); n != tc.skipped {
 					t.Errorf("%d ticks reported as overlapped, want %d", n, tc.skipped)
 				}
 				ended := c.events.of(tc.kind)
 				if len(ended) == 0 {
 					t.Fatalf("no event %q", tc.kind)
 				}
-				if e := ended[0]; tc.kind == scheduler.EventCancelled && !errors.Is(e.Err, scheduler.ErrOverlapped) {
+				if e := ended[0]; tc.kind == scheduler.Cancelled && !errors.Is(e.Err, scheduler.ErrOverlapped) {
 					t.Errorf("cancelled with %v", e.Err)
 				}
 			})
@@ -290,7 +290,7 @@ func TestAJobThatIsStuck(t *testing.T) {
 					if wantNil(t, "Entry", err); e.Stuck != stuck || stuck && (e.Overlaps < 3 || time.Since(e.OverlapsSince) < 10*min) {
 						t.Errorf("after %s: stuck %v, %d in a row since %s", at, e.Stuck, e.Overlaps, e.OverlapsSince)
 					}
-					if all := c.events.of(scheduler.EventStuck); len(all) != events || events > 0 && (all[0].Err == nil || all[0].Count < 3) {
+					if all := c.events.of(scheduler.Stuck); len(all) != events || events > 0 && (all[0].Err == nil || all[0].Count < 3) {
 						t.Errorf("after %s: events %+v, want %d", at, all, events)
 					}
 				}
@@ -407,7 +407,7 @@ func TestKeepHistory(t *testing.T) {
 		var got []time.Duration
 		for _, x := range e.History {
 			got = append(got, x.Tick.At.Sub(start))
-			if failed := x.Tick.At.Sub(start)%hour == 30*min; failed != (x.State == admin.StateFailed) || failed != (x.Error == "half past") {
+			if failed := x.Tick.At.Sub(start)%hour == 30*min; failed != (x.State == scheduler.Failed) || failed != (x.Error == "half past") {
 				t.Errorf("%+v", x)
 			}
 		}
@@ -466,7 +466,7 @@ func TestJitter(t *testing.T) {
 		if least > 90*sec || most < 3*min || most > 5*min+sec {
 			t.Errorf("delays from %s to %s, want them spread over 5m", least, most)
 		}
-		for _, e := range c.events.of(scheduler.EventStarted) {
+		for _, e := range c.events.of(scheduler.Started) {
 			if e.Late < 0 || e.Late > 100*time.Millisecond {
 				t.Errorf("reported to be %s late", e.Late)
 			}
@@ -526,7 +526,7 @@ func TestTwoReleasesAtATime(t *testing.T) {
 		until(start, 71*min)
 		dropped.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 60*min)
 		added.wantTicks(t, start, 50*min, 60*min, 70*min)
-		if n := c.count(scheduler.EventMissed); n != 0 {
+		if n := c.count(scheduler.Missed); n != 0 {
 			t.Errorf("%d ticks reported as missed", n)
 		}
 	})
@@ -574,11 +574,11 @@ func TestConcurrencyIsBounded(t *testing.T) {
 					n.start()
 				}
 				until(start, hour+15*sec)
-				if n, want := len(c.events.of(scheduler.EventStarted)), 2*nodes; n != want {
+				if n, want := len(c.events.of(scheduler.Started)), 2*nodes; n != want {
 					t.Errorf("%d running, want %d", n, want)
 				}
 				until(start, hour+3*min)
-				if n := len(c.events.of(scheduler.EventDone)); n != 4 {
+				if n := len(c.events.of(scheduler.Done)); n != 4 {
 					t.Errorf("%d done, want 4", n)
 				}
 			})
@@ -606,7 +606,7 @@ func TestPoisonousTickIsGivenUp(t *testing.T) {
 		if calls != 11 {
 			t.Errorf("%d nodes ended, want 11", calls)
 		}
-		if n := len(c.events.of(scheduler.EventLost)); n != 1 {
+		if n := len(c.events.of(scheduler.Lost)); n != 1 {
 			t.Errorf("reported as lost %d times, want once", n)
 		}
 	})

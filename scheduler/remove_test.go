@@ -29,7 +29,7 @@ func TestSetSpecOnOneNode(t *testing.T) {
 		wantNil(t, "SetSpec", c.nodes[2].SetSpec("job", "5 * * * *"))
 		until(start, 66*min)
 		r.wantTicks(t, start, 10*min, 20*min, 24*min, 65*min)
-		told := c.events.of(scheduler.EventSpec)
+		told := c.events.of(scheduler.Spec)
 		if len(told) != 2 || told[0].Tick.At.Sub(start).Round(sec) != 20*min || told[1].Tick.At.Sub(start).Round(sec) != 25*min {
 			t.Errorf("told of %d changes: %v", len(told), told)
 		}
@@ -162,8 +162,8 @@ func TestRemoveAtTheBeginOfAnExecution(t *testing.T) {
 				}
 				e, err := b.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
-				if e.Counts != (admin.Counts{Done: 3}) || len(c.events.of(scheduler.EventStarted)) != 3 {
-					t.Errorf("counts %+v, %d begun", e.Counts, len(c.events.of(scheduler.EventStarted)))
+				if e.Counts != (admin.Counts{Done: 3}) || len(c.events.of(scheduler.Started)) != 3 {
+					t.Errorf("counts %+v, %d begun", e.Counts, len(c.events.of(scheduler.Started)))
 				}
 			})
 		})

@@ -17,7 +17,7 @@ import (
 //	joblock.ErrClosed   the Locker was closed
 //	joblock.ErrInvalid  the Locker was not made by joblock.New
 //	others              Run is already running; or functions have not returned within Config.Grace. The text names the
-//	                    jobs of these functions. Nobody renews the locks of these jobs: each lock ends with its lease.
+//	                    jobs of these functions. The locks of these jobs are not renewed: each lock ends with its lease.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.check("run"); err != nil {
 		return err

@@ -107,13 +107,13 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 
 // Task registers enqueue. At every tick of spec, one node calls enqueue to put one task into a queue, and at the next
 // tick perhaps another node does. For asynq, use package asynqtick. An enqueue of your own must use tick.ID() as the
-// task's ID. The function enqueue must return nil if the queue already has a task of that ID: another node has enqueued
+// task's ID. enqueue must return nil if the queue already has a task of that ID: another node has enqueued
 // the task and died. If enqueue returns asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
 //
 // Task is like Func, with these differences:
 //
 //	tick     enqueue also gets the tick.
-//	result   a tick whose task is in the queue is admin.StateEnqueued, not admin.StateDone: the task has not run yet, and may fail.
+//	result   a tick whose task is in the queue is scheduler.Enqueued, not scheduler.Done: the task has not run yet, and may fail.
 //	         See PauseAfter for which failures count.
 //	retries  Task calls a failed enqueue 5 more times, unless the option Retry gives another number.
 //	overlap  the job's lock covers only the enqueuing, not the task. A task that still waits or runs at the next tick
@@ -122,8 +122,8 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 //	         OverlapNewest, Task calls enqueue again until the lock is free. A task that fails keeps its lock until its
 //	         retries are used up: then every tick overlaps, and admin.Entry.Stuck is set.
 //	unclear  enqueue returns joblock.ErrHeld and the lock is reserved for this tick's own task: an earlier enqueue has
-//	         failed or died, and nobody knows whether the task exists. Task calls enqueue again for up to two minutes,
-//	         besides the retries. If the queue has the task, enqueue returns nil: see asynqtick.Once.
+//	         failed or died, and it is not known whether the task exists. Task calls enqueue again for up to two minutes,
+//	         in addition to the retries. If the queue has the task, enqueue returns nil: see asynqtick.Once.
 //
 // Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
 func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {
@@ -131,7 +131,7 @@ func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, ti
 	return s.register("task", name, spec, enqueue, o, opts)
 }
 
-// register adds a job and makes the job due. The parameter o has the defaults of Func or Task.
+// register adds a job and makes the job due. o has the defaults of Func or Task.
 func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tick) error, o options, opts []Option) error {
 	if err := s.checkJob(op, name); err != nil {
 		return err

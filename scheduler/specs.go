@@ -127,7 +127,7 @@ type apartJob struct {
 }
 
 // lookAround puts this node's spec of a job into force if the node that has decided is not up with the job any more, and this
-// node is the youngest that is. On doubt lookAround does nothing. The parameter every is the time between two looks.
+// node is the youngest that is. On doubt lookAround does nothing. every is the time between two looks.
 func (s *specs) lookAround(ctx context.Context, every time.Duration) error {
 	now := s.clock.now()
 	jobs := s.apartJobs(now, every)

@@ -34,7 +34,7 @@ func TestPauseAll(t *testing.T) {
 		until(start, 16*min)
 		wantNil(t, "Pause", c.nodes[1].Pause(c.Context(), "a", "broken"))
 		c.nodes[0].add("late", "@every 10m", late.fn(c.nodes[0], sec))
-		see := func(name string, want ...admin.PauseInfo) {
+		see := func(name string, want ...admin.Pause) {
 			t.Helper()
 			e, err := ops.Entry(c.Context(), name)
 			wantNil(t, "Entry", err)
@@ -43,14 +43,14 @@ func TestPauseAll(t *testing.T) {
 				return
 			}
 			for i, p := range e.Pauses {
-				p.Since = start.Add(p.Since.Sub(start).Truncate(sec))
+				p.At = start.Add(p.At.Sub(start).Truncate(sec))
 				if p != want[i] {
 					t.Errorf("%s: paused %+v, want %+v", name, p, want[i])
 				}
 			}
 		}
-		all := admin.PauseInfo{Since: start.Add(15 * min), By: ops.name, Note: "the database moves", All: true}
-		alone := admin.PauseInfo{Since: start.Add(16 * min), By: "node1", Note: "broken"}
+		all := admin.Pause{At: start.Add(15 * min), By: ops.name, Note: "the database moves", All: true}
+		alone := admin.Pause{At: start.Add(16 * min), By: "node1", Note: "broken"}
 		see("a", alone, all)
 		see("b", all)
 		wantNil(t, "PauseAll", c.nodes[1].PauseAll(c.Context(), "the disk is full")) // only says why
@@ -58,7 +58,7 @@ func TestPauseAll(t *testing.T) {
 		see("b", all)
 		until(start, 25*min)
 		see("late", all)
-		resumed := func(name string, want admin.ResumeInfo) {
+		resumed := func(name string, want admin.Pause) {
 			t.Helper()
 			e, err := ops.Entry(c.Context(), name)
 			wantNil(t, "Entry", err)
@@ -76,19 +76,19 @@ func TestPauseAll(t *testing.T) {
 		wantErr(t, ops.ResumeAll(c.Context(), strings.Repeat("x", 257)), joblock.ErrInvalid)
 		wantNil(t, "ResumeAll", ops.ResumeAll(c.Context(), "moved"))
 		wantNil(t, "ResumeAll", ops.ResumeAll(c.Context(), "again")) // nothing new
-		moved := admin.ResumeInfo{At: start.Add(25 * min), By: ops.name, Note: "moved", All: true}
+		moved := admin.Pause{At: start.Add(25 * min), By: ops.name, Note: "moved", All: true}
 		see("a", alone)
 		see("b")
 		resumed("b", moved)
 		until(start, 35*min)
 		wantNil(t, "Resume", c.nodes[0].Resume(c.Context(), "a", "mended"))
-		mended := admin.ResumeInfo{At: start.Add(35 * min), By: "node0", Note: "mended"}
+		mended := admin.Pause{At: start.Add(35 * min), By: "node0", Note: "mended"}
 		resumed("a", mended)
 		until(start, 54*min)
 		wantNil(t, "Pause", ops.Pause(c.Context(), "b", "")) // orders that were carried out are removed
 		wantNil(t, "Resume", ops.Resume(c.Context(), "b", "never mind"))
 		resumed("a", mended)
-		resumed("b", admin.ResumeInfo{At: start.Add(54 * min), By: ops.name, Note: "never mind"})
+		resumed("b", admin.Pause{At: start.Add(54 * min), By: ops.name, Note: "never mind"})
 		resumed("late", moved)
 		until(start, 55*min)
 		wantNil(t, "PauseAll", ops.PauseAll(c.Context(), ""))
@@ -223,7 +223,7 @@ func TestTriggerAndWait(t *testing.T) {
 		_, err := ops.TriggerAndWait(c.Context(), "never")
 		wantErr(t, err, joblock.ErrNotFound)
 		until(start, 10*min)
-		want := func(on *node, state admin.State, least time.Duration) {
+		want := func(on *node, state scheduler.Kind, least time.Duration) {
 			t.Helper()
 			asked := time.Now()
 			x, err := on.TriggerAndWait(c.Context(), "job")
@@ -236,11 +236,11 @@ func TestTriggerAndWait(t *testing.T) {
 				t.Errorf("returned after %s, want %s to %s", took, least, least+15*sec)
 			}
 		}
-		want(ops, admin.StateDone, 30*sec)
+		want(ops, scheduler.Done, 30*sec)
 		result = errors.New("no")
-		want(c.nodes[0], admin.StateFailed, 30*sec)
+		want(c.nodes[0], scheduler.Failed, 30*sec)
 		until(start, hour+10*sec) // a tick is being executed
-		want(ops, admin.StateFailed, 50*sec)
+		want(ops, scheduler.Failed, 50*sec)
 		wantNil(t, "PauseAll", ops.PauseAll(c.Context(), ""))
 		result = nil
 		done := make(chan struct{})
@@ -256,7 +256,7 @@ func TestTriggerAndWait(t *testing.T) {
 		}()
 		x, err := ops.TriggerAndWait(c.Context(), "job")
 		<-done
-		if wantNil(t, "TriggerAndWait", err); x.State != admin.StateDone || x.Tick.Broken != 1 {
+		if wantNil(t, "TriggerAndWait", err); x.State != scheduler.Done || x.Tick.Broken != 1 {
 			t.Errorf("execution %+v, want the one that took over", x)
 		}
 		ctx, cancel := context.WithTimeoutCause(c.Context(), 5*sec, errors.New("impatient"))
@@ -325,7 +325,7 @@ func TestTriggerAndWaitDuringAnother(t *testing.T) {
 		}()
 		x, err := ops.TriggerAndWait(c.Context(), "job")
 		wantNil(t, "TriggerAndWait", err)
-		if took := time.Since(begun); x.State != admin.StateFailed || took > min {
+		if took := time.Since(begun); x.State != scheduler.Failed || took > min {
 			t.Errorf("after %s: %+v, want the run that has failed after half a minute", took, x)
 		}
 		until(begun, 10*min)

@@ -20,7 +20,7 @@ type storeClock struct {
 	own   time.Time  // the node's own clock at that answer
 }
 
-// The method now returns the estimate of the store's clock.
+// now returns the estimate of the store's clock.
 func (c *storeClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

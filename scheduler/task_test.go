@@ -63,7 +63,7 @@ func TestTaskIsEnqueuedOnceThoughItsNodeDies(t *testing.T) {
 		if !slices.Equal(q.ids, want) || q.calls != 4 {
 			t.Errorf("enqueued %v in %d calls, want %v in 4", q.ids, q.calls, want)
 		}
-		if n := len(c.events.of(scheduler.EventEnqueued)); n != 3 {
+		if n := len(c.events.of(scheduler.Enqueued)); n != 3 {
 			t.Errorf("%d ticks are done, want 3", n)
 		}
 	})
@@ -86,10 +86,10 @@ func TestEnqueueIsTriedAgain(t *testing.T) {
 		n.addTask("never", "@every 10m", func(context.Context, scheduler.Tick) error { fails++; return away }, scheduler.Retry(2, sec, sec))
 		n.start()
 		until(start, 11*min)
-		if done := c.events.of(scheduler.EventEnqueued); len(done) != 1 || done[0].Attempts != 4 || done[0].Took < 7*sec {
+		if done := c.events.of(scheduler.Enqueued); len(done) != 1 || done[0].Attempts != 4 || done[0].Took < 7*sec {
 			t.Errorf("done %+v, want at the fourth attempt, after pauses of 1, 2 and 4 s", done)
 		}
-		if failed := c.events.of(scheduler.EventFailed); len(failed) != 1 || !errors.Is(failed[0].Err, away) || fails != 3 {
+		if failed := c.events.of(scheduler.Failed); len(failed) != 1 || !errors.Is(failed[0].Err, away) || fails != 3 {
 			t.Errorf("failed %+v after %d calls", failed, fails)
 		}
 	})
@@ -102,8 +102,8 @@ func TestAReturnedConflictIsAFailure(t *testing.T) {
 		kind scheduler.Kind
 		want int
 	}{
-		"returned": {nil, scheduler.EventFailed, 6},
-		"in Once":  {asynqtick.Once, scheduler.EventEnqueued, 1},
+		"returned": {nil, scheduler.Failed, 6},
+		"in Once":  {asynqtick.Once, scheduler.Enqueued, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
@@ -165,7 +165,7 @@ func TestTaskOverlaps(t *testing.T) {
 				if e.Counts.Overlapped != tc.skipped || e.Counts.Failed != 0 {
 					t.Errorf("counts %+v, want %d overlapped", e.Counts, tc.skipped)
 				}
-				if n := c.count(scheduler.EventOverlapped); int64(n) != tc.skipped {
+				if n := c.count(scheduler.Overlapped); int64(n) != tc.skipped {
 					t.Errorf("%d ticks reported as overlapped, want %d", n, tc.skipped)
 				}
 				time.Sleep(25 * min)
@@ -185,8 +185,8 @@ func TestLockOfTheTicksOwnTask(t *testing.T) {
 		kind     scheduler.Kind
 		attempts int
 	}{
-		"the keeper frees the lock": {95 * sec, scheduler.EventEnqueued, 1},
-		"nobody frees the lock":     {0, scheduler.EventFailed, 6},
+		"the keeper frees the lock": {95 * sec, scheduler.Enqueued, 1},
+		"nobody frees the lock":     {0, scheduler.Failed, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
@@ -207,16 +207,16 @@ func TestLockOfTheTicksOwnTask(t *testing.T) {
 				n.start()
 				until(start, 15*min)
 				var got []event
-				for _, kind := range []scheduler.Kind{scheduler.EventEnqueued, scheduler.EventFailed} {
+				for _, kind := range []scheduler.Kind{scheduler.Enqueued, scheduler.Failed} {
 					got = append(got, c.events.of(kind)...)
 				}
 				if len(got) != 1 || got[0].Tick.Name != "digest" || got[0].Kind != tc.kind || got[0].Attempts != tc.attempts {
 					t.Errorf("got %+v, want digest %s after %d attempts", got, tc.kind, tc.attempts)
 				}
-				if tc.kind == scheduler.EventFailed && len(got) == 1 && !errors.Is(got[0].Err, joblock.ErrHeld) {
+				if tc.kind == scheduler.Failed && len(got) == 1 && !errors.Is(got[0].Err, joblock.ErrHeld) {
 					t.Errorf("the tick failed with %v, want ErrHeld", got[0].Err)
 				}
-				if skipped := c.events.of(scheduler.EventOverlapped); len(skipped) != 1 || skipped[0].Tick.Name != "other" {
+				if skipped := c.events.of(scheduler.Overlapped); len(skipped) != 1 || skipped[0].Tick.Name != "other" {
 					t.Errorf("overlapped %+v, want other", skipped)
 				}
 			})

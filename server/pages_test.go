@@ -304,7 +304,7 @@ func TestWordsOfThePages(t *testing.T) {
 		s.submit("act", append(form, "do", "pause")...).has(http.StatusSeeOther)
 		j, err := journal.New(s.s.cfg.Redis, nil)
 		testkit.WantNil(t, "journal.New", err)
-		j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.EventFailed, Tick: scheduler.Tick{Name: cronName, At: time.Now()}, Err: errors.New("no disk")})
+		j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.Failed, Tick: scheduler.Tick{Name: cronName, At: time.Now()}, Err: errors.New("no disk")})
 		testkit.WantNil(t, "Close", j.Close(s.Context()))
 		for path, page := range s.crawl() {
 			if found := machineTime.FindString(page.words()); found != "" && strings.HasPrefix(page.header.Get("Content-Type"), "text/html") {
@@ -1120,7 +1120,7 @@ func TestNothingOfOthersIsShown(t *testing.T) {
 		for range 3 {
 			j.Observe(event.Event{Kind: event.Lost, Key: heldKey, Holder: "web1:71", Fence: 7, Err: joblock.ErrLost})
 			j.Observe(event.Event{Kind: event.Lost, Key: "secret:payroll", Holder: "web9:99", Fence: 7, Err: errors.New("payroll is broken")})
-			j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.EventFailed, Tick: scheduler.Tick{Name: "wages", At: time.Now()}, Err: errors.New("no money")})
+			j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.Failed, Tick: scheduler.Tick{Name: "wages", At: time.Now()}, Err: errors.New("no money")})
 		}
 		testkit.WantNil(t, "Close", j.Close(s.Context()))
 		all := Principal{ID: "all", Scopes: ScopeRead, AllKeys: true, AllQueues: true}

@@ -31,7 +31,7 @@ func newScheduler(addr, scope, name string) (s *scheduler.Scheduler, stop func()
 		Node:   name,
 		Logger: slog.New(slog.DiscardHandler),
 		Observe: func(e scheduler.Event) {
-			if e.Kind != scheduler.EventStarted {
+			if e.Kind != scheduler.Started {
 				fmt.Printf("%s: %s %s, tick of %s\n", name, e.Tick.Name, e.Kind, e.Tick.At.Format(time.TimeOnly))
 			}
 		},

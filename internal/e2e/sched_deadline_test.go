@@ -39,7 +39,7 @@ func TestStartDeadlineOnThreeProcesses(t *testing.T) {
 		e = c.entry()
 		return e.Counts.Paused > 0 && e.Waiting+len(e.Running) == 0
 	})
-	ticks := e.Pauses[0].Since.Unix() - e.Since.Unix() // later than Since, up to the pause
+	ticks := e.Pauses[0].At.Unix() - e.Since.Unix() // later than Since, up to the pause
 	if e.Counts.Done+e.Counts.Missed != ticks || e.Counts.Missed < 2 || int64(len(c.doneAt())) != e.Counts.Done {
 		t.Errorf("%d ticks; %d were done; counts %+v", ticks, len(c.doneAt()), e.Counts)
 	}

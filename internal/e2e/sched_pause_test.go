@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
@@ -45,7 +46,7 @@ func TestScheduledJobOfAPausedNode(t *testing.T) {
 	}
 	e := c.settled()
 	for _, run := range append([]admin.Execution{e.Latest}, e.History...) {
-		if run.Tick.ID() == first.Tick && run.Node == first.Node && run.State != admin.StateDied {
+		if run.Tick.ID() == first.Tick && run.Node == first.Node && run.State != scheduler.Died {
 			t.Errorf("the ledger has %+v", run)
 		}
 	}

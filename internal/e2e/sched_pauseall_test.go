@@ -18,7 +18,7 @@ func TestPauseAllOnThreeProcesses(t *testing.T) {
 		t.Fatalf("pauses %+v", e.Pauses)
 	}
 	wantNote(t, e.Pauses[0].Note, "the database moves")
-	from := e.Pauses[0].Since
+	from := e.Pauses[0].At
 	c.kill("a")
 	c.nodes["d"] = startSchedRole(t, c.server, "steered", "d")
 	await(t, "three ticks of the pause", func() bool { return c.entry().Counts.Paused >= 3 })

@@ -156,7 +156,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 	end := now.Truncate(time.Second)
 	await(t, "the last tick", func() bool {
 		e := look()
-		return e.Latest.Tick.At.After(end) && e.Latest.State == admin.StateDone
+		return e.Latest.Tick.At.After(end) && e.Latest.State == scheduler.Done
 	})
 
 	want := make(map[int64]bool)

@@ -19,10 +19,10 @@ func TestScheduledJobIsTakenOver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sig  syscall.Signal
 		goal string
-		was  admin.State // in the history
+		was  scheduler.Kind // in the history
 	}{
-		"kill -9":       {syscall.SIGKILL, "a lease of " + schedTTL.String() + " and a second", admin.StateDied},
-		"graceful stop": {syscall.SIGTERM, "100ms", admin.StateInterrupted},
+		"kill -9":       {syscall.SIGKILL, "a lease of " + schedTTL.String() + " and a second", scheduler.Died},
+		"graceful stop": {syscall.SIGTERM, "100ms", scheduler.Interrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ package e2e
 import (
 	"testing"
 
+	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
@@ -48,7 +49,7 @@ func TestTriggerAndWaitOnThreeProcesses(t *testing.T) {
 	}
 	c.setMode("")
 	x := <-results
-	if x.err != nil || x.State != admin.StateDone || x.Node != second.Node || x.Tick.ID() != first.Tick || x.Tick.Broken != 1 {
+	if x.err != nil || x.State != scheduler.Done || x.Node != second.Node || x.Tick.ID() != first.Tick || x.Tick.Broken != 1 {
 		t.Errorf("%+v, want the execution on %s", x, second.Node)
 	}
 }

@@ -103,7 +103,7 @@ type CronRun struct {
 	ID       string          `json:"id"` // scheduler.Tick.ID, also the ID of the task of a tick
 	Tick     Time            `json:"tick"`
 	Cause    scheduler.Cause `json:"cause"`
-	State    admin.State     `json:"state"`
+	State    scheduler.Kind  `json:"state"`
 	Node     string          `json:"node"`
 	Started  Time            `json:"started"`
 	Ended    Time            `json:"ended,omitzero"`
@@ -117,12 +117,12 @@ type CronRun struct {
 
 // Well reports whether the run was successful. A run that has enqueued a task was: how the task ends is another question.
 func (r CronRun) Well() bool {
-	return r.State == admin.StateDone || r.State == admin.StateEnqueued
+	return r.State == scheduler.Done || r.State == scheduler.Enqueued
 }
 
 // Failed reports whether the run has failed, or was broken off too often.
 func (r CronRun) Failed() bool {
-	return r.State == admin.StateFailed || r.State == admin.StateLost
+	return r.State == scheduler.Failed || r.State == scheduler.Lost
 }
 
 // Triggered reports whether somebody has asked for the run.
@@ -438,9 +438,9 @@ func (d *Desk) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) 
 // endOf returns nil for an execution that is done, or the outcome that says how the execution has ended.
 func endOf(x admin.Execution) error {
 	switch x.State {
-	case admin.StateDone:
+	case scheduler.Done:
 		return nil
-	case admin.StateEnqueued:
+	case scheduler.Enqueued:
 		return &outcome{OutcomeAsked, "the run has enqueued its task, whose end is not known here"}
 	}
 	return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
@@ -532,7 +532,7 @@ func cronJob(scope string, now Time, e admin.Entry) CronJob {
 		j.Former = append(j.Former, CronSpec{f.Spec, Time{f.Until}})
 	}
 	for _, p := range e.Pauses {
-		j.Pauses = append(j.Pauses, CronPause{Time{p.Since}, p.By, p.Note, p.All})
+		j.Pauses = append(j.Pauses, CronPause{Time{p.At}, p.By, p.Note, p.All})
 	}
 	if r := e.Resumed; r != nil {
 		j.Resumed = &CronPause{Time{r.At}, r.By, r.Note, r.All}
@@ -548,7 +548,7 @@ func cronJob(scope string, now Time, e admin.Entry) CronJob {
 	}
 	n, first := failedInARow(e)
 	for x := range results(e) {
-		if x.State == admin.StateFailed || x.State == admin.StateLost {
+		if x.State == scheduler.Failed || x.State == scheduler.Lost {
 			if j.Failures++; j.LastFailure == nil {
 				j.LastFailure = cronRun(x)
 			}

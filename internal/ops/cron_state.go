@@ -91,7 +91,7 @@ func (d *Desk) cronTime(ctx context.Context, scope string) (Time, error) {
 
 func stateOf(e admin.Entry) CronState {
 	switch running := e.Running; {
-	case slices.ContainsFunc(running, func(x admin.Execution) bool { return x.State == admin.StateRunning }):
+	case slices.ContainsFunc(running, func(x admin.Execution) bool { return x.State == scheduler.Running }):
 		return CronRunning
 	case e.Paused:
 		return CronPaused
@@ -131,7 +131,7 @@ func troubles(e admin.Entry) (all []CronTrouble) {
 	}
 	last := latestResult(e)
 	switch last.State {
-	case admin.StateFailed:
+	case scheduler.Failed:
 		text := fmt.Sprintf("the run of %s failed on %s: %s", moment(last.Tick.At), last.Node, last.Error)
 		if n, first := failedInARow(e); n > 1 {
 			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, moment(first.Tick.At))
@@ -140,9 +140,9 @@ func troubles(e admin.Entry) (all []CronTrouble) {
 			text += fmt.Sprintf("; %d of the last %d runs failed", n, of)
 		}
 		add(troubleFailed, "%s", text)
-	case admin.StateLost:
+	case scheduler.Lost:
 		add(troubleLost, "the run of %s was broken off, and no node executes the tick again", moment(last.Tick.At))
-	case admin.StateDied, admin.StateInterrupted:
+	case scheduler.Died, scheduler.Interrupted:
 		if runsNow(e, last.Tick) {
 			break
 		}
@@ -153,7 +153,7 @@ func troubles(e admin.Entry) (all []CronTrouble) {
 		}
 	}
 	for _, p := range e.Pauses {
-		add("paused", "%s", CronPause{Time{p.Since}, p.By, p.Note, p.All})
+		add("paused", "%s", CronPause{Time{p.At}, p.By, p.Note, p.All})
 	}
 	if len(e.Nodes) == 0 {
 		add("deserted", "no node that is up has the job: it was removed, renamed, or its nodes are down")
@@ -195,14 +195,14 @@ func latestResult(e admin.Entry) admin.Execution {
 // runsNow reports whether a node executes the tick: after a drain or a death, another one has taken the tick over.
 func runsNow(e admin.Entry, tick scheduler.Tick) bool {
 	return slices.ContainsFunc(append([]admin.Execution{e.Latest}, e.Running...), func(x admin.Execution) bool {
-		return x.State == admin.StateRunning && x.Tick.ID() == tick.ID()
+		return x.State == scheduler.Running && x.Tick.ID() == tick.ID()
 	})
 }
 
 // failedInARow returns how many of the newest results are failures, one after the other, and the oldest of these.
 func failedInARow(e admin.Entry) (n int, first admin.Execution) {
 	for x := range results(e) {
-		if x.State != admin.StateFailed {
+		if x.State != scheduler.Failed {
 			break
 		}
 		n, first = n+1, x
@@ -227,7 +227,7 @@ func failedLately(e admin.Entry) (n, of, times int, latest admin.Execution) {
 			break
 		}
 		of++
-		failed := x.State == admin.StateFailed
+		failed := x.State == scheduler.Failed
 		if failed {
 			if n++; n == 1 {
 				latest = x
@@ -245,7 +245,7 @@ func failedLately(e admin.Entry) (n, of, times int, latest admin.Execution) {
 func results(e admin.Entry) iter.Seq[admin.Execution] {
 	return func(yield func(admin.Execution) bool) {
 		for _, x := range append([]admin.Execution{e.Latest}, e.History...) {
-			if x.State != "" && x.State != admin.StateRunning && !yield(x) {
+			if x.State != "" && x.State != scheduler.Running && !yield(x) {
 				return
 			}
 		}

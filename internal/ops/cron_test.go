@@ -60,7 +60,7 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		acted, err := s.CronTrigger(ctx, CronRequest{Scope: "shop", Name: "rollup", Wait: true, Reason: eva.Reason})
-		if err != nil || acted.Run == nil || acted.Run.State != admin.StateFailed || acted.Run.Error != "no disk" || acted.Run.Node != "node-1" || acted.Audit == "" {
+		if err != nil || acted.Run == nil || acted.Run.State != scheduler.Failed || acted.Run.Error != "no disk" || acted.Run.Node != "node-1" || acted.Audit == "" {
 			t.Errorf("%+v, %v", acted, err)
 		}
 		_, err = s.CronPause(ctx, CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
@@ -405,9 +405,9 @@ func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
 	again, next := tick, tick
 	again.Broken = 1
 	next.At = tick.At.Add(time.Hour)
-	broken := admin.Execution{Tick: tick, Node: "a", State: admin.StateInterrupted}
+	broken := admin.Execution{Tick: tick, Node: "a", State: scheduler.Interrupted}
 	running := func(t scheduler.Tick) admin.Execution {
-		return admin.Execution{Tick: t, Node: "b", State: admin.StateRunning}
+		return admin.Execution{Tick: t, Node: "b", State: scheduler.Running}
 	}
 	for name, c := range map[string]struct {
 		e    admin.Entry
@@ -417,7 +417,7 @@ func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
 		"taken over":         {admin.Entry{Latest: running(again), History: []admin.Execution{broken}}, 0},
 		"taken over, lanes":  {admin.Entry{Latest: broken, Running: []admin.Execution{running(again)}}, 0},
 		"another tick runs":  {admin.Entry{Latest: running(next), History: []admin.Execution{broken}}, 1},
-		"over on both nodes": {admin.Entry{Latest: admin.Execution{Tick: again, Node: "b", State: admin.StateDied}, History: []admin.Execution{broken}}, 1},
+		"over on both nodes": {admin.Entry{Latest: admin.Execution{Tick: again, Node: "b", State: scheduler.Died}, History: []admin.Execution{broken}}, 1},
 	} {
 		c.e.Nodes = []string{"b"}
 		if got := troubles(c.e); len(got) != c.want {
@@ -432,7 +432,7 @@ func TestRunsThatFailNowAndThen(t *testing.T) {
 	runs := func(states string) (e admin.Entry) { // the newest first
 		e.Nodes = []string{"n"}
 		for i, c := range states {
-			x := admin.Execution{State: map[rune]admin.State{'d': admin.StateDone, 'f': admin.StateFailed, 'r': admin.StateRunning}[c]}
+			x := admin.Execution{State: map[rune]scheduler.Kind{'d': scheduler.Done, 'f': scheduler.Failed, 'r': scheduler.Running}[c]}
 			x.Tick.At, x.Error = at.Add(-time.Duration(i)*time.Minute), "503"
 			if i == 0 {
 				e.Latest = x
@@ -511,7 +511,7 @@ func TestJobsThatStandStill(t *testing.T) {
 		}
 		enqueued = false
 		acted, err := s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "report", Wait: true, Reason: eva.Reason})
-		if last := s.audit.entries[len(s.audit.entries)-1]; err != nil || acted.Run == nil || acted.Run.State != admin.StateEnqueued || last.Outcome != OutcomeAsked {
+		if last := s.audit.entries[len(s.audit.entries)-1]; err != nil || acted.Run == nil || acted.Run.State != scheduler.Enqueued || last.Outcome != OutcomeAsked {
 			t.Errorf("%+v, %v, recorded as %+v", acted.Run, err, last)
 		}
 		time.Sleep(15 * time.Minute)

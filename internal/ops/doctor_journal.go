@@ -39,14 +39,14 @@ var repeatMeans = map[string]string{
 
 func init() {
 	for kind, means := range map[scheduler.Kind]string{
-		scheduler.EventFailed:     "runs of the job fail again and again, even if the latest one was well",
-		scheduler.EventBroken:     "runs of the job are broken off, because their lock is lost",
-		scheduler.EventLost:       "runs of the job are broken off, and no node executes them again",
-		scheduler.EventOverrun:    "functions of the job ignore the end of their context, so ticks are skipped",
-		scheduler.EventMissed:     "the schedulers do not come round to the ticks in time",
-		scheduler.EventStuck:      "an execution or a task does not end, again and again",
-		scheduler.EventOverlapped: "runs of the job take longer than the time between two ticks",
-		scheduler.EventContested:  "two versions of a program define the job",
+		scheduler.Failed:     "runs of the job fail again and again, even if the latest one was well",
+		scheduler.Broken:     "runs of the job are broken off, because their lock is lost",
+		scheduler.Lost:       "runs of the job are broken off, and no node executes them again",
+		scheduler.Overrun:    "functions of the job ignore the end of their context, so ticks are skipped",
+		scheduler.Missed:     "the schedulers do not come round to the ticks in time",
+		scheduler.Stuck:      "an execution or a task does not end, again and again",
+		scheduler.Overlapped: "runs of the job take longer than the time between two ticks",
+		scheduler.Contested:  "two versions of a program define the job",
 	} {
 		repeatMeans[eventlog.CronKind(string(kind))] = means
 	}

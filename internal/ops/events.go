@@ -75,10 +75,10 @@ func EventKinds() []string {
 		kinds = append(kinds, k.String())
 	}
 	for _, k := range []scheduler.Kind{
-		scheduler.EventStarted, scheduler.EventTakenOver, scheduler.EventDone, scheduler.EventFailed, scheduler.EventInterrupted,
-		scheduler.EventCancelled, scheduler.EventBroken, scheduler.EventLost, scheduler.EventMissed, scheduler.EventOverlapped,
-		scheduler.EventPaused, scheduler.EventBackfilled, scheduler.EventRedefined, scheduler.EventSpec, scheduler.EventContested,
-		scheduler.EventClock, scheduler.EventOverrun, scheduler.EventStuck, scheduler.EventEnqueued,
+		scheduler.Started, scheduler.TakenOver, scheduler.Done, scheduler.Failed, scheduler.Interrupted,
+		scheduler.Cancelled, scheduler.Broken, scheduler.Lost, scheduler.Missed, scheduler.Overlapped,
+		scheduler.Paused, scheduler.Backfilled, scheduler.Redefined, scheduler.Spec, scheduler.Contested,
+		scheduler.Clock, scheduler.Overrun, scheduler.Stuck, scheduler.Enqueued,
 	} {
 		kinds = append(kinds, eventlog.CronKind(string(k)))
 	}

@@ -221,7 +221,7 @@ func routine(e event.Event, contended time.Duration) bool {
 func (j *Journal) ObserveCron(scope string) func(scheduler.Event) {
 	return func(e scheduler.Event) {
 		switch e.Kind {
-		case scheduler.EventStarted, scheduler.EventDone, scheduler.EventEnqueued, scheduler.EventPaused:
+		case scheduler.Started, scheduler.Done, scheduler.Enqueued, scheduler.Paused:
 			if !j.cfg.All {
 				return
 			}

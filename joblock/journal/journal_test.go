@@ -173,7 +173,7 @@ func TestFieldsOfAnEvent(t *testing.T) {
 		})
 		j.Observe(event.Event{Kind: event.Forced, Err: errors.New(strings.Repeat("é", mostText))})
 		j.ObserveCron("shop")(scheduler.Event{
-			Kind: scheduler.EventFailed, Tick: scheduler.Tick{Name: "report", At: time.UnixMilli(99)}, Node: "n", Late: time.Second,
+			Kind: scheduler.Failed, Tick: scheduler.Tick{Name: "report", At: time.UnixMilli(99)}, Node: "n", Late: time.Second,
 			Took: 2 * time.Second, Attempts: 3, Count: 4, Err: errAway,
 		})
 		time.Sleep(time.Second)
@@ -208,7 +208,7 @@ func TestFieldsOfAnEvent(t *testing.T) {
 }
 
 func TestCronEventsThatAreRoutine(t *testing.T) {
-	kinds := []scheduler.Kind{scheduler.EventStarted, scheduler.EventDone, scheduler.EventPaused, scheduler.EventMissed}
+	kinds := []scheduler.Kind{scheduler.Started, scheduler.Done, scheduler.Paused, scheduler.Missed}
 	for all, want := range map[bool]int{false: 1, true: 4} {
 		writing(t, Config{All: all}, func(t *testing.T, j *Journal, p *paper, _ *testkit.Log) {
 			for _, kind := range kinds {

@@ -35,7 +35,7 @@ type Admin struct {
 	node  *scheduler.Scheduler // of Of; nil: none
 }
 
-// New returns an Admin for a scope: the scheduler.Config.Scope of some nodes. The parameter by says who pauses and resumes: at
+// New returns an Admin for a scope: the scheduler.Config.Scope of some nodes. Pauses show the name by: at
 // most 256 bytes of UTF-8 without control characters, by default "host:pid". New sends nothing. New returns joblock.ErrInvalid
 // if locks is nil, or scope or by is out of bounds.
 func New(locks *joblock.Locker, scope, by string) (*Admin, error) {

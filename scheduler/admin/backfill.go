@@ -24,7 +24,7 @@ var ErrBackfilling = errors.New("scheduler: a backfill has not ended")
 // at most.
 //
 // Backfill works like Trigger: on any Scheduler with the same store and Config.Scope. If no node that has the job is up,
-// the backfill waits. Entry.Backfill shows how far the backfill has come, and a node reports EventBackfilled at the end.
+// the backfill waits. Entry.Backfill shows how far the backfill has come, and a node reports Backfilled at the end.
 //
 // Errors are those of Pause, and
 //

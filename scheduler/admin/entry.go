@@ -6,21 +6,6 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// State is the state or the result of an execution.
-type State string
-
-const (
-	StateRunning     State = "running"
-	StateDone        State = "done"
-	StateEnqueued    State = "enqueued" // of a Task, instead of StateDone: the task is in the queue; how the task ends is not known
-	StateFailed      State = "failed"
-	StateCancelled   State = "cancelled"   // with scheduler.OverlapCancel: the next tick came during the execution
-	StateInterrupted State = "interrupted" // the node was stopped; another node takes the tick over or counts it as lost
-	StateDied        State = "died"        // the node died or was cut off; another node takes the tick over
-	StateLost        State = "lost"        // the execution was broken off, and no node executes the tick again
-	StateOverlapped  State = "overlapped"  // of a Task: the task of an earlier tick is not done
-)
-
 // Counts has, for one job, the number of executions with each result, and the number of skipped ticks. The counting
 // begins when a node first sees the job.
 type Counts struct {
@@ -38,7 +23,7 @@ type Counts struct {
 // Execution is one execution of a job. Its times are the store's, in UTC.
 type Execution struct {
 	Tick     scheduler.Tick `json:"tick"`
-	State    State          `json:"state"`
+	State    scheduler.Kind `json:"state"`
 	Node     string         `json:"node"`
 	Started  time.Time      `json:"started"`
 	Ended    time.Time      `json:"ended,omitzero"`
@@ -46,7 +31,7 @@ type Execution struct {
 	Error    string         `json:"error,omitempty"` // of the last attempt, or the cause of Overrun, cut to about 200 bytes
 
 	// Overrun is when the node found that the function goes on although its context has ended: 5 s after the end. Zero if
-	// the function did not do that, or has returned and is called again. See scheduler.EventOverrun.
+	// the function did not do that, or has returned and is called again. See scheduler.Overrun.
 	Overrun time.Time `json:"overrun,omitzero"`
 }
 
@@ -104,8 +89,8 @@ type Entry struct {
 	Next   time.Time `json:"next,omitzero"`
 	Paused bool      `json:"paused,omitempty"`
 	// Pauses has the pauses that go on: of the job, of all jobs, or both. Resumed is the end of the latest pause, or nil.
-	Pauses  []PauseInfo `json:"pauses,omitempty"`
-	Resumed *ResumeInfo `json:"resumed,omitempty"`
+	Pauses  []Pause `json:"pauses,omitempty"`
+	Resumed *Pause  `json:"resumed,omitempty"`
 
 	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
 	// removed or renamed, or all nodes with the job run scheduler.Config.Concurrency functions.
@@ -128,7 +113,7 @@ type Entry struct {
 
 	// Overlaps is how many ticks in a row were skipped as overlapped, since an execution has ended with another result. If
 	// there are at least three and the job is not paused, OverlapsSince is the first of them. If that is at least 10 minutes
-	// ago, Stuck is set: an execution does not end or, of a Task, the task of an earlier tick is not done. See scheduler.EventStuck.
+	// ago, Stuck is set: an execution does not end or, of a Task, the task of an earlier tick is not done. See scheduler.Stuck.
 	Overlaps      int       `json:"overlaps,omitempty"`
 	OverlapsSince time.Time `json:"overlaps_since,omitzero"`
 	Stuck         bool      `json:"stuck,omitempty"`
@@ -147,20 +132,12 @@ type Entry struct {
 	Backfill *Backfill `json:"backfill,omitempty"` // the latest backfill; nil: there was none
 }
 
-// ResumeInfo is the end of a pause.
-type ResumeInfo struct {
-	At   time.Time `json:"at"`
-	By   string    `json:"by,omitempty"` // the parameter by of New
+// Pause is a pause that goes on, or the end of one.
+type Pause struct {
+	At   time.Time `json:"at"`           // its begin; of Entry.Resumed its end
+	By   string    `json:"by,omitempty"` // who has paused or resumed: the parameter by of New, or a node; see scheduler.PauseAfter
 	Note string    `json:"note,omitempty"`
 	All  bool      `json:"all,omitempty"` // of all jobs
-}
-
-// PauseInfo is a pause that goes on.
-type PauseInfo struct {
-	Since time.Time `json:"since"`
-	By    string    `json:"by,omitempty"` // who has paused: the parameter by of New, or a node; see scheduler.PauseAfter
-	Note  string    `json:"note,omitempty"`
-	All   bool      `json:"all,omitempty"` // of all jobs
 }
 
 // Backfill is how far the latest backfill of a job has come. Times are the store's, in UTC.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
@@ -28,7 +29,7 @@ func FuzzEntry(f *testing.F) {
 		inLanes := slices.ContainsFunc(l.Running, func(x ledger.Execution) bool { return x.Lane > 0 })
 		for _, rules := range []ledger.Job{{Spec: every5, SpecText: every5.String()}, {SpecText: l.Spec}} {
 			e, _ := showLedger("job", l, &rules, here, free, ledger.Order{Triggered: 7, TriggeredAt: 1}, now)
-			if e.Name != "job" || e.Behind < 0 || free && !inLanes && e.Latest.State == StateRunning {
+			if e.Name != "job" || e.Behind < 0 || free && !inLanes && e.Latest.State == scheduler.Running {
 				t.Errorf("%s is shown as %+v", memo, e)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // showLedger makes an Entry from a ledger. If here is true, the rules are those of a registered job, not those of the
-// ledger. If free is true, nobody holds the job's lock. On an error the Entry has no History.
+// ledger. If free is true, the job's lock is free. On an error the Entry has no History.
 func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool,
 	o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{
@@ -28,7 +28,7 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 		e.Zone, e.Words = rules.Spec.Zone().String(), rules.Spec.Words()
 	}
 	for i, p := range o.Pauses() {
-		e.Pauses = append(e.Pauses, PauseInfo{time.UnixMilli(p.From).UTC(), p.By, p.Note, i > 0 || !o.Alone()})
+		e.Pauses = append(e.Pauses, Pause{time.UnixMilli(p.From).UTC(), p.By, p.Note, i > 0 || !o.Alone()})
 	}
 	if l.From > 0 {
 		e.Since = time.UnixMilli(l.From).UTC()
@@ -72,7 +72,7 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 
 func showExecution(name string, x *ledger.Execution) Execution {
 	out := Execution{
-		Tick: tickOf(name, x.Tick()), State: State(x.State), Node: x.Node, Started: time.UnixMilli(x.Start).UTC(),
+		Tick: tickOf(name, x.Tick()), State: scheduler.Kind(x.State), Node: x.Node, Started: time.UnixMilli(x.Start).UTC(),
 		Attempts: x.Attempts, Error: x.Err,
 	}
 	if x.End > 0 {
@@ -105,11 +105,11 @@ func (e *Entry) disagree(nodes []OtherSpec, now time.Time) {
 }
 
 // showResumed returns the end of the latest pause, or nil.
-func showResumed(r ledger.Resumed) *ResumeInfo {
+func showResumed(r ledger.Resumed) *Pause {
 	if r.At == 0 {
 		return nil
 	}
-	return &ResumeInfo{time.UnixMilli(r.At).UTC(), r.By, r.Note, r.All}
+	return &Pause{time.UnixMilli(r.At).UTC(), r.By, r.Note, r.All}
 }
 
 // showBackfill returns the latest backfill that the ledger has or that is ordered, or nil.

@@ -94,7 +94,7 @@ func (a *Admin) noteAll(ctx context.Context, op, note string, change func(o *led
 // the job within scheduler.Config.Sync. If the job is running, the new execution follows the running one. Several triggers that
 // wait at the same time lead to one execution. See Pause for errors.
 //
-// The function wait waits until the execution has ended, and returns it, whatever its State is. If another trigger comes
+// wait waits until the execution has ended, and returns it, whatever its State is. If another trigger comes
 // before the execution has begun, one execution is for both. It waits as long as no node executes the job, so give ctx a
 // deadline. If ctx ends during the wait, the error is the cause of ctx, and the trigger stays; after an error wait can be
 // called again. The error has no sentinel if the execution is no longer in the history.

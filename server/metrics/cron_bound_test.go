@@ -110,7 +110,7 @@ func TestOtherCronJobs(t *testing.T) {
 		job("d", admin.Counts{}, func(j *ops.CronJob) { j.Overdue = at(-2 * time.Minute) }),
 		job("e", admin.Counts{}, func(j *ops.CronJob) {
 			j.Since, j.Overdue, j.DisagreeSince = at(-8*time.Hour), at(-time.Minute), at(-time.Second)
-			j.Latest = &ops.CronRun{State: admin.StateDone, Started: at(-time.Minute), Ended: at(-time.Minute)}
+			j.Latest = &ops.CronRun{State: scheduler.Done, Started: at(-time.Minute), Ended: at(-time.Minute)}
 		}),
 	)
 	if got.Paused || len(got.Pauses) != 1 || got.Waiting != 3 || got.Next != at(time.Minute) || got.Overdue != at(-2*time.Minute) ||

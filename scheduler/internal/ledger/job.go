@@ -78,7 +78,7 @@ type Overlap struct {
 // Waits reports whether a tick can wait for the end of an execution.
 func (o Overlap) Waits() bool { return o.Newest || o.Queue > 0 }
 
-// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one, and besides them those of
+// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one, and in addition those of
 // Overlap.Queue. If newest is true, the result is one larger, for the newest tick that came during an execution. The result is
 // at most maxWaiting.
 func (j *Job) room(newest bool) int {
@@ -95,7 +95,7 @@ func (j *Job) late(tick, now time.Time) bool {
 }
 
 // split says which of the ticks that came during an execution wait: those with an index of at least from and below to.
-// The others are skipped. The parameter waiting is how many ticks wait already.
+// The others are skipped. waiting is how many ticks wait already.
 func (o Overlap) split(ticks []time.Time, waiting int) (from, to int) {
 	if o.Newest {
 		return max(len(ticks)-1, 0), len(ticks)

@@ -35,7 +35,7 @@ func (l *Ledger) Ready(j *Job, m Moment) bool {
 	return !l.Full(j) && (slices.ContainsFunc(l.Due, func(d Due) bool { return d.ready(m) }) || l.Backfilling() && !l.backfillsNow())
 }
 
-// Begin makes the next waiting tick a running execution of a lane that has none. The parameter fence is that of the lane's
+// Begin makes the next waiting tick a running execution of a lane that has none. fence is that of the lane's
 // lock. If Ready is false, Begin does nothing. If only the end of a backfill is to be written, x is nil.
 func (l *Ledger) Begin(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
 	if !l.Ready(j, m) {
@@ -48,7 +48,7 @@ func (l *Ledger) Begin(j *Job, m Moment, lane int, fence int64) (x *Execution, n
 	return l.start(j, Execution{Due: d, Lane: lane, Fence: fence}, m), news
 }
 
-// MayTakeOver reports whether TakeOver may be called for a lane. The parameter others is how many executions run in other
+// MayTakeOver reports whether TakeOver may be called for a lane. others is how many executions run in other
 // lanes. A node whose Job.AtOnce is lower than that of the node that began the execution leaves it until fewer run, unless
 // the tick is lost.
 func (l *Ledger) MayTakeOver(j *Job, lane, others int) bool {

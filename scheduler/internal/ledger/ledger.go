@@ -29,7 +29,7 @@ const (
 // clock. A new field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new
 // version. Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
 type Ledger struct {
-	Version    int         `json:"v"`               // 0: nobody has written the ledger yet
+	Version    int         `json:"v"`               // 0: the ledger is not written yet
 	Spec       string      `json:"spec"`            // the spec in force; "": none yet
 	Since      int64       `json:"since,omitempty"` // the latest Moment.Since of a node that has written Spec, that of Decider
 	Decider    Decider     `json:"decider,omitzero"`
@@ -156,7 +156,7 @@ func (l *Ledger) Encode() []byte {
 	return memo
 }
 
-// New reports whether nobody has written the job's ledger yet.
+// New reports whether the job's ledger is not written yet.
 func (l *Ledger) New() bool { return l.Version == 0 }
 
 // LastTick returns Last as a time in UTC.
@@ -250,7 +250,7 @@ func (l *Ledger) expire(j *Job, now time.Time) (gone []time.Time) {
 	return gone
 }
 
-// cut removes the oldest ticks from Due and returns them. The parameter room is how many ticks may stay.
+// cut removes the oldest ticks from Due and returns them. room is how many ticks may stay.
 func (l *Ledger) cut(room int) (gone []time.Time) {
 	surplus := l.waiting() - room
 	l.Due = slices.DeleteFunc(l.Due, func(d Due) bool {
@@ -277,7 +277,7 @@ func (d Due) Tick() Tick {
 	return Tick{At: time.UnixMilli(d.At).UTC(), Cause: d.cause(), Backfill: d.Backfill}
 }
 
-// prepend puts the elements of list after the parameter first. The parameter most bounds the result's length.
+// prepend puts the elements of list after the parameter first. most bounds the result's length.
 func prepend[T any](first T, list []T, most int) []T {
 	list = slices.Insert(list, 0, first)
 	return list[:min(len(list), most)]

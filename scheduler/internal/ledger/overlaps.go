@@ -36,7 +36,7 @@ func (o Overlaps) Stuck(now time.Time) bool {
 	return o.Several() && now.Sub(time.UnixMilli(o.First)) >= stuckFor
 }
 
-// reportStuck returns the News that the job is stuck, once until an execution ends. The parameter afterExecution is that of
+// reportStuck returns the News that the job is stuck, once until an execution ends. afterExecution is that of
 // Update: if the execution has ended, the ticks that have come during it are over.
 func (l *Ledger) reportStuck(m Moment, afterExecution bool) []News {
 	o := &l.Overlaps

@@ -76,7 +76,7 @@ func (o Orders) For(name string) Order {
 	return order
 }
 
-// PauseAll pauses all jobs. The parameter fence is that of the write. If all jobs are paused already, PauseAll changes
+// PauseAll pauses all jobs. fence is that of the write. If all jobs are paused already, PauseAll changes
 // nothing but By and Note, and returns false if there is no new note.
 func (o *Orders) PauseAll(fence int64, now time.Time, by, note string) bool {
 	if len(o.All) > 0 && o.All[0].Until == 0 {

@@ -188,7 +188,7 @@ type Tending struct {
 	Again   Again // when to look at all lanes again
 }
 
-// TendTo decides about the lanes of Plan.Others, whose locks the node has just read. The parameter here is Sight.Here.
+// TendTo decides about the lanes of Plan.Others, whose locks the node has just read. here is Sight.Here.
 func TendTo(j *ledger.Job, l *ledger.Ledger, now time.Time, locks []Lock, here int) (t Tending) {
 	// The next look is at the end of the lease that ends last: for most lanes a node stands by. A lane whose execution has
 	// just begun is looked at before, because no node stands by.

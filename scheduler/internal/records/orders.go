@@ -18,7 +18,7 @@ func CheckNote(op, note string) error {
 	return core.CheckText("scheduler: "+op, "", "note", note, 0, driver.MaxLabelBytes)
 }
 
-// ChangeOrders changes the orders under their lock. The function change gets the fence of the write, and returns false if
+// ChangeOrders changes the orders under their lock. change gets the fence of the write, and returns false if
 // there is nothing to write. The result is the memo that was written, or nil.
 func (s *Scope) ChangeOrders(ctx context.Context, change func(all *ledger.Orders, fence int64) (bool, error)) (written []byte, err error) {
 	err = s.rewrite(ctx, s.OrdersKey(), func(text []byte, fence int64) ([]byte, error) {

@@ -85,7 +85,7 @@ func (n *Node) SetJobs(names []string) {
 }
 
 // Has returns a function that reports whether the node has a job. For a node with more than MaxJobs jobs the answer is
-// always true: nobody must take such a node's jobs for removed ones.
+// always true: such a node's jobs must not be taken for removed ones.
 func (n *Node) Has() func(name string) bool {
 	if n.Count > MaxJobs {
 		return func(string) bool { return true }

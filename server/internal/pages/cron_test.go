@@ -73,14 +73,14 @@ func TestTheRunThatFollowsATrigger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()
 		at := func(sec int) ops.Time { return ops.Time{Time: now.Add(time.Duration(sec) * time.Second)} }
-		run := func(cause scheduler.Cause, began int, state admin.State) ops.CronRun {
+		run := func(cause scheduler.Cause, began int, state scheduler.Kind) ops.CronRun {
 			return ops.CronRun{ID: string(cause), Tick: at(began), Cause: cause, Started: at(began), State: state, Node: "node-" + string(cause)}
 		}
 		f := &triggered{
 			fake: &fake{},
 			act:  ops.AuditEntry{ID: "7-0", At: at(0), Action: "cron trigger", Scope: "shop", Key: "rates", By: "x", Reason: "now", Outcome: ops.OutcomeAsked},
 			job: ops.CronJob{Scope: "shop", Name: "rates", State: ops.CronIdle, Nodes: []string{"n1"}, Now: at(0), History: []ops.CronRun{
-				run(scheduler.CauseTrigger, -60, admin.StateDone), run(scheduler.CauseTick, 1, admin.StateDone),
+				run(scheduler.CauseTrigger, -60, scheduler.Done), run(scheduler.CauseTick, 1, scheduler.Done),
 			}},
 		}
 		h, err := New(Config{Desk: f, Scopes: []string{"shop"}, Recorded: true})
@@ -94,10 +94,10 @@ func TestTheRunThatFollowsATrigger(t *testing.T) {
 			return h.get("cronjob?scope=shop&name=rates&done=7-0", someone).Body.String()
 		}
 		wantPage(t, page(), true, "asked, ", "No run has followed yet.", "done=7-0&amp;name=rates&amp;page=cronjob")
-		ran := run(scheduler.CauseTrigger, 2, admin.StateRunning)
-		f.job.History = append(f.job.History, ran, run(scheduler.CauseTrigger, 9, admin.StateDone))
+		ran := run(scheduler.CauseTrigger, 2, scheduler.Running)
+		f.job.History = append(f.job.History, ran, run(scheduler.CauseTrigger, 9, scheduler.Done))
 		wantPage(t, page(), true, "followed:", "node-trigger, for", "so far")
-		ran.State, ran.Ended, ran.Took, ran.Error = admin.StateFailed, at(4), ops.Millis(2*time.Second), "no rates"
+		ran.State, ran.Ended, ran.Took, ran.Error = scheduler.Failed, at(4), ops.Millis(2*time.Second), "no rates"
 		f.job.History[2] = ran
 		f.act.Outcome, f.act.Error = ops.OutcomeFailed, "the run has ended as failed: no rates"
 		last := page()
@@ -129,9 +129,9 @@ func TestWhereTheRunsOnRecordGetThin(t *testing.T) {
 				f := &triggered{fake: &fake{}, job: ops.CronJob{Scope: "shop", Name: "rates", Now: ops.Time{Time: now}, Counts: c.counts}}
 				for i, r := range c.runs {
 					at := ops.Time{Time: now.Add(-time.Duration(i+1) * time.Hour)}
-					run := ops.CronRun{Tick: at, Started: at, State: admin.StateDone, Cause: scheduler.CauseTick}
+					run := ops.CronRun{Tick: at, Started: at, State: scheduler.Done, Cause: scheduler.CauseTick}
 					if r == 'x' {
-						run.State = admin.StateFailed
+						run.State = scheduler.Failed
 						f.job.Failures++
 						f.job.LastFailure = &run
 					}
@@ -161,7 +161,7 @@ func TestHowManyRunsHaveFailed(t *testing.T) {
 		f := &triggered{fake: &fake{}, job: ops.CronJob{Scope: "shop", Name: "rates", Now: ops.Time{Time: now}, Counts: admin.Counts{Failed: 12}, Failures: 2}}
 		for hour := range 2 {
 			at := ops.Time{Time: now.Add(-time.Duration(hour+1) * time.Hour)}
-			f.job.History = append(f.job.History, ops.CronRun{ID: at.String(), Tick: at, Started: at, State: admin.StateFailed})
+			f.job.History = append(f.job.History, ops.CronRun{ID: at.String(), Tick: at, Started: at, State: scheduler.Failed})
 		}
 		f.job.LastFailure = &f.job.History[0]
 		h, err := New(Config{Desk: f, Scopes: []string{"shop"}, Recorded: true})

@@ -23,7 +23,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/scheduler/admin"
+	"github.com/joblock/toolkit/scheduler"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -724,7 +724,7 @@ func crowd() *fake {
 	for i := range 500 {
 		j := ops.CronJob{Scope: "shop", Name: fmt.Sprintf("job-%03d", i), State: ops.CronIdle, Spec: "0 3 * * *", Words: "at 03:00 every day, UTC", Nodes: []string{"a"}, Next: ops.Time{Time: time.Now().Add(time.Hour)}}
 		for n := range 10 {
-			run := ops.CronRun{ID: fmt.Sprint(n), State: admin.StateDone, Started: ops.Time{Time: time.Now().Add(-time.Duration(n) * time.Hour)}, Took: ops.Millis(time.Second)}
+			run := ops.CronRun{ID: fmt.Sprint(n), State: scheduler.Done, Started: ops.Time{Time: time.Now().Add(-time.Duration(n) * time.Hour)}, Took: ops.Millis(time.Second)}
 			j.History = append(j.History, run)
 			j.Latest = &j.History[0]
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/ops"
-	"github.com/joblock/toolkit/scheduler/admin"
+	"github.com/joblock/toolkit/scheduler"
 )
 
 // envScope is the variable of the environment that stands for --scope.
@@ -210,7 +210,7 @@ func cronStateRole(j ops.CronJob) role {
 // resultText says how a run has ended, or since when the run goes on: "done in 4.2s".
 func resultText(r ops.CronRun, now ops.Time) string {
 	if r.Ended.IsZero() {
-		if r.State == admin.StateRunning {
+		if r.State == scheduler.Running {
 			return "running for " + span(now.Sub(r.Started.Time))
 		}
 		return string(r.State)
@@ -220,9 +220,9 @@ func resultText(r ops.CronRun, now ops.Time) string {
 
 func runRole(r ops.CronRun) role {
 	switch r.State {
-	case admin.StateDone, admin.StateEnqueued, admin.StateRunning:
+	case scheduler.Done, scheduler.Enqueued, scheduler.Running:
 		return good
-	case admin.StateFailed, admin.StateLost, admin.StateDied:
+	case scheduler.Failed, scheduler.Lost, scheduler.Died:
 		return bad
 	}
 	return warning

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
@@ -141,7 +142,7 @@ Exit codes besides those of "joblock help":
 
 // badRuns says which of the latest n runs that are over have failed or were broken off, "" if none.
 func badRuns(j ops.CronJob, n int) string {
-	over := slices.DeleteFunc(j.Runs(), func(r ops.CronRun) bool { return r.State == admin.StateRunning })
+	over := slices.DeleteFunc(j.Runs(), func(r ops.CronRun) bool { return r.State == scheduler.Running })
 	over = over[:min(n, len(over))]
 	var worst []ops.CronRun
 	for _, r := range over {

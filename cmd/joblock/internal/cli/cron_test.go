@@ -15,7 +15,6 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/scheduler"
-	"github.com/joblock/toolkit/scheduler/admin"
 )
 
 func ok(context.Context) error { return nil }
@@ -88,7 +87,7 @@ func TestCronIsSeen(t *testing.T) {
 	p.do("cron", "history", "rollup", "--failed", "--no-headers").wants(0, `no failed run of "rollup" is on record`).lacks("start")
 	var runs []ops.CronRun
 	p.do("cron", "history", "rollup", "-n", "1", "-o", "json").wants(0).items("cron-runs.json", &runs)
-	if len(runs) != 1 || runs[0].State != admin.StateDone || runs[0].Node != "n1" {
+	if len(runs) != 1 || runs[0].State != scheduler.Done || runs[0].Node != "n1" {
 		t.Errorf("runs %+v", runs)
 	}
 	var ticks []ops.CronTick

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/scheduler/admin"
+	"github.com/joblock/toolkit/scheduler"
 )
 
 // The type queues is a place with a queue of asynq, in the same Redis.
@@ -267,12 +267,12 @@ func TestOrdersOfJobs(t *testing.T) {
 func TestBadRuns(t *testing.T) {
 	t.Parallel()
 	at := func(minute int) ops.Time { return ops.Time{Time: time.Date(2026, 3, 1, 12, minute, 0, 0, time.UTC)} }
-	run := func(minute int, state admin.State, err string) ops.CronRun {
+	run := func(minute int, state scheduler.Kind, err string) ops.CronRun {
 		return ops.CronRun{Tick: at(minute), Started: at(minute), State: state, Node: "n1", Error: err}
 	}
-	latest := run(5, admin.StateRunning, "")
+	latest := run(5, scheduler.Running, "")
 	j := ops.CronJob{Latest: &latest, Running: []ops.CronRun{latest}, History: []ops.CronRun{
-		run(4, admin.StateDone, ""), run(3, admin.StateFailed, "no disk"), run(2, admin.StateDone, ""), run(1, admin.StateLost, ""),
+		run(4, scheduler.Done, ""), run(3, scheduler.Failed, "no disk"), run(2, scheduler.Done, ""), run(1, scheduler.Lost, ""),
 	}}
 	for n, want := range map[int]string{
 		1: "", 2: "1 of its latest 2 runs failed or were broken off; the last of these that of 2026-03-01T12:03:00Z, failed on n1: no disk",

@@ -101,7 +101,7 @@ func TestEverythingMoves(t *testing.T) {
 			failed, forced := false, false
 			for _, m := range entries {
 				e, _, ok := eventlog.Decode(m)
-				failed = failed || ok && e.Kind == eventlog.CronKind(string(scheduler.EventFailed)) && e.Scope == Scope && e.Name == "rates"
+				failed = failed || ok && e.Kind == eventlog.CronKind(string(scheduler.Failed)) && e.Scope == Scope && e.Name == "rates"
 				forced = forced || ok && e.Kind == event.Forced.String() && e.Key == "reindex:catalog"
 			}
 			return err == nil && failed && forced
