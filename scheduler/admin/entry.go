@@ -58,20 +58,46 @@ type OtherSpec struct {
 
 // Entry is the state of a job in the whole cluster.
 type Entry struct {
-	Name string `json:"name"`
-	Spec string `json:"spec"` // the spec in force, with its zone, in the form of spec.Spec.String
-	Zone string `json:"zone"` // of Spec; "" if this process cannot parse Spec
-	// Words is Spec in English, like "at 03:00 on the last Friday of each month, Europe/Berlin".
-	Words string `json:"words,omitempty"`
-
-	// Policies says in English what the options of the job are, as the node has them that has written the ledger last. "" if
-	// none has.
-	Policies string `json:"policies,omitempty"`
-	Here     bool   `json:"here"` // the job is registered with the Scheduler of Of
+	Name  string `json:"name"`
+	Spec  string `json:"spec"`            // the spec in force, with its zone, in the form of spec.Spec.String
+	Zone  string `json:"zone"`            // of Spec; "" if this process cannot parse Spec
+	Words string `json:"words,omitempty"` // Spec in English, like "at 03:00 on the last Friday of each month, Europe/Berlin"
+	Here  bool   `json:"here"`            // the job is registered with the Scheduler of Of
 
 	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and take
 	// an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See Admin.Nodes.
 	Nodes []string `json:"nodes,omitempty"`
+
+	// Next is when the next tick is due, jitter included. Next is zero if the job is paused, and if Overdue is set and Here
+	// is false.
+	Next   time.Time `json:"next,omitzero"`
+	Paused bool      `json:"paused,omitempty"`
+	Latest Execution `json:"latest,omitzero"` // the execution that has begun last of those that run, or the last one
+	Counts Counts    `json:"counts"`
+
+	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
+	// removed or renamed, or all nodes with the job run scheduler.Config.Concurrency functions.
+	Overdue time.Time `json:"overdue,omitzero"`
+
+	// Stuck is set if at least three ticks in a row were skipped as overlapped, the first of them at least 10 minutes ago, and
+	// the job is not paused: an execution does not end or, of a Task, the task of an earlier tick. See scheduler.Stuck.
+	Stuck bool `json:"stuck,omitempty"`
+
+	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two definitions of the job have
+	// taken turns at least three times. A node of another release was left up; or two applications with the same scope
+	// have a job of this name, and each application executes some of the ticks.
+	Contested bool `json:"contested,omitempty"`
+
+	// Problem is the reason why this process cannot execute the job or cannot show the whole Entry: the ledger cannot
+	// be decoded or written, or the store does not answer.
+	Problem string `json:"problem,omitempty"`
+
+	Detail
+}
+
+// Detail is what explains an Entry.
+type Detail struct {
+	Policies string `json:"policies,omitempty"` // the options of the job in English, as the node has them that has written the ledger last
 
 	// Since is the time from which on ticks are those of Spec. SpecBy is the node that has registered Spec last: as long as it
 	// is up with the job, Spec stays in force, unless a node registers another one. Former has the specs before Spec, the
@@ -80,54 +106,34 @@ type Entry struct {
 	SpecBy string       `json:"spec_by,omitempty"`
 	Former []FormerSpec `json:"former,omitempty"`
 
-	// OtherSpecs has the nodes that are up and have another spec, sorted by node. A node says so after three times scheduler.Config.Sync,
-	// and of some dozens of jobs at most.
-	OtherSpecs []OtherSpec `json:"other_specs,omitempty"`
+	// OtherSpecs has the nodes that are up and have another spec, sorted by node. A node says so after three times
+	// scheduler.Config.Sync, and of some dozens of jobs at most. DisagreeSince is the begin of the disagreement, also of a
+	// shorter one than that of Contested; zero if OtherSpecs is empty and Contested is not set.
+	OtherSpecs    []OtherSpec `json:"other_specs,omitempty"`
+	DisagreeSince time.Time   `json:"disagree_since,omitzero"`
 
-	// Next is when the next tick is due, jitter included. Next is zero if the job is paused. Next is also zero if
-	// Overdue is set and Here is false.
-	Next   time.Time `json:"next,omitzero"`
-	Paused bool      `json:"paused,omitempty"`
-	// Pauses has the pauses that go on: of the job, of all jobs, or both. Resumed is the end of the latest pause, or nil.
-	Pauses  []Pause `json:"pauses,omitempty"`
-	Resumed *Pause  `json:"resumed,omitempty"`
-
-	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
-	// removed or renamed, or all nodes with the job run scheduler.Config.Concurrency functions.
-	Overdue time.Time `json:"overdue,omitzero"`
+	Pauses  []Pause `json:"pauses,omitempty"`  // that go on: of the job, of all jobs, or both
+	Resumed *Pause  `json:"resumed,omitempty"` // the end of the latest pause; nil: there was none
 
 	// Behind is how far the store's clock is behind the job's latest tick. Behind is 0 unless the clock was set back by
 	// more than 10 s. Ticks wait until Next; triggers do not wait.
 	Behind time.Duration `json:"behind,omitempty"`
 
-	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two definitions of the job have
-	// taken turns at least three times. A node of another release was left up; or two applications with the same scope
-	// have a job of this name, and each application executes some of the ticks. DisagreeSince is the begin, also of a
-	// disagreement that is shorter, as during a deploy; zero if OtherSpecs is empty and Contested is not set.
-	Contested     bool      `json:"contested,omitempty"`
-	DisagreeSince time.Time `json:"disagree_since,omitzero"`
-
-	// Problem is the reason why this process cannot execute the job or cannot show the whole Entry: the ledger cannot
-	// be decoded or written, or the store does not answer.
-	Problem string `json:"problem,omitempty"`
-
 	// Overlaps is how many ticks in a row were skipped as overlapped, since an execution has ended with another result. If
-	// there are at least three and the job is not paused, OverlapsSince is the first of them. If that is at least 10 minutes
-	// ago, Stuck is set: an execution does not end or, of a Task, the task of an earlier tick is not done. See scheduler.Stuck.
+	// there are at least three and the job is not paused, OverlapsSince is the first of them.
 	Overlaps      int       `json:"overlaps,omitempty"`
 	OverlapsSince time.Time `json:"overlaps_since,omitzero"`
-	Stuck         bool      `json:"stuck,omitempty"`
 
 	Waiting int `json:"waiting,omitempty"` // how many executions are due and have not begun
+
 	// InLine is how many nodes wait for the job's lock, to take the running execution over: one or none, if all is well.
 	// With AtOnce above 1, nodes wait for the locks of executions, which InLine does not count.
-	InLine int       `json:"in_line,omitempty"`
-	Latest Execution `json:"latest,omitzero"` // the execution that has begun last of those that run, or the last one
+	InLine int `json:"in_line,omitempty"`
+
 	// Running has the executions that have no result yet, in the order of their begin. With AtOnce above 1, an execution
 	// whose node has died is shown as running until another node takes it over.
 	Running []Execution `json:"running,omitempty"`
 	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see scheduler.KeepHistory
-	Counts  Counts      `json:"counts"`
 
 	Backfill *Backfill `json:"backfill,omitempty"` // the latest backfill; nil: there was none
 }

@@ -13,9 +13,11 @@ import (
 func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool,
 	o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{
-		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Waiting: len(l.Due),
-		Policies: l.Definition.Policies, Counts: Counts(l.Counts), Contested: l.Definition.Contested(), Behind: l.Behind(now),
-		Backfill: showBackfill(l, o), Resumed: showResumed(l.Resumption(o)), SpecBy: l.Decider.Node,
+		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Counts: Counts(l.Counts), Contested: l.Definition.Contested(),
+		Detail: Detail{
+			Policies: l.Definition.Policies, SpecBy: l.Decider.Node, Resumed: showResumed(l.Resumption(o)), Behind: l.Behind(now),
+			Waiting: len(l.Due), Backfill: showBackfill(l, o),
+		},
 	}
 	e.Overlaps = int(l.Overlaps.Ticks)
 	if !e.Paused && l.Overlaps.Several() {
