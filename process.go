@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/life"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -61,14 +62,12 @@ type Process struct {
 	owned  bool // Close closes Redis
 	worker *worker.Config
 	logger *slog.Logger
-	work   context.Context // of the functions of Go
-	stop   context.CancelFunc
+	life   *life.Life // counts the functions of Go
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	servers []*Server
 	failed  []error // of functions of Go and of keepers
-	running sync.WaitGroup
 }
 
 // New returns a Process on the Redis of redisOpt. New connects to nothing: ask Ping whether Redis answers. cfg may be nil.
@@ -114,7 +113,7 @@ func NewFromRedisClient(rdb redis.UniversalClient, cfg *Config) (*Process, error
 	if err := p.open(cfg); err != nil {
 		return nil, err
 	}
-	p.work, p.stop = context.WithCancel(context.Background())
+	p.life = life.New()
 	return p, nil
 }
 
@@ -205,13 +204,8 @@ func (p *Process) Go(f func(ctx context.Context) error) {
 	if !p.made() {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return
-	}
-	p.running.Go(func() {
-		if err := f(p.work); err != nil {
+	p.life.TryGo(func() {
+		if err := f(p.life.Context()); err != nil {
 			p.fail("a function of Go", err)
 		}
 	})
@@ -233,8 +227,10 @@ func (p *Process) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
-	p.stop()
-	errs := []error{p.await(ctx)}
+	var errs []error
+	if err := p.life.Close(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("toolkit: a function of Go has not returned: %w", err))
+	}
 	var down sync.WaitGroup
 	for _, s := range servers {
 		down.Go(s.Server.Shutdown)
@@ -253,22 +249,7 @@ func (p *Process) Close(ctx context.Context) error {
 }
 
 // made reports whether New has made p.
-func (p *Process) made() bool { return p != nil && p.stop != nil }
-
-// await waits for the functions of Go.
-func (p *Process) await(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.running.Wait()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		return fmt.Errorf("toolkit: a function of Go has not returned: %w", context.Cause(ctx))
-	}
-	return nil
-}
+func (p *Process) made() bool { return p != nil && p.life != nil }
 
 // fail logs an error of what, which runs in the background. Close returns the error.
 func (p *Process) fail(what string, err error) {

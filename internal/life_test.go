@@ -24,7 +24,7 @@ func TestCloseOfALifeWaitsForItsWork(t *testing.T) {
 		if err := l.Close(t.Context()); err != nil || time.Since(start) != time.Minute {
 			t.Errorf("Close is %v after %s, want nil after 1m", err, time.Since(start))
 		}
-		if l.Enter() {
+		if l.Enter() || l.TryGo(func() { t.Error("a closed Life does work") }) {
 			t.Error("a closed Life counts work")
 		}
 		if err := l.Close(t.Context()); err != nil {

@@ -16,9 +16,9 @@ import (
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/crew"
+	"github.com/joblock/toolkit/internal/life"
 	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
-	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -48,12 +48,10 @@ type Client struct {
 
 	next    *nextjob.Starter // of jobs whose turn in line comes with a call of this Client
 	turns   turns            // of calls that may replace a job
-	senders *crew.Crew
-	closing context.Context // ends with Close
-	stop    context.CancelFunc
-	running sync.WaitGroup // the watches, and lookAfter
+	life    *life.Life       // counts the watches, lookAfter, and starts of jobs, for which Close waits
+	senders *crew.Crew       // of enqueues that outlive their callers; Close does not wait for them
 
-	mu      sync.Mutex // guards the fields below; Close, watch and remember take mu, so that nothing begins after Close
+	mu      sync.Mutex // guards the fields below
 	watches int
 	unkept  unkept
 }
@@ -85,9 +83,9 @@ func New(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector
 	if c.logger == nil {
 		c.logger = slog.Default()
 	}
-	c.closing, c.stop = context.WithCancel(context.Background())
-	c.senders = crew.New(c.closing)
-	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.background}
+	c.life = life.New()
+	c.senders = crew.New(c.life.Context())
+	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.life.Go}
 	return c, nil
 }
 
@@ -96,21 +94,7 @@ func (c *Client) Close(ctx context.Context) error {
 	if err := c.check("close client"); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.stop()
-	c.mu.Unlock()
-	return sleep.While(ctx, c.running.Wait)
-}
-
-// background runs f in another goroutine. Close waits for f, unless Close was called before.
-func (c *Client) background(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing.Err() != nil {
-		c.senders.Go(f)
-	} else {
-		c.running.Go(f)
-	}
+	return c.life.Close(ctx)
 }
 
 // ready returns joblock.ErrClosed if the Locker was closed, and otherwise the error with which the seal keys cannot be read.

@@ -68,7 +68,7 @@ func (c *Client) remember(d *dispatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := &c.unkept
-	if c.closing.Err() != nil {
+	if c.life.Context().Err() != nil {
 		return
 	}
 	if len(u.jobs) >= maxUnkept {
@@ -83,15 +83,14 @@ func (c *Client) remember(d *dispatch) {
 	}
 	u.jobs = append(u.jobs, j)
 	if !u.looking {
-		u.looking = true
-		c.running.Go(c.lookAfter)
+		u.looking = c.life.TryGo(c.lookAfter)
 	}
 }
 
 // lookAfter looks after the remembered jobs until none is left, or the Client is closed.
 func (c *Client) lookAfter() {
-	for sleep.For(c.closing, unkeptEvery) == nil {
-		ctx, cancel := context.WithTimeout(c.closing, unkeptEvery)
+	for sleep.For(c.life.Context(), unkeptEvery) == nil {
+		ctx, cancel := context.WithTimeout(c.life.Context(), unkeptEvery)
 		more := c.look(ctx)
 		cancel()
 		if !more {

@@ -24,18 +24,18 @@ const (
 func (c *Client) watch(d *dispatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing.Err() != nil || c.watches >= maxWatches {
+	watched := func() {
+		d.reconcile(c.life.Context())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.watches--
+	}
+	if c.watches >= maxWatches || !c.life.TryGo(watched) {
 		c.logger.Warn("handoff: too many enqueues of unknown outcome, or the Client is closed: locks are left to their reservation",
 			"job", d.job)
 		return
 	}
 	c.watches++
-	c.running.Go(func() {
-		d.reconcile(c.closing)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.watches--
-	})
 }
 
 // reconcile looks the task up until its enqueue is clear, and then acts.

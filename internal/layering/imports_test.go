@@ -48,7 +48,7 @@ var rules = []rule{
 	{"joblock/promobserver", []string{"joblock", "joblock/event", "internal/metric", prometheus}},
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", "internal/metric", otel + "/otel/attribute", otel + "/otel/codes", otel + "/otel/metric", otel + "/otel/propagation", otel + "/otel/trace"}},
 	{"handoff", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "internal/...", asynq, uuid}},
-	{root, []string{"joblock", "joblock/driver", "joblock/redisstore", "handoff", "worker", asynq, goredis}},
+	{root, []string{"internal/life", "joblock", "joblock/driver", "joblock/redisstore", "handoff", "worker", asynq, goredis}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/sleep"}},
 	{"scheduler/admin", []string{"joblock", "joblock/memo", "scheduler", "scheduler/spec", "scheduler/internal/ledger", "scheduler/internal/records", "internal/sleep"}},

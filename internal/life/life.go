@@ -63,6 +63,19 @@ func (l *Life) Go(f func()) {
 	})
 }
 
+// TryGo is Go for work that may last: f has a goroutine of its own. After Close has begun, TryGo calls nothing and returns
+// false.
+func (l *Life) TryGo(f func()) bool {
+	if !l.Enter() {
+		return false
+	}
+	go func() {
+		defer l.Leave()
+		f()
+	}()
+	return true
+}
+
 // Close ends the Context, and waits until no work is under way. If ctx ends first, Close returns the cause of ctx. Close may
 // be called again.
 func (l *Life) Close(ctx context.Context) error {
