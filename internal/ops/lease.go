@@ -54,7 +54,7 @@ func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Ca
 	sum := sha256.Sum256(append(derived[:len(derived):len(derived)], body...))
 	return &Call{
 		owner: core.ByHand + hex.EncodeToString(derived),
-		nonce: strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:13]), // see newNonce in package joblock
+		nonce: strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:13]), // see newNonce in package core
 	}, nil
 }
 

@@ -221,7 +221,7 @@ func nonce(op string, id core.Token, detail string) string {
 	text = append(strconv.AppendInt(text, id.Fence(), 10), '\n')
 	text = append(text, detail...)
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:7])[:13] // see newNonce in package joblock
+	return hex.EncodeToString(sum[:7])[:13] // see newNonce in package core
 }
 
 // The type period is the value of a parameter, with its bounds.
