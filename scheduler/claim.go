@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/policy"
 )
 
-// laneTries is how many lanes beyond AtOnce a node tries. A lane without an execution may be locked for a moment: by the
+// laneTries is how many lanes beyond MaxConcurrent a node tries. A lane without an execution may be locked for a moment: by the
 // node whose execution has just ended, or by the node that has waited for that.
 const laneTries = 3
 

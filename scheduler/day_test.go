@@ -56,7 +56,7 @@ func (c *cluster) day(nodes int, period, length time.Duration) {
 		}, scheduler.OverlapQueue(100))
 		// Three executions run at once, and four while some are executed again.
 		if nodes == 3 {
-			n.add("several", spec, several.fn(n, period*9/4), scheduler.AtOnce(4), scheduler.OverlapQueue(100))
+			n.add("several", spec, several.fn(n, period*9/4), scheduler.MaxConcurrent(4), scheduler.OverlapQueue(100))
 		}
 		n.add("once", spec, once.fn(n, 5*sec), scheduler.AtMostOnce())
 		return n.start()

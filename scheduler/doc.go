@@ -94,7 +94,7 @@
 //
 // # Several executions at once
 //
-// With AtOnce(n), up to n executions of the job run at the same time. Each runs in a lane, under a lock of its own. The
+// With MaxConcurrent(n), up to n executions of the job run at the same time. Each runs in a lane, under a lock of its own. The
 // ledger has the executions that run. A node holds the job's lock only while it changes the ledger: to begin, to take
 // over or to end an execution. So the overlap policies concern only the ticks that come while n executions run.
 //
@@ -140,7 +140,7 @@
 //	OverlapNewest    -                       -                        @DisallowConcurrentExecution, FIRE_ONCE_NOW
 //	OverlapCancel    CANCEL_OTHER            Replace                  -
 //	-                TERMINATE_OTHER         -                        -
-//	AtOnce(n)        ALLOW_ALL, without n    Allow, without n         the default, without n
+//	MaxConcurrent(n) ALLOW_ALL, without n    Allow, without n         the default, without n
 //	CatchUpNone      catchup window 10 s     -                        DO_NOTHING
 //	CatchUpOne       -                       always                   FIRE_ONCE_NOW
 //	CatchUpAll       catchup window          -                        IGNORE_MISFIRES
@@ -233,7 +233,7 @@
 // of a second pipeline if the execution takes more than half a second. During a longer execution the node that executes sends two commands when a tick comes, each node reads the
 // ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand
 // short jobs that are due at the same instant, three nodes read 3,800 ledgers in 130 round trips and send 4,200
-// commands to claim, settle and release. With AtOnce an execution costs nine commands instead of four.
+// commands to claim, settle and release. With MaxConcurrent an execution costs nine commands instead of four.
 //
 // # What is not promised
 //

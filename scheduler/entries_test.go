@@ -27,7 +27,7 @@ func TestPoliciesOfAJob(t *testing.T) {
 			"queue":  {scheduler.OverlapQueue(3), scheduler.CatchUpAll(time.Hour, 7), scheduler.AtMostOnce(), scheduler.Timeout(time.Minute)},
 			"newest": {scheduler.OverlapNewest(), scheduler.CatchUpNone(), scheduler.Retry(2, time.Second, time.Minute), scheduler.StartDeadline(time.Hour)},
 			"cancel": {scheduler.OverlapCancel(), scheduler.PauseAfter(5), scheduler.Jitter(time.Second), scheduler.RunAtStart("r1")},
-			"lanes":  {scheduler.AtOnce(4)},
+			"lanes":  {scheduler.MaxConcurrent(4)},
 		} {
 			a.add(name, "@every 10m", fn, opts...)
 		}

@@ -98,7 +98,7 @@ func TestLaneThatIsNoLock(t *testing.T) {
 		start := time.Now()
 		store := &foreignStore{Store: c.mem, prefix: lane + "1"}
 		n := c.nodeOn(store, 0)
-		n.add("job", "@every 10m", r.fn(n, 15*min), scheduler.AtOnce(2))
+		n.add("job", "@every 10m", r.fn(n, 15*min), scheduler.MaxConcurrent(2))
 		n.start()
 		until(start, 61*min)
 		r.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min, 50*min, 60*min)
@@ -126,7 +126,7 @@ func TestLanesThatAreNoLocks(t *testing.T) {
 				store := &foreignStore{Store: c.mem}
 				for range 2 {
 					n := c.nodeOn(store, 0)
-					n.add("job", "0,10 0 * * *", r.fn(n, 5*min), scheduler.AtOnce(2))
+					n.add("job", "0,10 0 * * *", r.fn(n, 5*min), scheduler.MaxConcurrent(2))
 					n.start()
 				}
 				until(start, tc.from)

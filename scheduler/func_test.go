@@ -386,7 +386,7 @@ func TestAFunctionThatIgnoresItsContext(t *testing.T) {
 		cause error
 	}{
 		"timeout":  {[]scheduler.Option{scheduler.Timeout(2 * sec)}, context.DeadlineExceeded},
-		"at once":  {[]scheduler.Option{scheduler.Timeout(2 * sec), scheduler.AtOnce(2)}, context.DeadlineExceeded},
+		"at once":  {[]scheduler.Option{scheduler.Timeout(2 * sec), scheduler.MaxConcurrent(2)}, context.DeadlineExceeded},
 		"the next": {[]scheduler.Option{scheduler.OverlapCancel()}, scheduler.ErrOverlapped},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -446,7 +446,7 @@ func TestAFunctionThatEndsWithinTheGraceIsNoOverrun(t *testing.T) {
 
 // A function that goes on without its lock is reported while it does: another node executes its tick again.
 func TestAFunctionThatIgnoresTheLossOfItsLock(t *testing.T) {
-	for name, opts := range map[string][]scheduler.Option{"alone": nil, "at once": {scheduler.AtOnce(2)}} {
+	for name, opts := range map[string][]scheduler.Option{"alone": nil, "at once": {scheduler.MaxConcurrent(2)}} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
 				t := c.T

@@ -71,7 +71,7 @@ func TestAtOnce(t *testing.T) {
 				start := time.Now()
 				for range 3 {
 					n := c.node(0)
-					n.add("job", "@every 1m", crowd.in(r.fn(n, 250*sec)), append(tc.opts, scheduler.AtOnce(3))...)
+					n.add("job", "@every 1m", crowd.in(r.fn(n, 250*sec)), append(tc.opts, scheduler.MaxConcurrent(3))...)
 					n.start()
 				}
 				until(start, 12*min+10*sec)
@@ -109,7 +109,7 @@ func TestTriggerAtOnce(t *testing.T) {
 		var r runs
 		start := time.Now()
 		n := c.node(0)
-		n.add("job", "@every 10m", r.fn(n, 5*min), scheduler.AtOnce(2))
+		n.add("job", "@every 10m", r.fn(n, 5*min), scheduler.MaxConcurrent(2))
 		n.start()
 		until(start, 11*min)
 		wantNil(t, "Trigger", n.Trigger(c.Context(), "job"))
@@ -135,7 +135,7 @@ func TestAtOnceIsTakenOver(t *testing.T) {
 				start := time.Now()
 				for range 3 {
 					n := c.node(0, func(cfg *scheduler.Config) { cfg.Concurrency = 3 })
-					n.add("job", "@every 1m", r.fn(n, 170*sec), scheduler.AtOnce(4), scheduler.OverlapQueue(100))
+					n.add("job", "@every 1m", r.fn(n, 170*sec), scheduler.MaxConcurrent(4), scheduler.OverlapQueue(100))
 					n.start()
 				}
 				until(start, 3*min+30*sec+time.Duration(i)*1300*time.Millisecond)
@@ -198,7 +198,7 @@ func TestAtOnceAtMostOnce(t *testing.T) {
 		start := time.Now()
 		for range 2 {
 			n := c.node(0)
-			n.add("job", "@every 10m", r.fn(n, 5*min), scheduler.AtOnce(2), scheduler.AtMostOnce())
+			n.add("job", "@every 10m", r.fn(n, 5*min), scheduler.MaxConcurrent(2), scheduler.AtMostOnce())
 			n.start()
 		}
 		until(start, 11*min)
@@ -217,7 +217,7 @@ func TestAtOnceAtMostOnce(t *testing.T) {
 	})
 }
 
-// A deploy changes AtOnce while executions run, in either direction. No tick is executed
+// A deploy changes MaxConcurrent while executions run, in either direction. No tick is executed
 // twice, and no more run at once than either definition allows.
 func TestAtOnceIsChanged(t *testing.T) {
 	for _, numbers := range [][2]int{{1, 3}, {3, 1}} {
@@ -231,7 +231,7 @@ func TestAtOnceIsChanged(t *testing.T) {
 				for i, n := range numbers {
 					until(start, time.Duration(i)*(5*min+30*sec))
 					on := c.node(0)
-					on.add("job", "@every 1m", crowd.in(r.fn(on, 150*sec)), scheduler.AtOnce(n), scheduler.OverlapQueue(100))
+					on.add("job", "@every 1m", crowd.in(r.fn(on, 150*sec)), scheduler.MaxConcurrent(n), scheduler.OverlapQueue(100))
 					on.start()
 					if i == 0 {
 						old = on
@@ -262,7 +262,7 @@ func TestBackfillInALane(t *testing.T) {
 		start := time.Now()
 		for range 3 {
 			n := c.node(0)
-			n.add("job", "@every 10m", r.fn(n, 12*min), scheduler.AtOnce(3))
+			n.add("job", "@every 10m", r.fn(n, 12*min), scheduler.MaxConcurrent(3))
 			n.start()
 		}
 		until(start, 65*min)
@@ -294,7 +294,7 @@ func TestTickThatWaitsWhileTheSpecChanges(t *testing.T) {
 		var r runs
 		start := time.Now()
 		n := c.node(0)
-		n.add("job", "@every 10m", r.fn(n, 25*min), scheduler.AtOnce(2), scheduler.OverlapQueue(10))
+		n.add("job", "@every 10m", r.fn(n, 25*min), scheduler.MaxConcurrent(2), scheduler.OverlapQueue(10))
 		n.start()
 		until(start, 32*min) // the third tick waits
 		wantNil(c, "SetSpec", n.SetSpec("job", "0 0 1 1 *"))
@@ -305,14 +305,14 @@ func TestTickThatWaitsWhileTheSpecChanges(t *testing.T) {
 	})
 }
 
-// A node that dies while it writes the ledger of a job with AtOnce delays the tick, and no other tick is skipped.
+// A node that dies while it writes the ledger of a job with MaxConcurrent delays the tick, and no other tick is skipped.
 func TestJobLockThatIsLeftBesideLanes(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		var r runs
 		start := time.Now()
 		for range 3 {
 			n := c.node(0)
-			n.add("job", "@every 10m", r.fn(n, 25*min), scheduler.AtOnce(3))
+			n.add("job", "@every 10m", r.fn(n, 25*min), scheduler.MaxConcurrent(3))
 			n.start()
 		}
 		a := c.admin()
@@ -352,7 +352,7 @@ func TestExecutionBegunBesideAClaimIsTakenOver(t *testing.T) {
 		start := time.Now()
 		for _, d := range []time.Duration{sec / 2, sec} {
 			n := c.nodeOn(&slowStore{c.mem, "%cron:cron:job", d}, 0)
-			n.add("job", "0,10 0 * * *", r.fn(n, 5*min), scheduler.AtOnce(2))
+			n.add("job", "0,10 0 * * *", r.fn(n, 5*min), scheduler.MaxConcurrent(2))
 			n.start()
 		}
 		until(start, 11*min)
@@ -363,12 +363,12 @@ func TestExecutionBegunBesideAClaimIsTakenOver(t *testing.T) {
 	})
 }
 
-// A node does not take an execution over while as many run as its own AtOnce allows. So after a deploy that lowers AtOnce,
+// A node does not take an execution over while as many run as its own MaxConcurrent allows. So after a deploy that lowers MaxConcurrent,
 // the executions of the old release are taken over one at a time.
 func TestTakeoverWithALowerAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		how      string
-		old, own int // AtOnce
+		old, own int // MaxConcurrent
 		nodes    int // of the new release
 	}{
 		{"stop", 2, 1, 1}, {"stop", 2, 1, 2}, {"stop", 3, 2, 3}, {"kill", 2, 1, 1}, {"kill", 3, 1, 3}, {"kill", 4, 2, 1},
@@ -380,12 +380,12 @@ func TestTakeoverWithALowerAtOnce(t *testing.T) {
 				var crowd crowd
 				start := time.Now()
 				a := c.node(0)
-				a.add("job", "@every 1m", r.fn(a, 10*min), scheduler.AtOnce(tc.old), scheduler.OverlapQueue(100))
+				a.add("job", "@every 1m", r.fn(a, 10*min), scheduler.MaxConcurrent(tc.old), scheduler.OverlapQueue(100))
 				a.start()
 				until(start, time.Duration(tc.old)*min+10*sec)
 				for range tc.nodes {
 					n := c.node(0)
-					n.add("job", "@every 1m", crowd.in(r.fn(n, 10*min)), scheduler.AtOnce(tc.own), scheduler.OverlapQueue(100))
+					n.add("job", "@every 1m", crowd.in(r.fn(n, 10*min)), scheduler.MaxConcurrent(tc.own), scheduler.OverlapQueue(100))
 					n.start()
 				}
 				until(start, time.Duration(tc.old)*min+30*sec)
@@ -436,7 +436,7 @@ func TestFunctionThatOutlivesItsLane(t *testing.T) {
 				var crowd crowd
 				start := time.Now()
 				a := c.node(0)
-				a.add("job", "@every 1m", r.fn(a, 10*min), scheduler.AtOnce(2))
+				a.add("job", "@every 1m", r.fn(a, 10*min), scheduler.MaxConcurrent(2))
 				a.start()
 				until(start, 90*sec)
 				b := c.node(0)
@@ -445,13 +445,13 @@ func TestFunctionThatOutlivesItsLane(t *testing.T) {
 						ctx = context.WithoutCancel(ctx)
 					}
 					return r.fn(b, 10*min)(ctx)
-				}), scheduler.AtOnce(own))
+				}), scheduler.MaxConcurrent(own))
 				b.start()
 				until(start, 5*min)
 				a.end()
 				until(start, 5*min+30*sec)
 				d := c.node(0)
-				d.add("job", "@every 1m", r.fn(d, 10*sec), scheduler.AtOnce(own))
+				d.add("job", "@every 1m", r.fn(d, 10*sec), scheduler.MaxConcurrent(own))
 				d.start()
 				until(start, 6*min+30*sec)
 				b.cut()

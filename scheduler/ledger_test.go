@@ -92,7 +92,7 @@ func TestLockOfALedgerThatCannotBeRead(t *testing.T) {
 		other bool // another node executes the job, and dies: the node gets the lock by standing by
 	}{
 		"that is due":            {nil, false},
-		"that is due in a lane":  {[]scheduler.Option{scheduler.AtOnce(2)}, false},
+		"that is due in a lane":  {[]scheduler.Option{scheduler.MaxConcurrent(2)}, false},
 		"of another node's term": {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestAPauseOutlastsTheRecordsOfAYear(t *testing.T) {
 
 // The ledger of a job with a tick a year outlasts an outage at that tick: a node that is up has kept the ledger.
 func TestATickAYearIsCaughtUpWith(t *testing.T) {
-	for name, opts := range map[string][]scheduler.Option{"alone": nil, "at once": {scheduler.AtOnce(2)}} {
+	for name, opts := range map[string][]scheduler.Option{"alone": nil, "at once": {scheduler.MaxConcurrent(2)}} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
 				t := c.T

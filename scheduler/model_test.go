@@ -99,7 +99,7 @@ func newHistory(seed uint64) *history {
 	}
 	if n := 2 + dice.IntN(2); dice.IntN(3) == 0 {
 		h.rules.atOnce = n
-		say(scheduler.AtOnce(n), "AtOnce(%d)", n)
+		say(scheduler.MaxConcurrent(n), "MaxConcurrent(%d)", n)
 	}
 	if dice.IntN(2) == 0 {
 		h.rules.deadline = time.Duration(1+dice.IntN(40)) * 37 * sec
@@ -193,7 +193,7 @@ func (c *cluster) follow(h *history, want *outcome) {
 	var up []*node
 	refused := 0
 	begin := func() {
-		// With AtOnce, several nodes may execute the job, and no node ends last.
+		// With MaxConcurrent, several nodes may execute the job, and no node ends last.
 		for range map[bool]int{true: 3, false: 1}[h.rules.atOnce == 1] {
 			n := c.node(0, func(cfg *scheduler.Config) { cfg.Sync = 3 * sec })
 			n.add("job", fmt.Sprintf("@every %s", h.period), func(ctx context.Context) error {

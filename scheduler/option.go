@@ -86,13 +86,13 @@ func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 	return func(o *options) { o.queues, o.cancel, o.Overlap = queues, cancel, overlap }
 }
 
-// AtOnce executes up to n ticks of the job at the same time, on any nodes: 1 to 20. A tick that comes while n executions
+// MaxConcurrent executes up to n ticks of the job at the same time, on any nodes: 1 to 20. A tick that comes while n executions
 // run is treated by the overlap policy. Triggers and starts count as well. A backfill still executes one tick at a time.
-// Task refuses AtOnce, and so does OverlapCancel with an n above 1. The default is AtOnce(1).
+// Task refuses MaxConcurrent, and so does OverlapCancel with an n above 1. The default is MaxConcurrent(1).
 //
 // The functions run under locks of their own, not under the job's lock. With an n above 1, admin.Execution.Node is cut to about
 // 100 bytes while the execution runs.
-func AtOnce(n int) Option { return func(o *options) { o.AtOnce = n } }
+func MaxConcurrent(n int) Option { return func(o *options) { o.MaxConcurrent = n } }
 
 // StartDeadline skips a tick as missed if the tick's first execution has not begun within d after the tick was due: 1 s
 // to 366 days. The deadline counts for ticks that are caught up with, and for ticks that wait for the end of an
@@ -150,7 +150,7 @@ func TaskEnds(end func(ctx context.Context, id string) (ended bool, failure, err
 }
 
 // Replace replaces a job of the same name that is registered with this Scheduler. Without Replace the name of such a job
-// is refused. If this node executes the old job, the new job begins after that execution. With AtOnce above 1, executions
+// is refused. If this node executes the old job, the new job begins after that execution. With MaxConcurrent above 1, executions
 // of the old job count among the n of the new one.
 func Replace() Option { return func(o *options) { o.replace = true } }
 
@@ -172,12 +172,12 @@ func (o *options) validate(op, name string) error {
 		return records.Invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
 	case o.task && o.cancel:
 		return records.Invalid(op, name, "OverlapCancel is not for tasks")
-	case o.AtOnce < 1 || o.AtOnce > ledger.MaxLanes:
-		return records.Invalid(op, name, "AtOnce is %d, must be from 1 to %d", o.AtOnce, ledger.MaxLanes)
-	case o.AtOnce > 1 && o.task:
-		return records.Invalid(op, name, "AtOnce is not for tasks: the job's function only enqueues")
-	case o.AtOnce > 1 && o.cancel:
-		return records.Invalid(op, name, "AtOnce is %d, must be 1 with OverlapCancel", o.AtOnce)
+	case o.MaxConcurrent < 1 || o.MaxConcurrent > ledger.MaxLanes:
+		return records.Invalid(op, name, "MaxConcurrent is %d, must be from 1 to %d", o.MaxConcurrent, ledger.MaxLanes)
+	case o.MaxConcurrent > 1 && o.task:
+		return records.Invalid(op, name, "MaxConcurrent is not for tasks: the job's function only enqueues")
+	case o.MaxConcurrent > 1 && o.cancel:
+		return records.Invalid(op, name, "MaxConcurrent is %d, must be 1 with OverlapCancel", o.MaxConcurrent)
 	case o.queues && (o.Overlap.Queue < 1 || o.Overlap.Queue > ledger.MaxBacklog):
 		return records.Invalid(op, name, "the limit of OverlapQueue is %d, must be from 1 to %d", o.Overlap.Queue, ledger.MaxBacklog)
 	case o.hasDeadline && (o.Deadline < minDeadline || o.Deadline > driver.MaxPeriod):
@@ -196,8 +196,8 @@ func (o *options) validate(op, name string) error {
 func (o *options) words() string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	if o.AtOnce > 1 {
-		add("up to %d runs at once", o.AtOnce)
+	if o.MaxConcurrent > 1 {
+		add("up to %d runs at once", o.MaxConcurrent)
 	}
 	switch {
 	case o.Overlap.Queue > 0:
@@ -248,7 +248,7 @@ func (o *options) words() string {
 // RunAtStart, because that ID changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.AtOnce, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
+	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.MaxConcurrent, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,
 		o.retries, o.retryFirst, o.retryMost, o.jitter, o.Deadline, o.AtStart, o.KeepFailures, o.KeepOthers, o.pauseAfter)
 	return fmt.Sprintf("%016x", h.Sum64())
 }

@@ -212,7 +212,7 @@ func TestOverlapIsBookedWhenATickComes(t *testing.T) {
 		"skipped by default":   {nil, 0, 4},
 		"the first are queued": {[]scheduler.Option{scheduler.OverlapQueue(3)}, 3, 1},
 		"the newest is kept":   {[]scheduler.Option{scheduler.OverlapNewest()}, 1, 3},
-		"two at once":          {[]scheduler.Option{scheduler.OverlapQueue(2), scheduler.AtOnce(2)}, 2, 1},
+		"two at once":          {[]scheduler.Option{scheduler.OverlapQueue(2), scheduler.MaxConcurrent(2)}, 2, 1},
 		"jitter":               {[]scheduler.Option{scheduler.Jitter(300 * time.Millisecond)}, 0, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestAJobThatIsStuck(t *testing.T) {
 		stuck bool // after half an hour
 	}{
 		"a function":   {every: min, stuck: true},
-		"at once":      {every: min, opts: []scheduler.Option{scheduler.AtOnce(2)}, stuck: true},
+		"at once":      {every: min, opts: []scheduler.Option{scheduler.MaxConcurrent(2)}, stuck: true},
 		"queued":       {every: min, opts: []scheduler.Option{scheduler.OverlapQueue(5)}, stuck: true},
 		"a task":       {every: 20 * sec, task: true, stuck: true},
 		"queued tasks": {every: 20 * sec, task: true, opts: []scheduler.Option{scheduler.OverlapNewest()}, stuck: true},

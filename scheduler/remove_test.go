@@ -130,7 +130,7 @@ func (s *lateStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]dr
 // Remove has returned, and the next node executes the tick, as if for the first time.
 func TestRemoveAtTheBeginOfAnExecution(t *testing.T) {
 	for name, opts := range map[string][]scheduler.Option{
-		"one": {scheduler.AtMostOnce()}, "lanes": {scheduler.AtMostOnce(), scheduler.AtOnce(2)},
+		"one": {scheduler.AtMostOnce()}, "lanes": {scheduler.AtMostOnce(), scheduler.MaxConcurrent(2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {

@@ -87,7 +87,7 @@ func (s *Scheduler) Locker() *joblock.Locker {
 //	context.DeadlineExceeded  after Timeout
 //
 // If fn goes on after that, the Scheduler waits for fn before it calls fn again. So one Scheduler never runs fn more often at
-// the same time than AtOnce allows, by default once. At the end of Run the Scheduler waits for Config.Grace at most. If
+// the same time than MaxConcurrent allows, by default once. At the end of Run the Scheduler waits for Config.Grace at most. If
 // the node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands the
 // lock over, the execution counts as broken off.
 //
@@ -142,7 +142,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	o.zone = s.cfg.Zone
 	CatchUpOne()(&o)
 	KeepHistory(10, 10)(&o)
-	AtOnce(1)(&o)
+	MaxConcurrent(1)(&o)
 	for _, opt := range opts {
 		if opt == nil {
 			return records.Invalid(op, name, "an option is nil")

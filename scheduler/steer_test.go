@@ -167,7 +167,7 @@ func TestPauseAfterFailures(t *testing.T) {
 
 // Ticks that are lost count as failures: a job that kills its nodes is paused.
 func TestPauseAfterLosses(t *testing.T) {
-	for name, opts := range map[string][]scheduler.Option{"one": nil, "lanes": {scheduler.AtOnce(2)}} {
+	for name, opts := range map[string][]scheduler.Option{"one": nil, "lanes": {scheduler.MaxConcurrent(2)}} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {
 				t := c.T

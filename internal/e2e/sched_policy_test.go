@@ -46,7 +46,7 @@ func playPolicy(job string) int {
 			err = s.Func(job, "@every 1h", func(ctx context.Context) error { return jot(ctx, rdb, node, 40*time.Millisecond) })
 		case "several":
 			err = s.Func(job, "@every 1s", func(ctx context.Context) error { return crowd(ctx, rdb, node) },
-				scheduler.AtOnce(atOnce), scheduler.OverlapQueue(1000), scheduler.CatchUpAll(time.Hour, 1000))
+				scheduler.MaxConcurrent(atOnce), scheduler.OverlapQueue(1000), scheduler.CatchUpAll(time.Hour, 1000))
 		}
 		if err != nil {
 			return err

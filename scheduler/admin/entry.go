@@ -127,10 +127,10 @@ type Detail struct {
 	Waiting int `json:"waiting,omitempty"` // how many executions are due and have not begun
 
 	// InLine is how many nodes wait for the job's lock, to take the running execution over: one or none, if all is well.
-	// With AtOnce above 1, nodes wait for the locks of executions, which InLine does not count.
+	// With MaxConcurrent above 1, nodes wait for the locks of executions, which InLine does not count.
 	InLine int `json:"in_line,omitempty"`
 
-	// Running has the executions that have no result yet, in the order of their begin. With AtOnce above 1, an execution
+	// Running has the executions that have no result yet, in the order of their begin. With MaxConcurrent above 1, an execution
 	// whose node has died is shown as running until another node takes it over.
 	Running []Execution `json:"running,omitempty"`
 	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see scheduler.KeepHistory

@@ -24,14 +24,14 @@ func TestBackfillCountsResults(t *testing.T) {
 		"died, then done":            {[]State{Died, Done}, counts{done: 1}},
 	} {
 		order := BackfillOrder{ID: 7, From: at(0), To: at(20 * min1)}
-		for where, j := range map[string]*Job{"in a lane": every10(t, func(j *Job) { j.AtOnce = 2 }), "under the job's lock": every10(t)} {
+		for where, j := range map[string]*Job{"in a lane": every10(t, func(j *Job) { j.MaxConcurrent = 2 }), "under the job's lock": every10(t)} {
 			t.Run(name+" "+where, func(t *testing.T) {
 				l := &Ledger{Version: version, Spec: j.SpecText, Backfill: &Backfill{BackfillOrder: order, Ticks: 3, Cursor: at(0) - 1}}
 				for i, state := range tc.states {
 					fence := int64(11 + i)
 					var x *Execution
 					switch {
-					case j.AtOnce < 2:
+					case j.MaxConcurrent < 2:
 						fence = 0
 						x, _, _ = begin(l, j, m)
 					case i == 0:
@@ -44,7 +44,7 @@ func TestBackfillCountsResults(t *testing.T) {
 					}
 					switch {
 					case state == Died: // no end is written
-					case j.AtOnce < 2:
+					case j.MaxConcurrent < 2:
 						l.End(j, 0, 0, state, start, 1, errors.New("why"))
 					default:
 						l.End(j, 1, fence, state, start, 1, errors.New("why"))

@@ -38,7 +38,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		l.wait(Due{At: large, Cause: CauseTrigger})
 		l.Definition.By = append(l.Definition.By, fmt.Sprintf("%016x", i))[:min(i+1, keptDefinitions)]
 	}
-	j.AtOnce, j.Overlap.Queue = MaxLanes, MaxBacklog
+	j.MaxConcurrent, j.Overlap.Queue = MaxLanes, MaxBacklog
 	due := l.Due
 	for i := range MaxLanes {
 		l.Due = []Due{{At: large, Cause: CauseTrigger, Backfill: large}}

@@ -35,7 +35,7 @@ func FuzzLedger(f *testing.F) {
 				l.Update(j, m, true)
 			}
 			several := *j
-			several.AtOnce, several.Overlap.Newest = 3, true
+			several.MaxConcurrent, several.Overlap.Newest = 3, true
 			l.Update(&several, m, l.Full(&several))
 			if l.Begin(&several, m, 1000, 5); l.Lane(1000) != nil {
 				l.TakeOver(&several, m, 1000, 6)

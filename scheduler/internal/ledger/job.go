@@ -20,17 +20,17 @@ type Job struct {
 	Delay    time.Duration // from a tick until the tick is due: the job's part of Jitter
 	CatchUp  CatchUp
 
-	AtOnce       int // how many executions may run at once; below 2: one, under the job's own lock
-	Overlap      Overlap
-	Deadline     time.Duration // a tick that is due for longer is not begun; 0: no deadline
-	AtMostOnce   bool          // do not execute a tick again if its execution was broken off
-	AtStart      bool          // execute the job once for StartID
-	StartID      string        // the ID of RunAtStart
-	KeepFailures int           // how many failures the history has at most
-	KeepOthers   int           // how many other executions the history has at most
-	Program      string        // the result of ShortenProgram for the program that has registered the job
-	Fingerprint  string        // a hash of spec, options and program; 16 bytes
-	Policies     string        // the options in words: the result of ShortenPolicies
+	MaxConcurrent int // how many executions may run at once; below 2: one, under the job's own lock
+	Overlap       Overlap
+	Deadline      time.Duration // a tick that is due for longer is not begun; 0: no deadline
+	AtMostOnce    bool          // do not execute a tick again if its execution was broken off
+	AtStart       bool          // execute the job once for StartID
+	StartID       string        // the ID of RunAtStart
+	KeepFailures  int           // how many failures the history has at most
+	KeepOthers    int           // how many other executions the history has at most
+	Program       string        // the result of ShortenProgram for the program that has registered the job
+	Fingerprint   string        // a hash of spec, options and program; 16 bytes
+	Policies      string        // the options in words: the result of ShortenPolicies
 }
 
 // CatchUp selects the newest missed ticks for execution. Window bounds their age, and Most bounds their number.

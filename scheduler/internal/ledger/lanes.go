@@ -11,12 +11,12 @@ const MaxLanes = 20
 // maxLaneNodeBytes bounds the JSON form of Execution.Node in a lane other than 0.
 const maxLaneNodeBytes = 100
 
-// Each execution runs in a lane, under the lane's lock. Lane 0 is the job's own lock. With Job.AtOnce above 1 executions are
+// Each execution runs in a lane, under the lane's lock. Lane 0 is the job's own lock. With Job.MaxConcurrent above 1 executions are
 // in lanes from 1 on, and the job's own lock is held only while a node changes the ledger. An execution stays in
 // Ledger.Running until it has a result. So if no node holds the lane's lock, the execution was broken off.
 
 // Most returns how many executions of the job may run at once.
-func (j *Job) Most() int { return max(j.AtOnce, 1) }
+func (j *Job) Most() int { return max(j.MaxConcurrent, 1) }
 
 // Full reports whether no further execution may begin.
 func (l *Ledger) Full(j *Job) bool { return len(l.Running) >= j.Most() }
@@ -49,7 +49,7 @@ func (l *Ledger) Begin(j *Job, m Moment, lane int, fence int64) (x *Execution, n
 }
 
 // MayTakeOver reports whether TakeOver may be called for a lane. others is how many executions run in other
-// lanes. A node whose Job.AtOnce is lower than that of the node that began the execution leaves it until fewer run, unless
+// lanes. A node whose Job.MaxConcurrent is lower than that of the node that began the execution leaves it until fewer run, unless
 // the tick is lost.
 func (l *Ledger) MayTakeOver(j *Job, lane, others int) bool {
 	x := l.Lane(lane)

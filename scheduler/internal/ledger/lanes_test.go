@@ -8,7 +8,7 @@ import (
 
 // What lanes do, one step after the other.
 func TestLanes(t *testing.T) {
-	j := every10(t, func(j *Job) { j.AtOnce = 2 })
+	j := every10(t, func(j *Job) { j.MaxConcurrent = 2 })
 	m := Moment{Now: start, Node: "n"}
 	l := &Ledger{Version: version, Spec: j.SpecText, Due: []Due{{At: at(0)}, {At: at(10 * min1)}, {At: at(20 * min1)}}}
 	begin := func(lane int, fence int64) *Execution {
@@ -29,7 +29,7 @@ func TestLanes(t *testing.T) {
 	}
 	alone := every10(t)
 	if x, news := l.Begin(alone, m, 0, 13); x != nil || len(news) > 0 || len(l.Due) != 1 {
-		t.Errorf("without AtOnce %+v begins", x)
+		t.Errorf("without MaxConcurrent %+v begins", x)
 	}
 	if l.End(j, 1, 99, Done, start, 1, nil) || l.End(j, 3, 11, Done, start, 1, nil) || len(l.Running) != 2 {
 		t.Error("an execution was ended under the fence of another one")
@@ -43,7 +43,7 @@ func TestLanes(t *testing.T) {
 	if !l.End(j, 1, 11, Done, start.Add(sec), 1, nil) || l.Full(j) || l.Counts.Done != 1 || l.Latest.At != at(0) {
 		t.Errorf("ended: %+v", l)
 	}
-	once := every10(t, func(j *Job) { j.AtOnce, j.AtMostOnce = 2, true })
+	once := every10(t, func(j *Job) { j.MaxConcurrent, j.AtMostOnce = 2, true })
 	if x, news := l.TakeOver(once, m, 2, 31); x != nil || text(nil, news) != "lost(10m0s)" || l.Counts.Lost != 1 || len(l.Running) != 0 {
 		t.Errorf("taken over %+v, news %q", x, text(nil, news))
 	}
@@ -55,7 +55,7 @@ func TestLanes(t *testing.T) {
 
 // With lanes the ticks come one by one: of those that overlap only the newest waits.
 func TestNewestWithLanes(t *testing.T) {
-	j := every10(t, func(j *Job) { j.AtOnce, j.Overlap.Newest = 2, true })
+	j := every10(t, func(j *Job) { j.MaxConcurrent, j.Overlap.Newest = 2, true })
 	l := &Ledger{Version: version, Spec: j.SpecText, Last: at(0), Definition: Definition{Program: "shop", By: []string{"1"}},
 		Running: []Execution{{Lane: 1, State: Running}, {Lane: 2, State: Running}}}
 	for i, want := range []string{"tick:10m0s", "tick:20m0s overlapped(10m0s)x1", "tick:30m0s overlapped(20m0s)x1"} {
@@ -74,7 +74,7 @@ func TestNewestWithLanes(t *testing.T) {
 
 // An execution that is given back leaves the ledger as it was before the begin: the tick begins again, and once.
 func TestGiveBack(t *testing.T) {
-	j := every10(t, func(j *Job) { j.AtOnce = 2 })
+	j := every10(t, func(j *Job) { j.MaxConcurrent = 2 })
 	m := Moment{Now: start, Node: "n"}
 	ordered := func() *Backfill {
 		return &Backfill{BackfillOrder: BackfillOrder{ID: 7, From: at(0), To: at(20 * min1)}, Ticks: 3, Cursor: at(0) - 1}
@@ -130,7 +130,7 @@ func TestGiveBack(t *testing.T) {
 
 // A takeover that is given back is one for the next node, as if this node had not seen it.
 func TestGiveBackOfATakeover(t *testing.T) {
-	j := every10(t, func(j *Job) { j.AtOnce = 2 })
+	j := every10(t, func(j *Job) { j.MaxConcurrent = 2 })
 	m := Moment{Now: start, Node: "n"}
 	l := &Ledger{Version: version, Spec: j.SpecText, Due: []Due{{At: at(0)}}}
 	l.Begin(j, m, 1, 11)
@@ -144,7 +144,7 @@ func TestGiveBackOfATakeover(t *testing.T) {
 	}
 }
 
-// An execution that was broken off is left while as many others run as AtOnce allows, unless its tick is lost.
+// An execution that was broken off is left while as many others run as MaxConcurrent allows, unless its tick is lost.
 func TestMayTakeOver(t *testing.T) {
 	for _, tc := range []struct {
 		j      Job
@@ -154,12 +154,12 @@ func TestMayTakeOver(t *testing.T) {
 	}{
 		{Job{}, 0, 0, true},
 		{Job{}, 0, 1, false},
-		{Job{AtOnce: 1}, 0, 1, false},
-		{Job{AtOnce: 2}, 0, 1, true},
-		{Job{AtOnce: 2}, 0, 2, false},
-		{Job{AtOnce: 2, AtMostOnce: true}, 0, 2, true},
-		{Job{AtOnce: 2}, maxBroken - 1, 2, false},
-		{Job{AtOnce: 2}, maxBroken, 2, true},
+		{Job{MaxConcurrent: 1}, 0, 1, false},
+		{Job{MaxConcurrent: 2}, 0, 1, true},
+		{Job{MaxConcurrent: 2}, 0, 2, false},
+		{Job{MaxConcurrent: 2, AtMostOnce: true}, 0, 2, true},
+		{Job{MaxConcurrent: 2}, maxBroken - 1, 2, false},
+		{Job{MaxConcurrent: 2}, maxBroken, 2, true},
 	} {
 		l := &Ledger{Running: []Execution{{Lane: 3, State: Running, Broken: tc.broken}}}
 		if got := l.MayTakeOver(&tc.j, 3, tc.others); got != tc.want {

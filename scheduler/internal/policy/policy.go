@@ -27,7 +27,7 @@ const (
 	Unreadable = time.Minute
 
 	// crowded is the pause before the next look at an execution that the node must not take over yet, because as many run as
-	// AtOnce allows. The node that ends one of these looks at once.
+	// MaxConcurrent allows. The node that ends one of these looks at once.
 	crowded = 5 * time.Second
 )
 

@@ -21,7 +21,7 @@ func every10(t *testing.T, atOnce int, overlap ledger.Overlap) *ledger.Job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &ledger.Job{Spec: s, SpecText: s.String(), AtOnce: atOnce, Overlap: overlap, CatchUp: ledger.CatchUp{Most: 1, Window: time.Hour}, KeepOthers: 10}
+	return &ledger.Job{Spec: s, SpecText: s.String(), MaxConcurrent: atOnce, Overlap: overlap, CatchUp: ledger.CatchUp{Most: 1, Window: time.Hour}, KeepOthers: 10}
 }
 
 // Decisions about a job whose latest tick on record is that of the start.
@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 		"broken off, and a tick comes":     {runs: run(0), after: 10 * min1, want: "claim over [0]", again: 20 * min1, within: Spread},
 		"broken off, and ticks wait":       {runs: run(0), overlap: queue, after: 10 * min1, want: "claim over [0]", again: 20 * min1, within: Spread},
 		"broken off, but has no lock":      {runs: run(0), after: min1, sight: Sight{Here: 1}, want: "wait", again: 10 * min1, within: Spread},
-		"broken off without AtOnce":        {atOnce: 2, runs: run(0), after: min1, want: "claim over [0]", again: 10 * min1, within: Spread},
+		"broken off without MaxConcurrent": {atOnce: 2, runs: run(0), after: min1, want: "claim over [0]", again: 10 * min1, within: Spread},
 		"in lanes of others":               {atOnce: 2, runs: run(1, 2), after: min1, want: "tend others [1 2]", again: 10 * min1, within: Spread},
 		"in a lane of this node":           {atOnce: 2, runs: run(1, 2), after: min1, sight: Sight{Mine: in2}, want: "tend others [1]", again: 10 * min1, within: Spread},
 		"in all lanes":                     {atOnce: 2, runs: run(1, 2), after: 10 * min1, want: "claim others [1 2] overlapped", again: 20 * min1, within: Spread},
