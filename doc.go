@@ -3,7 +3,7 @@
 //	p := toolkit.New(redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
 //	defer p.Close(ctx)
 //
-//	p.Locks      the Locker, for handoff.Middleware, handoff.NewGuard and scheduler.New
+//	p.Locks      the Locker, for handoff.Middleware, handoff.Guard and scheduler.New
 //	p.Jobs       the handoff.Client, which enqueues tasks with locks
 //	p.Client     the asynq.Client, for tasks without locks
 //	p.Inspector  the asynq.Inspector

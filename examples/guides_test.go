@@ -326,7 +326,7 @@ func Example_inTheHandler() {
 	p, closeAll := onMiniredis()
 	defer closeAll()
 	routes := http.NewServeMux()
-	guard := handoff.NewGuard(p.Locks)
+	guard := &handoff.Guard{Locks: p.Locks}
 	prepare := func(context.Context) error { return nil }
 
 	routes.HandleFunc("POST /shortest", func(w http.ResponseWriter, r *http.Request) {
@@ -375,12 +375,12 @@ func Example_ownEnvelope() {
 		fmt.Fprintf(w, "%d {error: {code: %s, message: %s}}", status, code, message)
 	}
 	// [envelope
-	guard := handoff.NewGuard(p.Locks, handoff.OnRefusal(func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
+	guard := &handoff.Guard{Locks: p.Locks, OnRefusal: func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
 		if f.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
 		}
 		fail(w, f.Status, f.Code, f.Message) // as all errors of yours
-	}))
+	}}
 	// envelope]
 	export := handoff.Unique{Key: joblock.Key("export", "acct-7")}
 	must(p.Jobs.Enqueue(context.Background(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5))))

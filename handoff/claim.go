@@ -33,7 +33,7 @@ type Claim struct {
 	// So TTL does not limit the request. TTL limits how long the locks outlive a crash.
 	TTL time.Duration
 
-	// MaxWait is how long to wait for the locks; 0 means not at all. The option MaxWaiting bounds how many requests
+	// MaxWait is how long to wait for the locks; 0 means not at all. Guard.MaxWaiting bounds how many requests
 	// wait.
 	MaxWait time.Duration
 

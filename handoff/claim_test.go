@@ -34,9 +34,9 @@ func TestParameterThatIsNotThereIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			locks := newMemLocker(t)
 			var log testkit.Log
-			use := handoff.Middleware(locks, func(r *http.Request) (handoff.Claim, error) {
+			use := (&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(func(r *http.Request) (handoff.Claim, error) {
 				return handoff.Claim{Key: tc.key(r)}, nil
-			}, handoff.Logger(log.JSON()))
+			})
 			served := 0
 			handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
 			request := func() *http.Request { return httptest.NewRequest(http.MethodPost, "/exports/7", nil) }
@@ -64,7 +64,7 @@ func TestParameterThatIsNotThereIsRefused(t *testing.T) {
 // the route that is wrong. The others are not, for any client can send them.
 func TestBadKeysDoNotFillTheLog(t *testing.T) {
 	var log testkit.Log
-	h := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "a\nb"}), handoff.Logger(log.JSON()))(accept)
+	h := (&handoff.Guard{Locks: newMemLocker(t), Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "a\nb"}))(accept)
 	for range 3 {
 		wantRefusal(t, serve(h), http.StatusBadRequest, joblock.CodeOf(joblock.ErrInvalid), "")
 	}
@@ -90,7 +90,7 @@ func TestSlowBodyHoldsTheLockForAWhile(t *testing.T) {
 				var log testkit.Log
 				claim := handoff.Claim{Key: "k", MaxHold: limit}
 				done := make(chan struct{})
-				h := handoff.Middleware(locks, fixed(claim), handoff.Logger(log.JSON()))(http.HandlerFunc(
+				h := (&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(fixed(claim))(http.HandlerFunc(
 					func(w http.ResponseWriter, r *http.Request) {
 						defer close(done)
 						if _, err := io.ReadAll(r.Body); err != nil {
@@ -133,7 +133,7 @@ func TestHandlerIsToldBeforeItsLeaseRunsOut(t *testing.T) {
 		locks := newMemLocker(t)
 		claim := handoff.Claim{Key: "k", Keys: []string{"l"}, MaxHold: 2 * time.Minute}
 		start := time.Now()
-		serve(handoff.Middleware(locks, fixed(claim), silent())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve((&handoff.Guard{Locks: locks, Logger: silent}).Middleware(fixed(claim))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			if cause := context.Cause(r.Context()); !errors.Is(cause, handoff.ErrMaxHold) || time.Since(start) != 2*time.Minute {
 				t.Errorf("told %v after %s", cause, time.Since(start))
@@ -222,9 +222,9 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := newMemLocker(t)
 		lock := acquire(t, locks, "k", joblock.TTL(10*time.Second))
-		use := handoff.Middleware(locks, func(r *http.Request) (handoff.Claim, error) {
+		use := (&handoff.Guard{Locks: locks, MaxWaiting: 2}).Middleware(func(r *http.Request) (handoff.Claim, error) {
 			return handoff.Claim{Key: r.URL.Query().Get("key"), MaxWait: time.Minute}, nil
-		}, handoff.MaxWaiting(2))
+		})
 		h := use(accept)
 		ask := func(key string) *httptest.ResponseRecorder {
 			return serveRequest(h, httptest.NewRequest(http.MethodPost, "/?key="+key, nil))
@@ -259,10 +259,10 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 }
 
 func TestNoRequestWaitsIfNoneMay(t *testing.T) {
-	for _, n := range []int{0, -1} {
+	for _, n := range []int{-1, -1000} {
 		locks := newMemLocker(t)
 		acquire(t, locks, "k")
-		h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.MaxWaiting(n))(accept)
+		h := (&handoff.Guard{Locks: locks, MaxWaiting: n}).Middleware(fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}))(accept)
 		wantRefusal(t, serve(h), http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), someSeconds)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type held has what one Guard holds for one request.
+// held is what one Guard holds for one request.
 type held struct {
 	locks joblock.Locks
 	outer *held // of the Guard around it, nil for the outermost
@@ -28,12 +28,12 @@ func heldFrom(ctx context.Context) *held {
 	return h
 }
 
-// guardFrom returns the innermost Guard around the request, or one with the default options.
+// guardFrom returns the innermost Guard around the request, or one with the defaults.
 func guardFrom(ctx context.Context) *Guard {
 	if g, ok := ctx.Value(guardKey{}).(*Guard); ok {
 		return g
 	}
-	return NewGuard(nil)
+	return new(Guard)
 }
 
 // Keep takes lock out of the Guard's or Middleware's hands: lock is not released after the response, and
@@ -58,7 +58,7 @@ func Keep(ctx context.Context, lock *joblock.Lock) bool {
 	return false
 }
 
-// The method end makes Keep fail from now on, and returns the locks that are not kept.
+// end makes Keep fail from now on, and returns the locks that are not kept.
 func (h *held) end() joblock.Locks {
 	h.mu.Lock()
 	defer h.mu.Unlock()

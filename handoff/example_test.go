@@ -39,8 +39,8 @@ func ExampleMiddleware() {
 	}
 
 	var exports http.Handler
-	quiet := handoff.Logger(slog.New(slog.DiscardHandler))
-	exports = handoff.Middleware(locks, claim, quiet)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	quiet := slog.New(slog.DiscardHandler)
+	exports = (&handoff.Guard{Locks: locks, Logger: quiet}).Middleware(claim)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		fmt.Println("serving under", lock.Key())
 		second := post(exports, "/exports?account=acct-7")
@@ -67,7 +67,7 @@ func ExampleGuard_Do() {
 		panic(err)
 	}
 	defer locks.Close(context.Background())
-	guard := handoff.NewGuard(locks)
+	guard := &handoff.Guard{Locks: locks}
 
 	consume := func(ctx context.Context, account string, handle func(ctx context.Context) error) (putBack bool, err error) {
 		err = guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, handle)

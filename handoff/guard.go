@@ -18,33 +18,51 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue. For
-// net/http there is Middleware. Make a Guard with NewGuard, and share the Guard freely.
+const (
+	defaultMaxRetryAfter = time.Hour
+	defaultMaxWaiting    = 1000
+)
+
+// Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue, and requests
+// of net/http with Guard.Middleware. Only Locks is required; the zero value of each other field means its default. Set the
+// fields before the first call, and then share the Guard freely. Do not copy a Guard.
 type Guard struct {
-	locks *joblock.Locker
-	guardOptions
+	// Locks takes the locks. If Locks is nil, every request is refused.
+	Locks *joblock.Locker
+
+	// OnRefusal answers a request that gets no lock, for Middleware, Refuse and the function Refuse in handlers behind the
+	// Guard. Do does not call OnRefusal: the caller of Do answers. The text of Refusal.Err must not reach the client. Default
+	// Refusal.ServeHTTP.
+	OnRefusal func(w http.ResponseWriter, r *http.Request, f Refusal)
+
+	// MaxRetryAfter bounds the Retry-After of refusals. Default one hour; less than one second counts as one second.
+	//
+	// Retry-After is the rest of the lease or of the reservation, if that is a minute or less. Otherwise it is a sixtieth of
+	// that rest, and at least a minute: a lock that is reserved for an hour can become free in a second. But the lock of a
+	// job whose next attempt is due in two days is reserved for two days and an hour, and Retry-After is then 49 minutes.
+	MaxRetryAfter time.Duration
+
+	// MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait), over all calls and routes of the
+	// Guard. Default 1,000. A waiting request costs this process about 13 KB, and the store a place in a queue. A request
+	// beyond the bound does not wait: it is served if its locks are free, and otherwise refused with 429. With a negative
+	// MaxWaiting no request waits.
+	MaxWaiting int
+
+	// Logger logs what operators must know. Default slog.Default(). No line has an owner token.
+	//
+	//	ERROR   the error behind a 500
+	//	WARN    the error behind a 503; the first 400 of a Guard, where the route may be wrong and not the client; a release
+	//	        that failed; a request that has held its locks for Claim.MaxHold
+	//	DEBUG   the other 400s; a 503 whose client has disconnected
+	Logger *slog.Logger
 
 	waiting   atomic.Int64 // requests that wait for their locks
-	toldOf400 atomic.Bool
+	warned400 atomic.Bool
 }
 
 var errMiswired = errors.New("handoff: Middleware has a nil Locker, claim function or next handler, or Guard.Do has a nil Locker or function")
 
-// NewGuard returns a Guard that takes its locks with locks. If locks is nil, Do refuses every request.
-func NewGuard(locks *joblock.Locker, opts ...GuardOption) *Guard {
-	g := &Guard{locks: locks, guardOptions: guardOptions{
-		answer:        func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) },
-		maxRetryAfter: defaultMaxRetryAfter,
-		maxWaiting:    defaultMaxWaiting,
-		logger:        slog.Default(),
-	}}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&g.guardOptions)
-		}
-	}
-	return g
-}
+func (g *Guard) logger() *slog.Logger { return cmp.Or(g.Logger, slog.Default()) }
 
 // Do takes the locks that claim names, calls serve under these locks, and returns the error of serve as it is. If a
 // lock cannot be taken, Do does not call serve, and the error is a *Refusal. The caller must turn an error into an
@@ -57,9 +75,9 @@ func NewGuard(locks *joblock.Locker, opts ...GuardOption) *Guard {
 // Do refuses with status 500 if serve or the Locker is nil, or if g is nil.
 func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Context) error) error {
 	if g == nil {
-		g = NewGuard(nil)
+		g = new(Guard)
 	}
-	if g.locks == nil || serve == nil {
+	if g.Locks == nil || serve == nil {
 		return g.refuse(ctx, errMiswired)
 	}
 	inside, end, err := g.begin(ctx, claim)
@@ -71,13 +89,17 @@ func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Cont
 	return serve(inside)
 }
 
-// Refuse is the function Refuse with the options of g (OnRefusal, MaxRetryAfter, Logger), wherever the handler is. So a
-// handler that calls Do or EnqueueUnique itself answers as OnRefusal says.
+// Refuse is the function Refuse with the fields of g, wherever the handler is. So a handler that calls Do itself, or only
+// enqueues, answers as OnRefusal says.
 func (g *Guard) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if g == nil {
-		g = NewGuard(nil)
+		g = new(Guard)
 	}
-	g.answer(w, r, *g.refusalOf(r.Context(), err))
+	answer := g.OnRefusal
+	if answer == nil {
+		answer = func(w http.ResponseWriter, r *http.Request, f Refusal) { f.ServeHTTP(w, r) }
+	}
+	answer(w, r, *g.refusalOf(r.Context(), err))
 }
 
 // refusalOf returns the answer to a request whose handler got err.
@@ -102,7 +124,7 @@ func (g *Guard) begin(ctx context.Context, claim Claim) (inside context.Context,
 	claim = claim.own()
 	// Without this check the refusal would say that another request or job holds the lock.
 	for _, lock := range joblock.LocksFromContext(ctx) {
-		if slices.Contains(claim.keys(), lock.Key()) && (*core.Locker)(g.locks).Owns((*core.Lock)(lock)) && lock.Err() == nil {
+		if slices.Contains(claim.keys(), lock.Key()) && (*core.Locker)(g.Locks).Owns((*core.Lock)(lock)) && lock.Err() == nil {
 			return nil, nil, &claimError{enqueue.Invalid("claim", lock.Key(), "the request has this lock already, from around this Guard or Middleware")}
 		}
 	}
@@ -128,14 +150,14 @@ func (g *Guard) begin(ctx context.Context, claim Claim) (inside context.Context,
 func (g *Guard) acquire(ctx context.Context, claim Claim) (joblock.Locks, error) {
 	if claim.MaxWait > 0 {
 		defer g.waiting.Add(-1)
-		if g.waiting.Add(1) > g.maxWaiting {
+		if g.waiting.Add(1) > int64(cmp.Or(g.MaxWaiting, defaultMaxWaiting)) {
 			claim.MaxWait = 0
 		}
 	}
 	if claim.Limit > 0 {
-		return limit.New(g.locks, claim.Limit).AcquireAll(ctx, claim.keys(), claim.options()...)
+		return limit.New(g.Locks, claim.Limit).AcquireAll(ctx, claim.keys(), claim.options()...)
 	}
-	return g.locks.AcquireAll(ctx, claim.keys(), claim.options()...)
+	return g.Locks.AcquireAll(ctx, claim.keys(), claim.options()...)
 }
 
 // limitHold returns a context that ends when Claim.MaxHold is up. From then on the locks are not renewed.
@@ -149,7 +171,7 @@ func (g *Guard) limitHold(parent context.Context, h *held, claim Claim) (ctx con
 			lock.StopRenewing() // nor is a lock renewed that comes back later, from a failed enqueue
 		}
 		if holds {
-			g.logger.WarnContext(ctx, "handoff: the request has held its locks for too long, the locks are no longer renewed",
+			g.logger().WarnContext(ctx, "handoff: the request has held its locks for too long, the locks are no longer renewed",
 				"key", claim.Key, "max_hold", limit)
 			cancel(ErrMaxHold)
 		}
@@ -163,7 +185,7 @@ func (g *Guard) limitHold(parent context.Context, h *held, claim Claim) (ctx con
 // refuse logs err and returns the answer to a request that gets no lock, or whose handler got err. A refusal that
 // clients can cause at will is logged once, or at debug level.
 func (g *Guard) refuse(ctx context.Context, err error) *Refusal {
-	f := newRefusal(ctx, err, g.maxRetryAfter)
+	f := newRefusal(ctx, err, cmp.Or(g.MaxRetryAfter, defaultMaxRetryAfter))
 	level := slog.LevelDebug
 	switch {
 	case f.Status == http.StatusServiceUnavailable && ctx.Err() != nil: // the client is gone
@@ -171,12 +193,12 @@ func (g *Guard) refuse(ctx context.Context, err error) *Refusal {
 		level = slog.LevelWarn
 	case f.Status >= http.StatusInternalServerError:
 		level = slog.LevelError
-	case f.Status == http.StatusBadRequest && !g.toldOf400.Swap(true):
+	case f.Status == http.StatusBadRequest && !g.warned400.Swap(true):
 		level = slog.LevelWarn
 	case f.Status != http.StatusBadRequest:
 		return &f
 	}
-	g.logger.Log(ctx, level, "handoff: request refused", "status", f.Status, "code", f.Code, "err", f.Err)
+	g.logger().Log(ctx, level, "handoff: request refused", "status", f.Status, "code", f.Code, "err", f.Err)
 	return &f
 }
 
@@ -194,7 +216,7 @@ func (g *Guard) release(ctx context.Context, h *held) {
 		all.Go(func() {
 			err := lock.Release(ctx, joblock.Reason(enqueue.ReasonRequestOver))
 			if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // ErrNotOwner: handed over to a job, or on the way
-				g.logger.WarnContext(ctx, "handoff: release after the response failed",
+				g.logger().WarnContext(ctx, "handoff: release after the response failed",
 					"key", lock.Key(), "fence", lock.Fence(), "owner", (*core.Lock)(lock).Digest(), "err", err)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 
 func TestGuardCallsUnderTheLocks(t *testing.T) {
 	locks := newMemLocker(t)
-	guard := handoff.NewGuard(locks)
+	guard := &handoff.Guard{Locks: locks}
 	type name struct{}
 	var inside context.Context
 	errOwn := errors.New("the function's own")
@@ -59,18 +59,14 @@ func wantRefusedBy(t *testing.T, guard *handoff.Guard, claim handoff.Claim) *han
 }
 
 func TestGuardRefusesWithoutACall(t *testing.T) {
-	guardOf := func(locks *joblock.Locker) func(*testing.T, ...handoff.GuardOption) *handoff.Guard {
-		return func(_ *testing.T, opts ...handoff.GuardOption) *handoff.Guard {
-			return handoff.NewGuard(locks, opts...)
-		}
-	}
-	away := func(t *testing.T, opts ...handoff.GuardOption) *handoff.Guard {
+	noLocker := func(*testing.T) *joblock.Locker { return nil }
+	away := func(t *testing.T) *joblock.Locker {
 		store := newStore()
 		store.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
-		return handoff.NewGuard(newLocker(t, store), opts...)
+		return newLocker(t, store)
 	}
 	for name, tt := range map[string]struct {
-		guard  func(t *testing.T, opts ...handoff.GuardOption) *handoff.Guard // nil: of a Locker whose key "held" is held
+		locks  func(t *testing.T) *joblock.Locker // nil: a Locker whose key "held" is held
 		claim  handoff.Claim
 		status int
 		code   string
@@ -79,18 +75,19 @@ func TestGuardRefusesWithoutACall(t *testing.T) {
 		"empty part":  {nil, handoff.Claim{Key: joblock.Key("export", "")}, 400, joblock.CodeOf(joblock.ErrInvalid)},
 		"no claim":    {nil, handoff.Claim{}, 500, claimFailed},
 		"store away":  {away, handoff.Claim{Key: "a"}, 503, joblock.CodeOf(joblock.ErrUnavailable)},
-		"nil Locker":  {guardOf(nil), handoff.Claim{Key: "a"}, 500, claimFailed},
-		"nil, NoLock": {guardOf(nil), handoff.Claim{NoLock: true}, 500, claimFailed},
+		"nil Locker":  {noLocker, handoff.Claim{Key: "a"}, 500, claimFailed},
+		"nil, NoLock": {noLocker, handoff.Claim{NoLock: true}, 500, claimFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log testkit.Log
 				locks := newMemLocker(t)
 				acquire(t, locks, "held")
-				if tt.guard == nil {
-					tt.guard = guardOf(locks)
+				guard := &handoff.Guard{Locks: locks, Logger: log.JSON()}
+				if tt.locks != nil {
+					guard.Locks = tt.locks(t)
 				}
-				refusal := wantRefusedBy(t, tt.guard(t, handoff.Logger(log.JSON())), tt.claim)
+				refusal := wantRefusedBy(t, guard, tt.claim)
 				if refusal.Status != tt.status || refusal.Code != tt.code || refusal.Err == nil {
 					t.Fatalf("the refusal is %+v", refusal)
 				}
@@ -112,7 +109,7 @@ func TestGuardRefusesWithoutACall(t *testing.T) {
 	if refusal := wantRefusedBy(t, none, handoff.Claim{Key: "a"}); refusal.Status != 500 {
 		t.Errorf("a nil Guard: %+v", refusal)
 	}
-	if refusal := handoff.RefusalOf(t.Context(), handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: "a"}, nil)); refusal.Status != 500 {
+	if refusal := handoff.RefusalOf(t.Context(), (&handoff.Guard{Locks: locks}).Do(t.Context(), handoff.Claim{Key: "a"}, nil)); refusal.Status != 500 {
 		t.Errorf("a nil function: %+v", refusal)
 	}
 	wantState(t, locks, "a", joblock.StateFree)
@@ -126,7 +123,7 @@ func TestGuardReleasesAfterAPanic(t *testing.T) {
 				t.Errorf("the panic is %v", p)
 			}
 		}()
-		_ = handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: "k"}, func(context.Context) error { panic("boom") })
+		_ = (&handoff.Guard{Locks: locks}).Do(t.Context(), handoff.Claim{Key: "k"}, func(context.Context) error { panic("boom") })
 	}()
 	wantState(t, locks, "k", joblock.StateFree)
 }
@@ -134,7 +131,7 @@ func TestGuardReleasesAfterAPanic(t *testing.T) {
 // Keep works with every Guard around the call, and so does the check that the request has the lock already.
 func TestGuardsInEachOther(t *testing.T) {
 	locks := newMemLocker(t)
-	guard := handoff.NewGuard(locks)
+	guard := &handoff.Guard{Locks: locks}
 	var kept *joblock.Lock
 	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "outer"}))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		kept, _ = joblock.FromContext(r.Context())
@@ -168,7 +165,7 @@ func TestTheLockHasItsOwnKey(t *testing.T) {
 	further, furtherBytes := text("audit")
 	holder, holderBytes := text("acct-7")
 	var held joblock.Locks
-	err := handoff.NewGuard(locks).Do(t.Context(), handoff.Claim{Key: key, Keys: []string{further}, Holder: holder}, func(ctx context.Context) error {
+	err := (&handoff.Guard{Locks: locks}).Do(t.Context(), handoff.Claim{Key: key, Keys: []string{further}, Holder: holder}, func(ctx context.Context) error {
 		held = joblock.LocksFromContext(ctx)
 		for _, b := range [][]byte{keyBytes, furtherBytes, holderBytes} {
 			copy(b, "XXXXXXXX")
@@ -191,7 +188,7 @@ func TestTheLockHasItsOwnKey(t *testing.T) {
 // RefusalOf takes the options of the Guard around the handler, and the defaults elsewhere.
 func TestRefusalOf(t *testing.T) {
 	held := fmt.Errorf("export: %w", &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "k", Remaining: time.Hour})
-	guard := handoff.NewGuard(newMemLocker(t), handoff.MaxRetryAfter(7*time.Second))
+	guard := &handoff.Guard{Locks: newMemLocker(t), MaxRetryAfter: 7 * time.Second}
 	if err := guard.Do(t.Context(), handoff.Claim{NoLock: true}, func(ctx context.Context) error {
 		if f := handoff.RefusalOf(ctx, held); f.Status != 429 || f.RetryAfter != 7*time.Second || !errors.Is(f.Err, joblock.ErrHeld) {
 			t.Errorf("inside: %+v", f)
@@ -212,7 +209,7 @@ func TestRefusalOf(t *testing.T) {
 func TestRefusalAsJSON(t *testing.T) {
 	locks := newMemLocker(t)
 	acquire(t, locks, "secret")
-	refusal := wantRefusedBy(t, handoff.NewGuard(locks), handoff.Claim{Key: "secret"})
+	refusal := wantRefusedBy(t, &handoff.Guard{Locks: locks}, handoff.Claim{Key: "secret"})
 	text, err := json.Marshal(refusal)
 	if err != nil {
 		t.Fatal(err)

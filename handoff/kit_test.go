@@ -41,7 +41,7 @@ func newStore() *faultstore.Store {
 // newLocker returns a Locker on s that is closed with the test.
 func newLocker(t testing.TB, s driver.Store) *joblock.Locker {
 	t.Helper()
-	locks, err := joblock.New(s, &joblock.Config{Holder: "test", Logger: slog.New(slog.DiscardHandler)})
+	locks, err := joblock.New(s, &joblock.Config{Holder: "test", Logger: silent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func wantOneEntry(t testing.TB, log *testkit.Log, level, says string) {
 	}
 }
 
-// silent are the options of a middleware whose log does not matter.
-func silent() handoff.GuardOption { return handoff.Logger(slog.New(slog.DiscardHandler)) }
+// silent is the logger of a Guard whose log does not matter.
+var silent = slog.New(slog.DiscardHandler)
 
 // fixed is a claim function that claims the same for every request.
 func fixed(c handoff.Claim) func(*http.Request) (handoff.Claim, error) {

@@ -29,7 +29,7 @@ func TestEnqueueThatFailsAfterTheResponseKeepsNoLock(t *testing.T) {
 				locks := newLocker(t, s)
 				var log testkit.Log
 				failed := make(chan struct{})
-				serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(http.HandlerFunc(
+				serve((&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 					func(w http.ResponseWriter, r *http.Request) {
 						lock, _ := joblock.FromContext(r.Context())
 						go func() {
@@ -61,7 +61,7 @@ func TestEnqueueThatFailsAfterTheResponseKeepsNoLock(t *testing.T) {
 func TestLockThatComesBackAfterMaxHoldIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := newMemLocker(t)
-		serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), silent())(http.HandlerFunc(
+		serve((&handoff.Guard{Locks: locks, Logger: silent}).Middleware(fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				lock, _ := joblock.FromContext(r.Context())
 				if _, err := lock.Park(r.Context(), joblock.ForJob("default/1")); err != nil {
@@ -86,7 +86,7 @@ func TestLockThatComesBackAfterMaxHoldIsNotRenewed(t *testing.T) {
 // What is renewed no more is too late to be kept.
 func TestKeepAfterMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		serve(handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "k"}), silent())(http.HandlerFunc(
+		serve((&handoff.Guard{Locks: newMemLocker(t), Logger: silent}).Middleware(fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				<-r.Context().Done()
 				lock, _ := joblock.FromContext(r.Context())
@@ -103,7 +103,7 @@ func TestKeepAfterMaxHold(t *testing.T) {
 // The request's context tells the truth all the same.
 func TestContextOfTheRequestLooksAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "k", TTL: 16 * time.Second}), silent())(http.HandlerFunc(
+		h := (&handoff.Guard{Locks: newMemLocker(t), Logger: silent}).Middleware(fixed(handoff.Claim{Key: "k", TTL: 16 * time.Second}))(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				lock, _ := joblock.FromContext(r.Context())
 				lock.StopRenewing()
@@ -128,7 +128,7 @@ func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
 		locks := newLocker(t, s)
 		claim := handoff.Claim{Key: "a", Keys: []string{"b", "c", "d"}, TTL: time.Hour}
 		start := time.Now()
-		serve(handoff.Middleware(locks, fixed(claim), silent())(http.HandlerFunc(
+		serve((&handoff.Guard{Locks: locks, Logger: silent}).Middleware(fixed(claim))(http.HandlerFunc(
 			func(http.ResponseWriter, *http.Request) {
 				s.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Release)
 			})))
@@ -149,7 +149,7 @@ func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
 func TestMiddlewaresThatTakeOneLockTwice(t *testing.T) {
 	locks := newMemLocker(t)
 	var log testkit.Log
-	use := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.JSON()))
+	use := (&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}))
 	wantRefusal(t, serve(use(use(accept))), http.StatusInternalServerError, claimFailed, "")
 	wantOneEntry(t, &log, "ERROR", "the request has this lock already")
 	wantState(t, locks, "k", joblock.StateFree)

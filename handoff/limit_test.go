@@ -82,7 +82,7 @@ func TestThePermitOfAnEnqueueThatFails(t *testing.T) {
 // Two requests have a key at a time, and hand their permits over to jobs.
 func TestClaimWithALimit(t *testing.T) {
 	w := newMiniWeb(t)
-	guard := handoff.NewGuard(w.locks)
+	guard := &handoff.Guard{Locks: w.locks}
 	claim := handoff.Claim{Key: "a", Keys: []string{"b"}, Limit: 2}
 	var ids []string
 	serve := func(ctx context.Context) error {

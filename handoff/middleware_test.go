@@ -113,7 +113,7 @@ func TestPanicInTheClaimHoldsNothing(t *testing.T) {
 func TestClientThatIsGoneWhileServedFreesTheLock(t *testing.T) {
 	locks := newMemLocker(t)
 	entered := make(chan struct{})
-	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), silent())(http.HandlerFunc(
+	h := (&handoff.Guard{Locks: locks, Logger: silent}).Middleware(fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			// net/http notices that a client has gone only when its body was read.
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -147,7 +147,7 @@ func TestLossEndsTheRequestsContext(t *testing.T) {
 	locks := newMemLocker(t)
 	var log testkit.Log
 	var owner string
-	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "a", Keys: []string{"b"}}), handoff.Logger(log.JSON()))(http.HandlerFunc(
+	h := (&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "a", Keys: []string{"b"}}))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			if err := locks.ForceRelease(r.Context(), "b", joblock.Reason("by hand")); err != nil {
 				t.Error(err)
@@ -176,7 +176,7 @@ func TestFailedReleaseIsLogged(t *testing.T) {
 	s := newStore()
 	locks := newLocker(t, s)
 	var log testkit.Log
-	h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(http.HandlerFunc(
+	h := (&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) { s.Set(faultstore.Fault{Err: errDown}, faultstore.Release) }))
 	serve(h)
 	s.Clear(faultstore.Release)
@@ -208,7 +208,7 @@ func TestWhatTheHandlerHasSettledIsLeftAlone(t *testing.T) {
 			locks := newMemLocker(t)
 			var log testkit.Log
 			var lock *joblock.Lock
-			h := handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(http.HandlerFunc(
+			h := (&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "k"}))(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) {
 					lock, _ = joblock.FromContext(r.Context())
 					if err := tc.settle(r.Context(), lock); err != nil {
@@ -324,27 +324,22 @@ func TestResponseWriterIsPassedThrough(t *testing.T) {
 func TestMiddlewareWithoutItsPartsServesNothing(t *testing.T) {
 	locks := newMemLocker(t)
 	claim := fixed(handoff.Claim{Key: "k"})
-	for name, make := range map[string]func(log handoff.GuardOption) http.Handler{
-		"locks": func(log handoff.GuardOption) http.Handler { return handoff.Middleware(nil, claim, log)(accept) },
-		"claim": func(log handoff.GuardOption) http.Handler { return handoff.Middleware(locks, nil, log)(accept) },
-		"next":  func(log handoff.GuardOption) http.Handler { return handoff.Middleware(locks, claim, log)(nil) },
-		"locks, for a request without one": func(log handoff.GuardOption) http.Handler {
-			return handoff.Middleware(nil, fixed(handoff.Claim{NoLock: true}), log)(accept)
-		},
+	for name, tt := range map[string]struct {
+		locks *joblock.Locker
+		claim func(*http.Request) (handoff.Claim, error)
+		next  http.Handler
+	}{
+		"locks":                            {nil, claim, accept},
+		"claim":                            {locks, nil, accept},
+		"next":                             {locks, claim, nil},
+		"locks, for a request without one": {nil, fixed(handoff.Claim{NoLock: true}), accept},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.Log
-			wantRefusal(t, serve(make(handoff.Logger(log.JSON()))), http.StatusInternalServerError, claimFailed, "")
+			wantRefusal(t, serve((&handoff.Guard{Locks: tt.locks, Logger: log.JSON()}).Middleware(tt.claim)(tt.next)), http.StatusInternalServerError, claimFailed, "")
 			wantOneEntry(t, &log, "ERROR", "nil Locker, claim function or next handler")
 			wantState(t, locks, "k", joblock.StateFree)
 		})
-	}
-}
-
-func TestNilMiddlewareOptionChangesNothing(t *testing.T) {
-	h := handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{Key: "k"}), nil, silent(), nil)(accept)
-	if w := serve(h); w.Code != http.StatusAccepted {
-		t.Errorf("status is %d, want 202", w.Code)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 // Refusal is the answer to a request that gets no lock:
 //
 //	status  errors                                Retry-After
-//	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock: see MaxRetryAfter
+//	429     ErrHeld, ErrTimeout, ErrBusy          what is left of the lock: see Guard.MaxRetryAfter
 //	503     ErrUnavailable, ErrClosed, ErrLost    1 s
 //	503     a context that has ended              1 s
 //	409     asynq's ErrTaskIDConflict             none
@@ -99,9 +99,9 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(f) // a client that is gone needs no answer
 }
 
-// Refuse answers a request whose handler got err from Guard.Do, Enqueue, EnqueueUnique or a Locker. The answer is the one
-// that a Middleware gives for err; see Refusal. Behind a Middleware or a Guard its options apply (OnRefusal, MaxRetryAfter,
-// Logger). Elsewhere the defaults of these options apply; there is Guard.Refuse.
+// Refuse answers a request whose handler got err from Guard.Do, Enqueue or a Locker. The answer is the one
+// that a Middleware gives for err; see Refusal. Behind a Middleware or a Guard the fields of the
+// Guard apply (OnRefusal, MaxRetryAfter, Logger). Elsewhere the defaults apply; there is Guard.Refuse.
 //
 // Refuse tells the client neither the key nor the key's holder, unlike http.Error with the text of err. An error that
 // is neither about a lock nor about a task that exists is answered with 500, and so is a nil err. Handle both before
@@ -172,10 +172,10 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	return f
 }
 
-// reservedShare is the part of a long reservation that a client waits: see MaxRetryAfter.
+// reservedShare is the part of a long reservation that a client waits: see Guard.MaxRetryAfter.
 const reservedShare = 60
 
-// The function over reports whether err says that a context has ended: ctx, or a context that the handler has derived
+// over reports whether err says that a context has ended: ctx, or a context that the handler has derived
 // from ctx. An EnqueueMany that has ended early counts too.
 func over(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)

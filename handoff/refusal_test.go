@@ -60,7 +60,7 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 		name string
 		ttl  time.Duration
 		hold time.Duration // parked for so long, if not 0
-		opts []handoff.GuardOption
+		most time.Duration
 		want string
 	}{
 		{name: "next to nothing", ttl: time.Millisecond, want: "1"},
@@ -72,9 +72,9 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 		{name: "reserved for two hours", ttl: time.Second, hold: 2 * time.Hour, want: "120"},
 		{name: "reserved for a retry in two days", ttl: time.Second, hold: 49 * time.Hour, want: "2940"},
 		{name: "reserved for ten days", ttl: time.Second, hold: 240 * time.Hour, want: "3600"},
-		{name: "reserved for ten days, bound of the caller", ttl: time.Second, hold: 240 * time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(time.Minute)}, want: "60"},
-		{name: "bound of the caller", ttl: time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(5 * time.Second)}, want: "5"},
-		{name: "senseless bound", ttl: time.Hour, opts: []handoff.GuardOption{handoff.MaxRetryAfter(-time.Second)}, want: "1"},
+		{name: "reserved for ten days, bound of the caller", ttl: time.Second, hold: 240 * time.Hour, most: time.Minute, want: "60"},
+		{name: "bound of the caller", ttl: time.Hour, most: 5 * time.Second, want: "5"},
+		{name: "senseless bound", ttl: time.Hour, most: -time.Second, want: "1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			// Virtual time: a lease of a millisecond may be over before its acquire returns.
@@ -86,7 +86,7 @@ func TestRetryAfterIsWhatIsLeftRoundedUpWithinBounds(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), tc.opts...)(accept))
+				w := serve((&handoff.Guard{Locks: locks, MaxRetryAfter: tc.most}).Middleware(fixed(handoff.Claim{Key: "k"}))(accept))
 				wantRefusal(t, w, http.StatusTooManyRequests, joblock.CodeOf(joblock.ErrHeld), tc.want)
 			})
 		})
@@ -126,7 +126,7 @@ func TestAnswersByError(t *testing.T) {
 			served := false
 			next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })
 			var log testkit.Log
-			w := serve(handoff.Middleware(newMemLocker(t), tc.claim, handoff.Logger(log.JSON()))(next))
+			w := serve((&handoff.Guard{Locks: newMemLocker(t), Logger: log.JSON()}).Middleware(tc.claim)(next))
 			b := wantRefusal(t, w, tc.status, tc.code, tc.retryAfter)
 			if tc.says != "" && strings.Contains(b.Message, tc.says) || strings.Contains(b.Message, "secret") {
 				t.Errorf("message is %q, which is text of the error", b.Message)
@@ -193,7 +193,7 @@ func TestFaultsOfTheServerAre500(t *testing.T) {
 				cancel()
 				f.ServeHTTP(w, r)
 			}
-			h := handoff.Middleware(newLocker(t, s), fixed(tc.claim), handoff.Logger(log.JSON()), handoff.OnRefusal(answer))(
+			h := (&handoff.Guard{Locks: newLocker(t, s), Logger: log.JSON(), OnRefusal: answer}).Middleware(fixed(tc.claim))(
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
 			w := serveRequest(h, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
 			b := wantRefusal(t, w, http.StatusInternalServerError, claimFailed, "")
@@ -226,7 +226,7 @@ func TestStoreThatIsDownIs503(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		var log testkit.Log
-		h := handoff.Middleware(newLocker(t, s), fixed(handoff.Claim{Key: "k"}), handoff.Logger(log.JSON()))(accept)
+		h := (&handoff.Guard{Locks: newLocker(t, s), Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "k"}))(accept)
 		s.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
 		b := wantRefusal(t, serve(h), http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "1")
 		if strings.Contains(b.Message, errDown.Error()) {
@@ -247,7 +247,7 @@ func TestClosedLockerIs503(t *testing.T) {
 	if err := locks.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: "k"}), silent())(accept))
+	w := serve((&handoff.Guard{Locks: locks, Logger: silent}).Middleware(fixed(handoff.Claim{Key: "k"}))(accept))
 	wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrClosed), "1")
 }
 
@@ -284,7 +284,7 @@ func TestClientThatIsGoneWhileWaitingLeavesNothingBehind(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Second, cancel)
 		w := serveRequest(
-			handoff.Middleware(locks, fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}), handoff.Logger(log.JSON()))(accept),
+			(&handoff.Guard{Locks: locks, Logger: log.JSON()}).Middleware(fixed(handoff.Claim{Key: "k", MaxWait: time.Hour}))(accept),
 			httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
 		wantRefusal(t, w, http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrTimeout), "1")
 		wantOneEntry(t, &log, "DEBUG", "context canceled")
@@ -318,7 +318,7 @@ func TestOnRefusalReplacesEveryAnswer(t *testing.T) {
 			w.Header().Set("X-Refused", f.Code)
 			f.ServeHTTP(w, r) // the default answer is still to be had
 		}
-		w := serve(handoff.Middleware(locks, fixed(handoff.Claim{Key: key}), handoff.OnRefusal(answer), handoff.OnRefusal(nil), silent())(accept))
+		w := serve((&handoff.Guard{Locks: locks, OnRefusal: answer, Logger: silent}).Middleware(fixed(handoff.Claim{Key: key}))(accept))
 		if !errors.Is(got.Err, want) || got.Status != w.Code || keyOf(got.Err) != key {
 			t.Errorf("%q: refusal is %+v, answer %d; want %v", key, got, w.Code, want)
 		}

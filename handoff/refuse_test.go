@@ -81,7 +81,7 @@ func TestRefuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.Log
-			h := handoff.Middleware(w.locks, fixed(handoff.Claim{NoLock: true}), handoff.Logger(log.JSON()))(http.HandlerFunc(
+			h := (&handoff.Guard{Locks: w.locks, Logger: log.JSON()}).Middleware(fixed(handoff.Claim{NoLock: true}))(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) { handoff.Refuse(w, r, tc.err) }))
 			wantRefusal(t, serve(h), tc.status, tc.code, tc.retryAfter)
 			switch tc.status {
@@ -105,15 +105,13 @@ func TestRefuse(t *testing.T) {
 func TestRefuseAnswersAsTheMiddleware(t *testing.T) {
 	locks := newMemLocker(t)
 	held := &joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Key: "k", Remaining: time.Hour}
-	outer := handoff.Middleware(locks, fixed(handoff.Claim{Key: "a"}), handoff.OnRefusal(
-		func(http.ResponseWriter, *http.Request, handoff.Refusal) { t.Error("the outer one was asked") }))
-	inner := handoff.Middleware(locks, fixed(handoff.Claim{Key: "b"}), handoff.MaxRetryAfter(7*time.Second), handoff.OnRefusal(
-		func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
-			if f.Err != held || f.RetryAfter != 7*time.Second {
-				t.Errorf("refusal is %+v", f)
-			}
-			w.WriteHeader(http.StatusConflict)
-		}))
+	outer := (&handoff.Guard{Locks: locks, OnRefusal: func(http.ResponseWriter, *http.Request, handoff.Refusal) { t.Error("the outer one was asked") }}).Middleware(fixed(handoff.Claim{Key: "a"}))
+	inner := (&handoff.Guard{Locks: locks, MaxRetryAfter: 7 * time.Second, OnRefusal: func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
+		if f.Err != held || f.RetryAfter != 7*time.Second {
+			t.Errorf("refusal is %+v", f)
+		}
+		w.WriteHeader(http.StatusConflict)
+	}}).Middleware(fixed(handoff.Claim{Key: "b"}))
 	w := serve(outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handoff.Refuse(w, r, held) }))))
 	if w.Code != http.StatusConflict {
 		t.Errorf("status is %d, want that of OnRefusal", w.Code)
@@ -128,11 +126,10 @@ func TestGuardRefuses(t *testing.T) {
 		away := newStore()
 		away.Set(faultstore.Fault{Err: errDown}, faultstore.Acquire)
 		var got []handoff.Refusal
-		guard := handoff.NewGuard(newLocker(t, away), handoff.Logger(log.JSON()), handoff.MaxRetryAfter(7*time.Second), handoff.OnRefusal(
-			func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
-				got = append(got, f)
-				w.WriteHeader(http.StatusTeapot)
-			}))
+		guard := &handoff.Guard{Locks: newLocker(t, away), Logger: log.JSON(), MaxRetryAfter: 7 * time.Second, OnRefusal: func(w http.ResponseWriter, _ *http.Request, f handoff.Refusal) {
+			got = append(got, f)
+			w.WriteHeader(http.StatusTeapot)
+		}}
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		refused := guard.Do(r.Context(), handoff.Claim{Key: "k"}, func(context.Context) error { t.Error("called"); return nil })
 		if !errors.Is(refused, joblock.ErrUnavailable) {
@@ -185,8 +182,8 @@ func TestAnswersTellNoMoreThanACode(t *testing.T) {
 		e.Code = code
 		var text string
 		claim := func(*http.Request) (handoff.Claim, error) { return handoff.Claim{}, &e }
-		byMiddleware := serve(handoff.Middleware(newMemLocker(t), claim, silent())(accept))
-		byHandler := serve(handoff.Middleware(newMemLocker(t), fixed(handoff.Claim{NoLock: true}), silent())(http.HandlerFunc(
+		byMiddleware := serve((&handoff.Guard{Locks: newMemLocker(t), Logger: silent}).Middleware(claim)(accept))
+		byHandler := serve((&handoff.Guard{Locks: newMemLocker(t), Logger: silent}).Middleware(fixed(handoff.Claim{NoLock: true}))(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				handoff.Refuse(w, r, &e)
 				text = handoff.RefusalOf(r.Context(), &e).Error() // with which many a handler answers

@@ -3,7 +3,6 @@ package handoff_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -158,7 +157,7 @@ func dyingWeb(t *testing.T, m *miniredis.Miniredis, d *dying) *web {
 	}
 	w := &web{rdb: client(), faults: &faults{}}
 	var err error
-	w.locks, err = joblock.New(redisstore.New(client(), nil), &joblock.Config{TTL: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	w.locks, err = joblock.New(redisstore.New(client(), nil), &joblock.Config{TTL: 5 * time.Second, Logger: silent})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,9 +39,9 @@ func (all *parts) web(ctx context.Context, address string) (url string, err erro
 		return "", err
 	}
 	routes := http.NewServeMux()
-	perAccount := handoff.Middleware(p.Locks, func(r *http.Request) (handoff.Claim, error) {
+	perAccount := (&handoff.Guard{Locks: p.Locks, Logger: quiet}).Middleware(func(r *http.Request) (handoff.Claim, error) {
 		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account")), MaxWait: 2 * time.Second}, nil
-	}, handoff.Logger(quiet))
+	})
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		task := asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(2))

@@ -62,7 +62,7 @@ func onEachStack(t *testing.T, f func(b *bench, send sender)) {
 	for name, start := range stacks {
 		t.Run(name, func(t *testing.T) {
 			k := joblocktest.New(t, nil)
-			b := &bench{T: t, Kit: k, guard: handoff.NewGuard(k.Locks)}
+			b := &bench{T: t, Kit: k, guard: &handoff.Guard{Locks: k.Locks}}
 			b.work = func(context.Context) error { return nil }
 			f(b, start(b))
 		})
@@ -180,7 +180,7 @@ func TestTheHandlersOwnRefusal(t *testing.T) {
 // What runs before the route is known sees no parameters.
 func TestBeforeTheRouteIsKnown(t *testing.T) {
 	k := joblocktest.New(t, nil)
-	b := &bench{T: t, Kit: k, guard: handoff.NewGuard(k.Locks), work: func(context.Context) error { return nil }}
+	b := &bench{T: t, Kit: k, guard: &handoff.Guard{Locks: k.Locks}, work: func(context.Context) error { return nil }}
 	router := chi.NewRouter()
 	router.Use(handoff.Middleware(k.Locks, func(r *http.Request) (handoff.Claim, error) {
 		return handoff.Claim{Key: joblock.Key("export", r.PathValue("account"))}, nil
@@ -218,7 +218,7 @@ func TestBeforeTheRouteIsKnown(t *testing.T) {
 // fiber writes the next request over the parameters of the last one. The lock must keep its key.
 func TestTheKeyOutlivesTheRequestOfFiber(t *testing.T) {
 	k := joblocktest.New(t, nil)
-	b := &bench{T: t, Kit: k, guard: handoff.NewGuard(k.Locks)}
+	b := &bench{T: t, Kit: k, guard: &handoff.Guard{Locks: k.Locks}}
 	var locks joblock.Locks
 	b.work = func(ctx context.Context) error {
 		lock, _ := joblock.FromContext(ctx)
@@ -249,7 +249,7 @@ func TestTheKeyOutlivesTheRequestOfFiber(t *testing.T) {
 // Without ContextWithFallback a *gin.Context is not the request's context.
 func TestGinWithoutFallback(t *testing.T) {
 	k := joblocktest.New(t, nil)
-	b := &bench{T: t, Kit: k, guard: handoff.NewGuard(k.Locks)}
+	b := &bench{T: t, Kit: k, guard: &handoff.Guard{Locks: k.Locks}}
 	router := gin.New()
 	router.POST("/exports/:account", Gin(b.guard, func(c *gin.Context) handoff.Claim {
 		return handoff.Claim{Key: joblock.Key("export", c.Param("account"))}
@@ -274,7 +274,7 @@ func TestGuard(t *testing.T) {
 		return nil
 	}
 
-	guard := handoff.NewGuard(locks) // one for a process
+	guard := &handoff.Guard{Locks: locks} // one for a process
 	err := guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) error {
 		return served(ctx) // the handler: joblock.FromContext(ctx) has the lock
 	})

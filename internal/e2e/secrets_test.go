@@ -270,7 +270,7 @@ func (s *stage) playTicks() {
 func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 	ctx := s.Context()
 	claim := func(r *http.Request) (handoff.Claim, error) { return handoff.Claim{Key: "web:" + r.URL.Path[1:]}, nil }
-	web := handoff.Middleware(s.locks, claim, handoff.Logger(s.logger))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web := (&handoff.Guard{Locks: s.locks, Logger: s.logger}).Middleware(claim)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		s.hide((*core.Lock)(lock).Owner())
 		timeout := time.Hour

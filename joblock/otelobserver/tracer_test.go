@@ -165,9 +165,9 @@ func TestRequestWaitAndJobAreOneTrace(t *testing.T) {
 	})
 	server := asynq.NewServer(opt, w.Configure(asynq.Config{Concurrency: 1, TaskCheckInterval: 50 * time.Millisecond, LogLevel: asynq.FatalLevel}))
 
-	route := handoff.Middleware(web, func(*http.Request) (handoff.Claim, error) {
+	route := (&handoff.Guard{Locks: web, Logger: quiet}).Middleware(func(*http.Request) (handoff.Claim, error) {
 		return handoff.Claim{Key: "export:acct-7", MaxWait: time.Minute}, nil
-	}, handoff.Logger(quiet))(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		task := asynq.NewTaskWithHeaders("export", nil, map[string]string{"traceparent": "00-11111111111111111111111111111111-2222222222222222-01"})
 		if _, err := enqueuer.Enqueue(r.Context(), handoff.Carry(lock), task, asynq.TaskID("e-1")); err != nil {

@@ -60,10 +60,10 @@ func TestLaravelExamples(t *testing.T) {
 		// The two controllers of the document.
 		message := regexp.MustCompile(`"message": "([^"]+)"`).FindStringSubmatch(v.example("7. Error Response"))[1]
 		middleware := func(claim func(*http.Request) (handoff.Claim, error)) func(http.Handler) http.Handler {
-			return handoff.Middleware(locks, claim, handoff.Logger(quiet), handoff.OnRefusal(func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
+			return (&handoff.Guard{Locks: locks, Logger: quiet, OnRefusal: func(w http.ResponseWriter, r *http.Request, f handoff.Refusal) {
 				f.Message = message
 				f.ServeHTTP(w, r)
-			}))
+			}}).Middleware(claim)
 		}
 		persons := func(r *http.Request) (handoff.Claim, error) {
 			if r.Method != http.MethodPost {
