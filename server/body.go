@@ -46,6 +46,9 @@ func (c *call) read(v any) error {
 	if errors.As(err, &wrong) && wrong.Field != "" {
 		return problem.New(http.StatusBadRequest, problem.Request, "%s is a %s, must be %s", wrong.Field, problem.Shown(wrong.Value), kindName(wrong.Type))
 	}
+	if late := (*time.ParseError)(nil); errors.As(err, &late) {
+		return problem.New(http.StatusBadRequest, problem.Invalid, "a time is %s, must be like 2026-01-02T15:04:05Z", problem.Shown(strings.Trim(late.Value, `"`)))
+	}
 	// The text of other errors may repeat a part of the body.
 	return problem.New(http.StatusBadRequest, problem.Request, "the body is not a JSON object of this route")
 }
@@ -182,7 +185,7 @@ func fieldNames(t reflect.Type) []string {
 	}
 	var names []string
 	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
 			names = append(names, name)
 		}
 	}
@@ -232,12 +235,4 @@ func oneOf(name, text string, list []string) (int, error) {
 		return i, nil
 	}
 	return 0, problem.New(http.StatusBadRequest, problem.Invalid, "%s is %s, must be one of %s", name, problem.Shown(text), strings.Join(list, ", "))
-}
-
-// stamp is a time in answers: RFC 3339 with milliseconds, in UTC.
-type stamp time.Time
-
-func (t stamp) MarshalText() ([]byte, error) {
-	const layout = "2006-01-02T15:04:05.000Z"
-	return time.Time(t).UTC().AppendFormat(make([]byte, 0, len(layout)), layout), nil
 }

@@ -41,6 +41,11 @@ type call struct {
 	code   string // of the problem, or ""
 	detail error  // behind a 500 or 503
 
+	// Of the answer that a route returns; see on.
+	status int    // 0 means 200
+	fence  int64  // of the header Joblock-Fence, unless 0
+	etag   string // of the header ETag, unless ""
+
 	own    writer
 	values [4]string // of headers; see header
 	used   int       // how many of values there are
@@ -148,16 +153,6 @@ type answer struct {
 	fence  int64  // of the header Joblock-Fence, unless 0
 	etag   string // of the header ETag, unless ""
 	body   any
-}
-
-func ok(body any) *answer { return &answer{status: http.StatusOK, body: body} }
-
-// okOr is ok for the results of a function.
-func okOr(body any, err error) (*answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return ok(body), nil
 }
 
 // answerTimeout bounds how long a client may take to read an answer.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,61 +19,26 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
-
-type enqueueRequest struct {
-	Key           string          `json:"key"`
-	Type          string          `json:"type"`
-	Payload       json.RawMessage `json:"payload"`
-	PayloadBase64 *string         `json:"payload_base64"`
-	Queue         string          `json:"queue"`
-	TaskID        string          `json:"task_id"`
-	MaxRetry      *int64          `json:"max_retry"`
-	Timeout       *int64          `json:"timeout_ms"`
-	Delay         *int64          `json:"delay_ms"`
-	Retention     *int64          `json:"retention_ms"`
-
-	// One job per key.
-	Until      string `json:"until"`
-	OnConflict string `json:"on_conflict"`
-
-	// Or a line of jobs.
-	Sequence   bool   `json:"sequence"`
-	Limit      *int64 `json:"limit"`
-	MaxWaiting *int64 `json:"max_waiting"`
-	OnFailure  string `json:"on_failure"`
-}
-
-// enqueued is the answer of enqueue.
-type enqueued struct {
-	Key       string `json:"key"`
-	Queue     string `json:"queue"`
-	TaskID    string `json:"task_id"`
-	State     string `json:"state,omitempty"`
-	Repeated  bool   `json:"repeated,omitempty"`
-	Duplicate bool   `json:"duplicate,omitempty"`
-	Replaced  string `json:"replaced_task_id,omitempty"`
-	Waits     bool   `json:"waits,omitempty"`
-	Ahead     *int   `json:"ahead,omitempty"`
-}
 
 // enqueueTime bounds an enqueue. Package handoff adds three seconds to it, or nine.
 const enqueueTime = 10 * time.Second
 
 // enqueue takes a key for a job, or gives the job a place in the key's line, and enqueues the job's task.
-func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
+func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueued, err error) {
 	if _, err := c.keyFrom(req.Key); err != nil {
-		return nil, err
+		return out, err
 	}
 	if req.Queue == "" {
 		req.Queue = "default"
 	}
 	if !c.who.mayEnqueueIn(req.Queue) {
-		return nil, problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not enqueue into this queue")
+		return out, problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not enqueue into this queue")
 	}
 	name, err := c.idempotencyKey()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	// A client that goes away must not leave half a hand-over to the search in the background.
 	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
@@ -84,31 +48,31 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 	if name != "" {
 		id, repeatable, err := ops.RepeatableEnqueue(ctx, s.cfg.Locks, fmt.Sprintf("%q %q %q %q %q", c.who.ID, req.Queue, req.Key, req.TaskID, name))
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		copies, req.TaskID = repeatable, cmp.Or(req.TaskID, id)
 	}
-	task, opts, err := req.task()
+	task, opts, err := taskOf(req)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	how, err := req.how()
+	how, err := howOf(req)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	done, err := s.begin(false)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer done()
 	got, err := (*enqueue.Client)(s.cfg.Jobs).Enqueue(ctx, enqueue.Request{How: how, Task: task, Opts: opts, MayTouch: c.who.mayTouch, Call: copies})
 	if errors.Is(err, enqueue.ErrRepeated) || derived && isOwn(err, req.Queue, req.TaskID) {
-		return ok(enqueued{Key: req.Key, Queue: req.Queue, TaskID: req.TaskID, Repeated: true}), nil
+		return routes.Enqueued{Key: req.Key, Queue: req.Queue, TaskID: req.TaskID, Repeated: true}, nil
 	}
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	out := enqueued{
+	out = routes.Enqueued{
 		Key: req.Key, Queue: got.Task.Queue, TaskID: got.Task.ID, State: got.Task.State.String(), Duplicate: got.Duplicate, Waits: got.Waits,
 		Repeated: got.Duplicate && derived && got.Task.ID == req.TaskID,
 	}
@@ -118,10 +82,10 @@ func (s *Server) enqueue(c *call, req *enqueueRequest) (*answer, error) {
 	if got.Waits {
 		out.Ahead = &got.Ahead
 	}
-	if got.Duplicate {
-		return ok(out), nil
+	if !got.Duplicate {
+		c.status = http.StatusCreated
 	}
-	return &answer{status: http.StatusCreated, body: out}, nil
+	return out, nil
 }
 
 // isOwn reports whether err says that an earlier copy of the request has enqueued the task. The ID of that task is derived
@@ -135,7 +99,8 @@ func isOwn(err error, queue, id string) bool {
 	return errors.Is(err, joblock.ErrHeld) && isJob && gotQueue == queue && gotID == id
 }
 
-func (req *enqueueRequest) task() (*asynq.Task, []asynq.Option, error) {
+// taskOf returns the task of a request, with its options.
+func taskOf(req *routes.EnqueueRequest) (*asynq.Task, []asynq.Option, error) {
 	bad := func(err error) (*asynq.Task, []asynq.Option, error) { return nil, nil, err }
 	if strings.TrimSpace(req.Type) == "" {
 		return bad(problem.New(http.StatusBadRequest, problem.Invalid, "type is missing"))
@@ -179,8 +144,8 @@ func (req *enqueueRequest) task() (*asynq.Task, []asynq.Option, error) {
 	return asynq.NewTask(req.Type, payload), opts, nil
 }
 
-// how returns what the task is to be enqueued under.
-func (req *enqueueRequest) how() (enqueue.How, error) {
+// howOf returns what the task is to be enqueued under.
+func howOf(req *routes.EnqueueRequest) (enqueue.How, error) {
 	untils, conflicts, failures := []string{"done", "started"}, []string{"reject", "skip", "replace", "keep_last"}, []string{"go_on", "halt"}
 	if !req.Sequence {
 		for _, f := range []struct {

@@ -17,89 +17,47 @@ import (
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
 
 // events shows what has happened, by pages, the newest first. A client that accepts server-sent events gets what happens
 // from now on.
-func (s *Server) events(c *call) (*answer, error) {
-	q := c.query("key", "prefix", "kind", "scope", "name", "since", "cursor", "limit", "after")
-	ask := ops.EventsQuery{Prefix: q.text("prefix"), Scope: q.text("scope"), Name: q.text("name"), Since: q.time("since"), Before: q.text("cursor")}
-	most := q.number("limit", 100, 1, 1000)
-	for kind := range strings.SplitSeq(q.text("kind"), ",") {
-		if kind != "" {
-			ask.Kinds = append(ask.Kinds, kind)
-		}
+func (s *Server) events(c *call, q *routes.EventsQuery) (l routes.List[ops.Event], err error) {
+	if q.Key != "" {
+		err = c.useKey(q.Key)
+	} else {
+		err = c.usePrefix(&q.Prefix)
 	}
-	if err := q.err(); err != nil {
-		return nil, err
-	}
-	if ask.Key = q.text("key"); ask.Key != "" {
-		if err := c.useKey(ask.Key); err != nil {
-			return nil, err
-		}
-	} else if err := c.usePrefix(&ask.Prefix); err != nil {
-		return nil, err
+	if err != nil {
+		return l, err
 	}
 	if c.wantsStream() {
-		after := q.text("after")
-		if last := c.r.Header.Get("Last-Event-ID"); last != "" {
-			after = last
+		after := cmp.Or(q.Last, q.After)
+		if after == "" && !q.Since.IsZero() {
+			after = fmt.Sprintf("%d-%d", max(1, q.Since.UnixMilli())-1, math.MaxInt64) // just before
 		}
-		if after == "" && !ask.Since.IsZero() {
-			after = fmt.Sprintf("%d-%d", max(1, ask.Since.UnixMilli())-1, math.MaxInt64) // just before
-		}
-		return nil, s.follow(c, ask, after)
+		return l, s.follow(c, q.EventsQuery, after)
 	}
 	if !s.desk.HasJournal() {
-		return nil, noJournal()
+		return l, noJournal()
 	}
-	page := list[ops.Event]{Items: []ops.Event{}}
-	for e, err := range s.desk.Events(c.r.Context(), ask) {
+	most := cmp.Or(q.Limit, listMost)
+	l.Items = []ops.Event{}
+	for e, err := range s.desk.Events(c.r.Context(), q.EventsQuery) {
 		if err != nil {
-			return nil, err
+			return l, err
 		}
-		if len(page.Items) == most {
-			page.Next = page.Items[most-1].ID
+		if len(l.Items) == most {
+			l.Next = l.Items[most-1].ID
 			break
 		}
-		page.Items = append(page.Items, e)
+		l.Items = append(l.Items, e)
 	}
-	return ok(page), nil
+	return l, nil
 }
 
 func noJournal() *problem.Problem {
 	return problem.New(http.StatusNotFound, problem.NoJournal, "this server reads no journal: server.Config.Redis is not set")
-}
-
-// history shows what is known of the past of a key. The actions of operators are for callers with the scope admin.
-func (s *Server) history(c *call) (*answer, error) {
-	q := c.query("key", "since", "limit")
-	ask := ops.HistoryQuery{Since: q.time("since"), Most: q.number("limit", 50, 1, 1000), Actions: c.who.may(ScopeAdmin)}
-	var err error
-	if ask.Key, err = q.keyed(); err != nil {
-		return nil, err
-	}
-	if !s.desk.HasJournal() {
-		return nil, noJournal()
-	}
-	h, err := s.desk.History(c.r.Context(), ask)
-	if err != nil {
-		return nil, err
-	}
-	return ok(h), nil
-}
-
-// time returns a parameter that is a time; the zero time if it is absent.
-func (q *query) time(name string) time.Time {
-	text := q.text(name)
-	if text == "" {
-		return time.Time{}
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		q.fail(problem.Invalid, "%s is %s, must be a time such as 2026-01-02T15:04:05Z", name, problem.Shown(text))
-	}
-	return t
 }
 
 // wantsStream reports whether the client accepts server-sent events, by name.

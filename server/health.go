@@ -8,26 +8,26 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
 
 // healthz answers as long as the process serves. It asks no store, so an outage of Redis restarts no server.
-func (s *Server) healthz(*call) (*answer, error) {
-	return ok(struct {
-		Status string `json:"status"`
-	}{"ok"}), nil
+func (s *Server) healthz(*call, *routes.Empty) (routes.Health, error) {
+	return routes.Health{Status: "ok"}, nil
 }
 
 // readyz answers 200 while this replica should get requests.
-func (s *Server) readyz(c *call) (*answer, error) {
+func (s *Server) readyz(c *call, none *routes.Empty) (routes.Health, error) {
 	if s.closing.Err() != nil {
-		return nil, problem.Closing()
+		return routes.Health{}, problem.Closing()
 	}
 	if err := s.ready.check(c.lasting(), s.in); err != nil {
-		return nil, err
+		return routes.Health{}, err
 	}
-	return s.healthz(c)
+	return s.healthz(c, none)
 }
 
 // readyFor is for how long an answer of the store counts. Nobody has to be known to ask for readyz, and nobody can make
@@ -59,37 +59,31 @@ func (r *readiness) check(ctx context.Context, in *core.Locker) error {
 const readyKey = "joblock:ready"
 
 // metrics serves Config.Metrics. The metrics are about all keys, so a caller without AllKeys may not see them.
-func (s *Server) metrics(c *call) (*answer, error) {
+func (s *Server) metrics(c *call, _ *routes.Empty) (none routes.Empty, err error) {
 	if !c.who.AllKeys {
-		return nil, problem.New(http.StatusForbidden, problem.Forbidden, "the metrics are about all keys, and the caller may use only some")
+		return none, problem.New(http.StatusForbidden, problem.Forbidden, "the metrics are about all keys, and the caller may use only some")
 	}
 	c.w.Header().Set("Cache-Control", "no-store")
 	c.send(func() { s.cfg.Metrics.ServeHTTP(c.w, c.r) })
-	return nil, nil
+	return none, nil
 }
 
-// me tells the caller its rights.
-func (s *Server) me(c *call) (*answer, error) {
+// me returns the rights of the caller.
+func (s *Server) me(c *call, _ *routes.Empty) (routes.Caller, error) {
 	who := c.who
-	var expires *stamp
+	me := routes.Caller{ID: who.ID, Scopes: who.Scopes.Names(), Prefixes: who.Prefixes, AllKeys: who.AllKeys, Queues: who.Queues, AllQueues: who.AllQueues}
 	if !who.Expires.IsZero() {
-		expires = (*stamp)(&who.Expires)
+		me.Expires = &ops.Time{Time: who.Expires}
 	}
-	return ok(struct {
-		ID        string   `json:"id"`
-		Scopes    []string `json:"scopes"`
-		Prefixes  []string `json:"prefixes,omitempty"`
-		AllKeys   bool     `json:"all_keys"`
-		Queues    []string `json:"queues,omitempty"`
-		AllQueues bool     `json:"all_queues"`
-		Expires   *stamp   `json:"expires,omitempty"`
-	}{who.ID, who.Scopes.Names(), who.Prefixes, who.AllKeys, who.Queues, who.AllQueues, expires}), nil
+	return me, nil
 }
+
+//go:generate go test -count=1 -run ^TestOpenAPI$ . -update
 
 //go:embed openapi.json
 var openAPI []byte
 
-func (s *Server) openAPI(c *call) (*answer, error) {
+func (s *Server) openAPI(c *call, none *routes.Empty) (routes.Empty, error) {
 	c.write(http.StatusOK, "application/json", openAPI)
-	return nil, nil
+	return *none, nil
 }

@@ -11,24 +11,13 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
-
-type holdRequest struct {
-	Key          string `json:"key"`
-	Token        string `json:"token"`
-	Job          string `json:"job"`
-	TTL          *int64 `json:"ttl_ms"`
-	Wait         *int64 `json:"wait_ms"`
-	Holder       string `json:"holder"`
-	Limit        *int64 `json:"limit"`
-	MaxHold      *int64 `json:"max_hold_ms"`
-	OnDisconnect string `json:"on_disconnect"`
-	Reserve      *int64 `json:"reserve_ms"`
-}
 
 // What becomes of the lock of a stream whose client is gone.
 const (
@@ -72,30 +61,16 @@ type stream struct {
 	begun bool // the head of the answer was written
 }
 
-// line is a line of a stream. Fields that a type has not are left out.
-type line struct {
-	Type    string         `json:"type"`
-	Ahead   *int           `json:"ahead,omitempty"`
-	Key     string         `json:"key,omitempty"`
-	Token   *joblock.Token `json:"token,omitempty"`
-	Fence   int64          `json:"fence,omitempty"`
-	TTL     int64          `json:"ttl_ms,omitempty"`
-	Elapsed int64          `json:"elapsed_ms"`
-	Valid   *int64         `json:"valid_ms,omitempty"`
-	Expires *stamp         `json:"expires_at,omitempty"`
-	Resume  int64          `json:"resume_within_ms,omitempty"`
-	Code    string         `json:"code,omitempty"`
-	Error   string         `json:"error,omitempty"`
-	Retry   bool           `json:"retryable,omitempty"`
-}
+// line is a line of a stream.
+type line = routes.HoldLine
 
 // hold streams. See Streams in the package comment.
-func (s *Server) hold(c *call, req *holdRequest) (*answer, error) {
+func (s *Server) hold(c *call, req *routes.HoldRequest) (routes.Empty, error) {
 	st, take, err := s.newStream(c, req)
 	if err != nil {
-		return nil, err
+		return routes.Empty{}, err
 	}
-	return nil, st.run(take)
+	return routes.Empty{}, st.run(take)
 }
 
 // run takes the lock and holds it until the stream ends. The error is for an answer that has not begun.
@@ -136,7 +111,7 @@ func (st *stream) run(take taker) error {
 // taker takes the lock of a stream, as Acquire or as Resume does. It calls waits with each new place in line.
 type taker func(ctx context.Context, waits func(ahead int)) (*joblock.Lock, error)
 
-func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
+func (s *Server) newStream(c *call, req *routes.HoldRequest) (*stream, taker, error) {
 	fail := func(err error) (*stream, taker, error) { return nil, nil, err }
 	if c.r.Header.Get(idempotencyHeader) != "" {
 		return fail(problem.New(http.StatusBadRequest, problem.Invalid, "%s is not for streams: a stream that ends releases its lock", idempotencyHeader))
@@ -195,7 +170,7 @@ func (s *Server) newStream(c *call, req *holdRequest) (*stream, taker, error) {
 }
 
 // resumption returns the taker for a hold with a token: the client comes from another replica, or has parked its lock.
-func (st *stream) resumption(req *holdRequest) (taker, error) {
+func (st *stream) resumption(req *routes.HoldRequest) (taker, error) {
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -405,7 +380,7 @@ func (st *stream) trust(kind string, lock *joblock.Lock) *line {
 		deadline = st.until
 	}
 	valid := max(0, time.Until(deadline).Milliseconds())
-	expires := stamp(deadline)
+	expires := ops.Time{Time: deadline}
 	return &line{Type: kind, Fence: lock.Fence(), Valid: &valid, Expires: &expires}
 }
 
@@ -496,7 +471,7 @@ func (c *call) hurry(rc *http.ResponseController, within time.Duration) (stop fu
 func (st *stream) write(l *line) error {
 	l.Elapsed = st.c.elapsed().Milliseconds()
 	if l.Valid != nil && l.Expires != nil {
-		valid := max(0, time.Until(time.Time(*l.Expires)).Milliseconds())
+		valid := max(0, time.Until(l.Expires.Time).Milliseconds())
 		l.Valid = &valid
 	}
 	var shaped any = l

@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
 
 // Headers of answers, in their canonical form.
@@ -22,36 +23,14 @@ const (
 	etagHeader  = "Etag"
 )
 
-type acquireRequest struct {
-	Key    string `json:"key"`
-	TTL    *int64 `json:"ttl_ms"`
-	Wait   *int64 `json:"wait_ms"`
-	Holder string `json:"holder"`
-	Limit  *int64 `json:"limit"`
-}
-
-// granted is the answer of acquire and resume.
-type granted struct {
-	Key       string        `json:"key"`
-	Token     joblock.Token `json:"token"`
-	Fence     int64         `json:"fence"`
-	TTL       int64         `json:"ttl_ms"`
-	Elapsed   int64         `json:"elapsed_ms"`
-	Valid     int64         `json:"valid_ms"`
-	ExpiresAt stamp         `json:"expires_at"`
-	Prior     joblock.Ended `json:"prior,omitempty"`
-}
-
 // grant returns the answer for a lock. The client counts valid_ms from the sending of its request, so both durations
 // are rounded down.
-func (c *call) grant(g ops.Grant) *answer {
+func (c *call) grant(g ops.Grant) routes.Granted {
 	elapsed, left := c.left(g)
-	return &answer{
-		status: http.StatusOK, fence: g.Fence,
-		body: &granted{
-			Key: g.Token.Key(), Token: g.Token, Fence: g.Fence, TTL: ops.TTLOf(g.Token).Milliseconds(),
-			Elapsed: elapsed.Milliseconds(), Valid: left.Milliseconds(), ExpiresAt: stamp(g.Until), Prior: g.Prior,
-		},
+	c.fence = g.Fence
+	return routes.Granted{
+		Key: g.Token.Key(), Token: g.Token, Fence: g.Fence, TTL: ops.TTLOf(g.Token).Milliseconds(),
+		Elapsed: elapsed.Milliseconds(), Valid: left.Milliseconds(), ExpiresAt: ops.Time{Time: g.Until}, Prior: g.Prior,
 	}
 }
 
@@ -62,26 +41,26 @@ func (c *call) left(g ops.Grant) (elapsed, left time.Duration) {
 	return elapsed, max(0, time.Until(g.Until))
 }
 
-func (s *Server) acquire(c *call, req *acquireRequest) (*answer, error) {
+func (s *Server) acquire(c *call, req *routes.AcquireRequest) (none routes.Granted, err error) {
 	ask, err := c.leaseRequest(req)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	parameters := func() string { return fmt.Sprint(ask.TTL, " ", strconv.Quote(ask.Holder), " ", ask.Limit) }
 	if ask.Call, err = c.repeatable("acquire", ask.Key, parameters); err != nil {
-		return nil, err
+		return none, err
 	}
 	if err := c.mayHold(ask.Key); err != nil {
-		return nil, err
+		return none, err
 	}
 	lease, err := s.lease(c, ask)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	c.holds(lease)
 	if ask.Call == nil { // otherwise a repeated request finds the lock
 		if err := c.willBeRead(lease.Token); err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	return c.grant(lease), nil
@@ -110,7 +89,7 @@ func (c *call) willBeRead(token joblock.Token) error {
 }
 
 // leaseRequest checks the fields of an acquire.
-func (c *call) leaseRequest(req *acquireRequest) (ask ops.LeaseRequest, err error) {
+func (c *call) leaseRequest(req *routes.AcquireRequest) (ask ops.LeaseRequest, err error) {
 	if ask.Key, err = c.keyFrom(req.Key); err != nil {
 		return ask, err
 	}
@@ -217,131 +196,84 @@ func (c *call) repeatable(verb, key string, parameters func() string) (*ops.Call
 	return ops.NewCall(c.r.Context(), c.s.cfg.Locks, fmt.Sprintf("%q %q %q %q", verb, c.who.ID, key, name), parameters())
 }
 
-type renewRequest struct {
-	Token   string `json:"token"`
-	TTL     *int64 `json:"ttl_ms"`
-	Reserve *int64 `json:"reserve_ms"`
-}
-
-func (s *Server) renew(c *call, req *renewRequest) (*answer, error) {
+func (s *Server) renew(c *call, req *routes.RenewRequest) (none routes.Renewed, err error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	ttl, err := millis("ttl_ms", req.TTL, 0, driver.MinPeriod, s.in.Settings().MaxTTL)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	reserve, err := c.s.reserve(req.Reserve, 0)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	lease, err := ops.RenewLease(c.lasting(), s.cfg.Locks, token, ttl, reserve)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	s.quotas.holds(c.who.ID, token.Key(), lease.Until.Add(reserve))
 	elapsed, left := c.left(lease)
-	return ok(struct {
-		Key       string `json:"key"`
-		Fence     int64  `json:"fence"`
-		TTL       int64  `json:"ttl_ms"`
-		Elapsed   int64  `json:"elapsed_ms"`
-		Valid     int64  `json:"valid_ms"`
-		ExpiresAt stamp  `json:"expires_at"`
-	}{token.Key(), lease.Fence, cmp.Or(ttl, ops.TTLOf(token)).Milliseconds(), elapsed.Milliseconds(), left.Milliseconds(), stamp(lease.Until)}), nil
+	return routes.Renewed{
+		Key: token.Key(), Fence: lease.Fence, TTL: cmp.Or(ttl, ops.TTLOf(token)).Milliseconds(), Elapsed: elapsed.Milliseconds(), Valid: left.Milliseconds(),
+		ExpiresAt: ops.Time{Time: lease.Until},
+	}, nil
 }
 
-type releaseRequest struct {
-	Token  string `json:"token"`
-	Reason string `json:"reason"`
-}
-
-// released is the answer of release. Already says that the lock had ended before, and Ended how.
-type released struct {
-	Key      string        `json:"key"`
-	Released bool          `json:"released"`
-	Already  bool          `json:"already,omitempty"`
-	Ended    joblock.Ended `json:"ended,omitempty"`
-	Reason   string        `json:"reason,omitempty"`
-}
-
-func (s *Server) release(c *call, req *releaseRequest) (*answer, error) {
+func (s *Server) release(c *call, req *routes.ReleaseRequest) (none routes.Released, err error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	err = ops.Release(c.lasting(), s.cfg.Locks, token, req.Reason)
 	if err == nil {
 		s.quotas.gave(c.who.ID, token.Key())
-		return ok(&released{Key: token.Key(), Released: true}), nil
+		return routes.Released{Key: token.Key(), Released: true}, nil
 	}
 	var e *joblock.Error
 	if errors.As(err, &e) && errors.Is(e, joblock.ErrAlreadyReleased) {
-		return ok(&released{token.Key(), true, true, e.Ended, e.Reason}), nil
+		return routes.Released{Key: token.Key(), Released: true, Already: true, Ended: e.Ended, Reason: e.Reason}, nil
 	}
-	return nil, err
+	return none, err
 }
 
-type parkRequest struct {
-	Token   string `json:"token"`
-	Job     string `json:"job"`
-	Reserve *int64 `json:"reserve_ms"`
-}
-
-func (s *Server) park(c *call, req *parkRequest) (*answer, error) {
+func (s *Server) park(c *call, req *routes.ParkRequest) (none routes.Parked, err error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	reserve, err := s.reserve(req.Reserve, s.in.Settings().Reserve)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if err := c.bindJob(req.Job, token.Key()); err != nil {
-		return nil, err
+		return none, err
 	}
 	parked, err := ops.Park(c.lasting(), s.cfg.Locks, token, req.Job, reserve)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	s.quotas.holds(c.who.ID, token.Key(), time.Now().Add(reserve))
-	fence := ops.FenceOf(parked)
-	return &answer{
-		status: http.StatusOK, fence: fence,
-		body: struct {
-			Key      string        `json:"key"`
-			Token    joblock.Token `json:"token"`
-			Fence    int64         `json:"fence"`
-			Reserved int64         `json:"reserved_ms"`
-			Job      string        `json:"job,omitempty"`
-		}{parked.Key(), parked, fence, reserve.Milliseconds(), req.Job},
-	}, nil
+	c.fence = ops.FenceOf(parked)
+	return routes.Parked{Key: parked.Key(), Token: parked, Fence: c.fence, Reserved: reserve.Milliseconds(), Job: req.Job}, nil
 }
 
-type resumeRequest struct {
-	Token   string `json:"token"`
-	Job     string `json:"job"`
-	TTL     *int64 `json:"ttl_ms"`
-	Holder  string `json:"holder"`
-	Reserve *int64 `json:"reserve_ms"`
-}
-
-func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
+func (s *Server) resume(c *call, req *routes.ResumeRequest) (none routes.Granted, err error) {
 	token, err := c.tokenFrom(req.Token)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	ttl, err := millis("ttl_ms", req.TTL, 0, driver.MinPeriod, s.in.Settings().MaxTTL)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if err := c.bindJob(req.Job, token.Key()); err != nil {
-		return nil, err
+		return none, err
 	}
 	opts, err := s.resumeOptions(req)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if ttl > 0 {
 		opts = append(opts, joblock.TTL(ttl))
@@ -350,14 +282,14 @@ func (s *Server) resume(c *call, req *resumeRequest) (*answer, error) {
 	parameters := func() string { return fmt.Sprint(token.Digest(), " ", ops.FenceOf(token), " ", strconv.Quote(req.Job)) }
 	repeat, err := c.repeatable("resume", token.Key(), parameters)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if err := c.mayHold(token.Key()); err != nil {
-		return nil, err
+		return none, err
 	}
 	lease, err := ops.Resume(c.lasting(), s.cfg.Locks, token, repeat.Name(), opts...)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	c.holds(lease)
 	return c.grant(lease), nil
@@ -371,7 +303,7 @@ func (s *Server) reserve(field *int64, absent time.Duration) (time.Duration, err
 }
 
 // resumeOptions returns the options of a Resume, but for the TTL.
-func (s *Server) resumeOptions(req *resumeRequest) (opts []joblock.ResumeOption, err error) {
+func (s *Server) resumeOptions(req *routes.ResumeRequest) (opts []joblock.ResumeOption, err error) {
 	opts = []joblock.ResumeOption{joblock.ForJob(req.Job)}
 	if req.Holder != "" {
 		opts = append(opts, joblock.Holder(req.Holder))

@@ -40,7 +40,12 @@ const maxRetryAfter = time.Minute
 func (c *call) problemOf(err error) *problem.Problem {
 	var p *problem.Problem
 	var e *joblock.Error
+	var other moved
 	switch {
+	case errors.As(err, &other):
+		p := c.problemOf(other.error)
+		p.Status = http.StatusPreconditionFailed
+		return p
 	case errors.As(err, &p):
 		return p
 	case errors.Is(err, ops.ErrOtherBody):

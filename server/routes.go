@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
 
 // A route is a method and a path, and what serves it.
@@ -16,35 +18,38 @@ type route struct {
 	do     func(c *call) (*answer, error)
 }
 
-// The paths of calls about one lock exist twice: with the key in the path, and with the key or a token in the body.
-func oneLock(verb string, do func(*call) (*answer, error), scope Scope) []route {
-	return []route{
-		{http.MethodPost, "/v1/" + verb, scope, do},
-		{http.MethodPost, "/v1/locks/{key}/" + verb, scope, do},
-	}
-}
-
+// routes binds the rows of the table to what serves them.
 func (s *Server) routes() []route {
 	all := slices.Concat(
-		oneLock("acquire", reads(s.acquire), ScopeLock),
-		oneLock("renew", reads(s.renew), ScopeLock),
-		oneLock("release", reads(s.release), ScopeLock),
-		oneLock("park", reads(s.park), ScopeLock),
-		oneLock("resume", reads(s.resume), ScopeLock),
-		oneLock("hold", reads(s.hold), ScopeLock),
-		[]route{
-			{http.MethodGet, "/v1/me", scopeAny, s.me},
-			{http.MethodGet, "/healthz", 0, s.healthz},
-			{http.MethodGet, "/readyz", 0, s.readyz},
-			{http.MethodGet, "/openapi.json", 0, s.openAPI},
-		},
+		on(routes.Acquire, s.acquire), on(routes.Renew, s.renew), on(routes.Release, s.release), on(routes.Park, s.park), on(routes.Resume, s.resume),
+		on(routes.Hold, s.hold), on(routes.Me, s.me), on(routes.Healthz, s.healthz), on(routes.Readyz, s.readyz), on(routes.OpenAPI, s.openAPI),
+
+		on(routes.Lock, s.lock), on(routes.Explain, s.explain), on(routes.Line, s.line), on(routes.Permits, s.permits), on(routes.Locks, s.locks),
+		on(routes.Statuses, s.statuses), on(routes.Jobs, s.jobs), on(routes.Job, s.job), on(routes.Sequences, s.sequences), on(routes.Keeper, s.keeper),
+		on(routes.Doctor, s.doctor), on(routes.Audit, s.audit), on(routes.Events, s.events), on(routes.History, s.history),
+		on(routes.CronScopes, s.cronScopes), on(routes.CronJobs, s.cronJobs), on(routes.CronJob, s.cronJob), on(routes.CronNext, s.cronNext),
+		on(routes.CronNodes, s.cronNodes), on(routes.CronPreview, s.cronPreview), on(routes.CronCount, s.cronCount),
+
+		on(routes.ForceRelease, does(mayForce, ops.Operator.ForceRelease, forceProblem)),
+		on(routes.SkipJob, does(maySkip, ops.Operator.SkipJob, skipProblem)),
+		on(routes.RunTask, does(maySteer, ops.Operator.RunTask, taskProblem)),
+		on(routes.CancelTask, does(maySteer, ops.Operator.CancelTask, taskProblem)),
+		on(routes.DropTask, does(maySteer, ops.Operator.DropTask, taskProblem)),
+		on(routes.ArchiveTask, does(maySteer, ops.Operator.ArchiveTask, taskProblem)),
+		on(routes.CronPause, does(mayCron, ops.Operator.CronPause, cronProblem)),
+		on(routes.CronResume, does(mayCron, ops.Operator.CronResume, cronProblem)),
+		on(routes.CronPauseAll, does(mayCron, ops.Operator.CronPause, cronProblem)),
+		on(routes.CronResumeAll, does(mayCron, ops.Operator.CronResume, cronProblem)),
+		on(routes.CronTrigger, does(mayCron, ops.Operator.CronTrigger, cronProblem)),
+		on(routes.CronBackfill, does(mayBackfill, ops.Operator.CronBackfill, cronProblem)),
+		on(routes.CronStopBackfill, does(mayCron, ops.Operator.CronStopBackfill, cronProblem)),
+		on(routes.CronForget, does(mayCron, ops.Operator.CronForget, cronProblem)),
 	)
-	all = append(all, s.deskRoutes()...)
 	if s.cfg.Metrics != nil {
-		all = append(all, route{http.MethodGet, "/metrics", ScopeRead, s.metrics})
+		all = append(all, on(routes.Metrics, s.metrics)...)
 	}
 	if s.cfg.Jobs != nil {
-		all = append(all, route{http.MethodPost, "/v1/enqueue", ScopeEnqueue, reads(s.enqueue)})
+		all = append(all, on(routes.Enqueue, s.enqueue)...)
 	}
 	return all
 }
@@ -100,17 +105,6 @@ func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.mux.ServeHTTP(c.w, r)
-}
-
-// reads returns the route whose body is a T. The body is read before anything else is done.
-func reads[T any](do func(c *call, req *T) (*answer, error)) func(c *call) (*answer, error) {
-	return func(c *call) (*answer, error) {
-		req := new(T)
-		if err := c.read(req); err != nil {
-			return nil, err
-		}
-		return do(c, req)
-	}
 }
 
 // step is a handler of the mux. The ResponseWriter is that of a call.

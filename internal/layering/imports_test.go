@@ -81,6 +81,7 @@ var rules = []rule{
 	{"server/metrics", []string{"joblock", "joblock/redisstore", "scheduler/admin", "server", "internal/metric", "internal/ops", "internal/sleep", prometheus}},
 	{"server/internal/pages", []string{"joblock", "joblock/event", "internal/keyspace", "internal/ops"}},
 	{"server/internal/problem", []string{"joblock"}},
+	{"server/internal/routes", []string{"joblock", "internal/ops"}},
 	{"server/internal/foreign", []string{"joblock", "internal/ops", "server/internal/problem"}},
 	{"server/compat", []string{"joblock", "joblock/driver", "internal/core", "internal/ops", "server", "server/internal/foreign", "server/internal/problem", "server/compat/forrst"}},
 	{"server/compat/forrst", []string{"joblock", "joblock/driver", "internal/core", uuid}},

@@ -4,62 +4,21 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// get sends a read.
-func (c *Client) get(ctx context.Context, op, key, path string, query url.Values, into any) error {
-	_, err := c.do(ctx, call{op: op, key: key, method: http.MethodGet, path: path, query: query, again: true, into: into})
-	return err
-}
-
-func values(pairs ...string) url.Values {
-	v := make(url.Values)
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			v.Set(pairs[i], pairs[i+1])
-		}
-	}
-	return v
-}
-
-func number[N int | int64](n N) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(int64(n), 10)
-}
-
-func flag(set bool) string {
-	if set {
-		return "1"
-	}
-	return ""
-}
-
-type items[T any] struct {
-	Items []T    `json:"items"`
-	Next  string `json:"next"`
-	More  bool   `json:"more"`
-}
-
 // Lock returns one key, with its line, its permits and its job. A key that nobody has is no error.
-func (c *Client) Lock(ctx context.Context, key string) (l Lock, err error) {
-	err = c.get(ctx, "lock", key, "/v1/lock", values("key", key), &l)
-	return l, err
+func (c *Client) Lock(ctx context.Context, key string) (Lock, error) {
+	return ask(ctx, c, "lock", routes.Lock, routes.KeyQuery{Key: key})
 }
 
 // Statuses returns the records of up to 1,000 keys, in the order of keys.
 func (c *Client) Statuses(ctx context.Context, keys ...string) ([]Lock, error) {
-	var got items[Lock]
-	_, err := c.do(ctx, call{op: "status", method: http.MethodPost, path: "/v1/status", again: true, into: &got, body: map[string]any{"keys": keys}})
+	got, err := ask(ctx, c, "status", routes.Statuses, routes.StatusesRequest{Keys: keys})
 	if err == nil && len(got.Items) != len(keys) {
 		err = fmt.Errorf("client: status: %d locks, want %d", len(got.Items), len(keys))
 	}
@@ -67,42 +26,38 @@ func (c *Client) Statuses(ctx context.Context, keys ...string) ([]Lock, error) {
 }
 
 // Explain says in sentences what happens to a key.
-func (c *Client) Explain(ctx context.Context, key string) (e Explanation, err error) {
-	err = c.get(ctx, "explain", key, "/v1/explain", values("key", key), &e)
-	return e, err
+func (c *Client) Explain(ctx context.Context, key string) (Explanation, error) {
+	return ask(ctx, c, "explain", routes.Explain, routes.KeyQuery{Key: key})
 }
 
 // Locks walks over locks, page by page. An error ends the walk.
-func (c *Client) Locks(ctx context.Context, q ops.LocksQuery) iter.Seq2[Lock, error] {
-	var states []string
-	for _, s := range q.States {
-		states = append(states, s.String())
-	}
-	query := values("prefix", q.Prefix, "contains", q.Contains, "state", strings.Join(states, ","), "older_ms", number(ms(q.OlderThan)), "waiters", number(q.Waiters),
-		"job", flag(q.Jobs), "queue", q.Queue, "ended", flag(q.Ended), "own", flag(q.Own))
-	return pages[Lock](ctx, c, "list", "/v1/locks", query)
+func (c *Client) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
+	return pages(func(at string) (routes.List[Lock], error) {
+		return ask(ctx, c, "list", routes.Locks, routes.LocksQuery{LocksQuery: q, Page: routes.Page{Cursor: at, Limit: most}})
+	})
 }
 
+// most is how many items a server returns at once.
+const most = 1000
+
 // pages walks over a list with a cursor.
-func pages[T any](ctx context.Context, c *Client, op, path string, query url.Values) iter.Seq2[T, error] {
+func pages[T any](page func(at string) (routes.List[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		query.Set("limit", "1000")
-		for {
-			var page items[T]
-			if err := c.get(ctx, op, "", path, query, &page); err != nil {
+		for at := ""; ; {
+			got, err := page(at)
+			if err != nil {
 				var none T
 				yield(none, err)
 				return
 			}
-			for _, item := range page.Items {
+			for _, item := range got.Items {
 				if !yield(item, nil) {
 					return
 				}
 			}
-			if page.Next == "" {
+			if at = got.Next; at == "" {
 				return
 			}
-			query.Set("cursor", page.Next)
 		}
 	}
 }
@@ -111,81 +66,74 @@ func pages[T any](ctx context.Context, c *Client, op, path string, query url.Val
 var ErrMore = fmt.Errorf("client: the list is longer than what the server returns")
 
 // list walks over a list without a cursor. If it is longer than what the server returns, the walk ends with ErrMore.
-func list[T any](ctx context.Context, c *Client, op, key, path string, query url.Values) iter.Seq2[T, error] {
+func list[T any](op string, get func() (routes.List[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		query.Set("limit", "1000")
-		var got items[T]
-		var none T
-		if err := c.get(ctx, op, key, path, query, &got); err != nil {
-			yield(none, err)
-			return
+		got, err := get()
+		if err == nil && got.More {
+			err = fmt.Errorf("%s: %w", op, ErrMore)
 		}
 		for _, item := range got.Items {
 			if !yield(item, nil) {
 				return
 			}
 		}
-		if got.More {
-			yield(none, fmt.Errorf("%s: %w", op, ErrMore))
+		if err != nil {
+			var none T
+			yield(none, err)
 		}
 	}
 }
 
 // Waiters walks over the line of key, in the order in which it will be served: 1,000 at most, and then ErrMore.
 func (c *Client) Waiters(ctx context.Context, key string) iter.Seq2[Waiter, error] {
-	return list[Waiter](ctx, c, "line", key, "/v1/line", values("key", key))
+	return list("line", func() (routes.List[Waiter], error) {
+		return ask(ctx, c, "line", routes.Line, routes.LineQuery{Key: key, First: routes.First{Limit: most}})
+	})
 }
 
 // Permits returns who has the permits of a limit, or the slots of a sequence. The parameter n is how many there are, 0 if
 // the caller does not know.
-func (c *Client) Permits(ctx context.Context, key string, n int) (p Permits, err error) {
-	err = c.get(ctx, "permits", key, "/v1/permits", values("key", key, "n", number(n)), &p)
-	return p, err
+func (c *Client) Permits(ctx context.Context, key string, n int) (Permits, error) {
+	return ask(ctx, c, "permits", routes.Permits, routes.PermitsQuery{Key: key, N: n})
 }
 
 // Jobs walks over the jobs that have locks or wait for locks, page by page.
-func (c *Client) Jobs(ctx context.Context, q ops.JobsQuery) iter.Seq2[Job, error] {
-	return pages[Job](ctx, c, "jobs", "/v1/jobs", values("queue", q.Queue, "prefix", q.Prefix, "suspects", flag(q.Suspects), "slow", flag(q.Slow)))
+func (c *Client) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
+	return pages(func(at string) (routes.List[Job], error) {
+		return ask(ctx, c, "jobs", routes.Jobs, routes.JobsQuery{JobsQuery: q, Page: routes.Page{Cursor: at, Limit: most}})
+	})
 }
 
 // Sequences walks over the lines of jobs, those that have halted first. After 1,000 of them, and if the server could not look
 // at everything in time, the walk ends with ErrMore.
-func (c *Client) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[Sequence, error] {
-	return list[Sequence](ctx, c, "sequences", "", "/v1/sequences", values("prefix", q.Prefix, "halted", flag(q.Halted)))
+func (c *Client) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error] {
+	return list("sequences", func() (routes.List[Sequence], error) {
+		return ask(ctx, c, "sequences", routes.Sequences, routes.SequencesQuery{SequencesQuery: q, First: routes.First{Limit: most}})
+	})
 }
 
 // Job returns the locks of a job, "queue/taskID", its places in line, and its task.
 func (c *Client) Job(ctx context.Context, job string) ([]Job, Task, error) {
-	var got struct {
-		Items []Job `json:"items"`
-		Task  Task  `json:"task"`
-		More  bool  `json:"more"`
-	}
 	queue, id, ok := ops.ParseJob(job)
 	if !ok || queue == "" {
 		return nil, Task{}, core.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
 	}
-	err := c.get(ctx, "job", "", "/v1/jobs/"+segment(queue)+"/"+segment(id), nil, &got)
+	got, err := ask(ctx, c, "job", routes.Job, routes.JobQuery{Queue: queue, ID: id})
 	if err == nil && got.More {
 		err = fmt.Errorf("job: %w", ErrMore)
 	}
 	return got.Items, got.Task, err
 }
 
-// Keeper returns what the keepers of jobs' locks tell of themselves.
-func (c *Client) Keeper(ctx context.Context) (k Keeper, err error) {
-	err = c.get(ctx, "keeper", "", "/v1/keeper", nil, &k)
-	return k, err
+// Keeper returns what the keepers of jobs' locks report of themselves.
+func (c *Client) Keeper(ctx context.Context) (Keeper, error) {
+	return ask(ctx, c, "keeper", routes.Keeper, routes.Empty{})
 }
 
 // Doctor returns whether the servers keep locks safe, what endangers locks, jobs and cron jobs, the worst first, and what is
 // well. After ErrMore not everything was looked at.
 func (c *Client) Doctor(ctx context.Context) (Checkup, error) {
-	var got struct {
-		Checkup
-		More bool `json:"more"`
-	}
-	err := c.get(ctx, "doctor", "", "/v1/doctor", nil, &got)
+	got, err := ask(ctx, c, "doctor", routes.Doctor, routes.Empty{})
 	if err == nil && got.More {
 		err = fmt.Errorf("doctor: %w", ErrMore)
 	}
@@ -194,112 +142,89 @@ func (c *Client) Doctor(ctx context.Context) (Checkup, error) {
 
 // Audit walks over what operators have done, the newest first: 1,000 records at most, and then ErrMore. An action has two
 // records; see AuditEntry.
-func (c *Client) Audit(ctx context.Context, q ops.AuditQuery) iter.Seq2[AuditEntry, error] {
-	return list[AuditEntry](ctx, c, "audit", q.Key, "/v1/audit", values("key", q.Key, "since", stamp(q.Since)))
+func (c *Client) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
+	return list("audit", func() (routes.List[AuditEntry], error) {
+		return ask(ctx, c, "audit", routes.Audit, routes.AuditQuery{AuditQuery: q, First: routes.First{Limit: most}})
+	})
+}
+
+// Events walks over what has happened, the newest first, page by page. An error ends the walk.
+func (c *Client) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error] {
+	return pages(func(at string) (routes.List[Event], error) {
+		q := q
+		q.Before = at
+		return ask(ctx, c, "events", routes.Events, routes.EventsQuery{EventsQuery: q, Limit: most})
+	})
+}
+
+// History returns what is known of the past of a key: events and, for callers with the scope admin, actions of operators.
+func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
+	return ask(ctx, c, "history", routes.History, routes.HistoryQuery{HistoryQuery: q})
 }
 
 // ForceRelease frees a key, whoever has it, unless the key has another fence by now. Errors match joblock.ErrNotOwner then,
 // joblock.ErrNotFound, joblock.ErrBusy with IfIdle, ErrNotRecorded, and joblock.ErrUnavailable, after which the key may be
 // free.
-func (c *Client) ForceRelease(ctx context.Context, req ForceRequest) (done Forced, err error) {
-	_, err = c.do(ctx, call{op: "force release", key: req.Key, method: http.MethodPost, path: "/v1/force-release", into: &done,
-		header: http.Header{"If-Match": {`"` + strconv.FormatInt(req.Fence, 10) + `"`}}, body: struct {
-			Key    string `json:"key"`
-			Reason string `json:"reason"`
-			IfIdle bool   `json:"if_idle,omitempty"`
-		}{req.Key, req.Reason, req.IfIdle}})
-	return done, err
+func (c *Client) ForceRelease(ctx context.Context, req ForceRequest) (Forced, error) {
+	return ask(ctx, c, "force release", routes.ForceRelease, req)
 }
 
-// RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. CancelTask tells the handler of a
-// task to end. DropTask deletes a task that does not run. Errors match ErrTaskNotFound, ErrTaskState, ErrNotRecorded, and
-// joblock.ErrUnavailable, after which the action may have taken effect.
+// RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. Errors match ErrTaskNotFound,
+// ErrTaskState, ErrNotRecorded, and joblock.ErrUnavailable, after which the action may have taken effect.
 func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return c.task(ctx, "run", req)
+	return ask(ctx, c, "run task", routes.RunTask, req)
 }
 
-// CancelTask tells the handler that runs a task to end; see RunTask. With a Then the call waits up to ten seconds more for the
-// handler to return, and Acted.Became says what has become of the task.
+// CancelTask ends the context of the handler that runs a task; see RunTask. With a Then the call waits up to ten seconds more
+// for the handler to return, and Acted.Became says what has become of the task.
 func (c *Client) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return c.task(ctx, "cancel", req)
+	return ask(ctx, c, "cancel task", routes.CancelTask, req)
 }
 
 // DropTask deletes a task that does not run; see RunTask.
 func (c *Client) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return c.task(ctx, "drop", req)
+	return ask(ctx, c, "drop task", routes.DropTask, req)
 }
 
 // ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive, to be run later. Errors are
 // those of DropTask.
 func (c *Client) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return c.task(ctx, "archive", req)
-}
-
-func (c *Client) task(ctx context.Context, verb string, req TaskRequest) (done Acted, err error) {
-	if err := oneTask(verb+" task", req.Queue, req.ID); err != nil {
-		return Acted{}, err
-	}
-	seen := "*"
-	if req.Step != "" {
-		seen = `"` + req.Step + `"`
-	}
-	ask := call{op: verb + " task", method: http.MethodPost, path: "/v1/jobs/" + segment(req.Queue) + "/" + segment(req.ID) + "/" + verb,
-		into: &done, header: http.Header{"If-Match": {seen}}}
-	body := map[string]string{"reason": req.Reason}
-	if req.Then != "" {
-		body["then"], ask.wait = string(req.Then), ops.EndWait
-	}
-	ask.body = body
-	_, err = c.do(ctx, ask)
-	return done, err
+	return ask(ctx, c, "archive task", routes.ArchiveTask, req)
 }
 
 // SkipJob moves the sequence of a key on past the job that has failed and halts it, unless the key has another fence by now.
 // Errors are those of RunTask, and joblock.ErrNotOwner.
-func (c *Client) SkipJob(ctx context.Context, req SkipRequest) (done Acted, err error) {
-	_, err = c.do(ctx, call{op: "skip", key: req.Key, method: http.MethodPost, path: "/v1/skip", into: &done,
-		header: http.Header{"If-Match": {`"` + strconv.FormatInt(req.Fence, 10) + `"`}}, body: map[string]string{"key": req.Key, "reason": req.Reason}})
-	return done, err
+func (c *Client) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
+	return ask(ctx, c, "skip", routes.SkipJob, req)
 }
 
 // CronScopes returns the scopes of cron jobs that the server shows.
 func (c *Client) CronScopes(ctx context.Context) ([]string, error) {
-	var got items[string]
-	err := c.get(ctx, "cron scopes", "", "/v1/cron-scopes", nil, &got)
+	got, err := ask(ctx, c, "cron scopes", routes.CronScopes, routes.Empty{})
 	return got.Items, err
 }
 
 // CronJobs returns the cron jobs of a scope. With the scope "" these and all following calls are about the only scope
 // that the server has.
 func (c *Client) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
-	var got items[CronJob]
-	err := c.get(ctx, "cron", "", "/v1/cron", values("scope", scope), &got)
+	got, err := ask(ctx, c, "cron", routes.CronJobs, routes.ScopeQuery{Scope: scope})
 	return got.Items, err
 }
 
 // CronJob returns one cron job.
-func (c *Client) CronJob(ctx context.Context, scope, name string) (j CronJob, err error) {
-	if err := oneCron(name); err != nil {
-		return j, err
-	}
-	err = c.get(ctx, "cron", "", "/v1/cron/"+segment(name), values("scope", scope), &j)
-	return j, err
+func (c *Client) CronJob(ctx context.Context, scope, name string) (CronJob, error) {
+	return ask(ctx, c, "cron", routes.CronJob, routes.CronQuery{Scope: scope, Name: name})
 }
 
 // CronNext returns the next ticks of a cron job.
 func (c *Client) CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, error) {
-	if err := oneCron(q.Name); err != nil {
-		return nil, err
-	}
-	var got items[CronTick]
-	err := c.get(ctx, "cron next", "", "/v1/cron/"+segment(q.Name)+"/next", values("scope", q.Scope, "n", number(q.N)), &got)
+	got, err := ask(ctx, c, "cron next", routes.CronNext, q)
 	return got.Items, err
 }
 
 // CronNodes returns the nodes of a scope that are up.
 func (c *Client) CronNodes(ctx context.Context, scope string) ([]CronNode, error) {
-	var got items[CronNode]
-	err := c.get(ctx, "cron nodes", "", "/v1/cron-nodes", values("scope", scope), &got)
+	got, err := ask(ctx, c, "cron nodes", routes.CronNodes, routes.ScopeQuery{Scope: scope})
 	return got.Items, err
 }
 
@@ -311,21 +236,28 @@ type CronPreviewQuery struct {
 }
 
 // CronPreview returns the next ticks of a spec that no cron job has.
-func (c *Client) CronPreview(ctx context.Context, q CronPreviewQuery) (p CronPlan, err error) {
-	err = c.get(ctx, "cron preview", "", "/v1/cron-preview", values("spec", q.Spec, "zone", q.Zone, "n", number(q.N)), &p)
-	return p, err
+func (c *Client) CronPreview(ctx context.Context, q CronPreviewQuery) (CronPlan, error) {
+	return ask(ctx, c, "cron preview", routes.CronPreview, routes.CronPreviewQuery(q))
 }
 
 // CronPause skips the ticks of a cron job, or of all cron jobs of the scope, until CronResume. Errors of this and the
 // following actions match joblock.ErrInvalid for a bad request, ErrCronNotFound, ErrNotRecorded, and
 // joblock.ErrUnavailable, after which the action may have taken effect.
 func (c *Client) CronPause(ctx context.Context, req CronRequest) (Acted, error) {
-	return c.cron(ctx, "pause", req)
+	route := routes.CronPause
+	if req.All {
+		route = routes.CronPauseAll
+	}
+	return c.cron(ctx, "cron pause", route, req)
 }
 
 // CronResume ends the pause of a cron job or, with All, the pause of all.
 func (c *Client) CronResume(ctx context.Context, req CronRequest) (Acted, error) {
-	return c.cron(ctx, "resume", req)
+	route := routes.CronResume
+	if req.All {
+		route = routes.CronResumeAll
+	}
+	return c.cron(ctx, "cron resume", route, req)
 }
 
 // CronTrigger executes a cron job once, soon. With CronRequest.Wait it waits until the run has ended: Acted.Run is the run,
@@ -333,7 +265,7 @@ func (c *Client) CronResume(ctx context.Context, req CronRequest) (Acted, error)
 // cause of ctx, and the trigger stays. A server that does not answer for a while does not end the wait.
 func (c *Client) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
 	if !req.Wait {
-		return c.cron(ctx, "trigger", req)
+		return c.cron(ctx, "cron trigger", routes.CronTrigger, req)
 	}
 	if err := req.Check("cron trigger"); err != nil {
 		return Acted{}, err
@@ -342,7 +274,7 @@ func (c *Client) CronTrigger(ctx context.Context, req CronRequest) (Acted, error
 	if err != nil {
 		return Acted{}, err
 	}
-	done, err := c.cron(ctx, "trigger", req)
+	done, err := c.cron(ctx, "cron trigger", routes.CronTrigger, req)
 	if err != nil {
 		return done, err
 	}
@@ -377,74 +309,30 @@ func triggered(j CronJob, since Time) (first *CronRun) {
 
 // CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
 func (c *Client) CronCount(ctx context.Context, req CronRange) (int, error) {
-	if err := oneCron(req.Name); err != nil {
-		return 0, err
-	}
-	var got Backfilled
-	err := c.get(ctx, "cron backfill", "", "/v1/cron/"+segment(req.Name)+"/backfill",
-		values("scope", req.Scope, "from", req.From.Format(time.RFC3339Nano), "to", req.To.Format(time.RFC3339Nano)), &got)
+	got, err := ask(ctx, c, "cron backfill", routes.CronCount, req)
 	return got.Ticks, err
 }
 
-// CronBackfill executes the ticks of a range of the past once each, one after the other. CronJob
-// shows how far the backfill has come. Errors are those of CronPause, joblock.ErrInvalid for a bad range, and ErrBackfilling
-// while the cron job has a backfill that has not ended.
-func (c *Client) CronBackfill(ctx context.Context, req CronBackfillRequest) (got Backfilled, err error) {
-	if err := oneCron(req.Name); err != nil {
-		return got, err
-	}
-	_, err = c.do(ctx, call{op: "cron backfill", method: http.MethodPost, path: "/v1/cron/" + segment(req.Name) + "/backfill",
-		query: values("scope", req.Scope), into: &got, body: struct {
-			From   time.Time `json:"from"`
-			To     time.Time `json:"to"`
-			Reason string    `json:"reason"`
-		}{req.From, req.To, req.Reason}})
-	return got, err
+// CronBackfill executes the ticks of a range of the past once each, one after the other. CronJob shows how far the backfill has
+// come. Errors are those of CronPause, joblock.ErrInvalid for a bad range, and ErrBackfilling while the cron job has a backfill
+// that has not ended.
+func (c *Client) CronBackfill(ctx context.Context, req CronBackfillRequest) (Backfilled, error) {
+	return ask(ctx, c, "cron backfill", routes.CronBackfill, req)
 }
 
 // CronStopBackfill ends the backfill of a cron job before its next tick.
 func (c *Client) CronStopBackfill(ctx context.Context, req CronRequest) (Acted, error) {
-	return c.cron(ctx, "stop-backfill", req)
+	return c.cron(ctx, "cron stop backfill", routes.CronStopBackfill, req)
 }
 
 // CronForget removes the record of a cron job that no node has.
 func (c *Client) CronForget(ctx context.Context, req CronRequest) (Acted, error) {
-	return c.cron(ctx, "forget", req)
+	return c.cron(ctx, "cron forget", routes.CronForget, req)
 }
 
-// segment returns a name as a segment of a path. Servers take a segment "." or ".." for a path that is not clean.
-func segment(name string) string {
-	if name == "." || name == ".." {
-		return strings.ReplaceAll(name, ".", "%2E")
-	}
-	return url.PathEscape(name)
-}
-
-// oneTask refuses a task without a queue or an ID: the path would be that of another call.
-func oneTask(op, queue, id string) error {
-	if queue == "" || id == "" {
-		return core.Invalid(op, "", "Queue is %q and ID is %q, must be those of a task", queue, id)
-	}
-	return nil
-}
-
-// oneCron refuses the name "": a path without a name is that of another call.
-func oneCron(name string) error {
-	if name == "" {
-		return core.Invalid("cron", "", "Name is empty, must be that of a cron job")
-	}
-	return nil
-}
-
-func (c *Client) cron(ctx context.Context, verb string, req CronRequest) (done Acted, err error) {
-	if err := req.Check("cron " + verb); err != nil {
+func (c *Client) cron(ctx context.Context, op string, route *routes.Route[CronRequest, Acted], req CronRequest) (Acted, error) {
+	if err := req.Check(op); err != nil {
 		return Acted{}, err
 	}
-	path := "/v1/cron-" + verb
-	if !req.All {
-		path = "/v1/cron/" + segment(req.Name) + "/" + verb
-	}
-	_, err = c.do(ctx, call{op: "cron " + verb, method: http.MethodPost, path: path, query: values("scope", req.Scope), into: &done,
-		body: map[string]string{"reason": req.Reason}})
-	return done, err
+	return ask(ctx, c, op, route, req)
 }

@@ -7,36 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"iter"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
+
+	"github.com/joblock/toolkit/server/internal/routes"
 )
-
-// eventsOf returns the parameters of a query.
-func eventsOf(q EventsQuery) url.Values {
-	return values("key", q.Key, "prefix", q.Prefix, "kind", strings.Join(q.Kinds, ","), "scope", q.Scope, "name", q.Name, "since", stamp(q.Since))
-}
-
-// stamp returns the text of a time, "" for the zero time.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339Nano)
-}
-
-// Events walks over what has happened, the newest first, page by page. An error ends the walk.
-func (c *Client) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error] {
-	return pages[Event](ctx, c, "events", "/v1/events", eventsOf(q))
-}
-
-// History returns what is known of the past of a key: events and, for callers with the scope admin, actions of operators.
-func (c *Client) History(ctx context.Context, q HistoryQuery) (h History, err error) {
-	err = c.get(ctx, "history", q.Key, "/v1/history", values("key", q.Key, "since", stamp(q.Since), "limit", number(q.Most)), &h)
-	return h, err
-}
 
 // A feed follows the journal that a server reads.
 type feed struct {
@@ -53,11 +29,8 @@ const feedSilence = 40 * time.Second
 // Follow returns a Feed of the events after a place: "" is now, or EventsQuery.Since if that is set; "0" is before the
 // oldest event; else it is the Event.ID or the Feed.Position of an earlier one. Follow sends nothing.
 func (c *Client) Follow(q EventsQuery, after string) (Feed, error) {
-	f := &feed{c: c, op: call{op: "follow events", key: q.Key, method: http.MethodGet, path: "/v1/events", query: eventsOf(q)}}
-	if after != "" {
-		f.op.query.Set("after", after)
-	}
-	return f, nil
+	op, err := callOf("follow events", &routes.Events.Row, routes.EventsQuery{EventsQuery: q, After: after})
+	return &feed{c: c, op: op}, err
 }
 
 // Position is the place after the events that Next has returned, "" as long as no server has told one.

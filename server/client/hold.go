@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
 
 // HoldRequest says which lock Hold takes. Key or Token is required.
@@ -485,7 +486,7 @@ type stream struct {
 
 // open sends a hold to a replica. The stream ends with life, and while nobody has the lock with ctx.
 func (h *Hold) open(ctx, life context.Context, base string, body holdBody) (*stream, error) {
-	op := call{op: "hold", key: h.key, method: http.MethodPost, path: "/v1/hold", header: http.Header{"Accept": {"application/x-ndjson"}}}
+	op := call{op: "hold", key: h.key, method: http.MethodPost, path: routes.Hold.Path, header: http.Header{"Accept": {"application/x-ndjson"}}}
 	op.body = body
 	text, err := op.text()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server/internal/routes"
 )
 
 // AcquireRequest says which lock Acquire takes. Key is required.
@@ -87,7 +88,7 @@ func (c *Client) Acquire(ctx context.Context, req AcquireRequest) (Grant, error)
 	if req.MaxWait < 0 {
 		return Grant{}, core.Invalid("acquire", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
 	}
-	op := call{op: "acquire", key: req.Key, method: http.MethodPost, path: "/v1/acquire", wait: req.MaxWait, body: struct {
+	op := call{op: "acquire", key: req.Key, method: http.MethodPost, path: routes.Acquire.Path, wait: req.MaxWait, body: struct {
 		Key    string `json:"key"`
 		TTL    int64  `json:"ttl_ms,omitempty"`
 		Wait   int64  `json:"wait_ms,omitempty"`
@@ -122,7 +123,7 @@ type RenewRequest struct {
 // Errors match joblock.ErrLost, joblock.ErrNotOwner, joblock.ErrAlreadyReleased, joblock.ErrNotFound and
 // joblock.ErrUnavailable. After the last of these the lock lasts as long as was known before.
 func (c *Client) Renew(ctx context.Context, req RenewRequest) (Grant, error) {
-	return c.grant(ctx, call{op: "renew", key: req.Token.Key(), method: http.MethodPost, path: "/v1/renew", again: true, body: struct {
+	return c.grant(ctx, call{op: "renew", key: req.Token.Key(), method: http.MethodPost, path: routes.Renew.Path, again: true, body: struct {
 		Token   joblock.Token `json:"token"`
 		TTL     int64         `json:"ttl_ms,omitempty"`
 		Reserve int64         `json:"reserve_ms,omitempty"`
@@ -138,7 +139,7 @@ func (c *Client) Release(ctx context.Context, token joblock.Token, reason string
 		Ended   joblock.Ended `json:"ended"`
 		Reason  string        `json:"reason"`
 	}
-	_, err := c.do(ctx, call{op: "release", key: token.Key(), method: http.MethodPost, path: "/v1/release", again: true, into: &got, body: struct {
+	_, err := c.do(ctx, call{op: "release", key: token.Key(), method: http.MethodPost, path: routes.Release.Path, again: true, into: &got, body: struct {
 		Token  joblock.Token `json:"token"`
 		Reason string        `json:"reason,omitempty"`
 	}{token, reason}})
@@ -158,7 +159,7 @@ type ParkRequest struct {
 // Park ends the lease, and reserves the key for whoever has the token that Park returns. Errors match those of Renew.
 func (c *Client) Park(ctx context.Context, req ParkRequest) (joblock.Token, error) {
 	var got granted
-	_, err := c.do(ctx, call{op: "park", key: req.Token.Key(), method: http.MethodPost, path: "/v1/park", again: true, into: &got, body: struct {
+	_, err := c.do(ctx, call{op: "park", key: req.Token.Key(), method: http.MethodPost, path: routes.Park.Path, again: true, into: &got, body: struct {
 		Token   joblock.Token `json:"token"`
 		Job     string        `json:"job,omitempty"`
 		Reserve int64         `json:"reserve_ms,omitempty"`
@@ -186,7 +187,7 @@ type ResumeRequest struct {
 // Resume takes the lock of a token over, under a new fence and with a new token. Errors match those of Renew, and
 // joblock.ErrBusy while another holder of the token runs.
 func (c *Client) Resume(ctx context.Context, req ResumeRequest) (Grant, error) {
-	return c.grant(ctx, call{op: "resume", key: req.Token.Key(), method: http.MethodPost, path: "/v1/resume", again: true,
+	return c.grant(ctx, call{op: "resume", key: req.Token.Key(), method: http.MethodPost, path: routes.Resume.Path, again: true,
 		header: named(cmp.Or(req.IdempotencyKey, rand.Text())), body: struct {
 			Token   joblock.Token `json:"token"`
 			Job     string        `json:"job,omitempty"`
@@ -290,7 +291,7 @@ type Enqueued struct {
 // joblock.ErrInvalid, and joblock.ErrUnavailable, after which the task may be enqueued.
 func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, error) {
 	var got Enqueued
-	_, err := c.do(ctx, call{op: "enqueue", key: req.Key, method: http.MethodPost, path: "/v1/enqueue", into: &got,
+	_, err := c.do(ctx, call{op: "enqueue", key: req.Key, method: http.MethodPost, path: routes.Enqueue.Path, into: &got,
 		again: true, header: named(cmp.Or(req.IdempotencyKey, rand.Text())), body: enqueueBody{
 			req.Key, req.Type, req.Payload, req.Bytes, req.Queue, req.TaskID, req.MaxRetry, ms(req.Timeout), ms(req.Delay), ms(req.Retention),
 			req.Until, req.OnConflict, req.Sequence, req.Limit, req.MaxWaiting, req.OnFailure,
@@ -301,18 +302,21 @@ func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, err
 // Me is who the caller is to the server. Without AllKeys the caller may use keys that begin with one of Prefixes only,
 // and without AllQueues jobs in Queues only.
 type Me struct {
-	ID        string    `json:"id"`
-	Scopes    []string  `json:"scopes"`
-	Prefixes  []string  `json:"prefixes"`
-	AllKeys   bool      `json:"all_keys"`
-	Queues    []string  `json:"queues"`
-	AllQueues bool      `json:"all_queues"`
-	Expires   time.Time `json:"expires"` // zero for never
+	ID        string
+	Scopes    []string
+	Prefixes  []string
+	AllKeys   bool
+	Queues    []string
+	AllQueues bool
+	Expires   time.Time // zero for never
 }
 
 // Me returns the rights of the caller.
 func (c *Client) Me(ctx context.Context) (Me, error) {
-	var me Me
-	_, err := c.do(ctx, call{op: "me", method: http.MethodGet, path: "/v1/me", again: true, into: &me})
+	who, err := ask(ctx, c, "me", routes.Me, routes.Empty{})
+	me := Me{ID: who.ID, Scopes: who.Scopes, Prefixes: who.Prefixes, AllKeys: who.AllKeys, Queues: who.Queues, AllQueues: who.AllQueues}
+	if who.Expires != nil {
+		me.Expires = who.Expires.Time
+	}
 	return me, err
 }

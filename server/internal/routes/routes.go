@@ -1,0 +1,145 @@
+// Package routes is the table of the lock server's routes. The mux of package server, openapi.json and the calls of package
+// client come from it.
+package routes
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/joblock/toolkit/internal/ops"
+)
+
+// Row is one route.
+type Row struct {
+	Method string
+	Path   string
+	Scope  string // a right of the caller, or Any, or None
+	Doc    string // one sentence
+
+	Keyed bool // also served with the key in the path: see Paths
+	Lists bool // reads much of the store: has a rate of its own
+	Acts  bool // does something for an operator: has a rate of its own, and is recorded
+
+	Errors []int  // statuses, apart from those that every route has
+	Fence  bool   // the answer has the header Joblock-Fence
+	ETag   bool   // the answer has an ETag
+	Stream string // a content type of lines of type Line that the route can answer with
+	Raw    string // the content type of an answer that is not JSON
+
+	Request, Answer, Line reflect.Type
+}
+
+// The scopes that are not the name of one right.
+const (
+	Any  = "any"
+	None = ""
+)
+
+// Paths returns the paths of the route. A Keyed one has a second path, with the key in it.
+func (r *Row) Paths() []string {
+	switch {
+	case !r.Keyed:
+		return []string{r.Path}
+	case r.Path == "/v1/lock":
+		return []string{r.Path, "/v1/locks/{key}"}
+	}
+	return []string{r.Path, "/v1/locks/{key}" + r.Path[len("/v1"):]}
+}
+
+// Route is a Row with the types of its request and its answer.
+type Route[Req, Res any] struct{ Row }
+
+// All has every route.
+var All []*Row
+
+func get[Req, Res any](path, scope, doc string, row Row) *Route[Req, Res] {
+	return add[Req, Res](http.MethodGet, path, scope, doc, row)
+}
+
+func post[Req, Res any](path, scope, doc string, row Row) *Route[Req, Res] {
+	return add[Req, Res](http.MethodPost, path, scope, doc, row)
+}
+
+// act returns a route of an action, which an operator names by what it changes.
+func act[Req, Res any](path, scope, doc string, row Row) *Route[Req, Res] {
+	row.Acts, row.Errors = true, append(row.Errors, http.StatusNotFound, http.StatusConflict)
+	return post[Req, Res](path, scope, doc, row)
+}
+
+func add[Req, Res any](method, path, scope, doc string, row Row) *Route[Req, Res] {
+	row.Method, row.Path, row.Scope, row.Doc = method, path, scope, doc
+	row.Request, row.Answer = reflect.TypeFor[Req](), reflect.TypeFor[Res]()
+	r := &Route[Req, Res]{row}
+	All = append(All, &r.Row)
+	return r
+}
+
+// The statuses of calls about a lock, and of an action that names what was seen by If-Match.
+var (
+	ofLock = []int{http.StatusNotFound, http.StatusConflict, http.StatusGone}
+	ifSeen = []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired}
+)
+
+// Locks.
+var (
+	Acquire = post[AcquireRequest, Granted]("/v1/acquire", "lock", "Take a lock, or wait for it.", Row{Keyed: true, Fence: true, Errors: append(ofLock, http.StatusUnprocessableEntity)})
+	Renew   = post[RenewRequest, Renewed]("/v1/renew", "lock", "Begin a new lease.", Row{Keyed: true, Errors: ofLock})
+	Release = post[ReleaseRequest, Released]("/v1/release", "lock", "Give a lock back.", Row{Keyed: true, Errors: ofLock})
+	Park    = post[ParkRequest, Parked]("/v1/park", "lock", "Reserve the key for the token that park returns.", Row{Keyed: true, Fence: true, Errors: ofLock})
+	Resume  = post[ResumeRequest, Granted]("/v1/resume", "lock", "Take the lock of a token.", Row{Keyed: true, Fence: true, Errors: append(ofLock, http.StatusUnprocessableEntity)})
+	Hold    = post[HoldRequest, Empty]("/v1/hold", "lock", "Hold a lock as long as the client reads.", Row{Keyed: true, Stream: "application/x-ndjson", Line: reflect.TypeFor[HoldLine](), Errors: append(ofLock, http.StatusNotAcceptable)})
+	Enqueue = post[EnqueueRequest, Enqueued]("/v1/enqueue", "enqueue", "Take a lock and enqueue an asynq task that carries it.", Row{Errors: ofLock})
+	Me      = get[Empty, Caller]("/v1/me", Any, "The rights of the caller.", Row{})
+)
+
+// What operators see.
+var (
+	Lock      = get[KeyQuery, ops.Lock]("/v1/lock", "read", "One key, with its line, its permits and its job.", Row{Keyed: true, ETag: true})
+	Explain   = get[KeyQuery, ops.Explanation]("/v1/explain", "read", "What happens to a key, and what frees it.", Row{Keyed: true})
+	Line      = get[LineQuery, List[ops.Waiter]]("/v1/line", "read", "Who waits for a key, in order.", Row{Keyed: true})
+	Permits   = get[PermitsQuery, ops.Permits]("/v1/permits", "read", "The permits of a limit, or the slots of a sequence.", Row{Keyed: true})
+	Locks     = get[LocksQuery, List[ops.Lock]]("/v1/locks", "read", "The locks that somebody has, by pages.", Row{Lists: true})
+	Statuses  = post[StatusesRequest, List[ops.Lock]]("/v1/status", "read", "Many keys at once, in their order.", Row{})
+	Jobs      = get[JobsQuery, List[ops.Job]]("/v1/jobs", "read", "The jobs that have locks or wait for locks.", Row{Lists: true})
+	Job       = get[JobQuery, JobAnswer]("/v1/jobs/{queue}/{id}", "read", "The locks and the places of one job.", Row{Lists: true, ETag: true})
+	Sequences = get[SequencesQuery, List[ops.Sequence]]("/v1/sequences", "read", "The lines of jobs: which have halted, why, and how many wait.", Row{Lists: true})
+	Keeper    = get[Empty, ops.Keeper]("/v1/keeper", "read", "What the keepers report of themselves.", Row{})
+	Doctor    = get[Empty, DoctorAnswer]("/v1/doctor", "read", "Whether locks are safe, and what endangers locks, jobs and cron jobs, the worst first.", Row{Lists: true})
+	Audit     = get[AuditQuery, List[ops.AuditEntry]]("/v1/audit", "admin", "What operators have done, the newest first.", Row{Lists: true})
+	Events    = get[EventsQuery, List[ops.Event]]("/v1/events", "read", "What has happened to locks and cron jobs, the newest first; or, as server-sent events, what happens from now on.", Row{Lists: true, Stream: "text/event-stream", Line: reflect.TypeFor[ops.Event](), Errors: []int{http.StatusNotFound}})
+	History   = get[HistoryQuery, ops.History]("/v1/history", "read", "What is known of the past of a key.", Row{Keyed: true, Lists: true, Errors: []int{http.StatusNotFound}})
+
+	CronScopes  = get[Empty, List[string]]("/v1/cron-scopes", "read", "The scopes of cron jobs that callers may see.", Row{})
+	CronJobs    = get[ScopeQuery, List[ops.CronJob]]("/v1/cron", "read", "The cron jobs of a scope.", Row{Lists: true})
+	CronJob     = get[CronQuery, ops.CronJob]("/v1/cron/{name}", "read", "One cron job.", Row{Errors: []int{http.StatusNotFound}})
+	CronNext    = get[ops.CronNextQuery, List[ops.CronTick]]("/v1/cron/{name}/next", "read", "The next ticks of a cron job.", Row{Errors: []int{http.StatusNotFound}})
+	CronNodes   = get[ScopeQuery, List[ops.CronNode]]("/v1/cron-nodes", "read", "The nodes of a scope that are up.", Row{})
+	CronPreview = get[CronPreviewQuery, ops.CronPlan]("/v1/cron-preview", "read", "The ticks of a spec, without a cron job.", Row{})
+	CronCount   = get[ops.CronRange, Count]("/v1/cron/{name}/backfill", "read", "How many ticks a backfill of a range would execute.", Row{Errors: []int{http.StatusNotFound}})
+)
+
+// What operators do.
+var (
+	ForceRelease     = act[ops.ForceRequest, ops.Forced]("/v1/force-release", "operate", "Free a key, whoever has it.", Row{Keyed: true, Errors: ifSeen})
+	SkipJob          = act[ops.SkipRequest, ops.Acted]("/v1/skip", "operate", "Move a sequence on past the job that has failed and halts it.", Row{Keyed: true, Errors: ifSeen})
+	RunTask          = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/run", "operate", "Run a task now that is scheduled, waits for a retry or is archived.", Row{Errors: ifSeen})
+	CancelTask       = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/cancel", "operate", "End the context of the handler that runs a task, and delete or archive the task then if that is wanted.", Row{Errors: ifSeen})
+	DropTask         = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/drop", "operate", "Delete a task that does not run. Its lock or its place goes to the next.", Row{Errors: ifSeen})
+	ArchiveTask      = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/archive", "operate", "Take a task that does not run out of its queue, and keep it in asynq's archive.", Row{Errors: ifSeen})
+	CronPause        = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/pause", "cron", "Pause a cron job.", Row{})
+	CronResume       = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/resume", "cron", "End the pause of a cron job.", Row{})
+	CronPauseAll     = act[ops.CronRequest, ops.Acted]("/v1/cron-pause", "cron", "Pause all cron jobs of a scope.", Row{})
+	CronResumeAll    = act[ops.CronRequest, ops.Acted]("/v1/cron-resume", "cron", "End the pause of all cron jobs of a scope.", Row{})
+	CronTrigger      = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/trigger", "cron", "Execute a cron job once. To find the run: of the runs of /v1/cron/{name} with the cause trigger, it is the first whose tick is not before the now that the route showed before.", Row{})
+	CronBackfill     = act[ops.CronBackfillRequest, ops.Backfilled]("/v1/cron/{name}/backfill", "cron", "Execute the ticks of a range of the past once each, one after the other, at most 10,000. A cron job has one backfill at a time.", Row{})
+	CronStopBackfill = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/stop-backfill", "cron", "End the backfill of a cron job before its next tick.", Row{})
+	CronForget       = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/forget", "cron", "Remove the record of a cron job that no node has.", Row{})
+)
+
+// The server itself.
+var (
+	Healthz = get[Empty, Health]("/healthz", None, "200 while the process serves; asks no store.", Row{})
+	Readyz  = get[Empty, Health]("/readyz", None, "200 while this replica should get requests.", Row{})
+	Metrics = get[Empty, Empty]("/metrics", "read", "The metrics for Prometheus, if the server has some. A caller with prefixes may not see them.", Row{Raw: "text/plain", Errors: []int{http.StatusNotFound}})
+	OpenAPI = get[Empty, Empty]("/openapi.json", None, "This document.", Row{Raw: "application/json"})
+)

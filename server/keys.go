@@ -1,0 +1,136 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
+)
+
+// lock shows one key. The ETag changes when the key has another fence, state or number of waiters: what only counts
+// down changes no ETag.
+func (s *Server) lock(c *call, q *routes.KeyQuery) (l ops.Lock, err error) {
+	key, err := c.keyFrom(q.Key)
+	if err != nil {
+		return l, err
+	}
+	if l, err = s.desk.Lock(c.r.Context(), key); err != nil {
+		return l, err
+	}
+	c.etag = entityTag(l)
+	for _, given := range strings.Split(c.r.Header.Get("If-None-Match"), ",") {
+		if given = strings.TrimSpace(given); given == c.etag || given == "W/"+c.etag || given == "*" && l.Fence != 0 {
+			c.w.Header().Set("ETag", c.etag)
+			c.writeEmpty(http.StatusNotModified)
+			break
+		}
+	}
+	return l, nil
+}
+
+func entityTag(l ops.Lock) string { return fmt.Sprintf(`"%d-%s-%d"`, l.Fence, l.State, l.Waiters) }
+
+func (s *Server) explain(c *call, q *routes.KeyQuery) (ops.Explanation, error) {
+	key, err := c.keyFrom(q.Key)
+	if err != nil {
+		return ops.Explanation{}, err
+	}
+	return s.desk.Explain(c.r.Context(), key)
+}
+
+func (s *Server) line(c *call, q *routes.LineQuery) (routes.List[ops.Waiter], error) {
+	key, err := c.keyFrom(q.Key)
+	if err != nil {
+		return routes.List[ops.Waiter]{}, err
+	}
+	return cut(c, cmp.Or(q.Limit, listMost), func(ctx context.Context) iter.Seq2[ops.Waiter, error] { return s.desk.Waiters(ctx, key) })
+}
+
+func (s *Server) permits(c *call, q *routes.PermitsQuery) (ops.Permits, error) {
+	key, err := c.keyFrom(q.Key)
+	if err != nil {
+		return ops.Permits{}, err
+	}
+	return s.desk.Permits(c.r.Context(), key, q.N)
+}
+
+// locks lists the locks whose keys begin with a prefix. A caller with prefixes of its own names one of them.
+func (s *Server) locks(c *call, q *routes.LocksQuery) (l routes.List[ops.Lock], err error) {
+	if err := c.usePrefix(&q.Prefix); err != nil {
+		return l, err
+	}
+	if q.Queue != "" && !c.who.mayEnqueueIn(q.Queue) {
+		return l, foreignQueue()
+	}
+	page, err := s.desk.LocksPage(c.r.Context(), q.LocksQuery, q.Cursor, cmp.Or(q.Limit, listMost))
+	return routes.List[ops.Lock]{Items: page.Items, Next: page.Next}, err
+}
+
+// usePrefix refuses a prefix under which there are keys that the caller may not use. A caller with one prefix need not
+// name it.
+func (c *call) usePrefix(prefix *string) error {
+	if *prefix == "" && len(c.who.Prefixes) == 1 {
+		*prefix = c.who.Prefixes[0]
+	}
+	if !c.who.mayUse(*prefix) {
+		return problem.New(http.StatusForbidden, problem.Forbidden, "prefix must begin with one of the caller's own prefixes")
+	}
+	return nil
+}
+
+func (s *Server) statuses(c *call, req *routes.StatusesRequest) (l routes.List[ops.Lock], err error) {
+	const most = 1000
+	if len(req.Keys) < 1 || len(req.Keys) > most {
+		return l, problem.New(http.StatusBadRequest, problem.Invalid, "keys has %d keys, must have 1 to %d", len(req.Keys), most)
+	}
+	for _, key := range req.Keys {
+		if err := c.useKey(key); err != nil {
+			return l, err
+		}
+	}
+	c.key = ""
+	l.Items, err = s.desk.Read(c.r.Context(), req.Keys...)
+	return l, err
+}
+
+// mayForce refuses a forced release that the caller may not do. The fence of the holding that the caller has seen is in
+// If-Match.
+func mayForce(c *call, req *ops.ForceRequest) (err error) {
+	if req.Key, err = c.keyFrom(req.Key); err == nil {
+		err = c.seen(req)
+	}
+	return err
+}
+
+// forceProblem returns the problem of an error of a forced release.
+func forceProblem(err error) error {
+	if !errors.Is(err, joblock.ErrNotOwner) {
+		return err
+	}
+	return moved{err}
+}
+
+// moved is an error that says that the key has another holding than the caller has seen. Its status is 412.
+type moved struct{ error }
+
+func (m moved) Unwrap() error { return m.error }
+
+// history shows what is known of the past of a key. The actions of operators are for callers with the scope admin.
+func (s *Server) history(c *call, q *routes.HistoryQuery) (h ops.History, err error) {
+	if q.Key, err = c.keyFrom(q.Key); err != nil {
+		return h, err
+	}
+	if !s.desk.HasJournal() {
+		return h, noJournal()
+	}
+	q.Actions = c.who.may(ScopeAdmin)
+	return s.desk.History(c.r.Context(), q.HistoryQuery)
+}

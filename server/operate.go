@@ -1,0 +1,134 @@
+package server
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/ops"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/server/internal/problem"
+	"github.com/joblock/toolkit/server/internal/routes"
+)
+
+// operator returns the desk at which the caller acts.
+func (c *call) operator() ops.Operator { return c.s.desk.As(c.who.ID, c.r.RemoteAddr) }
+
+// does returns what serves an action of an operator: guard refuses what the caller may not do, and fail returns the problem
+// of an error.
+func does[Req, Res any](guard func(*call, *Req) error, do func(ops.Operator, context.Context, Req) (Res, error), fail func(error) error) func(*call, *Req) (Res, error) {
+	return func(c *call, req *Req) (res Res, err error) {
+		if err := guard(c, req); err != nil {
+			return res, err
+		}
+		if res, err = do(c.operator(), c.lasting(), *req); err != nil {
+			err = fail(err)
+		}
+		return res, err
+	}
+}
+
+// acts is a route that does something for an operator, which has a place in the record of actions.
+func acts(do func(*call) (*answer, error)) func(*call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		if p := c.act(); p != nil {
+			return nil, p
+		}
+		return do(c)
+	}
+}
+
+// act counts an action.
+func (c *call) act() *problem.Problem {
+	after := c.s.quotas.act(c.who.ID, 1)
+	if after == 0 {
+		return nil
+	}
+	return tooOften(after, "at most %d actions a second are allowed over time, and %d at once", actionRate, actionBurst)
+}
+
+// walkPatience is how long a read waits for its turn at most.
+const walkPatience = 10 * time.Second
+
+// walks is a route that reads much of the store. Beyond its rate it takes its time.
+func walks(do func(*call) (*answer, error)) func(*call) (*answer, error) {
+	return func(c *call) (*answer, error) {
+		after, ok := c.s.quotas.walk(c.who.ID, walkPatience)
+		if !ok {
+			return nil, tooOften(after, "at most %d reads of lists a second are allowed over time, and %d at once", walkRate, walkBurst)
+		}
+		if err := sleep.For(c.r.Context(), after); err != nil {
+			return nil, errGone
+		}
+		return do(c)
+	}
+}
+
+func tooOften(after time.Duration, format string, args ...any) *problem.Problem {
+	return problem.New(http.StatusTooManyRequests, problem.Rate, format, args...).Again(after)
+}
+
+// walkTime bounds a walk that has no cursor. What it has found by then is the answer, which says that there is more.
+const walkTime = 10 * time.Second
+
+// cut returns the first items of a walk, at most so many.
+func cut[T any](c *call, most int, walk func(context.Context) iter.Seq2[T, error]) (routes.List[T], error) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
+	defer cancel()
+	l := routes.List[T]{Items: []T{}}
+	for item, err := range walk(ctx) {
+		if err != nil && ctx.Err() != nil && !c.ended() {
+			l.More = true
+			break
+		}
+		if err != nil {
+			return l, err
+		}
+		if len(l.Items) == most {
+			l.More = true
+			break
+		}
+		l.Items = append(l.Items, item)
+	}
+	return l, nil
+}
+
+// listMost is how many items a list has unless the request says otherwise.
+const listMost = 100
+
+// ifMatch returns the fence in If-Match: a number, or the ETag of a lock.
+func (c *call) ifMatch() (int64, error) {
+	values := c.r.Header.Values("If-Match")
+	if len(values) == 0 {
+		return 0, problem.New(http.StatusPreconditionRequired, problem.Precondition, "set If-Match to the ETag, or the fence in quotes, of the lock as you have seen it")
+	}
+	text, ok := strings.CutPrefix(values[0], `"`)
+	text, closed := strings.CutSuffix(text, `"`)
+	number, _, _ := strings.Cut(text, "-")
+	fence, err := strconv.ParseInt(number, 10, 64)
+	if len(values) > 1 || !ok || !closed || err != nil || fence < 1 || fence > driver.MaxFence {
+		return 0, problem.New(http.StatusBadRequest, problem.Invalid, "If-Match is %s, must be one ETag of a lock, or its fence in quotes", problem.Shown(strings.Join(values, ",")))
+	}
+	return fence, nil
+}
+
+// ifMatchStep returns the step of a task in If-Match, "" for *.
+func (c *call) ifMatchStep() (string, error) {
+	values := c.r.Header.Values("If-Match")
+	if len(values) == 0 {
+		return "", problem.New(http.StatusPreconditionRequired, problem.Precondition, "set If-Match to the ETag of the job, which is the step of its task in quotes, or to * for whatever step it is at")
+	}
+	if len(values) == 1 && values[0] == "*" {
+		return "", nil
+	}
+	text, opened := strings.CutPrefix(values[0], `"`)
+	text, closed := strings.CutSuffix(text, `"`)
+	if len(values) > 1 || !opened || !closed || text == "" || strings.ContainsAny(text, `"\`) {
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "If-Match is %s, must be one ETag of a job, or *", problem.Shown(strings.Join(values, ",")))
+	}
+	return text, nil
+}
