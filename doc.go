@@ -1,7 +1,8 @@
 // Package toolkit sets up what a process of an asynq application needs for its locks, from asynq's own options:
 //
-//	p := toolkit.New(redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
+//	p, err := toolkit.New(redisOpt, nil) // redisOpt: an asynq.RedisConnOpt
 //	defer p.Close(ctx)
+//	_, err = p.Jobs.Enqueue(ctx, handoff.Unique{Key: joblock.Key("invoice", id)}, task)
 //
 //	p.Locks      the Locker, for handoff.Middleware, handoff.Guard and scheduler.New
 //	p.Jobs       the handoff.Client, which enqueues tasks with locks
@@ -14,25 +15,18 @@
 // A worker makes its asynq server with NewServer. The server has the methods of asynq's. Start and Run put the Worker's
 // Middleware around the handler, and start a keeper:
 //
-//	server := p.NewServer(asynq.Config{Concurrency: 10})
-//	err := server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
+//	server, err := p.NewServer(asynq.Config{Concurrency: 10})
+//	err = server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
 //
 // Everything here can be made by hand from packages joblock, joblock/redisstore, handoff and worker below this one; their
 // documentation says what the parts do. Cron jobs are in package scheduler. This package is for the usual case: one Redis, one place for the locks, one Close.
 //
-// # What is wrong, and who says so
+// # Errors
 //
-// New connects to nothing and returns no error, like asynq.NewClient, asynq.NewServer and redis.NewClient. So it fits
-// where these calls were: in a variable, in an init, in a constructor without an error.
-//
-//	what is wrong                        who says so
-//	an argument of New, a Config         New, with an ERROR in the log; Ping; Start and Run of a server; every call of
-//	                                     Locks, Jobs, Client, Inspector and Redis
-//	an argument of NewServer             Start and Run of that server
-//	Redis is away, a wrong password      Ping, and every call; a server starts, logs errors and goes on when Redis is there
-//
-// Every error about an argument matches joblock.ErrInvalid and names the value and the bound. A process that should not start
-// with bad settings, or without Redis, asks Ping first. Ping is also good for a readiness probe.
+// New and NewServer connect to nothing. Their errors are about arguments: each matches joblock.ErrInvalid and names the value
+// and the bound. If Redis is away or the password is wrong, Ping and every call return joblock.ErrUnavailable; a server
+// starts, logs errors and goes on when Redis is there. A process that should not start without Redis asks Ping first. Ping is
+// also good for a readiness probe.
 //
 // # What Close does
 //

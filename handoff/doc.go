@@ -5,7 +5,7 @@
 //		func(w http.ResponseWriter, r *http.Request) {
 //			lock, _ := joblock.FromContext(r.Context())
 //			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-//			if _, err := jobs.Enqueue(r.Context(), lock, asynq.NewTask("export", payload, asynq.MaxRetry(5))); err != nil {
+//			if _, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", payload, asynq.MaxRetry(5))); err != nil {
 //				handoff.Refuse(w, r, err)
 //				return
 //			}
@@ -18,7 +18,7 @@
 //
 // # Clients and Redis
 //
-// Package process makes all of this from asynq's options, with one Close. By hand, on one connection pool:
+// Package toolkit makes all of this from asynq's options, with one Close. By hand, on one connection pool:
 //
 //	rdb := redisOpt.MakeRedisClient().(redis.UniversalClient) // redisOpt: an asynq.RedisConnOpt
 //	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
@@ -57,13 +57,13 @@
 //
 // A request gets its lock before its body is read, so a client that sends slowly can keep others out. Set two bounds.
 // Claim.MaxHold bounds how long the lock is renewed. ReadTimeout of http.Server, which has no default, bounds how
-// long a client may send. MaxWaiting bounds how many requests wait.
+// long a client may send. Guard.MaxWaiting bounds how many requests wait.
 //
 // Put authentication and rate limits before this middleware. Each request for a lock costs Redis a record. A client
 // that may choose any key can keep others out of theirs. If a key is made from client input, put the authenticated
 // account into the key.
 //
-// A refused client learns a code and a time to retry. The client learns neither the key nor the holder. OnRefusal
+// A refused client learns a code and a time to retry. The client learns neither the key nor the holder. Guard.OnRefusal
 // must not reveal more: the text of an error names host, process and job.
 //
 // # Roll-out and shutdown
@@ -103,7 +103,7 @@
 //	  … or nobody knows         job      reserved; see below
 //	handler returns             request's locks are released; the job's are not
 //
-// With EnqueueUnique no request owns the lock. Its first step takes the key for the job; a crash then is a crash after
+// With Unique and Sequence no request owns the lock. The first step takes the key for the job; a crash then is a crash after
 // Park. If asynq has refused the task, the key is freed.
 //
 // The lock is bound to "queue/taskID" before the task exists. So a worker that starts the task before Enqueue returns
@@ -139,7 +139,7 @@
 //
 //	token, err := joblock.ParseToken(text)       // from the standard input, or a request's body; never from a URL
 //	lock, err := locks.Resume(ctx, token)        // with joblock.ForJob(job) after "joblock park --job"
-//	info, err := jobs.Enqueue(ctx, lock, task)   // with the job's asynq.Queue and asynq.TaskID after "joblock park --job"
+//	job, err := jobs.Enqueue(ctx, handoff.Carry(lock), task) // with the job's asynq.Queue and asynq.TaskID after "joblock park --job"
 //
 // Compare token.Key with the key that the task needs. Otherwise a mixed-up script runs the job under the wrong lock.
 //
@@ -152,7 +152,7 @@
 //
 // # One job per key
 //
-// EnqueueUnique takes the lock itself and hands it over in the same call. So a key has one job from the enqueue on.
+// With Unique an enqueue takes the lock itself and hands it over in the same call. So a key has one job from the enqueue on.
 // If the key has a job already, the policy Unique.OnConflict decides:
 //
 //	the job that has the key              Reject    Skip      Replace   KeepLast
@@ -196,15 +196,15 @@
 // runs when it gets the key. The error then matches ErrUnavailable, and names the stand-in if it is known. A job that
 // runs, is archived or is completed keeps its TaskID: the enqueue of another with the ID is asynq.ErrTaskIDConflict.
 //
-// A job stands for other keys too if it has locks on them, from EnqueueAll or as the task of a group. A job of a sequence
+// A job stands for other keys too if it has locks on them, from Carry or as the task of a group. A job of a sequence
 // must run as well. No call about one key ends such a job: Replace and KeepLast return ErrHeld, which says what else the
 // job stands for. Enqueue again when the job has run.
 //
 // # Jobs in a sequence
 //
-// EnqueueInSequence enqueues the jobs of one key in order: the webhooks of a customer, the commands of a wallet. One
+// Sequence enqueues the jobs of one key in order: the webhooks of a customer, the commands of a wallet. One
 // job of the key runs at a time, retries included, and the next one starts when that job has ended. Jobs of other keys
-// run beside. EnqueueUnique lets a key have one job; a sequence lets a key have a line of jobs.
+// run at the same time. Unique lets a key have one job; a sequence lets a key have a line of jobs.
 //
 // The lock's store keeps the line, in the order in which the enqueues took their places. Requests and processes that
 // wait for the same lock stand in the same line. A job has its place before its task exists. A task that waits is a
@@ -234,8 +234,8 @@
 //	                                           of the locks' store
 //	somebody runs a job that has failed again  unless the job halts its sequence. The job lines up again
 //
-// OnFailure says what a final failure does to those behind: GoOn, or Halt until somebody runs the failed task again
-// (Inspector.RunTask), calls Client.SkipJob, or deletes the task. People may steer jobs that wait with asynq's tools:
+// After a final failure the next job starts, or with HaltOnFailure waits until an operator runs the failed task again
+// (Inspector.RunTask), skips the job ("joblock jobs skip"), or deletes the task. Operators may steer jobs that wait with asynq's tools:
 //
 //	RunTask, RunAll…     before the job's turn: the job keeps its place and goes on waiting, uncharged
 //	DeleteTask           the job leaves the line at the keeper's next check, when its place is a minute old; with Withdraw
@@ -280,13 +280,13 @@
 //	                      for the TTL and a day, and ends with the job
 //	Group                 ErrInvalid: asynq would make one task of several jobs
 //
-// With Sequence.Lock the job takes over a lock that the request holds, as with Enqueue, and comes before all that wait.
-// Jobs of Enqueue and EnqueueUnique, and a worker's Config.OnLockLost, know no places: a job that has lost its lock tries
+// With Sequence.Lock the job takes over a lock that the request holds, as with Carry, and comes before all that wait.
+// Jobs of Carry and Unique, and a worker's Config.OnLockLost, know no places: a job that has lost its lock tries
 // again and again, and those in line come first.
 //
 // # Many jobs at once
 //
-// EnqueueMany enqueues up to 1,000 tasks, each with Unique, Sequence or Locks, 16 at a time. Each item has its own
+// EnqueueMany enqueues up to 1,000 tasks, each under a How of its own, 16 at a time. Each item has its own
 // result and error:
 //
 //	the error of an item             its task, and its key or locks
@@ -295,7 +295,7 @@
 //	ErrHeld                          not enqueued: another job has the key, perhaps that of an earlier item
 //	ErrNotSent                       not enqueued, because the call ended early; it can be enqueued again as it is
 //	ErrNotSent and ErrUnavailable    not enqueued, but its key or locks could not be taken back
-//	ErrUnavailable alone, or other   as after EnqueueUnique or EnqueueAll
+//	ErrUnavailable alone, or other   as after Enqueue
 //
 // The call ends early when ctx ends, or when it is unknown whether one of the tasks exists. So an outage of asynq's
 // Redis leaves a few tasks unknown, and not a thousand.

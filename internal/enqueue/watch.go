@@ -21,6 +21,8 @@ const (
 )
 
 // watch finds out in the background whether the task of d exists, and releases the locks if the task does not exist.
+// It is worth its lines: without it each enqueue of unknown outcome, hundreds in a fail-over, would reserve its keys for an hour
+// although no job exists.
 func (c *Client) watch(d *dispatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
