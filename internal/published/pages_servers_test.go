@@ -35,6 +35,7 @@ var tries = []try{
 	{"README.md", "go get github.com/joblock/toolkit", `package main
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/hibiken/asynq"
@@ -53,7 +54,9 @@ func check(err error) {
 func main() {
 	redisOpt := asynq.RedisClientOpt{}
 	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
+	ctx, id, task := context.Background(), "7", asynq.NewTask("invoice", nil)
 page 1
+page 2
 }
 `},
 	{"docs/monitoring.md", "go get github.com/joblock/toolkit github.com/joblock/toolkit/joblock/promobserver", `package main
@@ -87,6 +90,7 @@ import (
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/server/metrics"
 )
 
