@@ -87,32 +87,6 @@ var memoCases = []testCase{
 			k.Errorf("memo %q after an empty one, want none", r.Memo)
 		}
 	}},
-	{"a refused renewal leaves none", func(k *kit) {
-		h := k.hold("key", "me")
-		k.leave("key", "me", h.fence, "the first")
-		for _, term := range []driver.Term{
-			byFence("key", "me", h.fence-1),
-			byFence("key", "you", h.fence),
-			byOwner("key", "me"),
-		} {
-			req := k.renewReq(term)
-			req.Memo = []byte("an intruder's")
-			k.want("renew", k.renew(req), driver.OutcomeNotOwner)
-		}
-		if r := k.inspect("key"); string(r.Memo) != "the first" {
-			k.Errorf("memo %q, want the first", r.Memo)
-		}
-	}},
-	{"a lapsed renewal leaves none", func(k *kit) {
-		h := k.holdFor("key", "me", k.Unit)
-		k.lapse()
-		req := k.renewReq(byFence("key", "me", h.fence))
-		req.Memo = []byte("too late")
-		k.want("renew", k.renew(req), driver.OutcomeLapsed)
-		if r := k.inspect("key"); len(r.Memo) != 0 {
-			k.Errorf("memo %q, want none", r.Memo)
-		}
-	}},
 	{"the memo may be any bytes up to the limit", func(k *kit) {
 		every := make([]byte, 256)
 		for i := range every {

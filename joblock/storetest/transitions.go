@@ -280,6 +280,13 @@ func (k *kit) again(nonce string) string {
 	return nonce
 }
 
+// memoReq returns a Renew with a memo, which a refused Renew must not write.
+func (k *kit) memoReq(term driver.Term) driver.RenewRequest {
+	req := k.renewReq(term)
+	req.Memo = []byte("a memo")
+	return req
+}
+
 // transitions says, for each call in each state, which row of the table decides. A "lapsed" lock was never parked and
 // its lease has run out. An "expired" lock was parked and its reservation has run out. A "late" lock was released
 // after its lease had run out. In the states "queued" and "overdue" somebody waits: a "queued" lock is held, and an
@@ -509,40 +516,40 @@ var transitions = []struct {
 		renew, "by fence",
 		[...]string{"no record", "renewed", "renewed", "renewed", "renewed", "late", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
-			return k.renew(k.renewReq(byFence(key, "me", f.fence)))
+			return k.renew(k.memoReq(byFence(key, "me", f.fence)))
 		},
 	},
 	{
 		renew, "by grant",
 		[...]string{"no record", "renewed", "renewed", "renewed", "renewed", "taken back", "late", "late", "late", "late", "late", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
-			return k.renew(k.renewReq(byGrant(key, "me", f.grant)))
+			return k.renew(k.memoReq(byGrant(key, "me", f.grant)))
 		},
 	},
 	{
 		renew, "by an older fence",
 		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, f found) driver.Reply {
-			return k.renew(k.renewReq(byFence(key, "me", f.first-1)))
+			return k.renew(k.memoReq(byFence(key, "me", f.first-1)))
 		},
 	},
 	{
 		renew, "by another grant",
 		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
 		func(k *kit, key string, _ found) driver.Reply {
-			return k.renew(k.renewReq(byGrant(key, "me", "another grant")))
+			return k.renew(k.memoReq(byGrant(key, "me", "another grant")))
 		},
 	},
 	{
 		renew, "by no term",
 		[...]string{"no record", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "another term", "ended", "ended", "ended", "ended"},
-		func(k *kit, key string, _ found) driver.Reply { return k.renew(k.renewReq(byOwner(key, "me"))) },
+		func(k *kit, key string, _ found) driver.Reply { return k.renew(k.memoReq(byOwner(key, "me"))) },
 	},
 	{
 		renew, "by another owner",
 		[...]string{"no record", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner", "another owner"},
 		func(k *kit, key string, f found) driver.Reply {
-			return k.renew(k.renewReq(byFence(key, "you", f.fence)))
+			return k.renew(k.memoReq(byFence(key, "you", f.fence)))
 		},
 	},
 	{
