@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/worker"
@@ -15,13 +15,13 @@ import (
 // Whoever can read the locks can read what the keeper that works has found, without asking its process.
 func TestKeeperTellsItsFigures(t *testing.T) {
 	virtual(t, func(r *rig) {
-		read := func() (figures.Keeper, memo.View) {
+		read := func() (workerstats.Keeper, memo.View) {
 			r.t.Helper()
 			views, err := memo.Read(r.t.Context(), r.locks, keyspace.Permit(keyspace.Keepers, 1))
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := figures.Decode(views[0].Memo)
+			f, err := workerstats.DecodeKeeper(views[0].Memo)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +43,7 @@ func TestKeeperTellsItsFigures(t *testing.T) {
 		for range 20 {
 			time.Sleep(3 * time.Second)
 			f, view := read()
-			if age := view.Now.Sub(f.At); age < -time.Second || age > figures.Period+time.Second {
+			if age := view.Now.Sub(f.At); age < -time.Second || age > workerstats.KeeperPeriod+time.Second {
 				t.Errorf("the figures are %s old", age)
 			}
 			if silent := f.At.Sub(f.Asked); silent < 0 || silent > 5*time.Second {

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/slots"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -28,7 +28,7 @@ func (c *carrier) findSlot(ctx context.Context, limit int) (slot joblock.Token, 
 // slots returns those slots of the sequence that are the job's, of the slots first to last.
 func (c *carrier) slots(ctx context.Context, first, last int) ([]joblock.Status, error) {
 	key, _ := driver.LineOf(c.sequence.Token.Key())
-	return slots.Of(ctx, c.w.locks, c.sequence.Token, c.job, slots.Keys(key, first, last))
+	return jobline.SlotsOf(ctx, c.w.locks, c.sequence.Token, c.job, jobline.SlotKeys(key, first, last))
 }
 
 // leaveLine gives up the place of the job in the line of token's key, or that key if the key is parked for the job. The

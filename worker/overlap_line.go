@@ -8,8 +8,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
-	"github.com/joblock/toolkit/internal/slots"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -50,10 +49,10 @@ func (o *overlap) lineUp(a *attempt, key string) (*core.Lock, error) {
 // another slot than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
 // results are nil. In a line with one slot, the question costs a job one lookup of its task, once.
 func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*core.Lock, error) {
-	if !strings.Contains(a.lastErr(), nextjob.WaitText) {
+	if !strings.Contains(a.lastErr(), jobline.WaitText) {
 		return nil, nil
 	}
-	got, err := slots.Of(a.ctx, a.w.locks, token, a.job, slots.Keys(token.Key(), 2, driver.MaxSlots))
+	got, err := jobline.SlotsOf(a.ctx, a.w.locks, token, a.job, jobline.SlotKeys(token.Key(), 2, driver.MaxSlots))
 	if err != nil || len(got) == 0 {
 		return nil, err
 	}

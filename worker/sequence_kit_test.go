@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -132,7 +132,7 @@ func (r *rig) wantLostPlace() {
 
 // next starts the next job as a worker does.
 func (r *rig) next() core.Granted {
-	s := &nextjob.Starter{
+	s := &jobline.Starter{
 		Locks: r.locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(r.inspector)}, Logger: r.log.Text(), Go: func(f func()) { go f() },
 	}
 	return s.Granted

@@ -20,7 +20,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -520,7 +520,7 @@ func TestHaltAfterALostAnswerOfRunTask(t *testing.T) {
 		rdb, lost := redistest.MiniClient(r.t, r.mini), new(lostRun)
 		rdb.AddHook(lost)
 		var background sync.WaitGroup
-		starter := nextjob.Starter{
+		starter := jobline.Starter{
 			Locks: r.locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(asynq.NewInspectorFromRedisClient(rdb))}, Logger: r.log.Text(),
 			Go: func(f func()) { background.Go(f) },
 		}

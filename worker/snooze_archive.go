@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -61,7 +61,7 @@ func (e *archiveSnoozeError) recorded() string {
 	return ""
 }
 
-func (e *archiveSnoozeError) Error() string { return nextjob.ArchiveText + e.snoozed.Err.Error() }
+func (e *archiveSnoozeError) Error() string { return jobline.ArchiveText + e.snoozed.Err.Error() }
 
 func (e *archiveSnoozeError) Unwrap() error { return e.snoozed }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -260,7 +260,7 @@ func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
 								t.Fatal(err)
 							}
 							r.untilTask("k-0", "retry", "archived")
-							if state, info := r.task("k-0"); state != pausing || !strings.Contains(info.LastErr, nextjob.ArchiveText) {
+							if state, info := r.task("k-0"); state != pausing || !strings.Contains(info.LastErr, jobline.ArchiveText) {
 								t.Fatalf("the task is %s because of %q", state, info.LastErr)
 							}
 						}

@@ -7,8 +7,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/life"
-	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -21,7 +21,7 @@ type tools struct {
 	inspector *asynq.Inspector
 	batched   *asynqprivate.Inspector // the same Redis, with fewer commands
 	cfg       Config
-	next      *nextjob.Starter // of jobs whose turn in line comes with a call of this Worker
+	next      *jobline.Starter // of jobs whose turn in line comes with a call of this Worker
 	life      *life.Life       // counts unsettled attempts, background work, and calls of RunKeeper, for which Close waits
 
 	delay  atomic.Pointer[asynq.RetryDelayFunc] // the user's, or asynq's default; nil until Configure is called

@@ -8,7 +8,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -83,7 +83,7 @@ func (r resumer) early() *verdict.Snooze {
 	if r.sequence == nil || r.sequence.NotBefore.IsZero() {
 		return nil
 	}
-	if time.Until(r.sequence.NotBefore) <= 0 || strings.Contains(r.lastErr(), nextjob.EarlyText) {
+	if time.Until(r.sequence.NotBefore) <= 0 || strings.Contains(r.lastErr(), jobline.EarlyText) {
 		return nil
 	}
 	return verdict.Early(r.sequence.NotBefore)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/internal/usual"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -43,14 +43,14 @@ func (u *usualTimes) note(task string, took time.Duration) (due bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	all, known := u.lengths[task]
-	if len(task) > usual.MostType || !known && len(u.lengths) >= usualTypes {
+	if len(task) > workerstats.MostType || !known && len(u.lengths) >= usualTypes {
 		return false
 	}
 	if u.lengths == nil {
 		u.lengths = make(map[string][]int64)
 	}
 	all = append(all, took.Milliseconds())
-	u.lengths[task] = all[max(0, len(all)-usual.Most):]
+	u.lengths[task] = all[max(0, len(all)-workerstats.MostDurations):]
 	due = !u.writing && !time.Now().Before(u.next)
 	u.writing = u.writing || due
 	return due
@@ -98,9 +98,9 @@ func (w *tools) writeUsual() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.End(ctx, core.Release{})) }()
-	table, err := usual.Decode(lock.Memo())
+	table, err := workerstats.DecodeDurations(lock.Memo())
 	if err != nil {
-		table = usual.Table{} // figures for people: begin anew
+		table = workerstats.Durations{} // figures for people: begin anew
 	}
 	table.Add(w.usual.take())
 	return lock.WriteMemo(ctx, table.Encode())

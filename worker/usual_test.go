@@ -12,17 +12,17 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/internal/usual"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/worker"
 )
 
 // The method usual reads how long tasks usually take, in whole seconds.
-func (r *rig) usual() (table usual.Table, of []time.Duration) {
+func (r *rig) usual() (table workerstats.Durations, of []time.Duration) {
 	r.t.Helper()
 	views, err := memo.Read(context.Background(), r.locks, keyspace.Usual)
 	if err == nil {
-		table, err = usual.Decode(views[0].Memo)
+		table, err = workerstats.DecodeDurations(views[0].Memo)
 	}
 	if err != nil {
 		r.t.Fatal(err)
@@ -103,7 +103,7 @@ func TestTellingHowLongTasksTakeCostsNoJobAnything(t *testing.T) {
 			time.Sleep(time.Minute / each)
 		}
 		table, got := r.usual()
-		if table.Writes < minutes-2 || table.Writes > minutes || len(got) != usual.Most {
+		if table.Writes < minutes-2 || table.Writes > minutes || len(got) != workerstats.MostDurations {
 			t.Errorf("%d writes in %d minutes, of %d lengths", table.Writes, minutes, len(got))
 		}
 		srv.Shutdown()

@@ -9,8 +9,8 @@ import (
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/life"
-	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/keeper"
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -55,11 +55,11 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	inspectors := append([]*asynq.Inspector{inspector}, full.Inspectors...)
 	batched := asynqprivate.All(inspectors)
 	w.batched = batched[0]
-	w.next = &nextjob.Starter{Locks: locks, Inspectors: batched, Logger: full.Logger, Go: w.life.Go}
+	w.next = &jobline.Starter{Locks: locks, Inspectors: batched, Logger: full.Logger, Go: w.life.Go}
 	w.keeper = keeper.New(keeper.Config{
 		Locks: locks, Ring: ring, Inspectors: inspectors,
 		Interval: full.Keeper.Interval, Reserve: full.Reserve, MaxLoad: full.Keeper.MaxLoad, MaxKeepers: full.Keeper.MaxKeepers,
-		Snoozed: nextjob.InArchive, Next: w.next, DryRun: full.Keeper.DryRun, Logger: full.Logger,
+		Snoozed: jobline.InArchive, Next: w.next, DryRun: full.Keeper.DryRun, Logger: full.Logger,
 	})
 	w.places.Store(-1)
 	w.usual.next = time.Now().Add(usualPeriod)

@@ -16,8 +16,8 @@ import (
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/crew"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/life"
-	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -46,7 +46,7 @@ type Client struct {
 	reserve   time.Duration
 	logger    *slog.Logger
 
-	next    *nextjob.Starter // of jobs whose turn in line comes with a call of this Client
+	next    *jobline.Starter // of jobs whose turn in line comes with a call of this Client
 	turns   turns            // of calls that may replace a job
 	life    *life.Life       // counts the watches, lookAfter, and starts of jobs, for which Close waits
 	senders *crew.Crew       // of enqueues that outlive their callers; Close does not wait for them
@@ -85,7 +85,7 @@ func New(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector
 	}
 	c.life = life.New()
 	c.senders = crew.New(c.life.Context())
-	c.next = &nextjob.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.life.Go}
+	c.next = &jobline.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.life.Go}
 	return c, nil
 }
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
-	"github.com/joblock/toolkit/internal/slots"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -52,8 +52,8 @@ func (s Sequence) check() error {
 		return Invalid(opEnqueue, s.Key, "Sequence.Lock is on another key, %q", s.Lock.Key())
 	case s.Limit < 0 || s.Limit > driver.MaxSlots:
 		return Invalid(opEnqueue, key, "Sequence.Limit is %d, must be from 0 to %d", s.Limit, driver.MaxSlots)
-	case s.Limit > 1 && !slots.Fit(key):
-		return Invalid(opEnqueue, key, "key has %d bytes, at most %d are allowed with a Limit above 1", len(key), slots.MaxKeyBytes)
+	case s.Limit > 1 && !jobline.SlotsFit(key):
+		return Invalid(opEnqueue, key, "key has %d bytes, at most %d are allowed with a Limit above 1", len(key), jobline.MaxSlotKeyBytes)
 	case s.Limit > 1 && s.HaltOnFailure:
 		return Invalid(opEnqueue, key, "Sequence.HaltOnFailure is set and Sequence.Limit is %d: only a sequence whose jobs run one at a time can halt", s.Limit)
 	case s.MaxWaiting < 0:
@@ -168,7 +168,7 @@ func (l *inLine) askForSlot(b *batch) {
 	b.waiting[l.job] = func(slot string) { l.tokens[0], l.waits = onSlot(l.tokens[0], slot), nil }
 	if !b.asked[l.Key] && l.waits.Ahead%(askOf*l.Limit) < l.Limit {
 		b.asked[l.Key] = true
-		b.slots = append(b.slots, slots.Keys(l.Key, 2, l.Limit)...)
+		b.slots = append(b.slots, jobline.SlotKeys(l.Key, 2, l.Limit)...)
 	}
 }
 
@@ -252,7 +252,7 @@ func (c *Client) leaveLine(ctx context.Context, token joblock.Token, job string,
 		return err
 	}
 	// A slot was given to the job. A task with the same name may have another slot, so the owner decides.
-	got, serr := slots.Of(ctx, c.locks, token, job, slots.Keys(token.Key(), 2, limit))
+	got, serr := jobline.SlotsOf(ctx, c.locks, token, job, jobline.SlotKeys(token.Key(), 2, limit))
 	if serr != nil {
 		return serr
 	}

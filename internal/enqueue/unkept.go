@@ -10,8 +10,8 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/internal/nextjob"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -209,7 +209,7 @@ func (c *Client) isOver(ctx context.Context, j unkeptJob) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	archived := task.State == asynq.TaskStateArchived && !nextjob.InArchive(task)
+	archived := task.State == asynq.TaskStateArchived && !jobline.InArchive(task)
 	return archived || task.State == asynq.TaskStateCompleted, nil
 }
 

@@ -21,7 +21,7 @@ const (
 	DryKeepers = "%keeper:dry"
 )
 
-// Usual is the key of the record that says how long the tasks of each type usually take; see package usual.
+// Usual is the key of the record that says how long the tasks of each type usually take; see package workerstats.
 const Usual = "%usual"
 
 // Cron returns the key of one of the scheduler's records.

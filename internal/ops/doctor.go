@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -226,7 +226,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 		}
 	}
 	// What the index says is true whatever the keepers believe.
-	if works != nil && !c.late && c.overdue > 2*works.every()+2*figures.Period {
+	if works != nil && !c.late && c.overdue > 2*works.every()+2*workerstats.KeeperPeriod {
 		c.add(Warning, "keeper", "", fmt.Sprintf("the check of a lock has been due for %s, and the keepers do not say that they are behind", length(c.overdue)),
 			"locks of jobs that are over are freed later than every "+length(works.every()), "look at the log of the keepers; they may lack rights for a part of the index, or share a Redis with keepers of another version")
 	}
@@ -247,17 +247,17 @@ func (c *checkup) keepers(ctx context.Context) error {
 func (c *checkup) place(p KeeperPlace) {
 	now := c.keeper.Now.Time
 	if p.Problem != "" {
-		if age := now.Sub(p.Since.Time); age > 3*figures.Period {
+		if age := now.Sub(p.Since.Time); age > 3*workerstats.KeeperPeriod {
 			c.add(Note, "keeper", p.Holder, p.Problem, "what the keeper does is not known", "look at the log of that process")
 		}
 		return
 	}
-	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration() || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*figures.Period
+	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration() || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*workerstats.KeeperPeriod
 	late := max(p.Late.Duration(), c.overdue)
 	behind := p.Behind && late >= p.every() // less is told by no promise, and passes
-	c.late = c.late || silent || behind || now.Sub(p.At.Time) > 4*figures.Period
+	c.late = c.late || silent || behind || now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod
 	switch {
-	case now.Sub(p.At.Time) > 4*figures.Period:
+	case now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod:
 		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its figures are %s old", length(now.Sub(p.At.Time))), "the keeper may hang: it renews its place, but does not get through to the store otherwise", "look at the log of that process")
 	case silent:
 		c.add(Fault, "keeper", p.Holder, "it has got no answer to the question which locks are due, for longer than two periods", "locks of jobs that are over are not freed, and reservations not prolonged", "look at the log of that process, and at the store")

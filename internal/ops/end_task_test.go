@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -58,7 +58,7 @@ func TestEndOfATask(t *testing.T) {
 	retry := with(func(i *asynq.TaskInfo) { i.State, i.Retried = asynq.TaskStateRetry, 1 })
 	second := with(func(i *asynq.TaskInfo) { i.Retried = 1 })
 	archived := with(func(i *asynq.TaskInfo) { i.State = asynq.TaskStateArchived })
-	snoozed := with(func(i *asynq.TaskInfo) { i.State, i.LastErr = asynq.TaskStateArchived, nextjob.ArchiveText+"busy" })
+	snoozed := with(func(i *asynq.TaskInfo) { i.State, i.LastErr = asynq.TaskStateArchived, jobline.ArchiveText+"busy" })
 	completed := with(func(i *asynq.TaskInfo) { i.State = asynq.TaskStateCompleted })
 	for name, c := range map[string]struct {
 		then    Then

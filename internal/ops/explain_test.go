@@ -11,8 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -377,7 +377,7 @@ func TestATaskThatHangs(t *testing.T) {
 func TestExplainOfAKeyThatAKeeperFreed(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		s.park("left", "default/1")
-		release := jobs.Release{Key: "left", Job: "default/1", Fence: s.lock("left").Fence, Reason: figures.Reason + "the task does not exist"}
+		release := jobs.Release{Key: "left", Job: "default/1", Fence: s.lock("left").Fence, Reason: workerstats.KeeperReason + "the task does not exist"}
 		testkit.WantNil(t, "Free", errors.Join(jobs.Free(t.Context(), s.locks, release)...))
 		for key, want := range map[string]string{
 			"left":  "left it behind, and a keeper freed it at ",

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
@@ -195,7 +195,7 @@ func (l Lock) told() (all []Happening) {
 	case l.Ended == joblock.EndedForced && l.FreedBy == FreedByForce:
 		add(l.EndedAt, event.Forced.String(), freedByForce(l.Reason)+reason)
 	case l.FreedBy == FreedByKeeper:
-		add(l.EndedAt, event.Freed.String(), "a keeper has freed the key: "+visible(strings.TrimPrefix(l.Reason, figures.Reason)))
+		add(l.EndedAt, event.Freed.String(), "a keeper has freed the key: "+visible(strings.TrimPrefix(l.Reason, workerstats.KeeperReason)))
 	case l.Ended == joblock.EndedForced:
 		add(l.EndedAt, event.Freed.String(), "a program has freed the key"+reason)
 	case l.Ended == joblock.EndedLapsed:

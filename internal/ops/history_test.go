@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/eventlog"
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -105,7 +105,7 @@ func TestHistoryHasWhatTheRecordTells(t *testing.T) {
 		}
 		for _, key := range []string{"kept", "told"} {
 			park(key)
-			release := jobs.Release{Key: key, Job: "default/1", Reason: figures.Reason + "the task does not exist"}
+			release := jobs.Release{Key: key, Job: "default/1", Reason: workerstats.KeeperReason + "the task does not exist"}
 			testkit.WantNil(t, "Free", errors.Join(jobs.Free(t.Context(), locks, release)...))
 		}
 		c.write(eventlog.Entry{Kind: "freed", Key: "told", Job: "default/1", Reason: "keeper: x"})

@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/keyspace"
-	"github.com/joblock/toolkit/internal/usual"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -21,7 +20,7 @@ type Keeper struct {
 	StandBy int           `json:"stand_by"` // how many wait for a place, for a while with those that have died
 	Now     Time          `json:"now,omitzero"`
 
-	lengths usual.Table // what workers tell of their tasks, read along
+	lengths workerstats.Durations // what workers tell of their tasks, read along
 }
 
 // KeeperPlace is the place of a keeper. The counts are those of the keeper's process since it began; see
@@ -101,7 +100,7 @@ func (p *KeeperPlace) every() time.Duration {
 // catches up.
 func (p *KeeperPlace) Lags() bool { return p.Behind && p.Late.Duration() >= p.every() }
 
-// Keeper reads who keeps the locks of jobs, and the figures that the keepers write once per figures.Period. Errors:
+// Keeper reads who keeps the locks of jobs, and the figures that the keepers write once per workerstats.KeeperPeriod. Errors:
 // joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Keeper(ctx context.Context) (Keeper, error) {
 	return d.keepers(ctx, keyspace.Keepers, keyspace.DryKeepers)
@@ -166,8 +165,8 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 			k.Now = Time{rec.Now}
 		}
 		if rec.Key == keyspace.Usual {
-			if k.lengths, err = usual.Decode(rec.Memo); err != nil {
-				k.lengths = usual.Table{} // a worker writes it anew
+			if k.lengths, err = workerstats.DecodeDurations(rec.Memo); err != nil {
+				k.lengths = workerstats.Durations{} // a worker writes it anew
 			}
 			continue
 		}
@@ -186,7 +185,7 @@ func placeOf(number int, dry bool, rec driver.Record) KeeperPlace {
 		p.Problem = "The keeper has not written figures yet."
 		return p
 	}
-	f, err := figures.Decode(rec.Memo)
+	f, err := workerstats.DecodeKeeper(rec.Memo)
 	if err != nil {
 		p.Problem = "The figures could not be read: " + err.Error() + "."
 		return p

@@ -13,16 +13,16 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // The method keep does as a keeper does that works: it holds a permit, and writes figures.
-func (s *stage) keep(key string, number int, f figures.Keeper) *joblock.Lock {
+func (s *stage) keep(key string, number int, f workerstats.Keeper) *joblock.Lock {
 	s.Helper()
 	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(key, number), core.OwnKey,
 		joblock.Holder(fmt.Sprint("worker:", number)), joblock.Retain(time.Hour))
@@ -38,11 +38,11 @@ func TestKeepersAreShown(t *testing.T) {
 		if err != nil || k.Works() != nil || len(k.Places) != 0 {
 			t.Fatalf("without a keeper: %+v, %v", k, err)
 		}
-		old := s.keep(keyspace.Keepers, 2, figures.Keeper{Every: 1000, Checked: 3})
+		old := s.keep(keyspace.Keepers, 2, workerstats.Keeper{Every: 1000, Checked: 3})
 		testkit.WantNil(t, "Release", old.Release(t.Context()))
 		time.Sleep(time.Second)
-		s.keep(keyspace.DryKeepers, 1, figures.Keeper{Every: 2000, DryRun: true})
-		s.keep(keyspace.Keepers, 3, figures.Keeper{Every: 5000, Freed: map[string]int64{"why": 4}, Strangers: []string{"q"}})
+		s.keep(keyspace.DryKeepers, 1, workerstats.Keeper{Every: 2000, DryRun: true})
+		s.keep(keyspace.Keepers, 3, workerstats.Keeper{Every: 5000, Freed: map[string]int64{"why": 4}, Strangers: []string{"q"}})
 		k, err = s.Keeper(t.Context())
 		testkit.WantNil(t, "Keeper", err)
 		var got []string
@@ -62,7 +62,7 @@ func TestKeepersAreShown(t *testing.T) {
 // The figures of the keeper before are not taken for those of the keeper that has the place now.
 func TestFiguresOfTheKeeperBefore(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
-		testkit.WantNil(t, "Release", s.keep(keyspace.Keepers, 1, figures.Keeper{Checked: 3}).Release(t.Context()))
+		testkit.WantNil(t, "Release", s.keep(keyspace.Keepers, 1, workerstats.Keeper{Checked: 3}).Release(t.Context()))
 		time.Sleep(time.Minute)
 		_, err := s.locks.TryAcquire(t.Context(), keyspace.Permit(keyspace.Keepers, 1), core.OwnKey)
 		testkit.WantNil(t, "TryAcquire", err)
@@ -130,8 +130,8 @@ func TestDoctor(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	good := figures.Keeper{Every: 30_000, Keepers: 1, Databases: 1}
-	now := func(f figures.Keeper) figures.Keeper {
+	good := workerstats.Keeper{Every: 30_000, Keepers: 1, Databases: 1}
+	now := func(f workerstats.Keeper) workerstats.Keeper {
 		f.At, f.Asked = time.Now(), time.Now()
 		return f
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -152,7 +152,7 @@ const (
 )
 
 func freerOf(reason string) Freer {
-	if strings.HasPrefix(reason, figures.Reason) {
+	if strings.HasPrefix(reason, workerstats.KeeperReason) {
 		return FreedByKeeper
 	}
 	for _, begin := range []string{"its job ", "job "} { // the reasons of packages handoff and worker

@@ -11,7 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -100,7 +100,7 @@ func TestSkipJobOfAPause(t *testing.T) {
 			_, err := s.SkipJob(t.Context(), SkipRequest{Key: "k", Fence: s.lock("k").Fence, Reason: "the customer is gone"})
 			return err
 		}
-		testkit.WantErr(t, skip(nextjob.ArchiveText+"busy"), joblock.ErrBusy)
+		testkit.WantErr(t, skip(jobline.ArchiveText+"busy"), joblock.ErrBusy)
 		testkit.WantNil(t, "SkipJob of a job that has failed", skip("failed"))
 	})
 }

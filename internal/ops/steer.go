@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -333,7 +333,7 @@ func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 	return d.record(ctx, req.Reason, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, nil, func(ctx context.Context) error {
 		var starts sync.WaitGroup
 		defer starts.Wait()
-		starter := nextjob.Starter{Locks: d.cfg.Locks, Inspectors: asynqprivate.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
+		starter := jobline.Starter{Locks: d.cfg.Locks, Inspectors: asynqprivate.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
 		return starter.Free(ctx, core.JobRelease{
 			Key: key, Job: before.Job, Fence: fence, Reason: signed("the sequence goes on without its job: "+req.Reason, d.who.by),
 		})[0]

@@ -12,9 +12,9 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -185,7 +185,7 @@ func TestAttemptsThatRunForTooLong(t *testing.T) {
 // A suspicion says how long the others had for what they have not done.
 func TestSuspicionsNameTheirGrace(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
-		s.keep(keyspace.Keepers, 1, figures.Keeper{Every: 30_000})
+		s.keep(keyspace.Keepers, 1, workerstats.Keeper{Every: 30_000})
 		s.park("left", "default/1")
 		token := s.park("held", "default/2")
 		_, err := s.locks.Resume(t.Context(), token, joblock.ForJob("default/2"))

@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -220,9 +220,9 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		Queue: info.Queue, ID: info.ID, Database: db.Name, Type: info.Type, State: TaskState(info.State.String()),
 		Attempts: info.MaxRetry + 1, LastError: info.LastErr, LastFailedAt: Time{info.LastFailedAt},
 		CompletedAt: Time{info.CompletedAt}, Deadline: Time{info.Deadline}, Timeout: Millis(info.Timeout), Group: info.Group,
-		Crashed: info.IsOrphaned, Snoozed: nextjob.InArchive(info),
+		Crashed: info.IsOrphaned, Snoozed: jobline.InArchive(info),
 	}
-	t.Waits = nextjob.Waits(envelope.MayWait(info.Headers), info)
+	t.Waits = jobline.Waits(envelope.MayWait(info.Headers), info)
 	if env, ok := envelope.Peek(envelope.Task{Job: t.Job(), Type: info.Type, Headers: info.Headers}); ok {
 		for _, token := range env.Tokens {
 			t.owners, t.keys = append(t.owners, token.Digest()), append(t.keys, token.Key())
@@ -254,7 +254,7 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 	}
 	if t.Waits {
 		t.NextAt = Time{} // a day away, which means nothing
-		if strings.Contains(t.LastError, nextjob.WaitText) {
+		if strings.Contains(t.LastError, jobline.WaitText) {
 			t.LastError, t.LastFailedAt = "", Time{} // it has not failed: it was sent back to wait
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Usual is how long the latest attempts of a type of task took that have succeeded, up to usual.Most of them. Workers
+// Usual is how long the latest attempts of a type of task took that have succeeded, up to workerstats.MostDurations of them. Workers
 // write it about once a minute.
 type Usual struct {
 	Count    int    `json:"count"`

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
-	"github.com/joblock/toolkit/internal/usual"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
 )
@@ -21,7 +21,7 @@ func (s *stage) usually(task string, seconds ...int64) {
 	s.Helper()
 	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Usual, core.OwnKey, joblock.Retain(240*time.Hour))
 	testkit.WantNil(s, "TryAcquire", err)
-	var table usual.Table
+	var table workerstats.Durations
 	for i := range seconds {
 		seconds[i] *= 1000
 	}

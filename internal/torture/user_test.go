@@ -15,7 +15,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/history"
-	"github.com/joblock/toolkit/internal/slots"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 )
@@ -151,7 +151,7 @@ func (u *user) lineUp(ctx context.Context) {
 			return
 		}
 		if u.oneIn(3) {
-			_ = u.rec.PassOn(ctx, u.locks, slots.Keys(key, 2, slotsOfAKey), u.granted)
+			_ = u.rec.PassOn(ctx, u.locks, jobline.SlotKeys(key, 2, slotsOfAKey), u.granted)
 		}
 		if u.oneIn(2) && u.runInSlot(ctx, token, job) {
 			return
@@ -172,7 +172,7 @@ func (u *user) lineUp(ctx context.Context) {
 
 // runInSlot runs a job that has got another slot than the first, and whose place is gone.
 func (u *user) runInSlot(ctx context.Context, token joblock.Token, job string) bool {
-	got, err := slots.Of(ctx, u.locks, token, job, slots.Keys(token.Key(), 2, slotsOfAKey))
+	got, err := jobline.SlotsOf(ctx, u.locks, token, job, jobline.SlotKeys(token.Key(), 2, slotsOfAKey))
 	if err != nil || len(got) == 0 {
 		return false
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/figures"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
+	"github.com/joblock/toolkit/internal/workerstats"
 )
 
 // databases are the asynq databases of Config.Inspectors. Concurrent calls are safe.
@@ -86,7 +86,7 @@ func (d *databases) met(queue string, f finding) finding {
 	case d.queues[queue]:
 		return finding{kind: absent, reason: reasonNoQueue}
 	default:
-		if _, known := d.strangers[queue]; known || len(d.strangers) < figures.MostQueues {
+		if _, known := d.strangers[queue]; known || len(d.strangers) < workerstats.MostQueues {
 			d.strangers[queue] = time.Now()
 		}
 	}
@@ -125,7 +125,7 @@ func (d *databases) lookUp(inspector *asynq.Inspector, queue, id string) (findin
 		f.reason = reasonCompleted
 	default:
 		f.kind, f.delay = alive, max(0, time.Until(info.NextProcessAt))
-		f.waits = nextjob.Waits(envelope.MayWait(info.Headers), info)
+		f.waits = jobline.Waits(envelope.MayWait(info.Headers), info)
 	}
 	return f, nil
 }

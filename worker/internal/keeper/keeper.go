@@ -18,7 +18,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -40,7 +40,7 @@ type Config struct {
 	MaxLoad           float64
 	MaxKeepers        int
 	Snoozed           func(*asynq.TaskInfo) bool // whether a task is in asynq's archive only for the pause of a snooze
-	Next              *nextjob.Starter           // starts the tasks of jobs whose turn in line has come
+	Next              *jobline.Starter           // starts the tasks of jobs whose turn in line has come
 	DryRun            bool
 	Logger            *slog.Logger
 }

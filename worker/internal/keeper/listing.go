@@ -7,7 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 )
 
 const (
@@ -91,7 +91,7 @@ func newListing(tasks int64) *listing {
 
 func (l *listing) add(t *asynq.TaskInfo, seen time.Time) {
 	s := sighting{seen: seen.Sub(l.began).Milliseconds(), due: t.NextProcessAt.Sub(l.began).Milliseconds() << 1}
-	if nextjob.Waits(envelope.MayWait(t.Headers), t) {
+	if jobline.Waits(envelope.MayWait(t.Headers), t) {
 		s.due |= 1
 	}
 	l.tasks[maphash.String(l.seed, t.ID)] = s

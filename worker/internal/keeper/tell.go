@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/internal/workerstats"
 )
 
-// tell writes the figures of k into the memo of its permit, once per figures.Period, until ctx ends. So people
+// tell writes the figures of k into the memo of its permit, once per workerstats.KeeperPeriod, until ctx ends. So people
 // can read the figures without asking this process. The write renews the lease of the permit, which is due every few
 // seconds anyway. Figures that could not be written are written with the next.
 func (k *Keeper) tell(ctx context.Context, permit *core.Lock) {
@@ -27,19 +27,19 @@ func (k *Keeper) tell(ctx context.Context, permit *core.Lock) {
 		if err := permit.WriteMemo(ctx, text); err != nil && ctx.Err() == nil {
 			k.cfg.Logger.Debug("worker: the keeper could not write its figures, which only people read", "err", err)
 		}
-		if sleep.For(ctx, figures.Period) != nil {
+		if sleep.For(ctx, workerstats.KeeperPeriod) != nil {
 			return
 		}
 	}
 }
 
 // figures returns the figures of now.
-func (k *Keeper) figures(began time.Time, storeTime func(time.Time) time.Time) figures.Keeper {
+func (k *Keeper) figures(began time.Time, storeTime func(time.Time) time.Time) workerstats.Keeper {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.stats
-	f := figures.Keeper{
+	f := workerstats.Keeper{
 		At: storeTime(now), Began: storeTime(began), Asked: storeTime(s.Asked), Behind: s.Behind, Late: k.latest.Milliseconds(),
 		Every: k.cfg.Interval.Milliseconds(), Reserve: k.cfg.Reserve.Milliseconds(), Share: k.cfg.MaxLoad, Keepers: k.cfg.MaxKeepers,
 		Databases: len(k.cfg.Inspectors), DryRun: k.cfg.DryRun,

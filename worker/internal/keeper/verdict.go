@@ -6,18 +6,18 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/figures"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The reasons with which the keeper frees locks. joblock's Status shows them.
 const (
-	reasonArchived  = figures.Reason + "the task is archived"
-	reasonCompleted = figures.Reason + "the task is completed"
-	reasonAbsent    = figures.Reason + "the task does not exist"
-	reasonNoQueue   = figures.Reason + "the queue was deleted"
-	reasonSnoozed   = figures.Reason + "the task is back from the archive"
+	reasonArchived  = workerstats.KeeperReason + "the task is archived"
+	reasonCompleted = workerstats.KeeperReason + "the task is completed"
+	reasonAbsent    = workerstats.KeeperReason + "the task does not exist"
+	reasonNoQueue   = workerstats.KeeperReason + "the queue was deleted"
+	reasonSnoozed   = workerstats.KeeperReason + "the task is back from the archive"
 )
 
 // finding is the result of a task's lookup in asynq. Each field's comment names the kinds for which the field is set.

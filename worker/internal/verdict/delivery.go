@@ -7,7 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -28,7 +28,7 @@ func (t Tries) MayBounce(mayNotCharge bool) bool {
 func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
-	case strings.HasPrefix(last, nextjob.SpentText), strings.Contains(last, nextjob.ArchiveText):
+	case strings.HasPrefix(last, jobline.SpentText), strings.Contains(last, jobline.ArchiveText):
 		return nil // an operator has run the archived task
 	case !t.Spent():
 		if !crashed || charged() {
@@ -71,5 +71,5 @@ func (t Tries) TooLate(ended error, last func() string) bool {
 		return false
 	}
 	text := last()
-	return strings.Contains(text, nextjob.WaitText) || text == asynq.ErrLeaseExpired.Error()
+	return strings.Contains(text, jobline.WaitText) || text == asynq.ErrLeaseExpired.Error()
 }

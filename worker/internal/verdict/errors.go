@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -60,7 +60,7 @@ type Final struct {
 
 func (e *Final) Error() string {
 	if e.Spent {
-		return nextjob.SpentText + e.Err.Error()
+		return jobline.SpentText + e.Err.Error()
 	}
 	return e.Err.Error()
 }

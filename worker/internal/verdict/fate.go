@@ -7,7 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 )
 
 // Fate is what the Inspector's answer says about the task of an attempt that has ended.
@@ -26,7 +26,7 @@ func FateOf(info *asynq.TaskInfo, err error, archive string, last bool) Fate {
 	switch {
 	case NoTask(err):
 		return Fate{Written: true, Over: ReasonGone}
-	case err != nil, nextjob.InArchive(info):
+	case err != nil, jobline.InArchive(info):
 		return Fate{Written: true}
 	case info.State == asynq.TaskStateArchived,
 		archive != "" && info.State == asynq.TaskStateRetry && info.LastErr == archive && (last || Expired(info)):
@@ -90,9 +90,9 @@ func RunSnoozed(info *asynq.TaskInfo, err error) Move {
 	switch {
 	case err != nil:
 		return GiveUp
-	case info.State == asynq.TaskStateActive, nextjob.InArchive(info):
+	case info.State == asynq.TaskStateActive, jobline.InArchive(info):
 		return LookAgain // asynq has not written the snooze yet
-	case info.State == asynq.TaskStateRetry && (strings.Contains(info.LastErr, SnoozeText) || strings.Contains(info.LastErr, nextjob.ArchiveText)):
+	case info.State == asynq.TaskStateRetry && (strings.Contains(info.LastErr, SnoozeText) || strings.Contains(info.LastErr, jobline.ArchiveText)):
 		return Now
 	}
 	return GiveUp
@@ -106,7 +106,7 @@ func LeaveArchive(info *asynq.TaskInfo, err error, kept string) Move {
 		return GiveUp
 	case err != nil:
 		return LookAgain
-	case nextjob.InArchive(info), info.State == asynq.TaskStateArchived && kept != "" && info.LastErr == kept:
+	case jobline.InArchive(info), info.State == asynq.TaskStateArchived && kept != "" && info.LastErr == kept:
 		return Now
 	case info.State == asynq.TaskStateActive:
 		return LookAgain

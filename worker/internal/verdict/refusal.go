@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -97,10 +97,10 @@ func (t Tries) Turn(key string, most time.Duration) *Snooze {
 	if t.CanSnooze() {
 		delay = Jittered(envelope.Wait)
 	}
-	return &Snooze{fmt.Errorf("%s in the line of key %q", nextjob.WaitText, key), delay}
+	return &Snooze{fmt.Errorf("%s in the line of key %q", jobline.WaitText, key), delay}
 }
 
 // Early returns an error that snoozes a task until notBefore.
 func Early(notBefore time.Time) *Snooze {
-	return &Snooze{fmt.Errorf("%s, %s", nextjob.EarlyText, notBefore.Format(time.RFC3339)), time.Until(notBefore)}
+	return &Snooze{fmt.Errorf("%s, %s", jobline.EarlyText, notBefore.Format(time.RFC3339)), time.Until(notBefore)}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/nextjob"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -65,8 +65,8 @@ func TestBounce(t *testing.T) {
 		{"a crash of the last attempt", spent, crash, true, true, true, false},
 		{"a crash of a rerun", spent, crash, true, false, false, false},
 		{"a rerun after a failure", spent, "boom", true, true, false, false},
-		{"a rerun after a bounce", spent, nextjob.SpentText + "boom", true, true, false, false},
-		{"out of the archive", spent, "text of another: " + nextjob.ArchiveText + "busy", true, true, false, false},
+		{"a rerun after a bounce", spent, jobline.SpentText + "boom", true, true, false, false},
+		{"out of the archive", spent, "text of another: " + jobline.ArchiveText + "busy", true, true, false, false},
 		{"without Configure, a crash", bare, crash, true, true, true, false},
 		{"without Configure, a failure", bare, "boom", true, true, true, true},
 	} {
@@ -330,7 +330,7 @@ func TestFates(t *testing.T) {
 		{"retry, and not the last", task(asynq.TaskStateRetry, "deadline"), nil, "deadline", false, again, again},
 		{"retry after the Deadline", late, nil, "deadline", false, failed, again},
 		{"archived", task(asynq.TaskStateArchived, "boom"), nil, "", true, failed, failed},
-		{"archived for a snooze", task(asynq.TaskStateArchived, nextjob.ArchiveText), nil, "", true, atOnce, atOnce},
+		{"archived for a snooze", task(asynq.TaskStateArchived, jobline.ArchiveText), nil, "", true, atOnce, atOnce},
 		{"completed", task(asynq.TaskStateCompleted, ""), nil, "", true, over, over},
 		{"another task with the ID", other, nil, "", true, again, over},
 	} {
@@ -362,7 +362,7 @@ func TestMoves(t *testing.T) {
 		{"retry with the error", task(asynq.TaskStateRetry, "boom"), nil, Now, GiveUp, GiveUp, GiveUp},
 		{"retry with another error", task(asynq.TaskStateRetry, "bang"), nil, GiveUp, GiveUp, GiveUp, GiveUp},
 		{"retry for a snooze", task(asynq.TaskStateRetry, SnoozeText+"busy"), nil, GiveUp, GiveUp, Now, GiveUp},
-		{"archived for a snooze", task(asynq.TaskStateArchived, nextjob.ArchiveText), nil, GiveUp, GiveUp, LookAgain, Now},
+		{"archived for a snooze", task(asynq.TaskStateArchived, jobline.ArchiveText), nil, GiveUp, GiveUp, LookAgain, Now},
 		{"archived with the error", task(asynq.TaskStateArchived, "boom"), nil, GiveUp, GiveUp, GiveUp, Now},
 		{"archived with another error", task(asynq.TaskStateArchived, "bang"), nil, GiveUp, GiveUp, GiveUp, GiveUp},
 		{"pending", task(asynq.TaskStatePending, ""), nil, GiveUp, GiveUp, GiveUp, GiveUp},

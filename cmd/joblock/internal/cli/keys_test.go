@@ -18,10 +18,10 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/joblock/toolkit/internal/figures"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -350,7 +350,7 @@ func TestGet(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	release := jobs.Release{Key: key1, Job: "exports/1", Reason: figures.Reason + "the task does not exist"}
+	release := jobs.Release{Key: key1, Job: "exports/1", Reason: workerstats.KeeperReason + "the task does not exist"}
 	testkit.WantNil(t, "Free", jobs.Free(t.Context(), o.locks, release)[0])
 	for { // until the waiter has had it
 		var w lockSeen

@@ -1,6 +1,6 @@
-// Package figures has what a keeper tells of itself: package worker writes the figures, and package ops reads them. They
-// are the memo of the keeper's permit; see keyspace.Keepers.
-package figures
+// Package workerstats has what workers report for operators: package worker writes it, and package ops reads it. Each
+// report is the memo of a key; see keyspace.Keepers and keyspace.Usual.
+package workerstats
 
 import (
 	"encoding/json"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Period is how often a keeper that works writes its figures.
-const Period = 10 * time.Second
+// KeeperPeriod is how often a keeper that works writes its Keeper.
+const KeeperPeriod = 10 * time.Second
 
-// Reason begins the reason with which a keeper frees a lock, as the record of the lock shows it.
-const Reason = "keeper: "
+// KeeperReason begins the reason with which a keeper frees a lock, as the record of the lock shows it.
+const KeeperReason = "keeper: "
 
 // MostQueues is the largest number of names in Keeper.Strangers.
 const MostQueues = 20
@@ -56,13 +56,13 @@ type Keeper struct {
 func (k Keeper) Encode() []byte {
 	text, err := json.Marshal(k)
 	if err != nil {
-		panic(fmt.Sprintf("figures: %v", err)) // no value of a Keeper has no JSON, except a Share that is no number
+		panic(fmt.Sprintf("workerstats: %v", err)) // no value of a Keeper has no JSON, except a Share that is no number
 	}
 	return text
 }
 
-// Decode is the reverse of Encode.
-func Decode(text []byte) (k Keeper, err error) {
+// DecodeKeeper is the reverse of Keeper.Encode.
+func DecodeKeeper(text []byte) (k Keeper, err error) {
 	if err := json.Unmarshal(text, &k); err != nil {
 		return Keeper{}, fmt.Errorf("the figures of a keeper cannot be read: %w", err)
 	}

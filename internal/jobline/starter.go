@@ -1,9 +1,9 @@
-// Package nextjob starts tasks of asynq that wait in the line of a key. The call that gives the key to such a task's
+// Package jobline starts tasks of asynq that wait in the line of a key. The call that gives the key to such a task's
 // job does not start the task: asynq's Redis may be another one. A task that waits is scheduled, or waits for a retry,
 // at a time that is far away; see envelope.Wait. To start the task is to run it: see asynq.Inspector.RunTask.
 //
 // Where a Starter gives up, the keeper of package worker starts the task.
-package nextjob
+package jobline
 
 import (
 	"context"

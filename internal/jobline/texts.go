@@ -1,4 +1,4 @@
-package nextjob
+package jobline
 
 import (
 	"strings"

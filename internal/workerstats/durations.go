@@ -1,6 +1,4 @@
-// Package usual has the table of how long the tasks of each type usually take: package worker writes the table, and
-// package ops reads it. The table is the memo of one key; see keyspace.Usual.
-package usual
+package workerstats
 
 import (
 	"encoding/json"
@@ -12,27 +10,27 @@ import (
 )
 
 const (
-	// Most is how many lengths the table keeps of each type: the latest.
-	Most = 20
+	// MostDurations is how many lengths the table keeps of each type: the latest.
+	MostDurations = 20
 
 	// MostType is the longest name of a type that the table takes, in bytes. So no type fills the table alone.
 	MostType = 512
 )
 
-// Table has the lengths of attempts that have succeeded, by the type of the task. The zero value is an empty table.
-type Table struct {
+// Durations has the lengths of attempts that have succeeded, by the type of the task. The zero value has none.
+type Durations struct {
 	Writes int64             `json:"writes"`
 	Types  map[string]Recent `json:"types,omitempty"`
 }
 
 // Recent has the latest attempts of a type.
 type Recent struct {
-	Write   int64   `json:"write"`      // Table.Writes when the latest of them came
+	Write   int64   `json:"write"`      // Durations.Writes when the latest of them came
 	Lengths []int64 `json:"lengths_ms"` // the oldest first
 }
 
 // Add adds lengths in milliseconds, by type, the oldest first.
-func (t *Table) Add(lengths map[string][]int64) {
+func (t *Durations) Add(lengths map[string][]int64) {
 	t.Writes++
 	if t.Types == nil {
 		t.Types = make(map[string]Recent)
@@ -42,17 +40,17 @@ func (t *Table) Add(lengths map[string][]int64) {
 			continue
 		}
 		all := append(slices.Clone(t.Types[name].Lengths), more...)
-		t.Types[name] = Recent{t.Writes, all[max(0, len(all)-Most):]}
+		t.Types[name] = Recent{t.Writes, all[max(0, len(all)-MostDurations):]}
 	}
 }
 
 // Encode returns the text of t. Encode first removes the types that have not come for the longest time, until the text
 // is short enough for a memo.
-func (t *Table) Encode() []byte {
+func (t *Durations) Encode() []byte {
 	for {
 		text, err := json.Marshal(t)
 		if err != nil {
-			panic(fmt.Sprintf("usual: %v", err)) // every Table has a JSON
+			panic(fmt.Sprintf("workerstats: %v", err)) // Durations always have a JSON
 		}
 		if len(text) <= driver.MaxMemoBytes {
 			return text
@@ -68,19 +66,19 @@ func (t *Table) Encode() []byte {
 	}
 }
 
-// Decode is the reverse of Encode. The text of a key that has no memo yet is an empty table.
-func Decode(text []byte) (t Table, err error) {
+// DecodeDurations is the reverse of Durations.Encode. The text of a key that has no memo yet has no durations.
+func DecodeDurations(text []byte) (t Durations, err error) {
 	if len(text) == 0 {
 		return t, nil
 	}
 	if err := json.Unmarshal(text, &t); err != nil {
-		return Table{}, fmt.Errorf("the usual lengths of tasks cannot be read: %w", err)
+		return Durations{}, fmt.Errorf("the usual lengths of tasks cannot be read: %w", err)
 	}
 	return t, nil
 }
 
 // Of returns the lengths of the latest attempts of a type, sorted. Empty: none is known.
-func (t Table) Of(name string) (sorted []time.Duration) {
+func (t Durations) Of(name string) (sorted []time.Duration) {
 	for _, ms := range t.Types[name].Lengths {
 		sorted = append(sorted, time.Duration(ms)*time.Millisecond)
 	}
