@@ -66,7 +66,7 @@ func (r resumer) once() error {
 			r.behind(func() {
 				r.end(ctx, locks, verdict.ReasonSkipped)
 				without := func(t joblock.Token) bool { _, held := locks.ByKey(t.Key()); return held }
-				freer{r.carrier}.free(ctx, slices.DeleteFunc(slices.Clone(r.tokens), without), verdict.ReasonSkipped)
+				freer(r).free(ctx, slices.DeleteFunc(slices.Clone(r.tokens), without), verdict.ReasonSkipped)
 			})
 			return nil
 		}
@@ -75,7 +75,7 @@ func (r resumer) once() error {
 			return snoozed
 		}
 		r.locks = locks
-		return settler{r.carrier}.settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
+		return settler(r).settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
 	}
 	if snoozed := r.early(); snoozed != nil {
 		r.park(locks, r.w.reservation(snoozed.Delay))

@@ -51,7 +51,7 @@ func (s settler) abandoned() {
 	if (s.tries.Last() || late) && s.tries.Configured && s.sequence == nil { // the key of a sequence stays until the task is archived
 		text = s.ctx.Err().Error()
 	}
-	if fate := (freer{s.carrier}).fate(context.WithoutCancel(s.ctx), text); fate.Over != "" {
+	if fate := freer(s).fate(context.WithoutCancel(s.ctx), text); fate.Over != "" {
 		s.finish(fate.Over)
 	} else {
 		s.park(s.locks, s.w.reservation(fate.Delay))
@@ -66,11 +66,11 @@ func (s settler) finish(reason string) {
 	settle := func() {
 		halted := s.halts(reason) && s.halt(ctx)
 		s.end(ctx, s.ending(halted), reason)
-		freer{s.carrier}.free(ctx, s.unsettled(halted), reason)
+		freer(s).free(ctx, s.unsettled(halted), reason)
 	}
 	if s.sequence != nil && s.ctx.Err() == nil {
 		atOnce := func() bool { return s.endAtOnce(ctx, reason) }
-		freer{s.carrier}.inOrder(atOnce, settle, func(delay time.Duration) { s.park(s.locks, s.w.reservation(delay)) })
+		freer(s).inOrder(atOnce, settle, func(delay time.Duration) { s.park(s.locks, s.w.reservation(delay)) })
 		return
 	}
 	s.behind(settle)
@@ -109,6 +109,6 @@ func (s settler) halt(ctx context.Context) bool {
 		lock.StopRenewing()
 	}
 	s.report(lock, "park", err)
-	freer{s.carrier}.logHalted(lock.Key())
+	freer(s).logHalted(lock.Key())
 	return true
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Memo, LoadMemo and WriteMemo are memo.Of, memo.Load and memo.Write of the lock.
+// Memo is memo.Of, as LoadMemo and WriteMemo are memo.Load and memo.Write of the lock.
 func (k *Lock) Memo() []byte {
 	if k.none() {
 		return nil

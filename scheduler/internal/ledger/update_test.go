@@ -288,13 +288,14 @@ func TestEndIsCountedOnce(t *testing.T) {
 	} {
 		l := &Ledger{Version: version, Due: []Due{{At: at(0)}}}
 		m := Moment{Now: start, Node: "n"}
-		x, _, _ := begin(l, every10(t), m)
+		begin(l, every10(t), m)
 		l.End(every10(t), 0, 0, state, start.Add(sec), 2, errors.New("why"))
 		l, err := Decode(l.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x = l.Latest; state == Interrupted {
+		x := l.Latest
+		if state == Interrupted {
 			x = l.Lane(0)
 		}
 		if l.Counts != want || x.State != state || x.End != at(sec) || x.Attempts != 2 || x.Err != "why" || x.Tick() != tickAt(start) {

@@ -95,11 +95,7 @@ func (s *Scope) Wait(ctx context.Context, job string, lane int) (*joblock.Lock, 
 }
 
 func (s *Scope) wait(ctx context.Context, key string, lane int) (*joblock.Lock, error) {
-	var opts []joblock.AcquireOption
-	for _, opt := range s.options(lane) {
-		opts = append(opts, opt)
-	}
-	return s.Locks.Acquire(ctx, key, opts...)
+	return s.Locks.Acquire(ctx, key, s.options(lane)...)
 }
 
 // Release releases a lock, and logs a failure: the Locker repeats a release without an answer.
