@@ -113,16 +113,6 @@ type shared struct{ driver.Store }
 
 func (shared) Close() error { return nil }
 
-// mounted returns the handler of another lock API.
-func mounted(t testing.TB) func(http.Handler, error) http.Handler {
-	t.Helper()
-	return func(h http.Handler, err error) http.Handler {
-		t.Helper()
-		testkit.WantNil(t, "the handler of another lock API", err)
-		return h
-	}
-}
-
 // listed returns what a Principal may use: what a header of the request lists, or everything without the header.
 func listed(r *http.Request, header string) (names []string, all bool) {
 	names = strings.Fields(r.Header.Get(header))

@@ -22,8 +22,6 @@ import (
 	"github.com/joblock/toolkit/server"
 )
 
-const key = "export:acct-7"
-
 // A replica is a Server on a Locker of its own.
 type replica struct {
 	*testing.T
