@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -12,9 +13,11 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // SkipJob passes over the job that has the key, if that job has failed, and over no other.
@@ -102,5 +105,30 @@ func TestSkipJobOfAPause(t *testing.T) {
 		}
 		testkit.WantErr(t, skip(jobline.ArchiveText+"busy"), joblock.ErrBusy)
 		testkit.WantNil(t, "SkipJob of a job that has failed", skip("failed"))
+	})
+}
+
+// A key whose record cannot be read, and a job whose task cannot be looked up, are left alone.
+func TestSkipJobThatCannotBeJudged(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		s.park("k", "default/1")
+		time.Sleep(2 * envelope.EnqueueGrace)
+		s.asynq.err = errors.New("connection refused")
+		_, err := s.SkipJob(t.Context(), SkipRequest{Key: "k", Fence: s.lock("k").Fence, Reason: "r"})
+		testkit.WantErr(t, err, joblock.ErrUnavailable)
+		if l := s.lock("k"); l.State != joblock.StateParked {
+			t.Errorf("after a refused skip: %+v", l)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.MiniClient(t, redistest.Mini(t))
+		locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+		testkit.WantNil(t, "joblock.New", err)
+		defer func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) }()
+		desk, err := New(Config{Locks: locks, Audit: new(memory)})
+		testkit.WantNil(t, "New", err)
+		testkit.WantNil(t, "Set", rdb.Set(t.Context(), redisstore.DefaultPrefix+"k", "of a newer build", 0).Err())
+		_, err = desk.As("eva", "test").SkipJob(t.Context(), SkipRequest{Key: "k", Fence: 1, Reason: "r"})
+		testkit.WantErr(t, err, joblock.ErrInvalid)
 	})
 }

@@ -310,6 +310,9 @@ func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 		return Acted{}, err
 	}
 	refuse := func(sentinel error, detail string) error { return refusal(op, key, sentinel, detail) }
+	if before.State == joblock.StateForeign {
+		return Acted{}, core.Refusal(op, key, driver.Reply{Outcome: driver.OutcomeForeign})
+	}
 	if _, _, ok := envelope.ParseJob(before.Job); !ok || !before.Locked() {
 		return Acted{}, refuse(joblock.ErrNotFound, "no job has the key")
 	}
