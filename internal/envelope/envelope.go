@@ -1,13 +1,12 @@
 // Package envelope is the header format in which an asynq task carries locks: handoff writes it and worker reads it.
 // A header, unlike a payload, leaves asynq's Unique key and consumers in other languages untouched.
 //
-// Whoever has a token can take its lock. So whoever can write a header could take locks, or make another's task carry
-// them. Hence an envelope is sealed for one job (package seal). The key of the seal is known only to those who can
+// A token is enough to take its lock, so anyone who can write a header could take locks, or make another caller's task
+// carry them. Hence an envelope is sealed for one job (package seal). The key of the seal is known only to those who can
 // read the locks' store, or it is a configured secret. An envelope that is proven not to be genuine counts as absent. One
 // that this process cannot check does not: its task waits for a process that can.
 //
-// The payload is not sealed: asynq lets people change the payload of a scheduled task, and the task must then keep
-// its lock.
+// The payload is not sealed: asynq allows changing the payload of a scheduled task, and the task must then keep its lock.
 package envelope
 
 import (
@@ -25,15 +24,15 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Header is the name of the one header. The header's value, sealed by package seal, has the job, the type of the task,
-// the tokens, and which tokens the worker treats specially. There is one header, so that no part can be left out, added
-// or exchanged.
+// Header is the name of the header. Its value, sealed by package seal, has the job, the type of the task, the tokens, and
+// which tokens the worker treats specially. There is only one header, so that no part can be left out, added or
+// exchanged.
 const Header = "joblock"
 
 const (
-	// MaxTokens bounds the locks that are handed over with one task.
+	// MaxTokens is the maximum number of locks handed over with one task.
 	MaxTokens = 64
-	// MaxCarried bounds the locks that a task may carry: an aggregated task has the locks of all members of its
+	// MaxCarried is the maximum number of locks a task may carry: an aggregated task has the locks of all members of its
 	// group.
 	MaxCarried = 1024
 )
@@ -43,14 +42,14 @@ type Envelope struct {
 	// Tokens are the tokens of all locks that the task carries.
 	Tokens []joblock.Token
 
-	// Retries is the author's own MaxRetry, or -1 if the task has no spare retry. With a spare retry asynq's MaxRetry
-	// is one more than Retries. When the retries are used up, asynq archives the task without asking whether the last
-	// attempt counts. So without a spare retry a busy lock would cost the job.
+	// Retries is the author's own MaxRetry, or -1 if the task has no spare retry. With a spare retry asynq's MaxRetry is
+	// one more than Retries. asynq archives a task whose retries are used up without asking whether the last attempt
+	// counts, so without a spare retry a busy lock would cost the job.
 	Retries int
 
 	// UntilStart and FromStart list the Tokens whose locks have a shorter life than the job. The worker releases the
-	// locks of UntilStart when the handler starts. The worker takes the locks of FromStart when the task is about to
-	// run; before then, nobody has these locks.
+	// locks of UntilStart when the handler starts. It takes the locks of FromStart when the task is about to run; until
+	// then the job does not hold them.
 	UntilStart, FromStart []joblock.Token
 
 	// Sequence, unless nil, is the job's part in a sequence.
@@ -67,25 +66,23 @@ type Sequence struct {
 	Halt  bool          // after a final failure of the job, the key stays with the job
 	Limit int           // how many jobs of the sequence may run at a time: the number of slots; 0 means 1
 
-	// Waits says that the task was enqueued to wait for its turn. Then the time of the task in asynq is Wait after the
-	// enqueue, and NotBefore is the time that the task's author has asked for, rounded up to a whole second. Zero means
-	// none.
+	// Waits says that the task was enqueued to wait for its turn. Its time in asynq is then Wait after the enqueue, and
+	// NotBefore is the time that the author asked for, rounded up to a whole second; zero means none.
 	Waits     bool
 	NotBefore time.Time
 }
 
-// Wait is how far away the time of a task is that waits for its turn. Such a task is scheduled or snoozed for so long,
-// and whoever gives the key to its job runs the task. If nobody has run the task by then, the task itself asks whether
-// its turn has come.
+// Wait is how far in the future a task that waits for its turn is scheduled or snoozed. The process that gives the key to
+// its job runs the task. If none has by then, the task itself asks whether its turn has come.
 const Wait = 24 * time.Hour
 
 // Patience is how long the place of a job in line lasts. It outlasts each Wait with its jitter, so that a job without a
-// keeper has its place still when the job asks.
+// keeper still has its place when it asks.
 const Patience = 2 * Wait
 
-// EnqueueGrace is how long an enqueue may take after it has parked its lock: for so long the lock is kept even if the
-// task does not exist. A minute is enough: by default go-redis gives up on a silent server after some twenty seconds, and
-// a frozen server applies all received commands before the server answers a later command.
+// EnqueueGrace is how long an enqueue may take after it has parked its lock: during that time the lock is kept even if
+// the task does not exist. A minute is enough: by default go-redis gives up on a silent server after some twenty seconds,
+// and a frozen server applies all commands it has received before it answers a later one.
 const EnqueueGrace = time.Minute
 
 // Job returns the name under which locks are bound to a task. Slashes in the queue's name are escaped, so that no two
@@ -111,7 +108,7 @@ const aggregatePrefix = "aggregate:"
 // the ID.
 func AggregateID(lead string) string { return aggregatePrefix + uuid.NewString() + ":" + lead }
 
-// LeadOf is the reverse of AggregateID. ok is false if AggregateID has not made taskID.
+// LeadOf is the reverse of AggregateID. ok is false if taskID does not come from AggregateID.
 func LeadOf(taskID string) (lead string, ok bool) {
 	rest, ok := strings.CutPrefix(taskID, aggregatePrefix)
 	if !ok {
@@ -178,9 +175,8 @@ func (d *Distrust) Error() string {
 
 func (d *Distrust) Unwrap() error { return d.Err }
 
-// Unreadable is the error about an envelope that may be genuine, but that this process cannot verify or read. Such an
-// envelope does not count as absent: its locks may be the task's, so the task must wait for a process that can read the
-// envelope.
+// Unreadable is the error about an envelope that may be genuine, but that this process cannot verify or read. It does not
+// count as absent: its locks may be the task's, so the task must wait for a process that can read the envelope.
 type Unreadable struct {
 	Cause Cause // Newer or Unknown
 	Err   error
@@ -198,10 +194,9 @@ func (e *Unreadable) Unwrap() error { return e.Err }
 // An Opener verifies a seal: the method Open or OpenKnown of a seal.Ring.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
-// Open reads the envelope of a task. ok is false if the task has no envelope. A header is untrusted input: Open
-// verifies the seal before decoding anything, and then compares job and type. A *Distrust means that the envelope is
-// not this task's. An *Unreadable means that the envelope may be this task's. Any other error means that the store has
-// not answered.
+// Open reads the envelope of a task. ok is false if the task has no envelope. A header is untrusted input: Open verifies
+// the seal before decoding anything, and then compares job and type. A *Distrust means that the envelope is not this
+// task's, an *Unreadable that it may be, and any other error that the store has not answered.
 func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err error) {
 	sealed, ok := task.Headers[Header]
 	if !ok {
@@ -232,7 +227,7 @@ func Open(ctx context.Context, open Opener, task Task) (e Opened, ok bool, err e
 }
 
 // Peek returns what the header of a task claims, for people. The seal is not verified, so never act on the result. ok is
-// false if there is no claim about this task that can be read.
+// false if there is no readable claim about this task.
 func Peek(task Task) (e Opened, ok bool) {
 	e, ok, err := Open(context.Background(), func(_ context.Context, sealed string) (seal.Opened, error) {
 		text, err := seal.Text(sealed)

@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The text of an envelope is a row of words, each of which ends with a space, and then the job and the type of the task:
+// The text of an envelope is a series of words, each followed by a space, and then the job and the type of the task:
 //
 //	version       "1"
 //	retries       the field Retries; of an aggregate also the field Members
@@ -23,17 +23,17 @@ import (
 //	tokens        the tokens
 //	length        of the job, in bytes
 //
-// Numbers, and tokens, have commas between them.
+// Numbers and tokens are separated by commas.
 //
-// Whatever is added gets another version: a build that does not know the version leaves the task to those that do. The
-// words before "until start" stay where they are, and the first five numbers what they are: see MayWait.
+// Any addition needs a new version: a build that does not know the version leaves the task to those that do. The words
+// before "until start" must keep their places, and the first five numbers their meaning: see MayWait.
 //
-// Each worker reads such a text before each job: as JSON the reading took longer than to verify the seal.
+// Not JSON: a worker reads such a text before each job, and decoding JSON took longer than verifying the seal.
 const none = "-"
 
 const version = "1"
 
-// wordSequence is the number of the word about the sequence.
+// wordSequence is the index of the word about the sequence.
 const wordSequence = 2
 
 // text returns the text of e, for the task with this job name and type.
@@ -99,7 +99,7 @@ func one(b bool) int64 {
 	return 0
 }
 
-// The method place returns the index of t in e.Tokens.
+// place returns the index of t in e.Tokens.
 func (e *Envelope) place(t joblock.Token) (int, error) {
 	i := slices.Index(e.Tokens, t)
 	if i < 0 {
@@ -108,7 +108,7 @@ func (e *Envelope) place(t joblock.Token) (int, error) {
 	return i, nil
 }
 
-// The function read is the reverse of the method text.
+// read is the reverse of Envelope.text.
 func read(text string) (e Opened, taskType string, err error) {
 	const op = "open envelope"
 	var words [7]string
@@ -183,7 +183,7 @@ func (e *Envelope) readSequence(word string) (*Sequence, error) {
 	return s, nil
 }
 
-// The method at returns the tokens with the indices in word.
+// at returns the tokens with the indices in word.
 func (e *Envelope) at(word string) ([]joblock.Token, error) {
 	if word == none {
 		return nil, nil
@@ -207,7 +207,7 @@ func (e *Envelope) at(word string) ([]joblock.Token, error) {
 	return some, nil
 }
 
-// The method token returns the token with the index i.
+// token returns the token with the index i.
 func (e *Envelope) token(i int64) (joblock.Token, error) {
 	if i < 0 || i >= int64(len(e.Tokens)) {
 		return joblock.Token{}, core.Invalid("open envelope", "", "there is no token %d", i)
@@ -215,9 +215,9 @@ func (e *Envelope) token(i int64) (joblock.Token, error) {
 	return e.Tokens[i], nil
 }
 
-// MayWait returns what the headers of a task say of the job's place in line, or nil. The seal is not verified: MayWait
-// is for a first look at many tasks. MayWait also believes texts of newer versions, whose sequence may have more numbers:
-// a task that waits is started when its turn comes, whoever can read it.
+// MayWait returns what the headers of a task say about the job's place in line, or nil. It is for a first look at many
+// tasks and does not verify the seal. It also believes texts of newer versions, whose sequence may have more numbers,
+// because a waiting task is started when its turn comes even if this build cannot read the rest.
 func MayWait(headers map[string]string) *Sequence {
 	text, err := seal.Text(headers[Header])
 	if err != nil {
@@ -230,7 +230,7 @@ func MayWait(headers map[string]string) *Sequence {
 			return nil
 		}
 	}
-	parts := strings.SplitN(word, ",", 6) // Split of a hostile word would take sixteen times its memory
+	parts := strings.SplitN(word, ",", 6) // strings.Split of a hostile word would allocate sixteen times its size
 	if len(parts) < 5 {
 		return nil
 	}
