@@ -19,17 +19,18 @@ const (
 	// a new process may lack the older processes' keys for that time.
 	refresh = 10 * time.Second
 
-	// readPause lies between two readings of the store. All unknown keys together cause one reading per readPause.
+	// readPause is the minimum time between two readings of the store: all unknown keys together cause one reading per
+	// readPause.
 	readPause = time.Second
 
-	// maxStrangers bounds the names of unknown keys that a Ring remembers.
+	// maxStrangers is how many names of unknown keys a Ring remembers.
 	maxStrangers = 64
 )
 
 // Config has the sources of a Ring's keys.
 type Config struct {
-	// Load reads the store's keys; see driver.Store.SealKeys. When ctx has ended, as after Ring.Close, Load must
-	// return an error at once.
+	// Load reads the store's keys; see driver.Store.SealKeys. When ctx has ended, as after Ring.Close, Load must return
+	// an error at once.
 	Load func(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error)
 
 	// Sources lists secrets. A nil element stands for the store's keys. Every source verifies; the first source seals.
@@ -39,9 +40,9 @@ type Config struct {
 	Where func() string
 }
 
-// Ring has the keys of a process. A Ring reads the store's keys when a key is first needed, and again in the background
-// while the Ring is in use. So sealing and opening take no round trip. A Ring forgets a key only after a reading
-// without the key, and a reading gives the store the keys that the store has lost.
+// Ring has the keys of a process. It reads the store's keys when a key is first needed, and again in the background while
+// it is in use, so sealing and opening take no round trip. It forgets a key only after a reading without that key, and
+// each reading restores the keys that the store has lost.
 type Ring struct {
 	cfg     Config
 	secrets []signer // from Sources
@@ -109,8 +110,8 @@ func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 	return cmp.Or(r.first, newest).seal(newest.id, text), nil
 }
 
-// Derive returns 32 bytes made of the key that seals and of text. Whoever shares the key derives the same bytes, and
-// nobody else can. No sealed text has these bytes. Errors are those of the store.
+// Derive returns 32 bytes derived from the key that seals and from text. Only those who share the key can derive the same
+// bytes. No sealed text has these bytes. Errors are those of the store.
 func (r *Ring) Derive(ctx context.Context, text string) ([]byte, error) {
 	signers, err := r.current(ctx)
 	if err != nil {
@@ -126,13 +127,13 @@ type Opened struct {
 	Elsewhere bool
 }
 
-// Open verifies a sealed text. Open asks the store for an unknown key, which takes about a second at most while the
-// store answers. Errors are ErrMalformed, ErrNewer, ErrUnknownKey, ErrMismatch and those of the store.
+// Open verifies a sealed text. For an unknown key it asks the store, which takes about a second at most while the store
+// answers. Errors are ErrMalformed, ErrNewer, ErrUnknownKey, ErrMismatch and those of the store.
 func (r *Ring) Open(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, true)
 }
 
-// OpenKnown is Open, but does not ask the store: for an unknown key OpenKnown returns ErrUnknownKey at once.
+// OpenKnown is Open without asking the store: for an unknown key it returns ErrUnknownKey at once.
 func (r *Ring) OpenKnown(ctx context.Context, sealed string) (Opened, error) {
 	return r.open(ctx, sealed, false)
 }
@@ -171,7 +172,7 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 		r.mu.Lock()
 		if r.keys != nil {
 			if time.Since(r.lastReading) >= refresh {
-				r.beginLocked() // the next caller has the answer; after Close nobody needs it
+				r.beginLocked() // the next caller gets the answer; after Close none is needed
 			}
 			signers := r.signers
 			r.mu.Unlock()
@@ -185,8 +186,8 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 	}
 }
 
-// find returns the store's key with this id. If ask is false, ErrUnknownKey means that the last reading had no such
-// key. If ask is true, ErrUnknownKey means that the store had no such key at most readPause ago.
+// find returns the store's key with this id. ErrUnknownKey means, if ask is false, that the last reading had no such key;
+// if ask is true, that the store had no such key at most readPause ago.
 func (r *Ring) find(ctx context.Context, id string, ask bool) (signer, error) {
 	if _, err := r.current(ctx); err != nil {
 		return signer{}, err
@@ -263,7 +264,7 @@ func (r *Ring) beginLocked() *reading {
 	return l
 }
 
-// The method wait returns the reading's error when the reading has ended, or ctx's cause if ctx ends first.
+// wait returns the reading's error when the reading has ended, or ctx's cause if ctx ends first.
 func (l *reading) wait(ctx context.Context) error {
 	if err := sleep.Until(ctx, l.done); err != nil {
 		return err
@@ -271,7 +272,7 @@ func (l *reading) wait(ctx context.Context) error {
 	return l.err
 }
 
-// Close ends the reading under way; Wait waits for the end. A closed Ring can still seal and open with the keys that
+// Close cancels the reading under way; Wait waits for its end. A closed Ring can still seal and open with the keys that
 // it knows.
 func (r *Ring) Close() {
 	r.mu.Lock()

@@ -1,11 +1,11 @@
-// Package seal seals texts for those who share a key; see package envelope for the purpose.
+// Package seal seals texts for holders of a shared key; see package envelope for the purpose.
 //
 // A sealed text is "1.key.store.mac.text": the version, the name of the key, the name of the sealer's store, and
-// HMAC-SHA256 over all the rest. The MAC is over the text as it stands. The text is decoded only after the MAC was
-// found right. So it does not matter that other texts can decode to the same value.
+// HMAC-SHA256 over all the rest. The MAC is over the encoded text, which is decoded only after the MAC has been verified.
+// So it does not matter that other texts can decode to the same value.
 //
 // Versions are decimal numbers. A build that does not know the version of a seal cannot verify it: the error is ErrNewer,
-// and the task waits for a worker that can. So what is to change belongs into the text, if it can be there.
+// and the task waits for a worker that can. So put changes into the text where possible.
 package seal
 
 import (
@@ -43,10 +43,10 @@ const (
 // signer seals with one secret.
 type signer struct {
 	id   string     // not a secret
-	macs *sync.Pool // of *mac, with the key; to make one takes longer than to seal with it
+	macs *sync.Pool // of *mac, with the key; making one takes longer than sealing with it
 }
 
-// mac is an HMAC with a key, and room for what goes in and comes out.
+// mac is an HMAC with a key, and buffers for its input and output.
 type mac struct {
 	hash.Hash
 	part [1024]byte // most texts fit; of a longer one, which may be hostile, a pool must not keep a copy
@@ -98,7 +98,7 @@ func (s signer) coded(head, text string) *mac {
 	return m
 }
 
-// seal returns the sealed form of text. The parameter store is the name of the sealer's store.
+// seal returns the sealed form of text. store is the name of the sealer's store.
 func (s signer) seal(store, text string) string {
 	head := headOf(s.id, store)
 	m := s.coded(head, text)
@@ -123,14 +123,14 @@ func (s signer) check(f frame) error {
 	return nil
 }
 
-// Text returns the text of a sealed text, and does not verify the seal. Text is for showing the text to people. The error
-// is ErrMalformed or ErrNewer.
+// Text returns the text of a sealed text without verifying the seal, for showing it to people. The error is ErrMalformed
+// or ErrNewer.
 func Text(sealed string) (string, error) {
 	f, err := parse(sealed)
 	return f.text, err
 }
 
-// Where the parts of a sealed text begin.
+// Offsets of the parts of a sealed text.
 const (
 	keyAt   = len(version + ".")
 	storeAt = keyAt + idLen + 1
@@ -152,7 +152,7 @@ func parse(sealed string) (frame, error) {
 	}, nil
 }
 
-// maxVersion bounds the digits of a version.
+// maxVersion is the maximum number of digits of a version.
 const maxVersion = 4
 
 // isNewer reports whether sealed begins as a sealed text of a version after this one.
