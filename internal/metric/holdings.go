@@ -12,11 +12,11 @@ type Holdings struct {
 	alive map[holding]struct{}
 }
 
-// The type holding is a key, and the digest of the owner token that holds it.
+// holding is a key, and the digest of the owner token that holds it.
 type holding struct{ key, owner string }
 
 // Observe returns by how much e changes the number of holdings: 1, 0 or -1. A Park that gets its answer after its lock
-// was given up ends a holding that has ended already: that is 0.
+// was given up ends a holding that has already ended, which is 0.
 func (h *Holdings) Observe(e event.Event) int {
 	of := holding{e.Key, e.Owner}
 	switch e.Kind {
@@ -43,10 +43,10 @@ func (h *Holdings) Observe(e event.Event) int {
 	return 0
 }
 
-// Groups are the groups of keys that were heard of.
+// Groups is the set of key groups seen so far.
 type Groups struct{ known sync.Map }
 
-// First reports whether group comes for the first time.
+// First reports whether group is seen for the first time.
 func (g *Groups) First(group string) bool {
 	if _, known := g.known.Load(group); known {
 		return false

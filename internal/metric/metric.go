@@ -1,5 +1,5 @@
 // Package metric has the names of all metrics, for OpenTelemetry and for Prometheus, so that one dashboard serves both.
-// The names for Prometheus are those that OpenTelemetry's translation makes of the others.
+// The names for Prometheus are those that OpenTelemetry's translation yields.
 package metric
 
 import (
@@ -59,11 +59,11 @@ const (
 	Group = "joblock.key.group" // the result of KeyGroup
 )
 
-// Other is the value of Error for an error without a code, and of Group and of the label job for the groups and cron jobs beyond
-// what is bounded.
+// Other is the value of Error for an error without a code, and of Group and the label job for groups and cron jobs beyond
+// their limit.
 const Other = "_OTHER"
 
-// What a process tells of its own locks: joblock/otelobserver and joblock/promobserver.
+// Metrics of a process about its own locks: joblock/otelobserver and joblock/promobserver.
 var (
 	Events = Metric{
 		"joblock.events", Counter, "{event}", []string{Event, Error, Group}, "What has happened to locks.", nil,
@@ -88,8 +88,8 @@ var (
 	}
 )
 
-// Rare are the events with which alerts are concerned. Their counters begin with 0 when a group of keys is first heard of,
-// for a counter that begins with 1 has no increase.
+// Rare are the events that alerts are about. Their counters start at 0 when a group of keys is first seen, because a
+// counter that starts at 1 shows no increase.
 var Rare = []struct {
 	Kind  event.Kind
 	Error string
@@ -101,7 +101,7 @@ var Rare = []struct {
 // Process are the metrics of a process.
 var Process = []Metric{Events, WaitDuration, HoldDuration, RenewalLate, Held, JournalDropped}
 
-// What one look at the store tells of all processes: server/metrics.
+// Metrics of all processes, from a snapshot of the store: server/metrics.
 var (
 	Locks = Metric{
 		"joblock.locks", Gauge, "{lock}", []string{"state", Group}, "How many keys are in a state: held, parked or orphaned.", nil,
@@ -206,7 +206,7 @@ var Cluster = []Metric{
 	CheckFindings, CheckTime, BuildInfo,
 }
 
-// What a lock server tells of itself: server/metrics.
+// Metrics of a lock server about itself: server/metrics.
 var (
 	HTTPRequests = Metric{
 		"joblock.http.requests", Counter, "{request}", []string{"route", "method", "code"}, "Requests that were answered, by the status of the answer.", nil,
