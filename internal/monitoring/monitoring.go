@@ -1,4 +1,4 @@
-// Package monitoring has the Grafana dashboard and the alerts of Prometheus, for "joblock export". docs/monitoring.md
+// Package monitoring has the Grafana dashboard and the Prometheus alerts for "joblock export". docs/monitoring.md
 // describes both.
 package monitoring
 
