@@ -1,10 +1,10 @@
-// Package keyspace names the toolkit's own keys. No key that an application may use is one of these keys, whatever the
-// application's users typed.
+// Package keyspace names the toolkit's own keys. An application's key is never one of them, whatever the application's
+// users typed.
 //
-// In an application's key a '%' stands only before two upper-case hexadecimal digits, as joblock.Key writes it. Any
-// other '%' makes the key one of the toolkit's own. Calls that take locks refuse such a key, unless they have the
-// option core.OwnKey. Calls that only read, and calls for operators, accept all keys. No key begins with two '%': such names
-// are for what is no lock, see noLock of package redisstore.
+// In an application's key a '%' stands only before two upper-case hexadecimal digits, as joblock.Key writes it. Any other
+// '%' makes the key one of the toolkit's own. Calls that take locks refuse such a key unless they have the option
+// core.OwnKey; calls that only read, and calls for operators, accept all keys. No key begins with two '%': such names are
+// for records other than locks, see noLock of package redisstore.
 package keyspace
 
 import (
@@ -14,20 +14,20 @@ import (
 	"strings"
 )
 
-// Keepers is the key of the limit whose permits the keepers have that work. DryKeepers is the same for the keepers that
-// change nothing.
+// Keepers is the key of the limit whose permits the working keepers hold. DryKeepers is the same for keepers that change
+// nothing.
 const (
 	Keepers    = "%keeper"
 	DryKeepers = "%keeper:dry"
 )
 
-// Usual is the key of the record that says how long the tasks of each type usually take; see package workerstats.
+// Usual is the key of the record of how long the tasks of each type usually take; see package workerstats.
 const Usual = "%usual"
 
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 
-// CronScopes is the key of the list of scopes. The key is that of no scope: no scope is empty.
+// CronScopes is the key of the list of scopes. It cannot be the key of a scope, because no scope is empty.
 const CronScopes = "%cron%scopes"
 
 // CronNames returns the key of a page of the names of a scope's jobs. The scope is a part of a key, as joblock.Key writes
@@ -37,8 +37,8 @@ func CronNames(scope string, page int) string { return Cron(scope) + "%names" + 
 // CronNodes returns the key of the list of a scope's nodes.
 func CronNodes(scope string) string { return Cron(scope) + "%nodes" }
 
-// CronLane returns the key of the lock under which an execution of a job runs if several may run at once. The parameter
-// job is the key of the job.
+// CronLane returns the key of the lock under which an execution of a job runs if several may run at once. job is the key
+// of the job.
 func CronLane(job string, lane int) string { return job + "%lane" + strconv.Itoa(lane) }
 
 // CronNode returns the key of a node of a scope.
@@ -59,8 +59,8 @@ const (
 	UniqueDigits = 32
 )
 
-// TaskType returns the type of the tasks for which handoff.TaskKey makes key, or the key of which key is the Next. An
-// application may have made such a key otherwise.
+// TaskType returns the type of the tasks for which handoff.TaskKey returns key, or the key of which key is the Next. An
+// application may also have made such a key in another way.
 func TaskType(key string) (kind string, ok bool) {
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(key, Next("")), Unique+":")
 	escaped, digest, two := strings.Cut(rest, ":")
@@ -83,7 +83,7 @@ func Gate(key string) string { return key + permitMark + "gate" }
 // Size returns the key of the record that says how many permits the limit on key has; see package limit.
 func Size(key string) string { return key + permitMark + "size" }
 
-// Limit returns the key of the limit. The parameter key is the key of a permit, of the gate or of the size of that limit.
+// Limit returns the key of the limit. key is the key of a permit, of the gate or of the size of that limit.
 func Limit(key string) (limit string, ok bool) {
 	i := strings.LastIndex(key, permitMark)
 	if i < 0 {
@@ -92,12 +92,11 @@ func Limit(key string) (limit string, ok bool) {
 	return key[:i], true
 }
 
-// emptyMark is the text that joblock.Key writes for an empty part, before the part's number. All calls refuse a key
-// with an emptyMark and a number.
+// emptyMark is the text that joblock.Key writes for an empty part, before the part's number. All calls refuse a key with
+// an emptyMark and a number.
 const emptyMark = "%!"
 
-// Empty returns the text that joblock.Key writes into a key in place of the empty part with this number. The first part
-// of a key has number 1.
+// Empty returns the text that joblock.Key writes in place of the empty part with this number; the first part is number 1.
 func Empty(number int) string { return emptyMark + strconv.Itoa(number) }
 
 // CheckParts returns a sentence about the first empty part of key, or "" if no part is empty.
@@ -113,7 +112,7 @@ func CheckParts(key string) string {
 	return fmt.Sprintf("part %s of the key is empty", number)
 }
 
-// CheckApplication returns a sentence about why an application may not use key, or "" if the application may.
+// CheckApplication returns a sentence about why an application may not use key, or "" if it may.
 func CheckApplication(key string) string {
 	if detail := CheckParts(key); detail != "" {
 		return detail

@@ -7,20 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// Said is what the record at Size says: how many permits a limit has, as somebody who used the limit has said. The text of
-// a Said is the label of the record's holder, and has at most 256 bytes.
+// Said is what the record at Size says: how many permits a limit has, according to its users. Its text is the label of
+// the record's holder, and has at most 256 bytes.
 type Said struct {
 	N      int       // from 1
-	Since  time.Time // from when on everybody who said a number has said N, in whole seconds; zero: since the record began
+	Since  time.Time // since when every user has said N, in whole seconds; zero: since the record began
 	Before int       // the number that was said before Since; 0 if none is known
-	First  string    // the label of who was the first to say N after Before
-	By     string    // the label of who has said N last
+	First  string    // the label of the first user to say N after Before
+	By     string    // the label of the latest user to say N
 }
 
 // maxSaid bounds the text of a Said, as driver.MaxLabelBytes does.
 const maxSaid = 256
 
-// String returns the text. Labels that are too long are cut.
+// String returns the text. It truncates labels that are too long.
 func (s Said) String() string {
 	since := int64(0)
 	if !s.Since.IsZero() {
@@ -38,7 +38,7 @@ func (s Said) String() string {
 	return text + cut(s.By, maxSaid-len(text))
 }
 
-// ParseSaid reads the text of a Said. ok is false if String has not written the text.
+// ParseSaid parses the text of a Said. ok is false if String did not write it.
 func ParseSaid(text string) (s Said, ok bool) {
 	fields := strings.SplitN(text, " ", 5)
 	if len(fields) != 5 {
