@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// MostDurations is how many lengths the table keeps of each type: the latest.
+	// MostDurations is how many durations, the latest, the table keeps of each type.
 	MostDurations = 20
 
-	// MostType is the longest name of a type that the table takes, in bytes. So no type fills the table alone.
+	// MostType is the maximum length in bytes of a type's name in the table, so that no type fills the table alone.
 	MostType = 512
 )
 
-// Durations has the lengths of attempts that have succeeded, by the type of the task. The zero value has none.
+// Durations has the durations of successful attempts, by the type of the task. The zero value is empty.
 type Durations struct {
 	Writes int64             `json:"writes"`
 	Types  map[string]Recent `json:"types,omitempty"`
 }
 
-// Recent has the latest attempts of a type.
+// Recent has the latest successful attempts of a type.
 type Recent struct {
-	Write   int64   `json:"write"`      // Durations.Writes when the latest of them came
+	Write   int64   `json:"write"`      // Durations.Writes when the latest of them was added
 	Lengths []int64 `json:"lengths_ms"` // the oldest first
 }
 
-// Add adds lengths in milliseconds, by type, the oldest first.
+// Add adds durations in milliseconds, by type, oldest first.
 func (t *Durations) Add(lengths map[string][]int64) {
 	t.Writes++
 	if t.Types == nil {
@@ -44,13 +44,13 @@ func (t *Durations) Add(lengths map[string][]int64) {
 	}
 }
 
-// Encode returns the text of t. Encode first removes the types that have not come for the longest time, until the text
-// is short enough for a memo.
+// Encode returns the text of t. If the text is too long for a memo, Encode first removes the types that were added to
+// least recently.
 func (t *Durations) Encode() []byte {
 	for {
 		text, err := json.Marshal(t)
 		if err != nil {
-			panic(fmt.Sprintf("workerstats: %v", err)) // Durations always have a JSON
+			panic(fmt.Sprintf("workerstats: %v", err)) // Durations can always be encoded
 		}
 		if len(text) <= driver.MaxMemoBytes {
 			return text
@@ -66,7 +66,7 @@ func (t *Durations) Encode() []byte {
 	}
 }
 
-// DecodeDurations is the reverse of Durations.Encode. The text of a key that has no memo yet has no durations.
+// DecodeDurations is the reverse of Durations.Encode. An empty text, of a key without a memo, yields no durations.
 func DecodeDurations(text []byte) (t Durations, err error) {
 	if len(text) == 0 {
 		return t, nil
@@ -77,7 +77,7 @@ func DecodeDurations(text []byte) (t Durations, err error) {
 	return t, nil
 }
 
-// Of returns the lengths of the latest attempts of a type, sorted. Empty: none is known.
+// Of returns the durations of the latest successful attempts of a type, sorted; empty if none is known.
 func (t Durations) Of(name string) (sorted []time.Duration) {
 	for _, ms := range t.Types[name].Lengths {
 		sorted = append(sorted, time.Duration(ms)*time.Millisecond)

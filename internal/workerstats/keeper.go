@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// KeeperPeriod is how often a keeper that works writes its Keeper.
+// KeeperPeriod is how often a working keeper writes its Keeper.
 const KeeperPeriod = 10 * time.Second
 
 // KeeperReason begins the reason with which a keeper frees a lock, as the record of the lock shows it.
@@ -17,15 +17,15 @@ const KeeperReason = "keeper: "
 // MostQueues is the largest number of names in Keeper.Strangers.
 const MostQueues = 20
 
-// Keeper has the figures of a keeper that works. Times are by the clock of the locks' store, as far as the keeper's process
-// knows that clock. Lengths are in milliseconds.
+// Keeper has the stats of a working keeper. Times are by the clock of the locks' store, as far as the keeper's process
+// knows that clock. Durations are in milliseconds.
 type Keeper struct {
-	At    time.Time `json:"at"`             // when the figures were written
+	At    time.Time `json:"at"`             // when the stats were written
 	Began time.Time `json:"began"`          // when the keeper began to work
-	Asked time.Time `json:"asked,omitzero"` // when the keeper last got an answer to the question which locks are due
+	Asked time.Time `json:"asked,omitzero"` // when the keeper last got the list of locks that are due
 
-	// Behind says that more locks were due then than one answer has, or that the keeper was late with some checks. Late is
-	// how late it was with the latest of them since the figures before.
+	// Behind says that more locks were due then than one answer holds, or that the keeper was late with some checks. Late
+	// is the largest delay of a check since the previous stats.
 	Behind bool  `json:"behind,omitempty"`
 	Late   int64 `json:"late_ms,omitempty"`
 
@@ -48,7 +48,8 @@ type Keeper struct {
 	Unanswered int64            `json:"unanswered"`
 	Freed      map[string]int64 `json:"freed,omitempty"`
 
-	// Strangers are queues of jobs with locks that none of the keeper's databases has. The keeper leaves these locks alone.
+	// Strangers are queues of jobs with locks that are in none of the keeper's databases. The keeper leaves these locks
+	// alone.
 	Strangers []string `json:"strangers,omitempty"`
 }
 
@@ -56,7 +57,7 @@ type Keeper struct {
 func (k Keeper) Encode() []byte {
 	text, err := json.Marshal(k)
 	if err != nil {
-		panic(fmt.Sprintf("workerstats: %v", err)) // no value of a Keeper has no JSON, except a Share that is no number
+		panic(fmt.Sprintf("workerstats: %v", err)) // only a Share that is NaN or infinite cannot be encoded
 	}
 	return text
 }
