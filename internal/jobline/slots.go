@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// SlotKeys returns the slots of key with the numbers first to last. No number is above driver.MaxSlots. A key that is too
-// long for the name of a second slot has no slot but the first: see SlotsFit.
+// SlotKeys returns the keys of the slots first to last of key, up to driver.MaxSlots. A key that is too long to name a
+// second slot has only the first: see SlotsFit.
 func SlotKeys(key string, first, last int) []string {
 	last = min(last, driver.MaxSlots)
 	if !SlotsFit(key) {
@@ -23,15 +23,14 @@ func SlotKeys(key string, first, last int) []string {
 	return keys
 }
 
-// MaxSlotKeyBytes is the length of the longest key of which all slots have names.
+// MaxSlotKeyBytes is the maximum length of a key all of whose slots have names.
 var MaxSlotKeyBytes = driver.MaxKeyBytes - len(driver.SlotKey("", driver.MaxSlots))
 
 // SlotsFit reports whether all slots of key have names.
 func SlotsFit(key string) bool { return len(key) <= MaxSlotKeyBytes }
 
-// SlotsOf returns those of keys that are reserved for job under the owner of token, in the order of keys. A job that has
-// waited in line does not know which slot the job has got. Without keys SlotsOf sends nothing. An error is one of
-// Locker.Status.
+// SlotsOf returns those of keys that are reserved for job under the owner of token, in the order of keys: a job that has
+// waited in line does not know which slot it got. Without keys it sends nothing. Errors are those of Locker.Status.
 func SlotsOf(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, keys []string) ([]joblock.Status, error) {
 	if len(keys) == 0 {
 		return nil, nil

@@ -1,8 +1,8 @@
-// Package jobline starts tasks of asynq that wait in the line of a key. The call that gives the key to such a task's
-// job does not start the task: asynq's Redis may be another one. A task that waits is scheduled, or waits for a retry,
-// at a time that is far away; see envelope.Wait. To start the task is to run it: see asynq.Inspector.RunTask.
+// Package jobline starts asynq tasks that wait in the line of a key. The call that gives the key to such a task's job
+// does not start the task, because asynq may use another Redis. A task that waits is scheduled, or waits for a retry, at
+// a time that is far away; see envelope.Wait. To start the task is to run it: see asynq.Inspector.RunTask.
 //
-// Where a Starter gives up, the keeper of package worker starts the task.
+// If a Starter gives up, the keeper of package worker starts the task.
 package jobline
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// reasonOver is why a Starter frees the key of a job whose task has ended while the job waited.
+// reasonOver is the reason with which a Starter frees the key of a job whose task ended while the job waited.
 const reasonOver = "its job was over before its turn"
 
-// pauses lie between the tries to start a task. The job has its place before its task exists, so the turn of the job
-// may come before the enqueue. And a task that asks too early is active until asynq has snoozed the task.
+// pauses are the delays between attempts to start a task. The job has its place before its task exists, so the job's turn
+// may come before the enqueue. And a task that asks too early is active until asynq has snoozed it.
 var pauses = [...]time.Duration{
 	time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond,
 }
@@ -62,16 +62,16 @@ func (s *Starter) End(ctx context.Context, locks core.Locks, r core.Release) []e
 
 func (s *Starter) locks() *core.Locker { return (*core.Locker)(s.Locks) }
 
-// Granted starts the task of job, which has just got key, in the background. The tries take about a second, or longer
+// Granted starts the task of job, which has just got key, in the background. The attempts take about a second, or longer
 // if asynq does not answer.
 func (s *Starter) Granted(key, job string) { s.Go(func() { s.run(key, job, false) }) }
 
-// Told is Granted for a caller who cannot be certain that job has just got key: a push may be late, repeated or forged.
+// Told is Granted for a caller that cannot be certain that job has just got key: a push may be late, repeated or forged.
 func (s *Starter) Told(key, job string) { s.Go(func() { s.run(key, job, true) }) }
 
 func (s *Starter) run(key, job string, check bool) {
 	for try := 0; ; try++ {
-		// After a try without an answer the task may have run, and halt the sequence.
+		// After an unanswered attempt the task may have run, and may be halting the sequence.
 		done, err := s.start(key, job, check || try > 0)
 		if done {
 			return
@@ -90,9 +90,9 @@ var (
 	errAbsent = errors.New("the task does not exist")
 )
 
-// start is one try to start the task of job, which has got key. The result done is true if nothing is left to do: the
-// task runs, is about to run, or has ended. In the last case start frees the key. With check, start does nothing unless
-// the key is parked for the job, and the task waits.
+// start attempts once to start the task of job, which has got key. done is true if nothing is left to do: the task runs,
+// is about to run, or has ended. In the last case start frees the key. If check is true, start does nothing unless the
+// key is parked for the job and the task waits.
 func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
@@ -111,7 +111,7 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 	}
 	err = errAbsent
 	for _, in := range s.Inspectors {
-		if !check { // a task that waits is scheduled, unless people have steered the task
+		if !check { // a task that waits is scheduled, unless an operator has changed it
 			if err := in.RunScheduled(queue, id); !errors.Is(err, asynq.ErrTaskNotFound) {
 				return err == nil, err
 			}
@@ -141,8 +141,8 @@ func (s *Starter) start(key, job string, check bool) (done bool, err error) {
 	return false, err
 }
 
-// free passes the key on from a job whose task has ended. With a fence other than 0, free does nothing if the key has
-// another fence now.
+// free passes the key on from a job whose task has ended. If fence is not 0, free does nothing when the key has another
+// fence.
 func (s *Starter) free(key, job string, fence int64) (done bool, err error) {
 	err = s.Free(context.Background(), core.JobRelease{Key: key, Job: job, Fence: fence, Reason: reasonOver})[0]
 	switch {
@@ -154,8 +154,8 @@ func (s *Starter) free(key, job string, fence int64) (done bool, err error) {
 	return true, err
 }
 
-// Waits reports whether the task of info waits for its turn, or was waiting when its turn came. The parameter seq is
-// the Sequence in the header of the task, or nil. Waits returns false once the task has been started.
+// Waits reports whether the task of info waits for its turn, or was waiting when its turn came; it returns false once the
+// task has been started. seq is the Sequence in the header of the task, or nil.
 func Waits(seq *envelope.Sequence, info *asynq.TaskInfo) bool {
 	switch {
 	case info.State == asynq.TaskStateScheduled:

@@ -7,14 +7,14 @@ import (
 )
 
 // These texts are parts of the errors with which package worker ends attempts. asynq keeps the text of a task's last
-// error, and other processes, of other versions too, read from it what has happened to the task. So the texts are a
-// format and never change. Who must change one writes another text beside it, and reads both.
+// error, and other processes, including other versions, read from it what has happened to the task. So the texts are a
+// format and must never change. To replace one, write a new text and keep reading both.
 const (
 	// WaitText is in the last error of a task that was snoozed because its turn had not come. The text says that the
 	// task has not run since.
 	WaitText = "the job waits for its turn"
 
-	// EarlyText is in the last error of a task that was snoozed because it had its turn before its time.
+	// EarlyText is in the last error of a task that was snoozed because its turn came before its time.
 	EarlyText = "the job's turn has come before its time"
 
 	// ArchiveText is in the last error of each task that was snoozed by way of asynq's archive. Another middleware may
@@ -23,7 +23,7 @@ const (
 	ArchiveText = "worker: snoozed without charge, by way of the archive: "
 
 	// SpentText begins the last error of a task that was archived after the spare retry had been charged. A rerun keeps
-	// the count of retries. By SpentText a worker recognises the rerun, which must run.
+	// the count of retries; SpentText lets a worker recognise the rerun, which must run.
 	SpentText = "worker: no retries left: "
 )
 
