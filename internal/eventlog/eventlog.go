@@ -21,10 +21,10 @@ const Field = "event"
 // KindDropped is the kind of an Entry that stands for events which were not written.
 const KindDropped = "dropped"
 
-// CronKind returns the kind of an Entry about a cron job. The parameter kind is a scheduler.Kind.
+// CronKind returns the kind of an Entry about a cron job. kind is a scheduler.Kind.
 func CronKind(kind string) string { return "cron " + kind }
 
-// Entry is an event. Lengths are in milliseconds.
+// Entry is an event. Durations are in milliseconds.
 type Entry struct {
 	Kind string `json:"kind"` // event.Kind.String, CronKind or KindDropped
 
@@ -56,8 +56,8 @@ type Entry struct {
 
 	Dropped int64 `json:"dropped,omitempty"` // of KindDropped: how many events were not written
 
-	Source string `json:"source"`           // which process has seen the event, for people
-	Nonce  string `json:"nonce"`            // differs from event to event; an entry that was written twice has the same one
+	Source string `json:"source"`           // the process that recorded the event, for people
+	Nonce  string `json:"nonce"`            // unique to the event; an entry that was written twice has the same one
 	Ago    int64  `json:"ago_ms,omitempty"` // how long before the write it happened
 }
 
@@ -67,8 +67,8 @@ func (e Entry) Encode() (string, error) {
 	return string(text), err
 }
 
-// Decode reads an entry of the stream. The result at is when the event happened, by the clock of Redis. ok is false for
-// an entry that package journal has not written.
+// Decode decodes an entry of the stream. at is when the event happened, by the clock of Redis. ok is false for an entry
+// that package journal did not write.
 func Decode(m redis.XMessage) (e Entry, at time.Time, ok bool) {
 	text, _ := m.Values[Field].(string)
 	if json.Unmarshal([]byte(text), &e) != nil || e.Kind == "" {
@@ -78,7 +78,7 @@ func Decode(m redis.XMessage) (e Entry, at time.Time, ok bool) {
 	return e, time.UnixMilli(ms).Add(-time.Duration(e.Ago) * time.Millisecond).UTC(), valid
 }
 
-// ParseID returns the two numbers of the ID of an entry. ok is false for a text that is no such ID.
+// ParseID returns the two numbers of an entry's ID. ok is false for any other text.
 func ParseID(id string) (ms, seq int64, ok bool) {
 	first, second, dash := strings.Cut(id, "-")
 	ms, err := parse(first)
@@ -91,7 +91,7 @@ func ParseID(id string) (ms, seq int64, ok bool) {
 	return ms, seq, err == nil
 }
 
-// parse reads a number without a sign.
+// parse parses an unsigned number that fits an int64.
 func parse(text string) (int64, error) {
 	n, err := strconv.ParseUint(text, 10, 63)
 	return int64(n), err
