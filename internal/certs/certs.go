@@ -1,4 +1,4 @@
-// Package certs has certificates and authorities in files, which are read again when the files change.
+// Package certs loads certificates and CA files, and reloads them when the files change.
 package certs
 
 import (
@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// checkEvery is how often the files are looked at, at most.
+	// checkEvery is the minimum time between two checks of the files.
 	checkEvery = time.Second
 
-	// settled is how old a change must be before a file counts as unchanged while its time stays the same: the clocks of
-	// file systems are coarse.
+	// settled is how old a change must be before an unchanged modification time means an unchanged file: file systems
+	// have coarse clocks.
 	settled = 2 * time.Second
 )
 
 // Pair is a certificate and its key in two files, in PEM form. Make a Pair with Open. A Pair is safe for concurrent use.
 //
-// The files are read again at most a second after they have changed, when somebody asks for the certificate. While the
-// two do not fit each other, or cannot be read, the certificate from before counts, as long as it is valid. A file that
-// is not regular, such as a pipe, is read once.
+// The files are reloaded at most a second after they have changed, when a caller asks for the certificate. While the two
+// don't match or cannot be read, the previous certificate stays in use as long as it is valid. A file that is not
+// regular, such as a pipe, is read once.
 type Pair struct {
 	certFile, keyFile string
 	tell              func(error)
@@ -33,17 +33,17 @@ type Pair struct {
 	pair    *tls.Certificate
 	checked time.Time
 	seen    [2]state
-	err     error // why the changed files are not read; nil if they are
+	err     error // why the changed files could not be read, or nil
 }
 
-// A state is a file as it was read.
+// A state identifies the version of a file that was read.
 type state struct {
 	info fs.FileInfo
 	read time.Time
 }
 
-// Open reads the two files. The function tell, unless nil, is called with nil when changed files were read, and with the
-// reason when they cannot be read, once for each reason.
+// Open reads the two files. tell, unless nil, is called with nil after changed files were reloaded, and with the error if
+// they cannot be read, once for each error.
 func Open(certFile, keyFile string, tell func(error)) (*Pair, error) {
 	if tell == nil {
 		tell = func(error) {}
@@ -55,8 +55,8 @@ func Open(certFile, keyFile string, tell func(error)) (*Pair, error) {
 	return p, nil
 }
 
-// Get returns the certificate. The error says why the changed files cannot be read, if the certificate from before has
-// expired.
+// Get returns the certificate. If the previous certificate has expired, it returns the error that prevents reading the
+// changed files.
 func (p *Pair) Get() (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Pair) Get() (*tls.Certificate, error) {
 	return p.pair, nil
 }
 
-// again reads the files, and tells of it.
+// again reloads the files and calls tell.
 func (p *Pair) again() {
 	before := p.pair
 	err := p.read()
@@ -86,10 +86,10 @@ func (p *Pair) again() {
 	p.err = err
 }
 
-// stands reports whether the files are certainly those that were read.
+// stands reports whether the files are certainly unchanged.
 func (p *Pair) stands() bool { return stand(p.seen[:], p.certFile, p.keyFile) }
 
-// stand reports whether files are certainly those that were seen.
+// stand reports whether the named files are certainly those that were seen.
 func stand(seen []state, names ...string) bool {
 	for i, name := range names {
 		was := seen[i]
@@ -108,7 +108,7 @@ func stand(seen []state, names ...string) bool {
 	return true
 }
 
-// read reads the files. After an error the certificate from before stays.
+// read reads the files. After an error the previous certificate stays in use.
 func (p *Pair) read() error {
 	p.seen = [2]state{}
 	var texts [2][]byte
@@ -130,7 +130,7 @@ func (p *Pair) read() error {
 	return nil
 }
 
-// readFile reads a file. The state is that of the file before it was read: a later change is seen.
+// readFile reads a file. The state is taken before the read, so that a change during the read is noticed.
 func readFile(name string) (text []byte, s state, err error) {
 	s.read = time.Now()
 	if s.info, err = os.Stat(name); err != nil {

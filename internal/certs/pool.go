@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Pool is a file of authorities, in PEM form. Make a Pool with OpenPool. A Pool is safe for concurrent use.
+// Pool is a file of CA certificates, in PEM form. Make a Pool with OpenPool. A Pool is safe for concurrent use.
 //
-// The file is read again at most a second after it has changed, when somebody asks for the authorities. While the file is
-// bad, or cannot be read, the authorities from before count. A file that is not regular, such as a pipe, is read once.
+// The file is reloaded at most a second after it has changed, when a caller asks for the CA certificates. While the file
+// is invalid or cannot be read, the previous ones stay in use. A file that is not regular, such as a pipe, is read once.
 type Pool struct {
 	file string
 	tell func(error)
@@ -22,11 +22,11 @@ type Pool struct {
 	pool    *x509.CertPool
 	checked time.Time
 	seen    [1]state
-	err     error // why the changed file is not read; nil if it is
+	err     error // why the changed file could not be read, or nil
 }
 
-// OpenPool reads the file. The function tell, unless nil, is called with nil when a changed file was read, and with the
-// reason when it cannot be read, once for each reason.
+// OpenPool reads the file. tell, unless nil, is called with nil after a changed file was reloaded, and with the error if
+// it cannot be read, once for each error.
 func OpenPool(file string, tell func(error)) (*Pool, error) {
 	if tell == nil {
 		tell = func(error) {}
@@ -38,7 +38,7 @@ func OpenPool(file string, tell func(error)) (*Pool, error) {
 	return p, nil
 }
 
-// Get returns the authorities: the same pool as before, unless they have changed.
+// Get returns the CA certificates: the same pool as before, unless they have changed.
 func (p *Pool) Get() *x509.CertPool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,8 @@ func (p *Pool) Get() *x509.CertPool {
 	return p.pool
 }
 
-// Dial returns a function that connects to servers whom the present authorities vouch for. Base has the rest.
+// Dial returns a function that connects to servers that the current CA certificates vouch for. base has the rest of the
+// configuration.
 func (p *Pool) Dial(dialer net.Dialer, base *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		secure := base.Clone()
@@ -60,7 +61,7 @@ func (p *Pool) Dial(dialer net.Dialer, base *tls.Config) func(ctx context.Contex
 	}
 }
 
-// again reads the file, and tells of it.
+// again reloads the file and calls tell.
 func (p *Pool) again() {
 	before := p.pool
 	err := p.read()
@@ -78,7 +79,7 @@ func (p *Pool) again() {
 	p.err = err
 }
 
-// read reads the file. After an error the authorities from before stay.
+// read reads the file. After an error the previous CA certificates stay in use.
 func (p *Pool) read() error {
 	p.seen = [1]state{}
 	text, seen, err := readFile(p.file)
