@@ -1,5 +1,5 @@
-// Package crew runs functions in goroutines that serve again: the stack of such a goroutine has already grown. For a
-// call of Redis, the growth takes longer than all else that a new goroutine costs.
+// Package crew runs functions in goroutines that are reused, because their stacks have already grown. For a Redis call,
+// growing the stack takes longer than everything else that a new goroutine costs.
 package crew
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// idle is how long a goroutine waits for its next function. A tenth of a second is long enough for a busy process, and
-// short enough for tests that look for goroutines left behind.
+// idle is how long a goroutine waits for its next function: long enough for a busy process, and short enough for tests
+// that look for leaked goroutines.
 const idle = 100 * time.Millisecond
 
 // Crew has the goroutines. Make a Crew with New.
@@ -17,10 +17,10 @@ type Crew struct {
 	closing context.Context
 }
 
-// New returns a Crew. When closing ends, the goroutines that wait for a function end.
+// New returns a Crew. When closing ends, its idle goroutines end.
 func New(closing context.Context) *Crew { return &Crew{make(chan func()), closing} }
 
-// Go calls f in another goroutine. Go does not wait. The number of goroutines has no bound.
+// Go calls f in another goroutine and does not wait. The number of goroutines is unbounded.
 func (c *Crew) Go(f func()) {
 	select {
 	case c.next <- f: // a goroutine waits
@@ -29,7 +29,7 @@ func (c *Crew) Go(f func()) {
 	}
 }
 
-// serve calls f, and then the functions of later calls of Go, until none has come for the time idle.
+// serve calls f, and then the functions of later calls of Go, until none has come for idle.
 func (c *Crew) serve(f func()) {
 	wait := time.NewTimer(idle)
 	defer wait.Stop()
