@@ -1,4 +1,4 @@
-// Package life is the life of a thing that does work until it is closed: the work is counted, and Close waits for it.
+// Package life tracks the work of a component that can be closed: work is counted, and Close waits for it.
 package life
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/internal/crew"
 )
 
-// Life counts work. A sync.WaitGroup would not do: background work may begin while Close waits, and WaitGroup.Add must not
-// race with WaitGroup.Wait. Make a Life with New.
+// Life counts work. A sync.WaitGroup would not do: background work may begin while Close waits, and WaitGroup.Add must
+// not race with WaitGroup.Wait. Make a Life with New.
 type Life struct {
 	ctx  context.Context
 	end  context.CancelFunc
@@ -20,7 +20,7 @@ type Life struct {
 	zero *sync.Cond // signals that n is 0, or that the context of a waiting caller has ended
 }
 
-// New returns the Life of a thing that is open.
+// New returns an open Life.
 func New() *Life {
 	l := new(Life)
 	l.ctx, l.end = context.WithCancel(context.Background())
@@ -29,7 +29,7 @@ func New() *Life {
 	return l
 }
 
-// Context ends when Close begins.
+// Context returns a context that ends when Close begins.
 func (l *Life) Context() context.Context { return l.ctx }
 
 // Enter counts work of the calling goroutine, until Leave. After Close has begun, Enter counts nothing and returns false.
@@ -43,7 +43,7 @@ func (l *Life) Enter() bool {
 	return true
 }
 
-// Leave ends the work of an Enter that has returned true.
+// Leave ends the work of an Enter that returned true.
 func (l *Life) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
