@@ -9,13 +9,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Ends returns a function that releases the key of the job with this ID, which has ended, to the next job. In one step,
-// the release makes certain that asynq has written the end, and runs the task of the next job if that task is scheduled in
-// the same Redis. If asynq has not written the end, the error is beside.ErrNotYet. The result is nil if store does not keep
-// its records in the same Redis as in, or if the scripts of this version of asynq are not known here.
+// Ends returns a function that releases the key of the job with this ID, which has ended, to the next job. In the same
+// step, the release verifies that asynq has written the end, and runs the task of the next job if that task is scheduled
+// in the same Redis. If asynq has not written the end, the error is beside.ErrNotYet. Ends returns nil if store does not
+// keep its records in the same Redis as in, or if the scripts of this version of asynq are not known here.
 //
-// Why: without Ends a job of a sequence makes two calls more, a lookup and a run. With 20 keys in one Redis, jobs that do
-// nothing then run at three quarters of the rate.
+// Why: without Ends a job of a sequence makes two more calls, a lookup and a run, which reduces the rate of jobs that do
+// nothing to three quarters, with 20 keys in one Redis.
 func (in *Inspector) Ends(store driver.Store, queue, id string) func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
 	s, able := store.(beside.Store)
 	if in.moves == nil || !able || !s.SameServer(in.client) {
@@ -28,11 +28,11 @@ func (in *Inspector) Ends(store driver.Store, queue, id string) func(context.Con
 	}
 }
 
-// endOf returns the steps beside the release: see beside.Steps.
+// endOf returns the steps to run with the release: see beside.Steps.
 func endOf(m *moves) *beside.Steps {
 	return &beside.Steps{
-		// A job that has ended has no task any more, or a completed one. That there is no task says nothing if asynq's keys
-		// of the queue are elsewhere, behind a proxy of several servers: but where asynq has written the end, it has counted
+		// A job that has ended has no task any more, or a completed one. A missing task proves nothing if asynq's keys of
+		// the queue are elsewhere, behind a proxy of several servers: but where asynq has written the end, it has counted
 		// the job.
 		Before: `if redis.pcall('EXISTS', first, first, second .. 'processed') ~= 1 -- 2 and 3 if there is a task
     and redis.pcall('HGET', first, 'state') ~= 'completed' then return 'not yet' end`,
@@ -49,7 +49,7 @@ return true`,
 	}
 }
 
-// luaText returns a template as an expression of Lua, with the locals queue and id for the places of their names.
+// luaText returns a template as a Lua expression, with the locals queue and id in place of anyQueue and anyID.
 func luaText(template string) string {
 	text := strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, anyQueue, "' .. queue .. '", anyID, "' .. id .. '").Replace(template)
 	return fmt.Sprintf("'%s'", text)

@@ -13,7 +13,7 @@ import (
 // Inspector with New.
 //
 // Why: an asynq.Inspector asks before each call whether the queue exists. Without that question, and with RunScheduled, a
-// job of a sequence costs asynq's Redis two commands in place of six.
+// job of a sequence costs asynq's Redis two commands instead of six.
 type Inspector struct {
 	inner  *asynq.Inspector
 	client redis.UniversalClient // nil if this version of asynq keeps the client of an Inspector elsewhere
@@ -63,8 +63,8 @@ func clientOf(in any) redis.UniversalClient {
 	return rdb.Client()
 }
 
-// everyQueue is a client that answers asynq's question whether a queue exists: yes. For the call that follows, a task of
-// a queue that does not exist does not exist.
+// everyQueue is a client that answers yes when asynq asks whether a queue exists. To the call that follows, a task of a
+// nonexistent queue is a task that does not exist.
 type everyQueue struct{ redis.UniversalClient }
 
 func (everyQueue) SIsMember(ctx context.Context, key string, member any) *redis.BoolCmd {

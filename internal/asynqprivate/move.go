@@ -17,17 +17,17 @@ import (
 	"github.com/joblock/toolkit/internal/beside"
 )
 
-// The digests of the scripts with which asynq looks a task up and runs a task. The moves below are right for these two
-// scripts only. With others, RunScheduled finds no task, so its caller looks the task up first, CanPostpone is false, and
-// Ends returns nil.
+// The digests of the scripts with which asynq looks up and runs a task. The moves below are right for these two scripts
+// only. With others, RunScheduled finds no task, so its caller looks the task up first, CanPostpone is false, and Ends
+// returns nil.
 const (
 	lookUpDigest = "1463a65d3fd6698099862e1314658984affe6ed7"
 	runDigest    = "2fb646810e3433bbe85fba1a6b407eb3eced7b63"
 )
 
 var (
-	// runScheduled does what asynq's script does with a scheduled task. KEYS are the task, the set of the scheduled
-	// tasks and the list of the pending ones; ARGV is the ID.
+	// runScheduled does what asynq's script does with a scheduled task. KEYS are the task, the set of scheduled tasks and
+	// the list of pending tasks; ARGV is the ID.
 	runScheduled = redis.NewScript(`if redis.call('HGET', KEYS[1], 'state') ~= 'scheduled' or redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then
   return 0
 end
@@ -35,9 +35,9 @@ redis.call('LPUSH', KEYS[3], ARGV[1])
 redis.call('HSET', KEYS[1], 'state', 'pending')
 return 1`)
 
-	// postpone does what asynq's script does with an archived task, but puts the task into the set of the tasks that
-	// wait for a retry. KEYS are the task, and the sets of the archived tasks and of the retries; ARGV the ID, when the
-	// task is due, and the task's last error, which asynq keeps in the message.
+	// postpone does what asynq's script does with an archived task, but puts the task into the set of tasks that wait for
+	// a retry. KEYS are the task, the set of archived tasks and the set of retries; ARGV are the ID, when the task is
+	// due, and the task's last error, which asynq keeps in the message.
 	postpone = redis.NewScript(`local task = redis.call('HMGET', KEYS[1], 'state', 'msg')
 if task[1] ~= 'archived' or not string.find(task[2], ARGV[3], 1, true) or redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then
   return 0
@@ -47,9 +47,9 @@ redis.call('HSET', KEYS[1], 'state', 'retry')
 return 1`)
 )
 
-// RunScheduled is RunTask for a task that is scheduled, in one step, so that nobody can archive the task between a lookup
-// and the run. If the task is in any other state or does not exist, RunScheduled does nothing, and the error is
-// asynq.ErrTaskNotFound: GetTaskInfo knows more.
+// RunScheduled is RunTask for a scheduled task, in one step, so that no other client can archive the task between a
+// lookup and the run. If the task is in any other state or does not exist, RunScheduled does nothing and returns
+// asynq.ErrTaskNotFound; GetTaskInfo distinguishes the cases.
 func (in *Inspector) RunScheduled(queue, id string) error {
 	if in.moves == nil {
 		return asynq.ErrTaskNotFound
@@ -61,11 +61,10 @@ func (in *Inspector) RunScheduled(queue, id string) error {
 // CanPostpone reports whether Postpone is right for this version of asynq.
 func (in *Inspector) CanPostpone() bool { return in.moves != nil }
 
-// Postpone moves a task that was archived with the error lastErr to the tasks that wait for a retry, due at the time in due,
-// in one step. If the task has another error, is in any other state or does not exist, the error is
-// asynq.ErrTaskNotFound.
+// Postpone moves a task that was archived with the error lastErr to the tasks that wait for a retry at due, in one step.
+// If the task has another error, is in any other state or does not exist, the error is asynq.ErrTaskNotFound.
 //
-// Why: asynq archives a task without retries whatever its error, and has no call that gives an archived task a time. Without
+// Why: asynq archives a task without retries whatever its error, and has no call that schedules an archived task. Without
 // Postpone, such a task waits in the archive, where it may be deleted.
 func (in *Inspector) Postpone(queue, id, lastErr string, due time.Time) error {
 	if in.moves == nil {
@@ -87,11 +86,11 @@ func (in *Inspector) move(what string, script *redis.Script, keys []string, args
 	return nil
 }
 
-// moves has templates of asynq's keys: of a task, of the pending tasks of a queue, and of what the key of the tasks in a
-// state begins with, before the name of the state.
+// moves has templates of asynq's keys: of a task, of the pending tasks of a queue, and the prefix of the keys of tasks by
+// state, to which the name of the state is appended.
 type moves struct {
 	task, pending, set string
-	end                *beside.Steps // of the method Ends
+	end                *beside.Steps // for Ends
 }
 
 // Names in the templates.
@@ -105,7 +104,7 @@ func (*moves) of(queue, id string) func(template string) string {
 	return strings.NewReplacer(anyQueue, queue, anyID, id).Replace
 }
 
-// Unknown is for tests: New then returns Inspectors as with a version of asynq whose scripts are not known here.
+// Unknown is for tests: if true, New returns Inspectors as for a version of asynq whose scripts are not known here.
 var Unknown atomic.Bool
 
 func movesOfThisAsynq() *moves {

@@ -9,8 +9,8 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Options returns a copy of the options that task was made with. Options fails if task is nil, or if this version of
-// asynq keeps the options elsewhere. The caller must then refuse the task.
+// Options returns a copy of the options that task was made with. It fails if task is nil, or if this version of asynq
+// keeps the options elsewhere; the caller must then refuse the task.
 //
 // Why: to add a header, package handoff or worker makes a task again, and without its options the new task would lose
 // its queue, retries and schedule. Callers could pass options at the enqueue only, but nothing would notice a caller
