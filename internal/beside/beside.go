@@ -1,6 +1,6 @@
-// Package beside is how steps that are not about locks get into the script of a release, so that the server makes these
-// steps and the release in one step, with one command. That is possible if the steps' keys are on the server of the lock,
-// and the server is no cluster.
+// Package beside runs additional steps that are not about locks in the script of a release, so that the server executes
+// them and the release atomically, with one command. That requires that the keys of the steps are on the server of the
+// lock, and that the server is no cluster.
 package beside
 
 import (
@@ -12,27 +12,27 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Steps are steps beside a release. Both texts are Lua.
+// Steps are additional steps of a release. Both texts are Lua.
 type Steps struct {
 	// Before runs before the release. After "return 'not yet'" the release changes nothing. Before uses the locals first and
 	// second, and must raise no error: redis.pcall instead of redis.call.
 	Before string
 
-	// After is the body of a function, which runs when the release has given the key to a job that waits. The local job is
-	// that job, as in driver.Reply.Next. The function returns true if it has started the job. An error is no harm: the caller
-	// of the release starts the job.
+	// After is the body of a function that runs when the release has given the key to a waiting job. The local job is
+	// that job, as in driver.Reply.Next. The function returns true if it has started the job. If it fails, the caller of
+	// the release starts the job.
 	After string
 }
 
-// Store is a driver.Store that takes steps. Of the stores of this module that is the one of package redisstore.
+// Store is a driver.Store that supports steps. In this module only the store of package redisstore does.
 type Store interface {
 	// SameServer reports whether the store keeps its records on the one server, and in the one database, that client talks
 	// to.
 	SameServer(client redis.UniversalClient) bool
 
-	// ReleaseBeside is driver.Store.Release of one key, with steps. Call SameServer first. The key is not that of another
-	// slot than the first. The error is ErrNotYet if the step Before says so, or could not run. If the step After has
-	// started the job that got the key, driver.Reply.Next is "".
+	// ReleaseBeside is driver.Store.Release of one key, with steps. Call SameServer first. The key must not be that of a
+	// slot other than the first. The error is ErrNotYet if Before says so, or could not run. If After has started the job
+	// that got the key, driver.Reply.Next is "".
 	ReleaseBeside(ctx context.Context, req driver.ReleaseRequest, steps *Steps, first, second string) (driver.Reply, error)
 }
 
