@@ -1,4 +1,5 @@
-// Package dice draws random pauses and orders. The source is math/rand; a test can seed it and so repeat the draws.
+// Package dice returns random pauses and orders. The source is math/rand; a test can seed it to make the results
+// reproducible.
 package dice
 
 import (
@@ -8,7 +9,7 @@ import (
 	"time"
 )
 
-// seeded replaces the global source, unless seeded is nil.
+// seeded replaces the global source, unless it is nil.
 var seeded atomic.Pointer[source]
 
 type source struct {
@@ -36,10 +37,10 @@ func Perm(n int) []int {
 	return rand.Perm(n)
 }
 
-// Seeded reports whether Seed is in force.
+// Seeded reports whether Seed is in effect.
 func Seeded() bool { return seeded.Load() != nil }
 
-// Seed makes seed determine all draws, of all goroutines together, until restore is called. Seed is for tests.
+// Seed makes all results deterministic, across all goroutines, until restore is called. It is for tests.
 func Seed(seed uint64) (restore func()) {
 	before := seeded.Swap(&source{rnd: rand.New(rand.NewPCG(seed, 0))})
 	return func() { seeded.Store(before) }
