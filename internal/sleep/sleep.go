@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For sleeps for d. If ctx ends first, For returns the cause of ctx at once.
+// For sleeps for d. If ctx ends first, it returns the cause of ctx at once.
 func For(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -18,7 +18,7 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// AtMost waits until the channel done is closed, but at most d. AtMost reports whether done is closed.
+// AtMost waits until done is closed, but at most d. It reports whether done is closed.
 func AtMost(d time.Duration, done <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -30,7 +30,7 @@ func AtMost(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// Until waits until the channel done is closed. If ctx ends first, Until returns the cause of ctx at once.
+// Until waits until done is closed. If ctx ends first, it returns the cause of ctx at once.
 func Until(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -40,8 +40,8 @@ func Until(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// While calls the function wait and waits for the return of that call. If ctx ends first, While returns the cause of
-// ctx at once, and leaves the call behind in a goroutine of its own.
+// While calls wait and waits until it returns. If ctx ends first, While returns the cause of ctx at once and leaves wait
+// running in its own goroutine.
 func While(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
 	go func() {
