@@ -1,8 +1,8 @@
 // Package hashtag spreads the names of a Store evenly over the nodes of a Redis Cluster.
 //
-// A Redis Cluster has 16,384 slots. The hash tag of a name, the text in braces, decides the name's slot. Names with
-// one hash tag are in one slot, so one script may use all of them. Each part of a Store has one hash tag, and the slots
-// of these hash tags lie at even distances.
+// A Redis Cluster has 16,384 slots. The hash tag of a name, the text in braces, determines its slot. Names with the same
+// hash tag are in the same slot, so one script may use all of them. Each part of a Store has one hash tag, and the slots
+// of these hash tags are evenly spaced.
 package hashtag
 
 import (
@@ -19,14 +19,14 @@ const slots = 16384
 // Of returns the number of the part that key belongs to. Braces in key have no meaning here.
 func Of(key string) int { return int(crc16(key)) % Parts }
 
-// OfSlot returns the number of the part whose hash tag has a slot near the given one.
+// OfSlot returns the number of the part that slot belongs to.
 func OfSlot(slot int) int { return slot / (slots / Parts) }
 
 // Tag returns the hash tag of a part: the smallest number whose slot is one of the slots of that part. Part i has the
 // slots from i × 64 to i × 64 + 63. A later version must not change the hash tags: all locks would get new names.
 func Tag(part int) string { return tags()[part] }
 
-// Place returns what stands in Redis before the keys of a part: the prefix of the Store, and the part's hash tag.
+// Place returns the prefix of the keys of a part in Redis: the prefix of the Store, and the part's hash tag.
 func Place(prefix string, part int) string { return prefix + "{" + Tag(part) + "}" }
 
 var tags = sync.OnceValue(func() *[Parts]string {
