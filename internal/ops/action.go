@@ -98,7 +98,7 @@ func isSigned(reason string) bool {
 	return strings.Contains(reason, signature) && strings.HasSuffix(reason, ")")
 }
 
-// The function signed returns the reason that the record of a freed key shows. It names who has acted, if there is room.
+// signed returns the reason that the record of a freed key shows. It names who has acted, if there is room.
 func signed(reason, by string) string {
 	tail := signature + by + ")"
 	if len(reason)+len(tail) <= driver.MaxLabelBytes {

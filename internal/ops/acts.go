@@ -32,7 +32,7 @@ func forceName(ifIdle bool) string {
 	return actForce
 }
 
-// The method actsOn returns the latest actions on l and its job that have changed something or may have, the newest
+// actsOn returns the latest actions on l and its job that have changed something or may have, the newest
 // first.
 func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error) {
 	now := l.Now.Time
@@ -68,7 +68,7 @@ func (l Lock) Concerns(e AuditEntry) bool {
 	return e.Scope == "" && e.Key != "" && (e.Key == l.Key || group == l.Key || e.Key == l.Job || slices.Contains(e.Keys, l.Key))
 }
 
-// The method telling says what could not be told of actions because of err. An operator who may not read the record has
+// telling says what could not be told of actions because of err. An operator who may not read the record has
 // to know that only where the record could say something.
 func (s *story) telling(err error) string {
 	if err == nil || Denied(err) && s.FreedBy != FreedByForce && s.task.State != TaskAbsent {
@@ -100,7 +100,7 @@ func (s *story) act(is func(AuditEntry) bool) *AuditEntry {
 	return nil
 }
 
-// The method operators says what operators have done that the other sentences do not say.
+// operators says what operators have done that the other sentences do not say.
 func (s *story) operators() string {
 	forced, deleted := s.forcedBy(), s.deletedBy()
 	if s.task.State != TaskAbsent {
@@ -128,7 +128,7 @@ func (s *story) operators() string {
 	return text
 }
 
-// The method byWhom says who has done e, and why.
+// byWhom says who has done e, and why.
 func (s *story) byWhom(e *AuditEntry) string {
 	text := fmt.Sprintf(" by %s (%s)", visible(e.By), visible(e.Reason))
 	if e.Outcome == OutcomeUnknown && e != s.forcedBy() { // of that one the key's record tells
@@ -137,7 +137,7 @@ func (s *story) byWhom(e *AuditEntry) string {
 	return text
 }
 
-// The method when returns a time of day, and how long ago that was.
+// when returns a time of day, and how long ago that was.
 func (s *story) when(t time.Time) string {
 	if s.now.IsZero() {
 		return s.clock(t)

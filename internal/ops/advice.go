@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The method actions says what an operator may do, the mildest first.
+// actions says what an operator may do, the mildest first.
 func (s *story) actions(f Frees) []Action {
 	all := []Action{}
 	add := func(name ActionName, command, effect, danger string) {
@@ -33,7 +33,7 @@ func (s *story) actions(f Frees) []Action {
 	return append(all, s.force())
 }
 
-// The method force returns the action that is a forced release of the key, which somebody has.
+// force returns the action that is a forced release of the key, which somebody has.
 func (s *story) force() Action {
 	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
 	key := " -- " + Shell(s.Key)
@@ -46,7 +46,7 @@ func (s *story) force() Action {
 // permitsShown is how many permits an explanation names, and offers to free.
 const permitsShown = 8
 
-// The method permitActions returns what an operator may do to the permits of a limit, or to the slots of a sequence.
+// permitActions returns what an operator may do to the permits of a limit, or to the slots of a sequence.
 func (s *story) permitActions(f Frees) []Action {
 	all := []Action{}
 	p := s.Permits
@@ -71,7 +71,7 @@ func (s *story) permitActions(f Frees) []Action {
 	return all
 }
 
-// The method effect says what a forced release does.
+// effect says what a forced release does.
 func (s *story) effect() string {
 	text := "The key is free at once."
 	if len(s.Line) > 0 {
@@ -83,7 +83,7 @@ func (s *story) effect() string {
 	return text
 }
 
-// The method toHolder says what a forced release does to the present holder.
+// toHolder says what a forced release does to the present holder.
 func (s *story) toHolder() string {
 	others := fmt.Sprintf("is not stopped: its program learns of the release with its next renewal, within some %s, or at once if it listens for forced releases, and tells it to end.", length(s.renewal()))
 	if s.Job != "" {
@@ -92,10 +92,10 @@ func (s *story) toHolder() string {
 	return " A command under \"joblock run\" is KILLED at once (SIGKILL), with no time to clean up. Any other holder " + others
 }
 
-// The method renewal returns how long a holder may take to notice a forced release: a third of its lease.
+// renewal returns how long a holder may take to notice a forced release: a third of its lease.
 func (s *story) renewal() time.Duration { return max(time.Second, s.TTL.Duration()/3) }
 
-// The method danger says what may go wrong after a forced release.
+// danger says what may go wrong after a forced release.
 func (s *story) danger() string {
 	switch t := &s.task; {
 	case s.State == joblock.StateHeld:

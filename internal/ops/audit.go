@@ -99,7 +99,7 @@ const (
 	auditField = "entry"
 )
 
-// The type stream is an Audit in two Redis streams.
+// stream is an Audit in two Redis streams.
 type stream struct {
 	rdb      redis.UniversalClient
 	key      string
@@ -254,7 +254,7 @@ func Actions(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] 
 	}
 }
 
-// The method act runs do, an action, between two entries of the audit. The parameter e has the action. The result has the
+// act runs do, an action, between two entries of the audit. The parameter e has the action. The result has the
 // ID of the first entry. If the first entry cannot be written, act does not run do, and the error matches ErrNotRecorded.
 // If the second entry cannot be written, unrecorded says so in a sentence. If refusal is not nil, the action is refused with
 // it: the entry that says so is the only one.
@@ -297,7 +297,7 @@ func (d *Desk) act(ctx context.Context, reason string, e AuditEntry, refusal err
 	return id, unrecorded, err
 }
 
-// The type outcome is what an action returns that is neither done nor refused. The caller of the action gets no error.
+// outcome is what an action returns that is neither done nor refused. The caller of the action gets no error.
 type outcome struct{ outcome, text string }
 
 func (o *outcome) Error() string { return o.outcome + ": " + o.text }

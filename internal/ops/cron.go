@@ -449,7 +449,7 @@ func endOf(x admin.Execution) error {
 // followPause is the pause before something is tried again while Redis does not answer.
 const followPause = time.Second
 
-// The method follow waits for the end of an execution, and writes e with the outcome. If ctx ends before, nothing is written:
+// follow waits for the end of an execution, and writes e with the outcome. If ctx ends before, nothing is written:
 // the record says that the execution was asked for.
 func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Context) (admin.Execution, error)) {
 	x, err := end(ctx)
@@ -581,7 +581,7 @@ func cronTicks(list []spec.Forecast) []CronTick {
 	return ticks
 }
 
-// The method cron looks at the cron jobs and the nodes of Config.Scopes.
+// cron looks at the cron jobs and the nodes of Config.Scopes.
 func (c *checkup) cron(ctx context.Context) error {
 	scopes := c.cfg.Scopes
 	if scopes == nil {
@@ -624,7 +624,7 @@ func (c *checkup) cron(ctx context.Context) error {
 	return nil
 }
 
-// The method cronJob looks at one cron job.
+// cronJob looks at one cron job.
 func (c *checkup) cronJob(now time.Time, j CronJob) {
 	where := j.Scope + ": " + j.Name
 	if j.Problem != "" {
@@ -664,7 +664,7 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 	}
 }
 
-// The method cronPause looks at the pause of all cron jobs of a scope, which each of the jobs shows.
+// cronPause looks at the pause of all cron jobs of a scope, which each of the jobs shows.
 func (c *checkup) cronPause(now time.Time, scope string, jobs []CronJob) {
 	if len(jobs) == 0 {
 		return
@@ -685,7 +685,7 @@ func cronCommand(verb, scope, name string) string {
 	return command + " -- " + Shell(name)
 }
 
-// The method paused adds the Finding of a pause.
+// paused adds the Finding of a pause.
 func (c *checkup) paused(now time.Time, where, resume string, p CronPause) {
 	severity := Note
 	if now.Sub(p.Since.Time) > pausedLong {
@@ -694,7 +694,7 @@ func (c *checkup) paused(now time.Time, where, resume string, p CronPause) {
 	c.add(severity, "cron", where, p.String(), "ticks are skipped", resume+", if the pause was forgotten")
 }
 
-// The method cronNodes looks at the nodes of a scope.
+// cronNodes looks at the nodes of a scope.
 func (c *checkup) cronNodes(scope string, jobs int, nodes []CronNode) {
 	if len(nodes) == 0 && jobs > 0 {
 		c.add(Fault, "cron", scope, fmt.Sprintf("no node is up, and the scope has %d jobs", jobs), "no cron job of the scope is executed", "start a node")

@@ -76,7 +76,7 @@ func (j CronJob) Runs() []CronRun {
 	return runs
 }
 
-// The method cronTime returns the time of the store's clock. A scope that no node has ever had has no record that could
+// cronTime returns the time of the store's clock. A scope that no node has ever had has no record that could
 // tell the time: then the result is the time of this machine.
 func (d *Desk) cronTime(ctx context.Context, scope string) (Time, error) {
 	views, err := memo.Read(ctx, d.cfg.Locks, keyspace.CronNodes(joblock.Key(scope)))
@@ -105,7 +105,7 @@ func stateOf(e admin.Entry) CronState {
 	return CronIdle
 }
 
-// The function troubles returns what a person should look at, the worst first.
+// troubles returns what a person should look at, the worst first.
 func troubles(e admin.Entry) (all []CronTrouble) {
 	add := func(code, format string, args ...any) {
 		all = append(all, CronTrouble{code, fmt.Sprintf(format, args...)})

@@ -84,7 +84,7 @@ func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	return c.whole(), nil
 }
 
-// The type checkup is one call of Doctor.
+// checkup is one call of Doctor.
 type checkup struct {
 	*Desk
 	findings []Finding
@@ -106,7 +106,7 @@ func (c *checkup) hidden(context.Context) error {
 	return nil
 }
 
-// The method add adds a Finding. Its sentences may have names from the store, and must not steer a terminal.
+// add adds a Finding. Its sentences may have names from the store, and must not steer a terminal.
 func (c *checkup) add(s Severity, subject, node, found, means, fix string) {
 	c.findings = append(c.findings, Finding{s, subject, node, visibleLines(found), visibleLines(means), visibleLines(fix)})
 }
@@ -153,7 +153,7 @@ func Denied(err error) bool {
 	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS", "invalid password"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
-// The method well says that subject is well, unless there is a Finding about it.
+// well says that subject is well, unless there is a Finding about it.
 func (c *checkup) well(subject, node, found string) {
 	if !slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Subject == subject && (node == "" || f.Node == node || f.Node == "") }) {
 		c.wells = append(c.wells, Checked{Well, subject, node, found})
@@ -174,7 +174,7 @@ func (c *checkup) whole() Checkup {
 	return all
 }
 
-// The method servers looks at the servers of the locks.
+// servers looks at the servers of the locks.
 func (c *checkup) servers(ctx context.Context) error {
 	if c.cfg.Check == nil {
 		return nil
@@ -198,7 +198,7 @@ func (c *checkup) servers(ctx context.Context) error {
 	return nil
 }
 
-// The method keepers looks at the keepers, and whether there is something to keep.
+// keepers looks at the keepers, and whether there is something to keep.
 func (c *checkup) keepers(ctx context.Context) error {
 	var err error
 	if c.keeper, err = c.Keeper(ctx); err != nil {
@@ -243,7 +243,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 	return nil
 }
 
-// The method place looks at one keeper that works.
+// place looks at one keeper that works.
 func (c *checkup) place(p KeeperPlace) {
 	now := c.keeper.Now.Time
 	if p.Problem != "" {
@@ -290,7 +290,7 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 }
 
-// The method sample reads a part of the index of jobs, to learn the queues of jobs that have locks, and how late their
+// sample reads a part of the index of jobs, to learn the queues of jobs that have locks, and how late their
 // checks are.
 func (c *checkup) sample(ctx context.Context) error {
 	c.queues, c.lines = make(map[string]int), make(jobLines)
@@ -334,7 +334,7 @@ func (c *checkup) sample(ctx context.Context) error {
 // nothingTime bounds the search for any lock at all.
 const nothingTime = time.Second
 
-// The method nothing says that nothing of the toolkit was found: then the address or the prefix is probably mistyped, and
+// nothing says that nothing of the toolkit was found: then the address or the prefix is probably mistyped, and
 // all the other looks have found no fault only because there was nothing to look at.
 func (c *checkup) nothing(ctx context.Context) error {
 	if c.used || len(c.queues) > 0 {
@@ -373,7 +373,7 @@ func ofThem(queues int) string {
 	return fmt.Sprintf("the jobs with locks are in %d queues", queues)
 }
 
-// The method databases compares the queues of jobs that have locks with those of Config.Databases.
+// databases compares the queues of jobs that have locks with those of Config.Databases.
 func (c *checkup) databases(ctx context.Context) error {
 	if len(c.cfg.Databases) == 0 {
 		if len(c.queues) > 0 {

@@ -52,13 +52,13 @@ func init() {
 	}
 }
 
-// The type repeated is an event that has come several times.
+// repeated is an event that has come several times.
 type repeated struct {
 	Event // the latest
 	n     int
 }
 
-// The method journal looks for what has happened again and again, even if it has stopped: other looks see only what is wrong
+// journal looks for what has happened again and again, even if it has stopped: other looks see only what is wrong
 // now.
 func (c *checkup) journal(ctx context.Context) error {
 	if !c.HasJournal() {

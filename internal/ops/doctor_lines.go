@@ -15,7 +15,7 @@ const (
 	longLine = 100
 )
 
-// The method sequences looks at lines of jobs that only grow: behind a job that has failed for good and halts its sequence, or
+// sequences looks at lines of jobs that only grow: behind a job that has failed for good and halts its sequence, or
 // because jobs come faster than they end.
 func (c *checkup) sequences(ctx context.Context) error {
 	var keys []string

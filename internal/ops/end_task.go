@@ -43,7 +43,7 @@ const (
 	BecameSnoozed  Became = "snoozed" // its handler has returned with a snooze of more than EndWait, so the task comes back
 )
 
-// The method end cancels the attempt of a task, and then deletes or archives the task.
+// end cancels the attempt of a task, and then deletes or archives the task.
 func (d *Desk) end(ctx context.Context, req TaskRequest) (Acted, error) {
 	action := actEndDelete
 	switch req.Then {

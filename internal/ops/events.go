@@ -156,7 +156,7 @@ func NewJournal(rdb redis.UniversalClient, prefix string, timeout time.Duration)
 // eventPage is how many events one call reads.
 const eventPage = 500
 
-// The method page reads up to so many entries: the newest first, or the oldest first.
+// page reads up to so many entries: the newest first, or the oldest first.
 func (j *Journal) page(ctx context.Context, newestFirst bool, from, to string, most int64) ([]redis.XMessage, error) {
 	within, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
@@ -221,7 +221,7 @@ func (d *Desk) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error
 	}
 }
 
-// The type repeats knows the latest nonces: an entry that was written twice comes twice soon after.
+// repeats knows the latest nonces: an entry that was written twice comes twice soon after.
 type repeats struct {
 	known map[string]bool
 	order []string
@@ -229,7 +229,7 @@ type repeats struct {
 
 const mostRepeats = 4096
 
-// The method first reports whether nonce comes for the first time.
+// first reports whether nonce comes for the first time.
 func (r *repeats) first(nonce string) bool {
 	if r.known[nonce] {
 		return false

@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// The method sentence says what has happened, without a full stop. Text of applications is made visible.
+// sentence says what has happened, without a full stop. Text of applications is made visible.
 func (e *Event) sentence() string {
 	if kind, ok := strings.CutPrefix(e.Kind, eventlog.CronKind("")); ok {
 		return e.cronSentence(kind)
@@ -78,7 +78,7 @@ func (e *Event) sentence() string {
 	return text + e.because()
 }
 
-// The function keptFor ends a sentence about a lock that was parked. It may be a handover, or the pause after an attempt that has
+// keptFor ends a sentence about a lock that was parked. It may be a handover, or the pause after an attempt that has
 // failed or was cancelled.
 func keptFor(job string) string {
 	if job == "" {
@@ -87,7 +87,7 @@ func keptFor(job string) string {
 	return ": it is kept for the job " + visible(job)
 }
 
-// The function freedByForce says that a key was freed by an operator, or otherwise by force. The reason tells which.
+// freedByForce says that a key was freed by an operator, or otherwise by force. The reason tells which.
 func freedByForce(reason string) string {
 	if isSigned(reason) {
 		return "an operator has freed the key"
@@ -103,7 +103,7 @@ func (e *Event) because() string {
 	return " (" + visible(strings.Replace(e.Error, core.ErrNotRenewed.Error(), "the holder had ended its renewal itself", 1)) + ")"
 }
 
-// The method who names the holder, for the begin of a sentence.
+// who names the holder, for the begin of a sentence.
 func (e *Event) who() string {
 	switch {
 	case e.Holder != "" && e.Job != "":

@@ -112,7 +112,7 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 	return explain(lock, keeper, known, acts, err), nil
 }
 
-// The type story is what an explanation is made from.
+// story is what an explanation is made from.
 type story struct {
 	Lock
 	task   Task   // State "" if the lock is bound to no job
@@ -122,7 +122,7 @@ type story struct {
 	now    time.Time
 }
 
-// The function explain makes an explanation of what was read. The result depends on nothing else. The parameter unread is
+// explain makes an explanation of what was read. The result depends on nothing else. The parameter unread is
 // the error with which the acts could not be read.
 func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error) Explanation {
 	s := story{Lock: l, keeper: keeper, known: known, acts: acts, now: l.Now.Time}
@@ -146,7 +146,7 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 	return Explanation{Key: l.Key, Text: text, Frees: frees, Actions: s.actions(frees), Lock: l, Acts: acts}
 }
 
-// The method who says what state the key is in, who has it, and since when.
+// who says what state the key is in, who has it, and since when.
 func (s *story) who() string {
 	var b strings.Builder
 	switch s.Role {
@@ -194,7 +194,7 @@ func (s *story) who() string {
 	return b.String()
 }
 
-// The method begun says when the key was acquired, if the present holder has resumed the lock of an earlier holder.
+// begun says when the key was acquired, if the present holder has resumed the lock of an earlier holder.
 func (s *story) begun() string {
 	if !s.Changed.After(s.Since.Time) {
 		return ""
@@ -216,7 +216,7 @@ func (s *story) forWhom() string {
 	return " for the job " + quote(s.Job)
 }
 
-// The method ended says how the last holding of a free key has ended.
+// ended says how the last holding of a free key has ended.
 func (s *story) ended() string {
 	if s.Fence == 0 {
 		return "The store knows nothing of this key: nobody has it, and the store remembers nobody who had it. Check how the key is spelt."
@@ -263,7 +263,7 @@ func (s *story) ended() string {
 	return text + "."
 }
 
-// The method named says what a key stands for that handoff.TaskKey has made: the digest in it tells nobody anything.
+// named says what a key stands for that handoff.TaskKey has made: the digest in it tells nobody anything.
 func (s *story) named() string {
 	key := s.Key
 	if s.Role == RolePermit || s.Role == RoleSlot {
@@ -280,7 +280,7 @@ func (s *story) named() string {
 	return text
 }
 
-// The method doing says what the job of the lock does in asynq.
+// doing says what the job of the lock does in asynq.
 func (s *story) doing() string {
 	t := &s.task
 	if t.State == "" {
@@ -341,7 +341,7 @@ func (s *story) doing() string {
 	return b.String()
 }
 
-// The method attempt says which attempt of the task runs.
+// attempt says which attempt of the task runs.
 func (s *story) attempt() string {
 	text := fmt.Sprintf("attempt %d of %d", s.task.Attempt, max(s.task.Attempt, s.task.Attempts))
 	if s.task.LastError != "" {
@@ -350,7 +350,7 @@ func (s *story) attempt() string {
 	return text
 }
 
-// The method after says what became of the attempts before.
+// after says what became of the attempts before.
 func (s *story) after() string {
 	if s.task.LastError == "" {
 		return ""
@@ -369,7 +369,7 @@ func (s *story) lastError() string {
 	return text
 }
 
-// The method permits says how many have the key, if several may have it.
+// permits says how many have the key, if several may have it.
 func (s *story) permits() string {
 	p := s.Permits
 	if p == nil || p.Kind == "" {
@@ -408,7 +408,7 @@ func (s *story) permits() string {
 	return text
 }
 
-// The method next says who gets the key next.
+// next says who gets the key next.
 func (s *story) next() string {
 	if len(s.Line) == 0 {
 		if s.State == joblock.StateForeign {
@@ -437,7 +437,7 @@ func (s *story) halted() bool {
 	return s.task.State == "archived" && !s.task.Snoozed && s.task.Halts && s.task.carries(s.Lock)
 }
 
-// The function cmpText returns a text that is fit for a terminal, or the parameter none if the text is empty.
+// cmpText returns a text that is fit for a terminal, or the parameter none if the text is empty.
 func cmpText(text, none string) string {
 	if text == "" {
 		return none

@@ -21,7 +21,7 @@ const (
 // byWorker is the first sentence about a key of a job that lives.
 const byWorker = "The worker frees the key when the job is done or has failed for good."
 
-// The method frees says what frees the key if nobody does anything. The rows of package worker's EXITS.md are the source;
+// frees says what frees the key if nobody does anything. The rows of package worker's EXITS.md are the source;
 // a test has a row for each state of a lock and each state of its job.
 func (s *story) frees() Frees {
 	switch s.State {
@@ -63,7 +63,7 @@ func isRun(label string) bool {
 
 const isFree = "The key is free."
 
-// The method freeKey is for a key that nobody has.
+// freeKey is for a key that nobody has.
 func (s *story) freeKey() Frees {
 	f := Frees{By: ByNobody, Text: isFree}
 	if p := s.Permits; p != nil && p.Taken > 0 {
@@ -200,7 +200,7 @@ func (s *story) byKeeper() Frees {
 	return Frees{By: ByKeeper, Latest: at, If: s.behind(), Text: fmt.Sprintf("%s A keeper frees the key with its next check, at %s at the latest.%s", why, s.clock(at.Time), s.slow())}
 }
 
-// The method over returns when a keeper can be certain that the job is over: from the time given on or, if the task does not
+// over returns when a keeper can be certain that the job is over: from the time given on or, if the task does not
 // have the token of the lock, when the enqueue of the lock's job cannot be under way any more.
 func (s *story) over(from time.Time) time.Time {
 	if s.task.State != TaskAbsent && s.task.carries(s.Lock) {
@@ -209,16 +209,16 @@ func (s *story) over(from time.Time) time.Time {
 	return latest(from, s.graceEnd())
 }
 
-// The method keeps reports whether a keeper works, or whether that is not known.
+// keeps reports whether a keeper works, or whether that is not known.
 func (s *story) keeps() bool { return !s.known || s.keeper.Works() != nil }
 
-// The method graceEnd returns when the minute is over in which the enqueue of the job may be under way.
+// graceEnd returns when the minute is over in which the enqueue of the job may be under way.
 func (s *story) graceEnd() time.Time { return s.Changed.Add(envelope.EnqueueGrace) }
 
-// The method grace returns what is left of that minute.
+// grace returns what is left of that minute.
 func (s *story) grace() time.Duration { return max(0, s.graceEnd().Sub(s.now)) }
 
-// The method check returns when a keeper has checked the lock, if what the keeper has to find is there at the time from.
+// check returns when a keeper has checked the lock, if what the keeper has to find is there at the time from.
 func (s *story) check(from time.Time) Time {
 	at := latest(s.now, from).Add(s.keeper.every())
 	if s.State != joblock.StateHeld && s.ReservedUntil.Before(at) {
@@ -227,7 +227,7 @@ func (s *story) check(from time.Time) Time {
 	return Time{at}
 }
 
-// The method behind returns the condition under which the keeper is in time.
+// behind returns the condition under which the keeper is in time.
 func (s *story) behind() string {
 	if p := s.keeper.Works(); p != nil && p.Behind {
 		return "the keeper catches up"

@@ -162,7 +162,7 @@ func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]b
 	return nil
 }
 
-// The method told returns what the record of a key tells of its past: how the present or the last holding began and ended.
+// told returns what the record of a key tells of its past: how the present or the last holding began and ended.
 func (l Lock) told() (all []Happening) {
 	who := cmpText(l.Holder, "a holder without a label")
 	add := func(at Time, kind, text string) {
@@ -217,7 +217,7 @@ func (h *History) has(told Happening) bool {
 	})
 }
 
-// The method fence returns that of the holding of which the record of a key tells. The begin of a holding that was resumed
+// fence returns that of the holding of which the record of a key tells. The begin of a holding that was resumed
 // had another one.
 func (h *Happening) fence() int64 {
 	if h.Kind == event.Acquired.String() {
@@ -272,7 +272,7 @@ func InOrder[T any](items []T, of func(T) Place) {
 // isFreed reports whether a kind is that of a key that somebody else than its owner has freed.
 func isFreed(kind string) bool { return kind == event.Forced.String() || kind == event.Freed.String() }
 
-// The method sentence says what an operator has done, without a full stop. It names what was acted on, unless that is key.
+// sentence says what an operator has done, without a full stop. It names what was acted on, unless that is key.
 func (e *AuditEntry) sentence(key string) string {
 	text := visible(e.Action)
 	if e.Key != key {

@@ -27,7 +27,7 @@ type bound struct {
 	record driver.Record // with Record.Place, if the job waits
 }
 
-// The method pages walks over the index of jobs by pages, and reads the records. The parameter wants says which entries
+// pages walks over the index of jobs by pages, and reads the records. The parameter wants says which entries
 // are of interest. After a page that took the time t, the walk rests for t*(1/share-1). The loop's body counts too, if it
 // asks the servers.
 func (d *Desk) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.Entry) bool) iter.Seq2[[]bound, error] {
@@ -73,7 +73,7 @@ func (d *Desk) pages(ctx context.Context, share float64, progress func(float64),
 	}
 }
 
-// The method page reads a page of the index, and the records of the entries that are of interest.
+// page reads a page of the index, and the records of the entries that are of interest.
 func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, wants func(driver.Entry) bool) (page driver.EntriesPage, found []bound, err error) {
 	err = d.in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
 		page, err = store.Entries(ctx, req)

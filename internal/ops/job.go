@@ -141,7 +141,7 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.Entry) b
 	}
 }
 
-// The method join looks up the tasks of a page.
+// join looks up the tasks of a page.
 func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 	var all []Job
 	for _, b := range found {
@@ -174,7 +174,7 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 	return all
 }
 
-// The method lookUpAll looks up the tasks of jobs, a few at a time.
+// lookUpAll looks up the tasks of jobs, a few at a time.
 func (d *Desk) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
 	var group sync.WaitGroup
 	turn := make(chan struct{}, lookups)
@@ -189,7 +189,7 @@ func (d *Desk) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
 	d.pauses(ctx, tasks...)
 }
 
-// The method ran returns for how long the present attempt has had the lock, 0 if none runs.
+// ran returns for how long the present attempt has had the lock, 0 if none runs.
 func (s *story) ran() time.Duration {
 	if s.task.State != "active" || s.task.Crashed || s.State != joblock.StateHeld && s.State != joblock.StateOrphaned {
 		return 0
@@ -197,7 +197,7 @@ func (s *story) ran() time.Duration {
 	return max(0, s.now.Sub(s.Changed.Time))
 }
 
-// The method timeUp returns when the time of the present attempt is up; zero if no attempt runs, or without a bound.
+// timeUp returns when the time of the present attempt is up; zero if no attempt runs, or without a bound.
 func (s *story) timeUp() (at time.Time) {
 	t := &s.task
 	if s.ran() > 0 && t.Timeout > 0 {
@@ -209,7 +209,7 @@ func (s *story) timeUp() (at time.Time) {
 	return at
 }
 
-// The method long says that the present attempt should be over, "" if not.
+// long says that the present attempt should be over, "" if not.
 func (s *story) long() string {
 	up := s.timeUp()
 	if up.IsZero() || s.now.Sub(up) < endGrace {
@@ -222,7 +222,7 @@ func (s *story) long() string {
 	return text
 }
 
-// The method suspect says why a lock, or a place in line, probably helps nobody. Times that a keeper may take are allowed
+// suspect says why a lock, or a place in line, probably helps nobody. Times that a keeper may take are allowed
 // for twice.
 func (s *story) suspect(place *Waiter) string {
 	t := &s.task

@@ -72,7 +72,7 @@ func (k Keeper) Works() *KeeperPlace {
 	return nil
 }
 
-// The method working returns how many keepers work and change locks.
+// working returns how many keepers work and change locks.
 func (k Keeper) working() (n int) {
 	for _, p := range k.Places {
 		if p.Works && !p.DryRun {
@@ -106,7 +106,7 @@ func (d *Desk) Keeper(ctx context.Context) (Keeper, error) {
 	return d.keepers(ctx, keyspace.Keepers, keyspace.DryKeepers)
 }
 
-// The method keepers is Keeper for the keepers whose permits are those of keys. Each of keys costs the reading of hundreds
+// keepers is Keeper for the keepers whose permits are those of keys. Each of keys costs the reading of hundreds
 // of records.
 func (d *Desk) keepers(ctx context.Context, keys ...string) (Keeper, error) {
 	const op = "keeper"
@@ -123,7 +123,7 @@ func (d *Desk) keepers(ctx context.Context, keys ...string) (Keeper, error) {
 	return k, nil
 }
 
-// The function rank orders places: those that work first, and of these those that change locks.
+// rank orders places: those that work first, and of these those that change locks.
 func rank(p KeeperPlace) (n int) {
 	if !p.Works {
 		n += 2

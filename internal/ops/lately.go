@@ -76,7 +76,7 @@ func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
 	return &l
 }
 
-// The method past reads what the journal has of a key, its permits and its slots: of the last day, and if somebody waits
+// past reads what the journal has of a key, its permits and its slots: of the last day, and if somebody waits
 // older events too. It looks at the latest 1,000 entries of the journal, and few at a time: Redis serves nobody else
 // meanwhile. The result since is the time of the oldest entry that was looked at.
 func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) (events []Event, since time.Time, err error) {
@@ -103,7 +103,7 @@ func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) 
 	return events, since, nil
 }
 
-// The method journal sets what the journal tells of the lock.
+// journal sets what the journal tells of the lock.
 func (l *Lock) journal(ctx context.Context, d *Desk) {
 	waits := len(l.Line) > 0
 	if d.cfg.Journal == nil || !waits && !l.Locked() && l.Permits == nil {
@@ -131,7 +131,7 @@ func (l *Lock) journal(ctx context.Context, d *Desk) {
 	}
 }
 
-// The method refusals says who wanted the key lately and did not get it.
+// refusals says who wanted the key lately and did not get it.
 func (s *story) refusals() string {
 	l := s.Lately
 	if l == nil || l.GaveUp+l.Busy == 0 {
@@ -149,7 +149,7 @@ func (s *story) refusals() string {
 	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", cmpText(l.LastBy, "without a name"), s.when(l.LastAt.Time))
 }
 
-// The method window begins a sentence with the time that the numbers of s.Lately are of: the last hour or day, or what the
+// window begins a sentence with the time that the numbers of s.Lately are of: the last hour or day, or what the
 // journal tells of it.
 func (s *story) window(back time.Duration, name string) string {
 	if since := s.Lately.Since.Time; !since.IsZero() && s.now.Sub(since) < back {
@@ -158,7 +158,7 @@ func (s *story) window(back time.Duration, name string) string {
 	return fmt.Sprintf("In the last %s ", name)
 }
 
-// The method lapses says what the ends of earlier holdings tell of a holder that does not renew.
+// lapses says what the ends of earlier holdings tell of a holder that does not renew.
 func (s *story) lapses() string {
 	l := s.Lately
 	switch {

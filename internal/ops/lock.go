@@ -104,7 +104,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 	return lock, nil
 }
 
-// The method read reads the record of one key.
+// read reads the record of one key.
 func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {
 	if err := d.in.Check(op, key); err != nil {
 		return Lock{}, err
@@ -118,7 +118,7 @@ func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {
 
 func lockOf(rec driver.Record) Lock { return show(joblock.Status(core.StatusOf(rec))) }
 
-// The function show returns the Lock of a status.
+// show returns the Lock of a status.
 func show(st joblock.Status) Lock {
 	now := st.Now
 	l := Lock{
@@ -180,7 +180,7 @@ func (l Lock) How() string {
 	return l.Ended.String()
 }
 
-// The method problem adds a sentence to l.Problems.
+// problem adds a sentence to l.Problems.
 func (l *Lock) problem(format string, args ...any) {
 	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
 }

@@ -62,7 +62,7 @@ func checkContains(op, text string) error {
 	return core.CheckText(op, "", "contains", text, 0, driver.MaxKeyBytes)
 }
 
-// The method walk walks over all locks that can be of interest for q.
+// walk walks over all locks that can be of interest for q.
 func (d *Desk) walk(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	if q.Jobs || q.Queue != "" {
 		return d.boundLocks(ctx, q)

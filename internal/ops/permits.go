@@ -77,12 +77,12 @@ func (p *Permits) Doubt() string {
 	return ""
 }
 
-// The method soonest returns the permit that others can get first, if nobody renews or prolongs any. One is taken.
+// soonest returns the permit that others can get first, if nobody renews or prolongs any. One is taken.
 func (p *Permits) soonest() Lock {
 	return slices.MinFunc(p.Permits, func(a, b Lock) int { return a.ReservedUntil.Compare(b.ReservedUntil.Time) })
 }
 
-// The method read notes when the records were read.
+// read notes when the records were read.
 func (p *Permits) read(recs []driver.Record) {
 	for _, rec := range recs {
 		p.Now.Time = latest(p.Now.Time, rec.Now)
@@ -212,7 +212,7 @@ func (d *Desk) readSlots(ctx context.Context, op string, p *Permits, slots int) 
 	return nil
 }
 
-// The method take adds the records that somebody has. The first record has the given number.
+// take adds the records that somebody has. The first record has the given number.
 func (p *Permits) take(recs []driver.Record, number int, kind string) {
 	for i, rec := range recs {
 		l := lockOf(rec)

@@ -57,7 +57,7 @@ func (l Lock) Quiet() time.Duration {
 // hasRenewed reports whether the holder has renewed the lease with which its holding began.
 func (l Lock) hasRenewed() bool { return l.Renewed.After(l.Changed.Time) }
 
-// The method pulse says when the lease was renewed last, and what that tells of the holder.
+// pulse says when the lease was renewed last, and what that tells of the holder.
 func (s *story) pulse() string {
 	quiet, every := length(s.Quiet()), length(s.RenewsEvery())
 	ends := fmt.Sprintf(" Without another renewal the lease ends at %s, %s from now.", s.clock(s.ExpiresAt.Time), length(s.Lease.Duration()))
@@ -89,7 +89,7 @@ func (s *story) pulse() string {
 	return ends
 }
 
-// The method stopped says when a lease that has run out was renewed last.
+// stopped says when a lease that has run out was renewed last.
 func (s *story) stopped() string {
 	if s.Renewed.IsZero() {
 		return ""

@@ -111,16 +111,16 @@ func (d *Desk) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequen
 	}
 }
 
-// The type jobLine is what the index of jobs says of the line of a key.
+// jobLine is what the index of jobs says of the line of a key.
 type jobLine struct {
 	entries int                 // jobs that have the key or a slot, and jobs that wait
 	slots   map[string]struct{} // the keys of the slots that jobs have or had
 }
 
-// The type jobLines has lines of jobs by their keys.
+// jobLines has lines of jobs by their keys.
 type jobLines map[string]*jobLine
 
-// The method note counts an entry of the index of jobs, if the key of its line begins with the prefix.
+// note counts an entry of the index of jobs, if the key of its line begins with the prefix.
 func (lines jobLines) note(l driver.Entry, prefix string) {
 	line, slot := driver.LineOf(l.Key)
 	if role, _, _ := roleOf(line); role != RoleLock || !strings.HasPrefix(line, prefix) {
@@ -140,7 +140,7 @@ func (lines jobLines) note(l driver.Entry, prefix string) {
 	}
 }
 
-// The method linesOfJobs reads the index of jobs, by the keys of the lines. No record is read.
+// linesOfJobs reads the index of jobs, by the keys of the lines. No record is read.
 func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (jobLines, error) {
 	lines := make(jobLines)
 	note := func(l driver.Entry) bool {
@@ -160,7 +160,7 @@ func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (jobLines, err
 	return lines, nil
 }
 
-// The method sequencesOf reads the keys of some lines, and the tasks of the jobs in front.
+// sequencesOf reads the keys of some lines, and the tasks of the jobs in front.
 func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, keeper Keeper, halted bool) ([]Sequence, error) {
 	var all []string
 	for _, key := range keys {
@@ -221,7 +221,7 @@ func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, k
 	return sequences, nil
 }
 
-// The method judge sets what follows from the lock and the task.
+// judge sets what follows from the lock and the task.
 func (s *Sequence) judge(keeper Keeper) {
 	st := story{Lock: s.Lock, keeper: keeper, known: true, now: s.Lock.Now.Time}
 	if s.Waiting > 0 {
@@ -244,7 +244,7 @@ func (s *Sequence) judge(keeper Keeper) {
 	}
 }
 
-// The method ofNoJob judges a sequence whose key a process has, or nobody.
+// ofNoJob judges a sequence whose key a process has, or nobody.
 func (s *Sequence) ofNoJob(st *story) {
 	switch l := s.Lock; {
 	case l.State == joblock.StateHeld:
@@ -259,7 +259,7 @@ func (s *Sequence) ofNoJob(st *story) {
 	}
 }
 
-// The method ofJob judges a sequence whose key a job has.
+// ofJob judges a sequence whose key a job has.
 func (s *Sequence) ofJob(st *story) {
 	s.Why = st.doing()
 	t := &st.task

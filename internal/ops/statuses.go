@@ -29,7 +29,7 @@ func (d *Desk) Statuses(ctx context.Context, keys ...string) ([]Lock, error) {
 // some hundredths of a millisecond.
 const inspectFew = 32
 
-// The method inspect reads many records, a few at a time. The parameter key is the Key of an error.
+// inspect reads many records, a few at a time. The parameter key is the Key of an error.
 func (d *Desk) inspect(ctx context.Context, op, key string, keys []string) ([]driver.Record, error) {
 	recs := make([]driver.Record, 0, len(keys))
 	for part := range slices.Chunk(keys, inspectFew) {

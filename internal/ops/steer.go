@@ -134,7 +134,7 @@ func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	})
 }
 
-// The method steer changes a task that is in one of the given states.
+// steer changes a task that is in one of the given states.
 func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states []TaskState, do func(Steerer) error) (Acted, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	if err := cmp.Or(d.who.check(action, "", req.Reason), core.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
@@ -193,7 +193,7 @@ func (d *Desk) steerable(ctx context.Context, action string, req TaskRequest, st
 	return t, err
 }
 
-// The method checkTurn returns the error with which RunTask refuses a task whose job waits in a line: it would go back to
+// checkTurn returns the error with which RunTask refuses a task whose job waits in a line: it would go back to
 // wait. A task whose turn has come may be run.
 func (d *Desk) checkTurn(ctx context.Context, t Task) error {
 	if !t.Waits || t.Sequence == "" {
@@ -238,7 +238,7 @@ func (d *Desk) checkAlone(ctx context.Context, action string, t Task) error {
 	return nil
 }
 
-// The method in returns an error unless the task is in one of the given states.
+// in returns an error unless the task is in one of the given states.
 func (t Task) in(action string, states []TaskState) error {
 	switch t.State {
 	case TaskUnknown:
@@ -259,7 +259,7 @@ func (t Task) in(action string, states []TaskState) error {
 	return refusal(action, t.Job(), joblock.ErrBusy, detail)
 }
 
-// The type refused is an error about a job or a sequence that matches a sentinel of package joblock. The texts of the sentinels
+// refused is an error about a job or a sequence that matches a sentinel of package joblock. The texts of the sentinels
 // themselves are about locks.
 type refused struct {
 	text     string
@@ -343,7 +343,7 @@ func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 	})
 }
 
-// The method inspectors returns the databases by which a task can be started. The keepers start the others.
+// inspectors returns the databases by which a task can be started. The keepers start the others.
 func (d *Desk) inspectors() (all []*asynq.Inspector) {
 	for _, db := range d.cfg.Databases {
 		if in, ok := db.Asynq.(*asynq.Inspector); ok {
@@ -353,7 +353,7 @@ func (d *Desk) inspectors() (all []*asynq.Inspector) {
 	return all
 }
 
-// The method record is act, with the Acted of the action.
+// record is act, with the Acted of the action.
 func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (Acted, error) {
 	var done Acted
 	id, unrecorded, err := d.act(ctx, reason, e, refusal, do)

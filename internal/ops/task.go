@@ -92,7 +92,7 @@ func (t Task) Ended() bool {
 	return t.State == "archived" && !t.Snoozed || t.State == "completed" || t.State == TaskAbsent
 }
 
-// The method task looks up the task of a job in all databases. The method task does not fail: Task.Problem says what is
+// task looks up the task of a job in all databases. The method task does not fail: Task.Problem says what is
 // not known.
 func (d *Desk) task(ctx context.Context, job string) Task {
 	t := d.lookUp(ctx, job)
@@ -100,7 +100,7 @@ func (d *Desk) task(ctx context.Context, job string) Task {
 	return t
 }
 
-// The method pauses sets Paused of the tasks. Each queue is asked for once: the answer costs asynq's Redis more than that
+// pauses sets Paused of the tasks. Each queue is asked for once: the answer costs asynq's Redis more than that
 // about a task. The field of a queue without an answer stays false.
 func (d *Desk) pauses(ctx context.Context, tasks ...*Task) {
 	type queue struct{ database, name string }
@@ -285,7 +285,7 @@ func (d *Desk) limitOf(ctx context.Context, job string) int {
 	return d.task(ctx, job).Limit
 }
 
-// The function call runs f, which has no context, and returns at the end of ctx even if f has not returned. The timeouts
+// call runs f, which has no context, and returns at the end of ctx even if f has not returned. The timeouts
 // of f's Redis client end f.
 func call[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type answer struct {

@@ -212,7 +212,7 @@ func term(key string, id core.Token) driver.Term {
 	return driver.Term{Key: key, Owner: id.Owner(), Fence: id.Fence()}
 }
 
-// The function nonce names a call. The same call with the same token and the same detail has the same name, in every
+// nonce names a call. The same call with the same token and the same detail has the same name, in every
 // process. The name tells nothing about the owner.
 func nonce(op string, id core.Token, detail string) string {
 	text := make([]byte, 0, 256)
@@ -224,7 +224,7 @@ func nonce(op string, id core.Token, detail string) string {
 	return hex.EncodeToString(sum[:7])[:13] // see newNonce in package core
 }
 
-// The type period is the value of a parameter, with its bounds.
+// period is the value of a parameter, with its bounds.
 type period struct {
 	name           string
 	d, least, most time.Duration
@@ -242,7 +242,7 @@ func check(in *core.Locker, op, key string, periods ...period) error {
 	return nil
 }
 
-// The function send calls a method of the store with one request, and returns the error of a refusal.
+// send calls a method of the store with one request, and returns the error of a refusal.
 func send[R any](ctx context.Context, in *core.Locker, op, key string,
 	method func(driver.Store, context.Context, []R) ([]driver.Reply, error), req R,
 ) (r driver.Reply, err error) {

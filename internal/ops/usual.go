@@ -41,7 +41,7 @@ func (k Keeper) usual(task string) *Usual {
 	return &Usual{len(all), Millis(all[0]), Millis(all[len(all)/2]), Millis(all[len(all)-1])}
 }
 
-// The method unusual says that the present attempt has run for far longer than usual, "" if not.
+// unusual says that the present attempt has run for far longer than usual, "" if not.
 func (s *story) unusual() string {
 	u, ran := s.keeper.usual(s.task.Type), s.ran()
 	if u == nil || u.Count < usualFew || ran < slowTimes*u.Longest.Duration() || ran < u.Longest.Duration()+slowMore {

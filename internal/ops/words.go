@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The function visible returns text without control characters and other characters that do not print: each is replaced
+// visible returns text without control characters and other characters that do not print: each is replaced
 // by its escape, as in Go. So text from the store cannot steer a terminal.
 func visible(text string) string {
 	clean := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == ' ') }
@@ -19,7 +19,7 @@ func visible(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// The function visibleLines is visible for a text of several lines.
+// visibleLines is visible for a text of several lines.
 func visibleLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -28,7 +28,7 @@ func visibleLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// The function quote returns a key or a job for a sentence.
+// quote returns a key or a job for a sentence.
 func quote(text string) string { return fmt.Sprintf("%q", text) }
 
 // Shell returns text as one word for a POSIX shell, without characters that do not print: for those, bash and zsh are needed.
@@ -63,7 +63,7 @@ func Shell(text string) string {
 	return b.String() + "'"
 }
 
-// The function shorten cuts text to at most the given number of bytes.
+// shorten cuts text to at most the given number of bytes.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -74,10 +74,10 @@ func shorten(text string, most int) string {
 	return text[:most] + "…"
 }
 
-// The function moment returns a time for a sentence that may be read on another day.
+// moment returns a time for a sentence that may be read on another day.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// The function length returns d in words, with two units at most: "21 s", "4 min 10 s", "3 d 2 h".
+// length returns d in words, with two units at most: "21 s", "4 min 10 s", "3 d 2 h".
 func length(d time.Duration) string {
 	if d = max(0, d); d < time.Second {
 		return fmt.Sprintf("%d ms", d.Milliseconds())
@@ -101,7 +101,7 @@ func length(d time.Duration) string {
 	return fmt.Sprintf("%d s", d.Round(time.Second)/time.Second)
 }
 
-// The method clock returns a time in words: the time of day in UTC, and the date unless it is that of now.
+// clock returns a time in words: the time of day in UTC, and the date unless it is that of now.
 func (s *story) clock(t time.Time) string {
 	t = t.UTC()
 	if y, m, d := s.now.UTC().Date(); !s.now.IsZero() {
@@ -112,7 +112,7 @@ func (s *story) clock(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05 UTC")
 }
 
-// The method ago returns how long before now t was.
+// ago returns how long before now t was.
 func (s *story) ago(t time.Time) string {
 	if t.IsZero() || s.now.IsZero() {
 		return "time unknown"
@@ -120,7 +120,7 @@ func (s *story) ago(t time.Time) string {
 	return length(s.now.Sub(t)) + " ago"
 }
 
-// The method until returns how long after now t is.
+// until returns how long after now t is.
 func (s *story) until(t time.Time) string {
 	if d := t.Sub(s.now); d > 0 {
 		return "in " + length(d)
