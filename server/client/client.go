@@ -33,21 +33,21 @@ type Config struct {
 	URLs []string
 
 	// Token returns the bearer token for a request; see FromFile. Default none: the server knows the caller by its
-	// certificate, or lets everybody in.
+	// certificate, or admits every caller.
 	Token func(context.Context) (string, error)
 
-	// Timeout bounds a call, besides the time for which the call may wait for a lock. It must leave time to ask several
+	// Timeout bounds a call, not counting the time the call may wait for a lock. It must leave time to ask several
 	// replicas. Default 10 s.
 	Timeout time.Duration
 
-	// CertFile and KeyFile have the certificate by which the servers know this caller, in PEM form. Both or none. New
-	// connections use the certificate that is in the files by then. While the files are bad, as when only one of the two is
-	// new, they use the one from before, as long as it is valid.
+	// CertFile and KeyFile have the certificate by which the servers know this caller, in PEM form. Set both or neither.
+	// New connections read the files again. While the files are bad, for example because only one of the two has been
+	// replaced, the previous certificate stays in use while valid.
 	CertFile, KeyFile string
 
-	// CAFile has the authorities of the servers' certificates, in PEM form. New connections use the authorities that are in
-	// the file by then, or those from before while the file is bad; through a proxy, those that New has read. Default those
-	// of the system.
+	// CAFile has the authorities of the servers' certificates, in PEM form. New connections read the file again, and use
+	// the previous authorities while it is bad; connections through a proxy use those that New read. Default those of the
+	// system.
 	CAFile string
 
 	// HTTP sends the requests; its Timeout must be 0, and it must not follow redirections. With HTTP, the files above must
@@ -68,8 +68,8 @@ type Client struct {
 
 var _ ops.Operator = (*Client)(nil)
 
-// New returns a Client, and sends nothing. The error matches joblock.ErrInvalid and names the field that is bad. If a file
-// cannot be read, the error also matches why.
+// New returns a Client, and sends nothing. The error matches joblock.ErrInvalid, names the bad field and, if a file cannot
+// be read, also matches the error from reading it.
 func New(cfg Config) (*Client, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, invalid("Config.URLs is empty")
@@ -107,7 +107,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// The method tls returns what the files say, nil without files. The authorities are nil without a CAFile.
+// tls returns the configuration from the files, nil if none is set. The authorities are nil without a CAFile.
 func (cfg *Config) tls() (_ *tls.Config, authorities *certs.Pool, err error) {
 	switch {
 	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
@@ -204,7 +204,7 @@ type call struct {
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 64 << 20
 
-// The method do sends a call until a replica answers. It returns when the request was sent that was answered.
+// do sends a call until a replica answers. It returns the time at which the answered request was sent.
 func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 	var text []byte
 	if text, err = op.text(); err != nil {
@@ -240,8 +240,7 @@ func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 	return sent, err
 }
 
-// text returns the body. JSON has UTF-8 only, and package json would quietly write another text in place of any other: two
-// keys would be one.
+// text returns the body. JSON is UTF-8, and package json silently replaces invalid bytes, so two keys could become one.
 func (op *call) text() ([]byte, error) {
 	if name := op.header.Get(idempotencyHeader); strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return nil, core.Invalid(op.op, op.key, "IdempotencyKey is %.60q, must have printable ASCII characters only", name)
@@ -317,7 +316,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// The method once sends a call to one replica.
+// once sends a call to one replica.
 func (c *Client) once(ctx context.Context, base string, op call, text []byte) error {
 	res, err := c.send(ctx, base, op, text)
 	if err != nil {
@@ -327,7 +326,7 @@ func (c *Client) once(ctx context.Context, base string, op call, text []byte) er
 	return op.read(res)
 }
 
-// The method send sends a request, and returns the answer as it came.
+// send makes a request, and returns the raw response.
 func (c *Client) send(ctx context.Context, base string, op call, text []byte) (*http.Response, error) {
 	at := base + op.path
 	if len(op.query) > 0 {
@@ -361,7 +360,7 @@ func (c *Client) send(ctx context.Context, base string, op call, text []byte) (*
 	return res, nil
 }
 
-// The method read reads an answer into op.into, or returns its problem.
+// read decodes an answer into op.into, or returns its problem.
 func (op *call) read(res *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusCreated {

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// Lock returns one key, with its line, its permits and its job. A key that nobody has is no error.
+// Lock returns one key, with its line, its permits and its job. A key without a holder is not an error.
 func (c *Client) Lock(ctx context.Context, key string) (Lock, error) {
 	return ask(ctx, c, "lock", routes.Lock, routes.KeyQuery{Key: key})
 }
@@ -91,8 +91,8 @@ func (c *Client) Waiters(ctx context.Context, key string) iter.Seq2[Waiter, erro
 	})
 }
 
-// Permits returns who has the permits of a limit, or the slots of a sequence. The parameter n is how many there are, 0 if
-// the caller does not know.
+// Permits returns who has the permits of a limit, or the slots of a sequence. n is how many there are, 0 if the caller does
+// not know.
 func (c *Client) Permits(ctx context.Context, key string, n int) (Permits, error) {
 	return ask(ctx, c, "permits", routes.Permits, routes.PermitsQuery{Key: key, N: n})
 }
@@ -162,9 +162,9 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
 	return ask(ctx, c, "history", routes.History, routes.HistoryQuery{HistoryQuery: q})
 }
 
-// ForceRelease frees a key, whoever has it, unless the key has another fence by now. Errors match joblock.ErrNotOwner then,
-// joblock.ErrNotFound, joblock.ErrBusy with IfIdle, ErrNotRecorded, and joblock.ErrUnavailable, after which the key may be
-// free.
+// ForceRelease frees a key regardless of its holder, unless the fence has changed. Errors match joblock.ErrNotOwner in that
+// case, joblock.ErrNotFound, joblock.ErrBusy with IfIdle, ErrNotRecorded, and joblock.ErrUnavailable, after which the key
+// may be free.
 func (c *Client) ForceRelease(ctx context.Context, req ForceRequest) (Forced, error) {
 	return ask(ctx, c, "force release", routes.ForceRelease, req)
 }
@@ -176,7 +176,7 @@ func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 }
 
 // CancelTask ends the context of the handler that runs a task; see RunTask. With a Then the call waits up to ten seconds more
-// for the handler to return, and Acted.Became says what has become of the task.
+// for the handler to return, and Acted.Became is the outcome of the task.
 func (c *Client) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return ask(ctx, c, "cancel task", routes.CancelTask, req)
 }
@@ -192,8 +192,8 @@ func (c *Client) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error
 	return ask(ctx, c, "archive task", routes.ArchiveTask, req)
 }
 
-// SkipJob moves the sequence of a key on past the job that has failed and halts it, unless the key has another fence by now.
-// Errors are those of RunTask, and joblock.ErrNotOwner.
+// SkipJob moves the sequence of a key on past the job that has failed and halts it, unless the fence has changed. Errors
+// are those of RunTask, and joblock.ErrNotOwner.
 func (c *Client) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 	return ask(ctx, c, "skip", routes.SkipJob, req)
 }

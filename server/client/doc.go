@@ -12,7 +12,7 @@
 //	defer stop()
 //	work(ctx, h.Fence())
 //
-// A program that reaches the store uses package joblock, which needs no server and tells a loss sooner.
+// A program that reaches the store uses package joblock, which needs no server and reports a loss sooner.
 //
 // # Which call for what
 //
@@ -30,19 +30,19 @@
 //
 // # Objects
 //
-// Promised of the objects that calls return are their fields, Lock.Locked and CronJob.Runs. Other methods are for the command
-// and the pages of the toolkit, and may change.
+// The fields of the objects that calls return, Lock.Locked and CronJob.Runs are stable. Other methods are for the toolkit's
+// command and pages, and may change.
 //
 // # For how long a lock can be trusted
 //
 // Grant.ExpiresAt and Hold.ExpiresAt are instants of this process's monotonic clock: the sending of the request, plus the
-// server's elapsed_ms and valid_ms, less a ten-thousandth of elapsed_ms for clocks that drift. So an answer that comes
-// late grants no time. Stop what the lock protects before that instant.
+// server's elapsed_ms and valid_ms, less a ten-thousandth of elapsed_ms for clocks that drift. So a late answer grants no
+// extra time. Stop what the lock protects before that instant.
 //
 // # Errors
 //
 // Every error of a server is a *Problem. It matches the sentinel of package joblock that has its code: joblock.ErrHeld,
-// joblock.ErrTimeout, joblock.ErrLost, joblock.ErrNotOwner and so on. What is about tasks and cron jobs matches ErrTaskExists
-// and the other sentinels of this package. A call without an answer, whose outcome is unknown,
-// matches joblock.ErrUnavailable. A call whose own context has ended returns that context's cause.
+// joblock.ErrTimeout, joblock.ErrLost, joblock.ErrNotOwner and so on. Errors about tasks and cron jobs match ErrTaskExists
+// and the other sentinels of this package. A call without an answer, whose outcome is unknown, matches
+// joblock.ErrUnavailable. A call whose own context has ended returns that context's cause.
 package client

@@ -18,7 +18,7 @@ import (
 type feed struct {
 	c    *Client
 	op   call
-	at   string      // the place after the last event; "" before a server has told one
+	at   string      // the place after the last event; "" until a server has sent one
 	s    *feedStream // nil if there is none
 	away bool        // the server has said that its journal does not answer
 }
@@ -33,7 +33,7 @@ func (c *Client) Follow(q EventsQuery, after string) (Feed, error) {
 	return &feed{c: c, op: op}, err
 }
 
-// Position is the place after the events that Next has returned, "" as long as no server has told one.
+// Position is the place after the events that Next has returned, "" until a server has sent one.
 func (f *feed) Position() string { return f.at }
 
 // Close ends the Feed.
@@ -89,7 +89,7 @@ func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) 
 	}
 }
 
-// also returns an event, and those that have come with it.
+// also returns an event, and those that have arrived with it.
 func (f *feed) also(e Event) []Event {
 	events := []Event{e}
 	for {
@@ -115,7 +115,7 @@ func (f *feed) noJournal() error {
 	return unanswered(f.op, f.s.base, errors.New("its journal does not answer"))
 }
 
-// open opens a stream at the replica that has answered last, or at one after it.
+// open starts a stream at the replica that answered last, or at one after it.
 func (f *feed) open(ctx context.Context) (err error) {
 	op := f.op
 	op.header = http.Header{"Accept": {"text/event-stream"}}

@@ -19,16 +19,16 @@ import (
 // HoldRequest says which lock Hold takes. Key or Token is required.
 type HoldRequest struct {
 	Key   string
-	Token joblock.Token // in place of Key: of a lock that is parked. There is no wait for it
+	Token joblock.Token // instead of Key: the token of a parked lock, which is not waited for
 	Job   string        // with Token: the job that the lock is parked for, if it is for a job
 
 	TTL         time.Duration // how long the lock outlives this process; 0 means the server's default
 	MaxWait     time.Duration // how long to wait for the lock; 0 means not at all
-	WaitForever bool          // in place of MaxWait: wait until the context of the call ends
+	WaitForever bool          // instead of MaxWait: wait until the context of the call ends
 	Holder      string        // a label for people; "" means the server's
 	Limit       int           // 0, or the number of permits of Key; see package limit
 
-	// Tell is called with what happens, by one goroutine at a time. It must not block.
+	// Tell is called with each event, by one goroutine at a time. It must not block.
 	Tell func(HoldEvent)
 }
 
@@ -42,16 +42,16 @@ type HoldEvent struct {
 
 // The kinds of a HoldEvent.
 const (
-	HoldWaits  = "waits"  // the place in line is another one
+	HoldWaits  = "waits"  // the place in line has changed
 	HoldDrains = "drains" // the stream has ended, and the Hold looks for another replica
 	HoldMoved  = "moved"  // it goes on there
 	HoldLost   = "lost"
 )
 
 // Hold is a lock that a server renews for this process, as long as the stream between the two lives. If the stream ends,
-// because the server is closing, has died or cannot be reached, the Hold goes on by itself: it renews the lock at any
-// replica. A server that closes parks the lock, and the Hold first resumes it, under a new fence. Nobody else has the lock
-// meanwhile. If no replica answers before ExpiresAt, the lock is lost. Make a Hold with Client.Hold, and Release it.
+// because the server is closing, has died or cannot be reached, the Hold continues without it: it renews the lock at any
+// replica. A server that closes parks the lock, and the Hold first resumes it, under a new fence. No other holder gets the
+// lock in between. If no replica answers before ExpiresAt, the lock is lost. Make a Hold with Client.Hold, and Release it.
 //
 // With a stream, a loss is known at once. Without one it is known within a third of the TTL.
 //
@@ -69,7 +69,7 @@ type Hold struct {
 	token  joblock.Token
 	fence  int64
 	until  time.Time
-	err    error                             // why the lock is over
+	err    error                             // why the Hold has ended
 	watch  map[*context.CancelCauseFunc]bool // of contexts, to be called when the lock is lost
 
 	ttl time.Duration // set before live begins
@@ -146,8 +146,8 @@ func (h *Hold) Token() joblock.Token {
 	return h.token
 }
 
-// Fence returns the fence of the lock. It grows when the Hold resumes the lock; earlier fences stay good as long
-// as nobody else has had the lock.
+// Fence returns the fence of the lock. It grows when the Hold resumes the lock; earlier fences stay valid until another
+// holder gets the lock.
 func (h *Hold) Fence() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *Hold) ExpiresAt() time.Time {
 // it stays open, because the lock is not lost.
 func (h *Hold) Done() <-chan struct{} { return h.done }
 
-// Err returns nil as long as the Hold has the lock. Then the error is the reason: for a lock that is lost it matches
+// Err returns nil as long as the Hold has the lock, and then the reason why it ended: for a lock that is lost it matches
 // joblock.ErrLost, or is that of a server; after Release it matches joblock.ErrAlreadyReleased, and after Park and Detach
 // joblock.ErrNotOwner.
 func (h *Hold) Err() error {
@@ -176,7 +176,7 @@ func (h *Hold) Err() error {
 }
 
 // Context returns a child of parent that is cancelled when the lock is lost, with Err as its cause, but not by Release,
-// Park and Detach. If the Hold is over already, the context is cancelled at once. Call stop when the work is done.
+// Park and Detach. If the Hold has already ended, the context is cancelled at once. Call stop when the work is done.
 func (h *Hold) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	h.mu.Lock()
@@ -207,7 +207,7 @@ func (h *Hold) Release(ctx context.Context, reason string) error {
 	return h.c.Release(ctx, token, reason)
 }
 
-// Park ends the Hold, and reserves the key for whoever has the token that Park returns; see Client.Park. After an error
+// Park ends the Hold, and reserves the key for the bearer of the token that Park returns; see Client.Park. After an error
 // the lock may last as long as after one of Release; Client.Park can be called again with Token.
 func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (joblock.Token, error) {
 	token, err := h.giveUp(ctx, errHandedOver)
@@ -217,8 +217,8 @@ func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (job
 	return h.c.Park(ctx, ParkRequest{Token: token, Job: job, Reserve: reserve})
 }
 
-// Detach ends the Hold, and leaves the lock to the rest of its lease. Nobody renews it but Client.Renew. The Grant has no
-// Prior.
+// Detach ends the Hold, and leaves the lock to the rest of its lease. Only Client.Renew renews it from then on. The Grant
+// has no Prior.
 func (h *Hold) Detach() (Grant, error) {
 	token, err := h.giveUp(context.Background(), errHandedOver) // Config.Timeout bounds the call, if one is needed
 	if err != nil {
@@ -227,14 +227,14 @@ func (h *Hold) Detach() (Grant, error) {
 	return Grant{Key: token.Key(), Token: token, Fence: h.Fence(), TTL: h.ttl, ExpiresAt: h.ExpiresAt()}, nil
 }
 
-// Why a Hold is over whose lock is not lost.
+// Why a Hold has ended without losing its lock.
 var (
 	errReleased   = &Problem{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), op: "hold", Detail: "the Hold was released"}
 	errHandedOver = &Problem{Code: joblock.CodeOf(joblock.ErrNotOwner), op: "hold", Detail: "the Hold was parked or detached"}
 )
 
-// giveUp ends the stream, and returns the token of the lock, unless the Hold was over before. If the server has parked the
-// lock, giveUp resumes it first: nobody knows whether the Resume that was under way has done so.
+// giveUp ends the stream, and returns the token of the lock, unless the Hold had already ended. If the server has parked
+// the lock, giveUp resumes it first, because it is unknown whether the Resume under way has succeeded.
 func (h *Hold) giveUp(ctx context.Context, why error) (joblock.Token, error) {
 	h.stop()
 	<-h.ended
@@ -253,7 +253,7 @@ func (h *Hold) giveUp(ctx context.Context, why error) (joblock.Token, error) {
 	return h.Token(), err
 }
 
-// resume makes a Resume, the same one each time, and notes the result.
+// resume sends a Resume, the same one each time, and records the result.
 func (h *Hold) resume(ctx context.Context, req ResumeRequest) error {
 	g, err := h.c.Resume(ctx, req)
 	if err != nil {
@@ -323,14 +323,15 @@ func (h *Hold) live(life context.Context, s *stream) {
 		case "released":
 			h.lose(h.lostError("the server has ended the hold", nil))
 			return
-		default: // a line of a later server. The end of the stream, or ExpiresAt, tells what matters
+		default: // a line of a later server. The end of the stream, or ExpiresAt, decides
 		}
 	}
 }
 
-// goOn has the lock without a stream: it resumes a lock that the server has parked, and renews by token from then on,
-// through any replica. It returns why the lock is lost. Meanwhile the lock can be relied on as long as was known before:
-// nobody ends the lease, the reservation is longer, and a Resume with an Idempotency-Key leaves its lease to the same call.
+// goOn keeps the lock without a stream: it resumes a lock that the server has parked, and from then on renews by token,
+// through any replica. It returns why the lock is lost. Meanwhile the lock can be relied on until the last known ExpiresAt:
+// no caller ends the lease, the reservation is longer, and a Resume with an Idempotency-Key leaves its lease to the same
+// call.
 func (h *Hold) goOn(life context.Context, l *line) error {
 	moved := false
 	if l.Token != nil {
@@ -425,7 +426,7 @@ func (h *Hold) begin(ctx, life context.Context, body holdBody) (*stream, error) 
 	}
 }
 
-// queue follows a stream until the lock is taken. The result heard says whether the server has told that the hold waits.
+// queue follows a stream until the lock is taken. heard reports whether the server has said that the hold waits.
 func (h *Hold) queue(ctx context.Context, s *stream) (heard bool, err error) {
 	for {
 		quiet := time.NewTimer(silence)
@@ -466,7 +467,7 @@ func (h *Hold) queue(ctx context.Context, s *stream) (heard bool, err error) {
 	}
 }
 
-// trust notes until when the lock can be relied on. The end of a lease never goes back.
+// trust records until when the lock can be relied on. The end of a lease never moves back.
 func (h *Hold) trust(until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -484,7 +485,7 @@ type stream struct {
 	close func()
 }
 
-// open sends a hold to a replica. The stream ends with life, and while nobody has the lock with ctx.
+// open sends a hold to a replica. The stream ends with life and, until the lock is taken, also with ctx.
 func (h *Hold) open(ctx, life context.Context, base string, body holdBody) (*stream, error) {
 	op := call{op: "hold", key: h.key, method: http.MethodPost, path: routes.Hold.Path, header: http.Header{"Accept": {"application/x-ndjson"}}}
 	op.body = body

@@ -24,7 +24,7 @@ type AcquireRequest struct {
 	Limit   int           // 0, or the number of permits of Key; see package limit
 
 	// IdempotencyKey names this call. A call with the same name, the same key and the same parameters finds the lock that
-	// an earlier one has taken, also if this process has died meanwhile. Keep it secret. Default a random one, so that the
+	// an earlier one has taken, even if this process has restarted since. Keep it secret. Default a random one, so that the
 	// Client can ask again when an answer is lost. A call with a Limit is never repeated.
 	IdempotencyKey string
 }
@@ -79,7 +79,7 @@ const idempotencyHeader = "Idempotency-Key"
 
 func named(name string) http.Header { return http.Header{idempotencyHeader: {name}} }
 
-// Acquire takes a lock, and waits for it for AcquireRequest.MaxWait at most. Nobody renews the lock but Renew.
+// Acquire takes a lock, and waits for it for AcquireRequest.MaxWait at most. The lock is not renewed; call Renew.
 //
 // Errors match joblock.ErrHeld, joblock.ErrTimeout after a wait, joblock.ErrUnavailable, and joblock.ErrInvalid. With an
 // IdempotencyKey of the caller there are joblock.ErrBusy and joblock.ErrAlreadyReleased, for a lock that an earlier call
@@ -132,7 +132,7 @@ func (c *Client) Renew(ctx context.Context, req RenewRequest) (Grant, error) {
 
 // Release gives the lock of token back. The reason may be "". A repeated Release succeeds.
 //
-// Errors match those of Renew. With joblock.ErrLost the lease had ended before, and somebody else may have had the lock.
+// Errors match those of Renew. With joblock.ErrLost the lease had already ended, and another holder may have had the lock.
 func (c *Client) Release(ctx context.Context, token joblock.Token, reason string) error {
 	var got struct {
 		Already bool          `json:"already"`
@@ -152,11 +152,11 @@ func (c *Client) Release(ctx context.Context, token joblock.Token, reason string
 // ParkRequest says what Park reserves.
 type ParkRequest struct {
 	Token   joblock.Token
-	Job     string        // "queue/taskID": only this job can resume the lock; "": whoever has the new token
+	Job     string        // "queue/taskID": only this job can resume the lock; "": the bearer of the new token
 	Reserve time.Duration // how long the key stays reserved; 0 means the server's default
 }
 
-// Park ends the lease, and reserves the key for whoever has the token that Park returns. Errors match those of Renew.
+// Park ends the lease, and reserves the key for the bearer of the token that Park returns. Errors match those of Renew.
 func (c *Client) Park(ctx context.Context, req ParkRequest) (joblock.Token, error) {
 	var got granted
 	_, err := c.do(ctx, call{op: "park", key: req.Token.Key(), method: http.MethodPost, path: routes.Park.Path, again: true, into: &got, body: struct {
@@ -211,7 +211,7 @@ type EnqueueRequest struct {
 	MaxRetry  *int
 	Timeout   time.Duration // of an attempt
 	Delay     time.Duration // how long to wait before the first attempt
-	Retention time.Duration // how long asynq keeps the task when it is done
+	Retention time.Duration // how long asynq keeps a completed task
 
 	// One job per key.
 	Until      Until
@@ -226,7 +226,7 @@ type EnqueueRequest struct {
 	IdempotencyKey string // as of AcquireRequest; the ID of the task is derived from it
 }
 
-// Until says how long a key is taken of which there is one job.
+// Until says how long a unique job takes its key.
 type Until string
 
 // How long a key is taken; see handoff.Until. The default is UntilDone.
@@ -246,13 +246,13 @@ const (
 	KeepLast OnConflict = "keep_last" // the new task runs after the present one, and takes the place of one that waits for that
 )
 
-// OnFailure says what becomes of a line of jobs when a job in it has failed for good.
+// OnFailure says whether a line of jobs goes on after a job in it has failed for good.
 type OnFailure string
 
-// What becomes of a line of jobs; see bool. The default is GoOn.
+// Whether a line of jobs goes on after a failure; see handoff.Sequence. The default is GoOn.
 const (
 	GoOn OnFailure = "go_on" // the next job runs
-	Halt OnFailure = "halt"  // the line halts until somebody decides; see SkipJob
+	Halt OnFailure = "halt"  // the line halts until an operator decides; see SkipJob
 )
 
 type enqueueBody struct {

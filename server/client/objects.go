@@ -28,10 +28,10 @@ type (
 	// Role says what a key is for.
 	Role = ops.Role
 
-	// Freer is who has freed a key that somebody else had.
+	// Freer is who has freed another holder's key.
 	Freer = ops.Freer
 
-	// Pulse is what the renewals of a lock tell of its holder; see Lock.Pulse.
+	// Pulse is what the renewals of a lock say about its holder; see Lock.Pulse.
 	Pulse = ops.Pulse
 )
 
@@ -43,27 +43,27 @@ const (
 	RoleNext   Role = ops.RoleNext   // for the job that runs after the present one; see handoff.KeepLast
 	RoleGate   Role = ops.RoleGate   // the line of a limit
 	RoleSize   Role = ops.RoleSize   // the number of permits of a limit
-	RoleLimit  Role = ops.RoleLimit  // in lists of the command line: the key of a limit for which somebody waits
+	RoleLimit  Role = ops.RoleLimit  // in lists of the command line: the key of a limit that has waiters
 	RoleKeeper Role = ops.RoleKeeper // a place of a keeper that works, or the line of those that stand by
 	RoleCron   Role = ops.RoleCron   // a record of a scheduler
 	RoleMark   Role = ops.RoleMark   // of a task that is snoozed by way of asynq's archive
 	RoleOther  Role = ops.RoleOther  // any other key of the toolkit
 )
 
-// Lock.FreedBy: who has freed a key that somebody else had.
+// Lock.FreedBy: who has freed another holder's key.
 const (
-	FreedByKeeper  Freer = ops.FreedByKeeper  // a keeper, because the job was over
-	FreedByProgram Freer = ops.FreedByProgram // a program that enqueues or runs jobs, because the job was over or was not enqueued
+	FreedByKeeper  Freer = ops.FreedByKeeper  // a keeper, because the job had ended
+	FreedByProgram Freer = ops.FreedByProgram // a program that enqueues or runs jobs, because the job had ended or was not enqueued
 	FreedByForce   Freer = ops.FreedByForce   // an operator, or the application by Locker.ForceRelease
 )
 
-// Lock.Pulse: what the renewals of a lock tell of its holder.
+// Lock.Pulse: what the renewals of a lock say about its holder.
 const (
-	PulseNone   Pulse = ops.PulseNone   // nobody runs under the lock
+	PulseNone   Pulse = ops.PulseNone   // the lock has no running holder
 	PulseFresh  Pulse = ops.PulseFresh  // no renewal is overdue
 	PulseLate   Pulse = ops.PulseLate   // a renewal is overdue
 	PulseSilent Pulse = ops.PulseSilent // two renewals are overdue: the holder has died, hangs, or is cut off
-	PulseNever  Pulse = ops.PulseNever  // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
+	PulseNever  Pulse = ops.PulseNever  // as PulseSilent, but the holder has never renewed, so perhaps it does not renew automatically
 	PulseByHand Pulse = ops.PulseByHand // the holder renews by hand, if at all: the lease does not say whether it is alive
 )
 
@@ -78,7 +78,7 @@ type (
 	// Explanation says in sentences what happens to a key. Programs read its Frees and Lock.
 	Explanation = ops.Explanation
 
-	// Frees says what frees a key by itself.
+	// Frees says what frees a key without an operator.
 	Frees = ops.Frees
 
 	// FreesBy is what frees a key.
@@ -93,7 +93,7 @@ type (
 
 // Frees.By: what frees a key.
 const (
-	FreesByNothing     FreesBy = ops.ByNothing     // nothing frees the key by itself
+	FreesByNothing     FreesBy = ops.ByNothing     // the key stays taken until an operator frees it
 	FreesByNobody      FreesBy = ops.ByNobody      // the key is free
 	FreesByHolder      FreesBy = ops.ByHolder      // the holder, at the end of its work; or its lease, if the holder dies
 	FreesByReservation FreesBy = ops.ByReservation // the end of the reservation
@@ -128,7 +128,7 @@ type (
 	// TaskState is the state of a task: one of asynq's own names, or one of three more.
 	TaskState = ops.TaskState
 
-	// Usual says how long the latest attempts of a type of task took that have succeeded.
+	// Usual says how long the latest successful attempts of a type of task took.
 	Usual = ops.Usual
 
 	// JobsQuery says which jobs Jobs shows. May, Share and Progress do not count.
@@ -149,14 +149,14 @@ type (
 	// SequenceState says whether the jobs of a Sequence go on.
 	SequenceState = ops.SequenceState
 
-	// Keeper is what the keepers of jobs' locks tell of themselves.
+	// Keeper is what the keepers of jobs' locks report of themselves.
 	Keeper = ops.Keeper
 
 	// KeeperPlace is the place of one keeper, with its counts.
 	KeeperPlace = ops.KeeperPlace
 )
 
-// Task.State, besides the names of asynq, such as "active" and "archived".
+// Task.State, in addition to asynq's names, such as "active" and "archived".
 const (
 	TaskAbsent  TaskState = ops.TaskAbsent  // asynq has the queue, but not the task
 	TaskNoQueue TaskState = ops.TaskNoQueue // no database that the server knows has the queue
@@ -165,8 +165,8 @@ const (
 
 // Sequence.State, the worst first.
 const (
-	SequenceHalted  SequenceState = ops.SequenceHalted  // the job in front has failed for good, and the others wait until somebody decides
-	SequenceStuck   SequenceState = ops.SequenceStuck   // nothing starts the next job by itself, or nothing in time
+	SequenceHalted  SequenceState = ops.SequenceHalted  // the job in front has failed for good, and the others wait until an operator decides
+	SequenceStuck   SequenceState = ops.SequenceStuck   // the next job is not started automatically, or not in time
 	SequenceWaiting SequenceState = ops.SequenceWaiting // the job in front waits for a worker, for its time or for its next attempt
 	SequenceRunning SequenceState = ops.SequenceRunning // an attempt runs
 )
@@ -185,7 +185,7 @@ type (
 	// Severity says how much a Finding matters.
 	Severity = ops.Severity
 
-	// Safety says whether the servers keep locks safe, as far as the doctor can tell, and why.
+	// Safety says whether the servers keep locks safe, as far as the doctor can determine, and why.
 	Safety = ops.Safety
 )
 
@@ -205,10 +205,10 @@ type (
 	// Acted is the result of an action on a cron job or on a task.
 	Acted = ops.Acted
 
-	// Then is what becomes of a task whose handler is told to end.
+	// Then says what to do with a task whose handler is cancelled.
 	Then = ops.Then
 
-	// Became is what has become of a task after CancelTask with a Then.
+	// Became is the outcome of a task after CancelTask with a Then.
 	Became = ops.Became
 
 	// AuditQuery says which records Audit returns.
@@ -218,27 +218,27 @@ type (
 	AuditEntry = ops.AuditEntry
 )
 
-// TaskRequest.Then: what becomes of the task. "" leaves it to asynq: it is tried again, or has failed for good.
+// TaskRequest.Then: what to do with the task. "" leaves it to asynq, which retries it or fails it for good.
 const (
 	ThenDrop    Then = ops.ThenDrop    // it is deleted
 	ThenArchive Then = ops.ThenArchive // it is kept in asynq's archive, to be run later
 )
 
-// Acted.Became: what has become of a task.
+// Acted.Became: the outcome of a task.
 const (
 	BecameDropped  Became = ops.BecameDropped
 	BecameArchived Became = ops.BecameArchived
-	BecameOver     Became = ops.BecameOver    // it has ended well meanwhile, or somebody else has deleted it
-	BecameAnew     Became = ops.BecameAnew    // somebody has enqueued it anew meanwhile, and it was left alone
+	BecameOver     Became = ops.BecameOver    // it has succeeded meanwhile, or another caller has deleted it
+	BecameAnew     Became = ops.BecameAnew    // it has been enqueued again meanwhile, and was left alone
 	BecameRunning  Became = ops.BecameRunning // its handler has not returned within ten seconds, so the task stays
-	BecameSnoozed  Became = ops.BecameSnoozed // its handler has returned with a snooze, so the task comes back
+	BecameSnoozed  Became = ops.BecameSnoozed // its handler has returned a snooze, so the task comes back
 )
 
 // AuditEntry.Outcome.
 const (
 	OutcomeDone    = ops.OutcomeDone
-	OutcomeAsked   = ops.OutcomeAsked   // somebody else was told to do it, and nobody has seen the end
-	OutcomeFailed  = ops.OutcomeFailed  // it was begun, and has ended badly
+	OutcomeAsked   = ops.OutcomeAsked   // another process was asked to do it, and the outcome is unknown
+	OutcomeFailed  = ops.OutcomeFailed  // it began and failed
 	OutcomeRefused = ops.OutcomeRefused // nothing was changed
 	OutcomeUnknown = ops.OutcomeUnknown // the store did not answer
 )
@@ -321,11 +321,11 @@ type (
 	// History is what is known of the past of a key.
 	History = ops.History
 
-	// Happening is an Event, an action of an operator, or what only the key's record tells.
+	// Happening is an Event, an action of an operator, or what only the key's record shows.
 	Happening = ops.Happening
 )
 
-// Event.Kind, for what no process has seen.
+// Event.Kind, for what no process has observed.
 const (
 	EventDropped = ops.EventDropped // stands for events that a process could not write
 	EventGap     = ops.EventGap     // of a Feed alone: events before this one are not in the journal any more

@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// What a Problem matches besides the sentinels of package joblock.
+// What a Problem matches in addition to the sentinels of package joblock.
 var (
 	// ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
 	ErrNotRecorded = ops.ErrNotRecorded
@@ -111,7 +111,7 @@ func (p *Problem) Unwrap() error {
 	return p.err
 }
 
-// The method lock returns the error of package joblock that the problem stands for, nil if there is none.
+// lock returns the error of package joblock that the problem stands for, nil if there is none.
 func (p *Problem) lock() *joblock.Error {
 	if !strings.HasPrefix(p.Code, "LOCK_") {
 		return nil
@@ -135,7 +135,7 @@ func unanswered(op call, base string, err error) *Problem {
 	return p
 }
 
-// problemOf returns the problem of an answer that is none of success.
+// problemOf returns the problem of an answer that reports a failure.
 func problemOf(op *call, res *http.Response, text []byte) *Problem {
 	var body struct {
 		Title, Detail, Code, Key, Holder, Job, Reason string
