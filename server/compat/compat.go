@@ -95,8 +95,8 @@ func parseCompactToken(key, text string) (joblock.Token, bool) {
 // maxMillis is the longest time.Duration, in milliseconds.
 const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
 
-// conflict returns the problem for err. A lock that is gone, or was never there, is a conflict like a lock of somebody
-// else: APIs with few statuses know no other.
+// conflict returns the problem for err. A lock that has ended or never existed is a conflict, like a lock of another
+// holder: these APIs have no other status for it.
 func (c *call) conflict(err error) *problem.Problem {
 	p := c.Problem(err)
 	if p.Status == http.StatusGone || p.Status == http.StatusNotFound {
@@ -105,7 +105,7 @@ func (c *call) conflict(err error) *problem.Problem {
 	return p
 }
 
-// expiry returns when others can get the key by itself.
+// expiry returns when others can get the key if it is not freed before.
 func expiry(l ops.Lock) *ops.Time {
 	t := l.ReservedUntil.Time
 	if t.IsZero() {
@@ -126,8 +126,8 @@ func (c *call) look(op, key string) (driver.Record, error) {
 	return recs[0], nil
 }
 
-// ownerOf returns the owner for a name that a client of the API has chosen. Nobody can find the name from the owner or
-// from its digest.
+// ownerOf returns the owner for a name that a client of the API has chosen. Neither the owner nor its digest reveals the
+// name.
 func (c *call) ownerOf(api, key, name string) (string, error) {
 	named, err := ops.NewCall(c.Request().Context(), c.s.Locks(), fmt.Sprintf("%s %q %q", api, key, name), "")
 	return named.Name(), err
@@ -146,7 +146,7 @@ func (c *call) releaseOf(rec driver.Record, reason string) error {
 	return nil
 }
 
-// forceOf frees the key of a record that look has read, whoever has it.
+// forceOf frees the key of a record that look has read, regardless of its holder.
 func (c *call) forceOf(rec driver.Record, reason string) error {
 	if !c.May("operate") {
 		return problem.New(http.StatusForbidden, problem.Forbidden, "another principal has the lock, and the caller lacks the scope operate")

@@ -22,8 +22,8 @@ import (
 //
 // Both need the scope lock.
 //
-// status is 0 if the lock was released, 1 if nobody has the lock, 2 if another owner has the lock. A lock is not renewed.
-// A lockOwner should be another one for each lock, and be a secret: whoever knows the lockOwner can unlock.
+// status is 0 if the lock was released, 1 if the lock has no holder, 2 if another owner has the lock. A lock is not
+// renewed. A lockOwner should be different for each lock, and secret: any client that knows it can unlock.
 //
 // Errors are {"errorCode","message"}, with Dapr's codes and statuses: 400 ERR_RESOURCE_ID_EMPTY, ERR_OWNER_EMPTY,
 // ERR_EXPIRY_NOT_POSITIVE and ERR_MALFORMED_REQUEST, 404 ERR_LOCK_NOT_FOUND for an unknown store, 500 ERR_TRY_LOCK,
@@ -67,7 +67,7 @@ type daprRequest struct {
 	Expiry     json.Number `json:"expiryInSeconds"`
 }
 
-// read reads a body. As Dapr does, it passes over fields that it does not know.
+// read reads a body. Like Dapr, it ignores unknown fields.
 func (d *dapr) read(c *call) (req daprRequest, err error) {
 	text, err := c.Body()
 	if err != nil {

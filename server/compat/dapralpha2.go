@@ -31,7 +31,7 @@ type DaprAlpha2Config struct {
 	Stream bool
 
 	// MaxHold is the longest time for which the server renews a lock of option 1, from a second to 366 days. Then the lock
-	// ends with its lease. So a lock that was forgotten does not live for ever. Default one hour.
+	// ends with its lease. So a forgotten lock does not live forever. Default one hour.
 	MaxHold time.Duration
 }
 
@@ -51,10 +51,10 @@ type DaprAlpha2Config struct {
 // A POST waits for its turn, as long as the client does. With "immediate":true it does not wait. The field ttl is a Go
 // duration, at most joblock.Config.MaxTTL; absent or not above zero it means joblock.Config.TTL. The server renews the lock.
 //
-// Option 1 renews until DELETE, for MaxHold at most. A lockID is a token: whoever has it can unlock, through any replica.
-// A client is not told if its lock is lost, and gets no fence. When the Server closes, the lock stays reserved for the
-// lockID for the rest of MaxHold. When the replica dies, the lock ends with its lease. When the rights of the caller end,
-// so does the renewal. A lock counts as a stream does for Config.MaxWaiting and Config.MaxWaitingEach.
+// Option 1 renews until DELETE, for MaxHold at most. A lockID is a token: any client that has it can unlock, through any
+// replica. A client is not notified when its lock is lost, and gets no fence. When the Server closes, the lock stays
+// reserved for the lockID for the rest of MaxHold. When the replica dies, the lock ends with its lease. When the rights of
+// the caller end, so does the renewal. A lock counts as a stream does for Config.MaxWaiting and Config.MaxWaitingEach.
 //
 // Option 2 has these lines, of type application/x-ndjson:
 //
@@ -68,8 +68,8 @@ type DaprAlpha2Config struct {
 // Errors have these statuses. The body is {"errorCode","message"}, and with option 2 a line of type error:
 //
 //	400  ERR_MALFORMED_REQUEST
-//	404  ERR_LOCK_NOT_FOUND     the lockID names no present lock, or nobody has the lock
-//	409  ERR_RESOURCE_LOCKED    immediate, and somebody has the lock
+//	404  ERR_LOCK_NOT_FOUND     the lockID names no present lock, or the lock has no holder
+//	409  ERR_RESOURCE_LOCKED    immediate, and the lock is held
 //	401, 403, 408, 413, 415, 429, 500 and 503 with the codes of the routes under /v1
 //
 // The error is joblock.ErrInvalid for a MaxHold out of bounds, and for a Prefix that no key can begin with.
@@ -110,7 +110,7 @@ type daprHolding struct {
 type daprHeld struct {
 	lock  *joblock.Lock
 	over  chan struct{} // closed when the lock was released through this replica
-	ended chan struct{} // closed when the rights of the caller have ended
+	ended chan struct{} // closed when the rights of the caller end
 }
 
 // The errors of the proposal.
@@ -135,8 +135,7 @@ func (d *daprLocks) failed(c *call, err error) *problem.Problem {
 	return p
 }
 
-// read reads a body, which may be absent because each field has a default. As Dapr does, it passes over fields that it
-// does not know.
+// read reads a body, which may be absent because each field has a default. Like Dapr, it ignores unknown fields.
 func (d *daprLocks) read(c *call, req any) error {
 	if c.Request().ContentLength == 0 {
 		return nil
@@ -213,7 +212,7 @@ func (d *daprLocks) lock(c *call) (*answer, error) {
 		d.keep(h, last, ttl)
 	}()
 	if c.Ended() {
-		_ = d.release(c.Lasting(), token, "the client is gone") // nobody has the lockID
+		_ = d.release(c.Lasting(), token, "the client is gone") // no client has the lockID
 		return nil, context.Cause(c.Request().Context())
 	}
 	return ok(struct {
@@ -243,7 +242,7 @@ func (d *daprLocks) acquire(c *call, key string, opts []joblock.AcquireOption) (
 	return lock, err
 }
 
-// hold notes a lock that this replica renews.
+// hold records a lock that this replica renews.
 func (d *daprLocks) hold(lock *joblock.Lock) *daprHeld {
 	h := &daprHeld{lock: lock, over: make(chan struct{}), ended: make(chan struct{})}
 	d.mu.Lock()

@@ -48,7 +48,7 @@ func serveForrst(c *call) (*answer, error) {
 // forrstFunctions returns the functions for the caller.
 func (c *call) forrstFunctions() forrst.Functions {
 	own := forrst.LocksOf(c.s.Locks())
-	// may checks the caller before the function do is called.
+	// may checks the caller, and then calls do.
 	may := func(scope string, key string, do func() error) error {
 		if !c.May(scope) {
 			return c.forrstError(needs(scope))

@@ -26,16 +26,18 @@ const (
 //	POST /infra/locks/{key}/release  {token}              lock  200 {status}
 //	GET  /infra/locks/{key}                               read  200 {status, locked, expires_at, holder_id}
 //
-// The third column is the scope. Mount the handler at /infra/locks/. The field status is "ok". ttl_ms is from 1 to 60000
-// and at most joblock.Config.MaxTTL. A token has at most 256 characters, and is no token of the routes under /v1. A key
-// has 1 to 512 bytes, neither ".." nor a control character, and is otherwise a key of package joblock. A holder_id has at
-// most 256 bytes. The field expires_at tells when others can get the key; stop working before.
+// The third column is the scope. Mount the handler at /infra/locks/. status is "ok". ttl_ms is from 1 to 60000 and at most
+// joblock.Config.MaxTTL. A token has at most 256 characters, and is no token of the routes under /v1. A key has 1 to 512
+// bytes, neither ".." nor a control character, and is otherwise a key of package joblock. A holder_id has at most 256
+// bytes. expires_at is when others can get the key; stop working before.
 //
-// Errors have the statuses of that API: 401, 409 and 429, and 400 for a bad value. 409 is the answer for each lock that
-// the token does not hold, also if nobody holds the lock. 402 never comes. A store that does not answer is 503.
+// Errors have the statuses of that API: 401, 409 and 429, and 400 for a bad value. 409 is the answer for each lock that the
+// token does not hold, also if the lock has no holder. 402 is never returned. If the store does not answer, the status is
+// 503.
 //
-// The prefix comes before the key in the path, and makes the key of its lock. With the prefix "" clients of other APIs who lock
-// the same key exclude those of this one. The error is joblock.ErrInvalid for a prefix that no key can begin with.
+// The prefix comes before the key in the path, and makes the key of its lock. With the prefix "", clients of other APIs
+// that lock the same key exclude those of this one. The error is joblock.ErrInvalid for a prefix that no key can begin
+// with.
 func SaaSignal(s *server.Server, prefix string) (http.Handler, error) {
 	if err := checkPrefix("prefix", prefix); err != nil {
 		return nil, err

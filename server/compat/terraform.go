@@ -20,7 +20,7 @@ import (
 // terraformPrefix is the default: a state named app does not share the lock of "joblock run app".
 const terraformPrefix = "terraform:"
 
-// Terraform returns a handler for the locking of Terraform's http backend. The state itself is another server's matter.
+// Terraform returns a handler for the locking of Terraform's http backend. The state itself is kept by another server.
 //
 //	LOCK   /{name}  lock info  lock  200, or 423 with the info of the holder
 //	UNLOCK /{name}  lock info  lock  200
@@ -44,9 +44,9 @@ const terraformPrefix = "terraform:"
 // operate, is recorded, and is refused if it cannot be recorded.
 //
 // "terraform force-unlock" asks for an ID and does not send it: its UNLOCK has no body. Such an UNLOCK needs the scope
-// operate, is recorded as well, and unlocks whichever Terraform has the lock. "joblock force-release" is safer: it names the
-// holding that somebody has seen. When a lock is held, Terraform tells the holder's ID in its message; behind "Lock Info" it
-// shows the lock that it has not got.
+// operate, is recorded as well, and unlocks whichever Terraform has the lock. "joblock force-release" is safer, because it
+// names the holding to end. When a lock is held, Terraform shows the holder's ID in its message; under "Lock Info" it shows
+// the lock that it failed to get.
 //
 // Terraform does not renew its locks. So the lease lasts as long as joblock.Config.MaxTTL: give the Server a Locker with
 // a MaxTTL above that of your longest run. The lock of a Terraform that has died stays until then, or until UNLOCK.
@@ -77,7 +77,7 @@ func Terraform(s *server.Server, prefix string) (http.Handler, error) {
 // terraformMount serves one handler of Terraform.
 type terraformMount struct{ prefix string }
 
-// lockInfo is what Terraform tells of a lock.
+// lockInfo is what Terraform sends about a lock.
 type lockInfo struct {
 	ID        string
 	Operation string
@@ -113,7 +113,7 @@ func (t *terraformMount) request(c *call, text []byte) (key string, info lockInf
 	return key, info, err
 }
 
-// The method key returns the key of a path. The name in the path may have slashes.
+// key returns the key of a path. The name in the path may have slashes.
 func (t *terraformMount) key(c *call) (string, error) {
 	switch name := c.Request().PathValue("key"); {
 	case name == "":
@@ -150,7 +150,7 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Every LOCK that was refused has told the holder's ID: by its ID alone nobody takes the lock over.
+	// Every refused LOCK has revealed the holder's ID, so the ID alone must not take the lock over.
 	rec, err := c.look("acquire", key)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 // terraformName names the call that takes the lock. UNLOCK finds the owner by the same name.
 func terraformName(key, id string) string { return fmt.Sprintf("terraform %q %q", key, id) }
 
-// terraformHolder answers 423 with the info of the holder. A holder that is no Terraform has a label only.
+// terraformHolder answers 423 with the info of the holder. A holder other than Terraform has only a label.
 func (c *call) terraformHolder(key string, held error) (*answer, error) {
 	rec, err := c.look("acquire", key)
 	if err != nil {

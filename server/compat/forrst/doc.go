@@ -28,11 +28,11 @@
 // that the lock protects.
 //
 // With auto_release the lock is released when the function has returned, also with errors, or has panicked. Without it, the
-// lock stays until expires_at, or until somebody calls the function release with key and owner. If the function panics,
-// nobody has got the owner, and the lock is released.
+// lock stays until expires_at, or until a caller releases it with the function release, key and owner. If the function
+// panics, no caller has received the owner, and the lock is released.
 //
-// An owner is a capability: whoever has it can release the lock. So the function status shows a digest of the owner. The
-// same owner twice names both locks: choose a new owner for each lock, or none.
+// An owner is a capability: any caller that has it can release the lock, so the function status shows only its digest. The
+// same owner used twice names both locks: choose a new owner for each lock, or none.
 //
 // A lock with scope "function" can have the key of a lock with scope "global": function "a" with key "b:c", and key "a:b:c".
 // The two then exclude each other.
@@ -42,7 +42,7 @@
 //	code                     status  when
 //	LOCK_ACQUISITION_FAILED  409     the lock is held, and the call does not wait
 //	LOCK_TIMEOUT             409     the lock was held for all of block
-//	LOCK_NOT_FOUND           404     release, force-release: nobody has the lock
+//	LOCK_NOT_FOUND           404     release, force-release: the lock has no holder
 //	LOCK_OWNERSHIP_MISMATCH  409     release: another owner has the lock
 //	LOCK_ALREADY_RELEASED    410     release: the lock of this owner was released, and the store remembers so
 //	INVALID_ARGUMENTS        400     a field is missing, unknown or out of bounds

@@ -17,8 +17,8 @@ const (
 // Function serves the requests for a function, or for several functions.
 type Function func(ctx context.Context, req *Request) *Response
 
-// Functions are the functions of the extension. A field that is nil is a function that does not exist. The parameter key
-// is the key of a lock, which begins with "lock:". The errors are those of a joblock.Locker, or *Error.
+// Functions are the functions of the extension. A field that is nil is a function that does not exist. key is the key of a
+// lock, which begins with "lock:". The errors are those of a joblock.Locker, or *Error.
 type Functions struct {
 	Release      func(ctx context.Context, key, owner string) error
 	ForceRelease func(ctx context.Context, key string) error
@@ -116,7 +116,7 @@ func (f Functions) call(ctx context.Context, req *Request) (result any, key stri
 	return statusOf(st), args.Key, err
 }
 
-// keyPrefix begins the key of each lock of the extension. Locks with other keys are none of its business.
+// keyPrefix begins the key of each lock of the extension. It leaves locks with other keys alone.
 const keyPrefix = "lock:"
 
 func checkFull(key string) *Error {

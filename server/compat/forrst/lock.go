@@ -32,8 +32,8 @@ type Config struct {
 }
 
 // AtomicLock returns a Function that runs next under the lock that the request's extension asks for. cfg may be nil. If
-// locks or next is nil, or cfg has a negative bound, every request is refused with INTERNAL_ERROR: a service that is wired
-// wrongly must not run without its locks.
+// locks or next is nil, or cfg has a negative bound, every request is refused with INTERNAL_ERROR: a misconfigured service
+// must not run without its locks.
 func AtomicLock(locks *joblock.Locker, next Function, cfg *Config) Function {
 	l := &locker{locks: locks, next: next, functions: LocksOf(locks)}
 	if cfg != nil {
@@ -242,8 +242,8 @@ func (l *locker) run(ctx context.Context, req *Request, w *wish, lock *joblock.L
 	return &res
 }
 
-// keep leaves the lock to whoever has its owner. A lock that is parked is nobody's in this process: its end is no loss that
-// would be told here.
+// keep leaves the lock to the caller that has its owner. A parked lock has no holder in this process, so its end is not
+// reported here as a loss.
 func (l *locker) keep(ctx context.Context, lock *joblock.Lock, expires time.Time) {
 	_, err := lock.Park(ctx, joblock.Reserve(max(driver.MinPeriod, time.Until(expires))))
 	l.failed("keep", lock, err)
