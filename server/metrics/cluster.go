@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type cluster collects what all processes do to the locks, jobs and cron jobs of a store.
+// cluster collects what all processes do to the locks, jobs and cron jobs of a store.
 type cluster struct {
 	desk  *ops.Desk
 	cfg   Config
@@ -136,7 +136,7 @@ func version() string {
 	return "unknown"
 }
 
-// The type emitter hands values over to Prometheus.
+// emitter passes values to Prometheus.
 type emitter struct {
 	*cluster
 	to chan<- prometheus.Metric
@@ -174,7 +174,7 @@ type groupFigures struct {
 	longest      int
 }
 
-// states are the states of keys that somebody has.
+// states are the states of keys that are taken.
 var states = []joblock.State{joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
 
 func (c *cluster) readLocks(ctx context.Context) (lockFigures, error) {
@@ -188,7 +188,7 @@ func (c *cluster) readLocks(ctx context.Context) (lockFigures, error) {
 		switch l.Role {
 		case ops.RoleLock, ops.RolePermit, ops.RoleSlot, ops.RoleNext:
 		case ops.RoleGate:
-			line++ // who has the gate is the first, and is in the line of a permit, too
+			line++ // the holder of the gate is first, and also in the line of a permit
 		default:
 			continue
 		}
@@ -228,7 +228,6 @@ func (c *cluster) groupOf(key string) string {
 	return strings.ToValidUTF8(c.cfg.KeyGroup(key), "\uFFFD") // anything else panics
 }
 
-// group returns the figures of a group.
 func (f *lockFigures) group(name string) *groupFigures {
 	g := f.groups[name]
 	if g == nil && len(f.groups) >= mostGroups {

@@ -32,8 +32,8 @@ func shares(jobs []int) []int {
 	return own
 }
 
-// others puts the cron jobs of a scope together that have no label of their own. The counts of a job may begin again, and
-// jobs come and go, but a counter only grows: so others has the sum of what was counted from look to look.
+// others combines the cron jobs of a scope that have no label of their own. The counts of a job may restart and jobs come
+// and go, but a counter must only grow, so others sums what was counted from look to look.
 type others struct {
 	counts admin.Counts
 	last   map[string]admin.Counts // of the latest look, by the name of the job
@@ -76,7 +76,7 @@ func (o *others) take(f *cronFigures, own int) {
 	f.jobs, f.intervals = together(f.jobs, f.intervals, own, o.counts)
 }
 
-// add returns sum and what has been counted since before. A count that is lower than before has begun again.
+// add returns sum plus what has been counted since before. A count that is lower than before has restarted.
 func add(sum, now, before admin.Counts) admin.Counts {
 	to, from := countsOf(&sum), countsOf(&before)
 	for i, n := range countsOf(&now) {

@@ -1,4 +1,4 @@
-// Package metrics tells Prometheus what happens to locks, jobs and cron jobs in the whole cluster, and what a lock server
+// Package metrics shows Prometheus what happens to locks, jobs and cron jobs in the whole cluster, and what a lock server
 // does.
 //
 //	m, err := metrics.New(metrics.Config{Locks: locks, Store: store, KeyGroup: promobserver.FirstPart})
@@ -15,11 +15,11 @@
 //
 // # What a scrape costs
 //
-// A scrape reads what the latest look at the store has found. A look that is older than Config.Every begins anew with the
-// scrape; without scrapes there are no looks. The walk over all locks rests as Config.Share says, so for millions of
-// keys it takes minutes, and scrapes get the walk before. All scrapes of a Metrics share its looks. If a look fails, its
-// metrics are absent until the next one succeeds, and joblock_collect_errors_total counts: a missing value is told as
+// A scrape reads what the latest look at the store has found. If it is older than Config.Every, the scrape starts a new
+// look; without scrapes there are no looks. The walk over all locks pauses as Config.Share says, so for millions of keys it
+// takes minutes, during which scrapes get the previous walk. All scrapes of a Metrics share its looks. If a look fails, its
+// metrics are absent until the next one succeeds, and joblock_collect_errors_total counts: a missing value is reported as
 // missing.
 //
-// Every server of a store tells the same numbers of the cluster. So scrape one of them, or take max by (…), never sum.
+// Every server of a store reports the same numbers for the cluster, so scrape one of them, or take max by (…), never sum.
 package metrics

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The type look is something that is read from the store now and then, and shared by all scrapes.
+// look is something that is read from the store now and then, and shared by all scrapes.
 type look[T any] struct {
 	part  string
 	every time.Duration
@@ -23,10 +23,10 @@ type look[T any] struct {
 	silent  bool // the latest reading failed
 }
 
-// again is how old a reading may be that has failed, if every is longer.
+// again is how old a failed reading may be, if every is longer.
 const again = 5 * time.Second
 
-// begin begins a reading, if the latest is too old and none is under way. The parameter run starts a goroutine.
+// begin starts a reading, if the latest is too old and none is under way. run starts a goroutine.
 func (l *look[T]) begin(run func(func(ctx context.Context)) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/server"
 )
 
-// The type meter counts what a server does.
+// meter counts what a server does.
 type meter struct {
 	requests, failures, actions *prometheus.CounterVec
 	duration                    *prometheus.HistogramVec
