@@ -1,4 +1,4 @@
-// Package foreign is what a lock server lends to handlers of other lock APIs, which package compat has: callers with their
+// Package foreign is what a lock server provides to the handlers of other lock APIs in package compat: callers with their
 // rights and bounds, streams, the log and the record of actions.
 package foreign
 
@@ -15,7 +15,7 @@ import (
 
 // Server is a lock server, as the handlers see it.
 type Server interface {
-	// Mount returns the handler of routes. The function refuse writes an error as the API has it.
+	// Mount returns the handler of routes. refuse writes an error as the API has it.
 	Mount(routes []Route, refuse func(Call, *problem.Problem)) http.Handler
 
 	Locks() *joblock.Locker
@@ -40,7 +40,7 @@ type Answer struct {
 	Body   any // in JSON
 }
 
-// Call is one request of a caller who was let in.
+// Call is one request of an admitted caller.
 type Call interface {
 	Request() *http.Request
 	Body() ([]byte, error)
@@ -49,19 +49,19 @@ type Call interface {
 	Caller() string          // names the principal
 	Expires() time.Time      // when the rights of the principal end; zero means never
 	May(scope string) bool   // whether the principal has a right
-	UseKey(key string) error // refuses a key that the principal may not use, and notes the key for the log
+	UseKey(key string) error // refuses a key that the principal may not use, and records the key for the log
 
 	MayHold(key string) error          // refuses another lock to a principal that has too many
-	Holds(key string, until time.Time) // notes that the principal has a lock
-	Gave(key string)                   // notes that it has the lock no longer
+	Holds(key string, until time.Time) // records that the principal has a lock
+	Gave(key string)                   // records that it no longer has the lock
 
 	Problem(err error) *problem.Problem
 	Note(code string, detail error) // for the log
 
 	Lasting() context.Context // does not end with the request
-	Ended() bool              // whether the client is gone
+	Ended() bool              // whether the client has disconnected
 
-	// WillBeRead releases the lock of token and returns an error if the client is gone.
+	// WillBeRead releases the lock of token and returns an error if the client has disconnected.
 	WillBeRead(token joblock.Token) error
 
 	// Force frees the key of a holding for the principal, who acts as an operator. The action is recorded.
@@ -73,7 +73,7 @@ type Call interface {
 	// Enter counts the request as one that waits or holds, until the call of leave.
 	Enter() (leave func(), err error)
 
-	// Stream takes a lock and holds it as long as the client reads. The error is for an answer that has not begun.
+	// Stream takes a lock and holds it as long as the client reads. The error is nil once the answer has begun.
 	Stream(s Stream, take Taker) error
 
 	WriteJSON(status int, contentType string, v any)
@@ -81,13 +81,13 @@ type Call interface {
 	WriteProblem(p *problem.Problem) // as the routes under /v1 do
 }
 
-// Watch looks the rights of a principal up again and again.
+// Watch looks the rights of a principal up repeatedly.
 type Watch interface {
-	Confirm() // looks now, before a principal who has waited gets its lock
+	Confirm() // looks now, before a principal that has waited gets its lock
 	Stop()
 }
 
-// Stream is an answer that holds a lock. Its client has no token by which it could resume the lock.
+// Stream is an answer that holds a lock. Its client has no token with which to resume the lock.
 type Stream struct {
 	Key   string
 	TTL   time.Duration

@@ -49,8 +49,8 @@ type ActBody struct {
 	Task    *ops.Task
 	Cron    *ops.CronJob
 
-	Wait    string    // what happens if nobody does anything
-	WaitAt  time.Time // when that is
+	Wait    string    // what happens without an action
+	WaitAt  time.Time // when that happens
 	Effect  string
 	Danger  string
 	Command string
@@ -112,7 +112,7 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request, v *View) {
 	h.write(w, r, v, status, b)
 }
 
-// mayAct refuses an action that the caller may not do, whatever the state of things.
+// mayAct refuses an action that the caller may not perform, regardless of the state of its target.
 func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 	deny := func(format string, args ...any) error {
 		return &shown{http.StatusForbidden, "Not allowed", fmt.Sprintf(format, args...) + " Nothing was changed."}
@@ -153,8 +153,8 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 		return deny("You may not steer tasks of this queue.")
 	}
 	if !v.Who.AllKeys {
-		// Neither the name of a job nor a lock that is bound to the job says whose the task is: what the task carries does, as
-		// at the API.
+		// Rights over a task follow from what it carries, as in the API, not from the job's name or a lock bound to the
+		// job.
 		own, err := h.cfg.Desk.CarriesOnly(r.Context(), b.Job, v.Who.MayUse)
 		if err != nil {
 			return err
@@ -201,7 +201,7 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	case b.Do == "skip" && b.Effect == "":
 		b.Nothing = "No job halts a sequence here, so there is none to skip."
 	case b.Do == "force" && !held:
-		// Nobody runs under the lock. The milder action does the same, and nothing if somebody runs by then.
+		// The lock has no running holder. The milder action does the same, and nothing if a holder runs by then.
 		for _, a := range e.Actions {
 			if a.Name == ops.ActFreeIdle {
 				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
@@ -263,13 +263,12 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	return nil
 }
 
-// inPages returns the effect of an action with the names of buttons in the place of commands.
+// inPages returns the effect of an action with the names of buttons instead of commands.
 func inPages(effect string) string {
 	return strings.ReplaceAll(effect, `"joblock jobs run" runs it`, `"Run the task" runs it`)
 }
 
-// idle says what becomes of a task if nobody does anything, and when, if that is known. The parameter e is of its lock, and may be
-// nil.
+// idle says what happens to a task without an action, and when, if that is known. e is of its lock, and may be nil.
 func idle(t ops.Task, e *ops.Explanation) (text string, at time.Time) {
 	of := func(n int) string { return fmt.Sprintf("Attempt %d of %d", n, max(n, t.Attempts)) }
 	switch {
@@ -340,7 +339,7 @@ func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
 	return nil
 }
 
-// carryOut checks the form and acts. The result is where to go then, or the status of the page that says why not.
+// carryOut checks the form and acts. The result is the page to go to, or the status of the page that says why not.
 func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values) (to string, status int) {
 	b.Reason = strings.TrimSpace(one(form, "reason"))
 	b.Stood = one(form, "step")
@@ -375,7 +374,7 @@ func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values
 		b.Failed = tooMany
 		return "", http.StatusTooManyRequests
 	}
-	// The action must not end half done because somebody closes a tab.
+	// The action must not stop half done when the viewer closes the tab.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
 	defer cancel()
 	id, err := h.do(ctx, v, b, seen)
@@ -444,7 +443,7 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 // errUnchanged is for an action that had nothing to do.
 var errUnchanged = errors.New("there was nothing to do: somebody has done the same before")
 
-// refusal says why an action was not done, or that nobody knows.
+// refusal says why an action was not done, or that this is unknown.
 func (b *ActBody) refusal(err error) (text string, status int) {
 	switch {
 	case errors.Is(err, ops.ErrNotRecorded):

@@ -19,7 +19,8 @@ import (
 //go:embed assets templates
 var files embed.FS
 
-// assets are the files of the pages. A file's name on the wire has a sum of the file, so browsers keep it for ever.
+// assets are the files of the pages. A file's name on the wire contains a hash of the file, so browsers may cache it
+// forever.
 type assets struct {
 	names map[string]string // by the name of the file: the name on the wire
 	files map[string][]byte // by the name on the wire

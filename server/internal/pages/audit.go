@@ -19,7 +19,7 @@ type AuditBody struct {
 	Actions []string
 	Frees   bool // there are actions that have freed a key
 	Next    string
-	Full    bool // there are older records than those that the page looks through
+	Full    bool // there are records older than those that the page searches
 	Off     bool
 }
 

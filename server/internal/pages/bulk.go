@@ -50,7 +50,7 @@ type BulkRow struct {
 }
 
 // bulk frees the locks that a filter names. The page shows each of them with its fence, and the form sends these fences.
-// The answer to the form is the result itself: sent again, the form frees nothing, because the fences have moved on.
+// The answer to the form is the result itself: sent again, the form frees nothing, because the fences have changed.
 func (h *Handler) bulk(w http.ResponseWriter, r *http.Request, v *View) {
 	if why := v.WhyNot(v.Who.Operate, "operate"); why != "" {
 		h.cfg.Logger.Warn("server: an action was refused", "principal", v.Who.ID, "action", "bulk", "why", why)

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// patience is how long a page waits for what it has in an older state. A store that answers does so in less.
+	// patience is how long a page waits for a newer state of what it already has. A store that responds needs less.
 	patience = 50 * time.Millisecond
 
-	// patienceOld is how long a page waits if what it has is from a time when somebody looked before.
+	// patienceOld is how long a page waits if what it has is from an earlier period of viewing.
 	patienceOld = 2 * time.Second
 
-	// late is how much older than it should be a value has to be to count as old.
+	// late is how far beyond its intended age a value counts as old.
 	late = 2 * time.Second
 
 	// patienceNew is how long a page waits for what it does not have at all.
@@ -26,18 +26,18 @@ const (
 	// retryAfter is how long after a failed read the next one may begin.
 	retryAfter = time.Second
 
-	// remembered is how long a value is kept that nobody asks for.
+	// remembered is how long an unused value is kept.
 	remembered = 10 * time.Minute
 
 	// mostEntries bounds the memory of a cache.
 	mostEntries = 2000
 )
 
-// errSlow says that there is nothing to show yet.
+// errSlow is the error when there is nothing to show yet.
 var errSlow = errors.New("the store has not answered yet")
 
-// A cache has what was read last, for all viewers. There is one read of a thing at a time. A value stays while the store
-// does not answer.
+// A cache has the last values read, for all viewers. Each is read by one read at a time, and stays while the store does not
+// answer.
 type cache struct {
 	h *Handler
 
@@ -52,7 +52,7 @@ type entry struct {
 	err    error         // of the last read
 	failed time.Time
 	used   time.Time
-	dirty  bool          // something has changed that val does not show
+	dirty  bool          // val lacks a later change
 	busy   chan struct{} // closed when the read that is under way has ended; nil if there is none
 }
 
@@ -63,9 +63,9 @@ type read[T any] struct {
 	err error     // why val is older than it should be
 }
 
-// The function get returns what load reads, read at most the time least ago. Reads that take long are less frequent: so
-// that they take no more of the store's time than Config.Share, and less beside walks. If the store does not answer, the result has the
-// last value and the error. Without any value there is only an error.
+// get returns what load reads, read at most the time least ago. Slow reads are less frequent, so that they take no more of
+// the store's time than Config.Share, and less while there are walks. If the store does not answer, the result has the last
+// value and the error. Without any value there is only an error.
 func get[T any](ctx context.Context, c *cache, key string, least time.Duration, load func(context.Context) (T, error)) (read[T], error) {
 	return getAs(ctx, c, key, terms{least: least, newer: patience, any: patienceNew}, load)
 }
@@ -75,7 +75,7 @@ type terms struct {
 	least time.Duration // between two reads
 	newer time.Duration // how long to wait for a newer value
 	any   time.Duration // how long to wait for any value at all
-	small bool          // a few records: Config.Share does not count, so that a change is seen at once also if the store is far
+	small bool          // a few records: Config.Share does not apply, so that a change is seen at once even if the store is far away
 }
 
 // getAs is get on other terms.
@@ -109,7 +109,7 @@ func getAs[T any](ctx context.Context, c *cache, key string, t terms, load func(
 		case old:
 			wait = max(t.newer, min(t.any, patienceOld))
 		}
-		timer := time.NewTimer(wait) // 0: not at all
+		timer := time.NewTimer(wait) // 0: no wait
 		defer timer.Stop()
 		select {
 		case <-busy:
@@ -165,7 +165,7 @@ func (c *cache) forget(keys ...string) {
 	}
 }
 
-// sweep removes entries that nobody has used lately, and any if there are too many. The caller has c.mu.
+// sweep removes entries that have not been used lately, and any if there are too many. The caller has c.mu.
 func (c *cache) sweep(now time.Time) {
 	if len(c.m) < mostEntries/4 {
 		return

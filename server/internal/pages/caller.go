@@ -10,16 +10,16 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// Caller is who looks.
+// Caller is the viewer of a page.
 type Caller struct {
 	ID      string
 	From    string // the address, for the record of actions
-	Operate bool   // may free locks and steer tasks
+	Operate bool   // may free locks and control tasks
 	Cron    bool   // may pause, resume and trigger cron jobs
 	Admin   bool   // may see what operators have done
 	Expires time.Time
 
-	// Prefixes and Queues are what the caller may see; without All none but these.
+	// Prefixes and Queues are what the caller may see; without All only these.
 	Prefixes  []string
 	AllKeys   bool
 	Queues    []string
@@ -37,13 +37,13 @@ func (c *Caller) MayUse(key string) bool {
 	return c.AllKeys || slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
-// mayJob reports whether the caller may see and steer the job, as far as its queue says.
+// mayJob reports whether the caller may see and control the job, judged by its queue.
 func (c *Caller) mayJob(job string) bool {
 	queue, _, ok := ops.ParseJob(job)
 	return c.AllQueues || ok && slices.Contains(c.Queues, queue)
 }
 
-// see returns a child of ctx for reads of what the caller may see. Reads with the same sight show the same.
+// see returns a child of ctx for reads of what the caller may see. Reads with the same sight return the same.
 func (c *Caller) see(ctx context.Context) (_ context.Context, sight string) {
 	if c.AllKeys && c.AllQueues {
 		return ctx, ""

@@ -21,7 +21,7 @@ func (h *Handler) cronJobs(ctx context.Context, scope string, any time.Duration)
 	})
 }
 
-// CronHidden is what the pages say of cron jobs if no scope is shown.
+// CronHidden is what the pages say about cron jobs if no scope is shown.
 type CronHidden struct {
 	Pending bool     // they are being read for the first time
 	Scopes  []string // that schedulers have had in the last year
@@ -30,8 +30,8 @@ type CronHidden struct {
 
 const scopesEvery = 10 * time.Second
 
-// hidden looks for scopes, if none is to be shown: people on call are to learn which there are. If there is nothing to show
-// yet, it waits for the time any.
+// hidden looks for scopes if none is to be shown, so that people on call see which exist. If there is nothing to show yet,
+// it waits for the time any.
 func (h *Handler) hidden(ctx context.Context, v *View, any time.Duration) *CronHidden {
 	if len(h.cfg.Scopes) > 0 {
 		return nil
@@ -47,7 +47,7 @@ func (h *Handler) hidden(ctx context.Context, v *View, any time.Duration) *CronH
 	return &CronHidden{Scopes: scopes}
 }
 
-// pauses returns the scopes whose cron jobs are all paused, as far as that was read before. Every page shows them.
+// pauses returns the scopes whose cron jobs are all paused, according to earlier reads. Every page shows them.
 func (h *Handler) pauses() (all []Pause) {
 	h.cache.mu.Lock()
 	defer h.cache.mu.Unlock()
@@ -94,7 +94,7 @@ func sumCron(scope string, jobs []ops.CronJob) CronSum {
 	return s
 }
 
-// troubled reports whether a person should look at a job. A pause was somebody's will.
+// troubled reports whether a person should look at a job. A pause does not count, because an operator chose it.
 func troubled(j ops.CronJob) bool {
 	return slices.ContainsFunc(j.Troubles, func(t ops.CronTrouble) bool { return t.Code != "paused" })
 }
@@ -180,16 +180,16 @@ type CronJobBody struct {
 // More reports whether failures were forgotten.
 func (b *CronJobBody) More() bool { return b.Failed > int64(b.J.Failures) }
 
-// RunRow is a run with what the list has no longer from there on.
+// RunRow is a run with what the list lacks from there on.
 type RunRow struct {
 	ops.CronRun
 	WellGone   bool // successful runs before this one were forgotten, and the failures below it were not
-	FailedGone bool // the other way round
+	FailedGone bool // the reverse
 }
 
-// thinned finds where the list gets thin: failures and other runs are forgotten apart from each other, so below the oldest
-// successful run there may be failures alone, which did not follow each other. The runs are the newest first. The result first
-// is the oldest failure. Of all runs ever, allDone were successful and allFailed were not.
+// thinned finds where the list has gaps: failures and other runs are forgotten separately, so below the oldest successful
+// run there may be only failures, which did not follow each other. The runs are the newest first. The result first is the
+// oldest failure. Of all runs ever, allDone were successful and allFailed were not.
 func thinned(runs []ops.CronRun, allDone, allFailed int64) (rows []RunRow, first *ops.CronRun) {
 	well, failed := -1, -1 // the oldest ones
 	var done, bad int64
@@ -293,7 +293,7 @@ func ranAfter(runs []ops.CronRun, asked time.Time) (ran *ops.CronRun) {
 // actionTrigger is what the record calls a trigger.
 const actionTrigger = "cron trigger"
 
-// actionForget is what the record calls the action that leaves no page of the job to go to.
+// actionForget is what the record calls the action after which the job has no page any more.
 const actionForget = "cron forget"
 
 func cronOffers(j ops.CronJob) []string {
@@ -315,7 +315,7 @@ var cronTitles = map[string]string{
 	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
 }
 
-// cronIdle says what becomes of a cron job, or of all of a scope, if nobody does anything, and when.
+// cronIdle says what happens to a cron job, or to all of a scope, without an action, and when.
 func cronIdle(do string, j ops.CronJob) (text string, at time.Time) {
 	switch {
 	case do == "pause-all":

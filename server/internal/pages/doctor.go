@@ -67,7 +67,7 @@ func (h *Handler) doctorSum(v *View) *DoctorSum {
 		}
 		return nil
 	}
-	if !errors.Is(r.err, errSlow) { // the page says in its place when the doctor looked
+	if !errors.Is(r.err, errSlow) { // instead, the page says when the doctor looked
 		v.stale("what the doctor has found", r.at, r.err)
 	}
 	s := h.sumFindings(r.val, v.Who)
@@ -95,7 +95,7 @@ func (h *Handler) sumFindings(all ops.Checkup, who *Caller) DoctorSum {
 	return s
 }
 
-// FindingRow is a finding with the page about what it is about.
+// FindingRow is a finding with a link to the page about its subject.
 type FindingRow struct {
 	ops.Finding
 	Href string // "" if there is none
@@ -114,7 +114,7 @@ func (s *DoctorSum) Why() *FindingRow {
 	return row
 }
 
-// Tone returns the class of the word that says whether locks are safe. What is only good to know is no alarm.
+// Tone returns the class of the word that says whether locks are safe. Notes are no alarm.
 func (s *DoctorSum) Tone() string {
 	switch of := s.decides; {
 	case s.Safe.Word == ops.SafeNo:
@@ -125,8 +125,8 @@ func (s *DoctorSum) Tone() string {
 	return ""
 }
 
-// linked finds the page about what a finding names: its Node is a key, a scope, or a scope and the name of a cron job.
-// What could not be read, or not by the caller, has no link: that page would only say so once more.
+// linked finds the page about what a finding names: its Node is a key, a scope, or a scope and the name of a cron job. What
+// could not be read, or not by the caller, has no link, because that page would only repeat that.
 func (h *Handler) linked(f ops.Finding, who *Caller) FindingRow {
 	row := FindingRow{Finding: f}
 	if f.Unread() {

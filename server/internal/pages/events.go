@@ -19,7 +19,7 @@ const (
 	// mostLooked is how many older events one look goes through, for rows that match a filter.
 	mostLooked = 10_000
 
-	// olderEvery is how often older events are read again: they do not change, and are forgotten some time.
+	// olderEvery is how often older events are read again. They do not change, but are eventually forgotten.
 	olderEvery = time.Minute
 
 	// eventSlack is how much older than its place in the journal an event may be.
@@ -47,7 +47,7 @@ type EventKind struct{ Name, Title string }
 // kindPaused is the kind of events about ticks that a pause has skipped.
 const kindPaused = "cron paused"
 
-// kindTitles are of kinds whose names alone are not understood.
+// kindTitles has titles for kinds whose names are not self-explanatory.
 var kindTitles = map[string]string{
 	event.Forced.String(): "freed by an operator, or by force",
 	event.Freed.String():  "freed by a keeper or a program",
@@ -134,7 +134,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 		}
 		return b, nil
 	}
-	end := latest[len(latest)-1].ID // of what the pages share; it moves on
+	end := latest[len(latest)-1].ID // of the shared events; it moves on
 	from := latest[len(latest)/2].ID
 	if after != "" && ops.EventBefore(after, end) {
 		end, from = after, after
@@ -152,7 +152,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 	}
 	r, err := read()
 	if err == nil && r.err == nil && ops.EventBefore(r.val.from, from) && ops.EventBefore(r.val.from, end) {
-		h.cache.forget(name) // events between were in neither
+		h.cache.forget(name) // events in between were in neither
 		r, err = read()
 	}
 	older, err := take(v, "the older events", r, err)
@@ -179,7 +179,7 @@ type olderEvents struct {
 }
 
 // older looks for a page of events before the one with the ID end, and for those between the IDs end and from, which are
-// newer: so the result is of use also when there have come more.
+// newer: so the result stays useful when newer events have arrived.
 func (h *Handler) older(ctx context.Context, from, end string, since time.Time, wants func(ops.Event) bool) (olderEvents, error) {
 	found, n, rows := olderEvents{from: from}, 0, 0
 	for e, err := range h.cfg.Desk.Events(ctx, ops.EventsQuery{Before: from, Since: since}) {

@@ -34,7 +34,7 @@ type Filter struct {
 	after   *mark
 }
 
-// A mark is a place in a sorted list: the last row of a page. It stays good when other rows come and go.
+// A mark is a place in a sorted list: the last row of a page. It stays valid when other rows come and go.
 type mark struct {
 	Value int64  `json:"v"`
 	Key   string `json:"k"`
@@ -116,7 +116,7 @@ func (f *Filter) value(r *Row) int64 {
 	return 0
 }
 
-// soonest sorts an end that there is not behind all others.
+// soonest sorts an absent end behind all others.
 func soonest(at time.Time) int64 {
 	if at.IsZero() {
 		return 1 << 60

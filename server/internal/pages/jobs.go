@@ -14,7 +14,7 @@ type JobsBody struct {
 	All      int
 	Suspects int
 	Slows    int // attempts that run for too long
-	Unknown  int // attempts of which it cannot be said whether they do
+	Unknown  int // attempts for which this is unknown
 	Next     string
 	Only     bool // suspects
 	Slow     bool // only Slows
@@ -190,7 +190,7 @@ var steerTitles = map[string]string{
 	"run": "Run the task", "cancel": "Cancel the task", "end-archive": "End the job, archive it", "end": "End the job, delete it", "archive": "Archive the task", "delete": "Delete the task",
 }
 
-// steerNames are what package ops calls the actions on a task.
+// steerNames has package ops's names of the actions on a task.
 var steerNames = map[string]ops.ActionName{
 	"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "end-archive": ops.ActEndArchive, "end": ops.ActEndDelete, "archive": ops.ActArchive, "delete": ops.ActDeleteTask,
 }

@@ -28,7 +28,7 @@ type LimitRow struct {
 	Taken   int
 	Waiting int
 	Oldest  time.Time
-	Changed string // who has changed N, and when; "" if nobody is known to have
+	Changed string // who has changed N, and when; "" if unknown
 	Cells   []Row  // those that are taken, by number
 }
 
@@ -82,7 +82,7 @@ func (h *Handler) limitsPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// limitsOf puts limits and sequences together from their permits, their slots and their gates.
+// limitsOf assembles limits and sequences from their permits, their slots and their gates.
 func limitsOf(rows []Row) []LimitRow {
 	by := make(map[string]*LimitRow)
 	at := func(key, kind string) *LimitRow {

@@ -15,10 +15,10 @@ const (
 	// tick is how often a stream looks for changes. So a change is on the screen within a second.
 	tick = 900 * time.Millisecond
 
-	// heartbeat is how long a stream is silent at most.
+	// heartbeat is the longest time for which a stream is silent.
 	heartbeat = 15 * time.Second
 
-	// streamTime is how long a stream lasts. The browser opens the next one by itself, and its rights are looked up again.
+	// streamTime is how long a stream lasts. The browser then opens the next one, for which the rights are looked up again.
 	streamTime = 5 * time.Minute
 
 	// writeTime bounds one write of a stream.
@@ -69,7 +69,7 @@ type section struct {
 	HTML string `json:"html"`
 }
 
-// live is the stream of a page. It makes the page again and again, and sends what has changed.
+// live serves the stream of a page. It renders the page repeatedly, and sends what has changed.
 func (h *Handler) live(w http.ResponseWriter, r *http.Request, who *Caller) {
 	q := r.URL.Query()
 	p := h.page(one(q, "page"))
@@ -136,7 +136,7 @@ type stream struct {
 	last time.Time         // when something was sent
 }
 
-// look makes the page once, and sends what has changed.
+// look renders the page once, and sends what has changed.
 func (s *stream) look(h *Handler, r *http.Request, p *page, who *Caller, q url.Values, kept *sticky, every time.Duration) error {
 	v := h.view(p.name, q, who)
 	v.Live, v.sticky, v.Every = true, kept, "every second"

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// wholeEvery is how often a page about one key reads all about the key, while its record does not change.
+	// wholeEvery is how often a page about one key reads everything about it, while its record does not change.
 	wholeEvery = 5 * time.Second
 
-	// tailLength is how many records of actions the pages look through.
+	// tailLength is how many records of actions the pages search.
 	tailLength = 1000
 
-	// tailRefused is how many refusals are among them: they take the place of no action.
+	// tailRefused is how many refusals are among them: they displace no action.
 	tailRefused = 200
 
 	// historyRows is how many lines the history of a key has at most.
@@ -39,11 +39,11 @@ type LockBody struct {
 	Journal bool // there is a journal
 	Done    *HistoryItem
 	Limit   *ops.Permits
-	Unknown *UnknownKey // nothing is known of the key
-	Again   string      // what goes wrong with the key again and again
+	Unknown *UnknownKey // the key is unknown
+	Again   string      // what goes wrong repeatedly with the key
 }
 
-// UnknownKey helps somebody who has mistyped a key, or who has a job and not a key.
+// UnknownKey helps a viewer who has mistyped a key, or has a job instead of a key.
 type UnknownKey struct {
 	ops.Similar
 	Job  bool // the key could be the name of a job
@@ -77,7 +77,7 @@ type HistoryItem struct {
 	First time.Time // then: when it happened first
 }
 
-// Good reports whether an action has done what it was to do, as far as is known.
+// Good reports whether an action has done what it should, as far as is known.
 func (i *HistoryItem) Good() bool {
 	return i.Outcome == ops.OutcomeDone || i.Outcome == ops.OutcomeAsked
 }
@@ -117,7 +117,7 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 		b.Limit = p
 	}
 	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool {
-		// What was done to the job of a lock leads back to the lock.
+		// An action on the job of a lock leads back to the lock.
 		return e.Scope == "" && (e.Key == key || e.Key == b.E.Lock.Job)
 	})
 	b.History = h.history(ctx, v, e.Lock)
@@ -129,9 +129,8 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// unknown looks for keys that are like one of which nothing is known, among those that the caller may see: the command line
-// looks among the same. The result is nil
-// if the keys cannot be read: the rest of the page is there, and this is only a help.
+// unknown looks for keys similar to an unknown one, among those that the caller may see; the command line searches the same
+// ones. The result is nil if the keys cannot be read: the rest of the page does not depend on it.
 func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey {
 	w, err := h.keys.look(ctx)
 	if err != nil {
@@ -154,8 +153,8 @@ func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey 
 // redisPrefix is what stands before keys in Redis, unless the store is configured otherwise.
 const redisPrefix = "joblock:"
 
-// meant returns the key that somebody means who has copied it with blanks, or with the prefix of the keys in Redis; "" if the
-// store knows nothing of that either.
+// meant returns the intended key for one that was copied with blanks, or with the prefix of the keys in Redis; "" if the
+// store does not know that one either.
 func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 	trimmed := strings.TrimSpace(key)
 	for _, other := range []string{trimmed, strings.TrimPrefix(trimmed, redisPrefix)} {
@@ -169,8 +168,8 @@ func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 	return ""
 }
 
-// explained reads all about a key: when its record has changed, and every few seconds. A renewal is a change too, so that all
-// that the page tells of the lease is of one time.
+// explained reads all about a key: when its record has changed, and every few seconds. A renewal is a change too, so that
+// everything the page shows about the lease is from the same time.
 func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Explanation, error) {
 	_, sight := v.Who.see(ctx)
 	name := "explain " + key + sight
@@ -187,7 +186,7 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 		return ops.Explanation{}, err
 	}
 	fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]
-	// The key of a limit has no waiters of its own: what Explain says of them is about the line of the permits.
+	// The key of a limit has no waiters of its own: what Explain says about them refers to the line of the permits.
 	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Pulse != fresh.Pulse || apart(was.Renewed, fresh.Renewed) || apart(was.Ends, fresh.Ends) || apart(was.Until, fresh.Until) ||
 		was.Waiters != fresh.Waiters && r.val.Lock.Permits == nil) {
 		h.cache.forget(name)
@@ -199,7 +198,7 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 	return r.val, nil
 }
 
-// apart reports whether two instants differ by more than the precision with which stores tell them.
+// apart reports whether two instants differ by more than the precision with which stores report them.
 func apart(a, b time.Time) bool { return a.Sub(b).Abs() > 100*time.Millisecond }
 
 // offer returns an action of package ops with the page on which to do it.
@@ -215,7 +214,7 @@ func (v *View) offer(a ops.Action, l ops.Lock) Offer {
 	}
 	switch a.Name {
 	case ops.ActForce, ops.ActFreeIdle:
-		if l.Locked() { // the offers for the permits of a limit stand on the pages of the permits
+		if l.Locked() { // the offers for the permits of a limit are on the pages of the permits
 			o.Href = actURL("do", map[bool]string{true: "force", false: "idle"}[a.Name == ops.ActForce], "key", l.Key)
 		}
 	case ops.ActSkipJob:
@@ -254,7 +253,7 @@ func (h *Handler) tail(ctx context.Context) (read[[]ops.AuditEntry], error) {
 	})
 }
 
-// history puts together what has happened to a key, the newest first.
+// history collects what has happened to a key, the newest first.
 func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryItem {
 	var items []HistoryItem
 	of := ops.EventsQuery{Key: l.Key}
@@ -300,8 +299,8 @@ const (
 	reasonAbsent = "the task does not exist"
 )
 
-// again says if the key is kept once more for a task that asynq does not have, or "". One such task may have been deleted. If
-// the next one is missing as well, somebody hands the lock over and does not enqueue.
+// again says if the key is kept once more for a task that asynq does not have, or "". One such task may have been deleted.
+// If the next one is missing as well, a program hands the lock over and does not enqueue.
 func (h *Handler) again(ctx context.Context, v *View, l ops.Lock) string {
 	if l.State != joblock.StateParked || l.Task == nil || l.Task.State != ops.TaskAbsent || !h.cfg.Desk.HasJournal() {
 		return ""
@@ -329,15 +328,15 @@ func happened(e ops.Event) HistoryItem {
 	item := HistoryItem{ID: e.ID, At: e.At.Time, What: kindOf(e), Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key, kind: e.Kind}
 	switch e.Kind {
 	case event.Contended.String(), event.GaveUp.String():
-		item.Who = e.Source // the holder stands in the text
+		item.Who = e.Source // the text has the holder
 	case event.Forced.String(), event.Freed.String():
 		item.Who = cmp.Or(e.Holder, e.Source)
 	}
 	return item
 }
 
-// fold makes one item of what the same process was refused again and again, while nothing else happened. The items are the
-// newest first.
+// fold merges repeated refusals of the same process into one item, while nothing else happened. The items are the newest
+// first.
 func fold(items []HistoryItem) []HistoryItem {
 	var all []HistoryItem
 	for _, item := range items {
@@ -380,8 +379,8 @@ func itemOf(e ops.AuditEntry) HistoryItem {
 	return item
 }
 
-// doneAction returns the action that has led to this page: the record of it, so that no address can tell of an action
-// that nobody has made, or of one on something else than the page is about.
+// doneAction returns the action that has led to this page: the record of it, so that no address can claim an action that
+// never happened, or one on something other than the page's subject.
 func (h *Handler) doneAction(ctx context.Context, v *View, about func(ops.AuditEntry) bool) *HistoryItem {
 	id := one(v.Query, "done")
 	if id == "" {
@@ -400,13 +399,13 @@ func (h *Handler) doneAction(ctx context.Context, v *View, about func(ops.AuditE
 	return nil
 }
 
-// OfLimit reports whether the key is that of a limit: nobody ever has the key itself, so it is neither free nor held.
+// OfLimit reports whether the key is that of a limit: the key itself is never taken, so it is neither free nor held.
 func (b *LockBody) OfLimit() bool { return b.Limit != nil && b.Limit.Kind == ops.KindLimit }
 
 // Full reports whether all permits of the limit are taken.
 func (b *LockBody) Full() bool { return b.OfLimit() && b.Limit.N > 0 && b.Limit.Taken >= b.Limit.N }
 
-// Live reports whether somebody runs under the lock, as far as the store knows.
+// Live reports whether the lock has a running holder, as far as the store knows.
 func (b *LockBody) Live() bool { return b.Row.State == joblock.StateHeld }
 
 // Renewing reports whether the holder renews its lease: it has done so, and no renewal is overdue.
@@ -414,11 +413,11 @@ func (b *LockBody) Renewing() bool {
 	return b.Live() && b.Row.Pulse == ops.PulseFresh && b.Row.Renewed.After(b.E.Lock.Changed.Time)
 }
 
-// Turns reports whether it can be told about when those who wait have their turn.
+// Turns reports whether the waiters' turns can be estimated.
 func (b *LockBody) Turns() bool { return !b.turn(1).IsZero() }
 
-// Turn returns about when somebody at a place in the line has the key, if holders take as long as they did lately; zero if the
-// present one takes longer than all of them did. Each page tells it anew.
+// Turn estimates when a waiter gets the key, if holders take as long as they did lately; zero if the present one takes
+// longer than all of those. Each page estimates it again.
 func (b *LockBody) Turn(w ops.Waiter) time.Time { return b.turn(w.Position) }
 
 func (b *LockBody) turn(position int) time.Time {
@@ -433,7 +432,7 @@ func (b *LockBody) turn(position int) time.Time {
 	return at.Add(time.Duration(position-1) * h.Median.Duration())
 }
 
-// MoreWaiters returns how many wait besides those that are shown.
+// MoreWaiters returns how many more wait than are shown.
 func (b *LockBody) MoreWaiters() int {
 	n := b.E.Lock.Waiters
 	if b.Limit != nil {

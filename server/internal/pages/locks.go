@@ -13,12 +13,12 @@ type WalkInfo struct {
 	Done float64
 	Took time.Duration
 	More int
-	Jobs bool // it was the index of jobs that was walked over, and not all keys
-	Rows bool // the rows on the screen are read besides
-	Old  bool // there is no newer one, although there should be
+	Jobs bool // the walk was over the index of jobs, not over all keys
+	Rows bool // the rows on the screen are read separately
+	Old  bool // a newer one is overdue
 }
 
-// Whole reports whether the walk is over: before, that nothing was found says nothing.
+// Whole reports whether the walk is complete. Before that, an empty result means nothing.
 func (w WalkInfo) Whole() bool { return w.Done >= 1 }
 
 func infoOf[T any](w *walk[T], ahead time.Duration) WalkInfo {
@@ -38,7 +38,8 @@ type LocksBody struct {
 	States []string
 }
 
-// A sticky is what a stream shows since it has shown rows of a whole walk: rows do not move while somebody looks at them.
+// A sticky is what a stream shows once it has shown the rows of a whole walk, so that rows do not move while they are
+// viewed.
 type sticky struct {
 	keys []string
 	next string

@@ -30,8 +30,8 @@ type OverviewBody struct {
 	Doctor  *DoctorSum
 }
 
-// OverviewLocks is what the first page shows of a walk over all locks. It is put together once for each walk, for all
-// callers who may see the same.
+// OverviewLocks is what the first page shows of a walk over all locks. It is computed once for each walk, for all callers
+// that may see the same.
 type OverviewLocks struct {
 	Counts  Counts
 	Longest []Row // the longest lines
@@ -43,7 +43,7 @@ type OverviewLocks struct {
 type OverviewJobs struct {
 	Suspects []ops.Job
 	Halted   []string  // the keys of sequences
-	Over     []ops.Job // whose keys are kept, although the jobs are over or do not exist: a keeper will free them
+	Over     []ops.Job // whose keys are kept, although the jobs have ended or do not exist: a keeper will free them
 	Jobs     int
 }
 
@@ -63,7 +63,7 @@ type CronSum struct {
 	Running int
 	Trouble []ops.CronJob
 	Next    *ops.CronJob
-	Paused  int // besides those that a pause of all pauses
+	Paused  int // not counting those that a pause of all pauses
 	Pause   *ops.CronPause
 }
 
@@ -73,7 +73,7 @@ type DoctorSum struct {
 	Faults   int
 	Warnings int
 	Notes    int
-	First    *FindingRow // the worst besides the one that decides about Safe
+	First    *FindingRow // the worst other than the one that decides about Safe
 	Safe     ops.Safety
 	decides  *ops.Finding // about Safe, or nil
 	here     bool         // on the doctor's page
@@ -81,8 +81,8 @@ type DoctorSum struct {
 
 const worst = 5
 
-// overview shows a little of everything. All reads begin at once, and what takes long is left out until there is an
-// answer: the cron jobs of a large scope, and the doctor.
+// overview shows a little of everything. All reads begin at once, and slow ones are left out until there is an answer: the
+// cron jobs of a large scope, and the doctor.
 func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	var (
 		group     sync.WaitGroup

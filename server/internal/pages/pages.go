@@ -26,7 +26,7 @@ import (
 type Config struct {
 	Desk     Desk
 	Scopes   []string // of cron jobs
-	ReadOnly bool     // nobody may act
+	ReadOnly bool     // no actions are allowed
 	Recorded bool     // actions can be recorded; without a record there are no actions
 
 	// Share is the largest part of the store's time that all walks together take after their first ones, and that each other
@@ -56,14 +56,14 @@ type Handler struct {
 	keys      *walker[keyName]
 	walking   atomic.Int32 // how many of the walkers walk
 	ring      ring
-	// events are the latest ones, the newest first. The field mu guards them.
+	// events are the latest ones, the newest first. mu guards them.
 	events []ops.Event
 	ahead  atomic.Int64 // the store's clock less this one, in nanoseconds
 
 	streams streams
 }
 
-// A page is made by a function from a View. What the function returns is It of the page's templates.
+// A page is made by a function from a View. The result of the function is It in the page's templates.
 type page struct {
 	name  string
 	title string
@@ -154,7 +154,7 @@ func (h *Handler) enter() bool {
 // storeNow returns the store's clock, as far as it is known.
 func (h *Handler) storeNow() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
 
-// clock notes what the store's clock has shown just now.
+// clock records what the store's clock shows now.
 func (h *Handler) clock(now ops.Time) {
 	if !now.IsZero() {
 		h.ahead.Store(int64(time.Until(now.Time)))
@@ -164,11 +164,11 @@ func (h *Handler) clock(now ops.Time) {
 // A Request is a request for a page.
 type Request struct {
 	Name  string // of the page, or of a file
-	Asset bool   // anybody may have it
+	Asset bool   // served without authentication
 }
 
-// Parse says what a request asks for. The mount is where the pages are, as far as it is known: "" if it is not, and the
-// last segment of the path decides alone. The result ok is false for a path that no page has.
+// Parse says what a request asks for. Without a pattern of the mount in r, the last segment of the path alone decides. ok
+// is false for a path that no page has.
 func (h *Handler) Parse(r *http.Request) (req Request, ok bool) {
 	name, ok := nameOf(r)
 	if !ok {
@@ -214,8 +214,8 @@ func Headers(hd http.Header) {
 	hd.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	hd.Set("X-Content-Type-Options", "nosniff")
 	hd.Set("X-Frame-Options", "DENY") // for browsers without frame-ancestors
-	// With no-referrer browsers send "Origin: null" with the forms, which over plain HTTP is all that tells where a form
-	// comes from. To other sites, same-origin sends nothing either.
+	// With no-referrer browsers send "Origin: null" with the forms, which over plain HTTP is the only sign of where a form
+	// comes from. same-origin sends nothing to other sites either.
 	hd.Set("Referrer-Policy", "same-origin")
 	hd.Set("Cross-Origin-Opener-Policy", "same-origin")
 	hd.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -223,7 +223,7 @@ func Headers(hd http.Header) {
 	hd.Set("X-Robots-Tag", "noindex, nofollow")
 }
 
-// Serve answers with a page, a stream or the result of an action. The caller of Serve has found out who looks.
+// Serve answers with a page, a stream or the result of an action. The caller of Serve has identified the viewer.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, name string, who *Caller) {
 	v := h.view(name, r.URL.Query(), who)
 	switch {
@@ -270,7 +270,7 @@ type shown struct {
 
 func (e *shown) Error() string { return e.text }
 
-// moved is the error of a page that another page stands for.
+// moved is the error of a page that another page replaces.
 type moved struct{ href string }
 
 func (e *moved) Error() string { return "see " + e.href }
@@ -336,15 +336,14 @@ func (h *Handler) Problem(w http.ResponseWriter, r *http.Request, who *Caller, s
 	h.write(w, r, v, status, text)
 }
 
-// Login answers with the page to sign in on. The parameter next is the page to go to then, and wrong says why the last
-// token was refused.
+// Login answers with the sign-in page. next is the page to go to afterwards, and wrong says why the last token was refused.
 func (h *Handler) Login(w http.ResponseWriter, r *http.Request, status int, next, wrong string) {
 	v := h.view("login", url.Values{}, &Caller{})
 	h.write(w, r, v, status, struct{ Next, Wrong string }{h.Next(next), wrong})
 }
 
-// Next returns a page with its query, if that is what the text is, and the overview otherwise. So no text leads away
-// from the pages.
+// Next returns a page with its query, if that is what the text is, and the overview otherwise. So no text leads to another
+// site.
 func (h *Handler) Next(text string) string {
 	name, query, _ := strings.Cut(text, "?")
 	p := h.page(name)
@@ -372,7 +371,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, v *View, status 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(out.Bytes()) // a client that is gone needs no answer
+		_, _ = w.Write(out.Bytes()) // the client may have disconnected
 	}
 }
 

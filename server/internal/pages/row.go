@@ -17,7 +17,7 @@ type Row struct {
 	Fence   int64
 	Since   time.Time
 	Ends    time.Time // of the lease; zero if no holder runs under the lock
-	Until   time.Time // end of the reservation: until then no other caller gets the key by itself
+	Until   time.Time // end of the reservation: until then no other caller gets the key, unless it is freed
 	Waiters int
 	Role    ops.Role
 	Group   string
@@ -27,8 +27,8 @@ type Row struct {
 	Renewed time.Time // when the lease of a lock that is held began, or was renewed last
 	Pulse   ops.Pulse
 	Silent  bool // two renewals are overdue
-	Never   bool // Silent, but perhaps the holder does not renew by itself
-	Late    bool // one renewal is overdue, of a holder that renews by itself
+	Never   bool // Silent, but perhaps the holder does not renew automatically
+	Late    bool // one renewal is overdue, of a holder that renews automatically
 	Unknown bool // the store has no record of the key
 }
 
@@ -49,10 +49,10 @@ func rowOf(l ops.Lock) Row {
 	r.Unknown = l.Unknown()
 	switch l.Role {
 	case ops.RolePermit:
-		r.Waiters = 0 // who waits for a limit waits for each of its permits, and is counted in the line of the limit
+		r.Waiters = 0 // a waiter for a limit waits for each of its permits, and is counted in the line of the limit
 	case ops.RoleGate:
 		if r.Locked() {
-			r.Waiters++ // who has the gate is the first in line
+			r.Waiters++ // the holder of the gate is the first in line
 		}
 	}
 	if l.State == joblock.StateFree {
@@ -61,7 +61,7 @@ func rowOf(l ops.Lock) Row {
 	return r
 }
 
-// Locked reports whether somebody has the key.
+// Locked reports whether the key is taken.
 func (r Row) Locked() bool { return joblock.Status{State: r.State}.Locked() }
 
 // Inner reports whether only the toolkit itself has a use for the key.
@@ -73,7 +73,7 @@ func (r Row) Inner() bool {
 	return true
 }
 
-// walkLocks walks over all locks, those of the toolkit itself too: limits are put together from them.
+// walkLocks walks over all locks, including those of the toolkit itself, from which limits are assembled.
 func (h *Handler) walkLocks(ctx context.Context, share float64, add func(Row), told func(float64)) error {
 	for l, err := range h.cfg.Desk.Locks(ctx, ops.LocksQuery{Own: true, Share: share, Progress: told}) {
 		if err != nil {
@@ -92,7 +92,7 @@ type keyName struct {
 	group string
 }
 
-// walkKeys walks over all keys, also those that are free and remembered: for somebody who has mistyped one.
+// walkKeys walks over all keys, also those that are free and remembered: for a viewer who has mistyped one.
 func (h *Handler) walkKeys(ctx context.Context, share float64, add func(keyName), told func(float64)) error {
 	q := ops.SimilarAmong()
 	q.Share, q.Progress = share, told

@@ -56,7 +56,7 @@ func (h *Handler) sequencesPage(ctx context.Context, v *View) (any, error) {
 	})
 	after, past := one(v.Query, "after"), false
 	if !slices.ContainsFunc(sorted, func(s ops.Sequence) bool { return s.Key == after }) {
-		after = "" // the place is gone: begin anew, and show no empty page
+		after = "" // the place no longer exists: begin again, and show no empty page
 	}
 	for _, s := range sorted {
 		if !v.Who.maySequence(s) {
@@ -85,8 +85,7 @@ func (h *Handler) sequencesPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// Halting returns how the page goes on without the job that halts a sequence, or with it: the offers that the caller may
-// follow.
+// Halting returns the offers to the caller for the job that halts a sequence: to go on without it, or with it.
 func (v *View) Halting(s ops.Sequence) (all []Offer) {
 	if s.State != ops.SequenceHalted || !v.MayOperate() {
 		return nil

@@ -29,8 +29,7 @@ func stateOf(name string) joblock.State {
 
 func stateTip(s joblock.State) string { return tips[s.String()] }
 
-// stateDiagram draws the states of a key, with the present one marked. The words are the diagram's text too, for those
-// who do not see it.
+// stateDiagram draws the states of a key, with the present one marked. The words are also the diagram's text alternative.
 func stateDiagram(now joblock.State) template.HTML {
 	var b strings.Builder
 	at := now.String()

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// A View is what templates see besides the page's own data: who looks, at what, and when.
+// A View is what templates get in addition to the page's own data: the viewer, the subject and the time.
 type View struct {
 	h *Handler
 
@@ -48,15 +48,15 @@ type Old struct {
 	Why  string    // "" if a newer read is under way
 }
 
-// A part is a piece of a page that can change while somebody looks. A list is a part with its rows as parts inside.
+// A part is a piece of a page that can change while the page is open. A list is a part with its rows as parts inside.
 type part struct {
 	id    string
 	html  template.HTML
 	inner int // how many of the parts that follow are inside of this one
 }
 
-// sum is that of the part without the words of its times: the script counts those itself. Of the parts inside, given in their
-// order, only counts which ones there are, and where.
+// sum is a hash of the part without the words of its times, which the script updates itself. Of the parts inside, given in
+// their order, only their ids and places count.
 func (p part) sum(seed maphash.Seed, inside []part) uint64 {
 	var frame strings.Builder
 	rest := string(p.html)
@@ -117,10 +117,10 @@ func (v *View) ID(kind, name string) string { return idOf(kind, name) }
 // Acts reports whether the page may offer actions at all.
 func (v *View) Acts() bool { return !v.h.cfg.ReadOnly && v.h.cfg.Recorded }
 
-// MayOperate reports whether the page offers to free locks and to steer tasks.
+// MayOperate reports whether the page offers to free locks and to control tasks.
 func (v *View) MayOperate() bool { return v.Acts() && v.Who.Operate }
 
-// MayCron reports whether the page offers to steer cron jobs.
+// MayCron reports whether the page offers to control cron jobs.
 func (v *View) MayCron() bool { return v.Acts() && v.Who.Cron }
 
 // WhyNot says why there are no actions, or "".
@@ -185,8 +185,8 @@ func (v *View) Refresh() int {
 	return 0
 }
 
-// URL returns the address of the page with one parameter changed. An empty value removes the parameter. The place in a
-// list is given up.
+// URL returns the address of the page with one parameter changed. An empty value removes the parameter. The place in a list
+// is dropped.
 func (v *View) URL(pairs ...string) string {
 	q := url.Values{}
 	for name, values := range v.Query {
@@ -211,7 +211,7 @@ func (v *View) URL(pairs ...string) string {
 
 const stampLayout = "2006-01-02T15:04:05.000Z"
 
-// The function stamp renders an instant. The script counts the words on, and puts the viewer's own zone into the title.
+// stamp renders an instant. The script updates the words, and puts the viewer's own zone into the title.
 func stamp(kind string, t time.Time, words string) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -249,12 +249,12 @@ func (v *View) Left(at any) template.HTML {
 	return stamp("left", t, length(t.Sub(v.Now)))
 }
 
-// told are the times in the sentences of package ops that are counted from the time of the sentence. The first two are those
-// beside the instant itself.
+// told are the times in the sentences of package ops that are counted from the time of the sentence. The first two are
+// those next to the instant itself.
 var told = regexp.MustCompile(`((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC)( \(|, )([0-9][0-9a-z ]* ago|in [0-9][0-9a-z ]*|now|[0-9][0-9a-z ]* from now)|((?:lease was|was alive|lease of [0-9][0-9a-z ]* began) )([0-9][0-9a-z ]* ago)`)
 
-// Sentence renders a sentence of package ops that was made at a time. What it says of times counts on, as do the other times of
-// the page. What it says of the lease is that of a newer record of the same holding, if row is one.
+// Sentence renders a sentence of package ops that was made at a time. The times in it are updated, as are the other times
+// of the page. The lease in it is that of a newer record of the same holding, if row is one.
 func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 	now := instant(made)
 	if now.IsZero() {
@@ -316,10 +316,11 @@ func (v *View) In(at any) template.HTML {
 	return stamp("in", t, "now")
 }
 
-// Past reports whether an instant is over. What was read before then can only say what was to be.
+// Past reports whether an instant has passed. What was read before it can only say what was due.
 func (v *View) Past(at any) bool { return instant(at).Before(v.Now) }
 
-// Latest renders until when something is to happen. Between two walks the time may pass: only some time later it was to happen.
+// Latest renders until when something is to happen. The time may pass between two walks, so it is shown as missed only some
+// time later.
 func (v *View) Latest(at any) template.HTML {
 	if v.Past(instant(at).Add(longestPause)) {
 		return "was due by " + v.At(at) + ", " + v.Ago(at)
@@ -345,7 +346,7 @@ func (v *View) At(at any) template.HTML {
 	return stamp("at", t, words)
 }
 
-// stale notes that something of the page is older than it should be. The time is that of this machine.
+// stale records that something on the page is older than it should be. The time is that of this machine.
 func (v *View) stale(what string, at time.Time, err error) {
 	if err == nil {
 		return
@@ -393,12 +394,12 @@ func (v *View) notice(format string, args ...any) {
 	v.Notices = append(v.Notices, text)
 }
 
-// plain returns the text of an error for a sentence that says by itself what was not read or done.
+// plain returns the text of an error for a sentence that already says what was not read or done.
 func plain(err error) string {
 	return strings.TrimRight(shorten(visible(strings.TrimPrefix(ops.WhyUnread(err), "joblock: ")), 200), ".")
 }
 
-// take returns what was read, and notes on the page what it is if it is older than it should be.
+// take returns what was read, and records on the page that it is older than it should be, if it is.
 func take[T any](v *View, what string, r read[T], err error) (T, error) {
 	if err != nil {
 		var none T
@@ -411,5 +412,5 @@ func take[T any](v *View, what string, r read[T], err error) (T, error) {
 // Clock reports whether the store's clock is known.
 func (v *View) Clock() bool { return v.h.ahead.Load() != 0 }
 
-// ahead returns how far the store's clock is before that of this machine.
+// ahead returns how far the store's clock is ahead of that of this machine.
 func (v *View) ahead() time.Duration { return time.Until(v.Now) }

@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	// wantedFor is how long walks go on after the last look.
+	// wantedFor is how long walks continue after the last look.
 	wantedFor = 10 * time.Second
 
 	// betweenWalks is the shortest pause between two walks, and longestPause the longest: the time that a walk takes also
-	// tells how busy this machine is.
+	// shows how busy this machine is.
 	betweenWalks = time.Second
 	longestPause = 10 * time.Second
 
 	// fastWalk is how long the first walk may take much of the store's time, and fastShare is how much. First is a walk for
-	// somebody who looks when nobody has looked lately.
+	// a viewer when there has been none lately.
 	fastWalk  = 3 * time.Second
 	fastShare = 0.25
 
-	// mostRows bounds the memory of a walk. What comes later is counted, and not shown.
+	// mostRows bounds the memory of a walk. Further rows are counted, and not shown.
 	mostRows = 200_000
 
 	// firstLook is how long pages wait for a first walk to end, from its begin on.
 	firstLook = 40 * time.Millisecond
 )
 
-// A walk is what a walker has found. Nobody changes a walk.
+// A walk is what a walker has found. It is immutable.
 type walk[T any] struct {
 	rows  []T
-	more  int       // how many rows were found besides, and not kept
+	more  int       // how many more rows were found, and not kept
 	began time.Time // of the walk
 	at    time.Time // of its end, or of this part of it
 	done  float64   // the part of the walk that is done
@@ -38,7 +38,7 @@ type walk[T any] struct {
 	err   error // why there is no newer walk
 
 	mu     sync.Mutex
-	made   map[string]any // what was computed of the rows: see the function of
+	made   map[string]any // what was computed of the rows; see of
 	making sync.Map       // by name: *sync.Once
 }
 
@@ -47,7 +47,7 @@ func (w *walk[T]) whole() bool { return w.done >= 1 }
 // some reports whether there is anything to show of a walk.
 func (w *walk[T]) some() bool { return w != nil && (w.done > 0 || len(w.rows) > 0) }
 
-// The function of returns what was computed of a walk under a name, or computes it.
+// of returns what was computed of a walk under a name, or computes it.
 func of[T, V any](w *walk[T], name string, compute func() V) V {
 	once, _ := w.making.LoadOrStore(name, new(sync.Once))
 	once.(*sync.Once).Do(func() {
@@ -64,11 +64,11 @@ func of[T, V any](w *walk[T], name string, compute func() V) V {
 	return w.made[name].(V)
 }
 
-// A walker walks again and again while somebody looks, and not at all otherwise. All viewers share its walks.
+// A walker walks repeatedly while there are viewers, and not at all otherwise. All viewers share its walks.
 type walker[T any] struct {
 	h *Handler
 
-	// run walks. It calls add for each row and told with the part of the walk that is done.
+	// run walks. It calls add for each row, and told with the fraction of the walk that is done.
 	run func(ctx context.Context, share float64, add func(T), told func(float64)) error
 
 	// found is called after each whole walk.
@@ -80,7 +80,7 @@ type walker[T any] struct {
 	err     error    // of the last walk
 	wanted  time.Time
 	running bool
-	since   time.Time     // when somebody looked after nobody had
+	since   time.Time     // when the first viewer came after a time without any
 	first   bool          // the next walk is a first one
 	fast    time.Time     // when the latest first walk has begun
 	news    chan struct{} // closed when last or err changes, and when a walk begins to find something
@@ -91,9 +91,9 @@ func newWalker[T any](h *Handler, run func(context.Context, float64, func(T), fu
 	return &walker[T]{h: h, run: run, found: found, news: make(chan struct{}), again: make(chan struct{}, 1)}
 }
 
-// look returns the last walk. If there is none yet, look waits for a first part of one. With an error there is no walk.
-// The field err of a walk says why no newer one has succeeded. It is errSlow for a walk of the time when somebody looked
-// before, until there is a newer one.
+// look returns the last walk. If there is none yet, look waits for a first part of one. With an error there is no walk. The
+// err of a walk says why no newer one has succeeded; for a walk from an earlier period of viewing it is errSlow until there
+// is a newer one.
 func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 	w.mu.Lock()
 	now := time.Now()
@@ -101,7 +101,7 @@ func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 	if !w.running && w.h.enter() {
 		w.running, w.since, w.err = true, now, nil
 		w.h.walking.Add(1)
-		// A page that is opened now and then costs no more than one that stays open.
+		// A page that is opened occasionally must cost no more than one that stays open.
 		if rest := time.Duration(float64(fastWalk) * fastShare / w.h.cfg.Share); w.last == nil || now.Sub(w.fast) >= rest {
 			w.first, w.fast = true, now
 		}
@@ -139,10 +139,11 @@ func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 // has reports whether there is a whole walk that is not old. The caller has w.mu.
 func (w *walker[T]) has() bool { return w.last != nil && w.last.whole() && !w.old(w.last) }
 
-// old reports whether a walk is of a time when somebody looked before. The caller has w.mu.
+// old reports whether a walk is from an earlier period of viewing. The caller has w.mu.
 func (w *walker[T]) old(has *walk[T]) bool { return w.since.Sub(has.at) > wantedFor }
 
-// await waits for a new whole walk until firstLook is over and, if there is none at all, for any part of one for longer.
+// await waits for a new whole walk until firstLook has elapsed and, if there is none at all, for any part of one for
+// longer.
 func (w *walker[T]) await(ctx context.Context) {
 	w.mu.Lock()
 	moment, long := time.NewTimer(time.Until(w.since.Add(firstLook))), time.NewTimer(patienceNew)
@@ -198,8 +199,8 @@ func (w *walker[T]) loop() {
 	}
 }
 
-// once walks once, and returns how long to rest then. A first walk that takes long is given up, and its part stays until a
-// slow walk has found more.
+// once walks once, and returns how long to rest afterwards. A slow first walk is abandoned, and its part stays until a
+// regular walk has found more.
 func (w *walker[T]) once() (rest time.Duration) {
 	now := &walk[T]{began: time.Now()}
 	w.mu.Lock()
@@ -232,7 +233,7 @@ func (w *walker[T]) once() (rest time.Duration) {
 	}, func(done float64) {
 		change(func() { now.done = min(done, 0.999) }) // whole only after the last row
 		if done < 1 {
-			rests++ // the walk rests after each part but the last one
+			rests++ // the walk rests after each part except the last one
 		}
 		if first && time.Since(now.began) > fastWalk {
 			cancel()
@@ -264,7 +265,7 @@ func (w *walker[T]) once() (rest time.Duration) {
 	return min(max(betweenWalks, time.Duration(float64(part)*(1/share-1))), longestPause)
 }
 
-// tell wakes those who wait for news. The caller has w.mu.
+// tell wakes the waiters for news. The caller has w.mu.
 func (w *walker[T]) tell() {
 	close(w.news)
 	w.news = make(chan struct{})

@@ -76,7 +76,7 @@ func visible(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// mostWord is how long a part of a name may be that is not broken, in characters.
+// mostWord is the longest part of a name that is not broken, in characters.
 const mostWord = 22
 
 // mostTail is how long a part of a name may be that stays on the line of the part before, with the separator after it.

@@ -123,7 +123,7 @@ func NotHolder(detail string) *Problem {
 	return p
 }
 
-// Shown returns a text of a client for a log or an error: short, and without what a terminal would obey.
+// Shown returns a text of a client for a log or an error: short, and without control sequences for a terminal.
 func Shown(text string) string {
 	const most = 64
 	if len(text) > most {

@@ -104,7 +104,7 @@ type HoldRequest struct {
 	Reserve      *int64 `json:"reserve_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`        // how long the key stays reserved when the server closes, or with "park"; default a minute
 }
 
-// HoldLine is a line of a stream. Fields that a type has not are left out.
+// HoldLine is a line of a stream. Fields that a type does not have are left out.
 type HoldLine struct {
 	Type    string         `json:"type" jsonschema:"enum=waiting,enum=lock-acquired,enum=ping,enum=lock-lost,enum=error,enum=released,enum=draining"`
 	Ahead   *int           `json:"ahead,omitempty"` // how many are served before
@@ -132,7 +132,7 @@ type EnqueueRequest struct {
 	MaxRetry      *int64          `json:"max_retry,omitempty" jsonschema:"minimum=0,maximum=1000"`
 	Timeout       *int64          `json:"timeout_ms,omitempty" jsonschema:"minimum=1"`   // of an attempt
 	Delay         *int64          `json:"delay_ms,omitempty" jsonschema:"minimum=1"`     // before the first attempt
-	Retention     *int64          `json:"retention_ms,omitempty" jsonschema:"minimum=1"` // how long asynq keeps the task when it is done
+	Retention     *int64          `json:"retention_ms,omitempty" jsonschema:"minimum=1"` // how long asynq keeps the completed task
 
 	Until      string `json:"until,omitempty" jsonschema:"enum=done,enum=started"`                                  // one job per key: how long the key is taken; default until the job is done
 	OnConflict string `json:"on_conflict,omitempty" jsonschema:"enum=reject,enum=skip,enum=replace,enum=keep_last"` // what to do if the key has a job; default reject
@@ -152,12 +152,12 @@ type Enqueued struct {
 	State     string `json:"state,omitempty"`
 	Repeated  bool   `json:"repeated,omitempty"`         // an earlier request of the same name has enqueued it
 	Duplicate bool   `json:"duplicate,omitempty"`        // it is the task that had the key before
-	Replaced  string `json:"replaced_task_id,omitempty"` // whose place it takes
+	Replaced  string `json:"replaced_task_id,omitempty"` // the task whose place it takes
 	Waits     bool   `json:"waits,omitempty"`            // in the line of the key
 	Ahead     *int   `json:"ahead,omitempty"`
 }
 
-// Caller is who the caller is, and what it may do.
+// Caller is the caller, with its rights.
 type Caller struct {
 	ID        string    `json:"id"`
 	Scopes    []string  `json:"scopes"`
