@@ -31,7 +31,7 @@ const (
 	maxTokenBytes = 256
 	maxAccounts   = 10_000
 	maxFile       = 8 << 20
-	// checkFile is how often a file of accounts is looked at for changes.
+	// checkFile is how often a file of accounts is checked for changes.
 	checkFile = time.Second
 	// settled is how old the time of a change must be before the file counts as unchanged while that time stays the same:
 	// the clocks of file systems are coarse.
@@ -54,11 +54,11 @@ const (
 // Bearer. A client without that header is known by its certificate, if the TLS server has verified the certificate.
 //
 // The file is read again at most a second after it has changed, or after another file has taken its place. If the
-// changed file is bad, such as one that is written only half, the accounts of the last good file stay, and the log says
-// so once for each change. To change the file in one step, write another file and rename it. A file that others than its
-// owner and its group may write is bad, too.
+// changed file is bad, such as one that is only half written, the accounts of the last good file stay in use, and this is
+// logged once for each change. To change the file in one step, write another file and rename it. A file that users other
+// than its owner and its group may write is bad, too.
 //
-// A stream, and a request that waits, ends at most eleven seconds after its account is gone or has lost the right.
+// A stream, and a request that waits, ends at most eleven seconds after its account is removed or has lost the right.
 type Accounts struct {
 	path   string
 	logger *slog.Logger
@@ -96,7 +96,7 @@ type account struct {
 	token  bool
 }
 
-// noAccount stands for the account of an unknown id, which costs as much as a known one.
+// noAccount stands in for the account of an unknown id, so that checking one takes as long as for a known id.
 var noAccount = &account{}
 
 // OpenAccounts reads the accounts in the file at path. The logger may be nil, for slog.Default().
@@ -179,8 +179,8 @@ func (k *accounts) byChain(chains [][]*x509.Certificate) (Principal, error) {
 	return Principal{}, ErrUnauthorized
 }
 
-// refresh reads the file again if it has changed. A request waits while another one reads the file: with the accounts
-// from before, it would be let in after its account is gone.
+// refresh reads the file again if it has changed. A request waits while another one reads the file: with the previous
+// accounts it could be admitted after its account was removed.
 func (a *Accounts) refresh() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,7 +195,7 @@ func (a *Accounts) refresh() {
 	text, seen, err := readAccounts(a.path)
 	a.seen = seen
 	if seen.digest == before.digest && seen.problem == before.problem {
-		return // the log has told of it
+		return // already logged
 	}
 	var known *accounts
 	if err == nil {
@@ -210,7 +210,7 @@ func (a *Accounts) refresh() {
 	a.warn(known)
 }
 
-// warn logs the accounts with a prefix that covers more than it seems to.
+// warn logs the accounts with a prefix that covers more than it seems to cover.
 func (a *Accounts) warn(known *accounts) {
 	for _, id := range slices.Sorted(maps.Keys(known.byID)) {
 		for _, prefix := range known.byID[id].who.Prefixes {

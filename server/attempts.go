@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What bounds the failed attempts of an address to be let in: so many a second over time, and so many at once.
+// The bounds of the failed attempts to authenticate from one address: a rate per second, and a burst.
 const (
 	attemptRate  = 10
 	attemptBurst = 100
@@ -18,8 +18,8 @@ const (
 	maxAddresses = 10_000
 )
 
-// The type attempts counts the requests of unknown callers, by address. A caller who is known is never refused for what
-// others at its address do: behind a proxy all have one address.
+// attempts counts the requests of unknown callers, by address. A known caller is never refused for what others at its
+// address do, because behind a proxy all share one address.
 type attempts struct {
 	mu     sync.Mutex // guards what follows
 	of     map[netip.Addr]*attempt
@@ -65,8 +65,8 @@ func (a *attempts) bucketLocked(address netip.Addr, now time.Time) *rate.Limiter
 	return known.bucket
 }
 
-// sweepLocked forgets addresses whose allowance is whole again. A sweep reads the whole table, so there is at most one in
-// a second.
+// sweepLocked forgets addresses whose allowance is full again. A sweep reads the whole table, so it runs at most once a
+// second.
 func (a *attempts) sweepLocked(now time.Time) {
 	const whole = attemptBurst / attemptRate * time.Second
 	if now.Sub(a.swept) < time.Second {
@@ -81,7 +81,7 @@ func (a *attempts) sweepLocked(now time.Time) {
 }
 
 // addressOf returns the address of a Request.RemoteAddr: for IPv6 the network of 64 bits, which one customer has to
-// itself. Whatever has no address, such as a Unix socket, counts as one.
+// itself. Clients without an address, such as those of a Unix socket, count as one address.
 func addressOf(remote string) netip.Addr {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	ScopeAdmin                     // every right, those of later versions included
 )
 
-// scopeAny is what a route needs that is for every caller with a right.
+// scopeAny is for a route that is open to every caller with at least one right.
 const scopeAny = ScopeRead | ScopeLock | ScopeEnqueue | ScopeOperate | ScopeCron | ScopeAdmin
 
 type scopeName struct {
@@ -62,7 +62,7 @@ func (s Scope) Names() []string {
 	return names
 }
 
-// Principal is who sends a request, and what that caller may do.
+// Principal is the caller of a request, with its rights.
 type Principal struct {
 	// ID names the caller in logs, bounds and audits, and separates the Idempotency-Keys of different callers. An ID is
 	// not secret. It must not be empty.
@@ -76,8 +76,8 @@ type Principal struct {
 	Prefixes []string
 	AllKeys  bool
 
-	// Queues are the queues of asynq whose tasks the caller may see and enqueue, none of them "". AllQueues is for them what
-	// AllKeys is for Prefixes.
+	// Queues are the queues of asynq whose tasks the caller may see and enqueue, none of them "". AllQueues is to Queues
+	// what AllKeys is to Prefixes.
 	Queues    []string
 	AllQueues bool
 
@@ -106,7 +106,7 @@ func (p *Principal) viewer() (v ops.Viewer) {
 	return v
 }
 
-// check refuses rights that say two things, or more than they seem to.
+// check refuses rights that contradict each other, or cover more than they seem to.
 func (p *Principal) check() error {
 	switch {
 	case p.ID == "":
@@ -128,8 +128,8 @@ func (p *Principal) mayTouch(queue string, keys []string) error {
 	return nil
 }
 
-// ErrUnauthorized is the error of an Authorizer that does not know the caller. The answer is 401. For every other error
-// the answer is 503: nobody gets in because an Authorizer fails.
+// ErrUnauthorized is the error of an Authorizer that does not know the caller. The answer is 401. For every other error the
+// answer is 503: a failing Authorizer admits no caller.
 var ErrUnauthorized = errors.New("server: the caller is not known")
 
 // Authorizer names the caller of a request. An Authorizer must not read the body, and must be safe for concurrent use.
@@ -152,7 +152,7 @@ func (anyone) Authorize(*http.Request) (Principal, error) {
 	return Principal{ID: "anyone", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
 }
 
-// anyone reports whether everybody is let in.
+// anyone reports whether every caller is admitted.
 func (cfg *Config) anyone() bool {
 	_, yes := cfg.Authorize.(anyone)
 	return yes
@@ -179,7 +179,7 @@ func (s *Server) whoIs(r *http.Request) (Principal, error) {
 	return who, err
 }
 
-// authorize finds out who calls, and refuses a caller who lacks the right or sends too much.
+// authorize identifies the caller, and refuses one that lacks the right or exceeds its rate.
 func (c *call) authorize(scope Scope) *problem.Problem {
 	if p := c.s.sites.check(c.r); p != nil {
 		return p
@@ -205,7 +205,8 @@ func (c *call) authorize(scope Scope) *problem.Problem {
 	return c.letIn()
 }
 
-// unknown returns the problem of a caller who is not let in: p, or a 429 if too many from the same address were not.
+// unknown returns the problem of a caller that is not admitted: p, or a 429 after too many failed attempts from its
+// address.
 func (c *call) unknown(p *problem.Problem) *problem.Problem {
 	after := c.s.attempts.failed(c.r.RemoteAddr)
 	if after == 0 {

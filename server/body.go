@@ -22,8 +22,8 @@ import (
 // maxBody bounds the body of a request.
 const maxBody = 64 << 10
 
-// read reads the body of the call, which is one JSON object, into v, a pointer to a struct. A route with a body reads
-// it before it does anything else.
+// read reads the body of the call, which is one JSON object, into v, a pointer to a struct. A route with a body reads it
+// first.
 func (c *call) read(v any) error {
 	text, err := c.body()
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *call) read(v any) error {
 	return problem.New(http.StatusBadRequest, problem.Request, "the body is not a JSON object of this route")
 }
 
-// body returns the body as it came.
+// body returns the raw body.
 func (c *call) body() ([]byte, error) {
 	if c.r.ContentLength > maxBody {
 		return nil, tooLarge()
@@ -70,7 +70,7 @@ func (c *call) body() ([]byte, error) {
 	if err == nil {
 		c.whole = true
 		if c.timed {
-			_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // the server notices that the client is gone by reading on
+			_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // reading on is how the server notices that the client has disconnected
 		}
 		return text, nil
 	}
@@ -86,15 +86,15 @@ func (c *call) body() ([]byte, error) {
 	return nil, problem.New(http.StatusBadRequest, problem.Request, "the body has ended early")
 }
 
-// readAll reads the body to its end, of at most maxBody bytes. A body that is told to be small takes one allocation. A
-// client that tells of much gets no memory before it sends so much.
+// readAll reads the body to its end, of at most maxBody bytes. A body with a small Content-Length takes one allocation. For
+// a large Content-Length no memory is allocated before that much has arrived.
 func (c *call) readAll() ([]byte, error) {
 	const small = 4 << 10
 	told := c.r.ContentLength
 	if told < 0 || told > small {
 		return io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	}
-	text := make([]byte, told+1) // one byte more, so that the end is seen
+	text := make([]byte, told+1) // one byte more, to detect the end
 	n, err := io.ReadFull(c.r.Body, text)
 	switch {
 	case err == nil: // the program has put another body into the request
@@ -205,8 +205,8 @@ func kindName(t reflect.Type) string {
 	return "a text"
 }
 
-// millis returns the duration of a field in milliseconds, or the problem that names the bounds. A field that is absent
-// is nil, and gives the parameter absent.
+// millis returns the duration of a field in milliseconds, or the problem that names the bounds. An absent field is nil, for
+// which millis returns absent.
 func millis(name string, field *int64, absent, least, most time.Duration) (time.Duration, error) {
 	if field == nil {
 		return absent, nil

@@ -22,16 +22,16 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// A call is one request on its way.
+// A call is one request being served.
 type call struct {
 	s     *Server
 	m     *mount
-	w     *writer // the field own
+	w     *writer // points to own
 	r     *http.Request
 	id    string // of the request, for logs
 	began time.Time
 	timed bool // the connection has a deadline for the body
-	known bool // the caller was let in
+	known bool // the caller was admitted
 	whole bool // the body was read to its end
 
 	// For the log.
@@ -51,7 +51,7 @@ type call struct {
 	used   int       // how many of values there are
 }
 
-// The type writer notes status and length of an answer.
+// writer records the status and the length of an answer.
 type writer struct {
 	http.ResponseWriter
 	c      *call
@@ -102,7 +102,7 @@ var (
 
 const jsonType = "application/json"
 
-// header sets a header, whose name is in its canonical form. The first few values take no allocation.
+// header sets a header, with its name in canonical form. The first few values take no allocation.
 func (c *call) header(h http.Header, name, value string) {
 	if c.used == len(c.values) {
 		h[name] = []string{value}
@@ -113,7 +113,7 @@ func (c *call) header(h http.Header, name, value string) {
 	h[name] = c.values[c.used-1 : c.used : c.used]
 }
 
-// caught answers a request whose handler has panicked.
+// caught answers the request of a handler that has panicked.
 func (c *call) caught() {
 	v := recover()
 	if v == nil {
@@ -127,7 +127,7 @@ func (c *call) caught() {
 		c.refuse(problem.New(http.StatusInternalServerError, problem.Internal, "a fault of the server, which its log describes"))
 		return
 	}
-	panic(http.ErrAbortHandler) // the client must not take half an answer for a whole one
+	panic(http.ErrAbortHandler) // the client must not mistake half an answer for a whole one
 }
 
 // serve authorizes the call and runs the route.
@@ -197,7 +197,7 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// free gives the encoder back. A list may be long, and its memory would be kept for small answers.
+// free returns the encoder to the pool. A large buffer is dropped: the pool would keep it for small answers.
 func (e *encoder) free() {
 	const most = 16 << 10
 	if e.text.Cap() <= most {
@@ -224,7 +224,7 @@ func (c *call) write(status int, contentType string, text []byte) {
 	c.header(h, "Content-Length", strconv.Itoa(len(text)))
 	c.send(func() {
 		c.w.WriteHeader(status)
-		_, _ = c.w.Write(text) // a client that is gone needs no answer
+		_, _ = c.w.Write(text) // the client may have disconnected
 	})
 }
 
@@ -240,11 +240,11 @@ func (c *call) send(write func()) {
 	defer c.strange(rc.SetWriteDeadline)()
 	write()
 	if !c.known && c.r.ProtoMajor > 1 {
-		_ = rc.Flush() // otherwise net/http waits for the client when the handler has returned, and nothing counts that
+		_ = rc.Flush() // otherwise net/http waits for the client after the handler has returned, and no bound counts that
 	}
 	if bounded && c.r.ProtoMajor == 1 {
-		// A deadline that stays would end the connection's next answer, perhaps that of another handler. The deadline of
-		// an HTTP/2 stream ends with the stream, and must last until net/http has sent what it buffers.
+		// A deadline that stays set would end the connection's next answer, perhaps that of another handler. The deadline
+		// of an HTTP/2 stream ends with the stream, and must last until net/http has sent what it buffers.
 		_ = rc.Flush()
 		_ = rc.SetWriteDeadline(time.Time{})
 	}
@@ -303,7 +303,7 @@ func (c *call) log() {
 	}
 	line := slog.NewRecord(now, level, "server: request", requestLine) // Logger.LogAttrs would walk the stack for each line
 	line.AddAttrs(attrs[:n]...)
-	_ = logger.Handler().Handle(context.Background(), line) // a Logger passes its errors over, too
+	_ = logger.Handler().Handle(context.Background(), line) // a Logger ignores its errors, too
 }
 
 // requestLine is the place in the code that the line of a request has, for a handler with AddSource.
@@ -313,7 +313,7 @@ var requestLine = func() uintptr {
 	return pcs[0]
 }()
 
-// ended reports whether the client is gone.
+// ended reports whether the client has disconnected.
 func (c *call) ended() bool { return c.r.Context().Err() != nil }
 
 // elapsed returns the time since the request came.
@@ -322,7 +322,7 @@ func (c *call) elapsed() time.Duration { return time.Since(c.began) }
 // lasting returns a context for work that must not end with the request.
 func (c *call) lasting() context.Context { return context.WithoutCancel(c.r.Context()) }
 
-// useKey notes the key of the call, and refuses a key that the caller may not use.
+// useKey records the key of the call, and refuses one that the caller may not use.
 func (c *call) useKey(key string) error {
 	if err := c.s.in.Check("request", key); err != nil {
 		return err
@@ -348,7 +348,7 @@ func isToken(text string) bool {
 // tokenHead is how the text form of each token begins: with the first two bytes of the binary form, see Token.
 const tokenHead = "lQ"
 
-// bindJob refuses to bind a lock of the caller to a job whose task is not the caller's to act on. A caller without AllKeys may
+// bindJob refuses to bind a lock of the caller to a job if the caller may not act on its task. A caller without AllKeys may
 // bind the lock only to a task that carries the key.
 func (c *call) bindJob(job, key string) error {
 	if err := c.useJob(job); err != nil || job == "" || c.who.AllKeys {
@@ -417,5 +417,5 @@ func (c *call) tokenFrom(text string) (joblock.Token, error) {
 	return token, c.useKey(token.Key())
 }
 
-// errGone is the error of a wait whose client is gone. Nobody reads the answer.
+// errGone is the error of a wait whose client has disconnected, so that no answer is read.
 var errGone = errors.New("the client is gone")

@@ -9,22 +9,22 @@ import (
 	"sync/atomic"
 )
 
-// What bounds the connections of an HTTPServer: all of them, and those over which no caller has been let in. A connection
-// takes some 20 kB of memory, and as much again with TLS.
+// The bounds of the connections of an HTTPServer: all of them, and those over which no caller has been admitted. A
+// connection takes some 20 kB of memory, and as much again with TLS.
 const (
 	maxConns        = 10_000
 	maxUnknownConns = 500
 )
 
-// What bounds the HTTP/2 requests under way over connections over which no caller has been let in. Many streams over each of
-// many connections would otherwise take a gigabyte, and queue for every lock. Beyond maxVisits a connection may have
-// maxVisitsEach requests, or it is closed.
+// The bounds of the HTTP/2 requests under way over connections over which no caller has been admitted. Many streams over
+// each of many connections would otherwise take a gigabyte, and queue for every lock. Beyond maxVisits, a connection that
+// exceeds maxVisitsEach requests is closed.
 const (
 	maxVisits     = 1024
 	maxVisitsEach = 8
 )
 
-// The type conns has the open connections of an http.Server.
+// conns has the open connections of an http.Server.
 type conns struct {
 	most, unknownMost int
 
@@ -32,7 +32,7 @@ type conns struct {
 
 	mu  sync.Mutex // guards what follows
 	all map[net.Conn]*conn
-	// first and last are the ends of the list of connections over which no caller has been let in, the oldest first.
+	// first and last are the ends of the list of connections over which no caller has been admitted, the oldest first.
 	first, last *conn
 	unknown     int
 }
@@ -42,7 +42,7 @@ type conn struct {
 	of         *conns
 	net        net.Conn
 	prev, next *conn
-	known      atomic.Bool  // a caller was let in over it
+	known      atomic.Bool  // a caller was admitted over it
 	visits     atomic.Int32 // its part of conns.visits
 }
 
@@ -52,7 +52,7 @@ func newConns(most, unknownMost int) *conns {
 
 type connKey struct{}
 
-// noteKnown notes that a caller was let in over the connection of a request.
+// noteKnown records that a caller was admitted over the connection of a request.
 func noteKnown(ctx context.Context) {
 	if v, _ := ctx.Value(visitKey{}).(*visit); v != nil {
 		v.end()
@@ -66,15 +66,16 @@ func noteKnown(ctx context.Context) {
 	}
 }
 
-// A visit is an HTTP/2 request under way that began before a caller was let in over its connection.
+// A visit is an HTTP/2 request under way that began before a caller was admitted over its connection.
 type visit struct {
 	c    *conn
-	over atomic.Bool // it has ended, or its caller was let in
+	over atomic.Bool // it has ended, or its caller was admitted
 }
 
 type visitKey struct{}
 
-// gate returns a handler that bounds the visits to h. It takes no lock and logs nothing: what it refuses costs least.
+// gate returns a handler that bounds the visits to h. gate takes no lock and logs nothing, so that refused requests cost as
+// little as possible.
 func (s *conns) gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connKey{}).(*conn)
@@ -92,7 +93,7 @@ func (s *conns) gate(h http.Handler) http.Handler {
 	})
 }
 
-// end takes the visit out of the count, once.
+// end removes the visit from the counts, once.
 func (v *visit) end() {
 	if !v.over.Swap(true) {
 		v.c.of.visits.Add(-1)
@@ -100,8 +101,9 @@ func (v *visit) end() {
 	}
 }
 
-// open is an http.Server.ConnContext. It notes a new connection, and closes one if there are too many: the oldest over which
-// no caller has been let in, or else the new one. So a client that sends its token at once gets in, however many others wait.
+// open is an http.Server.ConnContext. It records a new connection, and closes one if there are too many: the oldest over
+// which no caller has been admitted, or else the new one. So a client that sends its token at once is admitted, however
+// many others wait.
 func (s *conns) open(ctx context.Context, made net.Conn) context.Context {
 	c := &conn{of: s, net: made}
 	s.mu.Lock()
@@ -126,7 +128,7 @@ func (s *conns) open(ctx context.Context, made net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// cutOff closes the connection of a request if no caller has been let in over it, and reports whether it has.
+// cutOff closes the connection of a request if no caller has been admitted over it, and reports whether it did.
 func cutOff(ctx context.Context) bool {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	if c == nil {
@@ -141,7 +143,7 @@ func cutOff(ctx context.Context) bool {
 	return !known
 }
 
-// close closes the connection at once: a tls.Conn would wait for the client to take the end of TLS.
+// close closes the connection at once: a tls.Conn would wait for the client to read the TLS close notification.
 func (c *conn) close() {
 	of := c.net
 	if secure, ok := of.(*tls.Conn); ok {
@@ -164,7 +166,7 @@ func (s *conns) changed(of net.Conn, state http.ConnState) {
 
 func (s *conns) forgetLocked(c *conn) {
 	delete(s.all, c.net)
-	if !c.known.Swap(true) { // it is in the list no more
+	if !c.known.Swap(true) { // it is no longer in the list
 		s.unlinkLocked(c)
 	}
 }

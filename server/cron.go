@@ -54,7 +54,7 @@ func (s *Server) cronNodes(c *call, q *routes.ScopeQuery) (l routes.List[ops.Cro
 	return l, cronProblem(err)
 }
 
-// cronScopes lists the scopes that callers may see, which is no secret: every route about cron jobs names them.
+// cronScopes lists the scopes that callers may see. They are not secret: every route about cron jobs names them.
 func (s *Server) cronScopes(*call, *routes.Empty) (routes.List[string], error) {
 	return routes.List[string]{Items: append([]string{}, s.cfg.CronScopes...)}, nil
 }
@@ -100,7 +100,7 @@ func mayBackfill(c *call, req *ops.CronBackfillRequest) error {
 	return c.useRange(&req.Scope, req.From, req.To)
 }
 
-// cronProblem returns the problem for an error of package scheduler, whose text names the cron job.
+// cronProblem returns the problem for an error of package scheduler, with a text that names the cron job.
 func cronProblem(err error) error {
 	if p := (*problem.Problem)(nil); err == nil || errors.As(err, &p) {
 		return err

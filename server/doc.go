@@ -7,10 +7,10 @@
 //
 // # What is promised
 //
-// All promises of package joblock hold for a client: one holder at a time, growing fences, waiters in the order of
-// their coming. A server keeps no state about locks. Every replica with the same store serves every call: a lock that
-// one replica has granted can be renewed, parked and released through any other. A server that dies takes no lock
-// along, except those of its streams, which are free one TTL later.
+// All promises of package joblock hold for a client: one holder at a time, growing fences, waiters in order of arrival. A
+// server keeps no state about locks. Every replica with the same store serves every call: a lock that one replica has
+// granted can be renewed, parked and released through any other. No lock is lost with a server that dies, except those of
+// its streams, which are free one TTL later.
 //
 // # Trust
 //
@@ -19,14 +19,14 @@
 //
 //	(its own time when it sent the request) + elapsed_ms + valid_ms
 //
-// by a monotonic clock. The sum counts from the sending of the request, so an answer that is late on its way grants no
-// time. The margin of joblock.Config.Margin is taken off already. The field expires_at is the same instant by the
-// server's clock, for people. Send fence along to the resource that the lock protects.
+// by a monotonic clock. The sum counts from the sending of the request, so a late answer grants no extra time.
+// joblock.Config.Margin is already deducted. The field expires_at is the same instant by the server's clock, for people.
+// Send fence along to the resource that the lock protects.
 //
 // # Tokens
 //
-// A token is a capability: whoever has it can renew, park, resume and release its lock. A token names one holding.
-// After park only the new token counts, so a client that releases the old token frees nothing. Tokens travel only in
+// A token is a capability: any client that has it can renew, park, resume and release its lock. A token names one holding.
+// After park only the new token is valid, so a client that releases the old token frees nothing. Tokens travel only in
 // bodies, never in a path or a query, and no error and no log has one.
 //
 // # Routes
@@ -43,9 +43,9 @@
 //	GET  /v1/explain                     read     what happens to a key, and what frees it
 //	GET  /v1/line                        read     who waits for a key, in order
 //	GET  /v1/permits                     read     who has the permits of a limit, or the slots of a sequence
-//	GET  /v1/locks                       read     the locks that somebody has, by pages
+//	GET  /v1/locks                       read     the locks that are taken, by pages
 //	POST /v1/status                      read     up to 1,000 keys at once
-//	POST /v1/force-release               operate  frees a key, whoever has it; see Operators
+//	POST /v1/force-release               operate  frees a key regardless of its holder; see Operators
 //	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
 //	GET  /v1/sequences                   read     the lines of jobs: which have halted, why, and how many wait
 //	POST /v1/jobs/{queue}/{id}/run       operate  runs a task again, or now; also …/cancel, …/drop and …/archive. See Operators
@@ -59,7 +59,7 @@
 //	GET  /v1/cron/{name}/backfill        read     how many ticks a backfill would execute
 //	POST /v1/cron-pause                  cron     pauses all cron jobs of a scope
 //	POST /v1/cron-resume                 cron     ends that pause
-//	GET  /v1/keeper                      read     what the keepers tell of themselves
+//	GET  /v1/keeper                      read     what the keepers report of themselves
 //	GET  /v1/doctor                      read     whether locks are safe, and what endangers locks, jobs and cron jobs
 //	GET  /v1/audit                       admin    what operators have done
 //	GET  /v1/events                      read     what has happened to locks and cron jobs; see Events
@@ -71,15 +71,14 @@
 //	GET  /openapi.json                   none     the description of all routes, OpenAPI 3.1
 //
 // Acquire, renew, release, park, resume, hold, force-release, skip, explain, line, permits and history exist as
-// /v1/locks/{key}/acquire and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the key: '/' is %2F and '%' is %25. Some proxies
-// decode or clean paths: behind these, and for the key "/", put the key into the body.
+// /v1/locks/{key}/acquire and so on, too, and /v1/lock as /v1/locks/{key}. In a path, encode the key: '/' is %2F and '%' is
+// %25. Behind proxies that decode or clean paths, and for the key "/", put the key into the body.
 //
 // # Requests
 //
-// A body is one JSON object of at most 65,536 bytes, in UTF-8, with Content-Type application/json. A field that the
-// route does not know is refused, and so is a field that comes twice. Durations are whole milliseconds, in fields
-// whose names end in _ms. Times are RFC 3339 with milliseconds. Fences are numbers below 2^53. A body that takes longer
-// than [Config.BodyTimeout] is refused.
+// A body is one JSON object of at most 65,536 bytes, in UTF-8, with Content-Type application/json. Unknown and repeated
+// fields are refused. Durations are whole milliseconds, in fields whose names end in _ms. Times are RFC 3339 with
+// milliseconds. Fences are numbers below 2^53. A body that takes longer than [Config.BodyTimeout] is refused.
 //
 // # Errors
 //
@@ -98,7 +97,7 @@
 //	405     METHOD_NOT_ALLOWED           with Allow
 //	406     NOT_ACCEPTABLE               hold: neither application/x-ndjson nor text/event-stream is accepted
 //	408     REQUEST_TIMEOUT              the body came too slowly
-//	409     LOCK_ACQUISITION_FAILED      somebody else has the lock; Retry-After is what is left, at most a minute
+//	409     LOCK_ACQUISITION_FAILED      another holder has the lock; Retry-After is what is left, at most a minute
 //	409     LOCK_TIMEOUT                 the same, after a wait
 //	409     LOCK_BUSY                    another holder of the token has the lock
 //	409     LOCK_OWNERSHIP_MISMATCH      the token does not name the present holding
@@ -124,8 +123,8 @@
 //	503     ACTION_NOT_RECORDED          the audit did not answer, and the action was not begun
 //	503     AUTH_UNAVAILABLE             the rights of the caller could not be looked up
 //
-// A lock that is held is 409 and not 429: a client that backs off because of a rate must not confuse the two. Middlewares
-// of package handoff answer 429, because their clients are not clients of locks.
+// A lock that is held is 409 and not 429: a client that backs off because of a rate must not confuse the two. The
+// middleware of package handoff answers 429, because its clients are not clients of locks.
 //
 // # Repeated requests
 //
@@ -143,9 +142,9 @@
 //	the first one's lease has run out                  as a first request
 //	the first one's lock is held, other parameters     422 IDEMPOTENCY_MISMATCH; wait_ms does not count
 //
-// Without an Idempotency-Key a request that ends without an answer is cleaned up: a lock that it took is released when
-// the client is gone before the answer, or when the store answers again. If the answer is lost on its way, the lock is
-// free one TTL later. With an Idempotency-Key such a lock waits for the repeated request, for one TTL at most.
+// Without an Idempotency-Key a request that ends without an answer is cleaned up: a lock that it took is released when the
+// client disconnects before the answer, or when the store answers again. If the answer is lost in transit, the lock is free
+// one TTL later. With an Idempotency-Key such a lock waits for the repeated request, for one TTL at most.
 //
 // Enqueue with an Idempotency-Key and without task_id derives the ID of the task. A repeated request returns the task
 // of the first one as long as that task exists. If the first one took the key and ended before its task was enqueued, the
@@ -157,17 +156,17 @@
 // The routes for people show what package joblock's Status, asynq and the scheduler know. Nothing changes by GET. No
 // answer has an owner token: the field owner is a digest. A caller with prefixes sees only keys that begin with one of
 // them, and names one of them to list keys. For such a caller /v1/doctor looks at the servers and at the events of its keys
-// only. A caller with queues sees of a task in another queue the name alone, and so does a caller with prefixes of a task that
+// only. A caller with queues sees only the name of a task in another queue, as does a caller with prefixes of a task that
 // carries none of its keys.
 //
 // Every action has a reason, is recorded before it begins, and is refused if it cannot be recorded: see Config.Redis. A
 // forced release names the holding that the caller has seen, by If-Match with the ETag of the lock or with its fence in
-// quotes. If the key has another holding by now, nothing changes. A live holder is not stopped by a forced release, and
-// finds out at its next renewal. Until then the fences protect the resource.
+// quotes. If the key has another holding by then, nothing changes. A forced release does not stop a live holder, which
+// detects it at its next renewal; until then the fences protect the resource.
 //
-// An action on a task names the step that the caller has seen, by If-Match with the ETag of the job, or with * whatever step
-// the task is at. A cancel with {"then": "drop"} or {"then": "archive"} answers when the handler has returned, after ten
-// seconds at most; the field became says what has become of the task.
+// An action on a task names the step that the caller has seen, by If-Match with the ETag of the job, or with * for any
+// step. A cancel with {"then": "drop"} or {"then": "archive"} answers when the handler has returned, after ten seconds at
+// most; the field became is the outcome of the task.
 //
 // # Pages
 //
@@ -184,10 +183,10 @@
 //
 // GET /v1/events shows the journal that programs keep with package joblock/journal: without one, the list is empty. By
 // default the answer is a page of the latest events. A client that accepts text/event-stream gets what happens from now
-// on, or from the time "since", or after the event "after". The ID of each event is a place in the journal: an
-// EventSource that comes back sends the last one as Last-Event-ID and gets what it has missed, from any replica. If Redis
-// has forgotten some of that, an event of the type "gap" comes first. A line comes at least every 15 seconds. Such a
-// stream counts as a wait (Config.MaxWaiting). A caller with prefixes sees events of its own keys only.
+// on, or from the time "since", or after the event "after". The ID of each event is a place in the journal: an EventSource
+// that reconnects sends the last one as Last-Event-ID and gets what it has missed, from any replica. If Redis no longer has
+// some of that, an event of the type "gap" comes first. The stream has a line at least every 15 seconds, and counts as a
+// wait (Config.MaxWaiting). A caller with prefixes sees events of its own keys only.
 //
 // # Streams
 //
@@ -204,27 +203,27 @@
 //	{"type":"draining","token","resume_within_ms"}     the end: the server closes; see below
 //
 // The rule of Trust holds for each line, with the elapsed_ms and the valid_ms of that line. Two clocks drift apart over
-// hours: take a ten-thousandth of elapsed_ms off. A client that reads no line for valid_ms has lost the lock.
+// hours: deduct a ten-thousandth of elapsed_ms. A client that reads no line for valid_ms has lost the lock.
 //
-// Later servers may write lines of other types. A client passes over them: none of them ends a lock.
+// Later servers may write lines of other types. A client ignores them: none of them ends a lock.
 //
 // A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
 // otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A proxy can end the
-// server's side of a stream before the client's: then only with "lapse", or with "park" and a reserve_ms beyond the TTL,
-// nobody else has the lock while the client relies on its last line.
+// server's side of a stream before the client's: then only with "lapse", or with "park" and a reserve_ms beyond the TTL, no
+// other holder gets the lock while the client relies on its last line.
 //
-// A write that takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So a client that has
-// vanished is noticed within a TTL. A client that hangs while its kernel still takes bytes is noticed only when the buffers
+// A write that takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So an unreachable client
+// is noticed within a TTL. A client that hangs while its kernel still accepts bytes is noticed only when the buffers
 // between are full: bound such a hold with max_hold_ms, or use acquire and renew. An HTTP/1.1 connection is closed at the
 // end of its stream.
 //
-// The rights of the caller are looked up again every ten seconds, for a request that waits too. When the account is
-// gone, has expired, or may not use the key any more, the last line has the code AUTH_REQUIRED. The lock is not renewed
-// any more, and is free when its lease ends: until then the client may rely on the lock.
-// If the rights cannot be looked up for a minute, the code is AUTH_UNAVAILABLE.
+// The rights of the caller are looked up again every ten seconds, also for a request that waits. When the account is
+// removed, has expired, or may no longer use the key, the last line has the code AUTH_REQUIRED. The lock is no longer
+// renewed, and is free when its lease ends; until then the client may rely on it. If the rights cannot be looked up for a
+// minute, the code is AUTH_UNAVAILABLE.
 //
-// Close parks the locks of all streams and tells their tokens. The client sends the token to POST /v1/hold or
-// POST /v1/resume of another replica, and has the lock under a new fence. So a rolling deploy loses no lock.
+// Close parks the locks of all streams and sends each client its token. The client sends the token to POST /v1/hold or POST
+// /v1/resume of another replica, and has the lock under a new fence, so a rolling deploy loses no lock.
 //
 // # Other lock APIs
 //
@@ -234,11 +233,11 @@
 // # Who may do what
 //
 // [Config.Authorize] names the [Principal] of each request: [Accounts] reads tokens and names of certificates from a
-// file, [AuthorizeFunc] asks a function of your own, and [Anyone] lets everybody in. A principal has scopes, and
-// the prefixes of the keys that it can use, or AllKeys. Without AllQueues it can enqueue into its queues only, binds locks
-// to no job in another queue, replaces no such job, and sees none in /v1/jobs. Empty lists grant nothing, except in the
-// file of accounts, where no list at all is everything. [Server.Listen] listens beyond the loopback
-// interface only with TLS and with an Authorize other than Anyone.
+// file, [AuthorizeFunc] asks a function of your own, and [Anyone] admits every caller. A principal has scopes, and the
+// prefixes of the keys that it can use, or AllKeys. Without AllQueues it can enqueue into its queues only, binds locks to
+// no job in another queue, replaces no such job, and sees none in /v1/jobs. Empty lists grant nothing, except in the file
+// of accounts, where an absent list grants everything. [Server.Listen] listens beyond the loopback interface only with TLS
+// and with an Authorize other than Anyone.
 //
 // With AllKeys a caller may act on every task of its queues. Without, it may act on a task that carries locks by a genuine
 // header, as package handoff makes it, if all of their keys are the caller's. Locks that are bound to a task give no right
@@ -255,9 +254,9 @@
 //	actions of a principal                   5 a second, 1,000 at once; those that are refused are recorded apart
 //	lists, jobs, events and the doctor       20 a second of a principal, 40 at once; beyond that they wait, up to 10 s
 //	requests of a principal under way        Config.MaxWaitingEach and 256
-//	failed attempts to be let in             10 a second for one address, 100 at once; callers who are known do not count
+//	failed attempts to authenticate          10 a second for one address, 100 at once; known callers do not count
 //	answers and forms of unknown callers     512 at a time, 64 of one address; the oldest is cut off, with its connection
-//	connections, see HTTPServer              10,000; 500 over which no caller was let in, of which the oldest is closed
+//	connections, see HTTPServer              10,000; 500 over which no caller was admitted, of which the oldest is closed
 //	requests at a time over one connection   100
 //	HTTP/2 requests of unknown callers       1,024 over all connections; beyond, 8 over one, which is closed with the ninth
 //	a walk over jobs, waiters or the audit   2 s a page of jobs, 10 s otherwise; the answer says that there is more
@@ -267,12 +266,12 @@
 //	the time of a wait                       Config.MaxWait
 //	the TTL and the reservation of a lock    joblock.Config.MaxTTL; the reservation by Config.Reserve if that is longer
 //
-// FAULTS.md, beside this file, has a row for each fault of a client, a replica and the store, and its test.
+// FAULTS.md, next to this file, has a row for each fault of a client, a replica and the store, and its test.
 //
 // A page of a web site can have its visitor's browser send requests to the visitor's own machine. With the Authorizer
 // Anyone only requests for localhost and for loopback addresses are served, so that a name which resolves to 127.0.0.1
-// gets nothing. Without a bearer token, changing requests that come from another site's page are refused: a password of
-// Basic the browser sends by itself. docs/security-pages.md in the repository has what was tried, with its answers.
+// gets nothing. Without a bearer token, changing requests that come from another site's page are refused: the browser sends
+// a Basic password on its own. docs/security-pages.md in the repository lists the attacks tried, with the answers.
 //
 // An embedding program that does not use [HTTPServer] sets ReadHeaderTimeout and MaxHeaderBytes itself.
 package server

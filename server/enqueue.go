@@ -40,7 +40,7 @@ func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueu
 	if err != nil {
 		return out, err
 	}
-	// A client that goes away must not leave half a hand-over to the search in the background.
+	// If the client disconnects, the hand-over must not be left half done for the background search to finish.
 	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
 	defer cancel()
 	derived := name != "" && req.TaskID == ""
@@ -144,7 +144,7 @@ func taskOf(req *routes.EnqueueRequest) (*asynq.Task, []asynq.Option, error) {
 	return asynq.NewTask(req.Type, payload), opts, nil
 }
 
-// howOf returns what the task is to be enqueued under.
+// howOf returns how the task is to be enqueued: as the only job of its key, or in the key's sequence.
 func howOf(req *routes.EnqueueRequest) (enqueue.How, error) {
 	untils, conflicts, failures := []string{"done", "started"}, []string{"reject", "skip", "replace", "keep_last"}, []string{"go_on", "halt"}
 	if !req.Sequence {

@@ -69,15 +69,15 @@ func (c *call) wantsStream() bool {
 }
 
 const (
-	// feedBeat is how often a stream of events has a line at least, so that proxies keep it and a client that is gone is
-	// noticed. The line also tells the place, so that a client that comes back begins there.
+	// feedBeat is the longest time between two lines of a stream of events, so that proxies keep it open and a disconnected
+	// client is noticed. The line also has the place, where a client that reconnects begins.
 	feedBeat = 15 * time.Second
 
-	// feedPause is how long a stream waits after the journal has not answered.
+	// feedPause is how long a stream waits after the journal failed to answer.
 	feedPause = time.Second
 )
 
-// follow answers with a stream of events. The ID of each is the place at which a client goes on, by Last-Event-ID.
+// follow answers with a stream of events. The ID of each is the place at which a client resumes, by Last-Event-ID.
 func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
 	if ask.Before != "" {
 		return problem.New(http.StatusBadRequest, problem.Invalid, "cursor is not for a stream; after says where a stream begins")
@@ -112,12 +112,12 @@ func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
 	out.begin()
 	for {
 		if err := out.write(events, feed.Position()); err != nil {
-			return nil // the client is gone
+			return nil // the client has disconnected
 		}
 		events, err = feed.Next(ctx, feedBeat)
 		for err != nil {
 			if ctx.Err() != nil || !errors.Is(err, joblock.ErrUnavailable) {
-				return nil // the client comes back, and goes on where it was
+				return nil // the client reconnects, and resumes where it was
 			}
 			if out.send([]byte(": the journal does not answer\n\n")) != nil || sleep.For(ctx, feedPause) != nil {
 				return nil

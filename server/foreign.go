@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// Host returns what package compat builds its handlers on.
+// Host returns the interface on which package compat builds its handlers.
 func (s *Server) Host() foreign.Server { return host{s} }
 
 type host struct{ s *Server }
@@ -44,7 +44,7 @@ func (h host) UntilClosing(ctx context.Context) (context.Context, context.Cancel
 	return h.s.untilClosing(ctx)
 }
 
-// A guest is a call of a route that another API has.
+// A guest is a call of a route of another API.
 type guest struct{ c *call }
 
 func (g guest) Request() *http.Request             { return g.c.r }

@@ -30,13 +30,13 @@ func (s *Server) readyz(c *call, none *routes.Empty) (routes.Health, error) {
 	return s.healthz(c, none)
 }
 
-// readyFor is for how long an answer of the store counts. Nobody has to be known to ask for readyz, and nobody can make
+// readyFor is how long an answer of the store is reused. readyz needs no authentication, and this way no client can make
 // the server ask the store more often than that.
 const readyFor = 100 * time.Millisecond
 
 // readiness is whether the store answers.
 type readiness struct {
-	mu    sync.Mutex // held while the store is asked, so that all who ask meanwhile have one answer
+	mu    sync.Mutex // held while the store is asked, so that concurrent requests share one answer
 	asked time.Time
 	err   error
 }
@@ -55,7 +55,7 @@ func (r *readiness) check(ctx context.Context, in *core.Locker) error {
 	return r.err
 }
 
-// readyKey is the key that readyz looks at. Nobody takes it.
+// readyKey is the key that readyz looks up. It is never taken.
 const readyKey = "joblock:ready"
 
 // metrics serves Config.Metrics. The metrics are about all keys, so a caller without AllKeys may not see them.

@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// What becomes of the lock of a stream whose client is gone.
+// What a stream does with its lock when the client has disconnected.
 const (
 	onRelease = iota
 	onLapse
@@ -33,13 +33,13 @@ const drainReserve = time.Minute
 const minPing = 10 * time.Millisecond
 
 // A stream that waits for its lock writes its first line after firstWait, and a line every maxWaitPing at the latest: a
-// client that hears nothing for long asks another replica, and may not know the TTL.
+// client that receives none for long asks another replica, and may not know the TTL.
 const (
 	firstWait   = time.Second
 	maxWaitPing = 10 * time.Second
 )
 
-// A stream is one hold on its way.
+// A stream is one hold being served.
 type stream struct {
 	c   *call
 	rc  *http.ResponseController
@@ -54,17 +54,17 @@ type stream struct {
 	ended chan *problem.Problem // gets a value when the rights of the caller end
 	until time.Time             // when the stream gives the lock back; zero: never
 
-	// shape, of streams of other lock APIs alone, returns what to send for a line. Their clients have no token by which they
-	// could resume the lock.
+	// shape returns what to send for a line. Only streams of other lock APIs set it; their clients have no token with which
+	// to resume the lock.
 	shape func(*line) any
 
-	begun bool // the head of the answer was written
+	begun bool // the header of the answer was written
 }
 
 // line is a line of a stream.
 type line = routes.HoldLine
 
-// hold streams. See Streams in the package comment.
+// hold serves a stream; see Streams in the package comment.
 func (s *Server) hold(c *call, req *routes.HoldRequest) (routes.Empty, error) {
 	st, take, err := s.newStream(c, req)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Server) hold(c *call, req *routes.HoldRequest) (routes.Empty, error) {
 	return routes.Empty{}, st.run(take)
 }
 
-// run takes the lock and holds it until the stream ends. The error is for an answer that has not begun.
+// run takes the lock and holds it until the stream ends. The error is nil once the answer has begun.
 func (st *stream) run(take taker) error {
 	leave, ok := st.c.s.quotas.enter(st.c.who.ID)
 	if !ok {
@@ -222,8 +222,7 @@ func (c *call) wantsEvents() (sse bool, err error) {
 	return false, problem.New(http.StatusNotAcceptable, problem.Accept, "Accept must allow application/x-ndjson or text/event-stream")
 }
 
-// wait takes the lock. As long as that takes, wait tells the place in line, at least every third of a TTL and every
-// maxWaitPing.
+// wait takes the lock. Meanwhile it writes the place in line, at least every third of a TTL and every maxWaitPing.
 func (st *stream) wait(take taker) (*joblock.Lock, error) {
 	ctx, cancel := st.c.s.untilClosing(st.c.r.Context())
 	defer cancel(nil)
@@ -273,7 +272,7 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 	}
 }
 
-// latest puts v into c, a channel with room for one value, in place of a value that nobody has read.
+// latest puts v into c, a channel with room for one value, replacing a value that has not been read.
 func latest(c chan int, v int) {
 	for {
 		select {
@@ -299,7 +298,8 @@ func (st *stream) waiting(ahead int) *line {
 // pingEvery is less than a third of the TTL, so that a ping is not late because the server is busy.
 func (st *stream) pingEvery() time.Duration { return max(minPing, st.ttl/4) }
 
-// waitPing is how long a stream that waits has no line, most at the most. Streams of other lock APIs have their own rules.
+// waitPing is the longest time between two lines of a stream that waits, bounded by most. Other lock APIs have their own
+// rules.
 func (st *stream) waitPing(most time.Duration) time.Duration {
 	if st.shape != nil {
 		return st.pingEvery()
@@ -307,7 +307,7 @@ func (st *stream) waitPing(most time.Duration) time.Duration {
 	return min(st.pingEvery(), most)
 }
 
-// failed returns the error for an answer that has not begun. In a stream that has begun, failed writes the last line.
+// failed returns the error if the answer has not begun. In a stream that has begun, it writes the last line.
 func (st *stream) failed(err error) error {
 	if !st.begun {
 		return err
@@ -322,7 +322,7 @@ func (st *stream) failed(err error) error {
 	return nil
 }
 
-// serve tells the client that it has the lock, and holds the lock until the stream ends.
+// serve sends the client the lock, and holds it until the stream ends.
 func (st *stream) serve(lock *joblock.Lock) {
 	var over <-chan time.Time
 	if st.maxHold > 0 {
@@ -363,7 +363,7 @@ func (st *stream) serve(lock *joblock.Lock) {
 			return
 		case <-ping.C:
 			if lock.Err() != nil {
-				continue // lock.Done tells
+				continue // lock.Done reports a loss
 			}
 			if st.write(st.trust("ping", lock)) != nil {
 				st.disconnected(lock)
@@ -373,7 +373,7 @@ func (st *stream) serve(lock *joblock.Lock) {
 	}
 }
 
-// trust returns a line that tells for how long the lock can be relied on.
+// trust returns a line that says for how long the lock can be relied on.
 func (st *stream) trust(kind string, lock *joblock.Lock) *line {
 	deadline := lock.ExpiresAt()
 	if !st.until.IsZero() && st.until.Before(deadline) {
@@ -394,14 +394,14 @@ func (st *stream) lost(err error) {
 	_ = st.write(l)
 }
 
-// disconnected does what the request asked for when its client is gone.
+// disconnected does what the request asked for when its client has disconnected.
 func (st *stream) disconnected(lock *joblock.Lock) {
 	switch st.onDisconnect {
 	case onLapse:
 		lock.StopRenewing()
 	case onPark:
 		if _, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve)); err != nil {
-			lock.StopRenewing() // the lease ends by itself
+			lock.StopRenewing() // the lease expires
 			return
 		}
 		st.c.s.quotas.holds(st.c.who.ID, lock.Key(), time.Now().Add(st.reserve))
@@ -414,8 +414,8 @@ func (st *stream) giveBack(lock *joblock.Lock) {
 	_ = lock.Release(st.c.lasting(), joblock.Reason("the stream has ended")) // repeated in the background, or lost anyway
 }
 
-// drain hands the lock over to its client, who resumes it at another replica. Without a token the client cannot: the
-// lock ends with its lease, so that the client has time to stop.
+// drain hands the lock over to its client, which resumes it at another replica. A client without a token cannot: its lock
+// ends with its lease, so that the client has time to stop.
 func (st *stream) drain(lock *joblock.Lock) {
 	st.c.code = problem.Closed
 	if st.shape != nil {
@@ -431,12 +431,12 @@ func (st *stream) drain(lock *joblock.Lock) {
 		return
 	}
 	if st.write(&line{Type: "draining", Key: lock.Key(), Token: &token, Resume: st.reserve.Milliseconds()}) != nil && st.onDisconnect == onRelease {
-		// The client is gone, and does not know the token.
+		// The client has disconnected, and does not know the token.
 		_ = st.c.s.cfg.Locks.Release(st.c.lasting(), token, joblock.IfIdle(), joblock.Reason("the stream has ended"))
 	}
 }
 
-// finish bounds how long the client may take to read the end of the stream, which net/http writes. That deadline stays,
+// finish bounds how long the client may take to read the end of the stream, which net/http writes. The deadline stays set,
 // so an HTTP/1 connection serves no other request after a stream.
 func (st *stream) finish() {
 	if st.begun {
@@ -452,8 +452,8 @@ func (st *stream) writeTimeout() time.Duration {
 // closingWriteTimeout bounds writeTimeout while the server closes, so that no client holds up Close.
 const closingWriteTimeout = time.Second
 
-// hurry shortens the deadline of a write when Close begins, until the call of stop. After stop the deadline is not
-// touched: the handler may return, and package net/http then panics.
+// hurry shortens the deadline of a write when Close begins, until stop is called. After stop the deadline is not touched:
+// the handler may have returned, and package net/http would panic.
 func (c *call) hurry(rc *http.ResponseController, within time.Duration) (stop func()) {
 	done := make(chan struct{})
 	cancel := context.AfterFunc(c.s.closing, func() {

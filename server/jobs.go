@@ -30,8 +30,8 @@ func (s *Server) jobs(c *call, q *routes.JobsQuery) (l routes.List[ops.Job], err
 	return routes.List[ops.Job]{Items: page.Items, Next: page.Next, More: page.Next != ""}, err
 }
 
-// sequences lists the lines of jobs, those that have halted first. There is no page after the first: what comes first is
-// what needs an operator.
+// sequences lists the lines of jobs, those that have halted first. There is only one page: the sequences that need an
+// operator come first.
 func (s *Server) sequences(c *call, q *routes.SequencesQuery) (l routes.List[ops.Sequence], err error) {
 	if err := c.usePrefix(&q.Prefix); err != nil {
 		return l, err
@@ -84,8 +84,8 @@ func (s *Server) job(c *call, q *routes.JobQuery) (a routes.JobAnswer, err error
 	return a, nil
 }
 
-// maySteer refuses an action on a task that the caller may not do. With AllKeys the queue decides. Without, the task must carry
-// locks, and only such as the caller may use. Locks that are bound to the job do not count: their holders bind them.
+// maySteer refuses an action on a task that the caller may not perform. With AllKeys the queue decides. Otherwise the task
+// must carry locks, all of which the caller may use. Locks that are bound to the job do not count: their holders bind them.
 func maySteer(c *call, req *ops.TaskRequest) error {
 	if err := c.seen(req); err != nil {
 		return err
@@ -108,7 +108,7 @@ func maySteer(c *call, req *ops.TaskRequest) error {
 	return nil
 }
 
-// taskProblem returns the problem for an error about a task, whose text names the task.
+// taskProblem returns the problem for an error about a task, with a text that names the task.
 func taskProblem(err error) error {
 	text := strings.TrimPrefix(err.Error(), "joblock: ")
 	switch {
@@ -121,7 +121,7 @@ func taskProblem(err error) error {
 	case errors.Is(err, joblock.ErrNotFound):
 		return problem.New(http.StatusNotFound, problem.NoTask, "%s", text)
 	}
-	if e := (*joblock.Error)(nil); errors.As(err, &e) && (e.Detail != "" || e.Key != "") { // and not a mere sentinel
+	if e := (*joblock.Error)(nil); errors.As(err, &e) && (e.Detail != "" || e.Key != "") { // more than a sentinel
 		return err
 	}
 	switch {
@@ -133,7 +133,7 @@ func taskProblem(err error) error {
 	return err
 }
 
-// maySkip refuses a skip that the caller may not do.
+// maySkip refuses a skip that the caller may not perform.
 func maySkip(c *call, req *ops.SkipRequest) (err error) {
 	if req.Key, err = c.keyFrom(req.Key); err == nil {
 		err = c.seen(req)

@@ -15,8 +15,8 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// lock shows one key. The ETag changes when the key has another fence, state or number of waiters: what only counts
-// down changes no ETag.
+// lock shows one key. The ETag changes when the key has another fence, state or number of waiters: values that only count
+// down do not change it.
 func (s *Server) lock(c *call, q *routes.KeyQuery) (l ops.Lock, err error) {
 	key, err := c.keyFrom(q.Key)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) permits(c *call, q *routes.PermitsQuery) (ops.Permits, error) {
 	return s.desk.Permits(c.r.Context(), key, q.N)
 }
 
-// locks lists the locks whose keys begin with a prefix. A caller with prefixes of its own names one of them.
+// locks lists the locks whose keys begin with a prefix. A caller with prefixes must name one of them.
 func (s *Server) locks(c *call, q *routes.LocksQuery) (l routes.List[ops.Lock], err error) {
 	if err := c.usePrefix(&q.Prefix); err != nil {
 		return l, err
@@ -101,8 +101,8 @@ func (s *Server) statuses(c *call, req *routes.StatusesRequest) (l routes.List[o
 	return l, err
 }
 
-// mayForce refuses a forced release that the caller may not do. The fence of the holding that the caller has seen is in
-// If-Match.
+// mayForce refuses a forced release that the caller may not perform. The fence of the holding that the caller has seen is
+// in If-Match.
 func mayForce(c *call, req *ops.ForceRequest) (err error) {
 	if req.Key, err = c.keyFrom(req.Key); err == nil {
 		err = c.seen(req)
@@ -118,7 +118,7 @@ func forceProblem(err error) error {
 	return moved{err}
 }
 
-// moved is an error that says that the key has another holding than the caller has seen. Its status is 412.
+// moved is the error for a key whose holding is no longer the one that the caller has seen. Its status is 412.
 type moved struct{ error }
 
 func (m moved) Unwrap() error { return m.error }

@@ -20,13 +20,13 @@ type ListenConfig struct {
 	// Address is host:port. An empty host is every interface, which is not loopback.
 	Address string
 
-	// CertFile and KeyFile have the certificate and the key of the server, in PEM form. Both or none. Connections that come
-	// a second after the files have changed get the new certificate. While the files are bad, as when only one of the two is
-	// new, they get the one from before, and the log says so once.
+	// CertFile and KeyFile have the certificate and the key of the server, in PEM form. Set both or neither. Connections
+	// that come a second after the files have changed get the new certificate. While the files are bad, for example because
+	// only one of the two has been replaced, the previous certificate stays in use, and this is logged once.
 	CertFile, KeyFile string
 
 	// ClientCAFile has the authorities whose client certificates are accepted, in PEM form. A client may still come
-	// without a certificate, with a token. A changed file counts as the two above do. Connections that are open stay.
+	// without a certificate, with a token. A changed file is reloaded like the two above. Open connections stay.
 	ClientCAFile string
 
 	// Insecure allows an address that is not loopback without TLS or without an Authorizer, as behind a proxy that has
@@ -103,7 +103,7 @@ func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 }
 
 // perPool returns a tls.Config.GetConfigForClient that knows the present authorities. Each change of them makes a Config
-// with keys of its own, so that a session from before is not resumed: its certificate is verified anew.
+// with session keys of its own, so that an earlier session is not resumed but its certificate verified again.
 func perPool(base *tls.Config, authorities *certs.Pool) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	var mu sync.Mutex // guards what follows
 	var of *tls.Config
@@ -124,7 +124,7 @@ func perPool(base *tls.Config, authorities *certs.Pool) func(*tls.ClientHelloInf
 	}
 }
 
-// loopback reports whether host is only reached from this machine. A name other than localhost may resolve to anything.
+// loopback reports whether host can be reached only from this machine. A name other than localhost may resolve to anything.
 func loopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -138,7 +138,8 @@ const maxStreams = 100
 
 // HTTPServer returns an http.Server for h, which is the Server or a handler that the Server is mounted in. Its bounds
 // are those of the package comment. It speaks HTTP/1.1 and HTTP/2, also without TLS. A program that serves more than 500
-// clients with other handlers takes an http.Server of its own: their connections count as those of unknown callers.
+// clients with other handlers should use an http.Server of its own, because their connections count as those of unknown
+// callers.
 func HTTPServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

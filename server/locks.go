@@ -66,7 +66,7 @@ func (s *Server) acquire(c *call, req *routes.AcquireRequest) (none routes.Grant
 	return c.grant(lease), nil
 }
 
-// mayHold refuses another lock to a caller that has as many as it may have.
+// mayHold refuses another lock to a caller that has reached its bound.
 func (c *call) mayHold(key string) error {
 	if c.s.quotas.mayHold(c.who.ID, key) {
 		return nil
@@ -74,11 +74,11 @@ func (c *call) mayHold(key string) error {
 	return problem.New(http.StatusTooManyRequests, problem.Locks, "at most %d locks of one caller are allowed", c.s.cfg.MaxLocksEach).Again(time.Second)
 }
 
-// holds notes that the caller has a lock.
+// holds records that the caller has a lock.
 func (c *call) holds(g ops.Grant) { c.s.quotas.holds(c.who.ID, g.Token.Key(), g.Until) }
 
-// willBeRead returns nil if the client is there to read the token. Otherwise nobody gets the token: willBeRead releases
-// the lock and returns errGone. If the store does not answer, the lock ends with its lease.
+// willBeRead returns nil if the client is still connected to read the token. Otherwise it releases the lock and returns
+// errGone. If the store does not answer, the lock ends with its lease.
 func (c *call) willBeRead(token joblock.Token) error {
 	if !c.ended() {
 		return nil
@@ -151,7 +151,7 @@ func (c *call) tooManyWaits() *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, problem.Waits, "the lock is held, and at most %d requests may wait, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
 }
 
-// tooManyStreams is tooManyWaits for a call that holds locks, or waits for anything but one lock.
+// tooManyStreams is tooManyWaits for a call that holds locks, or waits for anything other than one lock.
 func (c *call) tooManyStreams() *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, problem.Waits, "at most %d requests may wait or hold locks, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
 }
@@ -186,8 +186,8 @@ func (c *call) idempotencyKey() (string, error) {
 	return values[0], nil
 }
 
-// repeatable returns the call that the Idempotency-Key names, nil without an Idempotency-Key. The name is the caller's
-// own: other principals, and other keys of locks, have other calls.
+// repeatable returns the call that the Idempotency-Key names, nil without an Idempotency-Key. The name is scoped to the
+// caller and the lock's key: with another principal or key it names another call.
 func (c *call) repeatable(verb, key string, parameters func() string) (*ops.Call, error) {
 	name, err := c.idempotencyKey()
 	if name == "" || err != nil {
@@ -302,7 +302,7 @@ func (s *Server) reserve(field *int64, absent time.Duration) (time.Duration, err
 	return millis("reserve_ms", field, absent, driver.MinPeriod, max(settings.MaxTTL, settings.Reserve))
 }
 
-// resumeOptions returns the options of a Resume, but for the TTL.
+// resumeOptions returns the options of a Resume, except the TTL.
 func (s *Server) resumeOptions(req *routes.ResumeRequest) (opts []joblock.ResumeOption, err error) {
 	opts = []joblock.ResumeOption{joblock.ForJob(req.Job)}
 	if req.Holder != "" {

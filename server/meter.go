@@ -8,7 +8,7 @@ type Meter interface {
 	// Request counts a request that was answered.
 	Request(MeteredRequest)
 
-	// Waiting is told when a request begins to wait for a lock, or a stream begins, and when that ends.
+	// Waiting is called when a request begins to wait for a lock, or a stream begins, and again when that ends.
 	Waiting(MeteredWait)
 
 	// Action counts an action of an operator.
@@ -17,17 +17,17 @@ type Meter interface {
 
 // MeteredRequest is a request that was answered.
 type MeteredRequest struct {
-	Route  string        // a path of the package comment, or a name of another lock API; "" for a path that there is none
+	Route  string        // a path of the package comment, or a name of another lock API; "" for an unknown path
 	Method string        // as the client has sent it
 	Status int           // of the answer
 	Code   string        // that of the error, or ""
-	Took   time.Duration // from the arrival of the request on
+	Took   time.Duration // since the arrival of the request
 }
 
 // MeteredWait is the beginning or the end of a wait.
 type MeteredWait struct {
 	Stream bool // a stream, and not a request that waits for its lock
-	Ended  bool // each wait is told twice: when it begins, and when it has ended
+	Ended  bool // each wait is reported twice: when it begins, and when it has ended
 }
 
 // MeteredAction is an action of an operator.

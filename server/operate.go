@@ -15,10 +15,10 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// operator returns the desk at which the caller acts.
+// operator returns the desk through which the caller acts.
 func (c *call) operator() ops.Operator { return c.s.desk.As(c.who.ID, c.r.RemoteAddr) }
 
-// does returns what serves an action of an operator: guard refuses what the caller may not do, and fail returns the problem
+// does returns the handler of an operator's action: guard refuses what the caller may not do, and fail returns the problem
 // of an error.
 func does[Req, Res any](guard func(*call, *Req) error, do func(ops.Operator, context.Context, Req) (Res, error), fail func(error) error) func(*call, *Req) (Res, error) {
 	return func(c *call, req *Req) (res Res, err error) {
@@ -32,7 +32,7 @@ func does[Req, Res any](guard func(*call, *Req) error, do func(ops.Operator, con
 	}
 }
 
-// acts is a route that does something for an operator, which has a place in the record of actions.
+// acts is a route that performs an action for an operator, which takes a place in the record of actions.
 func acts(do func(*call) (*answer, error)) func(*call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		if p := c.act(); p != nil {
@@ -51,10 +51,10 @@ func (c *call) act() *problem.Problem {
 	return tooOften(after, "at most %d actions a second are allowed over time, and %d at once", actionRate, actionBurst)
 }
 
-// walkPatience is how long a read waits for its turn at most.
+// walkPatience is the longest time for which a read waits for its turn.
 const walkPatience = 10 * time.Second
 
-// walks is a route that reads much of the store. Beyond its rate it takes its time.
+// walks is a route that reads much of the store. Beyond its rate it is delayed.
 func walks(do func(*call) (*answer, error)) func(*call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		after, ok := c.s.quotas.walk(c.who.ID, walkPatience)
@@ -75,7 +75,7 @@ func tooOften(after time.Duration, format string, args ...any) *problem.Problem 
 // walkTime bounds a walk that has no cursor. What it has found by then is the answer, which says that there is more.
 const walkTime = 10 * time.Second
 
-// cut returns the first items of a walk, at most so many.
+// cut returns up to most items from the start of a walk.
 func cut[T any](c *call, most int, walk func(context.Context) iter.Seq2[T, error]) (routes.List[T], error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
 	defer cancel()

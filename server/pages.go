@@ -14,11 +14,11 @@ import (
 
 // PagesConfig configures the pages of a Server. The zero value means its defaults.
 type PagesConfig struct {
-	// ReadOnly refuses every action, whatever the rights of the caller are.
+	// ReadOnly refuses every action, regardless of the caller's rights.
 	ReadOnly bool
 
-	// Share bounds the part of the store's time that one open page takes: with the default of 0.005 that is 1 % of a core at
-	// most, whatever page it is. What takes longer to read is read less often, and the page says how old it is. From 0.001
+	// Share bounds the part of the store's time that one open page takes: with the default of 0.005 that is at most 1 % of
+	// a core for any page. Data that takes longer to read is read less often, and the page says how old it is. From 0.001
 	// to 1. The first walk over all keys after a while may take a quarter of the time, for three seconds.
 	Share float64
 }
@@ -33,11 +33,11 @@ type Pages struct {
 // what an operator may do about them. Mount the result at any path that ends with a slash, with or without
 // http.StripPrefix. Close of the Server ends the streams of the pages.
 //
-// A caller needs ScopeRead to look, ScopeOperate to free locks and to steer tasks, ScopeCron to steer cron jobs, and
-// ScopeAdmin to see all actions. Without Config.Redis there are no actions. A caller that Config.Authorize does not know
-// is asked for a token, which the browser sends once. The browser then has a cookie with a session of 8 hours at most,
-// signed with a secret that all replicas share. The session ends before with the rights of its account in [Accounts]. With
-// another Authorizer it has the rights of the time of its beginning.
+// A caller needs ScopeRead to look, ScopeOperate to free locks and control tasks, ScopeCron to control cron jobs, and
+// ScopeAdmin to see all actions. Without Config.Redis there are no actions. A caller that Config.Authorize does not know is
+// asked for a token, which the browser sends once. The browser then has a cookie with a session of 8 hours at most, signed
+// with a secret that all replicas share. The session ends earlier when the rights of its account in [Accounts] end. With
+// another Authorizer it keeps the rights from when it began.
 //
 // The error matches joblock.ErrInvalid.
 func (s *Server) Pages(cfg PagesConfig) (*Pages, error) {
@@ -69,7 +69,7 @@ func (p *Pages) Root() http.Handler {
 		case strings.HasPrefix(path, "/v1/"), path == "/v1", path == "/healthz", path == "/readyz", path == "/metrics", path == "/openapi.json":
 			p.s.ServeHTTP(w, r)
 		default:
-			if r.Pattern == "" { // nobody has mounted the handler below another path
+			if r.Pattern == "" { // the handler is not mounted below another path
 				at := *r
 				at.Pattern = "/"
 				r = &at
@@ -89,7 +89,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.caught()
 	pages.Headers(c.w.Header())
 	if r.TLS != nil && !loopback(hostName(r.Host)) {
-		c.w.Header().Set("Strict-Transport-Security", "max-age=31536000") // localhost has other servers, too
+		c.w.Header().Set("Strict-Transport-Security", "max-age=31536000") // not on localhost, which has other servers, too
 	}
 	req, ok := p.pages.Parse(r)
 	if ok && req.Asset {
@@ -180,7 +180,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pages.Serve(bounded{c}, c.r, req.Name, caller)
 }
 
-// A bounded answer bounds how long the client may take to read the answer, from its beginning on.
+// bounded limits how long the client may take to read an answer, from its first byte on.
 type bounded struct{ *call }
 
 func (b bounded) Header() http.Header { return b.w.Header() }
@@ -265,7 +265,7 @@ func (p *Pages) login(c *call) {
 	c.send(func() { c.w.WriteHeader(http.StatusSeeOther) })
 }
 
-// parseForm reads the form of a caller who is not known yet.
+// parseForm reads the form of a caller that is not known yet.
 func (c *call) parseForm() error {
 	defer c.strange(http.NewResponseController(c.w).SetReadDeadline)()
 	return c.r.ParseForm()

@@ -35,8 +35,7 @@ var answers = []struct {
 // maxRetryAfter bounds Retry-After: a lock that is reserved for an hour can become free in a second.
 const maxRetryAfter = time.Minute
 
-// problemOf returns the problem for an error. The text of an error that is no error of package joblock goes into the
-// log only.
+// problemOf returns the problem for an error. The text of an error from outside package joblock is only logged.
 func (c *call) problemOf(err error) *problem.Problem {
 	var p *problem.Problem
 	var e *joblock.Error
@@ -75,14 +74,14 @@ func (c *call) lockProblem(err error, e *joblock.Error) *problem.Problem {
 		}
 		switch {
 		case a.status == http.StatusBadRequest:
-			p.Key = "" // which may be what is bad
+			p.Key = "" // which may be the bad value
 		case a.status == http.StatusServiceUnavailable:
 			p.RetryAfter, c.detail = time.Second, err
 			if e.Code != problem.Closed {
 				p.Detail = "it is unknown whether the call took effect"
 			}
 		case p.Retryable:
-			// Stores keep a lease a millisecond longer than asked for, which must not cost a second.
+			// Stores keep a lease a millisecond longer than asked for, which must not round up to another second.
 			p.RetryAfter = max(time.Millisecond, min(e.Remaining-time.Millisecond, maxRetryAfter))
 		}
 		return p

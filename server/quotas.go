@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The type quotas bounds what each principal may do at a time.
+// quotas bounds what each principal may do at a time.
 type quotas struct {
 	rate      rate.Limit // 0: no bound
 	burst     int
@@ -29,7 +29,7 @@ type quota struct {
 	actions *rate.Limiter        // nil before the first
 	walks   *rate.Limiter        // nil before the first
 	locks   map[uint64]time.Time // by hash of the key: until when the principal has it, as far as this process knows
-	swept   time.Time            // when those were taken out of locks that are over
+	swept   time.Time            // when the ended ones were last removed from locks
 	busy    int                  // requests under way
 	waiting int                  // of these, those that wait for a lock, and streams
 	used    time.Time
@@ -59,8 +59,8 @@ func (q *quotas) take(id string) (after time.Duration) {
 	return after
 }
 
-// What bounds the actions of a principal, each of which has a place in the record of actions, and the reads that walk over
-// much of the store: so many a second over time, and so many at once.
+// The bounds of a principal's actions, each of which takes a place in the record of actions, and of its reads that walk
+// over much of the store: a rate per second, and a burst.
 const (
 	actionRate  = 5
 	actionBurst = 1000
@@ -101,7 +101,7 @@ func (q *quotas) walk(id string, most time.Duration) (after time.Duration, ok bo
 	return after, true
 }
 
-// mayHold reports whether the principal may take the lock on key: it has it, or has fewer than it may have.
+// mayHold reports whether the principal may take the lock on key: it already has it, or is below its bound.
 func (q *quotas) mayHold(id, key string) bool {
 	now := time.Now()
 	q.mu.Lock()
@@ -121,7 +121,7 @@ func (of *quota) sweep(now time.Time) {
 	maps.DeleteFunc(of.locks, func(_ uint64, until time.Time) bool { return !now.Before(until) })
 }
 
-// holds notes that the principal has the lock on key until then, if it does not release the lock before.
+// holds records that the principal has the lock on key until then, unless it releases the lock before.
 func (q *quotas) holds(id, key string, until time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -132,7 +132,7 @@ func (q *quotas) holds(id, key string, until time.Time) {
 	of.locks[maphash.String(q.seed, key)] = until
 }
 
-// gave notes that the principal has released the lock on key.
+// gave records that the principal has released the lock on key.
 func (q *quotas) gave(id, key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,7 +141,7 @@ func (q *quotas) gave(id, key string) {
 	}
 }
 
-// besideWaits is how many requests of a principal may be under way besides those that wait.
+// besideWaits is how many requests of a principal may be under way, not counting those that wait.
 const besideWaits = 256
 
 func (q *quotas) atOnce() int { return q.each + besideWaits }
@@ -182,8 +182,8 @@ func (q *quotas) enter(id string) (leave func(), ok bool) {
 	}, true
 }
 
-// quotaLocked returns the quota of a principal. An Authorizer may make principals without end, so those that have long
-// sent nothing are forgotten: an idle bucket is full again.
+// quotaLocked returns the quota of a principal. An Authorizer may create any number of principals, so those that have long
+// been idle are forgotten: an idle bucket is full again.
 func (q *quotas) quotaLocked(id string, now time.Time) *quota {
 	of, known := q.of[id]
 	if !known {

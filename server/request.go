@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// on returns the route of a row, with what serves it. What the function do returns is the answer, unless it has written one.
+// on returns the route of a row, served by do. The result of do is the answer, unless do has written one.
 func on[Req, Res any](row *routes.Route[Req, Res], do func(c *call, req *Req) (Res, error)) []route {
 	serve := func(c *call) (*answer, error) {
 		req := new(Req)
@@ -48,8 +48,8 @@ func on[Req, Res any](row *routes.Route[Req, Res], do func(c *call, req *Req) (R
 	return all
 }
 
-// decode reads what a request says in its query, its body and its path. What its headers say is read by seen, and by the
-// routes that know Idempotency-Key.
+// decode reads the query, the body and the path of a request. Its headers are read by seen, and by the routes that support
+// Idempotency-Key.
 func (c *call) decode(row *routes.Row, req any) error {
 	v, fields := reflect.ValueOf(req).Elem(), routes.Fields(row.Request)
 	if row.Scope != routes.None && row.Raw == "" {
@@ -72,13 +72,13 @@ func (c *call) decode(row *routes.Row, req any) error {
 	return nil
 }
 
-// decodeQuery reads the parameters of a query. Only those that the request has may come, each once.
+// decodeQuery reads the parameters of a query. Only those in fields are allowed, each once.
 func (c *call) decodeQuery(v reflect.Value, fields []routes.Field) error {
 	if c.r.URL.RawQuery == "" {
 		return nil
 	}
 	values, err := url.ParseQuery(c.r.URL.RawQuery)
-	if err != nil { // values lack the bad pairs, so the call would be about more than the caller has said
+	if err != nil { // values lack the bad pairs, so the call could cover more than the caller asked for
 		return problem.New(http.StatusBadRequest, problem.Request, "the query is not well formed: write %% as %%25 and ; as %%3B")
 	}
 	var known []string
@@ -104,7 +104,7 @@ func (c *call) decodeQuery(v reflect.Value, fields []routes.Field) error {
 	return nil
 }
 
-// decodeText sets a field to what a parameter says.
+// decodeText sets a field to the value of a parameter.
 func decodeText(v reflect.Value, f *routes.Field, text string) error {
 	bad := func(must string, args ...any) error {
 		return problem.New(http.StatusBadRequest, problem.Invalid, "%s is %s, must be "+must, append([]any{f.Name, problem.Shown(text)}, args...)...)
@@ -155,7 +155,7 @@ func decodeText(v reflect.Value, f *routes.Field, text string) error {
 
 var states = []joblock.State{joblock.StateFree, joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
 
-// seen reads what If-Match says that the caller has seen.
+// seen reads from If-Match the state that the caller has seen.
 func (c *call) seen(req any) error {
 	v := reflect.ValueOf(req).Elem()
 	for _, f := range routes.Fields(v.Type()) {

@@ -13,7 +13,7 @@ const (
 	// recheckEvery is how often the rights of a caller are looked up again while its stream is open or its request waits.
 	recheckEvery = 10 * time.Second
 
-	// rightsGrace is for how long a caller keeps rights that cannot be looked up again.
+	// rightsGrace is how long a caller keeps rights that cannot be looked up again.
 	rightsGrace = time.Minute
 
 	// confirmAfter is the least wait after which the rights are looked up once more before the answer, and confirmTime is
@@ -23,7 +23,7 @@ const (
 )
 
 // A watch looks the rights of a caller up again while its call lasts. The Authorizer is asked in a goroutine of its own,
-// so a slow Authorizer makes no ping late.
+// so a slow Authorizer delays no ping.
 type watch struct {
 	c   *call
 	may func(*Principal) bool
@@ -33,13 +33,13 @@ type watch struct {
 
 	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
-	who     Principal // as the Authorizer has told last
+	who     Principal // as the Authorizer last returned it
 	failing time.Time // since when the Authorizer fails; zero if it does not
 	stopped bool
 }
 
-// watch calls the function end, at most once, when the caller may no longer do what the function may asks for: when its
-// account is gone, changed or expired. The result is nil for callers whose rights do not change. End a watch with Stop.
+// watch calls end, at most once, when may no longer holds for the caller, because its account is removed, changed or
+// expired. The result is nil for callers whose rights do not change. End a watch with Stop.
 func (c *call) watch(may func(*Principal) bool, end func(*problem.Problem)) *watch {
 	if c.s.cfg.anyone() {
 		return nil
@@ -51,12 +51,12 @@ func (c *call) watch(may func(*Principal) bool, end func(*problem.Problem)) *wat
 	return w
 }
 
-// mayLock is what a watch asks for while a caller waits for the lock on key, or has the server renew it.
+// mayLock is the condition of a watch while a caller waits for the lock on key, or has the server renew it.
 func mayLock(key string) func(*Principal) bool {
 	return func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(key) }
 }
 
-// Confirm looks the rights up before a caller who has waited gets its lock.
+// Confirm looks the rights up before a caller that has waited gets its lock.
 func (w *watch) Confirm() {
 	if w == nil || time.Since(w.began) < confirmAfter {
 		return
@@ -70,11 +70,11 @@ func (w *watch) Confirm() {
 	defer late.Stop()
 	select {
 	case <-looked:
-	case <-late.C: // the answer will count when it comes
+	case <-late.C: // the answer still counts when it arrives
 	}
 }
 
-// Stop ends the watch: the function end is not called any more.
+// Stop ends the watch: end is not called any more.
 func (w *watch) Stop() {
 	if w == nil {
 		return
@@ -119,7 +119,7 @@ func (w *watch) ask() (who Principal, err error) {
 	return w.c.s.whoIs(w.c.r)
 }
 
-// judge notes what the Authorizer has answered. The result is nil while the caller keeps its rights.
+// judge records the answer of the Authorizer. The result is nil while the caller keeps its rights.
 func (w *watch) judge(who Principal, err error, now time.Time) *problem.Problem {
 	switch {
 	case errors.Is(err, ErrUnauthorized):

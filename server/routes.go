@@ -54,8 +54,8 @@ func (s *Server) routes() []route {
 	return all
 }
 
-// A mount serves the routes of one API: those of the Server itself, or those of another lock API that a program mounts
-// beside it. All mounts have the callers, rights, prefixes, rates, log and audit of the Server.
+// A mount serves the routes of one API: those of the Server itself, or those of another lock API that a program mounts next
+// to it. All mounts have the callers, rights, prefixes, rates, log and audit of the Server.
 type mount struct {
 	s      *Server
 	mux    *http.ServeMux
@@ -90,7 +90,7 @@ func (s *Server) mount(routes []route, refuse func(c *call, p *problem.Problem))
 	return m
 }
 
-// anyKey is the pattern of all paths, whose PathValue "key" may have slashes, and is "" for the path "/".
+// anyKey is the pattern of all paths. Its PathValue "key" may have slashes, and is "" for the path "/".
 const anyKey = "/{key...}"
 
 // ServeHTTP serves one request.
@@ -116,8 +116,7 @@ func (f step) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f(c)
 }
 
-// checkPath refuses a path that the mux would redirect. A client that follows the redirection would ask for another
-// key.
+// checkPath refuses a path that the mux would redirect. A client that follows the redirection would request another key.
 func checkPath(path string) *problem.Problem {
 	if strings.HasPrefix(path, "/") && !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
 		return nil

@@ -40,8 +40,8 @@ type Config struct {
 	// browser; otherwise every name.
 	Hosts []string
 
-	// MaxWait bounds wait_ms, from a second to an hour. Default 45 s: a request that waits is silent, and many a proxy gives
-	// it up after 50 s or a minute. A stream may wait longer.
+	// MaxWait bounds wait_ms, from a second to an hour. Default 45 s: a request that waits is silent, and many proxies give
+	// up after 50 s or a minute. A stream may wait longer.
 	MaxWait time.Duration
 
 	// MaxWaiting bounds how many requests wait for their locks, and how many streams there are, both together, in this
@@ -52,7 +52,7 @@ type Config struct {
 	MaxWaitingEach int
 
 	// MaxLocksEach bounds how many locks without a stream one principal has, held and reserved, as far as this process has
-	// granted or renewed them and they are not over. Locks of jobs do not count. Default 10,000.
+	// granted or renewed them and they have not ended. Locks of jobs do not count. Default 10,000.
 	MaxLocksEach int
 
 	// Rate bounds how many requests a principal sends per second over time, and Burst how many at once. Default no
@@ -69,7 +69,7 @@ type Config struct {
 	// Databases are the databases of asynq whose tasks have locks. Without Databases the state of jobs is not known.
 	Databases []Database
 
-	// CronScopes are the scopes of cron jobs that callers may see and steer: scheduler.Config.Scope. Default none.
+	// CronScopes are the scopes of cron jobs that callers may see and control: scheduler.Config.Scope. Default none.
 	CronScopes []string
 
 	// Redis, unless nil, records the actions of operators, in a stream at Prefix. Without Redis every action is refused.
@@ -225,10 +225,11 @@ func (s *Server) Close(ctx context.Context) error {
 
 const (
 	followFor  = 24 * time.Hour // how long the Server waits for the end of an execution that it has asked for
-	followMost = 100            // for how many it waits at a time; a wait costs Redis a read every second
+	followMost = 100            // for how many it waits at a time; each wait costs Redis a read every second
 )
 
-// await runs wait in a goroutine of its own, until Close begins. Beyond the bound nobody waits. The error says why.
+// await runs wait in a goroutine of its own, until Close begins. Beyond followMost, wait is not run, and the error says
+// why.
 func (s *Server) await(wait func(context.Context)) error {
 	if s.follows.Add(1) > followMost {
 		s.follows.Add(-1)
@@ -249,7 +250,7 @@ func (s *Server) await(wait func(context.Context)) error {
 	return nil
 }
 
-// begin is enter, and tells the Meter of the wait or the stream.
+// begin is enter, and reports the wait or the stream to the Meter.
 func (s *Server) begin(stream bool) (done func(), err error) {
 	left, err := s.enter()
 	if err != nil {

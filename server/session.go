@@ -18,19 +18,19 @@ const (
 	sessionCookie = "joblock_session"
 	sessionTime   = 8 * time.Hour
 
-	// mostCookie is what every browser keeps of a cookie.
+	// mostCookie is a size that every browser accepts for a cookie.
 	mostCookie = 3800
 )
 
 // errSessionSize says that the rights of a caller do not fit into a cookie.
 var errSessionSize = errors.New("the session is too large for a cookie")
 
-// A ticket is what a session's cookie says. It is signed and not secret. The token of the caller is not in it.
+// A ticket is the content of a session's cookie. It is signed but not secret. The token of the caller is not in it.
 type ticket struct {
 	ID   string    `json:"i"`
 	Ends time.Time `json:"e"`
 
-	// Mark is that of the account of Accounts. If the account has another token by now, the session has ended.
+	// Mark is that of the account of Accounts. If the token of the account has changed, the session has ended.
 	Mark string `json:"m,omitempty"`
 
 	// Without Mark the rights are those of the time at which the session began.
@@ -53,8 +53,8 @@ func sign(key, text []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// newSession returns the caller that has a token, and the cookie of a session. The error matches ErrUnauthorized if
-// nobody has the token.
+// newSession returns the caller that has a token, and the cookie of a session. The error matches ErrUnauthorized if the
+// token is unknown.
 func (s *Server) newSession(r *http.Request, token string) (Principal, *http.Cookie, error) {
 	if token == "" || len(token) > maxTokenBytes || strings.ContainsAny(token, " \t\r\n") {
 		return Principal{}, nil, ErrUnauthorized
@@ -95,13 +95,13 @@ func (s *Server) newSession(r *http.Request, token string) (Principal, *http.Coo
 	}, nil
 }
 
-// overTLS reports whether the browser speaks TLS: to this server, or to a proxy before it, which the origin of a form
-// tells.
+// overTLS reports whether the browser speaks TLS: to this server, or to a proxy in front of it, as the origin of a form
+// shows.
 func overTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }
 
-// session returns the caller whose session the request has. The error is ErrUnauthorized without a session that is good.
+// session returns the caller of the request's session. The error is ErrUnauthorized without a valid session.
 func (s *Server) session(r *http.Request) (Principal, error) {
 	cookies := r.CookiesNamed(sessionCookie)
 	if len(cookies) == 0 {
@@ -142,7 +142,7 @@ func (s *Server) readSession(key []byte, value string) (Principal, bool) {
 	return accounts.marked(t.ID, t.Mark)
 }
 
-// mark returns a text that changes with the token of an account, and from which nobody learns the token or its digest.
+// mark returns a text that changes with the token of an account, and reveals neither the token nor its digest.
 func (a *Accounts) mark(id string) string {
 	found := a.known.Load().byID[id]
 	if found == nil {

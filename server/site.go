@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// The type sites says under which names the Server is reached, and from which web sites.
+// sites says under which names the Server is reached, and from which web sites.
 //
 // A page of any web site can have the browser send requests to the user's own machine. If the page's name resolves to
 // 127.0.0.1, the browser takes the answers for the page's own. Such a request has the page's name in its header Host.
@@ -47,8 +47,8 @@ func (s *sites) check(r *http.Request) *problem.Problem {
 	if host := hostName(r.Host); !s.any && r.Host != "" && !(s.own && loopback(host)) && !slices.Contains(s.names, host) {
 		return problem.New(http.StatusMisdirectedRequest, problem.Misdirected, "the host is %s, which is none of Config.Hosts", problem.Shown(r.Host))
 	}
-	// A token is sent by whoever knows it. A certificate, the rights of Anyone, and the password of Basic and its like the
-	// browser adds by itself.
+	// A bearer token is sent only by a client that knows it. The browser itself adds a certificate, the rights of Anyone,
+	// and passwords such as those of Basic authentication.
 	if bearer(r) {
 		return nil
 	}
@@ -58,8 +58,8 @@ func (s *sites) check(r *http.Request) *problem.Problem {
 	if safe(r.Method) {
 		return nil
 	}
-	// A browser sends each of them once. What stands between may add another one, and look at another one than is looked at
-	// here.
+	// A browser sends each of them once. A proxy in between may add another one, and check a different one from the one
+	// checked here.
 	for _, name := range []string{"Sec-Fetch-Site", "Origin"} {
 		if len(r.Header.Values(name)) > 1 {
 			return problem.New(http.StatusForbidden, problem.Forbidden, "the header %s comes twice, so nobody knows which site has sent the request", name)
@@ -73,13 +73,13 @@ func bearer(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer")
 }
 
-// safe reports whether nothing changes by a method.
+// safe reports whether a method changes nothing.
 func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
 // within reports whether a page of another site wants the answer as a part of itself: as a frame, a picture, a script. A
-// link that somebody follows is none.
+// followed link is not one.
 func within(r *http.Request) bool {
 	if !safe(r.Method) || bearer(r) {
 		return false

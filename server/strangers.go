@@ -11,15 +11,16 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// What bounds the work for callers who are not let in, or not yet: how many answers and sign-in forms may be under way at a
-// time, for all addresses and for one. Each takes as long as its client likes, up to 10 s, and some 30 kB of memory meanwhile.
+// The bounds of the work for callers that are not admitted, or not yet: how many answers and sign-in forms may be under way
+// at a time, for all addresses and for one. Each takes as long as its client likes, up to 10 s, and some 30 kB of memory
+// meanwhile.
 const (
 	mostStrangers = 512
 	mostOfAddress = 64
 )
 
-// The type strangers has the work under way for callers who are not let in. Beyond the bounds the oldest is cut off, and not
-// the newest refused: a client that neither sends slowly nor reads slowly is done before.
+// strangers has the work under way for callers that are not admitted. Beyond the bounds the oldest is cut off, rather than
+// the newest refused: a client that neither sends nor reads slowly has finished by then.
 type strangers struct {
 	mu  sync.Mutex  // guards what follows
 	all []*stranger // the oldest first
@@ -30,8 +31,8 @@ type stranger struct {
 	cut     func()
 }
 
-// enter counts work for an address until the call of leave, which reports whether the work was cut off by cut. The function
-// cut must not block. It is not called after leave.
+// enter counts work for an address until the call of leave, which reports whether the work was cut off by cut. cut must not
+// block, and is not called after leave.
 func (s *strangers) enter(remote string, cut func()) (leave func() bool) {
 	of := &stranger{addressOf(remote), cut}
 	s.mu.Lock()
@@ -67,16 +68,16 @@ func (s *strangers) cutLocked(i int) {
 	s.all = slices.Delete(s.all, i, i+1)
 }
 
-// strange counts what takes the time of a client that is not let in, until the call of leave. To cut it off, its connection is
-// closed, with all its other requests; or a deadline of the past is set, if a caller was let in over the same connection, as
-// by way of a proxy. Afterwards leave ends the request without an answer.
+// strange counts work whose duration depends on a client that is not admitted, until leave is called. To cut it off, its
+// connection is closed, with all its other requests, or a deadline in the past is set if a caller was admitted over the
+// same connection, for example through a proxy. leave then ends the request without an answer.
 func (c *call) strange(deadline func(time.Time) error) (leave func()) {
 	if c.known {
 		return func() {}
 	}
 	ctx := c.r.Context()
 	if ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // the answer has no reader, so it is not rendered
+		panic(http.ErrAbortHandler) // no client reads the answer, so it is not rendered
 	}
 	left := c.s.strangers.enter(c.r.RemoteAddr, func() {
 		if !cutOff(ctx) {
@@ -91,7 +92,8 @@ func (c *call) strange(deadline func(time.Time) error) (leave func()) {
 	}
 }
 
-// letIn says that the caller of the call is known and may be served. Otherwise the caller has too many requests under way.
+// letIn records that the caller of the call is known and may be served. It returns a problem if the caller has too many
+// requests under way.
 func (c *call) letIn() *problem.Problem {
 	if !c.s.quotas.begin(c.who.ID) {
 		return problem.New(http.StatusTooManyRequests, problem.Rate, "at most %d requests of one caller may be under way", c.s.quotas.atOnce()).Again(time.Second)

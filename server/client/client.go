@@ -240,7 +240,8 @@ func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 	return sent, err
 }
 
-// text returns the body. JSON is UTF-8, and package json silently replaces invalid bytes, so two keys could become one.
+// text returns the encoded body. JSON is UTF-8, and package json silently replaces invalid bytes, so two keys could become
+// one.
 func (op *call) text() ([]byte, error) {
 	if name := op.header.Get(idempotencyHeader); strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return nil, core.Invalid(op.op, op.key, "IdempotencyKey is %.60q, must have printable ASCII characters only", name)

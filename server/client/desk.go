@@ -261,8 +261,8 @@ func (c *Client) CronResume(ctx context.Context, req CronRequest) (Acted, error)
 }
 
 // CronTrigger executes a cron job once, soon. With CronRequest.Wait it waits until the run has ended: Acted.Run is the run,
-// whatever its State. The wait is as long as no node executes the job, so give ctx a deadline. If ctx ends, the error is the
-// cause of ctx, and the trigger stays. A server that does not answer for a while does not end the wait.
+// in whatever State it ended. It waits for as long as no node executes the job, so give ctx a deadline. If ctx ends, the
+// error is the cause of ctx, and the trigger stays. A server that does not answer for a while does not end the wait.
 func (c *Client) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
 	if !req.Wait {
 		return c.cron(ctx, "cron trigger", routes.CronTrigger, req)

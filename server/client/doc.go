@@ -16,7 +16,7 @@
 //
 // # Which call for what
 //
-//	a lock while this process works          Hold: the server renews the lock as long as the stream lives
+//	a lock while this process works          Hold: the server renews the lock as long as the stream is open
 //	a lock that outlives this process        Acquire, Renew, Park, Resume and Release, by token
 //	a job that runs under the lock           Enqueue
 //	what people on call see, and may do      Lock, Explain, Locks, …, ForceRelease, CronPause, …

@@ -48,7 +48,7 @@ const (
 	HoldLost   = "lost"
 )
 
-// Hold is a lock that a server renews for this process, as long as the stream between the two lives. If the stream ends,
+// Hold is a lock that a server renews for this process, as long as the stream between the two is open. If the stream ends,
 // because the server is closing, has died or cannot be reached, the Hold continues without it: it renews the lock at any
 // replica. A server that closes parks the lock, and the Hold first resumes it, under a new fence. No other holder gets the
 // lock in between. If no replica answers before ExpiresAt, the lock is lost. Make a Hold with Client.Hold, and Release it.

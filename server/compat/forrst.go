@@ -17,7 +17,7 @@ import (
 //	urn:cline:forrst:ext:atomic-lock:fn:force-release  key         operate
 //	urn:cline:forrst:ext:atomic-lock:fn:status         key         read
 //
-// The third column is the scope. A request is a POST with the envelope of the protocol, at whatever path the handler is
+// The third column is the scope. A request is a POST with the envelope of the protocol, at the path where the handler is
 // mounted:
 //
 //	mux.Handle("/rpc", compat.Forrst(s))
@@ -87,8 +87,8 @@ var forrstCodes = map[string]string{
 	problem.Internal: "INTERNAL_ERROR",
 }
 
-// forrstError returns err as an error of the protocol, and notes what is for the log. Errors that package forrst has words
-// for stay as they are.
+// forrstError returns err as an error of the protocol, and records the details for the log. Errors that package forrst has
+// a code for stay as they are.
 func (c *call) forrstError(err error) error {
 	if err == nil {
 		return nil

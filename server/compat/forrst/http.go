@@ -60,5 +60,5 @@ func write(w http.ResponseWriter, status int, res *Response) {
 	h.Set("Cache-Control", "no-store") // an answer may have an owner
 	h.Set("Content-Length", strconv.Itoa(len(text)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(append(text, '\n')) // the client may have disconnected
 }

@@ -75,7 +75,7 @@ type options struct {
 type wish struct {
 	key, scope, full string
 	ttl, block       time.Duration
-	waits            duration // block as it came
+	waits            duration // block as received
 	owner            *string
 	keep             bool // auto_release is false
 }
@@ -227,7 +227,7 @@ func (l *locker) run(ctx context.Context, req *Request, w *wish, lock *joblock.L
 	returned := false
 	defer func() {
 		stop() // goroutines that the function has left must stop before the release
-		// Without an owner of its own, a client that is gone will never know the owner.
+		// A client that did not choose the owner and has disconnected will never know it.
 		if returned && w.keep && (w.owner != nil || ctx.Err() == nil) {
 			l.keep(context.WithoutCancel(ctx), lock, expires)
 			return
@@ -253,7 +253,7 @@ func (l *locker) release(ctx context.Context, lock *joblock.Lock) {
 	l.failed("release", lock, lock.Release(ctx, joblock.Reason("the function has returned")))
 }
 
-// failed logs an error, unless the function has released the lock or handed it over. The Locker has logged a loss.
+// failed logs an error, unless the function has released the lock or handed it over. A loss is logged by the Locker.
 func (l *locker) failed(what string, lock *joblock.Lock, err error) {
 	if err == nil || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrLost) {
 		return
