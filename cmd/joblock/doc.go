@@ -19,24 +19,24 @@
 //	acquire KEY            takes a lock, and writes its token
 //	renew                  makes the lock of a token last for another lease
 //	release                gives the lock of a token back
-//	park                   reserves the lock of a token for a job, or for whoever resumes the token
+//	park                   reserves the lock of a token for a job, or for the caller that resumes the token
 //	resume                 takes a parked lock over by its token
-//	force-release KEY      frees a key that somebody has, after a look at what will happen
+//	force-release KEY      frees a key that is held, after showing what will happen
 //	audit [KEY]            lists what operators have done, by whom and why
 //	ping                   measures how long taking and releasing a lock takes
 //	serve                  serves locks over HTTP, for programs in every language
 //	token new              makes a bearer token for callers of "serve"
 //	demo                   runs a Redis with locks, waiters and jobs, to try commands on
-//	cron COMMAND           sees and steers jobs by the clock: ls, get, next, history, nodes, scopes; pause, resume,
+//	cron COMMAND           lists and controls cron jobs: ls, get, next, history, nodes, scopes; pause, resume,
 //	                       trigger, forget, backfill
-//	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and steers them: ls, get,
+//	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and controls them: ls, get,
 //	                       sequences; run, cancel, drop, archive, skip
 //	doctor                 says what is wrong with servers, keepers, clocks, databases and cron nodes, and what to do
 //	export FILE            prints the Grafana dashboard, or the alerts for Prometheus
 //	version                prints the version
 //	completion SHELL       prints a completion script for bash, zsh, fish or PowerShell
 //
-// "joblock help COMMAND" explains the flags. RUN.md, beside this file, has a row for each situation in which a command
+// "joblock help COMMAND" explains the flags. RUN.md, next to this file, has a row for each situation in which a command
 // under "joblock run" can find itself.
 //
 // # Where the locks are
@@ -48,7 +48,7 @@
 //	--asynq URL            of asynq's database, or the variable JOBLOCK_ASYNQ; default: where the locks are
 //	--server               a lock server in place of Redis, or the variable JOBLOCK_SERVER; see below
 //	--prefix               default "joblock:", as in package redisstore
-//	--timeout              after how long without an answer of Redis to give up; default 3s
+//	--timeout              gives up when Redis has not responded for this long; default 3s
 //
 // The URL is one of:
 //
@@ -60,16 +60,16 @@
 // The parameters ?sentinel_user=user and sentinel_password=password, which a redis-sentinel:// URL may have, are for the
 // Sentinels. The user and the password before the hosts are for the servers.
 //
-// A flag is visible to everybody on the machine. So a password in the flag --redis is refused. The variable
-// JOBLOCK_REDIS may have passwords in its URL. A command under "joblock run" gets JOBLOCK_REDIS without the passwords.
-// Each file may be a pipe, such as the shell's <(command): joblock reads each file once.
+// Every user of the machine can see the flags, so a password in --redis is refused. The URL in JOBLOCK_REDIS may have
+// passwords; a command under "joblock run" gets the variable without them. Each file may be a pipe, such as the shell's
+// <(command): joblock reads each file once.
 //
 // # A lock server in place of Redis
 //
-// With --server URL the commands ask a lock server ("joblock serve") and no Redis. Several URLs with commas between them
-// are replicas. The bearer token comes from the file in --server-token-file, or in JOBLOCK_SERVER_TOKEN_FILE. --tls-ca,
-// --tls-cert and --tls-key are then for the server. Flags about Redis, such as --prefix and --asynq, are refused: the prefix
-// is that of the server.
+// With --server URL the commands ask a lock server ("joblock serve") instead of Redis. Several URLs, separated by
+// commas, are replicas. The bearer token comes from the file in --server-token-file, or in JOBLOCK_SERVER_TOKEN_FILE.
+// --tls-ca, --tls-cert and --tls-key are then for the server. Flags about Redis, such as --prefix and --asynq, are
+// refused: the server's prefix applies.
 //
 //	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
 //	                events, history, force-release, audit, doctor; jobs ls, get, run, cancel, drop and skip; cron ls, get, next, history, nodes, scopes,
@@ -83,10 +83,10 @@
 // # Tokens
 //
 // The commands acquire, renew, release, park and resume are for scripts; docs/scripts.md has more about them. The token
-// of a lock is a line of letters, digits, - and _. Whoever has the token has the lock. So a token is never an argument
-// or a variable. It comes and goes by --token-file, by --token-fd, or by the standard input and output.
+// of a lock is a line of letters, digits, - and _. A caller that has the token has the lock, so a token is never an
+// argument or a variable: it is passed by --token-file, by --token-fd, or by the standard input and output.
 //
-// The first line of a token file is the token. While it is unknown what became of a call, the file has a second line.
+// The first line of a token file is the token. While the outcome of a call is unknown, the file has a second line.
 //
 // # Output
 //
@@ -101,9 +101,9 @@
 //	name         the first column alone, one on a line
 //
 // The directory schema has a JSON schema for each document and each object: ls.json for "joblock ls", and so on. To an
-// object of "v" 1 fields may be added. None is removed or gets another meaning. If Redis stops answering, the document
-// of json has no end, and the exit code is 69. In tables invisible characters of keys, labels and reasons are written
-// as in Go strings, in JSON as escapes: no text out of Redis can steer a terminal.
+// object of "v" 1 fields may be added. None is removed or gets another meaning. If Redis stops responding, the document
+// of json is left incomplete, and the exit code is 69. In tables invisible characters of keys, labels and reasons are
+// written as in Go strings, in JSON as escapes: no text from Redis can control a terminal.
 //
 // # Exit codes
 //
@@ -112,13 +112,13 @@
 //	64        wrong usage: an unknown flag, a bad key, a value out of bounds
 //	69        Redis did not answer; whether the call took effect is unknown, and joblock has tried to clean up
 //	70        a fault of joblock itself
-//	75        somebody else has the lock; the same call may succeed later; -E chooses another code
-//	77        Redis does not let this user in, or does not let this user do that
+//	75        another caller has the lock; the same call may succeed later; -E chooses another code
+//	77        Redis refused the login of this user, or the user lacks a permission
 //	79        the lock was lost: the lease had ended; with "run", before the command had ended
 //	126, 127  run: the command cannot be executed; there is no such command
 //	128+n     the signal n ended the command, or ended the wait for the lock
 //
-// After 0, 126, 127 and 128+n from the command, "run" has released the lock; if Redis does not answer, the lock
-// ends with its lease. Every other code from 0 to 255 may also
-// be the exit code of the command itself. "run --report FILE" tells which: FILE says whether the command ran.
+// After 0, 126, 127 and 128+n from the command, "run" has released the lock; if Redis does not answer, the lock ends
+// with its lease. Every other code from 0 to 255 may also be the exit code of the command itself. Use "run --report
+// FILE" to tell them apart: FILE says whether the command ran.
 package main
