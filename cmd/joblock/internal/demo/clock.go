@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// The method clock begins two nodes that execute jobs by the clock, one of which is paused.
+// clock starts two nodes that run cron jobs; one of the jobs is paused.
 func (c *company) clock() error {
 	for n := range 2 {
 		name := "cron-" + strconv.Itoa(n+1) + ":9"
@@ -41,7 +41,7 @@ func (c *company) clock() error {
 
 func (c *company) every(d time.Duration) string { return "@every " + (d / c.pace).String() }
 
-// rates fails at every third run, the first one included.
+// rates fails at every third run, starting with the first.
 func (c *company) rates(ctx context.Context) error {
 	if err := c.takes(ctx, 2*time.Second); err != nil {
 		return err

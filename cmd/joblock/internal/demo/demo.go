@@ -1,6 +1,6 @@
 // Package demo is a small company in one process, with a Redis of its own, on which every command of joblock can be
-// tried: locks that are held, parked and orphaned, lines of waiters, permits, jobs of asynq with their locks, sequences,
-// and jobs by the clock. Everything is kept in memory, and is gone when the process ends.
+// tried: locks that are held, parked and orphaned, lines of waiters, permits, jobs of asynq with their locks,
+// sequences, and cron jobs. Everything is kept in memory, and is gone when the process ends.
 //
 //	key               what happens
 //	deploy:shop       two deployments at a time are asked for; each has the lock for half a minute, the other one waits
@@ -10,10 +10,10 @@
 //	export:acct-N     one job per account; acct-3 fails at the first attempt, acct-5 at every attempt
 //	webhooks:shop-N   a sequence of jobs per shop; that of shop-2 grows, because its jobs take long
 //	stuck:invoices    a job whose handler does not end for ten minutes
-//	reindex:catalog   hangs every two minutes, and somebody on call forces it
+//	reindex:catalog   hangs every two minutes, and an operator on call forces it
 //
-// The scope of the jobs by the clock is Scope. The journal has all of that, and how each cron job has ended; the job "rates"
-// fails at every third run, the first one included. The audit has what people did.
+// The scope of the cron jobs is Scope. The journal has all of that, and how each cron job has ended; the job "rates"
+// fails at every third run, the first one included. The audit has what operators did.
 package demo
 
 import (
@@ -36,17 +36,17 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// Scope is the scope of the demo's jobs by the clock.
+// Scope is the scope of the demo's cron jobs.
 const Scope = "demo"
 
-// Run begins the demo with a Redis on a port of 127.0.0.1, or on any free port if port is 0. When everything moves, Run
-// calls ready with the URL of the Redis. Run ends everything when ctx ends, and then returns nil. An error says what did
+// Run runs the demo with a Redis on a port of 127.0.0.1, or on any free port if port is 0. Once everything runs, it
+// calls ready with the URL of the Redis. When ctx ends, Run stops everything and returns nil. An error says what did
 // not start, or did not end within a few seconds.
 func Run(ctx context.Context, port int, ready func(url string)) error {
 	return run(ctx, port, 1, ready)
 }
 
-// The function run is Run for a company in which people are so many times as fast.
+// run is Run for a company whose people are pace times as fast.
 func run(ctx context.Context, port int, pace time.Duration, ready func(url string)) error {
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true)
@@ -61,7 +61,7 @@ func run(ctx context.Context, port int, pace time.Duration, ready func(url strin
 	return errors.Join(err, c.close())
 }
 
-// The type company has what all parts of the demo share.
+// company has what all parts of the demo share.
 type company struct {
 	addr      string
 	pace      time.Duration   // how many times as fast people are
@@ -89,13 +89,13 @@ func (c *company) redis() asynq.RedisClientOpt { return asynq.RedisClientOpt{Add
 // quiet keeps the log lines of the libraries out of the demo.
 var quiet = slog.New(slog.DiscardHandler)
 
-// The method locker makes the Locker of a process. People see the label as the holder.
+// locker makes the Locker of a process, whose label is shown as the holder.
 func (c *company) locker(label string) (*joblock.Locker, error) {
 	p, err := c.process(label)
 	return p.locks, err
 }
 
-// The type process is a process of the demo.
+// process is a process of the demo.
 type process struct {
 	rdb    *redis.Client
 	locks  *joblock.Locker
@@ -110,7 +110,7 @@ func (c *company) process(label string) (process, error) {
 	return p, err
 }
 
-// The function newProcess makes a process. Its label is what people see as the holder.
+// newProcess makes a process, whose label is shown as the holder.
 func newProcess(label string, opts *redis.Options) (p process, err error) {
 	p.rdb = redis.NewClient(opts)
 	p.events, err = journal.New(p.rdb, &journal.Config{All: true, Source: label, Logger: quiet})
@@ -123,7 +123,7 @@ func newProcess(label string, opts *redis.Options) (p process, err error) {
 	return p, nil
 }
 
-// The method close ends a process that newProcess has made, also half of one.
+// close ends a process that newProcess has made, even one that is incomplete.
 func (p process) close(ctx context.Context) (err error) {
 	if p.locks != nil {
 		err = errors.Join(err, p.locks.Close(ctx))
@@ -134,7 +134,7 @@ func (p process) close(ctx context.Context) (err error) {
 	return errors.Join(err, p.rdb.Close())
 }
 
-// The method work begins everything, and returns after the end of ctx.
+// work starts everything, and returns after ctx has ended.
 func (c *company) work(ctx context.Context, ready func()) error {
 	stopJobs := func() error { return nil }
 	var err error
@@ -155,7 +155,7 @@ func (c *company) work(ctx context.Context, ready func()) error {
 	return errors.Join(err, stopJobs())
 }
 
-// patience bounds the end of the demo.
+// patience bounds the shutdown of the demo.
 const patience = 5 * time.Second
 
 func (c *company) close() error {
@@ -187,8 +187,7 @@ func (c *company) close() error {
 	return errors.Join(errs...)
 }
 
-// The method happens runs the function do, again and again, until the demo ends. The function do returns the pause until
-// it is called again.
+// happens calls do repeatedly until the demo ends. do returns the pause before the next call.
 func (c *company) happens(do func(ctx context.Context) time.Duration) {
 	c.happening.Go(func() {
 		for c.ctx.Err() == nil {
@@ -197,7 +196,7 @@ func (c *company) happens(do func(ctx context.Context) time.Duration) {
 	})
 }
 
-// The method pause returns after d at the pace of the company, or when the demo ends.
+// pause returns after d at the pace of the company, or when the demo ends.
 func (c *company) pause(d time.Duration) {
 	select {
 	case <-time.After(d / c.pace):

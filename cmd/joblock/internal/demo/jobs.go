@@ -20,8 +20,7 @@ const (
 	stuckTask   = "invoices"
 )
 
-// The method jobs begins a web side, which enqueues tasks with locks, and a worker, which has a keeper too. The function
-// stop ends both.
+// jobs starts a web side, which enqueues tasks with locks, and a worker, which has a keeper too. stop ends both.
 func (c *company) jobs() (stop func() error, err error) {
 	stop = func() error { return nil }
 	web, err := c.locker("web-1:80")
@@ -67,7 +66,7 @@ func (c *company) jobs() (stop func() error, err error) {
 	}, nil
 }
 
-// The method enqueues lets the web side enqueue tasks, faster for some keys than the worker works.
+// enqueues lets the web side enqueue tasks, faster for some keys than the worker works.
 func (c *company) enqueues(client *handoff.Client) {
 	account, shop := 0, 0
 	c.happens(func(ctx context.Context) time.Duration {
@@ -111,7 +110,7 @@ func (c *company) webhook(ctx context.Context, task *asynq.Task) error {
 	return c.takes(ctx, 3*time.Second)
 }
 
-// The method takes is work of the length d.
+// takes does work that takes d at the pace of the company.
 func (c *company) takes(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d / c.pace):
@@ -123,7 +122,7 @@ func (c *company) takes(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// The type silent is a logger of asynq that says nothing.
+// silent is a logger of asynq that discards everything.
 type silent struct{}
 
 func (silent) Debug(...any) {}

@@ -13,7 +13,7 @@ import (
 // deathTime bounds how long the rest of a dead process takes to end.
 const deathTime = 200 * time.Millisecond
 
-// The type line is the network of a process, which can be cut.
+// line is the network of a process, which can be cut.
 type line struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -46,8 +46,8 @@ func (l *line) cut() {
 	}
 }
 
-// The method mortal makes a process that can die: what it does after the call of die, nobody hears of. The caller calls die
-// in any case.
+// mortal makes a process that can die: after a call of die, nothing that it does reaches Redis. The caller must call
+// die in any case.
 func (c *company) mortal(label string) (p process, die func(), err error) {
 	wire := new(line)
 	p, err = newProcess(label, &redis.Options{Addr: c.addr, Dialer: wire.dial, MaxRetries: -1})
@@ -55,6 +55,6 @@ func (c *company) mortal(label string) (p process, die func(), err error) {
 		wire.cut()
 		ctx, cancel := context.WithTimeout(context.Background(), deathTime)
 		defer cancel()
-		_ = p.close(ctx) // it cannot tell Redis, which is the point
+		_ = p.close(ctx) // it cannot reach Redis, which is the point
 	}, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// people are the processes that take locks by themselves: a deployment, a report, an import, a geocoder.
+// people starts the processes that take locks by themselves: a deployment, a report, an import, a geocoder.
 func (c *company) people() error {
 	for n := range 2 {
 		locks, err := c.locker("ci-" + strconv.Itoa(n+1) + ":4711 make deploy")
@@ -49,8 +49,8 @@ func (c *company) people() error {
 	return c.onCall()
 }
 
-// The method reports lets a process take a lock and renew its lease once, and then die: as one whose machine is gone it
-// tells nobody. Every process has a number of its own.
+// reports has a process take a lock, renew its lease once, and then die without releasing it, as if its machine had
+// failed. Every process has a number of its own.
 func (c *company) reports() {
 	const lease, gap = time.Minute, 20 * time.Second
 	number := 11
@@ -69,7 +69,7 @@ func (c *company) reports() {
 	})
 }
 
-// The method onCall lets a process hang, and somebody on call force its lock, as "joblock force-release" does.
+// onCall has a process hang, and an operator on call force its lock, as "joblock force-release" does.
 func (c *company) onCall() error {
 	hangs, err := c.locker("batch-2:31 reindex.sh")
 	if err != nil {
@@ -96,11 +96,11 @@ func (c *company) onCall() error {
 	return nil
 }
 
-// The method under takes a lock, has it for d, and releases it.
+// under takes a lock, has it for d, and releases it.
 func (c *company) under(ctx context.Context, d time.Duration, take func() (*joblock.Lock, error)) {
 	lock, err := take()
 	if err != nil {
-		return // the demo ends, or somebody tries what happens when Redis is away
+		return // the demo ends, or the user tries out what happens without Redis
 	}
 	select {
 	case <-time.After(d / c.pace):
