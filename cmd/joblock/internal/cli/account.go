@@ -34,7 +34,7 @@ func newToken() *cobra.Command {
 	return cmd
 }
 
-// The type accountOptions has the flags of "token new".
+// accountOptions holds the flags of "token new".
 type accountOptions struct {
 	name     string
 	scopes   []string
@@ -45,7 +45,7 @@ type accountOptions struct {
 	out      string
 }
 
-// The type fileAccount is an account as the file of accounts has it.
+// fileAccount is an account as stored in the accounts file.
 type fileAccount struct {
 	ID       string     `json:"id"`
 	SHA256   string     `json:"sha256"`
@@ -113,7 +113,8 @@ func (o *accountOptions) run(cmd *cobra.Command, now time.Time) error {
 				ops.Shell(prefix), ops.Shell(prefix+"x:1"), ops.Shell(prefix+":"))
 		}
 	}
-	// The token comes before its account: without a token the account is of no use, and cannot be made again.
+	// The token is written before its account: without the token the account is of no use, and the token cannot be made
+	// again.
 	if o.out != "" {
 		if err := writeNew(o.out, token+"\n"); err != nil {
 			return err
@@ -161,7 +162,7 @@ func expiry(text string, now time.Time) (*time.Time, error) {
 	return &at, nil
 }
 
-// writeNew writes a file that is not there, for its owner alone.
+// writeNew writes a file that must not exist yet, with mode 0600.
 func writeNew(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -178,7 +179,7 @@ func writeNew(path, text string) error {
 	return nil
 }
 
-// addAccount adds an account to a file of accounts. The file is the old one or the new one, and never a part.
+// addAccount adds an account to a file of accounts. The file is replaced atomically.
 func addAccount(path string, account fileAccount) (err error) {
 	if path, err = linkedFile("--accounts", path); err != nil {
 		return err
@@ -212,7 +213,7 @@ func addAccount(path string, account fileAccount) (err error) {
 	return writeAccounts(path, file)
 }
 
-// lockAccounts opens the file, or makes it, and locks it against other processes that add accounts.
+// lockAccounts opens or creates the file, and locks it against other processes that add accounts.
 func lockAccounts(path string) (lock *os.File, made bool, err error) {
 	for {
 		lock, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// The type acquireOptions has the flags and the argument of "acquire".
+// acquireOptions holds the flags and the argument of "acquire".
 type acquireOptions struct {
 	tokenFlags
 	key      string
@@ -118,7 +118,7 @@ func (o *acquireOptions) run(cmd *cobra.Command) error {
 	return o.withFile(cmd, locks)
 }
 
-// The method talk returns the Observer that tells people who is in the way.
+// talk returns an Observer that prints who has the lock, once, if the user wants to know.
 func (o *acquireOptions) talk(cmd *cobra.Command) event.Observer {
 	told := o.quiet || o.noWait || !term.IsTerminal(2)
 	return func(e event.Event) {
@@ -140,12 +140,12 @@ func holderText(e event.Event) string {
 	return text
 }
 
-// The method want returns the lock that the flags ask for.
+// want returns the lock that the flags ask for.
 func (o *acquireOptions) want() want {
 	return want{key: o.key, ttl: o.ttl, limit: o.limit, wait: waitOf(o.noWait, o.wait)}
 }
 
-// The method refused returns the error for a lock that was not taken.
+// refused returns the error for a lock that was not taken.
 func (o *acquireOptions) refused(err error, signal int) error {
 	switch {
 	case signal != 0:
@@ -156,7 +156,7 @@ func (o *acquireOptions) refused(err error, signal int) error {
 	return err
 }
 
-// The method once takes the lock, and writes the token to the standard output. A lock whose token nobody gets is
+// once takes the lock, and writes the token to the standard output. If the token cannot be written, the lock is
 // released.
 func (o *acquireOptions) once(cmd *cobra.Command, locks face) error {
 	ctx, came := interruptible()
@@ -179,7 +179,7 @@ func (o *acquireOptions) tell(cmd *cobra.Command, t *tokenFile, g ops.Grant, beg
 	return o.print(cmd, t, g.Token, r)
 }
 
-// The method withFile takes the lock of the token that the file has, or of a new token that the file gets before.
+// withFile takes the lock with the token in the file, or with a new token that is written to the file first.
 func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 	t, err := openTokenFile(o.file, true)
 	if err != nil {
@@ -209,13 +209,13 @@ func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 		return o.refused(err, came())
 	}
 	if err := t.write(g.Token); err != nil {
-		// The file still has the token from before the call, with which the same command finds the lock.
+		// The file still has the token written before the call, with which the same command finds the lock.
 		return &exitError{exitFault, err}
 	}
 	return o.tell(cmd, t, g, began)
 }
 
-// The method begin makes a token, and writes the token into the file.
+// begin makes a token and writes it to the file. On failure the token is dropped from the file.
 func (o *acquireOptions) begin(t *tokenFile) error {
 	token, err := joblock.NewToken(o.key, core.ByHand+rand.Text(), o.ttl)
 	if err != nil {
@@ -236,7 +236,7 @@ func (o *acquireOptions) pending() []string {
 	return []string{"acquire"}
 }
 
-// The method same returns an error unless the token in the file is that of this very command, which was not answered.
+// same returns an error unless the token in the file is from this same command, whose acquire was not answered.
 func (o *acquireOptions) same(t *tokenFile) error {
 	want := o.pending()
 	switch {
@@ -261,8 +261,8 @@ func (o *acquireOptions) take(ctx context.Context, locks face, token joblock.Tok
 	return locks.take(ctx, token, o.want())
 }
 
-// giveUp releases what the owner of token has, of an acquire whose answer nobody has got. An error means that nobody has
-// answered.
+// giveUp releases what an acquire with token, whose answer was lost, may have taken. It returns an error only if that
+// call gets no answer either.
 func giveUp(locks face, token joblock.Token, permits int) error {
 	lost := want{key: token.Key(), ttl: core.Token(token).TTL(), limit: permits}
 	if err := locks.giveUp(context.Background(), token, lost); errors.Is(err, joblock.ErrUnavailable) {

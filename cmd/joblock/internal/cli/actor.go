@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type actorFlags has the flag of a command that changes something. The change is recorded with who makes it.
+// actorFlags holds the flag of a command that changes something; the change is recorded with its operator.
 type actorFlags struct{ reason string }
 
 func (a *actorFlags) flags(cmd *cobra.Command) {
@@ -19,10 +19,10 @@ func (a *actorFlags) flags(cmd *cobra.Command) {
 
 func (a *actorFlags) why() string { return cmp.Or(a.reason, ops.NoReason) }
 
-// operator returns who acts, as others see that person: "user@host".
+// operator returns the name of the user for the records: "user@host".
 func operator() string { return cut(visible(whoami()), 100) + "@" + cut(visible(hostname()), 100) }
 
-// acted tells people what was done, and what could not be recorded.
+// acted prints to the standard error what was done, and what could not be recorded.
 func acted(cmd *cobra.Command, done ops.Acted, format string, args ...any) error {
 	err := tell(cmd, format, args...)
 	for _, problem := range done.Problems {

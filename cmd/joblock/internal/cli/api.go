@@ -21,7 +21,7 @@ import (
 	"github.com/joblock/toolkit/server/client"
 )
 
-// The type api is a lock server as the commands use it: a face, with an ops.Operator.
+// api is a lock server as the commands use it: a face, with an ops.Operator.
 type api struct {
 	*client.Client
 	name     string // for people
@@ -30,7 +30,7 @@ type api struct {
 	maxRenew time.Duration // 0: no bound
 }
 
-// The method api returns the lock server that the flags or the environment name, nil if the locks are in Redis.
+// api returns the lock server that the flags or the environment name, nil if the locks are in Redis.
 func (s *server) api(getenv func(string) string) (*api, error) {
 	switch {
 	case s.apiURL != "" && s.url != "":
@@ -99,8 +99,8 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 	return &api{Client: c, name: strings.Join(hosts, ",")}, nil
 }
 
-// ofRedis are the flags that have no meaning for a lock server. The variables of the environment that stand for some of
-// them may be there for other commands.
+// ofRedis lists the flags that have no meaning for a lock server. Environment variables that stand for some of them are
+// not refused, because they may be set for other commands.
 var ofRedis = []string{"prefix", "asynq", "redis-password-file", "sentinel-user", "sentinel-password-file"}
 
 func (a *api) with(cfg joblock.Config) *api {
@@ -112,10 +112,10 @@ func (a *api) with(cfg joblock.Config) *api {
 
 func (a *api) close(time.Duration) { _ = a.Client.Close(context.Background()) } // which returns no error
 
-// longWait is from when on a wait is a stream: a server bounds the wait of a request, by default by this.
+// longWait is the longest wait of a plain request, and a server's default bound for it; longer waits use a stream.
 const longWait = time.Minute
 
-// The method stream takes a lock by a stream, which the server renews.
+// stream takes a lock through a stream; the server renews the lock.
 func (a *api) stream(ctx context.Context, want want) (*client.Hold, error) {
 	told := false
 	req := client.HoldRequest{Key: want.key, TTL: want.ttl, Holder: a.holder, Limit: want.limit, Tell: func(e client.HoldEvent) {
@@ -149,7 +149,8 @@ func (a *api) acquire(ctx context.Context, want want) (held, error) {
 	return &granted{a, g}, nil
 }
 
-// The method grant takes a lock that nobody renews. The name makes the call repeatable, unless it waits for long.
+// grant takes a lock that is not renewed. The name makes the call repeatable, unless the wait is unbounded or exceeds
+// longWait.
 func (a *api) grant(ctx context.Context, want want, name string) (client.Grant, error) {
 	if want.wait == nil || *want.wait > longWait {
 		h, err := a.stream(ctx, want)
@@ -163,8 +164,8 @@ func (a *api) grant(ctx context.Context, want want, name string) (client.Grant, 
 	})
 }
 
-// callName returns the Idempotency-Key of the acquire with a token that this program has made. It is a secret, as the
-// token is.
+// callName returns the Idempotency-Key of the acquire with a token that this program has made. Like the token, it is a
+// secret.
 func callName(token joblock.Token) string {
 	sum := sha256.Sum256([]byte("joblock acquire " + core.Token(token).Owner()))
 	return hex.EncodeToString(sum[:])
@@ -182,7 +183,7 @@ func (a *api) take(ctx context.Context, token joblock.Token, want want) (ops.Gra
 	return grantOf(g), err
 }
 
-// The method findPermit finds nothing: a server repeats no acquire of a permit, so the permit ends with its lease.
+// findPermit finds nothing: a server repeats no acquire of a permit, so the permit ends with its lease.
 func (a *api) findPermit(context.Context, joblock.Token, int) (g ops.Grant, found bool, err error) {
 	return ops.Grant{}, false, nil
 }
@@ -222,7 +223,7 @@ func (a *api) release(ctx context.Context, token joblock.Token, reason string) e
 	return a.Release(ctx, token, reason)
 }
 
-// The type streamed is a lock that a server renews.
+// streamed is a lock that a server renews.
 type streamed struct {
 	*client.Hold
 	most time.Time // the command does not have the lock for longer; zero: no bound
@@ -241,7 +242,7 @@ func (s streamed) Release(ctx context.Context, _ ...joblock.LockReleaseOption) e
 	return s.Hold.Release(ctx, "")
 }
 
-// The type granted is a lock that nobody renews.
+// granted is a lock that is not renewed.
 type granted struct {
 	a *api
 	g client.Grant
@@ -258,7 +259,7 @@ func (g *granted) Release(ctx context.Context, _ ...joblock.LockReleaseOption) e
 	return g.a.Release(ctx, g.g.Token, "")
 }
 
-// codeOfAnswer returns the exit code for an answer of a lock server that is about no lock; 0 for other errors.
+// codeOfAnswer returns the exit code for a lock server's response that does not concern a lock; 0 for other errors.
 func codeOfAnswer(err error) int {
 	var p *client.Problem
 	if !errors.As(err, &p) || strings.HasPrefix(p.Code, "LOCK_") && p.Code != joblock.CodeOf(joblock.ErrClosed) {
@@ -282,7 +283,7 @@ func codeOfAnswer(err error) int {
 	return exitFault
 }
 
-// needsRedis returns the error for what no lock server does.
+// needsRedis returns the error for what a lock server cannot do.
 func needsRedis(what string) error {
 	return usage("%s is not to be had from a lock server; it needs --redis", what)
 }

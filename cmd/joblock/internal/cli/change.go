@@ -5,7 +5,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type keyChange is what "watch" has seen happen to a key between two looks.
+// keyChange is a change of a key that "watch" has seen between two looks.
 type keyChange struct {
 	At   ops.Time   `json:"at"`     // when the change was seen, by the store's clock
 	Kind changeKind `json:"change"` // what has happened, in a word
@@ -14,20 +14,20 @@ type keyChange struct {
 	Was  *ops.Lock  `json:"was,omitempty"` // the key at the look before; nil if there was none, or if the key had no record
 }
 
-// The type changeKind says what has happened to a key.
+// changeKind says what has happened to a key.
 type changeKind string
 
 const (
 	changeNow      changeKind = "now"      // the first look at a key that was named
-	changeTaken    changeKind = "taken"    // somebody has acquired the lock
+	changeTaken    changeKind = "taken"    // the lock was acquired
 	changeResumed  changeKind = "resumed"  // the job or the token has gone on under the lock, in a new step
 	changeParked   changeKind = "parked"   // the lock was handed over, and nothing runs under it
 	changeOrphaned changeKind = "orphaned" // the process that had the lock has not renewed; the lock is kept for its job
 	changeReleased changeKind = "released" // the owner has released the lock
 	changeDone     changeKind = "done"     // the owner has released the lock because the job is done
 	changeForced   changeKind = "forced"   // an operator has freed the key
-	changeFreed    changeKind = "freed"    // a keeper or a program has freed the key, because the job is over
-	changeLapsed   changeKind = "lapsed"   // the lock has ended because nobody renewed it
+	changeFreed    changeKind = "freed"    // a keeper or a program has freed the key, because the job has ended
+	changeLapsed   changeKind = "lapsed"   // the lock has expired, because it was not renewed
 	changeGone     changeKind = "gone"     // the lock has ended, and Redis has forgotten how
 	changeForeign  changeKind = "foreign"  // another program has written a value that is no lock
 	changeOther    changeKind = "changed"  // anything else: the holder or the job has another name

@@ -83,7 +83,7 @@ var groups = []struct{ title, commands string }{
 	{"For scripts", "run acquire renew release park resume"},
 }
 
-// exactly returns a check of the number of arguments. The names of the arguments are for the error.
+// exactly returns a check of the number of arguments, whose names are for the error.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -118,8 +118,8 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// The function version returns "joblock", the version of the module, the revision that it was built from if known, and
-// the version of Go.
+// version returns "joblock", the version of the module, the revision that it was built from if known, and the version
+// of Go.
 func version() string {
 	text := "joblock (unknown build)"
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/term"
 )
 
-// The type confirmation has the flag of a command that destroys something, or that concerns many.
+// confirmation holds the flag of a command that destroys something or has a wide effect.
 type confirmation struct{ yes bool }
 
 func (c *confirmation) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; without a terminal nothing is done without --yes")
 }
 
-// The method confirm tells people what is about to happen. Then confirm asks for the text in want, unless --yes was
-// given. The error says why nothing must happen: nobody can be asked, or something else was typed.
+// confirm prints what is about to happen and, unless --yes was given, asks the user to type want. It returns an error
+// if nothing must happen: the standard input is not a terminal, or something else was typed.
 func (c *confirmation) confirm(cmd *cobra.Command, want, format string, args ...any) error {
 	if err := tell(cmd, format, args...); err != nil || c.yes {
 		return err
@@ -39,7 +39,7 @@ func (c *confirmation) confirm(cmd *cobra.Command, want, format string, args ...
 	return nil
 }
 
-// readLine reads a line that a person types. The end of the input is the end of the line.
+// readLine reads a line that the user types. The end of the input is the end of the line.
 func readLine(in io.Reader) (string, error) {
 	const most = 4096
 	line, err := bufio.NewReader(io.LimitReader(in, most)).ReadString('\n')
@@ -49,7 +49,7 @@ func readLine(in io.Reader) (string, error) {
 	return line, err
 }
 
-// The function tell tells people something, on the standard error.
+// tell prints a line to the standard error, made safe by visible.
 func tell(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintln(cmd.ErrOrStderr(), visible(fmt.Sprintf(format, args...)))
 	return err

@@ -48,7 +48,7 @@ const defaultURL = "redis://localhost:6379"
 // maxTimeout bounds --timeout. Package joblock bounds Config.CallTimeout by the same value.
 const maxTimeout = time.Hour
 
-// The type server has the flags that say where the locks are.
+// server holds the flags that say where the locks are.
 type server struct {
 	url, passwordFile          string
 	sentinelUser, sentinelFile string
@@ -58,13 +58,14 @@ type server struct {
 	prefix                     string
 	timeout                    time.Duration
 
-	set   *pflag.FlagSet    // the flags, of which given tells
+	set   *pflag.FlagSet    // see given
 	files map[string][]byte // what was read, by file: a pipe can be read once
 
-	// What is read again when its files change, and what is told of that; nil before the first connection, or if nothing is.
+	// What is reloaded when its files change, and what is called then; nil before the first connection, or if nothing
+	// is reloaded.
 	authorities *certs.Pool
 	pair        *certs.Pair
-	changed     func(flags string, err error) // err is nil for a change that counts
+	changed     func(flags string, err error) // err is nil if the change took effect
 }
 
 func (s *server) flags(f *pflag.FlagSet) {
@@ -93,7 +94,7 @@ func (s *server) given(names ...string) string {
 	return ""
 }
 
-// The type address is what a URL says.
+// address is what a URL says.
 type address struct {
 	kind     string // "single", "sentinel", "cluster" or "unix"
 	tls      bool
@@ -108,7 +109,7 @@ type address struct {
 
 const urlForms = "redis://[user@]host[:port][/database], redis-sentinel://[user@]host[:port],.../master[/database][?sentinel_user=user], redis-cluster://[user@]host[:port],..., unix:///path[?db=database]; rediss for TLS"
 
-// parseURL reads the URL of a Redis. Errors do not contain text, because text may have a password.
+// parseURL reads the URL of a Redis. Errors do not contain text, because it may have a password.
 func parseURL(text string) (a address, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -220,8 +221,8 @@ func flagURL(name, text, env string) (address, error) {
 	return a, err
 }
 
-// The method address returns where the Redis is, with the password. A password in --asynq is an error of every command,
-// also of those that ask no database of asynq.
+// address returns where the Redis is, with the password. A password in --asynq is an error of every command, even of
+// those that use no database of asynq.
 func (s *server) address(getenv func(string) string) (a address, err error) {
 	for _, text := range s.asynq {
 		if _, err := flagURL("asynq", text, envAsynq); err != nil {
@@ -251,8 +252,7 @@ func (s *server) address(getenv func(string) string) (a address, err error) {
 	return a, s.password(&a.sentinelPassword, "--sentinel-password-file", cmp.Or(s.sentinelFile, getenv(envSentinelFile)))
 }
 
-// The method password reads the password in file, which the flag called name names, into *to. Without a file, *to stays
-// as it is.
+// password reads the password in file, which the flag called name names, into *to. Without a file, *to stays as it is.
 func (s *server) password(to *string, name, file string) error {
 	if file == "" {
 		return nil
@@ -267,8 +267,8 @@ func (s *server) password(to *string, name, file string) error {
 	return nil
 }
 
-// The method readFile reads a small file that the flag called name names. A second call with the same file returns what
-// the first one has read: the file may be a pipe, such as the shell's <(command).
+// readFile reads a small file that the flag called name names. A second call with the same file returns what the first
+// one has read: the file may be a pipe, such as the shell's <(command).
 func (s *server) readFile(name, file string) ([]byte, error) {
 	if data, ok := s.files[file]; ok {
 		return data, nil
@@ -284,9 +284,9 @@ func (s *server) readFile(name, file string) ([]byte, error) {
 	return data, nil
 }
 
-// The method readSecret is readFile for a file with a secret. A file of the user who calls must not be readable for other
-// users. For root that is only a warning: what a container has in place of a file belongs to root and has the mode 0444 or
-// 0644, with Docker and with Kubernetes.
+// readSecret is readFile for a file with a secret. A file that belongs to the calling user must not be readable by
+// others. For root that is only a warning, because secrets that Docker and Kubernetes mount belong to root and have the
+// mode 0444 or 0644.
 func (s *server) readSecret(name, file string) ([]byte, error) {
 	if _, read := s.files[file]; !read {
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
@@ -301,8 +301,8 @@ func (s *server) readSecret(name, file string) ([]byte, error) {
 	return s.readFile(name, file)
 }
 
-// The method databases returns where the Redis of the locks is, and where asynq's databases are. A database at the same
-// hosts as the Redis, and without a user and a password in its URL, gets those of the Redis.
+// databases returns where the Redis of the locks is, and where asynq's databases are. A database at the same hosts as
+// the Redis, and without a user and a password in its URL, gets those of the Redis.
 func (s *server) databases(getenv func(string) string) (redis address, all []address, err error) {
 	if redis, err = s.address(getenv); err != nil {
 		return redis, nil, err
@@ -351,13 +351,13 @@ func readFile(name, file string) ([]byte, error) {
 	return data, nil
 }
 
-// The type security says how connections are encrypted. A nil *security: not at all.
+// security says how connections are encrypted. A nil *security: not at all.
 type security struct {
 	*tls.Config
 	authorities *certs.Pool // of new connections; nil: those in Config
 }
 
-// dial returns what connects to the servers, or nil: then whoever connects uses the Config.
+// dial returns the function that connects to the servers, or nil if the client should use the Config.
 func (c *security) dial(dialer net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if c == nil || c.authorities == nil {
 		return nil
@@ -389,7 +389,7 @@ func (s *server) tlsConfig(a address) (*security, error) {
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, usage("--tls-ca: the file %s has no certificate in PEM form", s.ca)
 		}
-		if regular(s.ca) && s.authorities == nil { // a command may outlive its authorities
+		if regular(s.ca) && s.authorities == nil { // a command may outlive the CA certificates
 			if s.authorities, err = certs.OpenPool(s.ca, s.tell("--tls-ca")); err != nil {
 				return nil, usage("--tls-ca: %w", err)
 			}
@@ -424,7 +424,7 @@ func (s *server) tlsConfig(a address) (*security, error) {
 	return c, nil
 }
 
-// The method tell returns what the files of flags tell of their changes, nil if nobody listens.
+// tell returns the function that reports changes of the files of flags, nil if s.changed is nil.
 func (s *server) tell(flags string) func(error) {
 	if s.changed == nil {
 		return nil
@@ -438,8 +438,7 @@ func regular(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// The method target returns where the Redis is, with the password, and how to encrypt. The method reads every file that
-// the flags name.
+// target returns where the Redis is, with the password, and how to encrypt. It reads every file that the flags name.
 func (s *server) target(getenv func(string) string) (address, *security, error) {
 	a, err := s.address(getenv)
 	if err != nil {
@@ -452,7 +451,7 @@ func (s *server) target(getenv func(string) string) (address, *security, error) 
 	return a, secure, err
 }
 
-// client returns a client of the Redis. The client connects at its first call.
+// client returns a client of the Redis, which connects at its first call.
 func (s *server) client(getenv func(string) string) (redis.UniversalClient, error) {
 	if s.timeout < time.Millisecond || s.timeout > maxTimeout {
 		return nil, usage("--timeout is %s, must be from 1ms to %s", s.timeout, maxTimeout)
@@ -464,8 +463,8 @@ func (s *server) client(getenv func(string) string) (redis.UniversalClient, erro
 	return s.connect(a, secure, 0), nil
 }
 
-// The method connect returns a client of the server at a. The client connects at its first call. If bound is not 0, a
-// call without a context is tried once, for at most bound.
+// connect returns a client of the server at a, which connects at its first call. If bound is not 0, a call without a
+// context is tried once, for at most bound.
 func (s *server) connect(a address, secure *security, bound time.Duration) redis.UniversalClient {
 	o := redis.UniversalOptions{
 		Addrs: a.hosts, Username: a.user, Password: a.password, DB: a.db, TLSConfig: secure.config(),
@@ -497,7 +496,7 @@ func (s *server) connect(a address, secure *security, bound time.Duration) redis
 // keepAlive is as go-redis's own dialer has it.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// The type session is a Locker, with what has to be closed after it.
+// session is a Locker with what is closed after it.
 type session struct {
 	*joblock.Locker
 	store *redisstore.Store
@@ -523,24 +522,24 @@ func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session,
 	return &session{locks, store, rdb}, nil
 }
 
-// Commands that take or change a lock divide --timeout between the call without an answer, which package joblock ends up
-// to an eighth late, and the clean-up after that call.
+// Commands that take or change a lock divide --timeout between an unanswered call, which package joblock ends up to an
+// eighth late, and the clean-up after it.
 
 // callTimeout bounds a call of such a command.
 func (s *server) callTimeout() time.Duration { return max(s.timeout*2/3, driver.MinPeriod) }
 
-// The method cleanUp bounds the clean-up of such a command.
+// cleanUp bounds the clean-up of such a command.
 func (s *server) cleanUp() time.Duration { return s.timeout / 4 }
 
-// The method close gives what is still under way a moment to end: the clean-up after calls without an answer.
+// close waits for at most patience for the clean-up after unanswered calls.
 func (s *session) close(patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_ = s.Locker.Close(ctx) // what is left in Redis ends by itself
+	_ = s.Locker.Close(ctx) // what is left in Redis expires
 	_ = s.rdb.Close()
 }
 
-// The type quiet makes go-redis say nothing: errors are told where they arise.
+// quiet silences go-redis: errors are reported where they arise.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

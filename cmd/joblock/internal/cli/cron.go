@@ -18,13 +18,13 @@ import (
 // envScope is the variable of the environment that stands for --scope.
 const envScope = "JOBLOCK_SCOPE"
 
-// The type cronServer has the flags that say which scheduler's jobs are meant.
+// cronServer holds the flags that select a scheduler's jobs.
 type cronServer struct {
 	*server
 	scope string
 }
 
-// The type cronDesk is a desk, with the scope of the jobs that are meant.
+// cronDesk is a desk with the scope of the jobs.
 type cronDesk struct {
 	*desk
 	scope string
@@ -54,10 +54,10 @@ that there is.`,
 	return cmd
 }
 
-// The method named returns the scope that the user has named, or "".
+// named returns the scope that the user has named, or "".
 func (c *cronServer) named() string { return cmp.Or(c.scope, os.Getenv(envScope)) }
 
-// The method one calls f with the scope that the user has named, or with the only scope that there is.
+// one calls f with the scope that the user has named, or with the only scope that there is.
 func (c *cronServer) one(cmd *cobra.Command, f func(context.Context, *cronDesk) error) error {
 	return c.with(func(d *desk) error {
 		ctx := cmd.Context()
@@ -78,7 +78,7 @@ func (c *cronServer) one(cmd *cobra.Command, f func(context.Context, *cronDesk) 
 	})
 }
 
-// The method each calls f with the scope that the user has named, or with each scope.
+// each calls f with the scope that the user has named, or with each scope.
 func (c *cronServer) each(cmd *cobra.Command, f func(context.Context, *cronDesk) error) error {
 	if c.named() != "" {
 		return c.one(cmd, f)
@@ -86,7 +86,7 @@ func (c *cronServer) each(cmd *cobra.Command, f func(context.Context, *cronDesk)
 	return c.all(cmd, f)
 }
 
-// The method all calls f with each scope.
+// all calls f with each scope.
 func (c *cronServer) all(cmd *cobra.Command, f func(context.Context, *cronDesk) error) error {
 	return c.with(func(d *desk) error {
 		scopes, err := d.CronScopes(cmd.Context())
@@ -102,7 +102,7 @@ func (c *cronServer) all(cmd *cobra.Command, f func(context.Context, *cronDesk) 
 	})
 }
 
-// The method with calls f with a desk.
+// with calls f with a desk.
 func (s *server) with(f func(*desk) error) error {
 	d, err := s.desk()
 	if err != nil {
@@ -112,8 +112,8 @@ func (s *server) with(f func(*desk) error) error {
 	return f(d)
 }
 
-// The method bounded returns a context for steps that wait for other processes: each of its calls is bounded by
-// --timeout, and so are all of them together, but for the time that the first ones take.
+// bounded returns a context for steps that wait for other processes: each call is bounded by --timeout, and all of them
+// together by twice as long.
 func (s *server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, 2*s.timeout, &exitError{exitUnavailable, fmt.Errorf(
 		"not done within %s: Redis does not answer, or another process has the record of pauses and triggers for that long; "+
@@ -172,7 +172,6 @@ func jobColumns(p *printer, manyScopes bool) []column[ops.CronJob] {
 	return c
 }
 
-// joined returns texts with commas between them.
 func joined(texts []string) string { return strings.Join(texts, ", ") }
 
 // plural returns a number with its noun: "1 job", "2 jobs".

@@ -140,7 +140,7 @@ Exit codes besides those of "joblock help":
 	return cmd
 }
 
-// badRuns says which of the latest n runs that are over have failed or were broken off, "" if none.
+// badRuns says which of the latest n finished runs have failed or were broken off, "" if none.
 func badRuns(j ops.CronJob, n int) string {
 	over := slices.DeleteFunc(j.Runs(), func(r ops.CronRun) bool { return r.State == scheduler.Running })
 	over = over[:min(n, len(over))]
@@ -340,7 +340,7 @@ seconds.`,
 	return cmd
 }
 
-// The type cronScope is a scope as "cron scopes" shows it.
+// cronScope is a scope as "cron scopes" shows it.
 type cronScope struct {
 	Scope string `json:"scope"`
 	Nodes int    `json:"nodes"` // that are up
@@ -410,7 +410,7 @@ func countsText(c admin.Counts) string {
 	return joined(parts)
 }
 
-// doneWord says what a run has done that went well: a job that enqueues tasks only enqueues.
+// doneWord returns the word for runs that succeeded: a job that only enqueues tasks has "enqueued".
 func doneWord(c admin.Counts) string {
 	if c.Enqueued > 0 && c.Done == 0 {
 		return "enqueued"
@@ -418,7 +418,7 @@ func doneWord(c admin.Counts) string {
 	return "done"
 }
 
-// backfillText says how far a backfill has come. The parameter done is the result of doneWord.
+// backfillText says how far a backfill has come. done is the result of doneWord.
 func backfillText(b *ops.CronBackfill, done string) string {
 	if b == nil {
 		return ""

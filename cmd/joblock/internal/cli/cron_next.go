@@ -97,7 +97,7 @@ func looksLikeSpec(text string) bool {
 	return len(strings.Fields(text)) >= 5
 }
 
-// printTicks prints ticks to come, and tells people what the spec means.
+// printTicks prints upcoming ticks and, to the standard error, what the spec means.
 func printTicks(p *printer, words string, ticks []ops.CronTick, now time.Time) error {
 	if words != "" {
 		p.say("%s", words)
@@ -121,8 +121,8 @@ func printTicks(p *printer, words string, ticks []ops.CronTick, now time.Time) e
 	}, all(ticks))
 }
 
-// parseTime reads a time that a user has typed: a day, a time of a day in a zone, or RFC 3339. A day is its begin, or
-// with endOfDay its last second.
+// parseTime reads a time that a user has typed: a day, a time of a day in a zone, or RFC 3339. A day means its first
+// instant, or with endOfDay its last second.
 func parseTime(flag, text string, zone *time.Location, endOfDay bool) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil

@@ -75,7 +75,7 @@ it acts: you type the scope, or give --yes.`,
 	return cmd
 }
 
-// toldOfPause tells people what has become of a pause of what they have named, and how the pause ends.
+// toldOfPause prints the outcome of pausing what, and which command ends the pause.
 func toldOfPause(cmd *cobra.Command, done ops.Acted, what, end string) error {
 	switch {
 	case done.Unchanged:
@@ -251,7 +251,7 @@ Exit codes besides those of "joblock help":
 	return cmd
 }
 
-// soon says when a run begins that was asked for.
+// soon says when a requested run begins.
 func soon(j ops.CronJob) string {
 	switch {
 	case len(j.Nodes) == 0:
@@ -420,8 +420,7 @@ Exit codes besides those of "joblock help":
 // followPause is how often --wait looks at a backfill.
 const followPause = 300 * time.Millisecond
 
-// The method follow waits until the backfill of j has ended, and prints it. A Redis that is away for a while does not end
-// the wait.
+// follow waits until the backfill of j has ended, and prints it. A temporary outage of Redis does not end the wait.
 func (c *cronServer) follow(ctx context.Context, cron *cronDesk, p *printer, j ops.CronJob, within time.Duration) error {
 	if j.Backfill == nil {
 		return &exitError{exitNo, fmt.Errorf("the job %q has had no backfill", j.Name)}
@@ -491,7 +490,7 @@ func namesOrAll(everything *bool) cobra.PositionalArgs {
 	}
 }
 
-// eachName calls f with each name, also after an error. The result is all errors; its exit code is that of the first.
+// eachName calls f with each name, even after an error. It returns all errors joined, with the exit code of the first.
 func eachName(names []string, f func(name string) error) error {
 	var errs []error
 	for _, name := range names {

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A desk is where the commands for operators ask and act, with what has to be closed after it.
+// A desk is where the commands for operators ask and act, with what is closed after it.
 type desk struct {
 	ops.Operator
 	local   *ops.Desk // nil at a lock server
@@ -27,8 +27,8 @@ type desk struct {
 	closers []io.Closer
 }
 
-// Payload returns the payload of a task. A lock server shows none: who may read its jobs need not be allowed to read what they
-// are about.
+// Payload returns the payload of a task. A lock server shows none: a caller who may list its jobs need not be allowed
+// to read their payloads.
 func (d *desk) Payload(ctx context.Context, job string) (ops.Payload, error) {
 	if d.local == nil {
 		return ops.Payload{}, needsRedis("the payload of a task")
@@ -48,7 +48,8 @@ func (d *desk) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[op
 	return walk(d, q.Share, d.Operator.Sequences(ctx, q))
 }
 
-// walk refuses a share of Redis' time other than that of every lock server.
+// walk returns all. A lock server gives every walk defaultShare of Redis' time, so there another share is an error,
+// except 0.
 func walk[T any](d *desk, share float64, all iter.Seq2[T, error]) iter.Seq2[T, error] {
 	if d.local != nil || share == 0 || share == defaultShare {
 		return all
@@ -62,7 +63,7 @@ func walk[T any](d *desk, share float64, all iter.Seq2[T, error]) iter.Seq2[T, e
 // closePatience is how long a command that only reads waits for its calls to end.
 const closePatience = 100 * time.Millisecond
 
-// The method desk returns what the commands for operators work with, and sends nothing.
+// desk returns what the commands for operators work with, and sends nothing.
 func (s *server) desk() (*desk, error) {
 	d := &desk{}
 	if err := d.open(s); err != nil {
@@ -97,7 +98,7 @@ func (d *desk) open(s *server) (err error) {
 		if err != nil {
 			return err
 		}
-		rdb := s.connect(a, secure, s.timeout/2) // leaves time for the rest of a command whose asynq is silent
+		rdb := s.connect(a, secure, s.timeout/2) // leaves time for the rest of a command whose asynq database does not respond
 		d.closers = append(d.closers, rdb)
 		cfg.Databases = append(cfg.Databases, ops.Database{Name: a.name(), Asynq: asynq.NewInspectorFromRedisClient(rdb)})
 	}
@@ -108,7 +109,7 @@ func (d *desk) open(s *server) (err error) {
 	return nil
 }
 
-// source returns who answers, for people.
+// source returns what d asks, the lock server or Redis, for messages.
 func source(d ops.Operator) string {
 	if outer, ok := d.(*desk); ok && outer.local == nil {
 		return "the lock server"
@@ -116,7 +117,6 @@ func source(d ops.Operator) string {
 	return "Redis"
 }
 
-// The type closeFunc is an io.Closer.
 type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
@@ -130,8 +130,8 @@ func (d *desk) close() {
 	}
 }
 
-// withDesk runs f with a desk and the printer of cmd. The context of f ends after --timeout: for commands that ask a
-// bounded number of questions. With an answer that comes too late, the error is joblock.ErrUnavailable.
+// withDesk runs f with a desk and the printer of cmd. The context of f ends after --timeout: for commands with a
+// bounded number of calls. If an answer comes too late, the error is joblock.ErrUnavailable.
 func (s *server) withDesk(cmd *cobra.Command, o *output, f func(ctx context.Context, d *desk, p *printer) error) error {
 	p, err := o.printer(cmd)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *server) withDesk(cmd *cobra.Command, o *output, f func(ctx context.Cont
 // errSilent is the cause with which the context of a command ends after --timeout.
 var errSilent = &exitError{exitUnavailable, errors.New("no answer of Redis within --timeout")}
 
-// The method name returns how people know a server: its hosts and its database.
+// name returns the name of a server for messages: its hosts and its database.
 func (a address) name() string {
 	name := strings.Join(a.hosts, ",")
 	if a.db != 0 {

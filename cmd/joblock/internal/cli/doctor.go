@@ -68,7 +68,7 @@ Exit codes besides those of "joblock help":
 	return cmd
 }
 
-// The method introduce tells people what doctor looks at.
+// introduce prints what doctor checks.
 func (d *desk) introduce(ctx context.Context, p *printer, s *server, k ops.Keeper, unread error) {
 	p.say("locks   prefix %q", s.prefix)
 	if _, databases, err := s.databases(os.Getenv); err == nil {
@@ -109,8 +109,8 @@ func keeperText(k ops.Keeper, unread error) string {
 	return fmt.Sprintf("%s; %d stand by", strings.Join(works, "; "), k.StandBy)
 }
 
-// tellCheckup prints what was found. If err cut the look short, only people get what was found until then: to a program
-// it would look like the whole, and nothing would look like health.
+// tellCheckup prints what was found. If err cut the check short, only the formats for people show what was found so
+// far: a program would take it for the whole, and an empty result for health.
 func tellCheckup(p *printer, c ops.Checkup, err error) error {
 	if err != nil && p.format != "table" {
 		return err
@@ -121,7 +121,7 @@ func tellCheckup(p *printer, c ops.Checkup, err error) error {
 	return err
 }
 
-// tellSafety tells people whether the servers keep locks safe.
+// tellSafety prints whether the servers keep locks safe.
 func tellSafety(p *printer, s ops.Safety, width int) {
 	as := warning
 	switch s.Word {
@@ -171,7 +171,7 @@ func printCheckup(p *printer, c ops.Checkup) error {
 	if width == 0 {
 		width = 100
 	}
-	told := c.Safe.Word != "" // otherwise nothing was looked at
+	told := c.Safe.Word != "" // otherwise nothing was checked
 	if told {
 		tellSafety(p, c.Safe, width)
 	}
@@ -194,7 +194,7 @@ func printCheckup(p *printer, c ops.Checkup) error {
 	return p.out.Flush()
 }
 
-// tellWells tells people what was looked at and is well, in a line.
+// tellWells prints a line with what was checked and is well.
 func tellWells(p *printer, wells []ops.Checked) {
 	var names []string
 	for _, w := range wells {

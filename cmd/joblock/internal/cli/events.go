@@ -112,7 +112,7 @@ const followPatience = time.Minute
 // feedPause is how long --follow waits after Redis has not answered.
 const feedPause = time.Second
 
-// The function followed returns what happens, until ctx ends. It begins at q.Since, or now.
+// followed returns events as they happen, from q.Since or from now on, until ctx ends.
 func followed(ctx context.Context, desk ops.Operator, q ops.EventsQuery, talk func(string, ...any)) (iter.Seq2[ops.Event, error], error) {
 	from := ops.FromNow
 	if !q.Since.IsZero() {
@@ -128,7 +128,7 @@ func followed(ctx context.Context, desk ops.Operator, q ops.EventsQuery, talk fu
 		for first := true; ctx.Err() == nil; first = false {
 			patience := followPatience
 			if silent {
-				patience = 0 // so that an answer is told at once
+				patience = 0 // so that a recovery is reported at once
 			}
 			events, err := feed.Next(ctx, patience)
 			switch {

@@ -29,7 +29,7 @@ const (
 	exitSignal      = 128 // plus the number of the signal
 )
 
-// The type exitError is an error with the exit code that it leads to. With a nil err nothing is printed.
+// exitError is an error with the exit code that it leads to. With a nil err nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -79,11 +79,11 @@ func codeOf(err error) int {
 	return exitFault
 }
 
-// The function told returns the text of err for people. Errors of package joblock begin with "joblock: ", which is how
-// every line of this program begins.
+// told returns the text of err without the prefix "joblock: " of package joblock's errors, which every line of this
+// program has already.
 func told(err error) string { return strings.TrimPrefix(err.Error(), "joblock: ") }
 
-// reads reports whether a command only reads: then a call without an answer has no outcome that could be unknown.
+// reads reports whether a command only reads, so that an unanswered call has no unknown outcome.
 func reads(cmd *cobra.Command) bool {
 	switch _, name, _ := strings.Cut(cmd.CommandPath(), " "); name {
 	case "ls", "get", "explain", "waiters", "permits", "watch", "top", "events", "history", "audit", "doctor", "jobs ls", "jobs get", "jobs sequences",
@@ -96,7 +96,7 @@ func reads(cmd *cobra.Command) bool {
 // writers are the calls of package joblock that change something: see joblock.Error.
 var writers = []string{"acquire", "renew", "park", "resume", "release", "force release", "free if idle"}
 
-// The method told is the function told. If Redis has not answered, the text is one line, with the address.
+// told is like the function told, but if Redis has not answered, the text is one line with the address.
 func (s *server) told(cmd *cobra.Command, err error) string {
 	text, op, ok := s.unanswered(err)
 	switch {
@@ -123,7 +123,7 @@ func (s *server) noAnswer() string {
 	return "no answer of Redis"
 }
 
-// isTimeout reports whether err says that somebody has waited for long enough, in whichever words.
+// isTimeout reports whether err is a timeout, of a context or of the network.
 func isTimeout(err error) bool {
 	var late interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout()

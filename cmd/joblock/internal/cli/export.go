@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/internal/monitoring"
 )
 
-// exports are the files that the command has inside, by their names.
+// exports are the embedded files, by name.
 var exports = map[string][]byte{"grafana": monitoring.Dashboard, "alerts": monitoring.Alerts}
 
 func newExport() *cobra.Command {

@@ -10,9 +10,9 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// The type face is what the commands do to locks. There are two: a session asks Redis, and an api asks a lock server.
+// face is what the commands do to locks. There are two: a session asks Redis, and an api asks a lock server.
 type face interface {
-	// acquire takes a lock. A lock whose answer was lost is released again, or ends with its lease.
+	// acquire takes a lock. If the answer is lost, the lock is released, or expires with its lease.
 	acquire(ctx context.Context, want want) (held, error)
 
 	// The calls by token. See package ops for what each promises.
@@ -24,11 +24,11 @@ type face interface {
 	resume(ctx context.Context, token joblock.Token, name string, want takeover) (ops.Grant, error)
 	release(ctx context.Context, token joblock.Token, reason string) error
 
-	// close gives what is still under way a moment to end.
+	// close gives calls under way up to patience to end.
 	close(patience time.Duration)
 }
 
-// The type held is a lock that a command has.
+// held is a lock that a command has.
 type held interface {
 	Token() joblock.Token
 	Fence() int64
@@ -39,7 +39,7 @@ type held interface {
 	Release(ctx context.Context, opts ...joblock.LockReleaseOption) error
 }
 
-// The type want says which lock a command wants.
+// want says which lock a command wants.
 type want struct {
 	key    string
 	ttl    time.Duration
@@ -48,13 +48,13 @@ type want struct {
 	renews bool // as long as this process lives
 }
 
-// The type takeover says how a command takes a parked lock over.
+// takeover says how a command takes a parked lock over.
 type takeover struct {
 	job, holder  string
 	ttl, reserve time.Duration
 }
 
-// The method bound returns the option for the wait.
+// bound returns the option for the wait.
 func (w *want) bound() []joblock.AcquireOption {
 	if w.wait == nil {
 		return nil
@@ -73,7 +73,7 @@ func waitOf(no bool, w waitFlag) *time.Duration {
 	return nil
 }
 
-// The method locks opens the locks, in Redis or at a server. The label is that of their holder.
+// locks opens the locks, in Redis or at a server, with the label of their holder.
 func (s *server) locks(cfg joblock.Config) (face, error) {
 	a, err := s.api(os.Getenv)
 	if a != nil || err != nil {
@@ -97,7 +97,7 @@ func (s *session) acquire(ctx context.Context, want want) (held, error) {
 	}
 	lock, err := take(ctx, want.key, opts...)
 	if err != nil {
-		return nil, err // a nil *joblock.Lock would be no nil held
+		return nil, err // a nil *joblock.Lock would be a non-nil held
 	}
 	return lock, nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type forceOptions has the flags and the argument of "force-release".
+// forceOptions holds the flags and the argument of "force-release".
 type forceOptions struct {
 	output
 	server *server
@@ -125,14 +125,15 @@ func (o *forceOptions) run(cmd *cobra.Command) error {
 	return o.force(cmd.Context(), d, p)
 }
 
-// The method look reads the key, within --timeout.
+// look reads the key, within --timeout.
 func (o *forceOptions) look(ctx context.Context, d *desk) (ops.Explanation, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.server.timeout, errSilent)
 	defer cancel()
 	return d.Explain(ctx, o.key)
 }
 
-// The method mayForce shows people what is and what will be. An error says that nothing can be freed.
+// mayForce prints the state of the key and what a forced release will do. It returns an error if the key must not be
+// freed.
 func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 	l := e.Lock
 	for _, text := range e.Text {
@@ -179,7 +180,6 @@ func forceAction(e ops.Explanation) (ops.Action, bool) {
 	return e.Actions[i], true
 }
 
-// The method force frees the key.
 func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.server.timeout, errSilent)
 	defer cancel()
@@ -213,7 +213,7 @@ func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	}, done)
 }
 
-// whoami returns the name of the user, for the record. Behind sudo, that is the user who has called sudo.
+// whoami returns the name of the user, for the record. Under sudo, that is the user who called sudo.
 func whoami() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {

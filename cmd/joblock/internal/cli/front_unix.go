@@ -16,8 +16,8 @@ import (
 )
 
 // forwarded are the signals that "run" passes on to the command. SIGTSTP is not among them: a Go program that has once
-// caught SIGTSTP can no longer be stopped by SIGTSTP, and Ctrl-Z has to stop the front. The terminal sends Ctrl-Z to
-// the command itself.
+// caught SIGTSTP can no longer be stopped by it, and Ctrl-Z has to stop the front. The terminal sends Ctrl-Z to the
+// command itself.
 var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 	syscall.SIGCONT,
@@ -32,8 +32,8 @@ func ends(n int) bool {
 	return false
 }
 
-// catch returns a channel of the signals in the list forwarded. A signal that was ignored when this process was
-// started stays ignored, by the command too: so nohup works.
+// catch returns a channel of the signals in the list forwarded. A signal that was ignored when this process was started
+// stays ignored, by the command too, so that nohup works.
 func catch() chan os.Signal {
 	caught := make(chan os.Signal, 16)
 	for _, s := range forwarded {
@@ -44,7 +44,7 @@ func catch() chan os.Signal {
 	return caught
 }
 
-// The function run is "joblock run". See link_unix.go for its two processes.
+// run implements "joblock run". See link_unix.go for its two processes.
 func run(o *runOptions) error {
 	l, inherited, err := inheritedLink()
 	if err != nil {
@@ -54,7 +54,7 @@ func run(o *runOptions) error {
 		// The front has checked the flags, and has read the files that the flags name.
 		files, ok := <-l.gets
 		if !ok {
-			return nil // the front is gone
+			return nil // the front has ended
 		}
 		o.server.files = files.Files
 		if err := o.check(); err != nil {
@@ -78,7 +78,7 @@ func run(o *runOptions) error {
 	return f.watch()
 }
 
-// The type front is the process that the user has started.
+// front is the process that the user has started.
 type front struct {
 	o      *runOptions
 	link   *link
@@ -96,7 +96,6 @@ type front struct {
 	end    *ending
 }
 
-// The method start starts the holder.
 func (f *front) start() error {
 	own, other, err := newLink()
 	if err != nil {
@@ -108,12 +107,12 @@ func (f *front) start() error {
 	if err != nil {
 		return err
 	}
-	// The first value of a variable counts. So a value that this process has inherited must go, or the new process would
-	// be another front.
+	// The first value of a variable counts, so a value that this process has inherited must go, or the new process
+	// would be another front.
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, envHolder+"=") })
 	env = append(env, fmt.Sprintf("%s=%d:%d", envHolder, other, os.Getpid()))
-	// The holder has a process group of its own, so keys of the terminal do not reach the holder. Files that this
-	// process has inherited stay open under their numbers.
+	// The holder has a process group of its own, so that keys of the terminal do not reach it. Files that this process
+	// has inherited stay open under their numbers.
 	if _, err := syscall.ForkExec(file, os.Args, &syscall.ProcAttr{
 		Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	}); err != nil {
@@ -122,8 +121,8 @@ func (f *front) start() error {
 	if err := f.link.sendIn(filesPatience, message{Files: f.o.server.files}); err != nil {
 		return err // the holder ends with the link
 	}
-	// The front may take the terminal back while the command has the terminal. Without this, the kernel would stop the
-	// front then. The holder was started before, so neither the holder nor the command ignores the signal.
+	// The front may take the terminal back while the command has it; without this, the kernel would stop the front
+	// then. The holder was started before, so neither the holder nor the command ignores the signal.
 	signal.Ignore(syscall.SIGTTOU)
 	f.waits = make(chan struct{})
 	go func() {
@@ -143,7 +142,7 @@ func (f *front) start() error {
 // killPause is the time between two rounds of killing.
 const killPause = 20 * time.Millisecond
 
-// The method watch passes on signals and messages until the holder and all descendants have ended.
+// watch passes on signals and messages until the holder and all descendants have ended.
 func (f *front) watch() error {
 	gets := f.link.gets
 	for {
@@ -171,7 +170,7 @@ func (f *front) watch() error {
 	}
 }
 
-// The method guard returns a channel that fires when the holder has to be asked, or has not answered in time.
+// guard returns a channel that fires when the holder has to be asked, or has not answered in time.
 func (f *front) guard() <-chan time.Time {
 	switch {
 	case f.killed:
@@ -184,9 +183,9 @@ func (f *front) guard() <-chan time.Time {
 	return time.After(time.Until(f.killAt))
 }
 
-// The method guarded asks the holder for how long the lock can be trusted. If the holder does not answer before the
-// lock is lost, the holder stands still. Then the front kills the holder and the command. A front that has stood still
-// itself asks too late, and so gives the holder a moment.
+// guarded asks the holder how long the lock can be trusted. If the holder does not answer before the lock is lost, it
+// hangs, and the front kills the holder and the command. A front that was itself stopped asks too late, and therefore
+// gives the holder a moment to answer.
 func (f *front) guarded() {
 	switch now := time.Now(); {
 	case f.killed:
@@ -208,8 +207,8 @@ func (f *front) message(m message) {
 			f.lend()
 		}
 	case m.Until != nil:
-		// If the renewals have no answer, the time is over, and the holder stops the command. As long as the holder
-		// answers, the front leaves that to the holder.
+		// If the renewals get no answer, the time runs out, and the holder stops the command. As long as the holder
+		// answers, the front leaves that to it.
 		f.until, f.killAt = m.Until, time.Time{}
 		f.askAt = time.Now().Add(max(f.until.left(), f.until.Lead/4))
 	case m.Stopped != 0:
@@ -222,7 +221,7 @@ func (f *front) message(m message) {
 	}
 }
 
-// The method signal passes a signal on to the holder.
+// signal passes a signal on to the holder.
 func (f *front) signal(s syscall.Signal) {
 	if s == syscall.SIGCONT && f.child != 0 && f.foreground() && term.IsTerminal(0) && term.IsTerminal(1) {
 		f.lend()
@@ -230,8 +229,8 @@ func (f *front) signal(s syscall.Signal) {
 	f.link.send(message{Signal: int(s)})
 }
 
-// The method stopped is called when a signal has stopped the command. With a terminal, joblock stops too, so that the
-// shell notices. A command that was stopped because it wants the terminal gets the terminal.
+// stopped is called when a signal has stopped the command. With a terminal, joblock stops too, so that the shell
+// notices. A command that was stopped because it wants the terminal gets it.
 func (f *front) stopped(s syscall.Signal) {
 	if f.tty == nil {
 		return
@@ -253,8 +252,7 @@ func (f *front) stopped(s syscall.Signal) {
 // joblock.
 const stopPatience = 200 * time.Millisecond
 
-// The method stop stops the process group of this process, as Ctrl-Z does, and returns when the shell continues the
-// group.
+// stop stops the process group of this process, as Ctrl-Z does, and returns when the shell continues the group.
 func (f *front) stop() {
 	_ = syscall.Kill(0, syscall.SIGTSTP)
 	for patience := time.After(stopPatience); ; {
@@ -270,7 +268,7 @@ func (f *front) stop() {
 	}
 }
 
-// The method foreground reports whether this process has a terminal, and may read from the terminal.
+// foreground reports whether this process has a terminal and may read from it.
 func (f *front) foreground() bool { return f.terminalOf() == unix.Getpgrp() }
 
 // terminalOf returns the process group that has the terminal, 0 if unknown.
@@ -297,7 +295,7 @@ func (f *front) takeBack() {
 	}
 }
 
-// The method finish returns the error with the exit code. The parameter gets has the holder's last messages.
+// finish returns the error with the exit code, after reading the holder's last messages from gets.
 func (f *front) finish(gets <-chan message) error {
 	for gets != nil {
 		m, open := <-gets

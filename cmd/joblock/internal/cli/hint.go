@@ -11,10 +11,10 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// likeTime bounds the search for keys that are like a mistyped one.
+// likeTime bounds the search for keys that resemble a mistyped one.
 const likeTime = time.Second
 
-// The method hint helps people who have mistyped a key, or who have a job and not a key.
+// hint prints help for a user who has mistyped a key, or has given a job in place of a key.
 func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
 	if !p.forPeople() || !l.Unknown() {
 		return
@@ -26,17 +26,17 @@ func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
 	s.like(ctx, d, p, l.Key, false)
 }
 
-// The method hintOf is hint for a command that has not read the lock on key.
+// hintOf is hint for a command that has not read the lock on key.
 func (s *server) hintOf(ctx context.Context, d *desk, p *printer, key string) {
 	if !p.forPeople() {
 		return
 	}
-	if l, err := d.Lock(ctx, key); err == nil { // else what was asked for is told, and this is only a help
+	if l, err := d.Lock(ctx, key); err == nil { // otherwise no hint: the answer is printed already
 		s.hint(ctx, d, p, l)
 	}
 }
 
-// The method where says where a command has looked for locks.
+// where says where a command has looked for locks.
 func (s *server) where(d *desk) string {
 	if d.session == nil {
 		return d.name // a lock server, which has a prefix of its own
@@ -44,8 +44,7 @@ func (s *server) where(d *desk) string {
 	return fmt.Sprintf("%s, under the prefix %s", d.name, strconv.Quote(s.prefix))
 }
 
-// The method like tells people which keys are like text or, with prefix, begin in a way that is like text. It looks for a
-// second at most.
+// like prints which keys resemble text or, with prefix, begin like it. The search takes likeTime at most.
 func (s *server) like(ctx context.Context, d *desk, p *printer, text string, prefix bool) {
 	ctx, cancel := context.WithTimeout(ctx, likeTime)
 	defer cancel()
@@ -56,7 +55,7 @@ func (s *server) like(ctx context.Context, d *desk, p *printer, text string, pre
 	cut := err != nil && ctx.Err() != nil
 	switch {
 	case err != nil && !cut:
-		return // what was asked for is told, and this is only a help
+		return // the answer is printed already; this is only a hint
 	case prefix && found.Begin > 0:
 		p.say("free keys that begin with it are remembered: \"joblock ls --ended -- %s\" lists them", ops.Shell(text))
 	case len(found.Keys) > 0:

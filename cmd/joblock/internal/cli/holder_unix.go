@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// The type holder is the process that has the lock. See link_unix.go.
+// holder is the process that has the lock. See link_unix.go.
 type holder struct {
 	o      *runOptions
 	link   *link
@@ -27,10 +27,10 @@ type holder struct {
 	label  string
 
 	stop   int  // the signal that ended the wait, or that the command has got; see the function ends
-	orphan bool // the front is gone
+	orphan bool // the front has ended
 }
 
-// The type turn is one wait for the lock and one run of the command.
+// turn is one wait for the lock and one run of the command.
 type turn struct {
 	report
 	err     error // why the command did not run; nil if the command ran
@@ -38,7 +38,7 @@ type turn struct {
 	trouble string // what else the user has to know
 }
 
-// holdFor is the holder. The last message has the exit code.
+// holdFor runs the holder. The last message has the exit code.
 func holdFor(o *runOptions, l *link) {
 	// The kernel kills the command when the thread ends that has started the command.
 	runtime.LockOSThread()
@@ -69,8 +69,8 @@ func holdFor(o *runOptions, l *link) {
 	}
 }
 
-// With --repeat, the pause between two turns doubles from repeatPause to repeatMost. A command that has run for
-// repeatReset begins anew.
+// With --repeat, the pause between two turns doubles from repeatPause to repeatMost. It starts again at repeatPause
+// after a command that has run for repeatReset.
 const (
 	repeatPause = time.Second
 	repeatMost  = 30 * time.Second
@@ -86,7 +86,7 @@ func again(t *turn) bool {
 	return true
 }
 
-// The method tell writes the report, and says what went wrong.
+// tell writes the report and prints what went wrong.
 func (h *holder) tell(t *turn) {
 	if t.err != nil {
 		t.Reason = told(t.err)
@@ -105,7 +105,7 @@ func (h *holder) tell(t *turn) {
 	}
 }
 
-// The method sleep returns after d, or at a signal that ends joblock.
+// sleep returns after d, at a signal that ends joblock, or when the front ends.
 func (h *holder) sleep(d time.Duration) {
 	for over := time.After(d); ; {
 		select {
@@ -129,7 +129,7 @@ func (h *holder) stopBy(n int) {
 	}
 }
 
-// The method turn takes the lock, runs the command and releases the lock.
+// turn takes the lock, runs the command and releases the lock.
 func (h *holder) turn() (t turn) {
 	t.report = report{V: 1, Key: h.o.key}
 	var busy atomic.Bool
@@ -180,10 +180,10 @@ func (t *turn) failed(err error, code int) turn {
 	return *t
 }
 
-// The method talks reports whether the user wants to know who has the lock.
+// talks reports whether the user wants to know who has the lock.
 func (o *runOptions) talks() bool { return !o.quiet && (o.verbose || term.IsTerminal(2)) }
 
-// The method acquire waits for the lock. The end of the front ends the wait, and so does a signal of the function ends.
+// acquire waits for the lock. The wait is cancelled when the front ends, or by a signal for which ends returns true.
 func (h *holder) acquire(locks face) (held, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -216,7 +216,7 @@ func (h *holder) acquire(locks face) (held, error) {
 	}
 }
 
-// The method release releases the lock after the command has ended, and completes t.
+// release releases the lock after the command has ended, and completes t.
 func (h *holder) release(lock held, t *turn) {
 	err := lock.Release(context.Background())
 	switch {
@@ -229,13 +229,13 @@ func (h *holder) release(lock held, t *turn) {
 	}
 }
 
-// The type change is a change of a process that waitAny has reported.
+// change is a change of a process that waitAny has reported.
 type change struct {
 	pid    int
 	status syscall.WaitStatus
 }
 
-// The type supervision is one run of the command.
+// supervision is one run of the command.
 type supervision struct {
 	*holder
 	t       *turn
@@ -245,14 +245,14 @@ type supervision struct {
 
 	over     bool      // the command has ended, but descendants may still run
 	overAt   time.Time // when
-	told     bool      // the user knows of those descendants
+	told     bool      // the user was informed of those descendants
 	kill     bool      // everything is to be killed
-	termAt   time.Time // when the command was told to end because the lease ends; zero: not told
+	termAt   time.Time // when SIGTERM was sent because the lease ends; zero: not sent
 	insisted int       // how many INT and TERM have come
 }
 
-// The method command runs the command, and returns when the command and all its descendants have ended. With --leave, the
-// end of the command is enough.
+// command runs the command, and returns when the command and all its descendants have ended. With --leave, the end of
+// the command is enough.
 func (h *holder) command(lock held, t *turn) {
 	path, err := lookPath(h.o.argv[0])
 	if err != nil {
@@ -298,11 +298,11 @@ func (s *supervision) wait() {
 	}
 }
 
-// The method lead returns how long before the trust deadline the front asks for news. On a busy machine the answer may
-// take a while.
+// lead returns how long before the trust deadline the front asks again, because on a busy machine the answer may take a
+// while.
 func (s *supervision) lead() time.Duration { return max(s.o.grace, s.o.ttl/10) }
 
-// The method answer tells the front for how long the lock can be trusted.
+// answer sends the front how long the lock can be trusted.
 func (s *supervision) answer() {
 	s.link.send(message{Until: untilIn(time.Until(s.lock.ExpiresAt())-s.lead(), s.lead())})
 }
@@ -319,7 +319,7 @@ func (s *supervision) watch() {
 			}
 			s.changed(c)
 			if s.over && s.o.leave && !s.kill {
-				return // what is left behind is no longer joblock's
+				return // joblock no longer controls what is left behind
 			}
 		case sig := <-s.caught:
 			s.forward(sig.(syscall.Signal))
@@ -352,15 +352,14 @@ func (s *supervision) killAll() {
 	killDescendants(group)
 }
 
-// The method tick looks at the clock.
+// tick stops the command when the lock could not be renewed in time, and kills it a grace later.
 func (s *supervision) tick() {
 	switch {
 	case s.kill:
 	case !s.termAt.IsZero():
 		s.kill = time.Since(s.termAt) >= s.o.grace
 	case time.Until(s.lock.ExpiresAt()) <= s.o.grace:
-		// The grace is a part of the lease. A renewal that succeeds from now on changes nothing: the command was told to
-		// end.
+		// The grace is a part of the lease. A renewal that succeeds from now on changes nothing: SIGTERM is sent.
 		s.termAt = time.Now()
 		s.t.Reason = "the command was stopped, because the lock could not be renewed in time"
 		s.toCommand(syscall.SIGTERM)
@@ -372,7 +371,7 @@ func (s *supervision) tick() {
 	}
 }
 
-// The method toCommand sends a signal to the process group of the command.
+// toCommand sends a signal to the process group of the command.
 func (s *supervision) toCommand(n syscall.Signal) {
 	if s.over {
 		return // the number of the group may belong to others
@@ -380,7 +379,7 @@ func (s *supervision) toCommand(n syscall.Signal) {
 	_ = syscall.Kill(-s.pid, n)
 }
 
-// The method forward passes a signal on to the command.
+// forward passes a signal on to the command.
 func (s *supervision) forward(n syscall.Signal) {
 	s.stopBy(int(n))
 	if n == syscall.SIGINT || n == syscall.SIGTERM {
@@ -392,7 +391,7 @@ func (s *supervision) forward(n syscall.Signal) {
 	s.toCommand(n)
 }
 
-// The method changed is called when a child has ended or was stopped.
+// changed is called when a child has ended or was stopped.
 func (s *supervision) changed(c change) {
 	if c.pid != s.pid {
 		return

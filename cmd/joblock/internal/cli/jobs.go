@@ -178,7 +178,7 @@ func sortJobs(jobs []ops.Job, order string) {
 	})
 }
 
-// jobRowColumns are the columns of jobs with their locks.
+// jobRowColumns are the columns of a list of jobs with their locks.
 func jobRowColumns(p *printer) []column[ops.Job] {
 	return []column[ops.Job]{
 		{head: "JOB", text: func(j ops.Job) string { return j.Job }},
@@ -306,7 +306,7 @@ func taskRole(t ops.Task) role {
 	return plain
 }
 
-// The type jobReport is what "jobs get" shows: a task, and its locks and places.
+// jobReport is what "jobs get" shows: a task, and its locks and places.
 type jobReport struct {
 	Job   string    `json:"job"`
 	Task  ops.Task  `json:"task"`
@@ -435,7 +435,7 @@ func jobReportColumns(p *printer) []column[jobReport] {
 	}
 }
 
-// waitsText says where a job waits for its turn.
+// waitsText says in which line a job waits for its turn.
 func waitsText(r jobReport) string {
 	for _, j := range r.Locks {
 		if j.Place != nil {

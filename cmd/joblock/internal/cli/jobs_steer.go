@@ -33,7 +33,7 @@ const jobCodes = `Exit codes besides those of "joblock help":
 const stepHelp = `The step of a task, which "joblock jobs get" and "joblock explain" show, changes whenever the task moves on. With --step,
 nothing happens if the task has moved on since you have seen it.`
 
-// stepFlag adds the flag that ties a command to what somebody has seen.
+// stepFlag adds the flag that ties a command to the step that the operator has seen.
 func stepFlag(cmd *cobra.Command, step *string) {
 	cmd.Flags().StringVar(step, "step", "", "the `STEP` of the task that you mean, as \"joblock jobs get\" shows it")
 }
@@ -131,7 +131,8 @@ jobs run" finds it. A task that ends well meanwhile is left alone. Before it ask
 	return cmd
 }
 
-// ended tells what has become of a task whose attempt was cancelled.
+// ended prints the outcome for a task whose attempt was cancelled. The error has the code exitBusy if the task is still
+// there.
 func ended(cmd *cobra.Command, done ops.Acted, job string) error {
 	switch done.Became {
 	case ops.BecameDropped:
@@ -256,7 +257,7 @@ func archiveText(t ops.Task, locks []ops.Job) string {
 	return fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, to be run later: %s.", t.Job(), taskText(t)) + givenText(t, locks, true)
 }
 
-// givenText says what becomes of the locks and places of a task that is deleted or, with kept, archived.
+// givenText says what happens to the locks and places of a task that is deleted or, with kept, archived.
 func givenText(t ops.Task, locks []ops.Job, kept bool) (text string) {
 	var given []ops.Job
 	for _, j := range locks {
@@ -355,7 +356,7 @@ func skipText(l ops.Lock) string {
 	return b.String()
 }
 
-// The method acting calls f with a desk. The context of f ends after --timeout.
+// acting calls f with a desk and a context that ends after --timeout.
 func (s *server) acting(cmd *cobra.Command, f func(context.Context, *desk) error) error {
 	return s.with(func(d *desk) error {
 		ctx, cancel := context.WithTimeoutCause(cmd.Context(), s.timeout, errSilent)
@@ -364,8 +365,8 @@ func (s *server) acting(cmd *cobra.Command, f func(context.Context, *desk) error
 	})
 }
 
-// The method confirming calls look, which says what is about to happen, asks the user, and then calls act, whose context
-// ends after the given time. The time that the user takes does not count for --timeout.
+// confirming calls look, which says what is about to happen, asks the user, and then calls act, whose context ends
+// after the given time. The time that the user takes does not count for --timeout.
 func (s *server) confirming(cmd *cobra.Command, ask *confirmation, want string, within time.Duration,
 	look func(context.Context, *desk) (string, error), act func(context.Context, *desk) error) error {
 	return s.with(func(d *desk) error {

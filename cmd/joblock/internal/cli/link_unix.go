@@ -22,16 +22,16 @@ import (
 //
 //	the front is killed      the holder kills the command and its descendants, and releases the lock
 //	the holder is killed     the kernel kills the command (Linux); the front kills the descendants
-//	the holder stands still  the front kills all of them when the holder's last word on the lease has passed
-//	the front stands still   the holder goes on
+//	the holder hangs         the front kills all of them when the trusted time that the holder last reported has passed
+//	the front hangs          the holder goes on
 //
 // If the user's shell stops the front (Ctrl-Z), the holder still renews: a stopped command keeps its lock.
 
-// envHolder tells a process that it is the holder: "fd:ppid". The fd is the holder's end of the link. The ppid is the
-// pid of the front, so that a variable that somebody has copied does no harm.
+// envHolder marks a process as the holder: "fd:ppid". The fd is the holder's end of the link; the ppid is the pid of
+// the front, so that a copy of the variable does no harm.
 const envHolder = "JOBLOCK_RUN_HOLDER"
 
-// The type message is what the two processes tell each other. Each message sets one field.
+// message is a message between the two processes. Each sets one field.
 type message struct {
 	// From the front to the holder.
 	Files  map[string][]byte `json:"files,omitempty"`  // the first message, which sets no other field: see server.files
@@ -47,13 +47,13 @@ type message struct {
 	End     *ending `json:"end,omitempty"`     // the last message
 }
 
-// The type ending is how "run" ends.
+// ending is how "run" ends.
 type ending struct {
 	Code   int `json:"code"`
 	Signal int `json:"signal,omitempty"` // the signal that has ended the command
 }
 
-// The type until is an instant, by two clocks of this machine.
+// until is an instant, by two clocks of this machine.
 type until struct {
 	Clock int64         `json:"clock"` // see the function clock
 	Wall  int64         `json:"wall"`  // nanoseconds since 1970
@@ -64,18 +64,18 @@ func untilIn(d, lead time.Duration) *until {
 	return &until{clock() + int64(d), time.Now().Add(d).UnixNano(), lead}
 }
 
-// The method left returns the time until u, by the clock that is ahead.
+// left returns the time until u, by the clock that is ahead.
 func (u *until) left() time.Duration {
 	return time.Duration(min(u.Clock-clock(), u.Wall-time.Now().UnixNano()))
 }
 
-// The type link is one end of the connection between front and holder.
+// link is one end of the connection between front and holder.
 type link struct {
 	f    *os.File
 	gets chan message // closed when the other end is closed
 }
 
-// newLink makes a pair of connected sockets. The number other is the socket of the other process.
+// newLink makes a pair of connected sockets; other is the file descriptor for the other process.
 func newLink() (own *link, other int, err error) {
 	syscall.ForkLock.RLock()
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
@@ -127,19 +127,18 @@ func (l *link) read() {
 	}
 }
 
-// writePatience bounds a write to a process that stands still. There are few messages, so the socket has room for
-// them all.
+// writePatience bounds a write to a process that hangs. There are few messages, so the socket has room for them all.
 const writePatience = 100 * time.Millisecond
 
 // filesPatience bounds the write of the first message, which may be larger than the socket's room. The holder has to
 // start before it reads.
 const filesPatience = 10 * time.Second
 
-// The method send sends m. A failure means that the other process is gone or stands still, which the other end of the
-// link shows too.
+// send sends m. It ignores failures: they mean that the other process has ended or hangs, which reading from the link
+// shows too.
 func (l *link) send(m message) { _ = l.sendIn(writePatience, m) }
 
-// The method sendIn sends m, and waits for at most d until the other process has read enough.
+// sendIn sends m, and waits for at most d until the other process has read enough.
 func (l *link) sendIn(d time.Duration, m message) error {
 	line, err := json.Marshal(m)
 	if err != nil {

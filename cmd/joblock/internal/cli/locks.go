@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type lockFilter has the flags that say which locks a walk is about.
+// lockFilter holds the flags that select the locks of a walk.
 type lockFilter struct {
 	part    string
 	states  []string
@@ -26,7 +26,7 @@ type lockFilter struct {
 	share   float64
 }
 
-// defaultShare is the --share that is not set, and that of every lock server.
+// defaultShare is the default of --share, and the share of every lock server.
 const defaultShare = 0.25
 
 // lockStates are the states that --state knows.
@@ -45,7 +45,7 @@ func (f *lockFilter) flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&f.share, "share", defaultShare, "largest part of the time in which Redis works for the walk, from 0.001 to 1")
 }
 
-// The method query returns the query for the locks under prefix.
+// query returns the query for the locks under prefix.
 func (f *lockFilter) query(prefix string) (q ops.LocksQuery, err error) {
 	q = ops.LocksQuery{
 		Prefix: prefix, Contains: f.part, OlderThan: f.older, Waiters: f.waiters, Jobs: f.job || f.queue != "", Queue: f.queue, Own: f.own, Share: f.share,
@@ -120,9 +120,9 @@ func lockColumns(p *printer, ended bool) []column[ops.Lock] {
 
 const headEnded = "ENDED"
 
-// The method peoples returns the locks of a walk with the query of the method inner, as people look at them. Whoever waits
-// for a limit waits for each of its permits, and is counted once: in a row for the limit. The other keys of the toolkit are
-// left out, unless --own was given.
+// peoples returns the locks of a walk with inner's query as users look at them. A waiter of a limit waits for each of
+// its permits, and is counted once, in a row for the limit. The toolkit's other keys are left out unless --own was
+// given.
 func (f *lockFilter) peoples(rows iter.Seq2[ops.Lock, error]) iter.Seq2[ops.Lock, error] {
 	return func(yield func(ops.Lock, error) bool) {
 		for l, err := range rows {
@@ -132,7 +132,7 @@ func (f *lockFilter) peoples(rows iter.Seq2[ops.Lock, error]) iter.Seq2[ops.Lock
 					l.Waiters = 0
 				case ops.RoleGate:
 					if l.State == joblock.StateHeld {
-						l.Waiters++ // who has the gate is the first in line
+						l.Waiters++ // the holder of the gate is the first in line
 					}
 					switch {
 					case f.own:
@@ -158,7 +158,7 @@ func (f *lockFilter) peoples(rows iter.Seq2[ops.Lock, error]) iter.Seq2[ops.Lock
 	}
 }
 
-// inner returns the query whose rows the method peoples shows.
+// inner returns the query whose rows peoples filters.
 func (f *lockFilter) inner(q ops.LocksQuery) ops.LocksQuery {
 	if !q.Jobs {
 		q.Own = true
@@ -167,7 +167,7 @@ func (f *lockFilter) inner(q ops.LocksQuery) ops.LocksQuery {
 	return q
 }
 
-// stateText returns the state, with how the last holding ended if nobody has the key.
+// stateText returns the state, with how the last holding ended if the key is free.
 func stateText(l ops.Lock) string {
 	if l.Role == ops.RoleLimit {
 		return "limit"

@@ -118,7 +118,7 @@ Exit codes:
 	return cmd
 }
 
-// walked returns the locks that q names. The printer tells people how far the walk is.
+// walked returns the locks that q names. The printer shows the progress of the walk.
 func walked(ctx context.Context, d ops.Operator, q ops.LocksQuery, p *printer) iter.Seq2[ops.Lock, error] {
 	var done, found atomic.Int64
 	q.Progress = func(part float64) { done.Store(int64(part * 100)) }
@@ -135,7 +135,7 @@ func walked(ctx context.Context, d ops.Operator, q ops.LocksQuery, p *printer) i
 	}
 }
 
-// sorted returns rows as the function sort orders them, after the last of them.
+// sorted returns rows in the order of sort, once all of them are read.
 func sorted[T any](rows iter.Seq2[T, error], sort func([]T)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

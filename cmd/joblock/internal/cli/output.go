@@ -20,7 +20,7 @@ import (
 	"golang.org/x/term"
 )
 
-// The type output has the flags of a command that prints rows, or one object.
+// output holds the flags of a command that prints rows, or one object.
 type output struct {
 	format    string
 	noHeaders bool
@@ -50,8 +50,8 @@ func oneOf(flag, value string, values []string) error {
 	return nil
 }
 
-// The type printer prints data to the standard output, in the format that the user has asked for. One goroutine uses a
-// printer.
+// printer prints data to the standard output, in the format that the user has asked for. It is not safe for concurrent
+// use.
 type printer struct {
 	output
 	out      *bufio.Writer
@@ -61,12 +61,12 @@ type printer struct {
 	talkTTY  bool
 	width    int           // columns of the terminal; 0 if the standard output is no terminal
 	pause    time.Duration // between two batches of rows
-	progress func() string // if not nil, what people read while they wait for rows; called by the goroutine of the printer
+	progress func() string // if not nil, the text shown during a wait for rows; called by the goroutine of the printer
 	shows    bool          // the terminal shows the text of progress
 	rows     int           // number of rows that were printed
 }
 
-// The method printer checks the flags, and returns the printer of cmd.
+// printer checks the flags, and returns the printer of cmd.
 func (o *output) printer(cmd *cobra.Command) (*printer, error) {
 	err := cmp.Or(oneOf("output", o.format, formats), oneOf("time", o.times, timeStyles), oneOf("color", o.color, colorings))
 	if err != nil {
@@ -81,7 +81,7 @@ func (o *output) printer(cmd *cobra.Command) (*printer, error) {
 	return p, nil
 }
 
-// sizeOf reports whether w is a terminal, and how many columns the terminal has.
+// sizeOf reports whether w is a terminal, and how many columns it has.
 func sizeOf(w io.Writer) (columns int, is bool) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -96,14 +96,14 @@ func sizeOf(w io.Writer) (columns int, is bool) {
 // forPeople reports whether the format is one for people.
 func (p *printer) forPeople() bool { return p.format == "table" || p.format == "wide" }
 
-// The type column is a column of a table of T. The text may have any characters: the printer makes the text safe. An
-// empty text is shown as "-".
+// column is a column of a table of T. The text may have any characters: the printer makes it safe. An empty text is
+// shown as "-".
 type column[T any] struct {
 	head string
 	wide bool // only with -o wide
 	room int  // least width; for tables of which the first rows come long before the others
 	text func(T) string
-	role func(T) role // what the text tells people, in colour; nil for plain
+	role func(T) role // what the text means, shown as colour; nil for plain
 }
 
 const (
@@ -113,7 +113,7 @@ const (
 	// batchRows is the largest number of rows of a batch.
 	batchRows = 1000
 
-	// progressPause is how long people wait before they see that something is going on.
+	// progressPause is the wait for rows before progress is shown.
 	progressPause = 500 * time.Millisecond
 )
 
@@ -124,8 +124,8 @@ const (
 //	jsonl        one object on a line
 //	name         the first column, one on a line
 //
-// An error of rows ends the output and is returned. The rows before the error are printed. The JSON document is left
-// without its end then, so that no program takes the document for the whole.
+// An error of rows ends the output and is returned. The rows before the error are printed. The JSON document is then
+// left incomplete, so that no program takes it for the whole.
 func printAll[T any](p *printer, columns []column[T], rows iter.Seq2[T, error]) error {
 	var print func(batch []T) error
 	end := func() error { return nil }
@@ -298,7 +298,7 @@ func rowsIn[T any](all []T) iter.Seq2[T, error] {
 	}
 }
 
-// The method object writes v as JSON, on one line.
+// object writes v as JSON, on one line.
 func (p *printer) object(v any) error {
 	text, err := p.encode(v)
 	if err != nil {
@@ -318,19 +318,19 @@ func (p *printer) encode(v any) ([]byte, error) {
 	return safeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
-// The method say tells people something, on the standard error.
+// say prints a line to the standard error.
 func (p *printer) say(format string, args ...any) {
 	fmt.Fprintln(p.talk, visible(fmt.Sprintf(format, args...)))
 }
 
-// The method none tells people that a list is empty. Programs see that by themselves.
+// none prints that a list is empty, in the formats for people; programs see it in the output.
 func (p *printer) none(format string, args ...any) {
 	if p.rows == 0 && p.forPeople() {
 		p.say(format, args...)
 	}
 }
 
-// The method show shows how far the command is, if people look at the standard error.
+// show prints the progress, if the standard error is a terminal.
 func (p *printer) show() {
 	if p.progress == nil || !p.talkTTY {
 		return
@@ -341,7 +341,7 @@ func (p *printer) show() {
 	}
 }
 
-// The method hide takes the text of show away.
+// hide erases the text of show.
 func (p *printer) hide() {
 	if p.shows {
 		fmt.Fprint(p.talk, "\r\x1b[K")
@@ -349,8 +349,8 @@ func (p *printer) hide() {
 	}
 }
 
-// The method when returns the time t for a table. The parameter ago is how long ago t was by the clock that t is of, and
-// negative if t is yet to come. The text is "" for the zero t.
+// when returns the time t for a table, "" for the zero t. ago is the age of t by the clock that t is of, negative if t
+// is in the future.
 func (p *printer) when(t time.Time, ago time.Duration) string {
 	switch {
 	case t.IsZero():
@@ -365,7 +365,7 @@ func (p *printer) when(t time.Time, ago time.Duration) string {
 	return span(ago) + " ago"
 }
 
-// The method paint returns text in the colour of its role.
+// paint returns text in the colour of its role.
 func (p *printer) paint(text string, r role) string {
 	if !p.colours || r == plain || text == "" {
 		return text
@@ -373,7 +373,7 @@ func (p *printer) paint(text string, r role) string {
 	return "\x1b[" + colourOf[r] + "m" + text + "\x1b[0m"
 }
 
-// The type role is what a text tells people. No text says by its colour alone what it tells.
+// role is what a text means, shown as colour. No text depends on its colour to be understood.
 type role uint8
 
 const (
@@ -387,5 +387,5 @@ const (
 
 var colourOf = [...]string{strong: "1", good: "32", warning: "33", bad: "31", faint: "2"}
 
-// sayTo writes a line for people.
+// sayTo writes a message line, prefixed with the program's name.
 func sayTo(w io.Writer, text string) { fmt.Fprintf(w, "joblock: %s\n", text) }

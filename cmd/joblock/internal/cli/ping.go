@@ -75,7 +75,7 @@ Exit codes:
 	return cmd
 }
 
-// The type pingReport is what "ping" prints.
+// pingReport is what "ping" prints.
 type pingReport struct {
 	V        int      `json:"v"`
 	Key      string   `json:"key"`
@@ -85,7 +85,7 @@ type pingReport struct {
 	Release  pingTime `json:"release"`
 }
 
-// The type pingTime has times in microseconds.
+// pingTime has times in microseconds.
 type pingTime struct {
 	P50 int64 `json:"p50_us"`
 	P99 int64 `json:"p99_us"`

@@ -57,8 +57,7 @@ Exit codes:
 	return cmd
 }
 
-// The function release releases the lock of t. If the lock was never answered for, release releases what its acquire
-// may have taken.
+// release releases the lock of t or, if its acquire was not answered, what that acquire may have taken.
 func release(locks face, t *tokenFile, reason string) error {
 	if len(t.pending) == 0 || t.pending[0] != "acquire" {
 		if err := t.settled(); err != nil {

@@ -62,7 +62,7 @@ Exit codes:
 				g, err := locks.resume(context.Background(), t.token, name, takeover{o.job, holder, o.ttl, o.reserve})
 				if err != nil {
 					if t.path != "" && codeOf(err) != exitUnavailable {
-						_ = t.write(t.token) // the token is as good as it was
+						_ = t.write(t.token) // the token is still valid
 					}
 					return err
 				}
@@ -86,7 +86,7 @@ Exit codes:
 	return cmd
 }
 
-// resumption returns the name of this Resume, which the file of t gets before the call. Without a file the name is "".
+// resumption returns the name of this Resume, after writing it to the file of t. Without a file the name is "".
 func resumption(t *tokenFile) (name string, err error) {
 	if t.path == "" {
 		return "", t.settled()

@@ -19,11 +19,11 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// graces is how many graces a lease has at least. A lease is renewed after a third. So there is a third left for the
-// renewals that are tried again, and a third for the command to end.
+// graces is the least number of graces in a lease. A lease is renewed after a third, which leaves a third for retries
+// of the renewal and a third for the command to end.
 const graces = 3
 
-// The type runOptions has the flags and the arguments of "run".
+// runOptions holds the flags and the arguments of "run".
 type runOptions struct {
 	server *server
 
@@ -46,7 +46,7 @@ type runOptions struct {
 	verbose  bool
 }
 
-// The type waitFlag is a duration such as 1m30s, or a number of seconds such as 90 or 2.5.
+// waitFlag is a duration such as 1m30s, or a number of seconds such as 90 or 2.5.
 type waitFlag struct {
 	set bool
 	d   time.Duration
@@ -155,8 +155,8 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
 	return cmd
 }
 
-// The method check returns an error for values out of bounds, and for a COMMAND that does not exist or cannot be
-// executed. So none of these ever takes the lock.
+// check returns an error for values out of bounds, and for a COMMAND that does not exist or cannot be executed, so that
+// none of these ever takes the lock.
 func (o *runOptions) check() error {
 	if len(o.argv) == 0 {
 		return usage("COMMAND is missing; see \"joblock run --help\"")
@@ -213,8 +213,7 @@ func lookPath(name string) (string, error) {
 	return "", &exitError{exitNotRunnable, fmt.Errorf("%s: cannot be executed: %w", name, errors.Unwrap(err))}
 }
 
-// The method label returns what people see as the holder. The parameter pid is that of the process that the user has
-// started.
+// label returns what others see as the holder. pid is that of the process that the user has started.
 func (o *runOptions) label(pid int) string {
 	if o.holder != "" {
 		return o.holder
@@ -229,8 +228,7 @@ func (o *runOptions) label(pid int) string {
 	return strings.ToValidUTF8(text[:min(len(text), driver.MaxLabelBytes)], "")
 }
 
-// The method environ returns the environment of COMMAND: that of joblock without secrets, and what COMMAND may know of
-// the lock.
+// environ returns the environment of COMMAND: that of joblock without secrets, and what COMMAND may know of the lock.
 func (o *runOptions) environ(env []string, lock held, holder string) []string {
 	out := make([]string, 0, len(env)+4)
 	for _, pair := range env {
@@ -251,7 +249,7 @@ func (o *runOptions) environ(env []string, lock held, holder string) []string {
 	)
 }
 
-// withoutPassword returns the URL of a Redis without its password, or "" if nobody can tell what the password is.
+// withoutPassword returns the URL of a Redis without its password, or "" if it is unclear what the password is.
 func withoutPassword(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme != "unix" && !passwordIsEncoded(rest) {
@@ -281,7 +279,7 @@ func withoutPassword(text string) string {
 	return scheme + "://" + user + rest[at+1:]
 }
 
-// The type report is what --report writes. A later version may add fields.
+// report is what --report writes. A later version may add fields.
 type report struct {
 	V        int    `json:"v"` // 1
 	Key      string `json:"key"`

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/term"
 )
 
-// The type screen is a terminal on which a command draws whole pages.
+// screen is a terminal on which a command draws whole pages.
 type screen struct {
 	in    *os.File
 	out   *os.File
-	state *term.State // of the terminal before
+	state *term.State // of the terminal, restored by close
 	keys  chan string // see keysIn
 }
 
-// What a screen writes besides text.
+// The control sequences that a screen writes.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // another page, no cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -27,8 +27,8 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// newScreen takes the terminal over: what people type comes as it is typed. The bool is false if in or out is no
-// terminal; then nothing has happened.
+// newScreen takes the terminal over and makes it raw. ok is false if in or out is no terminal that can draw pages; then
+// nothing was changed.
 func newScreen(in io.Reader, out io.Writer) (s *screen, ok bool, err error) {
 	i, ok1 := in.(*os.File)
 	o, ok2 := out.(*os.File)
@@ -45,14 +45,14 @@ func newScreen(in io.Reader, out io.Writer) (s *screen, ok bool, err error) {
 	return s, true, nil
 }
 
-// The method close gives the terminal back as it was. The goroutine that reads ends with the process: nothing ends a
-// read of a terminal.
+// close restores the terminal. The goroutine that reads ends with the process, because a read of a terminal cannot be
+// interrupted.
 func (s *screen) close() {
 	fmt.Fprint(s.out, leaveScreen)
 	_ = term.Restore(int(s.in.Fd()), s.state)
 }
 
-// The method read passes on what people type. The channel is closed when the terminal is gone.
+// read sends the keys that the user types. It closes the channel when the terminal is gone.
 func (s *screen) read() {
 	defer close(s.keys)
 	for text := make([]byte, 256); ; {
@@ -66,7 +66,7 @@ func (s *screen) read() {
 	}
 }
 
-// The method size returns how many columns and lines the screen has now.
+// size returns how many columns and lines the screen has now.
 func (s *screen) size() (columns, lines int) {
 	columns, lines, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || columns < 1 || lines < 1 {
@@ -75,7 +75,7 @@ func (s *screen) size() (columns, lines int) {
 	return columns, lines
 }
 
-// The method draw shows lines, of which each has at most as many columns as the screen.
+// draw shows lines, of which each has at most as many columns as the screen.
 func (s *screen) draw(lines []string) error {
 	_, err := fmt.Fprint(s.out, home+strings.Join(lines, clearLine+"\r\n")+clearLine+clearBelow)
 	return err

@@ -36,7 +36,7 @@ import (
 // defaultListen is where "serve" listens, and where "serve --check" asks.
 const defaultListen = "127.0.0.1:7420"
 
-// The type serveOptions has the flags of "serve".
+// serveOptions holds the flags of "serve".
 type serveOptions struct {
 	server *server
 	set    *pflag.FlagSet
@@ -76,7 +76,7 @@ type serveOptions struct {
 	below  []daprStore       // of --dapr-alpha2 and --dapr-alpha2-stream
 }
 
-// The type daprStore is a store of Dapr's proposal: its path, and the prefix of its keys.
+// daprStore is a store of Dapr's proposal: its path, and the prefix of its keys.
 type daprStore struct {
 	path, prefix string
 	stream       bool
@@ -229,7 +229,7 @@ func (o *serveOptions) validate() error {
 	return nil
 }
 
-// The method paths reads the flags with paths, and refuses a path that something else has.
+// paths reads the flags with paths, and refuses a path that is taken.
 func (o *serveOptions) paths() error {
 	taken := []string{"/v1", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1.0-alpha1", "/infra/locks", "/terraform"}
 	take := func(flag, at string) error {
@@ -283,7 +283,7 @@ func (o *serveOptions) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// The method run serves until a signal comes.
+// run serves until a signal comes.
 func (o *serveOptions) run(cmd *cobra.Command) error {
 	keepsPipes()
 	ctx, second := stopSignals()
@@ -304,8 +304,8 @@ func (o *serveOptions) run(cmd *cobra.Command) error {
 	return err
 }
 
-// stopSignals returns a context that ends at the first of INT, TERM and HUP, and a context that ends at the second. The
-// cause of the second is an exitError.
+// stopSignals returns a context that is cancelled at the first of INT, TERM and HUP, and one that is cancelled at the
+// second. The cause of the second is an exitError.
 func stopSignals() (first, second context.Context) {
 	first, end := context.WithCancel(context.Background())
 	second, kill := context.WithCancelCause(context.Background())
@@ -324,7 +324,7 @@ func stopSignals() (first, second context.Context) {
 	return first, second
 }
 
-// The type serving has what ends the things that "serve" has opened, in the order in which they were opened.
+// serving holds the functions that close what "serve" has opened, in the order of opening.
 type serving struct {
 	closers []func(context.Context) error
 }
@@ -338,7 +338,7 @@ func (s *serving) later(name string, end func(context.Context) error) {
 	})
 }
 
-// The method close ends everything, the last first.
+// close closes everything in reverse order.
 func (s *serving) close(ctx context.Context) error {
 	var errs []error
 	for i := len(s.closers) - 1; i >= 0; i-- {
@@ -347,7 +347,7 @@ func (s *serving) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// The method serve serves until the context first ends, and then ends in order, or at once when second ends.
+// serve serves until first ends, and then shuts down in order, or at once when second ends.
 func (o *serveOptions) serve(first, second context.Context, cmd *cobra.Command) (err error) {
 	logger := o.logger(cmd.ErrOrStderr())
 	var all serving
@@ -395,7 +395,7 @@ func (o *serveOptions) serve(first, second context.Context, cmd *cobra.Command) 
 	}
 }
 
-// The method end ends streams and waits, then requests, then everything else.
+// end shuts down streams and waits, then requests, then everything else.
 func (o *serveOptions) end(h *handler, hs *http.Server, all *serving) error {
 	ctx, cancel := context.WithTimeout(context.Background(), o.drainDelay+o.drainTimeout)
 	defer cancel()
@@ -411,13 +411,13 @@ func (o *serveOptions) end(h *handler, hs *http.Server, all *serving) error {
 	return errors.Join(err, all.close(ctx))
 }
 
-// The type handler is the handler of all requests: the Server, with what is mounted beside it.
+// handler handles all requests: the Server, with what is mounted next to it.
 type handler struct {
 	http.Handler
 	locks *lockserver.Server
 }
 
-// The method open opens the locks, asynq and the keeper, and returns the handler.
+// open opens the locks, asynq and the keeper, and returns the handler.
 func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error) {
 	s := o.server
 	s.changed = func(flags string, err error) {
@@ -515,7 +515,7 @@ func startKeeper(all *serving, locks *joblock.Locker, databases []lockserver.Dat
 	return nil
 }
 
-// The method mount returns the Server with the handlers beside it that the flags name.
+// mount returns the Server with the other handlers that the flags name.
 func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 	root := http.Handler(s)
 	if o.pages {
@@ -581,7 +581,7 @@ func listenProblem(err error) error {
 	return usage("%w; see --listen, --cert, --key, --accounts and --insecure", err)
 }
 
-// The method url returns the URL of the server that listens at addr, as seen from this machine.
+// url returns the URL of the server that listens at addr, as seen from this machine.
 func (o *serveOptions) url(addr net.Addr) string {
 	host, port, _ := net.SplitHostPort(o.listen.Address)
 	if tcp, ok := addr.(*net.TCPAddr); ok {
@@ -597,7 +597,7 @@ func (o *serveOptions) url(addr net.Addr) string {
 	return scheme + net.JoinHostPort(host, port)
 }
 
-// The method askReady asks the server at --listen whether it is ready.
+// askReady asks the server at --listen whether it is ready.
 func (o *serveOptions) askReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, o.server.timeout)
 	defer cancel()

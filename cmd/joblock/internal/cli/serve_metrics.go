@@ -24,16 +24,16 @@ import (
 // keyGroups are the values of --metrics-groups.
 var keyGroups = map[string]func(key string) string{"none": nil, "first-part": promobserver.FirstPart}
 
-// journalPatience bounds the end of the journal.
+// journalPatience bounds the closing of the journal.
 const journalPatience = 3 * time.Second
 
-// The type telling is what tells others of the locks: the metrics, and the journal.
+// telling is what reports on the locks: the metrics and the journal.
 type telling struct {
 	registry *prometheus.Registry
 	observer event.Observer // of the Locker
 }
 
-// The method tell makes the metrics and the journal of the Locker that is opened next: the journal is closed after it.
+// tell makes the metrics and the journal of the Locker that is opened next, so that the journal is closed after it.
 func (o *serveOptions) tell(all *serving, at address, logger *slog.Logger) (*telling, error) {
 	t := &telling{registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -51,7 +51,7 @@ func (o *serveOptions) tell(all *serving, at address, logger *slog.Logger) (*tel
 			return nil, usage("the journal: %w", err)
 		}
 		all.later("journal", func(ctx context.Context) error {
-			// Without Redis the last events are lost, which is no reason to end in disorder.
+			// Without Redis the last events are lost, which must not make the shutdown fail.
 			ctx, cancel := context.WithTimeout(ctx, journalPatience)
 			defer cancel()
 			if err := j.Close(ctx); err != nil {
@@ -69,7 +69,7 @@ func (o *serveOptions) tell(all *serving, at address, logger *slog.Logger) (*tel
 	return t, nil
 }
 
-// The method measure gives the Server its metrics, which it serves at /metrics. They are closed before the Locker.
+// measure gives the Server its metrics, which it serves at /metrics. They are closed before the Locker.
 func (o *serveOptions) measure(all *serving, t *telling, cfg *lockserver.Config) error {
 	m, err := metrics.New(metrics.Config{
 		Locks: cfg.Locks, Store: cfg.Store, Databases: cfg.Databases, CronScopes: cfg.CronScopes, KeyGroup: keyGroups[o.metricsGroups],
@@ -83,7 +83,7 @@ func (o *serveOptions) measure(all *serving, t *telling, cfg *lockserver.Config)
 	return nil
 }
 
-// The method listenMetrics serves the metrics at --metrics-listen, to whoever asks: so beyond this machine only with
+// listenMetrics serves the metrics at --metrics-listen without authentication, so beyond this machine only with
 // --insecure.
 func (o *serveOptions) listenMetrics(all *serving, m http.Handler, logger *slog.Logger) error {
 	if o.metricsListen == "" {
@@ -119,8 +119,8 @@ func (o *serveOptions) listenMetrics(all *serving, m http.Handler, logger *slog.
 	return nil
 }
 
-// The method metricsOnly serves /metrics and nothing else. A page of any web site can have the browser of somebody on this
-// machine ask a loopback address under the page's own name, and read the answer: so there only known names are served.
+// metricsOnly serves /metrics and nothing else. A page of any web site can have a browser on this machine ask a
+// loopback address under the page's own name, and read the answer, so with local only known names are served.
 func (o *serveOptions) metricsOnly(m http.Handler, local bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -8,7 +8,7 @@ const widest = 48
 // gap stands between two columns.
 const gap = "  "
 
-// The type table prints rows of T, aligned.
+// table prints rows of T, aligned.
 type table[T any] struct {
 	p       *printer
 	columns []column[T]
@@ -29,7 +29,7 @@ func newTable[T any](p *printer, columns []column[T]) *table[T] {
 	return t
 }
 
-// The type cell is a text as the terminal gets it, with its width and its role.
+// cell is a text as the terminal gets it, with its width and its role.
 type cell struct {
 	text  string
 	width int
@@ -48,7 +48,7 @@ func (c column[T]) cell(row T) cell {
 	return is
 }
 
-// The method print prints rows under the names of the columns, which are printed once.
+// print prints rows under the names of the columns, which are printed once.
 func (t *table[T]) print(rows []T) {
 	lines := make([][]cell, len(rows))
 	for i, row := range rows {
@@ -83,8 +83,7 @@ func (t *table[T]) line(cells []cell) {
 	t.p.out.WriteByte('\n')
 }
 
-// The method printOne prints a line for each column of v. Columns without a text are left out, unless the format is
-// wide.
+// printOne prints a line for each column of v. Columns without a text are left out, unless the format is wide.
 func (t *table[T]) printOne(v T) {
 	head := 0
 	for _, c := range t.columns {

@@ -10,15 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// A key, a holder, a job or a reason may have been written by anybody who can write to the Redis. A terminal obeys some
-// characters: ESC and the C1 controls begin commands, and U+202E turns the text around. So no such character of a text
-// reaches the terminal: safe and visible write invisible characters as Go writes them in a string, and safeJSON as JSON
-// does.
+// A key, a holder, a job or a reason may come from anyone who can write to the Redis. A terminal obeys some characters:
+// ESC and the C1 controls begin commands, and U+202E turns the text around. No such character of a text may reach the
+// terminal, so safe and visible write invisible characters as Go writes them in a string, and safeJSON as JSON does.
 
 // invisible reports whether r is a character that terminals obey, or that people do not see. A space is visible.
 func invisible(r rune) bool { return !unicode.IsPrint(r) }
 
-// safe returns text as it is, if people see all of text. Otherwise safe returns text in quotes, with escapes.
+// safe returns text as it is if all of it is visible, otherwise in quotes, with escapes.
 func safe(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, invisible) && strings.TrimSpace(text) == text {
 		return text

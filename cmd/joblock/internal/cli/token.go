@@ -25,10 +25,10 @@ import (
 )
 
 // The commands acquire, renew, release, park and resume are for scripts. The token of the lock is all that the script
-// keeps between two commands. The token is a secret, so no flag has it: the token comes and goes by a file, the
-// standard input and output, or a file descriptor.
+// keeps between two commands. It is a secret, so no flag has it: it is passed in a file, by the standard input and
+// output, or by a file descriptor.
 
-// The type tokenFlags has the flags of a command that reads or writes a token.
+// tokenFlags holds the flags of a command that reads or writes a token.
 type tokenFlags struct {
 	server *server
 	file   string
@@ -56,8 +56,7 @@ func (f *tokenFlags) flags(s *server, fs *pflag.FlagSet, reads, writes bool) {
 // Where tokens come from and go to.
 const standard = "-"
 
-// The method check returns an error for values of the flags that make no sense. The parameter writes says that the
-// command has a new token to write.
+// check returns an error for values of the flags that make no sense. With writes, the command has a new token to write.
 func (f *tokenFlags) check(writes bool) error {
 	switch {
 	case f.format != "text" && f.format != "json":
@@ -72,8 +71,7 @@ func (f *tokenFlags) check(writes bool) error {
 	return nil
 }
 
-// The method read returns the token that the command is about, with its file if it has one. The caller closes the
-// result.
+// read returns the token that the command is about, with its file if it has one. The caller closes the result.
 func (f *tokenFlags) read(cmd *cobra.Command) (*tokenFile, error) {
 	var from io.Reader
 	name := "the standard input"
@@ -108,17 +106,17 @@ func (f *tokenFlags) read(cmd *cobra.Command) (*tokenFile, error) {
 	return t, nil
 }
 
-// The type tokenFile is a token with the file that has the token.
+// tokenFile is a token with the file that has the token.
 //
-// The first line of the file is the token. There is a second line while it is unknown what became of a call: its first
-// word is the command. So whoever repeats the command finds what the first call has done.
+// The first line of the file is the token. While the outcome of a call is unknown there is a second line, whose first
+// word is the command, so that repeating the command finds what the first call has done.
 //
 //	acquire        the token names a lock that may be taken
 //	acquire N      the same for one of N permits; the token has the key of the limit
 //	resume NAME    the token is that of the parked lock; see ops.Resume
 //
-// A file that is replaced is never there in part. Two processes that have the same file would have the same lock. So a
-// process locks the file, until the process has written what became of its call.
+// The file is replaced atomically. Two processes that have the same file would have the same lock, so a process locks
+// the file until it has written the outcome of its call.
 type tokenFile struct {
 	path    string // "" if there is no file to write to
 	made    bool   // the file was not there before
@@ -205,7 +203,7 @@ func tryTokenFile(path string, create bool) (_ *tokenFile, again bool, err error
 	return t, false, t.parse(t.locked, "the file "+path)
 }
 
-// The method parse reads the lines of a token file. No error has the token.
+// parse reads the lines of a token file. No error contains the token.
 func (t *tokenFile) parse(from io.Reader, name string) error {
 	data, err := io.ReadAll(io.LimitReader(from, maxTokenFile+1))
 	if err != nil {
@@ -227,7 +225,7 @@ func (t *tokenFile) parse(from io.Reader, name string) error {
 	return nil
 }
 
-// The method settled returns an error if it is unknown what became of a call with this token.
+// settled returns an error if the outcome of a call with this token is unknown.
 func (t *tokenFile) settled() error {
 	if len(t.pending) == 0 {
 		return nil
@@ -235,7 +233,7 @@ func (t *tokenFile) settled() error {
 	return usage("the answer to \"joblock %s\" with this token is unknown: repeat that command first", t.pending[0])
 }
 
-// The method write replaces the file. After a crash at any moment, the file is the old one or the new one.
+// write replaces the file. After a crash at any moment, the file is the old one or the new one.
 func (t *tokenFile) write(token joblock.Token, pending ...string) error {
 	text, err := token.MarshalText()
 	if err != nil {
@@ -263,7 +261,7 @@ func (t *tokenFile) write(token joblock.Token, pending ...string) error {
 	return nil
 }
 
-// The method drop takes the token out of the file. If this process has made the file, or with remove, the file goes.
+// drop removes the token from the file or, if this process has made the file or with remove, the file itself.
 func (t *tokenFile) drop(remove bool) {
 	if t.path == "" {
 		return
@@ -281,7 +279,7 @@ func (t *tokenFile) close() {
 	}
 }
 
-// The type tokenReport is what the commands tell of the lock. A later version may add fields.
+// tokenReport is what the commands print about the lock. A later version may add fields.
 type tokenReport struct {
 	Key       string `json:"key"`                  // of the lock; with --limit that of the permit
 	State     string `json:"state"`                // held, parked or released
@@ -306,7 +304,7 @@ func instant(d time.Duration) string {
 	return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// The method print writes r to the standard output, and the token unless the file t has it. The zero token is none.
+// print writes r to the standard output, and the token unless it is zero or the file t has it.
 func (f *tokenFlags) print(cmd *cobra.Command, t *tokenFile, token joblock.Token, r tokenReport) error {
 	text := []byte(nil)
 	if !token.IsZero() && (t == nil || t.path == "") {
@@ -335,15 +333,15 @@ func (f *tokenFlags) print(cmd *cobra.Command, t *tokenFile, token joblock.Token
 	return err
 }
 
-// keepsPipes makes a write to a standard output that nobody reads an error. By default such a write ends the process,
-// and the lock that was just taken would outlive the process.
+// keepsPipes makes a write to a standard output without a reader an error. By default such a write ends the process,
+// and the lock that was just taken would outlive it.
 func keepsPipes() { signal.Ignore(syscall.SIGPIPE) }
 
 // interrupts are the signals that end a wait for a lock.
 var interrupts = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// interruptible returns a context that ends at the first of the signals in the list interrupts. The function came returns
-// the number of that signal, or 0. A signal that comes later does nothing.
+// interruptible returns a context that is cancelled at the first of the signals in interrupts. came returns the number
+// of that signal, or 0. Later signals do nothing.
 func interruptible() (ctx context.Context, came func() int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 1)
@@ -367,7 +365,7 @@ func (s *server) sessionFor(holder string) (face, error) {
 	return s.locks(joblock.Config{MaxTTL: driver.MaxPeriod, Holder: holder, CallTimeout: s.callTimeout()})
 }
 
-// scriptLabel returns what people see as the holder by default: the machine, and the process that has started joblock.
+// scriptLabel returns what others see as the holder by default: the machine, and the process that has started joblock.
 func scriptLabel() string { return hostname() + ":" + strconv.Itoa(os.Getppid()) }
 
 // checkPeriod returns a usage error for a value out of bounds of the flag called name. The value 0 means that the flag

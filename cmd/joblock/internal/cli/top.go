@@ -107,7 +107,7 @@ Exit codes:
 // mostListed bounds how many locks of a look are kept. Further locks are counted, and nothing else.
 const mostListed = 200_000
 
-// The type topLook is what one look has found. All numbers are of the locks that the look is about.
+// topLook is what one look has found. All numbers are of the locks that the look is about.
 type topLook struct {
 	At       ops.Time   `json:"at,omitzero"` // the store's time at the last of the locks; zero if there is none
 	Locks    int        `json:"locks"`
@@ -116,7 +116,7 @@ type topLook struct {
 	Orphaned int        `json:"orphaned"`
 	OfJobs   int        `json:"of_jobs"` // locks that are bound to a job
 	Waiting  int        `json:"waiting"` // places in all lines
-	Lines    int        `json:"lines"`   // locks for which somebody waits
+	Lines    int        `json:"lines"`   // locks with waiters
 	Oldest   ops.Millis `json:"oldest_ms,omitzero"`
 	Items    []ops.Lock `json:"items"`
 
@@ -124,7 +124,7 @@ type topLook struct {
 	err  error
 }
 
-// The method add counts l, and keeps l if there is room.
+// add counts l, and keeps l if there is room.
 func (t *topLook) add(l ops.Lock) {
 	switch l.State {
 	case joblock.StateHeld:
@@ -173,7 +173,7 @@ func topOnce(ctx context.Context, d ops.Operator, only *lockFilter, q ops.LocksQ
 	return printAll(p, lockColumns(p, slices.Contains(q.States, joblock.StateFree)), rowsIn(look.Items))
 }
 
-// The type top is one run of "top" on a terminal.
+// top is one run of "top" on a terminal.
 type top struct {
 	desk     ops.Operator
 	only     *lockFilter
@@ -192,7 +192,7 @@ const (
 	partPause = 500 * time.Millisecond
 )
 
-// The method run shows the page until the user ends it.
+// run shows the page until the user ends it.
 func (t *top) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -243,10 +243,10 @@ func (t *top) run(ctx context.Context) error {
 	}
 }
 
-// errHungUp is the end of top on a terminal that is gone: as after the signal SIGHUP.
+// errHungUp ends top when the terminal is gone, with the exit code of SIGHUP.
 var errHungUp = &exitError{code: exitSignal + 1}
 
-// The method looks looks again and again, and sends what there is. While the user pauses, no look begins.
+// looks looks repeatedly and sends what it finds. While the page is paused, no look begins.
 func (t *top) looks(ctx context.Context, looks chan<- topLook, again <-chan struct{}) {
 	send := func(l topLook) bool {
 		select {
@@ -274,8 +274,7 @@ func (t *top) looks(ctx context.Context, looks chan<- topLook, again <-chan stru
 	}
 }
 
-// The method lookOnce sends one look, and meanwhile what the look has found so far. It reports whether somebody wants
-// more.
+// lookOnce sends one look, and meanwhile what the look has found so far. It reports whether to go on.
 func (t *top) lookOnce(ctx context.Context, send func(topLook) bool) bool {
 	var look topLook
 	q, shown := t.only.inner(t.query), time.Now()
@@ -302,7 +301,7 @@ func (t *top) lookOnce(ctx context.Context, send func(topLook) bool) bool {
 	return send(look)
 }
 
-// The type explained is the answer to the wish to have a lock explained.
+// explained is the explanation of a lock that the user has asked for.
 type explained struct {
 	key  string
 	text []string // paragraphs

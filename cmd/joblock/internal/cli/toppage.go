@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// The type topPage is what "top" shows, and what keys do to it. It knows no terminal and asks no Redis. One goroutine
-// uses a topPage, apart from the field paused.
+// topPage is what "top" shows, and what keys do to it. It uses neither the terminal nor Redis. It is not safe for
+// concurrent use, apart from the field paused.
 type topPage struct {
 	where   string // the Redis, for people
 	colours bool
@@ -38,7 +38,7 @@ type topPage struct {
 	scroll int
 }
 
-// The type topView is what fills the screen.
+// topView is what fills the screen.
 type topView int
 
 const (
@@ -47,7 +47,7 @@ const (
 	viewHelp
 )
 
-// The type action is what a key asks for beyond the page.
+// action is what a key asks for beyond the page.
 type action int
 
 const (
@@ -61,13 +61,13 @@ func newTopPage(where, order string, colours bool) *topPage {
 	return &topPage{where: where, order: slices.Index(lockOrders, order), colours: colours, columns: 80, lines: 24}
 }
 
-// The type gate lets a goroutine through unless it is closed. The zero gate is open.
+// gate lets a goroutine through unless it is closed. The zero gate is open.
 type gate struct {
 	mu     sync.Mutex
 	opened chan struct{} // nil while the gate is open
 }
 
-// The method toggle opens or closes the gate.
+// toggle opens or closes the gate.
 func (g *gate) toggle() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +85,7 @@ func (g *gate) closed() bool {
 	return g.opened != nil
 }
 
-// The method wait returns when the gate is open, or reports false at the end of ctx.
+// wait returns when the gate is open, or reports false at the end of ctx.
 func (g *gate) wait(ctx context.Context) bool {
 	g.mu.Lock()
 	opened := g.opened
@@ -103,7 +103,7 @@ func (g *gate) wait(ctx context.Context) bool {
 
 func (p *topPage) resize(columns, lines int) { p.columns, p.lines = columns, lines }
 
-// The method look takes what a look has found.
+// look takes over the result of a look, complete or under way.
 func (p *topPage) look(l topLook, now time.Time) {
 	if p.part = l; l.done < 1 {
 		if p.at.IsZero() {
@@ -127,15 +127,14 @@ func (p *topPage) look(l topLook, now time.Time) {
 	p.list()
 }
 
-// The method explain shows an explanation that was asked for, unless the user has gone on.
+// explain shows an explanation, unless the user has left its view.
 func (p *topPage) explain(e explained) {
 	if p.view == viewExplain && p.told.key == e.key {
 		p.told = e
 	}
 }
 
-// The method press does what a key means, and returns what the key asks for beyond the page: for actExplain, of the lock
-// with this key.
+// press handles a key, and returns what it asks for beyond the page: for actExplain, of the lock with this key.
 func (p *topPage) press(key string) (act action, lock string) {
 	switch {
 	case key == "ctrl-c":
@@ -176,7 +175,7 @@ func (p *topPage) press(key string) (act action, lock string) {
 	return actNone, ""
 }
 
-// The method pressed does what a key means in a view that is not the list.
+// pressed handles a key in a view other than the list.
 func (p *topPage) pressed(key string) (action, string) {
 	switch key {
 	case "q", "esc", "x", "enter", "?", "back":
@@ -199,7 +198,7 @@ func (p *topPage) pressed(key string) (action, string) {
 	return actNone, ""
 }
 
-// The method typed takes a key into the filter.
+// typed applies a key to the filter.
 func (p *topPage) typed(key string) {
 	switch key {
 	case "enter":
@@ -218,7 +217,6 @@ func (p *topPage) typed(key string) {
 	p.list()
 }
 
-// The method move moves the cursor.
 func (p *topPage) move(key string) {
 	if len(p.rows) == 0 {
 		return
@@ -241,12 +239,12 @@ func (p *topPage) move(key string) {
 	p.cursor = p.rows[max(0, min(len(p.rows)-1, p.index()+step))].Key
 }
 
-// The method index returns the index of the lock at the cursor: 0 if that lock is gone.
+// index returns the index of the lock at the cursor: 0 if that lock is gone.
 func (p *topPage) index() int {
 	return max(0, slices.IndexFunc(p.rows, func(l ops.Lock) bool { return l.Key == p.cursor }))
 }
 
-// The method shown returns the look that is shown: the last complete one, or the first one while it is under way.
+// shown returns the look that is shown: the last complete one, or the first one while it is under way.
 func (p *topPage) shown() topLook {
 	if p.at.IsZero() {
 		return p.part
@@ -254,7 +252,7 @@ func (p *topPage) shown() topLook {
 	return p.whole
 }
 
-// The method list finds the locks that pass the filter, and sorts them.
+// list finds the locks that pass the filter, and sorts them.
 func (p *topPage) list() {
 	word := strings.ToLower(p.filter)
 	p.rows = p.rows[:0]
@@ -266,7 +264,7 @@ func (p *topPage) list() {
 	sortLocks(p.rows, lockOrders[p.order])
 }
 
-// The method summary says in a sentence what a look has found.
+// summary says in a sentence what a look has found.
 func (t *topLook) summary() string {
 	text := fmt.Sprintf("%d locks: %d held, %d parked, %d orphaned", t.Locks, t.Held, t.Parked, t.Orphaned)
 	if t.Oldest > 0 {
@@ -281,11 +279,11 @@ func (t *topLook) summary() string {
 // chrome is how many lines of the list are no locks: three at the top, the heads, and one at the bottom.
 const chrome = 5
 
-// The method listLines returns how many locks fit onto the screen.
+// listLines returns how many locks fit onto the screen.
 func (p *topPage) listLines() int { return max(1, p.lines-chrome) }
 
-// The method draw returns the lines of the screen: safe for a terminal, none longer than the screen, and as many as the
-// screen has.
+// draw returns the lines of the screen: safe for a terminal, none longer than the screen, and as many as the screen
+// has.
 func (p *topPage) draw(now time.Time) []string {
 	var lines []string
 	switch p.view {
@@ -312,7 +310,7 @@ var topKeys = []string{
 	"RESERVED is the time until others can get the lock, if nobody renews or releases it.",
 }
 
-// The method drawText returns a page with paragraphs.
+// drawText returns a page with paragraphs.
 func (p *topPage) drawText(title string, paragraphs []string) []string {
 	var text []string
 	for i, paragraph := range paragraphs {
@@ -333,7 +331,7 @@ func (p *topPage) drawText(title string, paragraphs []string) []string {
 	return append(lines, p.style(cut("esc back  up, down scroll  r again", p.columns), "2"))
 }
 
-// The method drawList returns the page with the list of locks.
+// drawList returns the page with the list of locks.
 func (p *topPage) drawList(now time.Time) []string {
 	look := p.shown()
 	head := "joblock top " + safe(p.where)
@@ -397,7 +395,7 @@ func (p *topPage) drawList(now time.Time) []string {
 // oneLine returns text without line feeds.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// The method widths returns how wide the columns of the list are. What does not fit at the right is left out.
+// widths returns how wide the columns of the list are. What does not fit at the right is left out.
 func (p *topPage) widths() []int {
 	widths := []int{0, 8, 6, 6, 8, 5, 0, 0} // 0: a share of what is left
 	rest := p.columns - len("> ")
@@ -431,7 +429,7 @@ func row(widths []int, mark string, texts []string) string {
 	return b.String()
 }
 
-// The method style returns text as the terminal shows it in a style. Without colours only the cursor has a style.
+// style returns text as the terminal shows it in a style. Without colours only the cursor has a style.
 func (p *topPage) style(text, style string) string {
 	if style == "" || !p.colours && style != "7" {
 		return text

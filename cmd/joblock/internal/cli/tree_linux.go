@@ -12,8 +12,8 @@ import (
 // adoptOrphans makes this process the parent of every descendant whose own parent ends.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// childAttributes gives the command a process group of its own. If the thread that starts the command ends, the kernel
-// kills the command.
+// childAttributes gives the command a process group of its own. The kernel kills the command if the thread that starts
+// it ends.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -31,9 +31,9 @@ func clock() int64 {
 // ownFile is this program's file, even if another file has taken its name.
 func ownFile() (string, error) { return "/proc/self/exe", nil }
 
-// killDescendants sends SIGKILL to all descendants of this process. Descendants that are born meanwhile may escape, so
-// callers repeat the call until waitAny finds no children. The parameter group is the process group of the command,
-// which counts only on other systems.
+// killDescendants sends SIGKILL to all descendants of this process. Descendants that are started meanwhile may escape,
+// so callers repeat the call until waitAny finds no children. The argument, the process group of the command, is used
+// only on other systems.
 func killDescendants(int) {
 	children := map[int][]int{}
 	dirs, err := os.ReadDir("/proc")
@@ -70,8 +70,8 @@ func parentOf(pid int) (ppid int, ok bool) {
 	return ppid, err == nil
 }
 
-// waitAny waits for the next change of a child: its end, or its stop. Adopted processes are children too. The result
-// ok is false if there are no children.
+// waitAny waits for the next change of a child: its end, or its stop. Adopted processes are children too. ok is false
+// if there are no children.
 func waitAny(int) (pid int, status syscall.WaitStatus, ok bool) {
 	for {
 		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)

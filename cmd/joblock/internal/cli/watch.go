@@ -109,7 +109,7 @@ Exit codes:
 	return cmd
 }
 
-// The type watchOptions has the flags and the arguments of "watch".
+// watchOptions holds the flags and the arguments of "watch".
 type watchOptions struct {
 	keys     []string
 	under    string
@@ -119,7 +119,7 @@ type watchOptions struct {
 	until    string
 }
 
-// walkFlags are the flags that only a walk can heed.
+// walkFlags are the flags that apply only to a walk.
 var walkFlags = []string{"contains", "state", "job", "queue", "older", "waiters", "own", "share"}
 
 func (o *watchOptions) check(cmd *cobra.Command) error {
@@ -147,7 +147,7 @@ func (o *watchOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// The type watch is one run of "watch".
+// watch is one run of "watch".
 type watch struct {
 	watchOptions
 	desk ops.Operator
@@ -158,8 +158,8 @@ type watch struct {
 	silent bool                // the look before had no answer
 }
 
-// The method changes returns what happens, until ctx ends, --for is over, or the key is in the state of --until. The
-// first look at KEYs has a change for each; the first walk has none. An error of the first look ends the changes.
+// changes returns what happens, until ctx ends, --for has passed, or the key is in the state of --until. The first look
+// at KEYs has a change for each; the first walk has none. An error of the first look ends the changes.
 func (w *watch) changes(ctx context.Context) iter.Seq2[keyChange, error] {
 	return func(yield func(keyChange, error) bool) {
 		if w.during > 0 {
@@ -209,8 +209,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// The method look looks at all watched keys once, and reports whether the watch goes on. After an error the keys that
-// were not read are known as before.
+// look looks at all watched keys once, and reports whether the watch goes on. After an error the keys that were not
+// read are known as before.
 func (w *watch) look(ctx context.Context, first bool, yield func(keyChange, error) bool) (more bool, err error) {
 	next := make(map[string]ops.Lock, len(w.known))
 	see := func(l ops.Lock) bool {
@@ -265,8 +265,8 @@ func (w *watch) look(ctx context.Context, first bool, yield func(keyChange, erro
 	return !w.came, nil
 }
 
-// The method see compares l with what was known of its key, and yields the change, if there is one. It reports whether
-// the look goes on.
+// see compares l with what was known of its key, and yields the change, if there is one. It reports whether the look
+// goes on.
 func (w *watch) see(l ops.Lock, first bool, yield func(keyChange, error) bool) bool {
 	was, known := w.known[l.Key]
 	kind := changeNow
@@ -301,7 +301,7 @@ func brief(l ops.Lock) ops.Lock {
 	}
 }
 
-// The method verdict returns the error that leads to the exit code of a watch that has ended.
+// verdict returns the error that leads to the exit code of a watch that has ended.
 func (w *watch) verdict(ctx context.Context) error {
 	if w.until == "" || w.came || context.Cause(ctx) != nil {
 		return nil
@@ -309,7 +309,7 @@ func (w *watch) verdict(ctx context.Context) error {
 	return &exitError{exitNo, fmt.Errorf("--for is over, and %s is not %s", safe(w.keys[0]), w.until)}
 }
 
-// untilSignal runs f with a context that ends at INT, TERM or HUP. Then the error has the code 128+n.
+// untilSignal runs f with a context that is cancelled at INT, TERM or HUP; then the error has the code 128+n.
 func untilSignal(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
