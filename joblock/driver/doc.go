@@ -6,11 +6,11 @@
 //
 // # Words
 //
-// A record is what a store knows of one key. An ownership begins when the store grants an Acquire or a Take. An ownership ends
-// with a Release, or when its reservation runs out. An ownership consists of terms. Acquire, Take, Resume and Park
-// each begin a term, with a new fence. The lease is the time for which the holder may run. The reservation is the time for
-// which the store keeps the key for its owner. The reservation never ends before the lease. At any instant of the
-// store's clock a key has one state:
+// A record is what a store knows of one key. An ownership begins when the store grants an Acquire or a Take, and ends
+// with a Release or when its reservation runs out. It consists of terms: Acquire, Take, Resume and Park each begin a
+// term, with a new fence. The lease is the time for which the holder may run. The reservation is the time for which the
+// store keeps the key for its owner, and never ends before the lease. At any instant of the store's clock a key has one
+// state:
 //
 //	free       the key has no record, a Release has ended the ownership, or the reservation has run out
 //	held       the lease has not run out
@@ -24,26 +24,25 @@
 // A store judges and applies each item of a call in one atomic step. If the step frees a key, the same step grants
 // the key to the first waiter. The items of a batch may be separate steps.
 //
-// Only the store's clock counts. A deadline is never early. A deadline may be up to one millisecond late, so a store
-// may round up. If the clock is set back, deadlines last longer; nothing else changes.
+// Only the store's clock counts. A deadline is never early, but may be up to one millisecond late, so a store may round
+// up. If the clock is set back, deadlines last longer; nothing else changes.
 //
 // # Fences
 //
-// A fence is a number from 1 to MaxFence. Each term of a key has a larger fence than all earlier terms of that key.
-// This rule holds even if the store has forgotten the record in between, or if the clock was set back. A fence has no
-// other meaning. One sequence for the whole store is best. A store may instead use the larger of two numbers: the
-// key's last fence + 1, and the clock in microseconds. Then fences shrink only if the clock is set back by more than
-// the time for which records are remembered.
+// A fence is a number from 1 to MaxFence. Each term of a key has a larger fence than all earlier terms of that key,
+// even if the store has forgotten the record in between or the clock was set back. A fence has no other meaning. One
+// sequence for the whole store is best. A store may instead use the larger of two numbers: the key's last fence + 1,
+// and the clock in microseconds. Then fences shrink only if the clock is set back by more than the time for which
+// records are remembered.
 //
 // # Repeated calls
 //
 // A caller that got no answer sends the same call again, with the same Nonce. The rows named "again" recognise such a
-// call. The repeated call changes nothing. The answer to the repeated call is the first answer, as far as the record
-// still shows that answer. Recovered may differ. Renew and Reserve have no Nonce, because repeating them does no
-// harm.
+// call: it changes nothing, and its answer is the first answer, as far as the record still shows that answer. Recovered
+// may differ. Renew and Reserve have no Nonce, because repeating them does no harm.
 //
-// A call may arrive late: after its caller has given up, or after later calls. A store judges a late call by the
-// record that the call finds.
+// A call may arrive late: after its caller has given up, or after later calls. A store judges a late call by the record
+// that it finds.
 //
 // # The transition table
 //
@@ -139,23 +138,23 @@
 // new fence. Since and Changed are now. The GRANT to a Take has no lease: the same step parks the key for Reserve,
 // under the same fence, and binds the record to Job.
 //
-// A GRANT of which nobody hears is shorter. It is the GRANT to an Acquire that waits, in the call of somebody else, if
-// nobody has subscribed to the Inbox of that Acquire. Its lease and its reservation end with the place, or TTL from now
-// if that is earlier. For the waiter has probably died, and would block the key. If the waiter lives, it asks before the
-// place ends, and row "taken up" makes the lease a whole one: the lease began with the term, so Renewed is Changed, and
-// is shorter than the TTL of the Acquire. A store that cannot tell whether somebody has subscribed counts the GRANT as
+// An unheard GRANT is shorter. That is a GRANT to a waiting Acquire, in a call of another caller, while nothing is
+// subscribed to the Inbox of that Acquire. Its lease and its reservation end with the place, or TTL from now if that is
+// earlier, because the waiter has probably died and would block the key. If the waiter lives, it asks before the place
+// ends, and row "taken up" makes the lease a whole one: the lease began with the term, so Renewed is Changed, and is
+// shorter than the TTL of the Acquire. A store that cannot know whether an inbox has a subscriber counts the GRANT as
 // heard.
 //
 // TERM begins a term with a new fence and this Nonce. A Resume also replaces Holder. Changed is now.
 //
 // LEASE begins a lease of TTL, and reserves the key for at least Reserve beyond the lease. A reservation that lasts
-// longer stays. A record shows when its lease began and the TTL, also when the lease has run out: so people see how long
-// ago a holder has renewed last. LEASE anew first drops the reservation that the Park made. A Renew that takes a Park back sets
-// Changed, but keeps the fence.
+// longer stays. A record shows when its lease began and the TTL even after the lease has run out, so people see how
+// long ago a holder last renewed. LEASE anew first drops the reservation that the Park made. A Renew that takes a Park
+// back sets Changed, but keeps the fence.
 //
-// END ends the ownership, its lease and its reservation. Reason is the Reason of the request. Ended is EndedForced
-// for ReleaseForced and ReleaseForcedIdle, EndedDone with Done, and EndedReleased in all other cases. Changed is now. If
-// somebody waits, the same step continues with a GRANT to the first in line.
+// END ends the ownership, its lease and its reservation. Reason is the Reason of the request. Ended is EndedForced for
+// ReleaseForced and ReleaseForcedIdle, EndedDone with Done, and EndedReleased in all other cases. Changed is now. If
+// there is a waiter, the same step continues with a GRANT to the first in line.
 //
 // The record remembers the Nonce of the last END, and whether that END was in time. Later ownerships keep this
 // memory: a repeated release must not end the next ownership. After the next GRANT, a store may answer the repeated
@@ -178,9 +177,9 @@
 // Acquire again with the same Nonce. The place ends Patience after the last such Acquire, or with a Release whose
 // Grant is that Nonce. Jobs have places too: see Jobs in the queue.
 //
-// The store serves places in the order in which waiters took them. The call that frees the key, or finds the key
-// free, grants the key to the first waiter whose place has not ended. The call drops the places before that one. Then
-// the call pushes the waiter's Nonce to the waiter's Inbox, unless the call is that waiter's own Acquire.
+// The store serves places in the order in which waiters took them. The call that frees the key, or finds it free,
+// grants the key to the first waiter whose place has not ended, and drops the places before that one. Then it pushes
+// the waiter's Nonce to the waiter's Inbox, unless the call is that waiter's own Acquire.
 //
 // The waiter finds the grant in the push, or by sending the Acquire again: see rows "taken up" and "again". A push only
 // saves the waiter from asking often: without a push, the waiter still asks from time to time. The reply to a repeated
@@ -199,14 +198,14 @@
 // waits, and no process need wait for the job. Held with a Now says that there is a place, and Since is when the place
 // was taken. If Since equals Now, the place is new.
 //
-// The caller makes the Nonce of such a Take from Job alone, so that whoever knows the job can name the place. The place
-// belongs to the Owner of the Take: a Take by another Owner changes nothing. The place lasts for Patience after the
-// last Take with this Nonce, or as long as a Reserve has asked for. Until the store has dropped a place that has ended,
-// a Take or a Reserve can still keep that place.
+// The caller makes the Nonce of such a Take from Job alone, so that any process that knows the job can name the place.
+// The place belongs to the Owner of the Take: a Take by another Owner changes nothing. The place lasts for Patience
+// after the last Take with this Nonce, or as long as a Reserve has asked for. Until the store has dropped a place that
+// has ended, a Take or a Reserve can still keep that place.
 //
-// GRANT to a waiting job parks the key for that job. Then somebody has to start the job. The caller of a Release or a
-// Reserve learns the job from Reply.Next. The step pushes key and job to JobsInbox, unless the call is a Release or a
-// Reserve with Starts. A keeper finds a job that nobody has started by the index.
+// GRANT to a waiting job parks the key for that job, which a process then has to start. The caller of a Release or a
+// Reserve finds the job in Reply.Next. The step pushes key and job to JobsInbox, unless the call is a Release or a
+// Reserve with Starts. The index shows a keeper the jobs that no process has started.
 //
 // A Take that takes or keeps a place writes the job's entry in the index. So the later GRANT need not write one.
 //
@@ -217,10 +216,10 @@
 //
 // Several jobs that wait for a key can run at a time. A key has MaxSlots slots. The first slot is the key itself. The
 // other slots are keys too, each with a record of its own: see [SlotKey]. All jobs wait in the queue of the key. No
-// Acquire with an Inbox and no Take with Patience names another slot than the first.
+// Acquire with an Inbox and no Take with Patience names a slot other than the first.
 //
-// Another slot than the first differs from other keys in two points. First, the queue of the slot is that of the key.
-// A Release of the slot gives the slot to the first waiting job, and passes over the places of Acquires. The step drops
+// A slot other than the first differs from other keys in two points. First, the queue of the slot is that of the key. A
+// Release of the slot gives the slot to the first waiting job, and passes over the places of Acquires. The step drops
 // only places that have ended. Inspect and Line show no places of the slot. Second, the step of that GRANT writes an
 // entry of the index, for the slot and the job. The entry is due Grace of the Release from now, or half of the job's
 // Reserve if that is less.
@@ -230,11 +229,11 @@
 // # Grants in pushes
 //
 // A push may carry the Grant, which saves the waiter the call. A store sets Push.Grant only if two conditions hold.
-// First, the store is certain that the push is its own: nobody else can have made or altered the Grant. Second, an
+// First, the store is certain that the push is its own: no other program can have made or altered the Grant. Second, an
 // Acquire sent again at the time of the push would have been answered OK with this Fence and this Ended, and the lease
 // is a whole one. For example, a store that answers a grant only after a replica has the record waits for the replica,
-// or leaves Grant nil. And the push for a GRANT of which nobody hears carries no Grant, because the push may reach
-// somebody after all. Without Grant the waiter asks.
+// or leaves Grant nil. The push for an unheard GRANT carries no Grant, because a subscriber may receive the push after
+// all. Without Grant the waiter asks.
 //
 // A push with a Grant may still be late or repeated. So the waiter compares fences. The Fence of a Held is the fence
 // of the present term, after the call. A larger Grant.Fence therefore belongs to a grant that the store made after it
@@ -245,14 +244,14 @@
 //
 // The index finds the locks of jobs without reading all records. The index has an entry for each pair of a key and a
 // job that the key's record is bound to. A store writes the entry before the step that binds the record, or in that
-// step. The entry is due Grace after the store has written it. Park and Take with a Job write an entry. A Resume writes an
-// entry if it recovers a job's lock or binds a record to Back. A Reserve writes an entry if it recovers a lock. Otherwise
-// a reader that was late could recover a lock whose entry another reader has removed. A waiting job has an entry as well. If a store cannot
-// write the entry, the call returns an error: the record is not bound, and there is no place.
+// step. The entry is due Grace after the store has written it. Park and Take with a Job write an entry. A Resume writes
+// an entry if it recovers a job's lock or binds a record to Back. A Reserve writes an entry if it recovers a lock.
+// Otherwise a late reader could recover a lock whose entry another reader has removed. A waiting job has an entry as
+// well. If a store cannot write the entry, the call returns an error: the record is not bound, and there is no place.
 //
-// No other call adds an entry, except for slots. Only Settle removes entries, but a store may drop an entry that has been due for
-// JobKeep. So the index also has entries of locks that have ended. Readers of the index therefore read the record too.
-// A reader may skip the record if the record was read before, and Entry.Settled says that the entry was not written
+// No other call adds an entry, except for slots. Only Settle removes entries, but a store may drop an entry that has
+// been due for JobKeep. So the index also has entries of locks that have ended, and readers of the index read the
+// record too. A reader may skip a record that was read before if Entry.Settled says that the entry was not written
 // since.
 //
 // A store may keep the index in several parts, for example one on each node. Parts is their number, which never
@@ -260,9 +259,9 @@
 //
 // Several readers share the index without knowing of each other. Due claims the entries that it returns: until the
 // claim has ended, no other Due returns these entries. The reader settles the entries before its claims end. A claim
-// that nobody has settled ends by itself, and then the entry is due. A settled entry has no claim. A Settle changes an
+// that no reader settles ends by itself, and then the entry is due. A settled entry has no claim. A Settle changes an
 // entry only if the Mark is that of the entry's last Due, and the entry has neither been written nor settled since that
-// Due. So a reader that is late, or repeats a Settle, does no harm.
+// Due. So a late reader, or a repeated Settle, does no harm.
 //
 // Entries shows the index to people and tools. It claims nothing, so the keepers do not notice.
 //
@@ -304,15 +303,15 @@
 //
 // # Errors
 //
-// [Store] says what an error means. Package joblock returns the error as ErrUnavailable, and sends the call again
-// with the same Nonce. If [ErrRefused] is in the chain of the error, the text says that the store has refused the call. Package joblock returns a *joblock.Error unchanged; ErrInvalid says that the store was set up
-// wrongly. Package joblock logs errors, so an error must not contain an owner. If a store has a String method,
-// joblock's messages for people use that method to say where the locks are.
+// [Store] says what an error means. Package joblock returns the error as ErrUnavailable, and sends the call again with
+// the same Nonce. If [ErrRefused] is in the chain of the error, the text says that the store has refused the call.
+// Package joblock returns a *joblock.Error unchanged; ErrInvalid says that the store was set up wrongly. Package
+// joblock logs errors, so an error must not contain an owner. If a store has a String method, joblock's messages for
+// people use it to say where the locks are.
 //
 // # Compatibility
 //
-// Additions are not breaking: any version may add fields to requests, replies and records, and methods to Store.
-// After a new method, a store outside this module no longer compiles. The break is intended: if such a store did
-// compile, the new behaviour would be missing in silence. So a store does not embed Store. A wrapper in a test may
-// embed Store.
+// Additions are not breaking: any version may add fields to requests, replies and records, and methods to Store. After
+// a new method, a store outside this module no longer compiles. That is intended: if such a store did compile, it would
+// silently lack the new behaviour. So a store does not embed Store. A wrapper in a test may embed Store.
 package driver

@@ -16,9 +16,9 @@ type Entry struct {
 	Job  string // "queue/taskID"
 	Mark int64  // names the Due that returned this entry; each write, each Due and each Settle ends the Mark
 
-	// Settled says that the last Settle had Settled, that the entry was neither written nor returned by a Due since then,
-	// and that the entry has been due for SettledFor at most. So a reader can tell the next reader that the lock need not
-	// be read, and the next reader knows that this was not long ago. A Due may always return false.
+	// Settled says that the last Settle had Settled, that the entry was neither written nor returned by a Due since
+	// then, and that the entry has been due for SettledFor at most. So a reader can let the next reader skip the lock,
+	// and the next reader knows that this was not long ago. A Due may always return false.
 	Settled bool
 }
 
@@ -54,8 +54,8 @@ type EntriesPage struct {
 	Entries []Entry
 	Next    string
 
-	// Due is when the first of Entries is due, or was, by the store's clock; zero without Entries. So people see how far behind
-	// the readers of the index are.
+	// Due is when the first of Entries is due, or was, by the store's clock; zero without Entries. It shows how far
+	// behind the readers of the index are.
 	Due time.Time
 
 	// Progress is the share of the part that this page is, from 0 to 1. The sum over all pages of a part is about 1. If the

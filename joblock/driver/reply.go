@@ -12,7 +12,7 @@ type Outcome uint8
 const (
 	OutcomeUnknown  Outcome = iota // no answer: the Store may or may not have applied the item
 	OutcomeOK                      // the Store has applied the item
-	OutcomeHeld                    // refused: somebody has a lease or a reservation of the key
+	OutcomeHeld                    // refused: the key has a lease or a reservation
 	OutcomeBusy                    // refused: a lease is alive
 	OutcomeNotFound                // the key has no record; after a forced release: the key is free
 	OutcomeNotOwner                // refused: another owner, or another term of the same owner, has the key
@@ -47,7 +47,7 @@ type Reply struct {
 	Ended     Ended         // OK of Acquire and Take: how the previous ownership ended. Released: how the caller's ended
 	Reason    string        // Released: the reason that was given with the release
 	Detail    string        // Foreign: what is at the key, for people; may be empty
-	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but nobody had taken the key
+	Recovered bool          // OK of Resume and Reserve: the reservation had run out, but the key had not been taken
 	State     State         // Held, Full, Busy, NotOwner, WrongJob, OK of Reserve: the key's state after the call
 	Holder    string        // as State: the label of the holder
 	Job       string        // as State: the job that the record is bound to

@@ -21,7 +21,7 @@ type AcquireRequest struct {
 	Holder   string        // label for people
 	Memo     bool          // asks for the memo in the reply
 	Inbox    string        // if set, asks for a place in the queue; the Store pushes the grant to Inbox
-	Patience time.Duration // with Inbox: how long the place lasts; each repeated call begins Patience anew
+	Patience time.Duration // with Inbox: how long the place lasts; each repeated call restarts Patience
 }
 
 // TakeRequest asks for a free key and parks the key for a job, in one step. If the key is not free, the job gets a place
@@ -53,18 +53,18 @@ type ResumeRequest struct {
 	Grace   time.Duration // as in ParkRequest, for the entry that Resume may write to the index
 
 	// Unpark says that the caller takes its own Park back. Back is the job that the record had before that Park. The
-	// Store binds the record to Back again, even if the record is already bound to Back. A reservation as in the
-	// field Reserve replaces the reservation that the Park made.
+	// Store binds the record to Back again, even if the record is already bound to Back. A reservation as in Reserve
+	// replaces the reservation that the Park made.
 	Unpark bool
 	Back   string
 
-	// Fence is a fence of the ownership that the caller means; 0 means any ownership. If a later ownership of the
-	// same owner has the key and is bound to no job, the Store refuses the request. Such an ownership may come from
-	// an Acquire that was late or repeated. The Record.First of such an ownership is larger than Fence.
+	// Fence is a fence of the ownership that the caller means; 0 means any ownership. If a later ownership of the same
+	// owner, which may come from a late or repeated Acquire, has the key and is bound to no job, the Store refuses the
+	// request. The Record.First of such an ownership is larger than Fence.
 	Fence int64
 }
 
-// ParkRequest ends a live term and reserves the key for whoever has the owner's token.
+// ParkRequest ends a live term and reserves the key for callers that have the owner's token.
 type ParkRequest struct {
 	Term
 	Nonce   string

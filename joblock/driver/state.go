@@ -10,7 +10,7 @@ type State uint8
 
 // The states of a key.
 const (
-	StateFree     State = iota // anybody may take the key
+	StateFree     State = iota // any caller may take the key
 	StateHeld                  // the key has a lease that has not run out
 	StateParked                // reserved for its owner, without a lease
 	StateOrphaned              // reserved for its owner, whose lease has run out

@@ -44,7 +44,7 @@ type Store interface {
 	// Due claims and returns at most req.Limit entries of one part of the index that are due. In the same step Due
 	// makes each returned entry due again after req.Claim. Until then no other Due returns the entry, even if the
 	// answer is lost. DueReply.Next is 0 if more entries are due, and MaxPeriod if the part has no further entry or if
-	// MaxPeriod would be exceeded. A Due after Next finds the entry that Next tells of.
+	// MaxPeriod would be exceeded. A Due after Next finds the entry that Next refers to.
 	Due(ctx context.Context, req DueRequest) (DueReply, error)
 
 	// Settle removes entries from the index, or sets when the entries are due. An entry stays as it is if, after the
@@ -61,10 +61,10 @@ type Store interface {
 	// package comment.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
-	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an Acquire
-	// goes to another Store, this Store may miss the Push. ForcedInbox and JobsInbox belong to all Stores that have the
-	// same locks. The end of ctx does not end the subscription. The function deliver must not block, and stop waits for a call of deliver that has begun.
-	// An error means that there is no subscription.
+	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an
+	// Acquire goes to another Store, this Store may miss the Push. ForcedInbox and JobsInbox belong to all Stores that
+	// have the same locks. The end of ctx does not end the subscription. deliver must not block, and stop waits for a
+	// call of deliver that has begun. An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
 
 	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and
@@ -92,8 +92,8 @@ type Store interface {
 // ErrRefused is for people: whether an earlier attempt took effect is still unknown.
 var ErrRefused = errors.New("the server has refused the call")
 
-// Validator is a Store whose constructor cannot return an error. joblock.New calls Validate and returns the error of
-// Validate. Validate fails if the constructor was given something that the Store cannot use.
+// Validator is a Store whose constructor cannot return an error. joblock.New calls Validate and returns its error.
+// Validate fails if the constructor was given something that the Store cannot use.
 type Validator interface {
 	Validate() error
 }
