@@ -31,7 +31,7 @@
 //	RenewalUnanswered  renewals got no answer, and the Locker tries them again; at most     Locks, Err
 //	                   once a second
 //	ReleasedByToken    an owner token released the lock                                     Reason
-//	Freed              a lock under which nobody ran, or a job's place in line, was ended   Job if the call named it, Reason
+//	Freed              an idle lock, or a job's place in line, was ended                    Job if the call named it, Reason
 //	                   from outside, mostly because the job will not run again
 //	Forced             an operator or ForceRelease has freed the key                        Fence and Job if the call named them, Reason
 //	CleanupFailed      a call without an answer may have left a lock behind, and the        Fence, Reason, Err

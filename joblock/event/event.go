@@ -24,7 +24,7 @@ type Event struct {
 	Waited    time.Duration // since the call found the key busy; 0 if the key was free at once
 	Held      time.Duration // since this process acquired, resumed or reclaimed the lock; for Overran: since the function began
 	Late      time.Duration // since the renewal was due; a renewal is due after a third of the lease
-	Remaining time.Duration // what is left of the lease of who has the key or, without a lease, of the reservation
+	Remaining time.Duration // what is left of the holder's lease or, without a lease, of the reservation
 
 	Prior     driver.Ended // how the previous ownership ended; EndedLapsed: its holder died or was cut off
 	Recovered bool         // the lock was resumed although its reservation had run out
