@@ -26,8 +26,8 @@
 //
 // While the store answers, every promise of package joblock holds as well: Do also has the lock of the store.
 //
-// Running without the store's lock is told in each case: by an event of kind event.FellBack, and by Local. New refuses a
-// Config with which nobody would be told.
+// Each run without the store's lock is reported: by an event of kind event.FellBack, and by Local. New refuses a Config
+// under which neither an event nor a log line would report it.
 //
 // # What is not promised
 //
@@ -38,11 +38,11 @@
 // # The states of a call
 //
 //	state                                event                              next state
-//	asks the store, or waits there       gets the store's lock              waits beside the store's lock
+//	asks the store, or waits there       gets the store's lock              waits with the store's lock
 //	                                     no answer, Away is Refuse          over: ErrUnavailable
 //	                                     no answer, any other Away          waits alone
 //	                                     any other error, or ctx ends       over: the error of Acquire
-//	waits beside the store's lock        gets the local lock                runs under the store's lock
+//	waits with the store's lock          gets the local lock                runs under the store's lock
 //	                                     MaxWait has passed, or ctx ends    over: ErrHeld, ErrTimeout or ctx's cause
 //	                                     the store's lock is lost           over: ErrLost
 //	waits alone                          gets the local lock                runs under the local lock
@@ -81,7 +81,7 @@
 //
 // # Overrun
 //
-// Config.Overrun is how long a function should run at most. A function that still runs then is told once, by an event of
-// kind event.Overran and by a warning in the log. The function goes on. Overrun counts under both kinds of lock. The
-// length of a lease is no measure for work, because the Locker renews the lease.
+// Config.Overrun is how long a function should run at most. A function that still runs then is reported once, by an
+// event of kind event.Overran and by a warning in the log. The function goes on. Overrun counts under both kinds of
+// lock. The length of a lease is no measure for work, because the Locker renews the lease.
 package fallback

@@ -13,7 +13,7 @@ import (
 // Away says what Do does when the store does not answer.
 type Away uint8
 
-// The values of Away. In all cases except Refuse, Do tells event.FellBack and runs the function under a local lock.
+// The values of Away. In all cases except Refuse, Do reports event.FellBack and runs the function under a local lock.
 const (
 	Refuse         Away = iota // Do returns ErrUnavailable, and the function does not run
 	Warn                       // each fall-back is a warning in the log
@@ -26,8 +26,8 @@ type Config struct {
 	// Away says what Do does when the store does not answer. Default Refuse.
 	Away Away
 
-	// Overrun is how long a function may run before its overrun is told; see Overrun in the package comment. Default:
-	// never.
+	// Overrun is how long a function may run before its overrun is reported; see Overrun in the package comment.
+	// Default: never.
 	Overrun time.Duration
 }
 
@@ -83,8 +83,8 @@ func (f *Locker) Close(ctx context.Context) error {
 }
 
 // Do is joblock.Locker.Do, except when the store does not answer: then Config.Away decides. If Do falls back, the
-// context of fn carries a local lock; see Local. MaxWait bounds the wait in the store, and then the wait in this process:
-// each of the two may last so long.
+// context of fn carries a local lock; see Local. MaxWait bounds the wait in the store, and then the wait in this
+// process: each of the two may last that long.
 //
 // Errors with which fn has not run are those of joblock.Locker.Do, and two more:
 //
@@ -123,16 +123,16 @@ func (f *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	return f.locks.Do(ctx, key, run, core.Acquiring(opts), acquire)
 }
 
-// The method acquire returns the lock under which the function runs. The lock in the result beside is nil after a
-// fall-back.
+// acquire returns the lock under which the function runs. beside is the local lock of a call that has the store's lock;
+// it is nil after a fall-back.
 //
 // The store's lock comes before the local lock. In the other order only one waiter of each process would be in the
-// store's line, so waiters of several processes would not be served in the order of their coming. A call that has only a
-// local lock never waits for the store's lock of the same key, so no two calls wait for each other.
+// store's line, so waiters of several processes would not be served in order of arrival. A call that has only a local
+// lock never waits for the store's lock of the same key, so no two calls wait for each other.
 func (f *Locker) acquire(ctx context.Context, key string, o core.Options) (lock, beside *core.Lock, err error) {
 	begun := f.locks.Now()
 	local := o
-	local.Retain = time.Second // nobody asks for the record
+	local.Retain = time.Second // no call reads the record
 	lock, err = f.locks.Acquire(ctx, key, o)
 	if err == nil {
 		watched, stop := lock.Context(ctx)
@@ -181,7 +181,7 @@ func (f *Locker) tellOverrun(lock *core.Lock) {
 		"key", lock.Key(), "fence", lock.Fence(), "overrun", f.cfg.Overrun, "local", isLocal(lock))
 }
 
-// The method about returns e with the fields that describe a lock.
+// about returns e with the fields that describe a lock.
 func (f *Locker) about(e event.Event, lock *core.Lock) event.Event {
 	e.Key, e.Owner, e.Fence = lock.Key(), lock.Digest(), lock.Fence()
 	return e

@@ -9,16 +9,16 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// localStore keeps the local locks. A localStore refuses what a lock of one process cannot do: nobody can carry the lock
-// to another process, and no other process could read a memo.
+// localStore keeps the local locks. It refuses what a lock of one process cannot do: the lock cannot be carried to
+// another process, and no other process could read a memo.
 type localStore struct{ driver.Store }
 
 // newLocalStore returns a localStore whose clock began to count in 1970 at this call. A memstore makes fences from the
-// clock in microseconds, as redisstore does. So every local fence is smaller than a fence of redisstore.
+// clock in microseconds, as redisstore does, so every local fence is smaller than a fence of redisstore.
 func newLocalStore() *localStore {
 	start := time.Now()
 	return &localStore{memstore.New(&memstore.Config{
-		Notice: memstore.NoticeSilent, // a fall-back is told by package fallback
+		Notice: memstore.NoticeSilent, // package fallback reports a fall-back
 		Now:    func() time.Time { return time.Unix(1, 0).Add(time.Since(start)) },
 	})}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The type throttle logs at most one warning a minute.
+// throttle logs at most one warning a minute.
 type throttle struct {
 	logger *slog.Logger
 
@@ -15,7 +15,7 @@ type throttle struct {
 	skipped int       // warnings since then
 }
 
-// The method warn logs the text, or counts the warning. A warning that is logged has the number of those only counted.
+// warn logs the text, or counts the warning. A warning that is logged has the number of those only counted.
 func (t *throttle) warn(now time.Time, text string, attrs []any) {
 	t.mu.Lock()
 	if !t.logged.IsZero() && now.Sub(t.logged) < time.Minute {
