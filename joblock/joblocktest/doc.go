@@ -6,10 +6,10 @@
 //
 // k.Locks is a Locker like any other, whose store is the memory of the test. So handoff.Middleware, handoff.Guard,
 // scheduler.New and all other functions that want a Locker work with it. A handler's context with a lock is what
-// joblock.FromContext and joblock.LocksFromContext expect. docs/testing.md has the whole story, asynq included.
+// joblock.FromContext and joblock.LocksFromContext expect. docs/testing.md covers testing in full, including asynq.
 //
 //	Kit.Context   a context with locks, as the work under these locks gets it
-//	Kit.Hold      somebody else has the lock: the code under test finds the key busy
+//	Kit.Hold      another holder has the lock: the code under test finds the key busy
 //	Kit.Lose      the lock is lost while the work runs: its context ends with cause joblock.ErrLost
 //	Kit.Fail      the store does not answer: joblock.ErrUnavailable
 //	Kit.Advance   the store's clock moves: leases and reservations end
@@ -19,11 +19,11 @@
 // # Time
 //
 // The store's clock is the process's clock plus what Advance has added. Holders renew their leases by the process's
-// clock: so after Advance the lease of a lock that is held may have ended, as after a pause of the holder's process. Its
-// key is free for others then, and the holder learns of the loss at the next renewal.
+// clock: so after Advance the lease of a lock that is held may have ended, as after a pause of the holder's process.
+// Its key is free for others then, and the next renewal finds the loss.
 //
 // In a bubble of testing/synctest both clocks are that of the bubble. Make the Kit inside of the bubble. A schedule's
 // day takes milliseconds there, because time moves when every goroutine of the bubble waits.
 //
-// A Locker on memory warns nobody that other processes do not see its locks: this package is for tests.
+// The Locker logs no warning that other processes do not see its locks in memory: this package is for tests.
 package joblocktest

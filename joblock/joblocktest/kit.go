@@ -26,9 +26,9 @@ type Kit struct {
 
 	t       testing.TB
 	faults  *faultstore.Store
-	others  *joblock.Locker // a Locker of somebody else's, whose calls do not fail
+	others  *joblock.Locker // the Locker of another holder, whose calls do not fail
 	ahead   atomic.Int64    // how far the store's clock is ahead, in nanoseconds
-	watched chan struct{}   // closed when a Locker is told of forced releases
+	watched chan struct{}   // closed when a Locker has subscribed to forced releases
 	failed  atomic.Bool     // Fail was called
 }
 
@@ -74,7 +74,7 @@ func (k *Kit) locker(store driver.Store, cfg joblock.Config) *joblock.Locker {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		if k.failed.Load() {
-			// Close would look for some seconds after calls that had no answer. Nobody needs the store any more.
+			// Close would retry calls without an answer for some seconds, and the store is no longer needed.
 			time.AfterFunc(closeAfterFail, cancel)
 		}
 		if err := locks.Close(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, joblock.ErrClosed) {
@@ -107,7 +107,7 @@ func (k *Kit) In(parent context.Context, keys ...string) context.Context {
 	return ctx
 }
 
-// Hold takes the lock on key for somebody else, and returns the function that releases it. Without the call of release
+// Hold takes the lock on key for another holder, and returns the function that releases it. Without a call of release
 // the end of the test releases the lock. Hold ends the test if key is not free or not valid.
 func (k *Kit) Hold(key string) (release func()) {
 	k.t.Helper()
@@ -120,10 +120,10 @@ func (k *Kit) Hold(key string) (release func()) {
 	return release
 }
 
-// Lose takes the lock on key away from the code under test, as an operator does with Locker.ForceRelease: the context of
-// the work ends with cause joblock.ErrLost within moments, and joblock.Lock.Err tells the loss. The key is free then. A
-// Locker that the test has made itself finds the loss at its next renewal, unless its Config has WatchForced. Lose ends
-// the test if nobody has the lock.
+// Lose takes the lock on key away from the code under test, as an operator does with Locker.ForceRelease: the context
+// of the work ends with cause joblock.ErrLost within moments, and joblock.Lock.Err returns the loss. The key is free
+// then. A Locker that the test has made itself finds the loss at its next renewal, unless its Config has WatchForced.
+// Lose ends the test if the key is not locked.
 func (k *Kit) Lose(key string) {
 	k.t.Helper()
 	if !k.Status(key).Locked() {
@@ -139,9 +139,9 @@ func (k *Kit) Lose(key string) {
 	}
 }
 
-// Fail makes every call to the store fail until the call of repair: the code under test gets joblock.ErrUnavailable, and
-// its locks are lost when their leases end. Hold, Lose and Status go on working, but until repair the work does not learn
-// of Lose before its lease ends. The end of the test repairs the store.
+// Fail makes every call to the store fail until the call of repair: the code under test gets joblock.ErrUnavailable,
+// and its locks are lost when their leases end. Hold, Lose and Status go on working, but until repair the work notices
+// a Lose only when its lease ends. The end of the test repairs the store.
 func (k *Kit) Fail() (repair func()) {
 	repair = func() { k.faults.Clear() }
 	k.t.Cleanup(repair)
