@@ -1,7 +1,7 @@
-// Package jobs is for authors of keepers. A keeper is a process that knows which jobs exist. The keeper makes a lock
-// that is parked for a job live as long as the job. Applications do not need this package. The keeper of package
-// worker, for asynq, is built on package jobs, and on more that is not exported. Package jobs is enough for locks that
-// are parked for jobs; to put a job in a line or to run the slots of a sequence it is not. It may change in 0.x.
+// Package jobs is for authors of keepers. A keeper is a process that knows which jobs exist, and makes a lock that is
+// parked for a job live as long as the job. Applications do not need this package. The keeper of package worker, for
+// asynq, is built on package jobs, and on more that is not exported. Package jobs is enough for locks that are parked
+// for jobs, but not to put a job in a line or to run the slots of a sequence. It may change in 0.x.
 //
 // A keeper needs no owner token. In each round, a keeper makes these calls for each part of the index, from 0 to
 // Parts-1:
@@ -23,11 +23,11 @@
 // entries, not with the number of locks.
 //
 // A job may wait in the line of a key: see driver, Jobs in the queue. The index has the entries of such jobs too.
-// Reserve keeps their places, and Free gives their places up. When a job has got its key, somebody has to start the
-// job: see Listen. Line shows who waits.
+// Reserve keeps their places, and Free gives their places up. A job that has got its key has to be started: see Listen.
+// Line shows who waits.
 //
-// The store drops an entry that no Due has returned for a day. Without that rule, the index would grow for ever where
-// no keeper runs. The lock of a dropped entry ends with its reservation.
+// The store drops an entry that no Due has returned for a day. Otherwise the index would grow for ever where no keeper
+// runs. The lock of a dropped entry ends with its reservation.
 //
 // Every function can return these errors of package joblock: ErrInvalid for a Locker that joblock.New has not made
 // and for arguments out of bounds; ErrClosed for a closed Locker; ErrUnavailable if the store has not answered; and

@@ -64,9 +64,8 @@ func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueRep
 // Settle removes entries that Due has returned, or sets when they are due again. Remove the entries of locks that are
 // free or bound to another job: Settlement.Again is 0. For all other locks Again is the time until the next check, from
 // a millisecond to 366 days. An entry stays as it is if a later Park bound the lock to the same job, or if the claim
-// has ended and another Due has returned the entry. With Entry.Settled, the next Due may tell that no Park came between.
-// Repeating a Settle does no harm. After an error, some of the
-// entries may be settled.
+// has ended and another Due has returned the entry. With Entry.Settled, the next Due may report that no Park came
+// between. Repeating a Settle does no harm. After an error, some of the entries may be settled.
 func Settle(ctx context.Context, locks *joblock.Locker, entries ...Settlement) error {
 	const op = "settle jobs"
 	in := (*core.Locker)(locks)
@@ -105,7 +104,7 @@ type Reservation struct {
 // If the job waits for the key, Reserve keeps the job's place in line for at least Reservation.For from now. If the key
 // is free, Reserve gives the key to the first in line. If that is the job itself, the error is nil.
 //
-// The errors are in the order of the reservations; nil means success. Besides the errors of the package comment,
+// The errors are in the order of the reservations; nil means success. In addition to the errors of the package comment,
 // Reserve returns:
 //
 //	ErrHeld             the job waits, and its place is kept
@@ -128,16 +127,16 @@ type Release struct {
 	Reason string // for Status and errors, at most 256 bytes
 }
 
-// Free frees the locks of the given jobs, whoever owns the locks, and takes those jobs out of line that wait. Each job must be one that does not exist or will not
-// run again: Free does not look the job up in the queue. Status shows these locks as forced, with the reason. Free
-// takes no lock from an attempt that runs and none from another job. If Release.Fence is set, Free takes no lock from
-// a later job of the same name either. Repeating a Free does no harm.
+// Free frees the locks of the given jobs, whichever owner has them, and takes waiting jobs out of line. Each job must
+// be one that does not exist or will not run again: Free does not look the job up in the queue. Status shows these
+// locks as forced, with the reason. Free takes no lock from an attempt that runs and none from another job. If
+// Release.Fence is set, Free takes no lock from a later job of the same name either. Repeating a Free does no harm.
 //
-// The errors are in the order of the releases; nil means success. Besides the errors of the package comment, Free
-// returns:
+// The errors are in the order of the releases; nil means success. In addition to the errors of the package comment,
+// Free returns:
 //
 //	ErrBusy      a lease is alive
-//	ErrNotOwner  the lock is bound to another job or to none, or has another fence than Release.Fence
+//	ErrNotOwner  the lock is bound to another job or to none, or its fence is not Release.Fence
 //	ErrNotFound  the key is free
 func Free(ctx context.Context, locks *joblock.Locker, releases ...Release) []error {
 	all := make([]core.JobRelease, len(releases))
