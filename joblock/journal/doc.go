@@ -47,6 +47,6 @@
 //
 // # In Redis
 //
-// The stream is at the prefix of the locks and "%events" ("joblock:%events"), which is the name of no lock. An ACL user
-// needs XADD, and a reader XRANGE and XREVRANGE. A server that is told to evict keys may evict the stream.
+// The stream is at the prefix of the locks and "%events" ("joblock:%events"), a name that no lock has. An ACL user
+// needs XADD, and a reader XRANGE and XREVRANGE. A server that is configured to evict keys may evict the stream.
 package journal

@@ -31,7 +31,7 @@ type Config struct {
 	// All keeps every event. Default: what is not routine; see the package comment.
 	All bool
 
-	// Contended is from which wait on an acquired lock is no routine, from 1 ms to a day. Default 1 s.
+	// Contended is the shortest wait for a lock that is not routine, from 1 ms to a day. Default 1 s.
 	Contended time.Duration
 
 	// Length is about how many entries the stream keeps, from 100 to 1,000,000. All Journals of a prefix should have the
@@ -41,7 +41,7 @@ type Config struct {
 	// Buffer is how many events wait to be written at most, from 16 to 1,000,000. Default 4,096.
 	Buffer int
 
-	// Source tells people which process has seen an event, in at most 256 bytes. Default: host name and process ID.
+	// Source names the process that has seen an event, in at most 256 bytes. Default: host name and process ID.
 	Source string
 
 	// Timeout bounds each write, from 10 ms to a minute. Default 3 s.
@@ -53,7 +53,7 @@ type Config struct {
 }
 
 const (
-	// gather is how long an event waits for others, so that they go together.
+	// gather is how long an event waits for others, so that one round trip writes them.
 	gather = 100 * time.Millisecond
 
 	// mostAtOnce is how many entries one round trip writes.
@@ -90,7 +90,7 @@ type Journal struct {
 	warned  time.Time
 }
 
-// The type noted is an event in the buffer.
+// noted is an event in the buffer.
 type noted struct {
 	eventlog.Entry
 	at time.Time
@@ -165,8 +165,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("journal: %s: %w", fmt.Sprintf(format, args...), joblock.ErrInvalid)
 }
 
-// add appends entries to the stream, in one round trip. The result written is how many of them, from the first one on,
-// are in the stream for certain.
+// add appends entries to the stream, in one round trip. written is how many of them, from the first one on, are in the
+// stream for certain.
 func add(ctx context.Context, rdb redis.UniversalClient, cfg Config, texts []string) (written int, err error) {
 	pipe := rdb.Pipeline()
 	cmds := make([]*redis.StringCmd, len(texts))
@@ -216,8 +216,8 @@ func routine(e event.Event, contended time.Duration) bool {
 	return false
 }
 
-// ObserveCron returns a function for scheduler.Config.Observe. The parameter is the Config.Scope of that Scheduler. The
-// function never waits.
+// ObserveCron returns a function for scheduler.Config.Observe, which never waits. scope is the Config.Scope of that
+// Scheduler.
 func (j *Journal) ObserveCron(scope string) func(scheduler.Event) {
 	return func(e scheduler.Event) {
 		switch e.Kind {
@@ -269,8 +269,8 @@ func (j *Journal) push(e eventlog.Entry) {
 	}
 }
 
-// tellDropped puts the number of events that were dropped into the buffer, in their place. The buffer may have one entry
-// more than Config.Buffer then. The caller holds j.mu.
+// tellDropped adds the number of dropped events to the buffer, in the place of the events. The buffer may have one
+// entry more than Config.Buffer then. The caller holds j.mu.
 func (j *Journal) tellDropped() {
 	if j.untold == 0 {
 		return
@@ -345,7 +345,7 @@ func (j *Journal) pause(d time.Duration) {
 	}
 }
 
-// writeAll writes until the buffer is empty. The result is false if that was the last time.
+// writeAll writes until the buffer is empty. more is false if the Journal is closed and this was the last time.
 func (j *Journal) writeAll() (more bool) {
 	for wait := firstPause; ; {
 		texts, closed := j.next()
@@ -393,7 +393,7 @@ func (j *Journal) next() (texts []string, closed bool) {
 	return texts, j.closed
 }
 
-// forget removes what was written from the buffer, and complains about what was not.
+// forget removes what was written from the buffer, and logs err as a warning, at most once in complainEvery.
 func (j *Journal) forget(written int, err error) {
 	j.mu.Lock()
 	written = min(written, len(j.queue)) // Close may have given up meanwhile
