@@ -20,12 +20,12 @@ import (
 // does not hold for core.Options.LongGate.
 const gateTTL = 5 * time.Second
 
-// The type permits is one call that acquires a permit.
+// permits is one call that acquires a permit.
 //
-// A permit is a lock, and each permit has its own queue. One more lock, the gate, makes a single line of these
-// queues. A waiter first waits for the gate. Only the waiter that holds the gate is in the queues of the permits. The
-// waiter takes the first permit that the store grants, and releases the gate. A newcomer tries a permit at once only
-// if nobody holds the gate or waits for the gate.
+// A permit is a lock, and each permit has its own queue. One more lock, the gate, makes a single line of these queues:
+// a waiter first waits for the gate, and only the waiter that holds the gate is in the queues of the permits. It takes
+// the first permit that the store grants, and releases the gate. A newcomer tries a permit at once only if the gate has
+// neither a holder nor a waiter.
 //
 // A counter and one queue in a single record would take fewer commands. But leases, fences, Park and Resume would
 // then have to exist twice: once for records, once for the entries of that record.
@@ -38,11 +38,11 @@ type permits struct {
 	span   event.Span   // of the call
 
 	soonest   *joblock.Error // the refusal with the least Remaining
-	busySince time.Time      // when the method try found all permits taken; zero before then
+	busySince time.Time      // when try found all permits taken; zero before then
 }
 
 // permit returns the options for one permit: those of the whole call, as a Part. The whole call bounds the wait and
-// tells the Observer.
+// reports to the Observer.
 func (p *permits) permit() core.Options {
 	o := p.o
 	o.OwnKey, o.Part, o.Since, o.Owner, o.Bounded = true, true, p.busySince, p.asked.Owner, false
@@ -72,7 +72,7 @@ func (p *permits) try(ctx context.Context) (*core.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Trying any one permit first mostly succeeds. Success saves the call that reads which permits are free.
+	// Trying any one permit first mostly succeeds, which saves the call that reads which permits are free.
 	numbers := dice.Perm(p.n)
 	if ours {
 		lock, err := p.take(ctx, numbers[0])
@@ -138,7 +138,7 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// The method wait takes a permit, and waits for a free permit as Acquire does.
+// wait takes a permit, and waits for a free permit as Acquire does.
 func (p *permits) wait(ctx context.Context) (*core.Lock, error) {
 	if p.asked.Bounded && p.asked.MaxWait == 0 {
 		return p.try(ctx)
@@ -170,9 +170,9 @@ func (p *permits) waitInLine(ctx context.Context) (*core.Lock, error) {
 	return p.anyPermit(ctx, gate)
 }
 
-// anyPermit waits for all permits at once and returns the permit that the store grants first. Then anyPermit leaves the
-// other queues and releases the gate, in the background. Nobody watches whether the gate is lost during the wait: only
-// the order of the later waiters would be lost.
+// anyPermit waits for all permits at once and returns the permit that the store grants first. Then it leaves the other
+// queues and releases the gate, in the background. It ignores a loss of the gate during the wait: only the order of the
+// later waiters would be lost.
 func (p *permits) anyPermit(ctx context.Context, gate *core.Lock) (*core.Lock, error) {
 	done, err := p.locks.Enter("acquire", p.key)
 	if err != nil {
@@ -223,7 +223,7 @@ func (p *permits) giveBack(ctx context.Context, lock *core.Lock) {
 	lock.GiveBack(ctx, "no longer waited for")
 }
 
-// The method refused stores err in p.soonest if err has a smaller Remaining than p.soonest.
+// refused stores err in p.soonest if err has a smaller Remaining than p.soonest.
 func (p *permits) refused(err error) {
 	var e *joblock.Error
 	if errors.As(err, &e) && e.Remaining > 0 && (p.soonest == nil || e.Remaining < p.soonest.Remaining) {
@@ -231,7 +231,7 @@ func (p *permits) refused(err error) {
 	}
 }
 
-// The method held returns an Error with the code of sentinel. The Error describes the holder whose lease ends first.
+// held returns an Error with the code of sentinel, which describes the holder whose lease ends first.
 func (p *permits) held(sentinel error) *joblock.Error {
 	e := &joblock.Error{Code: joblock.CodeOf(sentinel), Op: "acquire", Key: p.key}
 	if p.soonest != nil {
@@ -240,8 +240,8 @@ func (p *permits) held(sentinel error) *joblock.Error {
 	return e
 }
 
-// The method tell sets the key, the owner and the holder of e, and passes e to the Observer. The holder of e is the
-// holder whose lease ends first.
+// tell sets the key and the owner of e, sets its holder to the one whose lease ends first, and passes e to the
+// Observer.
 func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)
 	e.Key, e.Owner, e.Holder, e.Job = p.key, p.digest, held.Holder, held.Job
@@ -249,7 +249,7 @@ func (p *permits) tell(e event.Event) {
 	p.locks.Tell(e)
 }
 
-// The method failed returns the error for a wait that ended with err. The parameter ctx is the context of the wait.
+// failed returns the error for a wait that ended with err. ctx is the context of the wait.
 func (p *permits) failed(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {

@@ -20,8 +20,8 @@ const (
 )
 
 // tellSize writes the number of permits into a record of its own, unless the record has the number. Only people read
-// the record. The parameter was is that record, as read by a call that had to read the permits anyway. So an acquisition
-// that gets a permit at once pays nothing.
+// the record. was is that record, as read by a call that had to read the permits anyway, so an acquisition that gets a
+// permit at once pays nothing.
 //
 // The record is that of a lock whose lease ends at once, and whose holder label is a keyspace.Said: one call writes it, and
 // it needs no release. If the call fails, a later acquisition writes the number.
