@@ -29,7 +29,7 @@
 //	                   code; absent without an error
 //	joblock.key.group  the result of Config.KeyGroup; absent if there is none
 //
-// The key is no attribute, because each key would be a time series of its own.
+// The key is not an attribute, because each key would be a time series of its own.
 //
 // # Traces
 //

@@ -28,8 +28,8 @@ type TracerConfig struct {
 	ShowKey func(key string) string
 }
 
-// linksHeader has the spans of the members of a group that the span of the group's task links to, beside its parent: values
-// of traceparent, with commas between them.
+// linksHeader has the spans of the members of a group that the span of the group's task links to, in addition to its
+// parent: values of traceparent, with commas between them.
 const linksHeader = "joblock-links"
 
 // mostLinks bounds linksHeader. OpenTelemetry's SDK keeps 128 links.
@@ -86,9 +86,9 @@ func (t *tracer) Start(ctx context.Context, c event.Call) (context.Context, even
 	return in, span{s}
 }
 
-// remote returns ctx with the span that headers name as the parent, unless ctx has a span of its own: some other
-// instrumentation of asynq was first. Then that span is the parent, and the one in the headers a link, if it is of another
-// trace.
+// remote returns ctx with the span that headers name as the parent, unless ctx has a span of its own, because another
+// instrumentation of asynq came first. Then that span is the parent, and the one in the headers a link, if it is of
+// another trace.
 func (t *tracer) remote(ctx context.Context, headers map[string]string) (context.Context, []trace.Link) {
 	carrier := propagation.MapCarrier(headers)
 	own := trace.SpanContextFromContext(ctx)
@@ -112,7 +112,7 @@ func (t *tracer) remote(ctx context.Context, headers map[string]string) (context
 	return ctx, links
 }
 
-// parse reads a value of traceparent. What is none has no valid result.
+// parse returns the span that a value of traceparent names. The result is not valid if text is no such value.
 func parse(text string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": text}))
 }
@@ -180,7 +180,7 @@ func (t *tracer) attributes(c event.Call) []attribute.KeyValue {
 
 type span struct{ s trace.Span }
 
-// Tell makes the grant of a lock attributes, and everything else an event.
+// Tell records the grant of a lock as attributes, and everything else as an event of the span.
 func (s span) Tell(e event.Event) {
 	if !s.s.IsRecording() {
 		return
@@ -222,7 +222,7 @@ func (s span) Renewed() {
 	}
 }
 
-// End sets the status Error only if something is wrong. A busy key is none: a request is told so, and a job waits its turn.
+// End sets the status Error only if something is wrong. A busy key is not: a request is refused, a job waits its turn.
 func (s span) End(outcome string, err error) {
 	if outcome != "" {
 		s.s.SetAttributes(attribute.String("joblock.outcome", outcome))
@@ -238,7 +238,7 @@ func (s span) End(outcome string, err error) {
 	s.s.End()
 }
 
-// expected has the codes of errors that say only that somebody else has the key, or that the lock was released before.
+// expected has the codes of errors that say only that another caller has the key, or that the lock was released before.
 var expected = map[string]bool{
 	joblock.CodeOf(joblock.ErrHeld): true, joblock.CodeOf(joblock.ErrBusy): true, joblock.CodeOf(joblock.ErrTimeout): true,
 	joblock.CodeOf(joblock.ErrAlreadyReleased): true, joblock.CodeOf(joblock.ErrNotOwner): true, joblock.CodeOf(joblock.ErrNotFound): true,
