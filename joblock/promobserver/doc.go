@@ -22,8 +22,8 @@
 //	error_type         joblock.CodeOf the event's error, such as LOCK_TIMEOUT; "_OTHER" for an error without a code
 //	joblock_key_group  the result of Config.KeyGroup
 //
-// The key is no label, because each key would be a time series of its own. Names and labels are those that OpenTelemetry
-// makes of the metrics of package otelobserver, so one dashboard and one set of alerts serve both: see
+// The key is not a label, because each key would be a time series of its own. Names and labels are those that
+// OpenTelemetry makes of the metrics of package otelobserver, so one dashboard and one set of alerts serve both: see
 // docs/monitoring.md in the repository.
 //
 // The package is a module of its own, so that other packages do not depend on Prometheus.
