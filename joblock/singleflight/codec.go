@@ -25,8 +25,8 @@ var magic = [4]byte{'j', 'l', 'r', 1}
 
 const headerBytes = 4 + 3*8
 
-// encodeResult makes a memo of v. The memo begins with headerBytes zero bytes, which stampResult overwrites.
-// encodeResult returns ErrInvalid for a value that is too large, and msgpack's error for a value that has no encoding.
+// encodeResult makes a memo of v. The memo begins with headerBytes zero bytes, which stampResult overwrites. The error
+// is ErrInvalid for a value that is too large, and msgpack's error for a value that has no encoding.
 func encodeResult[T any](key string, v T) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, headerBytes))
 	if err := msgpack.NewEncoder(b).Encode(&v); err != nil {
@@ -72,8 +72,8 @@ func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration) {
 	return v, time.Duration(h.Fresh-age) * time.Millisecond
 }
 
-// typeHash separates types that msgpack would decode into each other. msgpack decodes any map into any struct, and
-// skips the entries that have no field.
+// typeHash separates types that msgpack would decode into each other: it decodes any map into any struct, and skips
+// the entries that have no field.
 func typeHash[T any]() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(reflect.TypeFor[T]().String()))
@@ -81,7 +81,7 @@ func typeHash[T any]() uint64 {
 }
 
 // wellFormed reports whether b is exactly one msgpack value in which no length exceeds the bytes that follow. The
-// decoder trusts lengths. Five bytes can announce an array of four billion elements: the decoder would allocate tens
+// decoder trusts lengths: five bytes can announce an array of four billion elements, for which it would allocate tens
 // of gigabytes. A recover does not help against an allocation.
 func wellFormed(b []byte) bool {
 	for due := uint64(1); due > 0; due-- {

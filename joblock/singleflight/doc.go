@@ -36,8 +36,9 @@
 //
 // The memo of the key has the result (see package memo). So use the keys of one kind of result for nothing else.
 //
-// Whoever can write to the store can forge results. A value that announces more elements than it has bytes is not
-// decoded. So decoding costs at most 64 Ki times the size of T's elements. Still prefer a concrete T to an interface.
+// Any program that can write to the store can forge results. A value that announces more elements than it has bytes
+// is not decoded, so decoding costs at most 64 Ki times the size of T's elements. Still prefer a concrete T to an
+// interface.
 //
 // # The clock
 //

@@ -15,8 +15,8 @@ import (
 const op = "single flight"
 
 // Do returns the fresh result of key. If key has no fresh result, Do takes the lock on key, runs fn, and keeps the
-// result of fn. The parameter ttl says how long that result is fresh, from a millisecond to 366 days. The package
-// comment lists the errors.
+// result of fn. ttl is how long that result is fresh, from a millisecond to 366 days. The package comment lists the
+// errors.
 func Do[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
@@ -88,8 +88,8 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, o core.Options
 	return f.compute(ctx, lock)
 }
 
-// compute runs fn under lock and shares the result of fn. If compute cannot share the result, only other callers miss
-// the result. So compute logs the reason and still returns the result. If the lock is lost, compute returns ErrLost.
+// compute runs fn under lock and shares the result of fn. If it cannot share the result, only other callers miss it, so
+// compute logs the reason and still returns the result. If the lock is lost, compute returns ErrLost.
 func (f flight[T]) compute(ctx context.Context, lock *core.Lock) (v T, err error) {
 	fctx, stop := lock.Context(ctx)
 	defer stop()
@@ -122,8 +122,8 @@ func (f flight[T]) share(ctx context.Context, lock *core.Lock, v T) error {
 	if err != nil {
 		return err
 	}
-	// Read the store's clock again. The clock at the grant plus the time since would save this call. But the clock
-	// may have been set back since the grant. A result stamped ahead of the clock would be fresh for too long.
+	// Read the store's clock again. The clock at the grant plus the time since would save this call, but the clock may
+	// have been set back since the grant, and a result stamped ahead of the clock would be fresh for too long.
 	recs, err := f.locks.Inspect(ctx, op, f.key, driver.InspectRequest{Keys: []string{f.key}})
 	if err != nil {
 		return err
