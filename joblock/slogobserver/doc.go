@@ -11,18 +11,18 @@
 //	key        the lock's key
 //	owner      digest of the owner token
 //	fence      fence of the holding
-//	holder     label of the holder; with "contended" and "gave up", of who has the key
+//	holder     label of the holder; with "contended" and "gave up", of the holder in the way
 //	job        "queue/taskID" that the lock is bound to
 //	reason     given with a release
 //	waited     how long an acquire had waited
 //	held       how long this process had the lock
 //	late       how long after its due time a renewal was answered
-//	remaining  with "contended": what is left of the lease or reservation of who has the key
+//	remaining  with "contended": what is left of the lease or reservation of the holder in the way
 //	prior      how the previous ownership ended: released, forced, lapsed, done
 //	recovered  true if the lock was resumed although its reservation had run out
 //	locks      number of renewals that got no answer
 //	err        why the event happened
 //
-// The function Level says which level an event has. Also without an Observer, a Locker logs the worst events, such as
+// The function Level says which level an event has. Even without an Observer, a Locker logs the worst events, such as
 // a lost lock, to joblock.Config.Logger.
 package slogobserver

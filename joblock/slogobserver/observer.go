@@ -10,8 +10,8 @@ import (
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// Level chooses the level of an event. Several goroutines may call the function at a time. Default: the function
-	// Level of this package.
+	// Level chooses the level of an event. Several goroutines may call it at a time. Default: the function Level of
+	// this package.
 	Level func(event.Event) slog.Level
 }
 
@@ -36,7 +36,7 @@ func New(logger *slog.Logger, cfg *Config) event.Observer {
 // Level returns the default level of an event:
 //
 //	Warn    work is at risk: lost, renewed late, renewal unanswered, cleanup failed, fell back, overran
-//	Info    somebody else ended a lock: released by token, freed, forced; or a lock was resumed although its
+//	Info    another caller ended a lock: released by token, freed, forced; or a lock was resumed although its
 //	        reservation had run out
 //	Debug   all other events
 func Level(e event.Event) slog.Level {
