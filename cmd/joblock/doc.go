@@ -14,7 +14,7 @@
 //	permits KEY            lists who has the permits of a limit
 //	watch [KEY...]         shows what happens to locks, as it happens
 //	events [KEY]           lists what has happened, from the journal that programs keep, or follows it
-//	history KEY            lists what is known of the past of a key
+//	history KEY            lists what is known about the past of a key
 //	top [PREFIX]           shows the locks that need attention, live
 //	acquire KEY            takes a lock, and writes its token
 //	renew                  makes the lock of a token last for another lease
@@ -31,7 +31,7 @@
 //	                       trigger, forget, backfill
 //	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and controls them: ls, get,
 //	                       sequences; run, cancel, drop, archive, skip
-//	doctor                 says what is wrong with servers, keepers, clocks, databases and cron nodes, and what to do
+//	doctor                 reports problems of servers, keepers, clocks, databases and cron nodes, and what to do
 //	export FILE            prints the Grafana dashboard, or the alerts for Prometheus
 //	version                prints the version
 //	completion SHELL       prints a completion script for bash, zsh, fish or PowerShell
@@ -57,8 +57,8 @@
 //	redis-cluster://[user@]host[:port],...             a cluster; rediss-cluster:// with TLS
 //	unix:///path/of/socket[?db=database]
 //
-// The parameters ?sentinel_user=user and sentinel_password=password, which a redis-sentinel:// URL may have, are for the
-// Sentinels. The user and the password before the hosts are for the servers.
+// The parameters ?sentinel_user=user and sentinel_password=password, which a redis-sentinel:// URL may have, are for
+// the Sentinels. The user and the password in front of the hosts are for the servers.
 //
 // Every user of the machine can see the flags, so a password in --redis is refused. The URL in JOBLOCK_REDIS may have
 // passwords; a command under "joblock run" gets the variable without them. Each file may be a pipe, such as the shell's
@@ -90,8 +90,8 @@
 //
 // # Output
 //
-// Data goes to the standard output, and everything else to the standard error. No output has a password. Only the
-// commands that make tokens print tokens.
+// Data goes to the standard output, and everything else to the standard error. No output contains a password, and only
+// the commands that make tokens print tokens.
 //
 // Commands that show something have the flag --output:
 //
@@ -100,10 +100,10 @@
 //	jsonl        one object on a line, as soon as it is known; a single object has "v", too
 //	name         the first column alone, one on a line
 //
-// The directory schema has a JSON schema for each document and each object: ls.json for "joblock ls", and so on. To an
-// object of "v" 1 fields may be added. None is removed or gets another meaning. If Redis stops responding, the document
-// of json is left incomplete, and the exit code is 69. In tables invisible characters of keys, labels and reasons are
-// written as in Go strings, in JSON as escapes: no text from Redis can control a terminal.
+// The directory schema has a JSON schema for each document and each object: ls.json for "joblock ls", and so on. An
+// object of "v" 1 may get more fields, but none is removed or changes its meaning. If Redis stops responding, the
+// document of json is left incomplete, and the exit code is 69. In tables invisible characters of keys, labels and
+// reasons are written as in Go strings, in JSON as escapes: no text from Redis can control a terminal.
 //
 // # Exit codes
 //
