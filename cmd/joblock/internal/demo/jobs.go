@@ -66,7 +66,7 @@ func (c *company) jobs() (stop func() error, err error) {
 	}, nil
 }
 
-// enqueues lets the web side enqueue tasks, faster for some keys than the worker works.
+// enqueues has the web side enqueue tasks, for some keys faster than the worker executes them.
 func (c *company) enqueues(client *handoff.Client) {
 	account, shop := 0, 0
 	c.happens(func(ctx context.Context) time.Duration {
