@@ -221,7 +221,7 @@ func lockAccounts(path string) (lock *os.File, made bool, err error) {
 			lock, err = os.OpenFile(path, os.O_RDWR, 0)
 		}
 		if errors.Is(err, fs.ErrNotExist) && isDir(filepath.Dir(path)) {
-			continue // removed meanwhile
+			continue // removed in the meantime
 		}
 		if err != nil {
 			return nil, false, usage("--accounts: %w", err)
@@ -235,7 +235,7 @@ func lockAccounts(path string) (lock *os.File, made bool, err error) {
 		if err == nil && gone == nil && os.SameFile(mine, there) {
 			return lock, made, nil
 		}
-		_ = lock.Close() // replaced meanwhile
+		_ = lock.Close() // replaced in the meantime
 	}
 }
 

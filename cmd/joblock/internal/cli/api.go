@@ -178,7 +178,7 @@ func grantOf(g client.Grant) ops.Grant {
 func (a *api) take(ctx context.Context, token joblock.Token, want want) (ops.Grant, error) {
 	g, err := a.grant(ctx, want, callName(token))
 	if errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrBusy) {
-		return ops.Grant{}, &exitError{exitNo, err} // an operator has freed it meanwhile
+		return ops.Grant{}, &exitError{exitNo, err} // an operator has freed it in the meantime
 	}
 	return grantOf(g), err
 }
@@ -272,7 +272,7 @@ func codeOfAnswer(err error) int {
 		if errors.Is(p, client.ErrCronNotFound) || errors.Is(p, client.ErrTaskNotFound) {
 			return exitNo
 		}
-		return exitUsage // no lock server, or a part of it that is not there
+		return exitUsage // not a lock server, or one without this part
 	case http.StatusTooManyRequests, http.StatusConflict, http.StatusPreconditionFailed:
 		return exitBusy
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:

@@ -20,15 +20,15 @@ type changeKind string
 const (
 	changeNow      changeKind = "now"      // the first look at a key that was named
 	changeTaken    changeKind = "taken"    // the lock was acquired
-	changeResumed  changeKind = "resumed"  // the job or the token has gone on under the lock, in a new step
+	changeResumed  changeKind = "resumed"  // the job or the token continued under the lock, in a new step
 	changeParked   changeKind = "parked"   // the lock was handed over, and nothing runs under it
-	changeOrphaned changeKind = "orphaned" // the process that had the lock has not renewed; the lock is kept for its job
+	changeOrphaned changeKind = "orphaned" // the process that had the lock did not renew it; the lock is kept for its job
 	changeReleased changeKind = "released" // the owner has released the lock
 	changeDone     changeKind = "done"     // the owner has released the lock because the job is done
 	changeForced   changeKind = "forced"   // an operator has freed the key
 	changeFreed    changeKind = "freed"    // a keeper or a program has freed the key, because the job has ended
 	changeLapsed   changeKind = "lapsed"   // the lock has expired, because it was not renewed
-	changeGone     changeKind = "gone"     // the lock has ended, and Redis has forgotten how
+	changeGone     changeKind = "gone"     // the lock has ended, and Redis no longer knows how
 	changeForeign  changeKind = "foreign"  // another program has written a value that is no lock
 	changeOther    changeKind = "changed"  // anything else: the holder or the job has another name
 )
@@ -39,8 +39,8 @@ var changeKinds = []changeKind{
 	changeGone, changeForeign, changeOther,
 }
 
-// kindOf returns what has happened between two looks at a key, or "" if nothing has. Several changes between two looks
-// are seen as the last of them.
+// kindOf returns what has happened between two looks at a key, or "" if nothing has. Of several changes between two
+// looks only the last is seen.
 func kindOf(was, is ops.Lock) changeKind {
 	if was.State == is.State && was.Fence == is.Fence && was.Holder == is.Holder && was.Job == is.Job && was.Ended == is.Ended {
 		return ""
@@ -65,7 +65,7 @@ func kindOf(was, is ops.Lock) changeKind {
 		return changeForeign
 	case joblock.StateFree:
 		if !was.Locked() && (is.Fence == 0 || was.Fence == is.Fence) {
-			return "" // Redis has forgotten how the last lock ended, or has a text for the same end
+			return "" // Redis no longer knows how the last lock ended, or has a text for the same end
 		}
 		switch is.Ended {
 		case joblock.EndedReleased:

@@ -267,8 +267,8 @@ func (s *server) password(to *string, name, file string) error {
 	return nil
 }
 
-// readFile reads a small file that the flag called name names. A second call with the same file returns what the first
-// one has read: the file may be a pipe, such as the shell's <(command).
+// readFile reads a small file that the flag called name names. A second call returns what the first one has read,
+// because the file may be a pipe, such as the shell's <(command).
 func (s *server) readFile(name, file string) ([]byte, error) {
 	if data, ok := s.files[file]; ok {
 		return data, nil
@@ -503,7 +503,7 @@ type session struct {
 	rdb   redis.UniversalClient
 }
 
-// open makes a Locker with cfg, and sends nothing. The fields of cfg that every command sets alike are set here.
+// open makes a Locker with cfg, sets the fields that are the same for every command, and sends nothing.
 func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session, error) {
 	rdb, err := s.client(getenv)
 	if err != nil {

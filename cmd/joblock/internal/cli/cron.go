@@ -86,7 +86,6 @@ func (c *cronServer) each(cmd *cobra.Command, f func(context.Context, *cronDesk)
 	return c.all(cmd, f)
 }
 
-// all calls f with each scope.
 func (c *cronServer) all(cmd *cobra.Command, f func(context.Context, *cronDesk) error) error {
 	return c.with(func(d *desk) error {
 		scopes, err := d.CronScopes(cmd.Context())
@@ -102,7 +101,6 @@ func (c *cronServer) all(cmd *cobra.Command, f func(context.Context, *cronDesk) 
 	})
 }
 
-// with calls f with a desk.
 func (s *server) with(f func(*desk) error) error {
 	d, err := s.desk()
 	if err != nil {
@@ -206,7 +204,7 @@ func cronStateRole(j ops.CronJob) role {
 	return plain
 }
 
-// resultText says how a run has ended, or since when the run goes on: "done in 4.2s".
+// resultText says how a run has ended, such as "done in 4.2s", or since when it has been running.
 func resultText(r ops.CronRun, now ops.Time) string {
 	if r.Ended.IsZero() {
 		if r.State == scheduler.Running {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 	"time"
-	_ "time/tzdata" // machines for operators and small containers may have no time zones
+	_ "time/tzdata" // operators' machines and small containers may lack a time zone database
 
 	"github.com/spf13/cobra"
 

@@ -154,10 +154,10 @@ If nothing is paused, resume says so, changes and records nothing, and exits wit
 	return cmd
 }
 
-// together reports whether a pause is that of all jobs of a scope.
+// together reports whether a pause is one of all jobs of a scope.
 func together(p ops.CronPause) bool { return p.All }
 
-// alone says which jobs are paused one by one.
+// alone says which jobs are paused individually.
 func alone(jobs []ops.CronJob) string {
 	var names []string
 	for _, j := range jobs {

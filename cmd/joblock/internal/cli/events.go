@@ -106,7 +106,7 @@ Exit codes:
 	return cmd
 }
 
-// followPatience is how long a look at the journal waits for events.
+// followPatience is how long a read of the journal waits for events.
 const followPatience = time.Minute
 
 // feedPause is how long --follow waits after Redis has not answered.

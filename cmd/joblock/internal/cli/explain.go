@@ -66,7 +66,7 @@ Exit codes:
 	return cmd
 }
 
-// The commands of an explanation that ask before they act.
+// Commands in an explanation that ask for confirmation.
 var asking = []string{"joblock force-release", "joblock jobs cancel", "joblock jobs drop", "joblock jobs skip"}
 
 // explanationText returns the paragraphs of an explanation. A line feed begins a line within a paragraph.

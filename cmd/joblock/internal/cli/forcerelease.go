@@ -171,7 +171,7 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 	return nil
 }
 
-// forceAction returns the action of e that is a forced release.
+// forceAction returns the action of e that is a forced release, if there is one.
 func forceAction(e ops.Explanation) (ops.Action, bool) {
 	i := slices.IndexFunc(e.Actions, func(a ops.Action) bool { return a.Name == ops.ActForce || a.Name == ops.ActFreeIdle })
 	if i < 0 {

@@ -92,7 +92,7 @@ type front struct {
 	until  *until    // the latest answer of the holder
 	askAt  time.Time // when to ask the holder again
 	killAt time.Time // when to give up waiting for an answer; zero: the holder was not asked
-	killed bool      // the front kills everything, because the holder has failed
+	killed bool      // the holder has failed, so the front kills everything
 	end    *ending
 }
 
@@ -221,7 +221,6 @@ func (f *front) message(m message) {
 	}
 }
 
-// signal passes a signal on to the holder.
 func (f *front) signal(s syscall.Signal) {
 	if s == syscall.SIGCONT && f.child != 0 && f.foreground() && term.IsTerminal(0) && term.IsTerminal(1) {
 		f.lend()
@@ -229,8 +228,8 @@ func (f *front) signal(s syscall.Signal) {
 	f.link.send(message{Signal: int(s)})
 }
 
-// stopped is called when a signal has stopped the command. With a terminal, joblock stops too, so that the shell
-// notices. A command that was stopped because it wants the terminal gets it.
+// stopped is called when a signal has stopped the command. On a terminal joblock stops too, so that the shell notices.
+// A command that was stopped because it wants the terminal gets it.
 func (f *front) stopped(s syscall.Signal) {
 	if f.tty == nil {
 		return
@@ -306,8 +305,8 @@ func (f *front) finish(gets <-chan message) error {
 	}
 	f.takeBack()
 	if f.end != nil && !f.killed {
-		// The terminal has sent Ctrl-C to the command alone. If that has ended the command, a script in which joblock
-		// runs has to end too, so the script gets what the terminal would have sent.
+		// The terminal has sent Ctrl-C to the command alone. If that has ended the command, a script that runs joblock
+		// has to end too, so it gets the signal that the terminal would have sent.
 		if syscall.Signal(f.end.Signal) == syscall.SIGINT && f.lent && f.end.Code == exitSignal+int(syscall.SIGINT) {
 			signal.Reset(syscall.SIGINT)
 			_ = syscall.Kill(0, syscall.SIGINT)

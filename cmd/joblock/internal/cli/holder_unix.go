@@ -379,7 +379,6 @@ func (s *supervision) toCommand(n syscall.Signal) {
 	_ = syscall.Kill(-s.pid, n)
 }
 
-// forward passes a signal on to the command.
 func (s *supervision) forward(n syscall.Signal) {
 	s.stopBy(int(n))
 	if n == syscall.SIGINT || n == syscall.SIGTERM {

@@ -89,7 +89,7 @@ Exit codes besides those of "joblock help":
 				p.progress = func() string { return fmt.Sprintf("read %d %% of the index of jobs", done.Load()) }
 				suspects, slow := 0, 0
 				all := q
-				all.Slow = false // of those that are left out, some may be slow, too
+				all.Slow = false // some of those left out may be slow too
 				apart := make(map[string]bool)
 				types := make(map[string]bool)
 				var rows iter.Seq2[ops.Job, error] = func(yield func(ops.Job, error) bool) {
@@ -249,7 +249,7 @@ func attemptText(t ops.Task) string {
 	return fmt.Sprintf("%d/%d", t.Attempt, t.Attempts)
 }
 
-// taskState is what asynq says of a task. A task that waits for its turn is scheduled for a time that means nothing.
+// taskState is asynq's state of a task. The time for which a task is scheduled that waits for its turn means nothing.
 func taskState(t ops.Task) string {
 	if t.Waits {
 		return "in line"
@@ -268,7 +268,7 @@ func nextText(p *printer, j ops.Job) string {
 	return when(p, j.Lock.Now, j.Task.NextAt)
 }
 
-// runsText is for how long the attempt of a job runs, and how long it may.
+// runsText is how long the attempt of a job has been running, and how long it may run.
 func runsText(j ops.Job) string {
 	if j.Ran == 0 {
 		return ""
@@ -445,7 +445,7 @@ func waitsText(r jobReport) string {
 	return "its turn has come"
 }
 
-// heldText says what a job has to do with a key.
+// heldText says how a job is related to a key.
 func heldText(p *printer, j ops.Job) string {
 	if j.Place != nil {
 		return fmt.Sprintf("%s: in line for %s, place %d", j.Key, ageText(j), j.Place.Position)

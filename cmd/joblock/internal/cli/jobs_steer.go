@@ -273,7 +273,7 @@ func givenText(t ops.Task, locks []ops.Job, kept bool) (text string) {
 	return text
 }
 
-// payloadText shows the payload of a task that is about to be taken away.
+// payloadText shows the payload of a task that is about to be removed.
 func payloadText(ctx context.Context, d *desk, job string) string {
 	var is *exitError
 	switch p, err := d.Payload(ctx, job); {

@@ -43,7 +43,7 @@ type message struct {
 	Until   *until  `json:"until,omitempty"`   // the answer to Ask; also sent when the command is started
 	Stopped int     `json:"stopped,omitempty"` // this signal has stopped the command
 	Gone    bool    `json:"gone,omitempty"`    // the command and its descendants have ended
-	Say     string  `json:"say,omitempty"`     // a line for people: only the front writes to the terminal
+	Say     string  `json:"say,omitempty"`     // a line for the user: only the front writes to the terminal
 	End     *ending `json:"end,omitempty"`     // the last message
 }
 

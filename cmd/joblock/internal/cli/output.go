@@ -113,7 +113,7 @@ const (
 	// batchRows is the largest number of rows of a batch.
 	batchRows = 1000
 
-	// progressPause is the wait for rows before progress is shown.
+	// progressPause is how long rows are awaited before progress is shown.
 	progressPause = 500 * time.Millisecond
 )
 

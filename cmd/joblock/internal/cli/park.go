@@ -58,7 +58,7 @@ Exit codes:
 				}
 				if t.path != "" {
 					if err := t.write(token); err != nil {
-						return &exitError{exitFault, err} // a repetition gets the same new token
+						return &exitError{exitFault, err} // repeating the command returns the same new token
 					}
 				}
 				return o.print(cmd, t, token, tokenReport{

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// pingTTL is how long the key of a ping stays taken if the release has no answer.
+// pingTTL is how long the key of a ping stays taken if the release is not answered.
 const pingTTL = 5 * time.Second
 
 // maxPings bounds --count: the times of all of them are kept.
@@ -79,7 +79,7 @@ Exit codes:
 type pingReport struct {
 	V        int      `json:"v"`
 	Key      string   `json:"key"`
-	Count    int      `json:"count"`    // how often it was asked for
+	Count    int      `json:"count"`    // how many pings were requested
 	Answered int      `json:"answered"` // how often Redis has answered both calls
 	Acquire  pingTime `json:"acquire"`
 	Release  pingTime `json:"release"`
@@ -92,7 +92,7 @@ type pingTime struct {
 	Max int64 `json:"max_us"`
 }
 
-// ping takes and releases key. An error ends the pings, but not what was measured before.
+// ping takes and releases key. An error ends the pings; the report has what was measured before.
 func ping(ctx context.Context, locks face, key string, count int, interval time.Duration) (pingReport, error) {
 	r := pingReport{V: 1, Key: key, Count: count}
 	var acquires, releases []time.Duration

@@ -68,7 +68,7 @@ Exit codes:
 				}
 				if t.path != "" {
 					if err := t.write(g.Token); err != nil {
-						return &exitError{exitFault, err} // a repetition finds the lock
+						return &exitError{exitFault, err} // repeating the command finds the lock
 					}
 				}
 				r := reportOf(g)

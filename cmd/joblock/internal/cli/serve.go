@@ -465,7 +465,7 @@ func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error)
 		inspector := asynq.NewInspectorFromRedisClient(rdb)
 		cfg.Databases = append(cfg.Databases, lockserver.Database{Name: a.name(), Inspector: inspector})
 		if i > 0 {
-			continue // tasks go into the first database
+			continue // tasks are enqueued in the first database
 		}
 		jobs, err := handoff.NewClient(session.Locker, asynq.NewClientFromRedisClient(rdb), inspector, &handoff.Config{Logger: logger})
 		if err != nil {
@@ -607,8 +607,8 @@ func (o *serveOptions) askReady(ctx context.Context) error {
 		return usage("--listen is %q, must be host:port", o.listen.Address)
 	}
 	transport := &http.Transport{
-		// The certificate names the server as others know it, and not this machine. The check sends no secret, and its
-		// answer is a status.
+		// The certificate has the name by which others know the server, and not that of this machine. The check sends
+		// no secret, and its answer is only a status.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}
 	defer transport.CloseIdleConnections()

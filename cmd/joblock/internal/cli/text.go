@@ -14,7 +14,7 @@ import (
 // ESC and the C1 controls begin commands, and U+202E turns the text around. No such character of a text may reach the
 // terminal, so safe and visible write invisible characters as Go writes them in a string, and safeJSON as JSON does.
 
-// invisible reports whether r is a character that terminals obey, or that people do not see. A space is visible.
+// invisible reports whether r is a character that terminals obey or do not show. A space is visible.
 func invisible(r rune) bool { return !unicode.IsPrint(r) }
 
 // safe returns text as it is if all of it is visible, otherwise in quotes, with escapes.
@@ -89,7 +89,7 @@ func isWide(r rune) bool {
 		r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3fffd)
 }
 
-// cut returns the beginning of text that fits into so many columns of a terminal. If something is missing, the last
+// cut returns the beginning of text that fits into the given columns of a terminal. If something is missing, the last
 // column has "…".
 func cut(text string, columns int) string {
 	if widthOf(text) <= columns {
@@ -109,8 +109,8 @@ func cut(text string, columns int) string {
 	return b.String()
 }
 
-// wrap returns text with line feeds between words, so that no line has more columns than given. A word that is longer
-// has a line of its own. With columns of 0 wrap returns text as it is.
+// wrap returns text with line feeds between words, so that no line has more columns than given. A longer word has a
+// line of its own. If columns is 0, wrap returns text unchanged.
 func wrap(text string, columns int) string {
 	if columns <= 0 {
 		return text
@@ -137,7 +137,7 @@ func wrap(text string, columns int) string {
 	return b.String()
 }
 
-// span returns a length of time for people, in the two largest units that matter: 0.4s, 42s, 12m05s, 3h07m, 5d03h.
+// span returns the text of a duration, in the two largest units that matter: 0.4s, 42s, 12m05s, 3h07m, 5d03h.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	d = max(d, 0)

@@ -168,7 +168,8 @@ func linkedFile(flag, path string) (string, error) {
 	return file, nil
 }
 
-// tryTokenFile is openTokenFile for a regular file. If another process has replaced the file meanwhile, again is true.
+// tryTokenFile is openTokenFile for a regular file. again is true if another process has replaced the file in the
+// meantime.
 func tryTokenFile(path string, create bool) (_ *tokenFile, again bool, err error) {
 	t := &tokenFile{path: path}
 	t.locked, err = os.OpenFile(path, os.O_RDWR, 0)

@@ -104,7 +104,7 @@ Exit codes:
 	return cmd
 }
 
-// mostListed bounds how many locks of a look are kept. Further locks are counted, and nothing else.
+// mostListed bounds how many locks of a look are kept. Further locks are only counted.
 const mostListed = 200_000
 
 // topLook is what one look has found. All numbers are of the locks that the look is about.
@@ -153,7 +153,7 @@ func (t *topLook) add(l ops.Lock) {
 	}
 }
 
-// topOnce looks once, and prints what there is.
+// topOnce looks once, and prints the result.
 func topOnce(ctx context.Context, d ops.Operator, only *lockFilter, q ops.LocksQuery, order string, most int, p *printer) error {
 	look := topLook{Items: []ops.Lock{}}
 	for l, err := range only.peoples(d.Locks(ctx, only.inner(q))) {
@@ -188,7 +188,7 @@ const (
 	// redrawPause bounds how long a change of the screen's size goes unnoticed.
 	redrawPause = 200 * time.Millisecond
 
-	// partPause is how often a walk that goes on for longer shows what it has found.
+	// partPause is how often a longer walk shows what it has found so far.
 	partPause = 500 * time.Millisecond
 )
 

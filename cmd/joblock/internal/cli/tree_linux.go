@@ -18,8 +18,8 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// clock returns the nanoseconds since the machine was started. All processes have the same clock, which goes on while
-// the machine sleeps.
+// clock returns the nanoseconds since the machine was started. The clock is the same for all processes, and runs on
+// while the machine sleeps.
 func clock() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

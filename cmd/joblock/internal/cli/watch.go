@@ -153,9 +153,9 @@ type watch struct {
 	desk ops.Operator
 	talk func(format string, args ...any)
 
-	known  map[string]ops.Lock // what was seen at the look before
+	known  map[string]ops.Lock // what was seen at the previous look
 	came   bool                // the key is in the state of --until
-	silent bool                // the look before had no answer
+	silent bool                // the previous look was not answered
 }
 
 // changes returns what happens, until ctx ends, --for has passed, or the key is in the state of --until. The first look
@@ -210,7 +210,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // look looks at all watched keys once, and reports whether the watch goes on. After an error the keys that were not
-// read are known as before.
+// read keep their previous state.
 func (w *watch) look(ctx context.Context, first bool, yield func(keyChange, error) bool) (more bool, err error) {
 	next := make(map[string]ops.Lock, len(w.known))
 	see := func(l ops.Lock) bool {
@@ -257,7 +257,7 @@ func (w *watch) look(ctx context.Context, first bool, yield func(keyChange, erro
 				return false, nil
 			}
 			if !l.Locked() || w.query.OlderThan > 0 || w.query.Waiters > 0 || len(w.query.States) > 0 {
-				delete(next, l.Key) // not what the walk looks for, so known only while the walk finds the key
+				delete(next, l.Key) // not what the walk looks for, so remembered only while the walk finds it
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func (w *watch) see(l ops.Lock, first bool, yield func(keyChange, error) bool) b
 	return yield(c, nil) && !w.came
 }
 
-// brief returns what has to be known of l to see the next change.
+// brief returns the part of l that is needed to see the next change.
 func brief(l ops.Lock) ops.Lock {
 	return ops.Lock{
 		Key: l.Key, State: l.State, Owner: l.Owner, Holder: l.Holder, Job: l.Job, Fence: l.Fence, First: l.First,
