@@ -220,7 +220,7 @@ func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 			break
 		}
 		i := (start + int64(n)) % int64(len(c.urls))
-		// Each replica that is left gets its share of the time, and the last one the rest.
+		// Each remaining replica gets its share of the time, and the last one the rest.
 		share := time.Until(until)/time.Duration(attempts-n) + op.wait/time.Duration(attempts-n)*time.Duration(attempts-n-1)
 		one, stop := context.WithTimeout(whole, share)
 		sent = time.Now()
@@ -259,7 +259,7 @@ func (op *call) text() ([]byte, error) {
 	return text, nil
 }
 
-// validTexts reports whether all strings in v are UTF-8.
+// validTexts reports whether all strings in v are valid UTF-8.
 func validTexts(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String:
@@ -291,7 +291,7 @@ func validTexts(v reflect.Value) bool {
 	return true
 }
 
-// next reports whether another replica is to be asked after err.
+// next reports whether to try another replica after err.
 func next(err error, again bool) bool {
 	var p *Problem
 	if !errors.As(err, &p) {

@@ -294,7 +294,7 @@ func (c *Client) CronTrigger(ctx context.Context, req CronRequest) (Acted, error
 // The first and the longest pause of CronTrigger between two looks.
 const firstLook, lastLook = 50 * time.Millisecond, time.Second
 
-// triggered returns the first run by a trigger that was asked for at since or later, nil if there is none that has ended.
+// triggered returns the first ended run of a trigger requested at since or later, nil if there is none.
 func triggered(j CronJob, since Time) (first *CronRun) {
 	for _, r := range j.Runs() {
 		if r.Cause == "trigger" && !r.Tick.Before(since.Time) && (first == nil || r.Tick.Before(first.Tick.Time)) {

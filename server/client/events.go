@@ -44,9 +44,9 @@ func (f *feed) Close() {
 	f.s, f.away = nil, false
 }
 
-// Next returns the next events, the oldest first, as soon as there are some. If there are none for the given time, Next
-// returns none. If events between were lost, an Event of the kind "gap" comes in their place. When a stream ends, Next goes
-// on at the same place, if need be at another replica.
+// Next returns the next events, the oldest first, as soon as there are some. If there are none within atMost, Next returns
+// none. If events in between were lost, an Event of the kind "gap" takes their place. When a stream ends, Next continues at
+// the same place, if necessary at another replica.
 //
 // After an error that matches joblock.ErrUnavailable, or the cause of ctx, Next can be called again.
 func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
@@ -145,7 +145,7 @@ type feedStream struct {
 	base   string
 	blocks chan block
 	close  func()
-	lived  bool // a block has come
+	lived  bool // a block has arrived
 }
 
 // A block is what stands between two empty lines.
@@ -216,7 +216,7 @@ func (s *feedStream) pump(ctx context.Context, hangUp func(), from io.Reader) {
 	}
 }
 
-// readBlock reads lines up to an empty one. A block without its empty line does not count.
+// readBlock reads lines up to an empty one. A block without its empty line is discarded.
 func readBlock(lines *bufio.Reader) (b block) {
 	var data []byte
 	for {

@@ -337,7 +337,7 @@ func (h *Hold) goOn(life context.Context, l *line) error {
 	if l.Token != nil {
 		req := ResumeRequest{Token: *l.Token, TTL: h.req.TTL, Holder: h.req.Holder, IdempotencyKey: rand.Text()}
 		h.mu.Lock()
-		h.token, h.moving = *l.Token, &req // the token before has no lock any more
+		h.token, h.moving = *l.Token, &req // the previous token no longer has a lock
 		h.mu.Unlock()
 		err := h.patiently(life, func(ctx context.Context) error { return h.resume(ctx, req) })
 		if err != nil {

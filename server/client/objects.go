@@ -10,7 +10,7 @@ type (
 	// Waiter is a place in the line of a key: of a process that waits in a call, or of a job.
 	Waiter = ops.Waiter
 
-	// LocksQuery says which locks Locks shows. Share and Progress do not count.
+	// LocksQuery says which locks Locks shows. Share and Progress are ignored.
 	LocksQuery = ops.LocksQuery
 
 	// ForceRequest says which holding ForceRelease ends.
@@ -46,7 +46,7 @@ const (
 	RoleLimit  Role = ops.RoleLimit  // in lists of the command line: the key of a limit that has waiters
 	RoleKeeper Role = ops.RoleKeeper // a place of a keeper that works, or the line of those that stand by
 	RoleCron   Role = ops.RoleCron   // a record of a scheduler
-	RoleMark   Role = ops.RoleMark   // of a task that is snoozed by way of asynq's archive
+	RoleMark   Role = ops.RoleMark   // of a task that is snoozed through asynq's archive
 	RoleOther  Role = ops.RoleOther  // any other key of the toolkit
 )
 
@@ -131,16 +131,16 @@ type (
 	// Usual says how long the latest successful attempts of a type of task took.
 	Usual = ops.Usual
 
-	// JobsQuery says which jobs Jobs shows. May, Share and Progress do not count.
+	// JobsQuery says which jobs Jobs shows. May, Share and Progress are ignored.
 	JobsQuery = ops.JobsQuery
 
-	// SequencesQuery says which sequences Sequences shows. Share and Progress do not count.
+	// SequencesQuery says which sequences Sequences shows. Share and Progress are ignored.
 	SequencesQuery = ops.SequencesQuery
 
 	// TaskRequest says which task an action changes.
 	TaskRequest = ops.TaskRequest
 
-	// SkipRequest says which failed job SkipJob passes over.
+	// SkipRequest says which failed job SkipJob skips.
 	SkipRequest = ops.SkipRequest
 
 	// Sequence is the line of jobs behind one key.
@@ -191,7 +191,7 @@ type (
 
 // Finding.Severity, and Checked.Status.
 const (
-	SeverityWell    Severity = ops.Well    // of a Checked alone: nothing has to change
+	SeverityWell    Severity = ops.Well    // only of a Checked: nothing has to change
 	SeverityNote    Severity = ops.Note    // good to know; nothing has to change
 	SeverityWarning Severity = ops.Warning // weakens a promise in an event such as a restart or a fail-over, or delays something
 	SeverityFault   Severity = ops.Fault   // breaks locks, jobs or calls in everyday use
@@ -281,7 +281,7 @@ type (
 	// CronRun is an execution of a cron job.
 	CronRun = ops.CronRun
 
-	// CronBackfill is how far a backfill of a cron job has come.
+	// CronBackfill is the progress of a backfill of a cron job.
 	CronBackfill = ops.CronBackfill
 
 	// CronTick is a tick that is to come.
@@ -298,7 +298,7 @@ type (
 const (
 	CronRunning  CronState = ops.CronRunning  // a run has begun and has not ended
 	CronPaused   CronState = ops.CronPaused   // ticks are skipped
-	CronOverdue  CronState = ops.CronOverdue  // a tick has come more than a minute ago, and no node has claimed the tick
+	CronOverdue  CronState = ops.CronOverdue  // a tick was due more than a minute ago, and no node has claimed it
 	CronDeserted CronState = ops.CronDeserted // no node that is up has the job
 	CronEnded    CronState = ops.CronEnded    // the spec has no more ticks
 	CronIdle     CronState = ops.CronIdle     // the job waits for its next tick
@@ -328,7 +328,7 @@ type (
 // Event.Kind, for what no process has observed.
 const (
 	EventDropped = ops.EventDropped // stands for events that a process could not write
-	EventGap     = ops.EventGap     // of a Feed alone: events before this one are not in the journal any more
+	EventGap     = ops.EventGap     // only of a Feed: events before this one are no longer in the journal
 )
 
 // Values.

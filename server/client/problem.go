@@ -32,7 +32,7 @@ var (
 	// matches joblock.ErrNotFound.
 	ErrTaskNotFound = errors.New("client: there is no such task")
 
-	// ErrTaskState says that an action does not fit the state of the task, or that the task has moved on from its Step.
+	// ErrTaskState says that the state of the task does not allow the action, or that the task has moved on from its Step.
 	// Nothing was changed.
 	ErrTaskState = errors.New("client: the state of the task is in the way")
 
