@@ -76,7 +76,7 @@ func compactToken(token joblock.Token) string {
 	return strconv.FormatInt(id.Fence(), 36) + "." + strconv.FormatInt(id.TTL().Milliseconds(), 36) + "." + id.Owner()
 }
 
-// parseCompactToken returns the token of key that text names. The result is false for a text that is no compact token.
+// parseCompactToken returns the token of key that text names. It returns false for a text that is not a compact token.
 func parseCompactToken(key, text string) (joblock.Token, bool) {
 	fence, rest, _ := strings.Cut(text, ".")
 	ttl, owner, _ := strings.Cut(rest, ".")

@@ -27,13 +27,13 @@ import (
 //
 // Errors are {"errorCode","message"}, with Dapr's codes and statuses: 400 ERR_RESOURCE_ID_EMPTY, ERR_OWNER_EMPTY,
 // ERR_EXPIRY_NOT_POSITIVE and ERR_MALFORMED_REQUEST, 404 ERR_LOCK_NOT_FOUND for an unknown store, 500 ERR_TRY_LOCK,
-// ERR_UNLOCK and ERR_LOCK_NOT_CONFIGURED. Dapr's field details is left out. What Dapr does not know has a code of the
-// routes under /v1: 401, 403, 413, 415 and 429.
+// ERR_UNLOCK and ERR_LOCK_NOT_CONFIGURED. Dapr's field details is left out. Errors that Dapr does not have, 401, 403, 413,
+// 415 and 429, have the codes of the routes under /v1.
 //
-// The map stores has the names of the stores, each with a prefix for its keys: the key of a lock is the prefix and the
-// resourceId. Dapr puts the ID of the application before the resourceId, so give each application a prefix of its own if
-// applications must not share locks. Without stores every lock is refused with ERR_LOCK_NOT_CONFIGURED. The error is
-// joblock.ErrInvalid for a prefix that no key can begin with.
+// stores maps the names of the stores to prefixes for their keys: the key of a lock is the prefix and the resourceId. Dapr
+// puts the ID of the application before the resourceId, so give each application a prefix of its own if applications must
+// not share locks. Without stores every lock is refused with ERR_LOCK_NOT_CONFIGURED. The error is joblock.ErrInvalid for a
+// prefix that no key can begin with.
 func DaprAlpha1(s *server.Server, stores map[string]string) (http.Handler, error) {
 	for name, prefix := range stores {
 		if err := checkPrefix(fmt.Sprintf("stores[%q]", name), prefix); err != nil {

@@ -48,8 +48,8 @@ type DaprAlpha2Config struct {
 //	...
 //	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", locks))
 //
-// A POST waits for its turn, as long as the client does. With "immediate":true it does not wait. The field ttl is a Go
-// duration, at most joblock.Config.MaxTTL; absent or not above zero it means joblock.Config.TTL. The server renews the lock.
+// A POST waits for its turn for as long as the client does, or not at all with "immediate":true. ttl is a Go duration, at
+// most joblock.Config.MaxTTL; absent or not above zero it means joblock.Config.TTL. The server renews the lock.
 //
 // Option 1 renews until DELETE, for MaxHold at most. A lockID is a token: any client that has it can unlock, through any
 // replica. A client is not notified when its lock is lost, and gets no fence. When the Server closes, the lock stays
@@ -264,8 +264,8 @@ func (d *daprLocks) taken(token joblock.Token) *daprHeld {
 	return h
 }
 
-// keep returns at the end of a lock that this replica renews. After the time last the lock is not renewed any more. When
-// the Server closes before, the key stays reserved for the lockID until then.
+// keep returns at the end of a lock that this replica renews. After last the lock is no longer renewed. If the Server
+// closes before that, the key stays reserved for the lockID until last.
 func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 	lock := h.lock
 	defer func() {

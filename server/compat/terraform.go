@@ -38,10 +38,10 @@ const terraformPrefix = "terraform:"
 //	  username       = "ci"
 //	}
 //
-// The password of the backend (TF_HTTP_PASSWORD) is the bearer token of the Server. The username does not count, but must be
-// set: without one Terraform sends no password. The name may have slashes, but does not end in one. The ID in the lock info names the holding. A repeated LOCK with the same ID is answered as
-// the first one. UNLOCK by the principal that sent LOCK releases the lock. UNLOCK by another principal needs the scope
-// operate, is recorded, and is refused if it cannot be recorded.
+// The password of the backend (TF_HTTP_PASSWORD) is the bearer token of the Server. The username is ignored, but must be
+// set: without one Terraform sends no password. The name may have slashes, but does not end in one. The ID in the lock info
+// names the holding. A repeated LOCK with the same ID gets the same answer. UNLOCK by the principal that sent LOCK releases
+// the lock. UNLOCK by another principal needs the scope operate, is recorded, and is refused if it cannot be recorded.
 //
 // "terraform force-unlock" asks for an ID and does not send it: its UNLOCK has no body. Such an UNLOCK needs the scope
 // operate, is recorded as well, and unlocks whichever Terraform has the lock. "joblock force-release" is safer, because it

@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// mostJobs bounds how many cron jobs of all scopes together have a label. All others of a scope share the label
-// metric.Other.
+// mostJobs bounds how many cron jobs of all scopes together have a label of their own. The others of a scope share the
+// label metric.Other.
 const mostJobs = 500
 
 // shares returns how many jobs of each scope have a label of their own, if the scopes have the given numbers of jobs. A scope
@@ -93,8 +93,8 @@ func countsOf(c *admin.Counts) [8]*int64 {
 	return [...]*int64{&c.Done, &c.Failed, &c.Cancelled, &c.Lost, &c.TakenOver, &c.Missed, &c.Overlapped, &c.Paused}
 }
 
-// together replaces the jobs from the index own on by one: by that of them which has not succeeded for longest, measured by
-// its interval, with what is worst of all of them. So alerts about the one are alerts about any.
+// together replaces the jobs from the index own on by one: the one that has not succeeded for longest, relative to its
+// interval, with the worst values of all of them. So an alert about it is an alert about any of them.
 func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts admin.Counts) ([]ops.CronJob, []time.Duration) {
 	stalest, most := own, time.Duration(0)
 	paused, waiting := true, 0

@@ -33,7 +33,7 @@ func newMeter() *meter {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.Prometheus(), Help: d.Help, Buckets: d.Buckets}, d.PrometheusLabels()),
 		waits:    gauge(metric.HTTPWaits), streams: gauge(metric.HTTPStreams),
 	}
-	// A counter that begins with 1 has no increase, so those that alerts watch begin with 0.
+	// A counter that first appears as 1 shows no increase, so those that alerts watch start at 0.
 	for _, code := range refusals {
 		m.failures.WithLabelValues(code)
 	}
