@@ -242,7 +242,7 @@ func (n *names) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(n))
 }
 
-// readAccounts reads the file at path. The state is that of the file before it was read: a later change is seen.
+// readAccounts reads the file at path. state is taken before the file is read, so that a later change is noticed.
 func readAccounts(path string) (text []byte, state fileState, err error) {
 	bad := func(err error) ([]byte, fileState, error) {
 		state.problem = err.Error()

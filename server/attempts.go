@@ -36,7 +36,7 @@ func newAttempts() *attempts {
 	return &attempts{of: make(map[netip.Addr]*attempt), others: rate.NewLimiter(attemptRate, attemptBurst)}
 }
 
-// failed counts a failed attempt. The result is 0, or how long the address has to wait before its next attempt.
+// failed counts a failed attempt. It returns how long the address must wait before its next attempt, or 0.
 func (a *attempts) failed(remote string) (after time.Duration) {
 	now := time.Now()
 	a.mu.Lock()

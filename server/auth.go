@@ -37,8 +37,8 @@ var scopeNames = []scopeName{
 	{ScopeRead, "read"}, {ScopeLock, "lock"}, {ScopeEnqueue, "enqueue"}, {ScopeOperate, "operate"}, {ScopeCron, "cron"}, {ScopeAdmin, "admin"},
 }
 
-// ParseScopes returns the rights with these names: read, lock, enqueue, operate, cron or admin. No names are no rights. The
-// error names the one that is none of them.
+// ParseScopes returns the rights with these names: read, lock, enqueue, operate, cron or admin. Without names there are no
+// rights. The error names the unknown one.
 func ParseScopes(names ...string) (Scope, error) {
 	var all Scope
 	for _, name := range names {

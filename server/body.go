@@ -110,8 +110,8 @@ func tooLarge() *problem.Problem {
 	return problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the body has more than %d bytes", maxBody)
 }
 
-// checkFields refuses a field of the object text that is not in names, and a field that comes twice. Package
-// encoding/json would take a name in another case for the same name, and the last of two. The text is valid JSON.
+// checkFields refuses a field of the object text that is not in names, and a field that comes twice. Package encoding/json
+// would match names case-insensitively, and use the last of two. The text is valid JSON.
 func checkFields(text []byte, names []string) error {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if len(text) == 0 || text[0] != '{' {

@@ -82,8 +82,8 @@
 //
 // # Errors
 //
-// Every error is an RFC 9457 object of type application/problem+json. Its field code is stable. Its field detail names
-// the value and the bound that are wrong. Its field retryable says whether the same request may succeed later.
+// Every error is an RFC 9457 object of type application/problem+json. Its code is stable, its detail names the wrong value
+// and the bound, and its retryable says whether the same request may succeed later.
 //
 //	status  code                         remarks
 //	400     LOCK_INVALID                 a bad key, token or value
@@ -140,7 +140,7 @@
 //	the first one's lock was released                  410 LOCK_ALREADY_RELEASED, while the store remembers
 //	the first one's lock was parked                    409 LOCK_BUSY
 //	the first one's lease has run out                  as a first request
-//	the first one's lock is held, other parameters     422 IDEMPOTENCY_MISMATCH; wait_ms does not count
+//	the first one's lock is held, other parameters     422 IDEMPOTENCY_MISMATCH; wait_ms may differ
 //
 // Without an Idempotency-Key a request that ends without an answer is cleaned up: a lock that it took is released when the
 // client disconnects before the answer, or when the store answers again. If the answer is lost in transit, the lock is free
@@ -153,11 +153,11 @@
 //
 // # Operators
 //
-// The routes for people show what package joblock's Status, asynq and the scheduler know. Nothing changes by GET. No
-// answer has an owner token: the field owner is a digest. A caller with prefixes sees only keys that begin with one of
-// them, and names one of them to list keys. For such a caller /v1/doctor looks at the servers and at the events of its keys
-// only. A caller with queues sees only the name of a task in another queue, as does a caller with prefixes of a task that
-// carries none of its keys.
+// The routes for people show what package joblock's Status, asynq and the scheduler know. GET changes nothing. No answer
+// has an owner token: owner is a digest. A caller with prefixes sees only keys that begin with one of them, and names one
+// of them to list keys. For such a caller /v1/doctor looks at the servers and at the events of its keys only. A caller with
+// queues sees only the name of a task in another queue, as does a caller with prefixes of a task that carries none of its
+// keys.
 //
 // Every action has a reason, is recorded before it begins, and is refused if it cannot be recorded: see Config.Redis. A
 // forced release names the holding that the caller has seen, by If-Match with the ETag of the lock or with its fence in
@@ -166,7 +166,7 @@
 //
 // An action on a task names the step that the caller has seen, by If-Match with the ETag of the job, or with * for any
 // step. A cancel with {"then": "drop"} or {"then": "archive"} answers when the handler has returned, after ten seconds at
-// most; the field became is the outcome of the task.
+// most; became is the outcome of the task.
 //
 // # Pages
 //

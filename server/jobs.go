@@ -85,7 +85,7 @@ func (s *Server) job(c *call, q *routes.JobQuery) (a routes.JobAnswer, err error
 }
 
 // maySteer refuses an action on a task that the caller may not perform. With AllKeys the queue decides. Otherwise the task
-// must carry locks, all of which the caller may use. Locks that are bound to the job do not count: their holders bind them.
+// must carry locks, all of which the caller may use. Locks bound to the job give no right, because their holders bind them.
 func maySteer(c *call, req *ops.TaskRequest) error {
 	if err := c.seen(req); err != nil {
 		return err

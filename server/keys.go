@@ -74,8 +74,7 @@ func (s *Server) locks(c *call, q *routes.LocksQuery) (l routes.List[ops.Lock], 
 	return routes.List[ops.Lock]{Items: page.Items, Next: page.Next}, err
 }
 
-// usePrefix refuses a prefix under which there are keys that the caller may not use. A caller with one prefix need not
-// name it.
+// usePrefix refuses a prefix that covers keys that the caller may not use. A caller with one prefix need not name it.
 func (c *call) usePrefix(prefix *string) error {
 	if *prefix == "" && len(c.who.Prefixes) == 1 {
 		*prefix = c.who.Prefixes[0]

@@ -43,7 +43,7 @@ func newQuotas(cfg Config) *quotas {
 	}
 }
 
-// take counts a request. The result is how long the principal has to wait before its next request, or 0.
+// take counts a request. It returns how long the principal must wait before its next request, or 0.
 func (q *quotas) take(id string) (after time.Duration) {
 	if q.rate == 0 {
 		return 0
@@ -68,7 +68,7 @@ const (
 	walkBurst   = 40
 )
 
-// act counts n actions. The result is how long the principal has to wait before they may begin, or 0.
+// act counts n actions. It returns how long the principal must wait before they may begin, or 0.
 func (q *quotas) act(id string, n int) (after time.Duration) {
 	now := time.Now()
 	q.mu.Lock()
@@ -84,7 +84,8 @@ func (q *quotas) act(id string, n int) (after time.Duration) {
 	return after
 }
 
-// walk counts a read that walks over much. The result is after how long it may begin; ok is false if that is more than most.
+// walk counts a read that walks over much of the store. It may begin after the returned time; ok is false if that is more
+// than most.
 func (q *quotas) walk(id string, most time.Duration) (after time.Duration, ok bool) {
 	now := time.Now()
 	q.mu.Lock()
@@ -146,7 +147,7 @@ const besideWaits = 256
 
 func (q *quotas) atOnce() int { return q.each + besideWaits }
 
-// begin counts a request that is under way, until the call of end. The result is false if the principal has too many.
+// begin counts a request that is under way, until end is called. It returns false if the principal has too many.
 func (q *quotas) begin(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,7 +165,7 @@ func (q *quotas) end(id string) {
 	q.of[id].busy--
 }
 
-// enter counts a wait, until the call of leave. The result ok is false if too many requests wait.
+// enter counts a wait, until leave is called. ok is false if too many requests wait.
 func (q *quotas) enter(id string) (leave func(), ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,7 +208,7 @@ func (q *quotas) forgetLocked(now time.Time) {
 	}
 	for id, of := range q.of {
 		of.sweep(now)
-		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // otherwise another one would be full at once
+		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // otherwise a new bucket would be full at once
 		if whole && len(of.locks) == 0 && of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
 			delete(q.of, id)
 		}

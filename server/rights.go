@@ -74,7 +74,7 @@ func (w *watch) Confirm() {
 	}
 }
 
-// Stop ends the watch: end is not called any more.
+// Stop ends the watch: end is no longer called.
 func (w *watch) Stop() {
 	if w == nil {
 		return

@@ -52,7 +52,7 @@ type Config struct {
 	MaxWaitingEach int
 
 	// MaxLocksEach bounds how many locks without a stream one principal has, held and reserved, as far as this process has
-	// granted or renewed them and they have not ended. Locks of jobs do not count. Default 10,000.
+	// granted or renewed them and they have not ended. Locks of jobs are not counted. Default 10,000.
 	MaxLocksEach int
 
 	// Rate bounds how many requests a principal sends per second over time, and Burst how many at once. Default no
@@ -116,7 +116,7 @@ type Server struct {
 	busy sync.WaitGroup // waits and streams
 }
 
-// New returns a Server. New sends nothing to the store. The error names the field that is missing or out of bounds, and
+// New returns a Server, and sends nothing to the store. The error names the field that is missing or out of bounds, and
 // matches joblock.ErrInvalid.
 func New(cfg Config) (*Server, error) {
 	err := (*core.Locker)(cfg.Locks).Check("new")
@@ -214,7 +214,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.own.Serve
 var errClosing = errors.New("the server is closing")
 
 // Close ends all waits with 503 and all streams with a line "draining", and returns when they have ended, or the cause
-// of ctx if ctx ends first. Short requests are served until the http.Server is shut down. So call Close first, then
+// of ctx if ctx ends first. Short requests are served until the http.Server is shut down, so call Close first, then
 // Shutdown, then Close of the Locker. A second Close waits too.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()

@@ -47,7 +47,7 @@ type cache struct {
 
 type entry struct {
 	val    any
-	at     time.Time     // when val was read; zero if there is none
+	at     time.Time     // when val was read; zero if it was not
 	took   time.Duration // by the last read
 	err    error         // of the last read
 	failed time.Time

@@ -171,7 +171,7 @@ type CronJobBody struct {
 	Nodes   []ops.CronNode
 	Done    *HistoryItem
 	Asked   bool         // Done is a trigger
-	Ran     *ops.CronRun // the run that has followed the trigger, as far as it is on record
+	Ran     *ops.CronRun // the run that followed the trigger, if it is on record
 	WhyNot  string
 	Actions []Offer
 	History []HistoryItem
@@ -188,8 +188,8 @@ type RunRow struct {
 }
 
 // thinned finds where the list has gaps: failures and other runs are forgotten separately, so below the oldest successful
-// run there may be only failures, which did not follow each other. The runs are the newest first. The result first is the
-// oldest failure. Of all runs ever, allDone were successful and allFailed were not.
+// run there may be only failures, which did not follow each other. The runs are the newest first. first is the oldest
+// failure. Of all runs ever, allDone were successful and allFailed were not.
 func thinned(runs []ops.CronRun, allDone, allFailed int64) (rows []RunRow, first *ops.CronRun) {
 	well, failed := -1, -1 // the oldest ones
 	var done, bad int64
@@ -279,8 +279,8 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// ranAfter returns the run that has followed a trigger: the first one that was asked for from then on. Triggers that wait
-// at the same time have one run.
+// ranAfter returns the run that followed a trigger: the first one requested from then on. Triggers that wait at the same
+// time share one run.
 func ranAfter(runs []ops.CronRun, asked time.Time) (ran *ops.CronRun) {
 	for i, run := range runs { // the newest first
 		if run.Triggered() && !run.Tick.Before(asked) {
@@ -293,7 +293,7 @@ func ranAfter(runs []ops.CronRun, asked time.Time) (ran *ops.CronRun) {
 // actionTrigger is what the record calls a trigger.
 const actionTrigger = "cron trigger"
 
-// actionForget is what the record calls the action after which the job has no page any more.
+// actionForget is what the record calls the action after which the job no longer has a page.
 const actionForget = "cron forget"
 
 func cronOffers(j ops.CronJob) []string {

@@ -33,7 +33,7 @@
 //
 // # What changes something
 //
-// Nothing changes by GET. Every action has a page that says what will happen, with the words of package ops. Its form
-// sends the fence that the page has shown. If the fence has changed by then, nothing happens, and the answer shows the
-// present state.
+// GET changes nothing. Every action has a page that says what will happen, with the words of package ops. Its form sends
+// the fence that the page has shown. If the fence has changed by then, nothing happens, and the answer shows the present
+// state.
 package pages

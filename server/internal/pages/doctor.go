@@ -67,7 +67,7 @@ func (h *Handler) doctorSum(v *View) *DoctorSum {
 		}
 		return nil
 	}
-	if !errors.Is(r.err, errSlow) { // instead, the page says when the doctor looked
+	if !errors.Is(r.err, errSlow) { // for errSlow, s.At shows how old the findings are
 		v.stale("what the doctor has found", r.at, r.err)
 	}
 	s := h.sumFindings(r.val, v.Who)

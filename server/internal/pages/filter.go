@@ -124,7 +124,7 @@ func soonest(at time.Time) int64 {
 	return at.UnixMicro()
 }
 
-// rankOf puts the states first that a person should look at.
+// rankOf ranks the states first that need attention.
 func rankOf(s joblock.State) int64 {
 	switch s {
 	case joblock.StateOrphaned:
@@ -190,7 +190,7 @@ func (f *Filter) page(w *walk[Row], who *Caller, now time.Time) (rows []Row, all
 	return rows, all, next
 }
 
-// match returns the rows of all pages, at most so many.
+// match returns the rows of all pages, up to most.
 func (f *Filter) match(w *walk[Row], who *Caller, now time.Time, most int) (rows []Row, more bool) {
 	for _, r := range f.sorted(w) {
 		if f.wants(r, who, now) {

@@ -132,7 +132,7 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	seed maphash.Seed
-	sent map[string]uint64 // by the id of a part: the sum of what was sent last
+	sent map[string]uint64 // by the id of a part: the hash of what was sent last
 	last time.Time         // when something was sent
 }
 

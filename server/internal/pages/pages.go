@@ -82,7 +82,7 @@ func (p *page) href() string {
 	return p.name
 }
 
-// New returns a Handler. New reads nothing.
+// New returns a Handler, and reads nothing.
 func New(cfg Config) (*Handler, error) {
 	if cfg.Desk == nil {
 		return nil, errors.New("Config.Desk is nil")
@@ -140,7 +140,7 @@ func (h *Handler) Close() {
 	h.busy.Wait()
 }
 
-// enter counts something that Close waits for, until the call of h.busy.Done. After Close the result is false.
+// enter counts something that Close waits for, until h.busy.Done is called. After Close it returns false.
 func (h *Handler) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -342,8 +342,7 @@ func (h *Handler) Login(w http.ResponseWriter, r *http.Request, status int, next
 	h.write(w, r, v, status, struct{ Next, Wrong string }{h.Next(next), wrong})
 }
 
-// Next returns a page with its query, if that is what the text is, and the overview otherwise. So no text leads to another
-// site.
+// Next returns text if it is a page with its query, and the overview otherwise, so that no text leads to another site.
 func (h *Handler) Next(text string) string {
 	name, query, _ := strings.Cut(text, "?")
 	p := h.page(name)

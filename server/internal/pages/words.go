@@ -98,7 +98,7 @@ func breaks(name string) template.HTML {
 	parts := strings.FieldsFunc(separators.ReplaceAllString(name, "$0\x00"), func(r rune) bool { return r == 0 })
 	for i := 0; i < len(parts); i++ {
 		part := parts[i]
-		// A number at the end of a name, or a letter, is not read alone.
+		// A number or a letter at the end of a name stays with the part before.
 		for i+1 < len(parts) && utf8.RuneCountInString(parts[i+1]) <= mostTail && utf8.RuneCountInString(part+parts[i+1]) <= mostWord {
 			i++
 			part += parts[i]
@@ -113,7 +113,7 @@ func breaks(name string) template.HTML {
 
 var separators = regexp.MustCompile("[:/._@ -]")
 
-// shorten cuts text to some characters.
+// shorten truncates text that is longer than most characters.
 func shorten(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text

@@ -16,7 +16,7 @@ type AcquireRequest struct {
 	TTL    *int64 `json:"ttl_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`       // How long the lease lasts. The server's MaxTTL bounds it, by default a day.
 	Wait   *int64 `json:"wait_ms,omitempty" jsonschema:"minimum=0,maximum=3600000"`          // How long to wait for the lock. The server's MaxWait bounds it, by default 45 s.
 	Holder string `json:"holder,omitempty" jsonschema:"maxLength=256"`                       // A label of the holder, for people.
-	Limit  *int64 `json:"limit,omitempty" jsonschema:"minimum=1,maximum=256"`                // Take one of so many permits of the key.
+	Limit  *int64 `json:"limit,omitempty" jsonschema:"minimum=1,maximum=256"`                // How many permits the key has; the lock takes one of them.
 	Name   string `json:"-" header:"Idempotency-Key" jsonschema:"minLength=1,maxLength=128"` // Makes the request repeatable, also through another replica.
 }
 
@@ -183,12 +183,12 @@ type List[T any] struct {
 // Page says which part of a list to return.
 type Page struct {
 	Cursor string `query:"cursor"`                                    // next of the page before
-	Limit  int    `query:"limit" jsonschema:"minimum=1,maximum=1000"` // At most so many items; default 100.
+	Limit  int    `query:"limit" jsonschema:"minimum=1,maximum=1000"` // The maximum number of items; default 100.
 }
 
 // First bounds a list that has one page.
 type First struct {
-	Limit int `query:"limit" jsonschema:"minimum=1,maximum=1000"` // At most so many items; default 100.
+	Limit int `query:"limit" jsonschema:"minimum=1,maximum=1000"` // The maximum number of items; default 100.
 }
 
 // KeyQuery names a key.
@@ -259,7 +259,7 @@ type AuditQuery struct {
 // EventsQuery says which events to list.
 type EventsQuery struct {
 	ops.EventsQuery
-	Limit int    `query:"limit" jsonschema:"minimum=1,maximum=1000"` // At most so many items; default 100.
+	Limit int    `query:"limit" jsonschema:"minimum=1,maximum=1000"` // The maximum number of items; default 100.
 	After string `query:"after"`                                     // For a stream: it begins after the event with this ID; 0 is the oldest one. Default: from now, or from since.
 	Last  string `header:"Last-Event-ID"`                            // For a stream: as after.
 }
