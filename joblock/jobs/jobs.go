@@ -99,7 +99,7 @@ type Reservation struct {
 
 // Reserve keeps each key reserved for its job until at least Reservation.For from now. Reserve changes neither the
 // holder nor the fence: a holder keeps its lease, and the owner's token stays valid. Reserve restores a reservation
-// that has run out if nobody has taken the key since.
+// that has run out if the key has not been taken since.
 //
 // If the job waits for the key, Reserve keeps the job's place in line for at least Reservation.For from now. If the key
 // is free, Reserve gives the key to the first in line. If that is the job itself, the error is nil.
