@@ -32,7 +32,7 @@
 // a few round trips, because the waiter asks for all n permits at once. So a limit of a hundred that is always
 // reached is much work for the store.
 //
-// An acquisition that finds a permit taken stores n, for people, if nobody has stored n within twelve hours. That takes
+// An acquisition that finds a permit taken stores n, for people, if n was not stored within twelve hours. That takes
 // one call more, and a record of its own, which the store remembers for a day.
 package limit
 
