@@ -3,7 +3,7 @@
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) *storetest.Harness {
-//			store := mystore.New(…) // empty, or under a prefix nobody else uses
+//			store := mystore.New(…) // empty, or under a prefix of its own
 //			t.Cleanup(func() { store.Close() })
 //			return &storetest.Harness{Store: store, Advance: time.Sleep}
 //		})

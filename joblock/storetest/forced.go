@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// forcedCases test the pushes to ForcedInbox. These pushes tell holders that a forced release has ended their leases.
+// forcedCases test the pushes to ForcedInbox, which notify holders that a forced release has ended their leases.
 var forcedCases = []testCase{
 	{"forcing a live lease pushes to every subscriber", func(k *kit) {
 		one, two := k.watch(k.ctx), k.watch(k.ctx)

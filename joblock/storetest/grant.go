@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// grantCases test how a waiter becomes the owner, and how the waiter learns of the grant.
+// grantCases test how a waiter becomes the owner, and how it is notified.
 var grantCases = []testCase{
 	{"a waiter's grant says all that an immediate grant says", func(k *kit) {
 		for name, tc := range map[string]struct {

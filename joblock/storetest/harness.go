@@ -13,19 +13,19 @@ const DefaultUnit = 50 * time.Millisecond
 // Harness has the Store under test, and the functions and values that the tests need. The fields Store and Advance are
 // required. If an optional field is missing, Run leaves out the areas that need the field, and logs the areas.
 type Harness struct {
-	// Store is the store to test. The store is empty, or prefixes all keys with a text that nobody else uses.
+	// Store is the store to test. The store is empty, or prefixes all keys with a text of its own.
 	Store driver.Store
 
-	// Advance lets the time d pass on the store's clock, for leases and for the retention of records. If nobody can
-	// move that clock, Advance is time.Sleep.
+	// Advance lets the time d pass on the store's clock, for leases and for the retention of records. If that clock
+	// cannot be moved, Advance is time.Sleep.
 	Advance func(d time.Duration)
 
 	// Exact says that only Advance and Step move the store's clock, and that each moves the clock by exactly d, to
 	// the microsecond.
 	Exact bool
 
-	// Deaf says that the store cannot tell whether somebody has subscribed to an inbox. Then a waiter that has died
-	// may get the key for its whole TTL.
+	// Deaf says that the store cannot know whether an inbox has a subscriber. Then a waiter that has died may get the
+	// key for its whole TTL.
 	Deaf bool
 
 	// Unit is the length of a lease that a test lets run out. The suite waits for a Unit some fifty times. The

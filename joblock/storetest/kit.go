@@ -207,7 +207,7 @@ func (k *kit) answers(call string, n int, replies []driver.Reply, err error) []d
 	return replies
 }
 
-// want fails the test unless the outcome of got is the parameter want.
+// want fails the test unless got has the outcome want.
 func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	k.Helper()
 	if got.Outcome != want {
@@ -215,7 +215,7 @@ func (k *kit) want(what string, got driver.Reply, want driver.Outcome) {
 	}
 }
 
-// wantGrant fails the test unless got is OutcomeOK with a fence larger than the parameter before.
+// wantGrant fails the test unless got is OutcomeOK with a fence larger than before.
 func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	k.Helper()
 	k.want(what, got, driver.OutcomeOK)
@@ -224,7 +224,7 @@ func (k *kit) wantGrant(what string, got driver.Reply, before int64) {
 	}
 }
 
-// wantState fails the test unless the key's state is the parameter want. wantState returns the key's record.
+// wantState fails the test unless the state of key is want. It returns the record of key.
 func (k *kit) wantState(key string, want driver.State) driver.Record {
 	k.Helper()
 	r := k.inspect(key)
@@ -234,7 +234,7 @@ func (k *kit) wantState(key string, want driver.State) driver.Record {
 	return r
 }
 
-// unchanged fails the test if the record differs from the parameter before. The remaining times may be shorter.
+// unchanged fails the test if the record differs from before. The remaining times may be shorter.
 func (k *kit) unchanged(what string, before driver.Record) {
 	k.Helper()
 	if diff := recordDiff(before, k.inspect(before.Key)); diff != "" {
@@ -265,7 +265,7 @@ func (k *kit) parkFor(key, owner, job string, hold time.Duration) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// runFor makes the lock of a job: runFor parks a lock for 10*long, and then resumes the lock for ttl.
+// runFor makes the lock of a job: it parks a lock for 10*long, and then resumes it for ttl.
 func (k *kit) runFor(key, owner, job string, ttl time.Duration) held {
 	k.Helper()
 	before := k.parkFor(key, owner, job, 10*long)

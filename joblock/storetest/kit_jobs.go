@@ -15,7 +15,7 @@ func (k *kit) reserveReq(key, job string) driver.ReserveRequest {
 	return driver.ReserveRequest{Key: key, Job: job, Reserve: 10 * long, Retain: long}
 }
 
-// lineReq returns a Take with which job waits for longer than the test takes. The Nonce depends on nothing but the job.
+// lineReq returns a Take with which job waits for longer than the test takes. The Nonce depends only on the job.
 func (k *kit) lineReq(key, job string) driver.TakeRequest {
 	req := k.takeReq(key, "next", job)
 	req.Nonce, req.Patience = "of "+job, long
@@ -179,13 +179,13 @@ func (k *kit) parkAs(key, owner string, req driver.ParkRequest) held {
 	return held{reply.Fence, req.Nonce}
 }
 
-// wantDue fails the test unless Due returns the parameter want. The entries are due again after the constant long.
+// wantDue fails the test unless Due returns want. The entries are due again after long.
 func (k *kit) wantDue(limit int, want ...string) {
 	k.Helper()
 	k.wantLocks(k.due(limit, long), want...)
 }
 
-// wantLocks fails the test unless the entries of locks are the parameter want. Each string of want is "job key".
+// wantLocks fails the test unless the entries of locks are want. Each string of want is "job key".
 func (k *kit) wantLocks(locks []driver.Entry, want ...string) {
 	k.Helper()
 	var got []string

@@ -120,8 +120,8 @@ func (m *mailbox) granted(req driver.AcquireRequest) driver.Reply {
 	return reply
 }
 
-// wantNothing fails the test if there is an unread push. A store may push in the background. So wantNothing first
-// makes a grant for another key, and waits for the push of that grant.
+// wantNothing fails the test if there is an unread push. A store may push in the background, so wantNothing first makes
+// a grant for another key, and waits for the push of that grant.
 func (m *mailbox) wantNothing(what string) {
 	m.kit.Helper()
 	k := m.kit
@@ -157,16 +157,15 @@ func (k *kit) giveUp(req driver.AcquireRequest) driver.Reply {
 	return k.release(k.releaseReq(byGrant(req.Key, req.Owner, req.Nonce)))
 }
 
-// free releases the key, whoever the owner is.
+// free releases the key, whichever owner has it.
 func (k *kit) free(key string) {
 	k.Helper()
 	r := k.inspect(key)
 	k.want("release", k.release(k.releaseReq(byFence(key, r.Owner, r.Fence))), driver.OutcomeOK)
 }
 
-// runOut parks a key for one Unit and waits until the reservation has run out. A test calls runOut after its waiters
-// have joined. A short lease cannot replace runOut: the lease could run out before the waiters join. runOut returns the
-// term that has ended.
+// runOut parks a key for one Unit, waits until the reservation has run out, and returns the term that has ended. A test
+// calls it after its waiters have joined. A short lease cannot replace it: the lease could run out before they join.
 func (k *kit) runOut(key string) driver.Term {
 	k.Helper()
 	r := k.inspect(key)

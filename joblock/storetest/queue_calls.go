@@ -4,7 +4,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// queueCallCases test the calls other than Acquire while somebody waits.
+// queueCallCases test the calls other than Acquire while the key has waiters.
 var queueCallCases = []testCase{
 	{"a call that frees no key grants no key", func(k *kit) {
 		m := k.listen()

@@ -75,7 +75,7 @@ func (w *waiters) wantInTurn() {
 	}
 }
 
-// A caller is one goroutine that takes the key again and again.
+// caller is one goroutine that takes the key again and again.
 type caller struct {
 	*waiters
 	name  string

@@ -4,8 +4,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// resendCases test repeated calls. A Redis client repeats a command whose reply was lost. The repeated call has the
-// same nonce.
+// resendCases test repeated calls. A Redis client repeats a command whose reply was lost, with the same nonce.
 var resendCases = []testCase{
 	{"acquire finds its own grant", func(k *kit) {
 		req := k.acquireReq("key", "me")

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// sealKeys calls SealKeys. The parameter known is the request's Known. The parameter fresh is the number of Fresh.
+// sealKeys calls SealKeys with Known known and with the Fresh of number fresh.
 func (k *kit) sealKeys(fresh byte, known ...driver.SealKey) []driver.SealKey {
 	k.Helper()
 	keys, err := k.Store.SealKeys(k.ctx, driver.SealKeysRequest{Known: known, Fresh: secretOf(fresh)})

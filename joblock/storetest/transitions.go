@@ -42,7 +42,7 @@ const (
 	parks                 // new fence, parked
 	takes                 // new fence and ownership, parked for the caller
 	renews                // same fence, held
-	ends                  // same fence, free; if somebody waits: the effect passes
+	ends                  // same fence, free; if there is a waiter: the effect passes
 	keeps                 // same fence, and held, parked or orphaned as before
 )
 
@@ -289,9 +289,9 @@ func (k *kit) memoReq(term driver.Term) driver.RenewRequest {
 
 // transitions says, for each call in each state, which row of the table decides. A "lapsed" lock was never parked and
 // its lease has run out. An "expired" lock was parked and its reservation has run out. A "late" lock was released
-// after its lease had run out. In the states "queued" and "overdue" somebody waits: a "queued" lock is held, and an
-// "overdue" lock was parked for no job until its reservation ran out. In the states "awaited" and "vacated" the same
-// holds, but two jobs wait.
+// after its lease had run out. In the states "queued" and "overdue" one Acquire waits: a "queued" lock is held, and
+// an "overdue" lock was parked for no job until its reservation ran out. In the states "awaited" and "vacated" the
+// same holds, but two jobs wait.
 var transitions = []struct {
 	call, how string
 	//    absent held queued awaited running parked orphaned lapsed overdue vacated expired released forced done late
@@ -740,7 +740,7 @@ var transitions = []struct {
 	},
 }
 
-// runTransitions tests the table state by state. So runTransitions waits only once for each state that takes time.
+// runTransitions tests the table state by state, so it waits only once for each state that takes time.
 func runTransitions(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	for s, from := range starts {
 		t.Run(from.name, func(t *testing.T) {
@@ -828,7 +828,7 @@ func (k *kit) checkReply(reply driver.Reply, found driver.Record) {
 		k.Errorf("reply has job %q, the record %q", reply.Job, found.Job)
 	}
 	if found.State == driver.StateFree {
-		return // nobody has the key
+		return // the key has no holder
 	}
 	if reply.Holder != found.Holder || reply.Job != found.Job {
 		k.Errorf("reply has holder %q and job %q, the record %q and %q", reply.Holder, reply.Job, found.Holder, found.Job)

@@ -4,7 +4,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// unheardCases test grants to waiters to whose inboxes nobody has subscribed.
+// unheardCases test grants to waiters whose inboxes have no subscriber.
 var unheardCases = []testCase{
 	{"a grant of which nobody hears ends with the waiter's place", func(k *kit) {
 		ways := map[string]func(key string, job driver.TakeRequest){
@@ -138,7 +138,7 @@ var unheardCases = []testCase{
 	}},
 }
 
-// deadReq returns an Acquire of a process that has died, or hears nothing. Its place lasts for a third of its lease.
+// deadReq returns an Acquire of a process that has died or gets no pushes. Its place lasts for a third of its lease.
 func (k *kit) deadReq(key string) driver.AcquireRequest {
 	req := k.acquireReq(key, "dead")
 	req.TTL, req.Inbox, req.Patience = 3*long, "nobody's inbox", long
