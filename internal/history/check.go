@@ -82,7 +82,7 @@ func checkOverlaps(stories []*story) (out []Violation) {
 	var longest *story // of those that began before
 	for _, s := range stories {
 		if s.end() <= s.grant.At {
-			continue // over before its user could act
+			continue // ended before its user could act
 		}
 		if longest != nil {
 			if by := min(longest.end(), s.end()) - s.grant.At; by > 0 {
@@ -104,10 +104,10 @@ func checkOverlaps(stories []*story) (out []Violation) {
 // call, and fences that were given twice.
 func checkFences(events []Event) (out []Violation) {
 	var given []Event
-	told := make(map[string]int64) // the last fence that each job in line has been told of
+	told := make(map[string]int64) // the last fence that each job in line got
 	for _, e := range events {
 		again := e.Kind == Taken && told[e.Chain] == e.Fence
-		if e.Fence != 0 && e.Kind != FreeBegun && !again { // a FreeBegun is given no fence, it names one
+		if e.Fence != 0 && e.Kind != FreeBegun && !again { // a FreeBegun gets no fence, it names one
 			given = append(given, e)
 		}
 		if e.Kind == Taken {
@@ -151,7 +151,7 @@ type Write struct {
 	Holding string
 }
 
-// CheckGuard looks for holders that wrote again after another one had. writes are in the
+// CheckGuard looks for holders that wrote again after another holder had. writes are in the
 // order in which the resource accepted them.
 func CheckGuard(key string, writes []Write) (out []Violation) {
 	var last Write

@@ -16,7 +16,7 @@ const (
 	Acquired     Kind = "acquired"      // TryAcquire or Acquire brought a lock
 	Resumed      Kind = "resumed"       // Resume did
 	Reclaimed    Kind = "reclaimed"     // Reclaim did
-	ReclaimBegun Kind = "reclaim begun" // Reclaim was called by who had parked; without Answered or Refused after it, its outcome is unknown
+	ReclaimBegun Kind = "reclaim begun" // Reclaim was called by the holder that had parked; without Answered or Refused after it, its outcome is unknown
 	Answered     Kind = "answered"      // it had its answer, the grant that is Reclaimed
 	Trusted      Kind = "trusted"       // at Call the lock was held, and trusted until Trust
 	Lost         Kind = "lost"          // at At the user knew of the loss
@@ -25,7 +25,7 @@ const (
 	ReleaseBegun Kind = "release begun" // as ParkBegun
 	Released     Kind = "released"      // it did
 	Refused      Kind = "refused"       // the call that was begun before, or its re-send, was refused
-	Forced       Kind = "forced"        // ForceRelease has taken the key from whoever had it
+	Forced       Kind = "forced"        // ForceRelease has taken the key from its owner
 	FreeBegun    Kind = "free begun"    // jobs.Free was called; without Freed after it, its outcome is unknown
 	Freed        Kind = "freed"         // it has freed the key
 	Reserved     Kind = "reserved"      // jobs.Reserve has kept the key for its job

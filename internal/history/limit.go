@@ -32,7 +32,7 @@ func crowds(limit string, stories []*story, n int) (out []Violation) {
 	var inside []*story
 	for _, s := range stories {
 		if s.end() <= s.grant.At {
-			continue // over before its user could act
+			continue // ended before its user could act
 		}
 		inside = slices.DeleteFunc(inside, func(other *story) bool { return other.end() <= s.grant.At })
 		if inside = append(inside, s); len(inside) > n {

@@ -13,21 +13,21 @@ import (
 type place struct {
 	chain, job string
 	since      int64
-	seen       int64 // when the first answer was there that told of it
-	asked      int64 // when the last call was made that found it there
+	seen       int64 // when the first answer that showed it arrived
+	asked      int64 // when the last call that found it was made
 }
 
-// came is a grant, and the earliest time at which whoever got it can have come.
+// came is a grant, and the earliest time at which its caller can have begun to wait.
 type came struct {
 	grant Event
 	since int64 // the Since of its place, 0 if none is known
 	call  int64 // when it was first asked for
 }
 
-// CheckLine looks for keys that were given to somebody while a job waited that had come
-// before, and for places that have changed their owner. It judges only what was seen for
-// certain: a job that is told, after the grant, that it still has a place which is older.
-// A slot is given to those who wait for the key of the slots: see driver, Slots.
+// CheckLine looks for keys that were given to another caller while a job that had come
+// before waited, and for places that have changed their owner. It reports only what is
+// certain: an answer after the grant shows that the job still has a place, which is older.
+// A slot is given to the waiters for the key of the slots: see driver, Slots.
 func CheckLine(events []Event) (out []Violation) {
 	keys := make(map[string][]Event)
 	for key, of := range byKey(events) {
@@ -78,7 +78,7 @@ func checkLine(events []Event) (out []Violation) {
 		_, slot := driver.LineOf(g.grant.Key)
 		for _, p := range places { // it has come from its own last place, or from a later one
 			if slot {
-				break // a job that has got a slot, and asks again, has a new place besides
+				break // a job that has got a slot, and asks again, also has a new place
 			}
 			if p.chain == g.grant.Chain && p.seen < g.grant.Call {
 				g.since = max(g.since, p.since)

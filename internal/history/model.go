@@ -30,7 +30,7 @@ type lease struct {
 	chain    string
 	job      string // the only one that may resume it, "" for any
 	fence    int64
-	trust    int64 // until then nobody else holds it, unless the holder gives it up
+	trust    int64 // until then no other holder has it, unless the holder gives it up
 	reserved int64 // until then no other chain has it, unless the holder gives it up
 }
 
@@ -53,11 +53,11 @@ type step struct {
 //     up or was killed, and of which nothing was seen.
 //   - An unanswered Park, Reclaim, Release or jobs.Free may have been applied or not.
 //   - So may a refused Park or jobs.Free: the refusal may be that of a re-send, after the
-//     first call was applied and somebody freed the lock.
+//     first call was applied and another call freed the lock.
 //   - An unanswered Park may also have been applied and then taken back by a renewal.
-//   - A job in line may get the key at any time at which the key is free: whoever gives it the
-//     key may not tell. Until somebody tells, the model takes the key for free. CheckLine
-//     knows the order in which jobs get it.
+//   - A job in line may get the key at any time at which the key is free: the call that gives
+//     it the key may not be recorded. Until an event shows the grant, the model treats the key
+//     as free. CheckLine knows the order in which jobs get it.
 func Linearizable(events []Event, timeout time.Duration) []Violation {
 	var out []Violation
 	deadline := time.Now().Add(timeout)
@@ -72,8 +72,8 @@ func Linearizable(events []Event, timeout time.Duration) []Violation {
 	return out
 }
 
-// withLine returns the events of key. For another slot than the first, the requests for
-// places in the line of the slots' key are among them.
+// withLine returns the events of key. For a slot other than the first, they include the requests for
+// places in the line of the slots' key.
 func withLine(key string, keys map[string][]Event) []Event {
 	line, slot := driver.LineOf(key)
 	if !slot {
@@ -88,8 +88,8 @@ func withLine(key string, keys map[string][]Event) []Event {
 	return events
 }
 
-// straggling is how late a call without an answer may still reach the store: the torture
-// holds requests back for less.
+// straggling is how late a call without an answer may still reach the store: package torture holds
+// requests back for less.
 const straggling = 5 * time.Second
 
 // stepsOf returns the calls of one key. Renewals are no steps: a grant has the last
@@ -169,7 +169,7 @@ type inLine struct {
 	chain   string
 	reserve time.Duration
 	asked   []Event // TakeBegun and Waiting
-	others  bool    // other chains have asked too, so what is told of the job may be about these
+	others  bool    // other chains have asked too, so events of the job may be about these
 
 	answered map[int64]bool // by the time of the call
 }
@@ -179,7 +179,7 @@ func (j *inLine) open() bool {
 	return slices.ContainsFunc(j.asked, func(e Event) bool { return e.Kind == TakeBegun && !j.answered[e.Call] })
 }
 
-// before returns a time after which the grant was made that e tells of.
+// before returns a time after which the grant was made that e shows.
 func (j *inLine) before(e Event) int64 {
 	at := int64(0)
 	for _, a := range j.asked {
@@ -300,8 +300,8 @@ func (l lease) take(s step) (lease, bool) {
 	return l, false
 }
 
-// passedTo returns the state after the key was given to the job of s, which has waited in
-// line, no earlier than at. Nobody has told of the fence.
+// passedTo returns the state after the key was given to the job of s, which has waited in line, no
+// earlier than at. No event has shown the fence.
 func (l lease) passedTo(s step, at int64) lease {
 	return lease{parked, "", s.Chain, s.Job, l.fence, 0, at + int64(s.Reserve)}
 }

@@ -91,8 +91,8 @@ func (r *Recorder) id() string {
 	return fmt.Sprintf("%s/%d", r.name, r.n)
 }
 
-// Take takes the key of token for job, or a place in the line of the key: see core.Locker.
-// The result waits says which. An ErrUnavailable leaves it open: ask again.
+// Take takes the key of token for job, or a place in the line of the key: see core.Locker. waits says which. After
+// ErrUnavailable it is unknown which: ask again.
 func (r *Recorder) Take(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, reserve, patience time.Duration) (waits bool, err error) {
 	e := Event{Kind: TakeBegun, Key: token.Key(), Chain: core.Token(token).Digest(), Call: now(), Job: job, Reserve: reserve}
 	r.write(e)
@@ -112,8 +112,8 @@ func (r *Recorder) Take(ctx context.Context, locks *joblock.Locker, token jobloc
 	return taken.Waits != nil, nil
 }
 
-// passing returns a function for a call that reports the jobs to which it gives a key, or nil if granted is nil. The
-// function told records those jobs, and passes them on to granted.
+// passing returns a function for a call that reports the jobs to which it gives a key, or nil if granted is nil. told
+// records those jobs, and passes them on to granted.
 func (r *Recorder) passing(granted core.Granted) (_ core.Granted, told func()) {
 	if granted == nil {
 		return nil, func() {}
@@ -156,8 +156,8 @@ func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job str
 	return err
 }
 
-// Reserve is jobs.Reserve for one key. granted, which may be nil, receives the job that gets the key. res.For must not be 0: the Recorder does not know
-// the default.
+// Reserve is jobs.Reserve for one key. granted, which may be nil, receives the job that gets the key. res.For must not
+// be 0: the Recorder does not know the default.
 func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation, granted core.Granted) error {
 	call := now()
 	granted, told := r.passing(granted)
@@ -190,7 +190,7 @@ type Holding struct {
 	trust     int64
 	lost      bool
 	reserve   time.Duration // of the Resume
-	own       string        // the job that it is of
+	own       string        // the job that it belongs to
 	job       string        // of the last Park
 	reclaimed int64         // when the first Reclaim without an answer was called
 }
