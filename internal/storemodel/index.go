@@ -27,8 +27,7 @@ type pairOf struct{ key, job string }
 
 func dueAt(at time.Duration) listed { return listed{earliest: at, latest: at + time.Millisecond} }
 
-// bound notes that a call has written an index entry. If the parameter sure is false, a store need not have
-// written the entry.
+// bound notes that a call has written an index entry. If sure is false, a store need not have written the entry.
 func (m *model) bound(key, job string, grace time.Duration, sure bool) {
 	pair, fresh := pairOf{key, job}, dueAt(m.now+grace)
 	old := m.index[pair]
@@ -178,7 +177,7 @@ func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) predic
 	}
 	after := *r
 	after.until = max(after.until, deadline(now, req.Reserve))
-	p := after.refuse(now, driver.OutcomeOK) // which tells of who is there
+	p := after.refuse(now, driver.OutcomeOK) // which describes the holder
 	p.reply.Recovered = ph == ranOut
 	p.apply = func(r *reference) {
 		r.until = after.until

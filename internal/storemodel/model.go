@@ -1,6 +1,6 @@
 // Package storemodel drives a store through random histories, and compares every answer and every record with a
-// reference implementation. Package storemodel is not a part of storetest because of two needs: a clock that moves only
-// on command, and the module rapid. Authors of stores elsewhere need not have either.
+// reference implementation. It is not a part of storetest because it needs a clock that moves only on command, and the
+// module rapid. Authors of stores elsewhere need not have either.
 package storemodel
 
 import (
@@ -127,8 +127,7 @@ func (m *model) newNonce() string {
 	return fmt.Sprintf("%d.%d", m.history, m.nonce)
 }
 
-// term draws a term: mostly the present term, sometimes an earlier term, a term of somebody else, or no
-// term.
+// term draws a term: mostly the present term, sometimes an earlier term, another owner's term, or no term.
 func (m *model) term(t *rapid.T) driver.Term {
 	key := m.key(t)
 	term := driver.Term{Key: key, Owner: drawOwner.Draw(t, "owner")}

@@ -10,7 +10,7 @@ import (
 
 const (
 	heardInbox   = "heard"
-	unheardInbox = "unheard" // nobody listens to this inbox: its pushes are lost
+	unheardInbox = "unheard" // this inbox has no subscriber: its pushes are lost
 )
 
 // pushTimeout is how long the test waits for a push. The timeout only ends a test that would hang, and is no
@@ -42,8 +42,8 @@ func (p pushes) clear() {
 	}
 }
 
-// await reads the next push. The nonce of the push must be the parameter call. If the push carries a grant,
-// that grant must be the parameter grant.
+// await reads the next push. The nonce of the push must be call. If the push carries a grant, it must be
+// grant.
 func (p pushes) await(call string, grant driver.Grant) error {
 	timeout := time.NewTimer(pushTimeout)
 	defer timeout.Stop()

@@ -6,10 +6,10 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// reference is a second implementation of one record. Run compares stores with the reference. A real store
-// decides first by the call and then by the state of the record. The reference decides first by the state, so that it
-// is unlikely to be wrong in the same place as a real store. Times count from the beginning of the test. The reference
-// makes no fences, and takes over the fences of the store.
+// reference is a second implementation of one record, with which Run compares stores. A real store decides first by
+// the call and then by the state of the record. The reference decides first by the state, so that it is unlikely to be
+// wrong in the same place. Times count from the beginning of the test. The reference makes no fences, and takes over
+// the fences of the store.
 type reference struct {
 	owner, nonce string
 	last         string // nonce of the call that ended an ownership last
@@ -73,8 +73,8 @@ func (r *reference) names(t driver.Term) bool {
 	return t.Fence != 0 && t.Fence == r.fence || t.Grant != "" && t.Grant == r.nonce
 }
 
-// prediction is what a call must answer. The field apply, if set, is what the call does to the record. The
-// model calls apply when the answer of the store has told the fence.
+// prediction is what a call must answer. apply, if set, is what the call does to the record. The model calls apply
+// when the fence is known from the answer of the store.
 type prediction struct {
 	reply driver.Reply
 	again bool // a repeated call: only the outcome, the fence and the memo of its answer are compared
@@ -245,7 +245,7 @@ func (r *reference) park(now time.Duration, req driver.ParkRequest) prediction {
 	case ph == waiting && r.nonce == req.Nonce && r.job == req.Job:
 		return r.again(false)
 	case ph == waiting && r.nonce == req.Nonce:
-		// parked for another job by a call without an answer: parked anew
+		// parked for another job by a call without an answer: parked again
 	case !r.names(req.Term):
 		return r.refuse(now, driver.OutcomeNotOwner)
 	case ph != running:
@@ -309,8 +309,7 @@ func (r *reference) release(now time.Duration, req driver.ReleaseRequest) predic
 	return p
 }
 
-// releaseOnly is the part of release after the place in the queue was given up. The parameter left is the job of that
-// place, or "".
+// releaseOnly is the part of release after the place in the queue was given up. left is the job of that place, or "".
 func (r *reference) releaseOnly(now time.Duration, req driver.ReleaseRequest, left string) prediction {
 	how := map[bool]driver.Ended{false: driver.EndedReleased, true: driver.EndedDone}[req.Done]
 	reply := driver.Reply{Outcome: driver.OutcomeOK}

@@ -93,8 +93,8 @@ func (r *reference) begin(now time.Duration, req inLine, prior driver.Ended, mem
 	*r = next
 }
 
-// serve makes the waiter in the parameter next the owner, in the call of somebody else. A lease of which
-// nobody hears ends with the waiter's place.
+// serve makes the waiter next the owner, in the call of another caller. A lease that is granted to an inbox without a
+// subscriber ends with the waiter's place.
 func (r *reference) serve(now time.Duration, next *inLine, how driver.Ended) prediction {
 	memo, heir := r.memo, *next
 	if heir.job == "" && heir.Inbox == unheardInbox {

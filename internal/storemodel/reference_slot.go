@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// releaseSlot is the method release for another slot than the first. The queue is that of line, which may be nil.
+// releaseSlot is release for a slot other than the first. The queue is that of line, which may be nil.
 func (r *reference) releaseSlot(now time.Duration, req driver.ReleaseRequest, line *reference) prediction {
 	var queue []inLine
 	left := ""
