@@ -118,7 +118,7 @@ func (r *record) join(now time.Time, p place) int {
 	return at
 }
 
-// waits adds to the answer of a call what the call hears of a job's place.
+// waits adds to reply what a call reports of a job's place.
 func (r *record) waits(now time.Time, reply driver.Reply, at int) driver.Reply {
 	reply.Fence, reply.Ahead, reply.Now, reply.Since = r.fence, at, now, r.queue[at].since
 	return reply
