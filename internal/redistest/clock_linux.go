@@ -46,8 +46,8 @@ func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	return s, c
 }
 
-// clockRead is how long a server goes on with a wall clock that it has read: Valkey from 9.1 on reads the clock once a
-// millisecond and adds what the monotonic clock has counted since (valkey-io/valkey#3193).
+// clockRead is how long a server may go on using a reading of the wall clock: Valkey from 9.1 on reads the clock once
+// a millisecond and adds what the monotonic clock has counted since (valkey-io/valkey#3193).
 const clockRead = 2 * time.Millisecond
 
 // Set makes the server's clock differ by d, in whole seconds, from the clock of this machine. Every command that the

@@ -65,7 +65,7 @@ func startCluster(t testing.TB, masters, replicasPer int, shardIDs bool, args []
 
 var errPortTaken = errors.New("a port was taken")
 
-// prepareCluster writes the nodes' files. Each node finds the finished topology in its nodes.conf. So the nodes need
+// prepareCluster writes the nodes' files. Each node finds the finished topology in its nodes.conf, so the nodes need
 // not join by MEET and gossip, which takes seconds and has races.
 func prepareCluster(t testing.TB, bin string, masters, replicasPer int, shardIDs bool, args []string) *Cluster {
 	t.Helper()

@@ -151,8 +151,8 @@ func (f *Fault) Disarm() {
 	f.left = 0
 }
 
-// strike counts the command and reports whether the fault applies. The parameter armed is false if another fault
-// applies to the command already.
+// strike counts the command and reports whether the fault applies. armed is false if another fault applies to the
+// command already.
 func (f *Fault) strike(c Command, armed bool) bool {
 	if !f.match(c) {
 		return false

@@ -128,7 +128,7 @@ func (l *link) owe(c Command, act Action, by *Fault) bool {
 	l.mu.Lock()
 	first := len(l.owed) == 0
 	switch {
-	case act.kind == fail && first: // nobody else adds to an empty queue meanwhile
+	case act.kind == fail && first: // no other goroutine adds to an empty queue meanwhile
 	case act.kind == fail:
 		l.owed = append(l.owed, answer{act: act})
 	case slices.Contains(subscribing, name):
@@ -236,7 +236,7 @@ func (l *link) settle() (next answer, more bool) {
 	return l.owed[0], true
 }
 
-// wait sleeps for d. wait returns false if the link ends before d is over.
+// wait sleeps for d. It returns false if the link ends before d has passed.
 func (l *link) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

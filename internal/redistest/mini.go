@@ -54,8 +54,8 @@ func newMini(t testing.TB) *miniredis.Miniredis {
 	return m
 }
 
-// MiniServer is [Mini] with an address on 127.0.0.1, which the method Addr of the result returns. MiniServer does not
-// work inside a testing/synctest bubble.
+// MiniServer is [Mini] with an address on 127.0.0.1, which Addr of the result returns. MiniServer does not work inside
+// a testing/synctest bubble.
 func MiniServer(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
 	m := newMini(t)

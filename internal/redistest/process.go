@@ -19,8 +19,8 @@ import (
 // server usually answers within 20 ms.
 const startTimeout = 30 * time.Second
 
-// process is one redis-server child on a fixed port. The methods report trouble with Errorf and never with FailNow. So
-// tests may call the methods from any goroutine.
+// process is one redis-server child on a fixed port. The methods report trouble with Errorf and never with FailNow, so
+// tests may call them from any goroutine.
 type process struct {
 	t    testing.TB
 	bin  string

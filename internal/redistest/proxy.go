@@ -46,7 +46,7 @@ func (p *Proxy) Addr() string { return p.addr }
 func (p *Proxy) Once(match Match, action Action) *Fault { return p.Times(1, match, action) }
 
 // Times arms a fault that strikes the first n matching commands. If several faults match, the fault that was armed
-// first strikes. Besides, every matching fault with [Pass] counts the command.
+// first strikes. In addition, every matching fault with [Pass] counts the command.
 func (p *Proxy) Times(n int, match Match, action Action) *Fault {
 	f := newFault(n, match, action)
 	p.mu.Lock()
@@ -123,7 +123,7 @@ func (p *Proxy) listen() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.listener != nil { // closed, or healed by somebody else meanwhile
+	if p.closed || p.listener != nil { // closed, or healed by another call meanwhile
 		return l.Close()
 	}
 	p.listener = l

@@ -14,7 +14,7 @@ const BackendsEnv = "JOBLOCK_BACKENDS"
 // skipped, Ran appends a line "backend<TAB>test name" to the file named by $JOBLOCK_BACKENDS. Without that variable Ran
 // does nothing.
 //
-// The parameter backend is a name and, if there is one, a version: "memstore", [MiniBackend] or [Server.Backend].
+// backend is a name and, if there is one, a version: "memstore", [MiniBackend] or [Server.Backend].
 func Ran(t testing.TB, backend string) {
 	t.Helper()
 	path := os.Getenv(BackendsEnv)

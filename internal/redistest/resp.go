@@ -13,8 +13,8 @@ import (
 
 var errProtocol = errors.New("redistest: not RESP")
 
-// readCommand reads one command as a client sends it: an array of bulk strings, or a line of words. The result raw has
-// the bytes as they came. The result args has the command's name and then its arguments.
+// readCommand reads one command as a client sends it: an array of bulk strings, or a line of words. raw has the bytes
+// as they came. args has the command's name and then its arguments.
 func readCommand(r *bufio.Reader) (raw []byte, args []string, err error) {
 	line, err := readLine(r)
 	if err != nil {

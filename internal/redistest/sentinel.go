@@ -153,8 +153,8 @@ func (s *Sentinel) Client(t testing.TB) *redis.Client {
 	return rdb
 }
 
-// Failover kills the master, and waits until the replica was promoted and all sentinels report the promotion. The
-// method Replica then returns the killed server, which can be restarted.
+// Failover kills the master, and waits until the replica was promoted and all sentinels report the promotion. Replica
+// then returns the killed server, which can be restarted.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
 	s.Master().Kill()

@@ -177,8 +177,8 @@ func (m *SlotMove) Finish() {
 // Failover kills node i, the old or the new master of the slot, waits for the node's replica to take over, and sets the
 // move up again as an operator has to. The test goes on with the result. Before the kill the replicas have all keys.
 //
-// Redis 7 tells no replica of a move, so the promoted node does not know of the move. And while a slot's old master is
-// dead, the node that imports the slot serves nothing at all.
+// Redis 7 does not inform replicas of a move, so the promoted node does not know of the move. And while a slot's old
+// master is dead, the node that imports the slot serves nothing at all.
 func (m *SlotMove) Failover(i int) *SlotMove {
 	m.c.t.Helper()
 	m.awaitReplicas(m.from)

@@ -90,7 +90,7 @@ func certificate(t testing.TB, c, parent *x509.Certificate, parentKey *ecdsa.Pri
 	if parent == nil {
 		parent, parentKey = c, key
 	}
-	// Valid from a day ago until a day from now: the test may run while somebody sets the clock.
+	// Valid from a day ago until a day from now: the clock may be set while the test runs.
 	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().AddDate(0, 0, -1), time.Now().AddDate(0, 0, 1)
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
 	if err != nil {
