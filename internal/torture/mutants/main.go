@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// run tortures the mutants whose name has one of words in it, all without words.
+// run tortures the mutants whose name has one of words in it, or all without words.
 func run(words []string, length time.Duration, tries int) (survived int, err error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -79,8 +79,8 @@ func (m *mutant) build(root, dir string) (bin string, err error) {
 	return bin, nil
 }
 
-// torture returns how the mutant was found out, "" if it was not. A mutant of the keeper is
-// tried by a test of package worker.
+// torture returns how the mutant was detected, "" if it was not. For a mutant of the keeper
+// it runs a test of package worker.
 func (m *mutant) torture(root, bin string, length time.Duration, tries int) string {
 	for try := 1; try <= tries; try++ {
 		test, share := m.test()
@@ -97,7 +97,7 @@ func (m *mutant) torture(root, bin string, length time.Duration, tries int) stri
 				return fmt.Sprintf("try %d: %d x %s", try, n, complaint)
 			}
 		}
-		// Red, but for another reason: that proves nothing about the rule.
+		// The test failed for another reason, which proves nothing about the rule.
 		fmt.Fprintf(os.Stderr, "%s, try %d: not one of %q in:\n%s\n", m.name, try, m.found, out)
 	}
 	return ""

@@ -14,12 +14,12 @@ import (
 type mutant struct {
 	name  string
 	edits []edit
-	found []string // complaints that give it away; any of them does
-	lossy bool     // it takes fail-overs to find out, or slots that move, or a cluster, where records stay hashes
-	by    string   // the test of package worker that is to find it out; the torture has no keeper
+	found []string // complaints that give it away; one is enough
+	lossy bool     // takes fail-overs to detect, or slots that move, or a cluster, where records stay hashes
+	by    string   // the test of package worker that must detect it; package torture has no keeper of that package
 }
 
-// where returns the package that has the test which is to find m out.
+// where returns the package of the test that must detect m.
 func (m *mutant) where() string {
 	if m.by != "" {
 		return "./worker"
@@ -27,7 +27,7 @@ func (m *mutant) where() string {
 	return "./internal/torture"
 }
 
-// test is the test that is to find m out, and its share of JOBLOCK_TORTURE.
+// test returns the test that must detect m, and its share of JOBLOCK_TORTURE.
 func (m *mutant) test() (name string, share float64) {
 	if m.by != "" {
 		return m.by, 1
@@ -262,13 +262,13 @@ var mutants = []mutant{
 		[]string{"want parked for a"}, false, "TestKeeperKeepsALine"},
 }
 
-// overlay writes the mutant's files to dir, and what go test is to be told of them.
+// overlay writes the mutant's files to dir, and file, which go test's -overlay reads.
 func (m *mutant) overlay(root, dir string) (file string, err error) {
 	replace := make(map[string]string)
 	for i, e := range m.edits {
 		path := filepath.Join(root, e.file)
 		source := path
-		if changed, ok := replace[path]; ok { // by an edit before
+		if changed, ok := replace[path]; ok { // by an earlier edit
 			source = changed
 		}
 		text, err := os.ReadFile(source)
