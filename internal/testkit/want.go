@@ -28,7 +28,7 @@ func WantNotErr(t testing.TB, err error, targets ...error) {
 	}
 }
 
-// WantNil ends the test if err is not nil. The parameter what names the call that returned err.
+// WantNil ends the test if err is not nil. what names the call that returned err.
 func WantNil(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {

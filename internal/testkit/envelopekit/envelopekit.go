@@ -12,7 +12,7 @@ import (
 
 // Read returns the envelope in headers, as envelope.Open does, but does not check the seal, the job and the task type.
 func Read(headers map[string]string) (envelope.Opened, bool, error) {
-	text, _ := seal.Text(headers[envelope.Header]) // a bad text is Open's to refuse
+	text, _ := seal.Text(headers[envelope.Header]) // Open refuses a bad text
 	var taskType string
 	if words := strings.SplitN(text, " ", 8); len(words) == 8 {
 		if n, _ := strconv.Atoi(words[6]); n >= 0 && n <= len(words[7]) {
