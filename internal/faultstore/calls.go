@@ -36,7 +36,7 @@ func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	return do(ctx, s, Reserve, len(reqs), func(ctx context.Context) ([]driver.Reply, error) { return s.inner.Reserve(ctx, reqs) })
 }
 
-// Parts obeys no rule, because the method Parts of a Store sends nothing.
+// Parts obeys no rule, because Parts of a Store sends nothing.
 func (s *Store) Parts() int { return s.inner.Parts() }
 
 func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {

@@ -186,7 +186,7 @@ func (s *Store) enter(call string, items int) (Fault, bool) {
 	return f, ok
 }
 
-// The function do makes one call under the rules in force.
+// do makes one call under the rules in force.
 func do[T any](ctx context.Context, s *Store, call string, items int, apply func(context.Context) (T, error)) (T, error) {
 	var none T
 	f, ok := s.enter(call, items)
@@ -227,7 +227,7 @@ func do[T any](ctx context.Context, s *Store, call string, items int, apply func
 	return none, failed
 }
 
-// The function push wraps the function deliver: each delivery obeys the rule in force for the name.
+// push wraps deliver: each delivery obeys the rule in force for the name.
 func push(s *Store, call string, deliver func(driver.Push)) func(driver.Push) {
 	return func(what driver.Push) {
 		switch f, ok := s.enter(call, 1); {
