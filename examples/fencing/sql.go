@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// ErrFenced says that somebody with a larger fence has written already.
+// ErrFenced says that a holder with a larger fence has written already.
 var ErrFenced = errors.New("a later holder of the lock has written already")
 
 // Schema makes the tables. SQLite and PostgreSQL take the same text.

@@ -1,4 +1,4 @@
-// Holders lists who holds what: every lock in a Redis, whoever took it.
+// Holders lists who holds what: every lock in a Redis, whichever program took it.
 //
 //	go run ./examples/holders -redis localhost:6379 -prefix export:
 package main
@@ -76,9 +76,9 @@ func table(out io.Writer, all []joblock.Status) error {
 	return w.Flush()
 }
 
-// plain quotes a text that has something in it which does not print, such as an escape
-// sequence that a terminal would obey. Whoever can write to the Redis can write such a
-// text into a record.
+// plain quotes a text that has unprintable characters in it, such as an escape sequence
+// that a terminal would obey. Any program that can write to the Redis can write such a text
+// into a record.
 func plain(s string) string {
 	if quoted := strconv.Quote(s); quoted != `"`+s+`"` {
 		return quoted
@@ -86,7 +86,7 @@ func plain(s string) string {
 	return s
 }
 
-// state tells of a free key also how its last lock ended.
+// state returns the state of a key or, if its last lock has ended, how it ended.
 func state(st joblock.Status) string {
 	switch {
 	case st.Ended == joblock.EndedNone:
@@ -117,7 +117,7 @@ func lines(out io.Writer, all []joblock.Status) error {
 	return nil
 }
 
-// plainJSON is plain for JSON, which escapes only some of what does not print.
+// plainJSON is plain for JSON, which escapes only some unprintable characters.
 func plainJSON(line string) string {
 	var b strings.Builder
 	for _, r := range line {

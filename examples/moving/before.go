@@ -15,7 +15,7 @@ import (
 // Work is what happens under a lock.
 type Work func(ctx context.Context) error
 
-// ErrBusy is what the application tells if it does not get the lock.
+// ErrBusy is the application's error if it does not get the lock.
 var ErrBusy = errors.New("busy")
 
 // UniqueBefore enqueues a task with asynq.Unique.

@@ -1,10 +1,10 @@
-// Command observed runs all that an application with locks is made of, in one process and on an embedded Redis, so that it
-// can be looked at: a web side, two workers, two cron nodes, and a lock server with pages, metrics and a journal. Customers
-// keep them busy. Ctrl-C ends it all.
+// Command observed runs all parts of an application with locks, in one process and on an embedded Redis, to look at: a
+// web side, two workers, two cron nodes, and a lock server with pages, metrics and a journal. Simulated customers keep
+// them busy. Ctrl-C ends it all.
 //
 //	go run -C examples/observed .
 //
-// The parts are as they would be in processes of their own: each has its Locker and its connections. The file process.go has
+// The parts are as they would be in processes of their own: each has its Locker and its connections. process.go has
 // what observes them.
 package main
 
@@ -45,10 +45,10 @@ type config struct {
 	work       time.Duration // of an export; default 8 s
 }
 
-// endTimeout is how long the end may take.
+// endTimeout bounds the shutdown.
 const endTimeout = 15 * time.Second
 
-// run runs everything until ctx ends. It tells w where to look, as soon as there is something to see.
+// run runs everything until ctx ends. It prints the addresses to w as soon as there is something to see.
 func run(ctx context.Context, w io.Writer, cfg config) (err error) {
 	cfg.work = cmp.Or(cfg.work, 8*time.Second)
 	embedded := miniredis.NewMiniRedis()

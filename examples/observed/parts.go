@@ -24,7 +24,7 @@ import (
 	"github.com/joblock/toolkit/server/metrics"
 )
 
-// scope is that of the cron jobs.
+// scope is the scope of the cron jobs.
 const scope = "shop"
 
 const (
@@ -32,7 +32,7 @@ const (
 	shops    = 3
 )
 
-// web is the web side: an export per account at a time, and webhooks of a shop in order.
+// web starts the web side: an export per account at a time, and webhooks of a shop in order.
 func (all *parts) web(ctx context.Context, address string) (url string, err error) {
 	p, err := all.open(ctx, "web1:80")
 	if err != nil {
@@ -88,7 +88,7 @@ func (all *parts) listen(address string, hs *http.Server) (url string, err error
 	return "http://" + l.Addr().String(), nil
 }
 
-// workers are two asynq servers, each with a keeper: one works, the other stands by.
+// workers starts two asynq servers, each with a keeper: one works, the other stands by.
 func (all *parts) workers(ctx context.Context) error {
 	for _, label := range []string{"jobs1:91", "jobs2:92"} {
 		p, err := all.open(ctx, label)
@@ -123,7 +123,7 @@ func (all *parts) workers(ctx context.Context) error {
 	return nil
 }
 
-// cron are two nodes with the same jobs. Each tick is on one of them.
+// cron starts two nodes with the same jobs. Each tick runs on one of them.
 func (all *parts) cron(ctx context.Context) error {
 	for _, label := range []string{"cron1:71", "cron2:72"} {
 		p, err := all.open(ctx, label)
@@ -161,8 +161,8 @@ func newCron(p *toolkit.Process, node string, all *parts) (*scheduler.Scheduler,
 	)
 }
 
-// server is the lock server, with pages and with the metrics of the cluster. Here everybody on this machine may do
-// everything; docs/server.md has accounts.
+// server starts the lock server, with pages and with the metrics of the cluster. Here every user of this machine
+// may do everything; docs/server.md has accounts.
 func (all *parts) server(address string) (url string, err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: all.redis})
 	all.later(func(context.Context) error { return rdb.Close() })
@@ -196,7 +196,7 @@ func (all *parts) server(address string) (url string, err error) {
 	return url, err
 }
 
-// customers ask for exports and webhooks, faster than the workers work.
+// customers requests exports and webhooks, faster than the workers work.
 func (all *parts) customers(app string) {
 	ctx, stop := context.WithCancel(context.Background())
 	var client http.Client
@@ -209,7 +209,7 @@ func (all *parts) customers(app string) {
 			}
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, app+path, nil)
 			if err == nil {
-				if resp, err := client.Do(req); err == nil { // a refusal is told by the metrics and the traces
+				if resp, err := client.Do(req); err == nil { // the metrics and the traces show a refusal
 					_ = resp.Body.Close()
 				}
 			}

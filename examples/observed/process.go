@@ -24,7 +24,7 @@ import (
 // quiet keeps log lines off the terminal. In your program leave the Loggers out.
 var quiet = slog.New(slog.DiscardHandler)
 
-// parts has what is to be ended, and what observes the parts.
+// parts has what the shutdown closes, and what observes the parts.
 type parts struct {
 	redis   string        // its address
 	work    time.Duration // of an export
@@ -40,7 +40,7 @@ type parts struct {
 	tracer  event.Tracer
 }
 
-// later has end called when everything ends, before what was begun before.
+// later registers end for the shutdown, which calls the last registered function first.
 func (all *parts) later(end func(context.Context) error) { all.closers = append(all.closers, end) }
 
 func (all *parts) close(ctx context.Context) error {
@@ -52,7 +52,7 @@ func (all *parts) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// observe makes what every process has one of: metrics, traces and a journal.
+// observe makes the metrics, the traces and the journal: every process has one of each.
 func (all *parts) observe() (err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: all.redis})
 	all.later(func(context.Context) error { return rdb.Close() })
@@ -75,7 +75,7 @@ func (all *parts) observe() (err error) {
 	return err
 }
 
-// open makes what a process of its own would have. People see the label as the holder of its locks.
+// open makes what a process of its own would have. The label is shown as the holder of its locks.
 func (all *parts) open(ctx context.Context, label string) (*toolkit.Process, error) {
 	p, err := toolkit.New(asynq.RedisClientOpt{Addr: all.redis}, &toolkit.Config{
 		Locks: &joblock.Config{

@@ -1,6 +1,6 @@
-// Quickstart tells the whole story of a lock that a request takes and a job
-// carries, on real parts in one process: an HTTP server, an asynq server, and a
-// Redis, which is embedded unless -redis names one.
+// Quickstart shows the whole life of a lock that a request takes and a job carries, on real
+// parts in one process: an HTTP server, an asynq server, and a Redis, which is embedded
+// unless -redis names one.
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -redis localhost:6379
@@ -48,7 +48,7 @@ func run(out io.Writer, addr string) (err error) {
 	}
 	defer stopRedis()
 
-	// The locks. A short lease, so that nobody has to wait long for the story.
+	// The locks. The lease is short to keep the story short.
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: 2 * time.Second, Logger: quiet})

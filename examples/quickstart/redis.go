@@ -12,8 +12,8 @@ import (
 // findRedis returns the address of the Redis to use: addr, or an embedded one.
 func findRedis(ctx context.Context, addr string) (_ string, stop func(), err error) {
 	if addr != "" {
-		// Nothing but a connection, because a go-redis client that cannot have one
-		// tells so again and again, on a log of its own.
+		// Only a connection, because a go-redis client that cannot connect logs that again
+		// and again, to a logger of its own.
 		dialer := net.Dialer{Timeout: 3 * time.Second}
 		conn, err := dialer.DialContext(ctx, "tcp", addr)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// story plays the requests and the job, and checks that what it says is so.
+// story plays the requests and the job, and checks what it prints.
 type story struct {
 	out     io.Writer
 	locks   *joblock.Locker
@@ -92,7 +92,7 @@ func (s *story) export(ctx context.Context, _ *asynq.Task) error {
 		s.say("worker", fence, "attempt 2 is told to stop (%v), and does not listen", context.Cause(ctx))
 		<-lock.Done()
 		s.say("worker", fence, "attempt 2 overran for too long: its lease has lapsed")
-		<-s.written[0] // deaf as it is, it works on, and wants to write after its successor
+		<-s.written[0] // ignores ctx, works on, and wants to write after its successor
 		s.mu.Lock()
 		err := s.ledger.write(fence)
 		s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *story) tell(ctx context.Context, url string) error {
 	return nil
 }
 
-// fivePosts sends five requests at once; one wins, four are told to come back.
+// fivePosts sends five requests at once; one gets 202, four get 429 and a Retry-After.
 func (s *story) fivePosts(ctx context.Context, url string) error {
 	s.say("client", 0, "five requests at once")
 	type answer struct {
@@ -208,7 +208,7 @@ func (s *story) fivePosts(ctx context.Context, url string) error {
 	return nil
 }
 
-// watch tells what an operator would see.
+// watch prints what an operator would see.
 func (s *story) watch(ctx context.Context) {
 	var last joblock.Status
 	for ctx.Err() == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 )
 
-// Unary is an interceptor of a gRPC server. The function claim sees every method of the server, and returns
+// Unary is an interceptor of a gRPC server. claim sees every method of the server, and returns
 // handoff.Claim{NoLock: true} for a method that needs no lock. A handler finds its lock with joblock.FromContext(ctx).
 func Unary(guard *handoff.Guard, claim func(method string, request any) handoff.Claim) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
@@ -29,8 +29,8 @@ func Unary(guard *handoff.Guard, claim func(method string, request any) handoff.
 	}
 }
 
-// Stream is the interceptor for streams. No message has come when a stream begins, so the function claim has the
-// context alone: metadata.FromIncomingContext(ctx). A stream may be longer than the default of Claim.MaxHold, a minute.
+// Stream is the interceptor for streams. No message has come when a stream begins, so claim has the context alone:
+// metadata.FromIncomingContext(ctx). A stream may be longer than the default of Claim.MaxHold, a minute.
 func Stream(guard *handoff.Guard, claim func(ctx context.Context, method string) handoff.Claim) grpc.StreamServerInterceptor {
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		err := guard.Do(stream.Context(), claim(stream.Context(), info.FullMethod), func(ctx context.Context) error {

@@ -4,7 +4,7 @@
 //	go run ./examples/scheduler
 //	go run ./examples/scheduler -redis localhost:6379
 //
-// It ends by itself, with exit code 1 if anything it shows did not happen. This file tells
+// It ends by itself, with exit code 1 if anything it shows did not happen. This file plays
 // the story; node.go is what an application has.
 package main
 
@@ -78,8 +78,8 @@ func story(out io.Writer, addr, scope string) error {
 	}
 	start := time.Now()
 	say := func(text string) { fmt.Fprintf(out, "%5.1fs  %s\n", time.Since(start).Seconds(), text) }
-	// until passes the nodes' lines on, up to the one that has text in it, and returns the
-	// node that said it.
+	// until prints the nodes' lines, up to the one that has text in it, and returns the
+	// node that printed it.
 	until := func(text string) (string, error) {
 		for {
 			select {

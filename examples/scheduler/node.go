@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// newScheduler is the wiring. A short lease, so that nobody has to wait long for the story.
+// newScheduler is the wiring. The lease is short to keep the story short.
 func newScheduler(addr, scope, name string) (s *scheduler.Scheduler, stop func(), err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: 2 * time.Second})
@@ -43,7 +43,7 @@ func newScheduler(addr, scope, name string) (s *scheduler.Scheduler, stop func()
 	}, err
 }
 
-// node is one of the processes: they are all alike.
+// node runs one of the processes, which are all alike.
 func node(addr, scope, name string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -62,7 +62,7 @@ func node(addr, scope, name string) error {
 	return s.Run(ctx)
 }
 
-// report takes three seconds, and stops when it is told to.
+// report takes three seconds, and stops when ctx ends.
 func report(ctx context.Context, name string) error {
 	for _, part := range []string{"begun", "half done"} {
 		lock, _ := joblock.FromContext(ctx)

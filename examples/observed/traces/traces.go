@@ -74,7 +74,7 @@ func (t *Traces) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// about returns what is worth a look in a line.
+// about returns the outcome, the error, the holder and the events of a span, as far as it has them.
 func about(s sdktrace.ReadOnlySpan) string {
 	var words []string
 	for _, name := range []attribute.Key{"joblock.outcome", "error.type", "joblock.holder"} {

@@ -1,5 +1,5 @@
 // Start enqueues the export of an account under a lock that another program has taken and parked: a shell script, or a
-// program in another language. The token of the lock comes by the standard input. The job of the service example then
+// program in another language. It reads the token of the lock from standard input. The job of the service example then
 // runs under that lock.
 //
 //	joblock park --job "default/$id" --token-file "$token"

@@ -1,5 +1,5 @@
-// Web is the HTTP side of a small service: it takes the lock of an account, hands
-// it to a job, and answers at once. Run it beside one or more workers.
+// Web is the HTTP side of a small service: it takes the lock of an account, hands it to a
+// job, and answers at once. Run it together with one or more workers.
 //
 //	REDIS_ADDR=localhost:6379 ADDR=localhost:8080 go run ./examples/service/web
 //	curl -i -X POST localhost:8080/exports/acct-7
@@ -72,7 +72,7 @@ func run() error {
 	}
 	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	// In this order: the requests, what they left to be found out, their locks.
+	// In this order: the requests, the enqueues that they left unclear, their locks.
 	return errors.Join(web.Shutdown(bounded), jobs.Close(bounded), locks.Close(bounded))
 }
 
@@ -93,8 +93,8 @@ func start(jobs *handoff.Client) http.Handler {
 	})
 }
 
-// show tells whether the account has an export under way. Who has it (which host and
-// process, for which job) is for operators, and so not in the answer.
+// show reports whether the account has an export under way. Who has it (which host and
+// process, for which job) is for operators, and so not in the response.
 func show(locks *joblock.Locker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sts, err := locks.Status(r.Context(), export.Key(r.PathValue("account")))

@@ -55,7 +55,7 @@ func run() error {
 	if err := server.Start(mux); err != nil {
 		return err
 	}
-	go w.RunKeeper(ctx) // the keeper, one of all workers': it sees to the locks of tasks that nobody runs
+	go w.RunKeeper(ctx) // looks after the locks of tasks that no worker runs; stands by while another worker's keeper does
 	slog.Info("working")
 	<-ctx.Done()
 	// In this order: the handlers, their locks, what keeps the locks. Shutdown
