@@ -191,7 +191,7 @@ func (e *Unreadable) Error() string {
 
 func (e *Unreadable) Unwrap() error { return e.Err }
 
-// An Opener verifies a seal: the method Open or OpenKnown of a seal.Ring.
+// An Opener verifies a seal: Ring.Open or Ring.OpenKnown of package seal.
 type Opener func(ctx context.Context, sealed string) (seal.Opened, error)
 
 // Open reads the envelope of a task. ok is false if the task has no envelope. A header is untrusted input: Open verifies
