@@ -15,34 +15,35 @@ import (
 type ForceRequest struct {
 	Key    string `json:"key"`
 	Fence  int64  `match:"lock"`             // of the holding that the operator has seen: Lock.Fence
-	IfIdle bool   `json:"if_idle,omitempty"` // only while the lock is parked or orphaned: nobody runs under it
+	IfIdle bool   `json:"if_idle,omitempty"` // only while the lock is parked or orphaned: nothing runs under it
 	Reason string `json:"reason"`            // for others, from 1 to 256 bytes
 }
 
 // Forced is what was done to free a key.
 type Forced struct {
 	Before Lock   `json:"before"`
-	After  Lock   `json:"after"` // with the next in line, if somebody waited
+	After  Lock   `json:"after"` // with the next in line, if any
 	Audit  string `json:"audit"` // the AuditEntry.ID
 
 	// Problems say, in sentences, what could not be read or recorded after the key was freed.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// ForceRelease frees a key, whoever has it. If the key has another fence than the request by now, ForceRelease changes nothing. The
-// next in line gets the key in the same step. A live holder is not stopped: its contexts end at its next renewal, or at
-// once with joblock.Config.WatchForced. Until then the fences protect the resource. ForceRelease is recorded before it begins.
+// ForceRelease frees a key regardless of its holder. If the key has another fence than the request by now, ForceRelease
+// changes nothing. The next in line gets the key in the same step. A live holder is not stopped: its contexts end at its
+// next renewal, or at once with joblock.Config.WatchForced. Until then the fences protect the resource. ForceRelease is
+// recorded before it begins.
 //
 // Errors, with which nothing was freed:
 //
 //	ErrNotRecorded   the action could not be recorded, so it was not begun
-//	ErrNotOwner      somebody else has the key by now, or the same owner in another step
+//	ErrNotOwner      another holder has the key by now, or the same owner in another step
 //	ErrNotFound      the key is free
-//	ErrBusy          with IfIdle: somebody runs under the lock
+//	ErrBusy          with IfIdle: the lock is held
 //	ErrInvalid       the key, the fence, the reason or the name of who acts is bad
 //	ErrClosed
 //
-// After ErrUnavailable the key may be freed. The sentinels but the first are those of package joblock.
+// After ErrUnavailable the key may be freed. All sentinels but the first are those of package joblock.
 func (d *Desk) ForceRelease(ctx context.Context, req ForceRequest) (Forced, error) {
 	op := forceName(req.IfIdle)
 	if err := d.who.check(op, req.Key, req.Reason); err != nil {
@@ -98,7 +99,7 @@ func isSigned(reason string) bool {
 	return strings.Contains(reason, signature) && strings.HasSuffix(reason, ")")
 }
 
-// signed returns the reason that the record of a freed key shows. It names who has acted, if there is room.
+// signed returns the reason that the record of a freed key shows. It names the operator, if there is room.
 func signed(reason, by string) string {
 	tail := signature + by + ")"
 	if len(reason)+len(tail) <= driver.MaxLabelBytes {

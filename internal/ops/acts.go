@@ -12,14 +12,14 @@ const (
 	// actsRead is how many actions Explain looks at, from the newest on.
 	actsRead = 500
 
-	// actsBack is how far back Explain looks, if the present or last holding is not older.
+	// actsBack is how far back Explain looks, unless the present or last holding is older.
 	actsBack = 24 * time.Hour
 
-	// actsShown is how many actions an explanation has.
+	// actsShown is the maximum number of actions in an explanation.
 	actsShown = 8
 )
 
-// The names of the actions that free a key, everywhere: in the record, in errors, in what is offered.
+// The names of the actions that free a key, as used in the record, in errors and in offers.
 const (
 	actForce = string(ActForce)
 	actIdle  = string(ActFreeIdle)
@@ -32,8 +32,7 @@ func forceName(ifIdle bool) string {
 	return actForce
 }
 
-// actsOn returns the latest actions on l and its job that have changed something or may have, the newest
-// first.
+// actsOn returns the latest actions on l and its job that have or may have changed something, the newest first.
 func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error) {
 	now := l.Now.Time
 	if now.IsZero() {
@@ -68,8 +67,8 @@ func (l Lock) Concerns(e AuditEntry) bool {
 	return e.Scope == "" && e.Key != "" && (e.Key == l.Key || group == l.Key || e.Key == l.Job || slices.Contains(e.Keys, l.Key))
 }
 
-// telling says what could not be told of actions because of err. An operator who may not read the record has
-// to know that only where the record could say something.
+// telling says what is missing about actions because of err. An operator who may not read the record needs to know that
+// only where the record could say something.
 func (s *story) telling(err error) string {
 	if err == nil || Denied(err) && s.FreedBy != FreedByForce && s.task.State != TaskAbsent {
 		return ""
@@ -77,7 +76,7 @@ func (s *story) telling(err error) string {
 	return fmt.Sprintf("What operators have done could not be read: %s.", strings.TrimPrefix(err.Error(), "joblock: "))
 }
 
-// forcedBy returns the action of an operator that has ended the last holding, or nil.
+// forcedBy returns the operator's action that ended the last holding, or nil.
 func (s *story) forcedBy() *AuditEntry {
 	return s.act(func(e AuditEntry) bool {
 		return s.FreedBy == FreedByForce && (e.Action == actForce || e.Action == actIdle) && e.Key == s.Key && e.Fence == s.Fence
@@ -100,7 +99,7 @@ func (s *story) act(is func(AuditEntry) bool) *AuditEntry {
 	return nil
 }
 
-// operators says what operators have done that the other sentences do not say.
+// operators describes the actions of operators that the other sentences do not mention.
 func (s *story) operators() string {
 	forced, deleted := s.forcedBy(), s.deletedBy()
 	if s.task.State != TaskAbsent {
@@ -128,10 +127,10 @@ func (s *story) operators() string {
 	return text
 }
 
-// byWhom says who has done e, and why.
+// byWhom says who did e, and why.
 func (s *story) byWhom(e *AuditEntry) string {
 	text := fmt.Sprintf(" by %s (%s)", visible(e.By), visible(e.Reason))
-	if e.Outcome == OutcomeUnknown && e != s.forcedBy() { // of that one the key's record tells
+	if e.Outcome == OutcomeUnknown && e != s.forcedBy() { // the key's record shows the effect of that one
 		text += ", and whether it took effect is not known"
 	}
 	return text

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// actions says what an operator may do, the mildest first.
+// actions returns what an operator may do, the mildest first.
 func (s *story) actions(f Frees) []Action {
 	all := []Action{}
 	add := func(name ActionName, command, effect, danger string) {
@@ -33,7 +33,7 @@ func (s *story) actions(f Frees) []Action {
 	return append(all, s.force())
 }
 
-// force returns the action that is a forced release of the key, which somebody has.
+// force returns the action that is a forced release of the key, which has a holder or is reserved.
 func (s *story) force() Action {
 	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
 	key := " -- " + Shell(s.Key)
@@ -71,7 +71,7 @@ func (s *story) permitActions(f Frees) []Action {
 	return all
 }
 
-// effect says what a forced release does.
+// effect describes what a forced release does.
 func (s *story) effect() string {
 	text := "The key is free at once."
 	if len(s.Line) > 0 {
@@ -83,7 +83,7 @@ func (s *story) effect() string {
 	return text
 }
 
-// toHolder says what a forced release does to the present holder.
+// toHolder describes what a forced release does to the present holder.
 func (s *story) toHolder() string {
 	others := fmt.Sprintf("is not stopped: its program learns of the release with its next renewal, within some %s, or at once if it listens for forced releases, and tells it to end.", length(s.renewal()))
 	if s.Job != "" {
@@ -95,7 +95,7 @@ func (s *story) toHolder() string {
 // renewal returns how long a holder may take to notice a forced release: a third of its lease.
 func (s *story) renewal() time.Duration { return max(time.Second, s.TTL.Duration()/3) }
 
-// danger says what may go wrong after a forced release.
+// danger describes what may go wrong after a forced release.
 func (s *story) danger() string {
 	switch t := &s.task; {
 	case s.State == joblock.StateHeld:
@@ -114,7 +114,7 @@ func (s *story) danger() string {
 	return "If the job runs after that, its attempt finds the lock gone and, if its worker has the usual settings, takes the lock anew before it works. Others may have the key in between."
 }
 
-// taskActions adds what an operator may do to the task of the job.
+// taskActions adds the actions on the task of the job.
 func (s *story) taskActions(add func(name ActionName, command, effect, danger string)) {
 	t := &s.task
 	if t.State == "" || t.State == TaskUnknown || t.State == TaskNoQueue || t.State == TaskAbsent || t.State == "completed" {
@@ -154,7 +154,7 @@ func (s *story) taskActions(add func(name ActionName, command, effect, danger st
 	}
 }
 
-// afterCancel says what becomes of a task whose running attempt is cancelled.
+// afterCancel describes what happens to a task whose running attempt is cancelled.
 func (s *story) afterCancel() string {
 	t := &s.task
 	if t.Attempt >= t.Attempts {
@@ -163,7 +163,7 @@ func (s *story) afterCancel() string {
 	return fmt.Sprintf("Attempt %d of %d follows, and may hang again.", t.Attempt+1, t.Attempts)
 }
 
-// afterArchive says what becomes of the lock when the task is archived.
+// afterArchive describes what happens to the lock when the task is archived.
 func (s *story) afterArchive() string {
 	if s.task.Halts && s.task.carries(s.Lock) {
 		return "The sequence halts until somebody runs the task, or skips the job."
@@ -171,7 +171,7 @@ func (s *story) afterArchive() string {
 	return s.afterEnd("archived")
 }
 
-// afterEnd says what becomes of the lock when the task is deleted or archived.
+// afterEnd describes what happens to the lock when the task is deleted or archived.
 func (s *story) afterEnd(how string) string {
 	if !s.keeps() {
 		return fmt.Sprintf("No keeper works, so the lock stays until %s.", s.clock(s.ReservedUntil.Time))

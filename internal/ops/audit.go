@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
+// ErrNotRecorded means that an action was refused because it could not be recorded. Nothing was changed.
 var ErrNotRecorded = errors.New("the action was refused, because it could not be recorded")
 
 // actor is who acts; see Desk.As.
@@ -34,9 +34,9 @@ func (a actor) check(op, key, reason string) error {
 }
 
 // AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one
-// with the Outcome. If the second entry is missing, nobody knows what became of the action. After OutcomeAsked a third entry
-// may say what has become of it: the newest counts. An action that is refused before it begins has one entry, with
-// OutcomeRefused and without Of.
+// with the Outcome. If the second entry is missing, the outcome is not known. After OutcomeAsked a third entry may have
+// the outcome: the newest counts. An action that is refused before it begins has one entry, with OutcomeRefused and
+// without Of.
 type AuditEntry struct {
 	ID     string `json:"id"` // set by Audit.Write
 	At     Time   `json:"at"` // set by Audit.Write
@@ -54,7 +54,7 @@ type AuditEntry struct {
 	From    string `json:"from,omitempty"`
 	Reason  string `json:"reason"`
 	Before  *Lock  `json:"before,omitempty"`  // the lock before the action
-	Of      string `json:"of,omitempty"`      // with an Outcome: the ID of the entry from before
+	Of      string `json:"of,omitempty"`      // with an Outcome: the ID of the entry from before the action
 	Outcome string `json:"outcome,omitempty"` // OutcomeDone or another one
 	Error   string `json:"error,omitempty"`   // with OutcomeFailed, OutcomeRefused and OutcomeUnknown
 }
@@ -62,8 +62,8 @@ type AuditEntry struct {
 // The outcomes of actions.
 const (
 	OutcomeDone    = "done"
-	OutcomeAsked   = "asked"   // somebody else was told to do it, and nobody has seen the end
-	OutcomeFailed  = "failed"  // it was begun, and has ended badly
+	OutcomeAsked   = "asked"   // it was requested from another process, and its end was not observed
+	OutcomeFailed  = "failed"  // it was begun, and failed
 	OutcomeRefused = "refused" // nothing was changed
 	OutcomeUnknown = "unknown" // the store did not answer
 
@@ -73,8 +73,8 @@ const (
 
 // AuditQuery says which entries Audit.Read returns.
 type AuditQuery struct {
-	Key   string    `query:"key"`   // only on this key, or on a task with a lock on it
-	Since time.Time `query:"since"` // only from then on
+	Key   string    `query:"key"`   // only actions on this key, or on a task with a lock on it
+	Since time.Time `query:"since"` // only actions since then
 }
 
 func (q *AuditQuery) wants(e AuditEntry) bool {
@@ -83,15 +83,15 @@ func (q *AuditQuery) wants(e AuditEntry) bool {
 
 // Audit records actions.
 type Audit interface {
-	// Write records e, and returns the ID of the record. After an error, e may be recorded.
+	// Write records e and returns the ID of the record. After an error, e may have been recorded.
 	Write(ctx context.Context, e AuditEntry) (id string, err error)
 
-	// Read walks over the entries, the newest first. An error ends the walk, and matches joblock.ErrUnavailable.
+	// Read iterates over the entries, the newest first. An error ends the walk, and matches joblock.ErrUnavailable.
 	Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error]
 }
 
 const (
-	// auditLength is about how many entries the stream keeps, and refusalsLength the one of refusals.
+	// auditLength is about how many entries the stream of actions keeps, and refusalsLength that of refusals.
 	auditLength    = 100_000
 	refusalsLength = 10_000
 
@@ -108,14 +108,14 @@ type stream struct {
 }
 
 // NewAudit returns an Audit in two streams of Redis, at the prefix of the locks and "%audit", and at the prefix and
-// "%refusals" for actions that were refused before they began: so no number of refusals takes the place of an action. The
-// first keeps the latest 100,000 entries or somewhat more, the second 10,000. A call takes at most the given timeout. An ACL
-// user needs XADD and XREVRANGE in addition to the rights of package redisstore.
+// "%refusals" for actions that were refused before they began, so that refusals never displace actions. The first keeps
+// the latest 100,000 entries or somewhat more, the second 10,000. A call takes at most the given timeout. An ACL user
+// needs XADD and XREVRANGE in addition to the rights of package redisstore.
 func NewAudit(rdb redis.UniversalClient, prefix string, timeout time.Duration) Audit {
 	return &stream{rdb, prefix + "%audit", prefix + "%refusals", timeout}
 }
 
-// refused reports whether e is of an action that was refused before it began.
+// refused reports whether e is about an action that was refused before it began.
 func (e *AuditEntry) refused() bool { return e.Outcome == OutcomeRefused && e.Of == "" }
 
 // Write implements Audit, with one XADD.
@@ -139,7 +139,7 @@ func (s *stream) Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, e
 	return newestFirst(s.read(ctx, s.key, q), s.read(ctx, s.refusals, q))
 }
 
-// newestFirst walks over the entries of two walks, each of which has the newest first. The first error ends the walk.
+// newestFirst merges two walks, each of which has the newest entry first. The first error ends the walk.
 func newestFirst(a, b iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		next, stop := iter.Pull2(b)
@@ -166,7 +166,7 @@ func newestFirst(a, b iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error]
 	}
 }
 
-// read walks over one of the streams.
+// read iterates over one of the streams.
 func (s *stream) read(ctx context.Context, key string, q AuditQuery) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		from, to := "-", "+"
@@ -204,7 +204,7 @@ func unread(err error) error {
 	return &refused{"the record of actions could not be read: " + err.Error(), joblock.ErrUnavailable, err}
 }
 
-// entryOf reads an entry of the stream. ok is false for an entry that Write has not written.
+// entryOf decodes an entry of the stream. ok is false for an entry that Write did not write.
 func entryOf(m redis.XMessage) (e AuditEntry, ok bool) {
 	text, _ := m.Values[auditField].(string)
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
@@ -216,7 +216,7 @@ func entryOf(m redis.XMessage) (e AuditEntry, ok bool) {
 	return e, err == nil
 }
 
-// Audit walks over what operators have done, the newest first. Without Config.Audit there are no entries.
+// Audit iterates over the actions of operators, the newest first. Without Config.Audit there are no entries.
 func (d *Desk) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
 	if d.cfg.Audit == nil {
 		return func(func(AuditEntry, error) bool) {}
@@ -254,10 +254,9 @@ func Actions(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] 
 	}
 }
 
-// act runs do, an action, between two entries of the audit. The parameter e has the action. The result has the
-// ID of the first entry. If the first entry cannot be written, act does not run do, and the error matches ErrNotRecorded.
-// If the second entry cannot be written, unrecorded says so in a sentence. If refusal is not nil, the action is refused with
-// it: the entry that says so is the only one.
+// act runs do, the action in e, between two entries of the audit. id is the ID of the first entry. If that entry cannot
+// be written, act does not run do, and the error matches ErrNotRecorded. If the second entry cannot be written,
+// unrecorded says so in a sentence. If refusal is not nil, the action is refused with it, and the only entry says so.
 func (d *Desk) act(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (id, unrecorded string, err error) {
 	e.By, e.From, e.Reason = d.who.by, d.who.from, reason
 	acted := d.cfg.Acted
@@ -297,7 +296,7 @@ func (d *Desk) act(ctx context.Context, reason string, e AuditEntry, refusal err
 	return id, unrecorded, err
 }
 
-// outcome is what an action returns that is neither done nor refused. The caller of the action gets no error.
+// outcome is the result of an action that is neither done nor refused. The caller of the action gets no error.
 type outcome struct{ outcome, text string }
 
 func (o *outcome) Error() string { return o.outcome + ": " + o.text }

@@ -17,20 +17,20 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// CronJob is a cron job in the whole cluster. The fields are those of admin.Entry, which explains them.
+// CronJob is the state of a cron job in the whole cluster. The fields are those of admin.Entry, which documents them.
 type CronJob struct {
 	Now      Time          `json:"now"` // the store's clock
 	Scope    string        `json:"scope"`
 	Name     string        `json:"name"`
 	State    CronState     `json:"state"`
-	Troubles []CronTrouble `json:"troubles,omitempty"` // none of a job that is well
+	Troubles []CronTrouble `json:"troubles,omitempty"` // none if the job is well
 
 	Spec  string `json:"spec"`
 	Zone  string `json:"zone,omitempty"`
 	Words string `json:"words,omitempty"` // Spec in English
 
-	// Policies are the options of the job in English, with semicolons between: what happens to ticks that overlap or are
-	// missed, and bounds, retries, jitter if there are some.
+	// Policies are the options of the job in English, separated by semicolons: what happens to ticks that overlap or are
+	// missed, and bounds, retries and jitter if there are any.
 	Policies string `json:"policies,omitempty"`
 
 	Nodes  []string   `json:"nodes"` // that are up and have the job
@@ -50,7 +50,8 @@ type CronJob struct {
 	Contested bool        `json:"contested,omitempty"`
 	Problem   string      `json:"problem,omitempty"`
 
-	// Overlaps is how many ticks in a row were skipped as overlapped. OverlapsSince is the first of them, if there are several.
+	// Overlaps is how many consecutive ticks were skipped as overlapped. OverlapsSince is the first of them, if there are
+	// several.
 	Overlaps      int  `json:"overlaps,omitempty"`
 	OverlapsSince Time `json:"overlaps_since,omitzero"`
 
@@ -58,9 +59,9 @@ type CronJob struct {
 	InLine  int      `json:"in_line"`
 	Latest  *CronRun `json:"latest,omitempty"` // nil: there was none
 
-	// LastFailure is the latest run on record that has failed or was lost, also if runs after it went well. Failures is how
-	// many such runs are on record, and FailingSince is when the first of the latest ones began: of those after which none
-	// went well. FailingSince is zero if the latest result is a good one.
+	// LastFailure is the latest recorded run that failed or was lost, even if later runs went well. Failures is how many
+	// such runs are on record, and FailingSince is when the first of those after the last successful run began.
+	// FailingSince is zero if the latest result is a success.
 	LastFailure  *CronRun `json:"last_failure,omitempty"`
 	Failures     int      `json:"failures,omitempty"`
 	FailingSince Time     `json:"failing_since,omitzero"`
@@ -110,22 +111,22 @@ type CronRun struct {
 	Late     Millis          `json:"late_ms"` // from Tick to Started, with the job's jitter
 	Took     Millis          `json:"took_ms,omitzero"`
 	Attempts int             `json:"attempts,omitempty"`
-	Broken   int             `json:"broken,omitempty"` // earlier executions of the tick that were broken off
+	Broken   int             `json:"broken,omitempty"` // earlier executions of the tick that were aborted
 	Error    string          `json:"error,omitempty"`
 	Overrun  Time            `json:"overrun,omitzero"` // when the node found that the function ignores the end of its context
 }
 
-// Well reports whether the run was successful. A run that has enqueued a task was: how the task ends is another question.
+// Well reports whether the run was successful. Enqueueing a task counts as success, however the task ends.
 func (r CronRun) Well() bool {
 	return r.State == scheduler.Done || r.State == scheduler.Enqueued
 }
 
-// Failed reports whether the run has failed, or was broken off too often.
+// Failed reports whether the run has failed, or was aborted too often.
 func (r CronRun) Failed() bool {
 	return r.State == scheduler.Failed || r.State == scheduler.Lost
 }
 
-// Triggered reports whether somebody has asked for the run.
+// Triggered reports whether the run was triggered by an operator.
 func (r CronRun) Triggered() bool { return r.Cause == scheduler.CauseTrigger }
 
 // CronBackfill is a backfill of a cron job. The fields are those of admin.Backfill.
@@ -143,12 +144,12 @@ type CronBackfill struct {
 	Stopping bool  `json:"stopping,omitempty"`
 }
 
-// CronTick is a tick that is to come. At is in the zone of the spec, with the zone's offset.
+// CronTick is a future tick. At is in the zone of the spec, with the zone's offset.
 type CronTick struct {
 	At   time.Time `json:"at"`
 	Note string    `json:"note,omitempty"` // what a clock change does to the tick
 
-	// Paused says that the job is paused: the tick is skipped, unless somebody resumes the job before.
+	// Paused says that the job is paused: the tick is skipped, unless the job is resumed before.
 	Paused bool `json:"paused,omitempty"`
 }
 
@@ -171,17 +172,17 @@ type Acted struct {
 	// Unchanged says that there was nothing to do, so nothing was changed and nothing was recorded.
 	Unchanged bool `json:"unchanged,omitempty"`
 
-	// Was is the pause that went on before CronPause or CronResume: of the job alone, or of all jobs for all. After a
-	// CronPause that is not Unchanged, the pause goes on with the new reason.
+	// Was is the pause that was in effect before CronPause or CronResume: of the job alone, or of all jobs for all. After
+	// a CronPause that is not Unchanged, the pause continues with the new reason.
 	Was *CronPause `json:"was,omitempty"`
 
-	// Became, of CancelTask with a Then, is what has become of the task.
+	// Became is what happened to the task, for a CancelTask with a Then.
 	Became Became `json:"became,omitempty"`
 
 	Problems []string `json:"problems,omitempty"`
 }
 
-// admin returns what sees and steers the jobs of a scope; by is the name that pauses show.
+// admin returns the Admin of a scope; by is the name that pauses show.
 func (d *Desk) admin(scope, by string) (*admin.Admin, error) {
 	return admin.New(d.cfg.Locks, scope, by)
 }
@@ -254,7 +255,7 @@ func (d *Desk) CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, error
 	return ticks, nil
 }
 
-// CronPlan is what a spec means.
+// CronPlan explains a spec.
 type CronPlan struct {
 	Spec    string     `json:"spec"`
 	Zone    string     `json:"zone"`
@@ -266,8 +267,9 @@ type CronPlan struct {
 // maxTicks is the largest number of ticks of a CronPlan, as of admin.Admin.NextTicks.
 const maxTicks = 1000
 
-// CronPreview returns the n ticks of a spec after a time, without any cron job. The spec is in the given zone unless it
-// names one itself. The error matches joblock.ErrInvalid for a bad n; an error about the spec says what is wrong with it.
+// CronPreview returns the first n ticks of a spec after a time, independent of any cron job. The spec is in the given
+// zone unless it names one itself. The error matches joblock.ErrInvalid for a bad n; an error about the spec says what is
+// wrong with it.
 func CronPreview(text string, zone *time.Location, after time.Time, n int) (CronPlan, error) {
 	if n < 1 || n > maxTicks {
 		return CronPlan{}, core.Invalid("cron next", "", "the number of ticks is %d, must be from 1 to %d", n, maxTicks)
@@ -300,16 +302,17 @@ func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) 
 // NoReason is the reason of an operator who gave none.
 const NoReason = "no reason given"
 
-// CronRequest says which cron job an action is about. Name is required, or All.
+// CronRequest says which cron job an action is about. Either Name or All is required.
 type CronRequest struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
 	All    bool   // of CronPause and CronResume alone, in place of Name: all cron jobs of the scope
-	Wait   bool   // of CronTrigger alone: wait for the end of the run
+	Wait   bool   // of CronTrigger alone: wait until the run ends
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// Check refuses a request for all cron jobs unless the action, such as "cron pause", can be about all and the request says so.
+// Check refuses a request for all cron jobs unless the action, such as "cron pause", supports it and the request sets
+// All.
 func (r *CronRequest) Check(action string) error {
 	switch {
 	case r.All && action != cronPause && action != cronResume:
@@ -328,9 +331,9 @@ const (
 	cronResume = "cron resume"
 )
 
-// CronPause pauses a cron job. With CronRequest.All it pauses all cron jobs of the scope. The reason is the note of
-// the pause. If the pause goes on already, a new reason replaces the reason of the pause; with the same reason, or with
-// NoReason, the result is Unchanged. The errors are those of admin.Admin.Pause, and ErrNotRecorded.
+// CronPause pauses a cron job, or with CronRequest.All all cron jobs of the scope. The reason is the note of the pause.
+// If it is already paused, a new reason replaces that of the pause; with the same reason, or with NoReason, the result is
+// Unchanged. Errors are those of admin.Admin.Pause, and ErrNotRecorded.
 func (d *Desk) CronPause(ctx context.Context, req CronRequest) (Acted, error) {
 	was, err := d.pauseOf(ctx, cronPause, req)
 	if err != nil {
@@ -369,7 +372,7 @@ func (d *Desk) CronResume(ctx context.Context, req CronRequest) (Acted, error) {
 	return done, err
 }
 
-// pauseOf returns the pause of the job alone or, with All, the pause of all jobs; nil if none goes on.
+// pauseOf returns the pause of the job alone or, with All, the pause of all jobs; nil if there is none.
 func (d *Desk) pauseOf(ctx context.Context, action string, req CronRequest) (*CronPause, error) {
 	if err := cmp.Or(req.Check(action), d.who.check(action, req.Name, req.Reason)); err != nil {
 		return nil, err
@@ -380,7 +383,7 @@ func (d *Desk) pauseOf(ctx context.Context, action string, req CronRequest) (*Cr
 		if err != nil {
 			return nil, err
 		}
-		if len(jobs) > 0 { // a scope without jobs does not tell
+		if len(jobs) > 0 { // a scope without jobs shows no pause
 			pauses = jobs[0].Pauses
 		}
 	} else {
@@ -398,9 +401,9 @@ func (d *Desk) pauseOf(ctx context.Context, action string, req CronRequest) (*Cr
 	return nil, nil
 }
 
-// CronTrigger asks for one execution of a cron job. With CronRequest.Wait, CronTrigger waits for the end of the
-// execution, which is Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution that was waited for
-// has ended. With Config.Follow it says OutcomeAsked first, and how the execution has ended when it has. Errors are those of
+// CronTrigger asks for one execution of a cron job. With CronRequest.Wait it waits until the execution ends, and returns
+// it as Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution ended if CronTrigger waited.
+// With Config.Follow it says OutcomeAsked first, and how the execution ended once it has. Errors are those of
 // admin.Admin.Trigger, and ErrNotRecorded.
 func (d *Desk) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
 	const action = "cron trigger"
@@ -446,11 +449,11 @@ func endOf(x admin.Execution) error {
 	return &outcome{OutcomeFailed, fmt.Sprintf("the run has ended as %s: %s", x.State, x.Error)}
 }
 
-// followPause is the pause before something is tried again while Redis does not answer.
+// followPause is the delay between retries while Redis does not answer.
 const followPause = time.Second
 
-// follow waits for the end of an execution, and writes e with the outcome. If ctx ends before, nothing is written:
-// the record says that the execution was asked for.
+// follow waits for the end of an execution, and writes e with the outcome. If ctx ends first, follow writes nothing: the
+// record says that the execution was asked for.
 func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Context) (admin.Execution, error)) {
 	x, err := end(ctx)
 	for ; errors.Is(err, joblock.ErrUnavailable); x, err = end(ctx) {
@@ -485,15 +488,15 @@ func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Contex
 	}
 }
 
-// unfollowed logs that the entry e, of an execution, is not written.
+// unfollowed logs that the entry e about the end of an execution is not written.
 func (d *Desk) unfollowed(e AuditEntry, what string, err error) {
 	if d.cfg.Logger != nil {
 		d.cfg.Logger.Warn("joblock: cron trigger: "+what, "scope", e.Scope, "job", e.Key, "audit", e.Of, "ended", e.Outcome, "err", err)
 	}
 }
 
-// CronForget removes the record of a cron job that no node has any more. Errors are those of admin.Admin.Forget,
-// and ErrNotRecorded.
+// CronForget removes the record of a cron job that no node has any more. Errors are those of admin.Admin.Forget, and
+// ErrNotRecorded.
 func (d *Desk) CronForget(ctx context.Context, req CronRequest) (Acted, error) {
 	return d.cron(ctx, "cron forget", req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
 		return a.Forget(ctx, req.Name)
@@ -581,7 +584,7 @@ func cronTicks(list []spec.Forecast) []CronTick {
 	return ticks
 }
 
-// cron looks at the cron jobs and the nodes of Config.Scopes.
+// cron checks the cron jobs and the nodes of Config.Scopes.
 func (c *checkup) cron(ctx context.Context) error {
 	scopes := c.cfg.Scopes
 	if scopes == nil {
@@ -624,7 +627,6 @@ func (c *checkup) cron(ctx context.Context) error {
 	return nil
 }
 
-// cronJob looks at one cron job.
 func (c *checkup) cronJob(now time.Time, j CronJob) {
 	where := j.Scope + ": " + j.Name
 	if j.Problem != "" {
@@ -664,7 +666,7 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 	}
 }
 
-// cronPause looks at the pause of all cron jobs of a scope, which each of the jobs shows.
+// cronPause checks the pause of all cron jobs of a scope, which each of the jobs shows.
 func (c *checkup) cronPause(now time.Time, scope string, jobs []CronJob) {
 	if len(jobs) == 0 {
 		return
@@ -694,7 +696,6 @@ func (c *checkup) paused(now time.Time, where, resume string, p CronPause) {
 	c.add(severity, "cron", where, p.String(), "ticks are skipped", resume+", if the pause was forgotten")
 }
 
-// cronNodes looks at the nodes of a scope.
 func (c *checkup) cronNodes(scope string, jobs int, nodes []CronNode) {
 	if len(nodes) == 0 && jobs > 0 {
 		c.add(Fault, "cron", scope, fmt.Sprintf("no node is up, and the scope has %d jobs", jobs), "no cron job of the scope is executed", "start a node")

@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// ErrBackfilling is that of package scheduler.
+// ErrBackfilling is admin.ErrBackfilling.
 var ErrBackfilling = admin.ErrBackfilling
 
 // CronBackfillRequest says which ticks CronBackfill executes.
@@ -21,7 +21,7 @@ type CronBackfillRequest struct {
 	Reason string    `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// CronRange is a range of the past of a cron job.
+// CronRange is a past range of time of a cron job.
 type CronRange struct {
 	Scope string    `query:"scope"`
 	Name  string    `path:"name"`
@@ -31,12 +31,11 @@ type CronRange struct {
 
 // Backfilled is the result of CronBackfill, and of CronCount.
 type Backfilled struct {
-	Ticks int `json:"ticks"` // how many ticks the range has
+	Ticks int `json:"ticks"` // number of ticks in the range
 	Acted
 }
 
-// CronBackfill executes the ticks of a range of the past. Errors are those of admin.Admin.Backfill, and
-// ErrNotRecorded.
+// CronBackfill executes the ticks of a past range. Errors are those of admin.Admin.Backfill, and ErrNotRecorded.
 func (d *Desk) CronBackfill(ctx context.Context, req CronBackfillRequest) (got Backfilled, err error) {
 	got.Acted, err = d.cron(ctx, "cron backfill", CronRequest{Scope: req.Scope, Name: req.Name, Reason: req.Reason}, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
 		got.Ticks, err = a.Backfill(ctx, req.Name, req.From, req.To)
@@ -92,5 +91,5 @@ func (d *Desk) CronCount(ctx context.Context, r CronRange) (int, error) {
 	return n, nil
 }
 
-// maxBackfill bounds CronCount, as Scheduler.Backfill is bounded.
+// maxBackfill is the maximum of CronCount, as of Scheduler.Backfill.
 const maxBackfill = 10_000

@@ -14,14 +14,14 @@ import (
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// CronState is what a job does now, in a word.
+// CronState is the present state of a job.
 type CronState string
 
-// The states. The first that fits counts.
+// The states, in order of precedence.
 const (
 	CronRunning  CronState = "running"  // a run has begun and has not ended
 	CronPaused   CronState = "paused"   // ticks are skipped
-	CronOverdue  CronState = "overdue"  // a tick has come more than a minute ago, and no node has claimed the tick
+	CronOverdue  CronState = "overdue"  // a tick has been due for more than a minute, and no node has claimed it
 	CronDeserted CronState = "deserted" // no node that is up has the job
 	CronEnded    CronState = "ended"    // the spec has no more ticks
 	CronIdle     CronState = "idle"     // the job waits for its next tick
@@ -39,7 +39,7 @@ const (
 	troubleContested = "contested"
 )
 
-// CronTrouble is something about a job that a person should look at.
+// CronTrouble is a problem of a job that a person should look at.
 type CronTrouble struct {
 	Code string `json:"code"` // overrun, stuck, failed, flaky, lost, died, overdue, paused, deserted, contested, clock or problem
 	Text string `json:"text"` // a sentence without a full stop
@@ -76,8 +76,8 @@ func (j CronJob) Runs() []CronRun {
 	return runs
 }
 
-// cronTime returns the time of the store's clock. A scope that no node has ever had has no record that could
-// tell the time: then the result is the time of this machine.
+// cronTime returns the time by the store's clock. A scope that has never had a node has no record to read it from: the
+// result is then the time of this machine.
 func (d *Desk) cronTime(ctx context.Context, scope string) (Time, error) {
 	views, err := memo.Read(ctx, d.cfg.Locks, keyspace.CronNodes(joblock.Key(scope)))
 	if err != nil {
@@ -105,7 +105,7 @@ func stateOf(e admin.Entry) CronState {
 	return CronIdle
 }
 
-// troubles returns what a person should look at, the worst first.
+// troubles returns the problems that a person should look at, the worst first.
 func troubles(e admin.Entry) (all []CronTrouble) {
 	add := func(code, format string, args ...any) {
 		all = append(all, CronTrouble{code, fmt.Sprintf(format, args...)})
@@ -136,7 +136,7 @@ func troubles(e admin.Entry) (all []CronTrouble) {
 		if n, first := failedInARow(e); n > 1 {
 			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, moment(first.Tick.At))
 		}
-		if n, of, times, _ := failedLately(e); times >= flakyFrom { // others went well between them
+		if n, of, times, _ := failedLately(e); times >= flakyFrom { // with successful runs in between
 			text += fmt.Sprintf("; %d of the last %d runs failed", n, of)
 		}
 		add(troubleFailed, "%s", text)
@@ -175,7 +175,7 @@ func troubles(e admin.Entry) (all []CronTrouble) {
 	return all
 }
 
-// inTheWay says what the ticks of a job that is stuck overlap with.
+// inTheWay says what the ticks of a stuck job overlap with.
 func inTheWay(e admin.Entry) string {
 	if len(e.Running) > 0 {
 		x := e.Running[0]
@@ -184,7 +184,7 @@ func inTheWay(e admin.Entry) string {
 	return e.Latest.Error
 }
 
-// latestResult returns the newest execution that is over or broken off.
+// latestResult returns the newest execution that has ended or was aborted.
 func latestResult(e admin.Entry) admin.Execution {
 	for x := range results(e) {
 		return x
@@ -192,14 +192,14 @@ func latestResult(e admin.Entry) admin.Execution {
 	return admin.Execution{}
 }
 
-// runsNow reports whether a node executes the tick: after a drain or a death, another one has taken the tick over.
+// runsNow reports whether a node executes the tick: after a drain or a death, another node has taken it over.
 func runsNow(e admin.Entry, tick scheduler.Tick) bool {
 	return slices.ContainsFunc(append([]admin.Execution{e.Latest}, e.Running...), func(x admin.Execution) bool {
 		return x.State == scheduler.Running && x.Tick.ID() == tick.ID()
 	})
 }
 
-// failedInARow returns how many of the newest results are failures, one after the other, and the oldest of these.
+// failedInARow returns how many of the newest results are consecutive failures, and the oldest of these.
 func failedInARow(e admin.Entry) (n int, first admin.Execution) {
 	for x := range results(e) {
 		if x.State != scheduler.Failed {
@@ -211,15 +211,15 @@ func failedInARow(e admin.Entry) (n int, first admin.Execution) {
 }
 
 const (
-	// flakyOf is how many of the newest results are looked at for failures. If the job failed, ended well, and failed again
-	// among them, flakyFrom times in all, that is a trouble although the newest run ended well. One failure, or several in a
-	// row, are over then.
+	// flakyOf is how many of the newest results are checked for failures. If the job failed, succeeded, and failed again
+	// among them, flakyFrom times in all, that is a trouble although the newest run succeeded. A single failure, or
+	// several in a row, no longer count once a run has succeeded.
 	flakyOf   = 10
 	flakyFrom = 2
 )
 
-// failedLately returns how many of the newest results are failures, of how many, how many times the job began to fail, and the
-// newest failure.
+// failedLately returns how many of the newest results are failures, out of how many, how many times the job began to
+// fail, and the newest failure.
 func failedLately(e admin.Entry) (n, of, times int, latest admin.Execution) {
 	well := true
 	for x := range results(e) {
@@ -241,7 +241,7 @@ func failedLately(e admin.Entry) (n, of, times int, latest admin.Execution) {
 	return n, of, times, latest
 }
 
-// results walks over the executions on record that are over or broken off, the newest first.
+// results iterates over the recorded executions that have ended or were aborted, the newest first.
 func results(e admin.Entry) iter.Seq[admin.Execution] {
 	return func(yield func(admin.Execution) bool) {
 		for _, x := range append([]admin.Execution{e.Latest}, e.History...) {

@@ -21,8 +21,8 @@ type Desk struct {
 	who actor
 }
 
-// As returns a Desk that acts in the name by, of 1 to 256 bytes, from a machine or an address of up to 256 bytes, "" if it is
-// not known. Without As no action is possible.
+// As returns a Desk that acts in the name by, of 1 to 256 bytes, from a machine or address of up to 256 bytes, "" if it
+// is not known. Without As no action is possible.
 func (d *Desk) As(by, from string) Operator {
 	as := *d
 	as.who = actor{by, from}
@@ -33,35 +33,36 @@ func (d *Desk) As(by, from string) Operator {
 type Config struct {
 	Locks *joblock.Locker
 
-	// Check is the method Examine of the store. Without Check, Doctor does not look at the servers.
+	// Check is the store's Examine method. Without it, Doctor does not check the servers.
 	Check func(context.Context) (redisstore.Report, error)
 
-	// Databases are the asynq databases whose tasks have locks in the store. Without Databases, a Desk shows the names of
-	// jobs and nothing of their state.
+	// Databases are the asynq databases whose tasks have locks in the store. Without them, a Desk shows only the names of
+	// jobs, not their state.
 	Databases []Database
 
-	// Scopes are the Config.Scope of the schedulers. Doctor looks at the nodes of these scopes. Default all scopes that any
-	// scheduler has had in the last year.
+	// Scopes are the Config.Scope of the schedulers whose nodes Doctor checks. Default: all scopes that any scheduler has
+	// had in the last year.
 	Scopes []string
 
 	// Audit records actions. Without an Audit every action is refused.
 	Audit Audit
 
-	// ExplainActs makes Explain say what operators have done, by whom and why: for those who may read the Audit anyway.
+	// ExplainActs makes Explain show what operators have done, with names and reasons: set it for callers who may read
+	// the Audit anyway.
 	ExplainActs bool
 
-	// Acted, if set, is told what has become of each action: its outcome is one of those of AuditEntry, or "not recorded".
+	// Acted, if set, is called after each action with its outcome: one of those of AuditEntry, or "not recorded".
 	Acted func(action, outcome string)
 
-	// Follow, unless nil, runs wait in a goroutine of its own, until wait returns or the context ends that Follow gives it. It
-	// waits for the end of an execution that CronTrigger has asked for, and records how the execution has ended. The error of
-	// Follow says why nobody waits, without a full stop.
+	// Follow, unless nil, runs wait in its own goroutine, until wait returns or the context that Follow passes to it
+	// ends. wait waits for the end of an execution that CronTrigger has asked for, and records how it ended. Follow's
+	// error says, without a full stop, why the end is not awaited.
 	Follow func(wait func(context.Context)) error
 
-	// Logger gets a line if the record of an action does not say how an execution has ended. Default: nobody is told.
+	// Logger gets a line if the record of an action does not say how an execution ended. Default: no logging.
 	Logger *slog.Logger
 
-	// Journal reads what has happened to locks and cron jobs. Without a Journal nothing is known of the past.
+	// Journal reads past events of locks and cron jobs. Without it nothing is known of the past.
 	Journal *Journal
 }
 

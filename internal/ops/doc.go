@@ -1,6 +1,6 @@
-// Package ops is the operator's side of the toolkit: what people on call see of locks, jobs and cron jobs, and what
-// they may do about them. The command line, the HTTP API and the pages all show what a Desk returns. The package also
-// has what scripts do to locks with nothing but a token.
+// Package ops is the operator's side of the toolkit: what people on call see of locks, jobs and cron jobs, and what they
+// may do about them. The command line, the HTTP API and the pages all show what a Desk returns. The package also has what
+// scripts do to locks with nothing but a token.
 //
 // # What a Desk shows
 //
@@ -25,31 +25,32 @@
 //
 // # What reading costs
 //
-// Lock, Statuses, Waiters, Permits, Explain and Job read the keys that they are asked for, and nothing else; Explain with
-// Config.ExplainActs also reads the latest 500 actions of the record, of a day or so. Jobs, Sequences,
-// and Locks with LocksQuery.Jobs, read the index of jobs, whatever else the store has. Reading the index claims no entries: keepers do
-// not notice. All other calls of Locks walk over all keys of the store; LocksQuery.Share bounds what the walk takes from
-// other clients.
+// Lock, Statuses, Waiters, Permits, Explain and Job read only the keys that they are asked for; Explain with
+// Config.ExplainActs also reads the latest 500 actions of the record, of a day or so. Jobs, Sequences, and Locks with
+// LocksQuery.Jobs, read the index of jobs, whatever else the store has. Reading the index claims no entries, so keepers
+// are not affected. All other calls of Locks iterate over all keys of the store; LocksQuery.Share bounds how much the
+// walk takes from other clients.
 //
 // # What an operator may do
 //
-//	Force       frees a key
-//	SkipJob     moves a sequence on past the job that has failed and halts it
-//	RunTask     makes asynq run a task again, or now
-//	CancelTask  ends the context of the handler that runs a task, and if that is wanted the task then
-//	DeleteTask  deletes a task that does not run
-//	ArchiveTask takes a task that does not run out of its queue, and keeps it to be run later
-//	Cron…       pauses, resumes, triggers, backfills or forgets a cron job
+//	ForceRelease frees a key
+//	SkipJob      moves a sequence on past the job that has failed and halts it
+//	RunTask      makes asynq run a task again, or now
+//	CancelTask   cancels the context of the handler that runs a task, and if requested ends the task afterwards
+//	DropTask     deletes a task that does not run
+//	ArchiveTask  takes a task that does not run out of its queue, and keeps it to be run later
+//	Cron…        pauses, resumes, triggers, backfills or forgets a cron job
 //
-// Force and SkipJob name the holding that the operator has seen, by its fence: if the key has another fence by now, both
-// change nothing. An action on a task changes nothing unless the task is in a state that fits. Every action has a reason and the name of who acts, and is recorded before
-// it begins: an action that cannot be recorded is refused. A second record has the outcome.
+// ForceRelease and SkipJob name the holding that the operator has seen, by its fence: if the key has another fence by
+// now, both change nothing. An action on a task changes nothing unless the task is in a state that fits. Every action has
+// a reason and the name of who acts, and is recorded before it begins; an action that cannot be recorded is refused. A
+// second record has the outcome.
 //
 // # By token
 //
-// Acquire, Renew, Park, Resume and Release take a joblock.Token and leave no Lock behind. Nobody renews the lock but
-// the caller. Each can be repeated after ErrUnavailable with the same token: the store recognises the call, and gives
-// the answer of the first one. A Resume needs a name for that, because several callers may have the token.
+// Acquire, Renew, Park, Resume and Release take a joblock.Token and leave no Lock behind, so the caller has to renew the
+// lock. Each can be repeated after ErrUnavailable with the same token: the store recognises the call, and returns the
+// answer of the first one. A Resume needs a name for that, because several callers may have the token.
 //
 // AcquireLease and RenewLease are for servers, whose callers are elsewhere. A [Call] makes AcquireLease repeatable by a
 // caller that has no token yet, through another process too.

@@ -22,9 +22,9 @@ type Severity string
 
 // The severities.
 const (
-	Well    Severity = "well"    // of a Checked alone: nothing has to change
+	Well    Severity = "well"    // of a Checked only: nothing has to change
 	Note    Severity = "note"    // good to know; nothing has to change
-	Warning Severity = "warning" // weakens a promise in an event such as a restart or a fail-over, or delays something
+	Warning Severity = "warning" // weakens a guarantee in an event such as a restart or a failover, or delays something
 	Fault   Severity = "fault"   // breaks locks, jobs or calls in everyday use
 )
 
@@ -38,7 +38,7 @@ type Finding struct {
 	Fix      string   `json:"fix"`
 }
 
-// Checked is one thing that Doctor looked at.
+// Checked is one thing that Doctor checked.
 type Checked struct {
 	Status  Severity `json:"status"` // the worst that was found
 	Subject string   `json:"subject"`
@@ -46,27 +46,28 @@ type Checked struct {
 	Found   string   `json:"found"`
 }
 
-// Checkup is what Doctor returns. What is not in Checks was not looked at.
+// Checkup is the result of Doctor. What is not in Checks was not checked.
 type Checkup struct {
 	Safe     Safety    `json:"safe"`   // whether the servers keep locks safe
 	Findings []Finding `json:"items"`  // what is wrong or good to know, the worst first
-	Checks   []Checked `json:"checks"` // all that was looked at, by subject: what is well, and the Findings
+	Checks   []Checked `json:"checks"` // all that was checked, by subject: what is well, and the Findings
 }
 
 const (
-	// pausedLong is after what time a pause of a cron job is a Warning: somebody may have forgotten the pause.
+	// pausedLong is the age from which on a pause of a cron job is a Warning: it may have been forgotten.
 	pausedLong = 24 * time.Hour
 
-	// sampled is how many entries of the index of jobs Doctor reads at least, if there are so many, to learn the queues.
+	// sampled is the minimum number of entries of the index of jobs, if there are that many, that Doctor reads to find
+	// the queues.
 	sampled = 1000
 )
 
-// Doctor looks for what endangers locks, jobs and cron jobs, and says what to change, the worst first, and what is well. It
-// looks at the servers (redisstore.Store.Examine), the keepers, the databases of asynq, the longest lines of jobs, the cron jobs of
-// Config.Scopes, and what the journal has of the last hour. Without Findings there is nothing to change.
+// Doctor looks for problems that endanger locks, jobs and cron jobs. It reports what to change, the worst first, and what
+// is well. It checks the servers (redisstore.Store.Examine), the keepers, the databases of asynq, the longest lines of
+// jobs, the cron jobs of Config.Scopes, and the last hour of the journal. Without Findings there is nothing to change.
 //
-// What could not be looked at is a Finding as well. So an error only says that ctx has ended or the Locker is closed; the
-// result then has what was found before, and Checkup.Safe is true as far as that goes.
+// What could not be checked is also a Finding. So an error only means that ctx has ended or the Locker is closed; the
+// result then has what was found before, and Checkup.Safe covers only that.
 func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	c := &checkup{Desk: d}
 	looks := []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.cron, c.journal, c.nothing}
@@ -90,28 +91,28 @@ type checkup struct {
 	findings []Finding
 	wells    []Checked
 	keeper   Keeper
-	used     bool           // something of the toolkit is there, or could not be looked at
+	used     bool           // something of the toolkit was found, or could not be checked
 	lines    jobLines       // of the entries of the index of jobs that were read
-	queues   map[string]int // the queues of jobs with locks, as far as they were read; how many entries each
-	sampled  bool           // they were read
-	overdue  time.Duration  // for how long the first of the entries that were read has been due
-	late     bool           // a Finding says that locks are checked late
-	partly   bool           // the look at the servers has begun, and has not come to its end
+	queues   map[string]int // the queues of jobs with locks, as far as they were read, with the number of entries of each
+	sampled  bool           // the queues were read
+	overdue  time.Duration  // how long the first of the entries that were read has been due
+	late     bool           // there is a Finding that locks are checked late
+	partly   bool           // the check of the servers has begun and was not completed
 }
 
-// hidden says what was not looked at for a viewer who may see only some keys.
+// hidden adds the Finding that not everything was checked, for a viewer who may see only some keys.
 func (c *checkup) hidden(context.Context) error {
 	c.add(Note, "locks", "", "this caller may use only some keys: keepers, databases of asynq, cron jobs and the keys of others were left out",
 		"whether something is wrong there is not known", "ask as a caller without prefixes")
 	return nil
 }
 
-// add adds a Finding. Its sentences may have names from the store, and must not steer a terminal.
+// add adds a Finding. Its sentences may have names from the store, which must not control a terminal.
 func (c *checkup) add(s Severity, subject, node, found, means, fix string) {
 	c.findings = append(c.findings, Finding{s, subject, node, visibleLines(found), visibleLines(means), visibleLines(fix)})
 }
 
-// unread adds the Finding that something could not be looked at. It returns err if there is no use in going on.
+// unread adds the Finding that something could not be checked. It returns err if it is useless to go on.
 func (c *checkup) unread(ctx context.Context, subject, node string, err error) error {
 	if ctx.Err() != nil || errors.Is(err, joblock.ErrClosed) {
 		return err
@@ -126,7 +127,7 @@ func (c *checkup) unread(ctx context.Context, subject, node string, err error) e
 	return nil
 }
 
-// Unread reports whether f says that something could not be looked at.
+// Unread reports whether f says that something could not be checked.
 func (f Finding) Unread() bool {
 	return strings.HasPrefix(f.Found, couldNot) || strings.HasPrefix(f.Found, mayNot)
 }
@@ -136,8 +137,8 @@ const (
 	mayNot   = "this user may not look at that: "
 )
 
-// WhyUnread returns for what reason a read has failed. An error of a read that says of its outcome that it is unknown would
-// only worry people.
+// WhyUnread returns the reason why a read failed. It omits that the outcome is unknown, which for a read would only cause
+// alarm.
 func WhyUnread(err error) string {
 	text := err.Error()
 	if _, why, ok := strings.Cut(text, strings.TrimPrefix(joblock.ErrUnavailable.Error(), "joblock: ")+": "); ok {
@@ -146,14 +147,14 @@ func WhyUnread(err error) string {
 	return text
 }
 
-// Denied reports whether err has an answer by which Redis does not let the user in, or does not let the user do something.
-// The error may have come through a lock server, so the text decides. The parameter err must not be nil.
+// Denied reports whether err contains a reply of Redis that denies the user access or a permission. The error may have
+// come through a lock server, so the text decides. err must not be nil.
 func Denied(err error) bool {
 	text := err.Error()
 	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS", "invalid password"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
-// well says that subject is well, unless there is a Finding about it.
+// well reports subject as well, unless there is a Finding about it.
 func (c *checkup) well(subject, node, found string) {
 	if !slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Subject == subject && (node == "" || f.Node == node || f.Node == "") }) {
 		c.wells = append(c.wells, Checked{Well, subject, node, found})
@@ -174,7 +175,6 @@ func (c *checkup) whole() Checkup {
 	return all
 }
 
-// servers looks at the servers of the locks.
 func (c *checkup) servers(ctx context.Context) error {
 	if c.cfg.Check == nil {
 		return nil
@@ -198,7 +198,7 @@ func (c *checkup) servers(ctx context.Context) error {
 	return nil
 }
 
-// keepers looks at the keepers, and whether there is something to keep.
+// keepers checks the keepers, and whether there is something to keep.
 func (c *checkup) keepers(ctx context.Context) error {
 	var err error
 	if c.keeper, err = c.Keeper(ctx); err != nil {
@@ -225,7 +225,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 			c.place(p)
 		}
 	}
-	// What the index says is true whatever the keepers believe.
+	// The index is right, whatever the keepers believe.
 	if works != nil && !c.late && c.overdue > 2*works.every()+2*workerstats.KeeperPeriod {
 		c.add(Warning, "keeper", "", fmt.Sprintf("the check of a lock has been due for %s, and the keepers do not say that they are behind", length(c.overdue)),
 			"locks of jobs that are over are freed later than every "+length(works.every()), "look at the log of the keepers; they may lack rights for a part of the index, or share a Redis with keepers of another version")
@@ -243,7 +243,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 	return nil
 }
 
-// place looks at one keeper that works.
+// place checks one working keeper.
 func (c *checkup) place(p KeeperPlace) {
 	now := c.keeper.Now.Time
 	if p.Problem != "" {
@@ -254,7 +254,7 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration() || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*workerstats.KeeperPeriod
 	late := max(p.Late.Duration(), c.overdue)
-	behind := p.Behind && late >= p.every() // less is told by no promise, and passes
+	behind := p.Behind && late >= p.every() // no guarantee covers less, and it passes
 	c.late = c.late || silent || behind || now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod
 	switch {
 	case now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod:
@@ -290,15 +290,14 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 }
 
-// sample reads a part of the index of jobs, to learn the queues of jobs that have locks, and how late their
-// checks are.
+// sample reads a part of the index of jobs, to find the queues of jobs that have locks, and how late their checks are.
 func (c *checkup) sample(ctx context.Context) error {
 	c.queues, c.lines = make(map[string]int), make(jobLines)
 	read := 0
 	var first, now time.Time // when the first entry is due, and the store's clock
 	for part := range c.in.Parts() {
 		for req := (driver.EntriesRequest{Part: part, Count: indexPage}); read < sampled; {
-			looked := !now.IsZero() // one record of a page tells the time
+			looked := !now.IsZero() // one record of a page is enough for the store's time
 			page, found, err := c.page(ctx, "doctor", req, func(driver.Entry) bool {
 				defer func() { looked = true }()
 				return !looked
@@ -331,11 +330,11 @@ func (c *checkup) sample(ctx context.Context) error {
 	return nil
 }
 
-// nothingTime bounds the search for any lock at all.
+// nothingTime is the timeout of the search for any lock at all.
 const nothingTime = time.Second
 
-// nothing says that nothing of the toolkit was found: then the address or the prefix is probably mistyped, and
-// all the other looks have found no fault only because there was nothing to look at.
+// nothing adds the Finding that nothing of the toolkit was found. The address or the prefix is then probably mistyped,
+// and the other checks have found no fault only because there was nothing to check.
 func (c *checkup) nothing(ctx context.Context) error {
 	if c.used || len(c.queues) > 0 {
 		return nil
@@ -362,7 +361,7 @@ func many(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// ofThem says how many queues have jobs with locks.
+// ofThem describes how many queues have jobs with locks.
 func ofThem(queues int) string {
 	switch queues {
 	case 0:

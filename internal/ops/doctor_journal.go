@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// repeatedBack is how far back Doctor reads the journal, and repeatedRead how many of its events at most.
+	// repeatedBack is how far back Doctor reads the journal, and repeatedRead the maximum number of events that it reads.
 	repeatedBack = time.Hour
 	repeatedRead = 2000
 
-	// repeatedFrom is from which number on events of one kind and key are a Finding, repeatedShown how many of these there are.
+	// repeatedFrom is how many events of one kind and key make a Finding, and repeatedShown is the maximum number of such
+	// Findings.
 	repeatedFrom  = 3
 	repeatedShown = 5
 )
 
-// repeatMeans says what it means if an event comes again and again. An event of another kind is none that Doctor tells.
+// repeatMeans explains, by kind, what it means if an event recurs. Doctor reports no events of other kinds.
 var repeatMeans = map[string]string{
 	event.GaveUp.String():            "callers wait in vain for a key that somebody has for longer than they wait",
 	event.Lost.String():              "holders lose the lock before their work is over",
@@ -52,14 +53,13 @@ func init() {
 	}
 }
 
-// repeated is an event that has come several times.
+// repeated is an event that has occurred several times.
 type repeated struct {
 	Event // the latest
 	n     int
 }
 
-// journal looks for what has happened again and again, even if it has stopped: other looks see only what is wrong
-// now.
+// journal looks for problems that have recurred, even if they have stopped: other checks see only present ones.
 func (c *checkup) journal(ctx context.Context) error {
 	if !c.HasJournal() {
 		return nil
@@ -68,7 +68,7 @@ func (c *checkup) journal(ctx context.Context) error {
 	kinds := make([]string, 0, len(repeatMeans))
 	for kind := range repeatMeans {
 		if kind == kindLapsed {
-			kind = event.Acquired.String() // by the next holder: a dead one tells nothing
+			kind = event.Acquired.String() // by the next holder: a dead one writes no event
 		}
 		kinds = append(kinds, kind)
 	}
@@ -112,7 +112,7 @@ func (c *checkup) journal(ctx context.Context) error {
 			return c.unread(ctx, "journal", "", err)
 		}
 		if len(one) == 0 {
-			return nil // nobody writes a journal: nothing is known
+			return nil // no process writes a journal: nothing is known
 		}
 	}
 	all = slices.DeleteFunc(all, func(r repeated) bool { return r.n < repeatedFrom })

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// mostLines is how many lines Doctor looks at, the longest of those in the part of the index that it has read.
+	// mostLines is how many lines Doctor checks: the longest of those in the part of the index that it has read.
 	mostLines = 100
 
-	// longLine is how many may wait for a key, as in the alert JoblockLineTooLong.
+	// longLine is how many may wait for a key without a Finding, as in the alert JoblockLineTooLong.
 	longLine = 100
 )
 
-// sequences looks at lines of jobs that only grow: behind a job that has failed for good and halts its sequence, or
+// sequences looks for lines of jobs that only grow: behind a job that has failed for good and halts its sequence, or
 // because jobs come faster than they end.
 func (c *checkup) sequences(ctx context.Context) error {
 	var keys []string

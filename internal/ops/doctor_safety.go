@@ -13,7 +13,8 @@ type Safety struct {
 	Node    string `json:"node,omitempty"`
 }
 
-// The words of a Safety. Those that begin with "yes, but" name the event with which locks are lost, and how often to expect it.
+// The words of a Safety. Those that begin with "yes, but" name the event in which locks are lost, and how often to expect
+// it.
 const (
 	SafeYes             = "yes"
 	SafeButRestart      = "yes, but a restart of Redis, which is routine, frees held locks"
@@ -25,7 +26,7 @@ const (
 	SafeUnknown         = "unknown"
 )
 
-// events are the subjects of findings that name an event with which locks are lost, and the word for the event. The most
+// events are the subjects of findings that name an event in which locks are lost, and the word for the event. The most
 // likely event comes first.
 var events = []lossEvent{
 	{"persistence", Warning, SafeButRestart},
@@ -37,21 +38,21 @@ var events = []lossEvent{
 	{"appendfsync", "", SafeButMachine},
 }
 
-// lossEvent is an event with which locks are lost, and the findings that name it.
+// lossEvent is an event in which locks are lost, and the findings that name it.
 type lossEvent struct {
 	subject  string
 	severity Severity // "" is any
 	word     string   // of the Safety
 }
 
-// lossOf returns the place of f in events, or -1.
+// lossOf returns the index of f in events, or -1.
 func lossOf(f *Finding) int {
 	return slices.IndexFunc(events, func(e lossEvent) bool {
 		return e.subject == f.Subject && (e.severity == "" || e.severity == f.Severity)
 	})
 }
 
-// because returns what Safety.Because says if f decides.
+// because returns the text of Safety.Because if f decides.
 func (f Finding) because() string {
 	where := f.Subject
 	if f.Node != "" {
@@ -60,7 +61,7 @@ func (f Finding) because() string {
 	return where + ": " + strings.TrimSuffix(f.Found, ".")
 }
 
-// Deciding returns the Finding that decides about Safe, or nil.
+// Deciding returns the Finding that determines Safe, or nil.
 func (c Checkup) Deciding() *Finding {
 	for i := range c.Findings {
 		if f := &c.Findings[i]; f.Subject == c.Safe.Subject && f.Node == c.Safe.Node && f.because() == c.Safe.Because {
@@ -73,9 +74,9 @@ func (c Checkup) Deciding() *Finding {
 // besides are the subjects of findings that are not about the servers of the locks.
 var besides = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks"}
 
-// SafetyOf judges by the findings about the servers. A fault breaks locks in everyday use. Of the findings about what a
-// restart, a crash or a fail-over loses, the one with the most likely event decides. What could not be looked at may be
-// either. Checkup.Safe has the result.
+// SafetyOf returns a judgement based on the findings about the servers. A fault breaks locks in everyday use. Of the
+// findings about what a restart, a crash or a failover loses, the one with the most likely event decides. What could not
+// be checked may be good or bad. Checkup.Safe has the result.
 func SafetyOf(findings []Finding, checks []Checked) Safety {
 	judge := func(word string, f *Finding) Safety { return Safety{word, f.because(), f.Subject, f.Node} }
 	var dark, lossy *Finding
@@ -90,7 +91,7 @@ func SafetyOf(findings []Finding, checks []Checked) Safety {
 			}
 		case f.Severity == Fault:
 			return judge(SafeNo, f)
-		default: // of a warning without an event, calls fail or come late, and no lock is lost
+		default: // a warning without an event means that calls fail or are late, but no lock is lost
 			if i := lossOf(f); i >= 0 && i < likely {
 				lossy, likely = f, i
 			}

@@ -18,29 +18,29 @@ import (
 // EndWait is how long CancelTask with a Then waits for the handler to return.
 const EndWait = 10 * time.Second
 
-// endEvery is how often CancelTask looks meanwhile.
+// endEvery is how often CancelTask looks at the task meanwhile.
 const endEvery = 100 * time.Millisecond
 
-// Then says what is to become of a task whose attempt is cancelled.
+// Then says what to do with a task whose attempt is cancelled.
 type Then string
 
-// What is to become of the task. "" leaves it to asynq: it is tried again, or has failed for good.
+// The values of Then. "" leaves the task to asynq: it is retried, or has failed for good.
 const (
 	ThenDrop    Then = "drop"    // it is deleted
 	ThenArchive Then = "archive" // it is kept in asynq's archive, to be run later
 )
 
-// Became is what has become of such a task.
+// Became is what happened to such a task.
 type Became string
 
-// What has become of the task.
+// The values of Became.
 const (
 	BecameDropped  Became = "dropped"
 	BecameArchived Became = "archived"
-	BecameOver     Became = "over"    // it has ended well meanwhile, or somebody else has deleted it
-	BecameAnew     Became = "anew"    // somebody has enqueued it anew meanwhile, and it was left alone
-	BecameRunning  Became = "running" // its handler has not returned within EndWait, so the task stays
-	BecameSnoozed  Became = "snoozed" // its handler has returned with a snooze of more than EndWait, so the task comes back
+	BecameOver     Became = "over"    // it succeeded meanwhile, or was deleted by another caller
+	BecameAnew     Became = "anew"    // it was enqueued again meanwhile, and left alone
+	BecameRunning  Became = "running" // its handler did not return within EndWait, so the task stays
+	BecameSnoozed  Became = "snoozed" // its handler returned with a snooze of more than EndWait, so the task will run again
 )
 
 // end cancels the attempt of a task, and then deletes or archives the task.
@@ -64,8 +64,8 @@ func (d *Desk) end(ctx context.Context, req TaskRequest) (Acted, error) {
 	return done, err
 }
 
-// ending cancels, waits for the handler to return, and then deletes or archives the task before another attempt begins. If
-// another one begins all the same, ending cancels that one too.
+// ending cancels, waits for the handler to return, and then deletes or archives the task before another attempt begins.
+// If another attempt begins all the same, ending cancels that one too.
 func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action string) (Became, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	began := d.lookUp(ctx, job)
@@ -100,7 +100,7 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 		case t.State == "active": // not yet
 		case t.State == "archived" && !t.Snoozed && req.Then == ThenArchive: // it was the last attempt
 			return BecameArchived, nil
-		case t.Snoozed && req.Then == ThenArchive: // perhaps it comes back from the archive in time
+		case t.Snoozed && req.Then == ThenArchive: // it may return from the archive in time
 		default:
 			err := finish(req.Queue, req.ID)
 			if err == nil {
@@ -109,7 +109,7 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				return BecameOver, nil
 			}
-			if now := d.lookUp(ctx, job); now.Step == t.Step { // otherwise it has moved on in this moment
+			if now := d.lookUp(ctx, job); now.Step == t.Step { // otherwise it has just moved on
 				return "", err
 			}
 		}
@@ -129,9 +129,9 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 	}
 }
 
-// newer reports whether t was enqueued under the ID of began, which ran, after began was over. Each enqueue with a lock has a
-// token of its own. Without one, a task that has fewer attempts behind it is another. A worker that stops puts its task back
-// with as many as before.
+// newer reports whether t was enqueued under the ID of began, which ran, after began had ended. Each enqueue with a lock
+// has its own token. Without one, a task with fewer attempts behind it is another task. A worker that stops puts its task
+// back with as many as before.
 func (t Task) newer(began Task) bool {
 	behind := t.Attempt
 	if t.State == "active" {

@@ -19,10 +19,10 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// Event is something that has happened to a lock or to a cron job. Package joblock/journal has written it. The fields
-// that have no value are left out of the JSON.
+// Event is an event of a lock or a cron job, written by package joblock/journal. Fields without a value are left out of
+// the JSON.
 type Event struct {
-	ID   string `json:"id"`             // the place in the journal
+	ID   string `json:"id"`             // its place in the journal
 	At   Time   `json:"at,omitzero"`    // when it happened, by the clock of Redis; zero of EventGap
 	Kind string `json:"kind"`           // one of EventKinds
 	Text string `json:"text,omitempty"` // the same in a sentence, without a full stop
@@ -53,18 +53,18 @@ type Event struct {
 	Attempts int    `json:"attempts,omitempty"`
 	Count    int    `json:"count,omitempty"`
 
-	Dropped int64  `json:"dropped,omitempty"` // of EventDropped: how many events the journal of Source has left out here
-	Source  string `json:"source,omitempty"`  // the process that has seen the event
+	Dropped int64  `json:"dropped,omitempty"` // of EventDropped: how many events the journal of Source has dropped here
+	Source  string `json:"source,omitempty"`  // the process that recorded the event
 
 	nonce string
 }
 
-// Kinds of events that no process has seen.
+// Kinds of events that no process has recorded.
 const (
-	// EventDropped stands for events that a process could not write.
+	// EventDropped stands for events that a process failed to write.
 	EventDropped = eventlog.KindDropped
 
-	// EventGap comes from a Feed alone: events before this one are not in the journal any more.
+	// EventGap comes from a Feed only: events before this one are no longer in the journal.
 	EventGap = "gap"
 )
 
@@ -85,7 +85,7 @@ func EventKinds() []string {
 	return append(kinds, EventDropped)
 }
 
-// EventsQuery says which events are shown. An event is shown if all fields that are set allow it.
+// EventsQuery says which events are shown: those that match all fields that are set.
 type EventsQuery struct {
 	Key    string    `query:"key"`    // of this key, its permits and its slots
 	Prefix string    `query:"prefix"` // of keys that begin with Prefix
@@ -111,7 +111,7 @@ func (q *EventsQuery) check(op string) error {
 	return core.CheckText(op, "", "key", q.Key, 0, driver.MaxKeyBytes)
 }
 
-// Wants reports whether e is shown. Before is not looked at.
+// Wants reports whether e is shown. It ignores Before.
 func (q *EventsQuery) Wants(e Event) bool {
 	switch {
 	case q.Key != "" && e.Key != q.Key && groupOf(e.Key) != q.Key:
@@ -156,7 +156,7 @@ func NewJournal(rdb redis.UniversalClient, prefix string, timeout time.Duration)
 // eventPage is how many events one call reads.
 const eventPage = 500
 
-// page reads up to so many entries: the newest first, or the oldest first.
+// page reads up to most entries, the newest or the oldest first.
 func (j *Journal) page(ctx context.Context, newestFirst bool, from, to string, most int64) ([]redis.XMessage, error) {
 	within, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
@@ -178,12 +178,11 @@ func (j *Journal) page(ctx context.Context, newestFirst bool, from, to string, m
 	return page, nil
 }
 
-// HasJournal reports whether there is a place from which events can be read. Whether anybody writes events there is
-// another question.
+// HasJournal reports whether events can be read. It does not check whether any process writes them.
 func (d *Desk) HasJournal() bool { return d.cfg.Journal != nil }
 
-// Events walks over what the journal has, the newest first. An event that was written twice is shown once. Without
-// Config.Journal there are no events. An error ends the walk: joblock.ErrInvalid for a bad query, and
+// Events iterates over the events of the journal, the newest first. An event that was written twice is shown once.
+// Without Config.Journal there are no events. An error ends the walk: joblock.ErrInvalid for a bad query, and
 // joblock.ErrUnavailable.
 func (d *Desk) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -221,7 +220,8 @@ func (d *Desk) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error
 	}
 }
 
-// repeats knows the latest nonces: an entry that was written twice comes twice soon after.
+// repeats remembers the latest nonces, because the two copies of an entry that was written twice come soon after each
+// other.
 type repeats struct {
 	known map[string]bool
 	order []string
@@ -229,7 +229,7 @@ type repeats struct {
 
 const mostRepeats = 4096
 
-// first reports whether nonce comes for the first time.
+// first reports whether nonce is seen for the first time.
 func (r *repeats) first(nonce string) bool {
 	if r.known[nonce] {
 		return false
@@ -265,7 +265,7 @@ type feed struct {
 	desk *Desk
 	q    EventsQuery
 	at   string // the ID of the last entry that was read; "" before the first look at the journal
-	ask  string // as the caller has said where to begin
+	ask  string // where to begin, as given by the caller
 	once repeats
 }
 
@@ -293,19 +293,19 @@ func (d *Desk) Follow(q EventsQuery, after string) (Feed, error) {
 }
 
 // Position is the place after the events that Next has returned, and after those that the query does not show. It is ""
-// until Next has looked for the first time.
+// until Next has looked at the journal once.
 func (f *feed) Position() string { return f.at }
 
-// Close does nothing: a feed has nothing that has to be closed.
+// Close does nothing: a feed holds no resources.
 func (f *feed) Close() {}
 
-// feedEvery is how often a Feed looks at the journal.
+// feedEvery is the interval at which a Feed polls the journal.
 const feedEvery = 300 * time.Millisecond
 
-// Next returns the next events, the oldest first, as soon as there are some. If there are none for the given time, Next
-// returns none. If events between were lost, an Event of kind EventGap comes in their place: Redis has forgotten them, or
-// the whole journal. After an error, joblock.ErrUnavailable or the cause of ctx, Next can be called again, and goes on at
-// the same place.
+// Next returns the next events, the oldest first, as soon as there are some. If there are none within atMost, it returns
+// none. If events in between were lost, because Redis has removed them or the whole journal, an Event of kind EventGap
+// takes their place. After an error, joblock.ErrUnavailable or the cause of ctx, Next can be called again and continues
+// at the same place.
 func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
 	until := time.Now().Add(atMost)
 	for {
@@ -323,7 +323,7 @@ func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) 
 	}
 }
 
-// look reads what has come since the last look.
+// look reads the entries since the last look.
 func (f *feed) look(ctx context.Context) (events []Event, err error) {
 	j := f.desk.cfg.Journal
 	gap := false
@@ -355,8 +355,8 @@ func (f *feed) look(ctx context.Context) (events []Event, err error) {
 	return events, nil
 }
 
-// begin finds the place at which the Feed begins. The result gap says that events after the place that the
-// caller has asked for are gone, or may be.
+// begin finds the place at which the feed begins. gap says that events after the place that the caller asked for are
+// gone, or may be.
 func (f *feed) begin(ctx context.Context, j *Journal) (gap bool, err error) {
 	newest, err := j.page(ctx, true, "-", "+", 1)
 	if err != nil {

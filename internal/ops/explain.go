@@ -11,15 +11,15 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Explanation says in sentences what happens to a key. The sentences are for people; programs read Frees and Lock.
+// Explanation describes in sentences what happens to a key. The sentences are for people; programs read Frees and Lock.
 type Explanation struct {
 	Key     string   `json:"key"`
 	Text    []string `json:"text"`    // who has the key and why, what its job does, who is next
-	Frees   Frees    `json:"frees"`   // what frees the key if nobody does anything
+	Frees   Frees    `json:"frees"`   // what frees the key without intervention
 	Actions []Action `json:"actions"` // what an operator may do, the mildest first
-	Lock    Lock     `json:"lock"`    // what all of that was made from
+	Lock    Lock     `json:"lock"`    // what the explanation is based on
 
-	// Acts are what operators have done lately to the key, its permits and its job, the newest first. See Config.ExplainActs.
+	// Acts are recent actions of operators on the key, its permits and its job, the newest first. See Config.ExplainActs.
 	Acts []AuditEntry `json:"acts,omitempty"`
 }
 
@@ -28,19 +28,19 @@ type Frees struct {
 	By   FreesBy `json:"by"`
 	Text string  `json:"text"` // the same in sentences
 
-	// Latest is when others can get the key at the latest. Latest is zero if there is no such time, because somebody works
-	// under the lock or the job of the lock lives. See If.
+	// Latest is when the key is free for others at the latest. It is zero if there is no such time, because a holder
+	// works under the lock or the job of the lock is still alive. See If.
 	Latest Time   `json:"latest,omitzero"`
 	Within Millis `json:"within_ms,omitzero"` // the time until Latest; 0 also if Latest has come
 	If     string `json:"if,omitempty"`       // the condition of Latest, such as "the holder does not renew its lease"
 
-	// JobEnds is when the job of the lock ends by itself at the latest, if all its attempts fail. The pauses between attempts
-	// are the longest of asynq's default RetryDelayFunc: what the worker has set is not known. JobEnds is zero if the lock has
-	// no job that lives, and if the time is not known or more than ten years off.
+	// JobEnds is the latest time at which the job of the lock ends by itself if all its attempts fail. The pauses between
+	// attempts are the longest of asynq's default RetryDelayFunc, because the worker's setting is not known. JobEnds is
+	// zero if the lock has no live job, or if the time is not known or more than ten years off.
 	JobEnds Time `json:"job_ends,omitzero"`
 }
 
-// Label names the text for people: "What frees it". It is "" if the text says no more than that the key is free.
+// Label is the heading of the text: "What frees it". It is "" if the text says only that the key is free.
 func (f Frees) Label() string {
 	switch {
 	case f.By != ByNobody:
@@ -75,7 +75,7 @@ type Action struct {
 // ActionName names an Action.
 type ActionName string
 
-// The actions. The last two are what Desk.Force does.
+// The actions. The last two are what Desk.ForceRelease does.
 const (
 	ActWait       ActionName = "wait"
 	ActUnpause    ActionName = "unpause queue"
@@ -91,7 +91,7 @@ const (
 	ActForce      ActionName = "force release"
 )
 
-// Explain reads one key as Lock does, and says what happens to the key. If asynq or the keeper's figures could not be
+// Explain reads one key as Lock does, and describes what happens to the key. If asynq or the keepers' stats could not be
 // read, the text says so, and Frees rests on what is known. Errors are those of Lock.
 func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 	lock, err := d.Lock(ctx, key)
@@ -122,8 +122,7 @@ type story struct {
 	now    time.Time
 }
 
-// explain makes an explanation of what was read. The result depends on nothing else. The parameter unread is
-// the error with which the acts could not be read.
+// explain makes an explanation of what was read, and depends on nothing else. unread is the error of reading the acts.
 func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error) Explanation {
 	s := story{Lock: l, keeper: keeper, known: known, acts: acts, now: l.Now.Time}
 	if l.Job != "" && l.Locked() {
@@ -194,7 +193,7 @@ func (s *story) who() string {
 	return b.String()
 }
 
-// begun says when the key was acquired, if the present holder has resumed the lock of an earlier holder.
+// begun says when the key was acquired, if the present holder has resumed an earlier holder's lock.
 func (s *story) begun() string {
 	if !s.Changed.After(s.Since.Time) {
 		return ""
@@ -228,7 +227,7 @@ func (s *story) ended() string {
 	case joblock.EndedDone:
 		how = "released it, because its job was done"
 	case joblock.EndedForced:
-		switch how = "lost it to a forced release"; s.FreedBy { // the audit has actions of people only
+		switch how = "lost it to a forced release"; s.FreedBy { // the audit has only actions of people
 		case FreedByKeeper:
 			how = "left it behind, and a keeper freed it"
 		case FreedByProgram:
@@ -263,7 +262,7 @@ func (s *story) ended() string {
 	return text + "."
 }
 
-// named says what a key stands for that handoff.TaskKey has made: the digest in it tells nobody anything.
+// named describes what a key made by handoff.TaskKey stands for, because the digest in it means nothing to a reader.
 func (s *story) named() string {
 	key := s.Key
 	if s.Role == RolePermit || s.Role == RoleSlot {
@@ -350,7 +349,7 @@ func (s *story) attempt() string {
 	return text
 }
 
-// after says what became of the attempts before.
+// after describes how the previous attempts ended.
 func (s *story) after() string {
 	if s.task.LastError == "" {
 		return ""
@@ -369,7 +368,7 @@ func (s *story) lastError() string {
 	return text
 }
 
-// permits says how many have the key, if several may have it.
+// permits says how many holders the key has, if it may have several.
 func (s *story) permits() string {
 	p := s.Permits
 	if p == nil || p.Kind == "" {
@@ -437,7 +436,7 @@ func (s *story) halted() bool {
 	return s.task.State == "archived" && !s.task.Snoozed && s.task.Halts && s.task.carries(s.Lock)
 }
 
-// cmpText returns a text that is fit for a terminal, or the parameter none if the text is empty.
+// cmpText returns text made fit for a terminal, or none if text is empty.
 func cmpText(text, none string) string {
 	if text == "" {
 		return none

@@ -9,16 +9,16 @@ import (
 )
 
 // Force frees the key of a joblock.Status that an operator has seen. If the key has another fence by now, Force changes
-// nothing. With ifIdle, Force changes nothing while somebody runs under the lock. The reason has 1 to 256 bytes.
+// nothing; with ifIdle, it also changes nothing while the lock is held. The reason has 1 to 256 bytes.
 //
-// Without ifIdle, a live holder is not stopped by Force: its contexts end at its next renewal, or at once with
+// Without ifIdle, Force does not stop a live holder: its contexts end at its next renewal, or at once with
 // Config.WatchForced. Until then the fences protect the resource.
 //
 // Errors, with which nothing is freed:
 //
-//	ErrNotOwner  somebody else has the key by now, or the same owner in another step
+//	ErrNotOwner  another holder has the key by now, or the same owner in another step
 //	ErrNotFound  the key is free
-//	ErrBusy      with ifIdle: somebody runs under the lock
+//	ErrBusy      with ifIdle: the lock is held
 //	ErrInvalid   seen has no fence, or the reason is bad
 //	ErrUnavailable, ErrClosed
 func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifIdle bool, reason string) error {
@@ -28,7 +28,7 @@ func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifId
 	}
 	opts := []joblock.ReleaseOption{joblock.IfFence(seen.Fence), joblock.Reason(reason)}
 	if seen.Job != "" {
-		opts = append(opts, joblock.IfJob(seen.Job)) // the fence alone says which job: for the event
+		opts = append(opts, joblock.IfJob(seen.Job)) // redundant with the fence; sets the job of the event
 	}
 	if ifIdle {
 		opts = append(opts, joblock.IfIdle())

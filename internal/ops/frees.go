@@ -18,11 +18,11 @@ const (
 	recovery = 2 * time.Minute
 )
 
-// byWorker is the first sentence about a key of a job that lives.
+// byWorker is the first sentence about a key of a live job.
 const byWorker = "The worker frees the key when the job is done or has failed for good."
 
-// frees says what frees the key if nobody does anything. The rows of package worker's EXITS.md are the source;
-// a test has a row for each state of a lock and each state of its job.
+// frees says what frees the key without intervention. It follows the rows of package worker's EXITS.md; a test has a row
+// for each state of a lock and each state of its job.
 func (s *story) frees() Frees {
 	switch s.State {
 	case joblock.StateFree:
@@ -63,7 +63,7 @@ func isRun(label string) bool {
 
 const isFree = "The key is free."
 
-// freeKey is for a key that nobody has.
+// freeKey is for a free key.
 func (s *story) freeKey() Frees {
 	f := Frees{By: ByNobody, Text: isFree}
 	if p := s.Permits; p != nil && p.Taken > 0 {
@@ -100,13 +100,13 @@ func (s *story) soonestPermit() Frees {
 	}
 }
 
-// untilLease is for a lock that somebody renews, as long as the holder lives. The text has one verb, for a time.
+// untilLease is for a lock that its holder renews as long as it lives. text has one formatting verb, for a time.
 func (s *story) untilLease(text string) Frees {
 	at := s.ReservedUntil
 	return Frees{By: ByHolder, Latest: at, If: "the holder is dead", Text: fmt.Sprintf(text, s.clock(at.Time))}
 }
 
-// untilReserved is for a lock that nobody runs under. The text has one verb, for a time.
+// untilReserved is for a lock under which nothing runs. text has one formatting verb, for a time.
 func (s *story) untilReserved(text, condition string) Frees {
 	at := s.ReservedUntil
 	return Frees{By: ByReservation, Latest: at, If: condition, Text: fmt.Sprintf(text, s.clock(at.Time))}
@@ -177,7 +177,7 @@ func (s *story) keptForJob() Frees {
 		Text: text + fmt.Sprintf(" No keeper works that would prolong the reservation: if the job does not run before, others can get the key at %s.", s.clock(s.ReservedUntil.Time))}
 }
 
-// halting is for the key of a sequence whose job has failed for good.
+// halting is for the key of a sequence that halts because its job has failed for good.
 func (s *story) halting() Frees {
 	const text = "Nothing frees the key by itself: the sequence halts. It goes on when a new run of the task succeeds, when somebody passes over the job (skip job), or when the task is deleted."
 	if s.keeps() {
@@ -200,8 +200,8 @@ func (s *story) byKeeper() Frees {
 	return Frees{By: ByKeeper, Latest: at, If: s.behind(), Text: fmt.Sprintf("%s A keeper frees the key with its next check, at %s at the latest.%s", why, s.clock(at.Time), s.slow())}
 }
 
-// over returns when a keeper can be certain that the job is over: from the time given on or, if the task does not
-// have the token of the lock, when the enqueue of the lock's job cannot be under way any more.
+// over returns when a keeper can be certain that the job has ended: at from or, if the task does not have the token of
+// the lock, when the enqueue of the lock's job can no longer be under way.
 func (s *story) over(from time.Time) time.Time {
 	if s.task.State != TaskAbsent && s.task.carries(s.Lock) {
 		return from
@@ -212,22 +212,22 @@ func (s *story) over(from time.Time) time.Time {
 // keeps reports whether a keeper works, or whether that is not known.
 func (s *story) keeps() bool { return !s.known || s.keeper.Works() != nil }
 
-// graceEnd returns when the minute is over in which the enqueue of the job may be under way.
+// graceEnd returns the end of the minute during which the enqueue of the job may be under way.
 func (s *story) graceEnd() time.Time { return s.Changed.Add(envelope.EnqueueGrace) }
 
 // grace returns what is left of that minute.
 func (s *story) grace() time.Duration { return max(0, s.graceEnd().Sub(s.now)) }
 
-// check returns when a keeper has checked the lock, if what the keeper has to find is there at the time from.
+// check returns when a keeper will have checked the lock, if the condition for freeing it holds at from.
 func (s *story) check(from time.Time) Time {
 	at := latest(s.now, from).Add(s.keeper.every())
 	if s.State != joblock.StateHeld && s.ReservedUntil.Before(at) {
-		at = s.ReservedUntil.Time // nobody prolongs the reservation of a job that is over
+		at = s.ReservedUntil.Time // no keeper prolongs the reservation of a job that has ended
 	}
 	return Time{at}
 }
 
-// behind returns the condition under which the keeper is in time.
+// behind returns the condition under which the keeper is on time.
 func (s *story) behind() string {
 	if p := s.keeper.Works(); p != nil && p.Behind {
 		return "the keeper catches up"

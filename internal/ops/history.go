@@ -20,12 +20,12 @@ type History struct {
 	Items []Happening `json:"items"`          // the newest first
 	More  bool        `json:"more,omitempty"` // older ones were left out
 
-	// From is the time of the oldest event in the journal, of any key. What was before is not known. From is zero if the
-	// journal is empty or there is none.
+	// From is the time of the oldest event in the journal, of any key; nothing is known of the time before. From is zero
+	// if the journal is empty or there is none.
 	From Time `json:"from,omitzero"`
 }
 
-// Happening is an Event, an action of an operator, or what only the key's record tells.
+// Happening is an Event, an action of an operator, or what only the key's record shows.
 type Happening struct {
 	At     Time        `json:"at"`
 	Kind   string      `json:"kind"` // Event.Kind or AuditEntry.Action; of a Lock a kind of event, or "lapsed"
@@ -46,19 +46,19 @@ type HistoryQuery struct {
 const (
 	mostHistory = 1000
 
-	// sameTime is how far apart two reports of one happening may be: that of a process, and that of the key's record.
+	// sameTime is how far apart two reports of one event may be, one of a process and one of the key's record.
 	sameTime = 2 * time.Second
 
-	// kindLapsed is what a record tells of a lock that nobody renewed. The holder may be dead, so there is no event.
+	// kindLapsed is the kind for a record of a lock that was not renewed. The holder may be dead, so there is no event.
 	kindLapsed = "lapsed"
 )
 
-// History reads what the journal, the record of actions and the key's own record have of a key, its permits and its
-// slots. With the actions come those on the tasks that had the lock. Permits, slots and cron jobs have histories of their
-// own, too. With the defaults of package journal an event that is routine is in no history, unless it is the latest one:
-// how the last holding began and ended is in the key's record.
+// History reads what the journal, the record of actions and the key's own record have about a key, its permits and its
+// slots. Actions include those on the tasks that had the lock. Permits, slots and cron jobs also have histories of their
+// own. With the defaults of package journal a routine event is in no history, unless it is the latest one: how the last
+// holding began and ended is in the key's record.
 //
-// History reads all of the journal, which may be some 3 MB, and all of the actions since HistoryQuery.Since. Errors:
+// History reads the whole journal, which may be some 3 MB, and all actions since HistoryQuery.Since. Errors:
 // joblock.ErrInvalid for a bad query, joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 	const op = "history"
@@ -130,7 +130,7 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]bool, h *History) error {
 	delete(jobs, "")
 	key := Lock{Key: q.Key}
-	var onTasks []AuditEntry // that do not name the key: they may be on a task of which an older action tells
+	var onTasks []AuditEntry // that do not name the key: they may be on a task that an older action names
 	add := func(e AuditEntry) {
 		h.Items = append(h.Items, Happening{At: e.At, Kind: e.Action, Text: e.sentence(q.Key), Action: &e})
 	}
@@ -162,7 +162,7 @@ func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]b
 	return nil
 }
 
-// told returns what the record of a key tells of its past: how the present or the last holding began and ended.
+// told returns what the record of a key shows about its past: how the present or the last holding began and ended.
 func (l Lock) told() (all []Happening) {
 	who := cmpText(l.Holder, "a holder without a label")
 	add := func(at Time, kind, text string) {
@@ -206,7 +206,7 @@ func (l Lock) told() (all []Happening) {
 	return all
 }
 
-// has reports whether h has what the record of the key tells: as an event, or as the action of an operator.
+// has reports whether h already has told, which comes from the key's record, as an event or as an operator's action.
 func (h *History) has(told Happening) bool {
 	return slices.ContainsFunc(h.Items, func(is Happening) bool {
 		if told.At.Sub(is.At.Time).Abs() > sameTime {
@@ -217,8 +217,7 @@ func (h *History) has(told Happening) bool {
 	})
 }
 
-// fence returns that of the holding of which the record of a key tells. The begin of a holding that was resumed
-// had another one.
+// fence returns the fence of the holding that the record of a key describes. A resumed holding began with another one.
 func (h *Happening) fence() int64 {
 	if h.Kind == event.Acquired.String() {
 		return h.Lock.First
@@ -226,21 +225,21 @@ func (h *Happening) fence() int64 {
 	return h.Lock.Fence
 }
 
-// Place is what InOrder looks at of an item.
+// Place has the properties of an item that InOrder compares.
 type Place struct {
 	Key   string
-	Fence int64     // 0 says nothing
-	Kind  string    // of an event; "" says nothing
+	Fence int64     // 0 if unknown
+	Kind  string    // of an event; "" if unknown
 	At    time.Time // by the clock of some process, more or less
 }
 
-// stages are the kinds of events that come once under a fence, and in this order.
+// stages are the kinds of events that occur once under a fence, in this order.
 var stages = map[string]int{
 	event.Acquired.String(): 1, event.Parked.String(): 2,
 	event.Released.String(): 3, event.ReleasedByToken.String(): 3, event.Lost.String(): 3, event.Freed.String(): 3, event.Forced.String(): 3,
 }
 
-// before reports whether the fences or the kinds tell that p came before other, whatever the clocks say.
+// before reports whether p came before other according to the fences or the kinds, whatever the clocks say.
 func (p Place) before(other Place) bool {
 	if p.Fence == other.Fence {
 		return stages[p.Kind] > 0 && stages[p.Kind] < stages[other.Kind]
@@ -248,9 +247,9 @@ func (p Place) before(other Place) bool {
 	return p.Fence > 0 && p.Fence < other.Fence
 }
 
-// InOrder changes the order of items, which are the newest first, where times of several processes contradict fences: what
-// happened within two seconds under a later fence of the same key comes before what happened under an earlier one, and the end
-// of a holding before its begin.
+// InOrder reorders items, which are newest first, where the times of several processes contradict the fences: what
+// happened within two seconds under a later fence of the same key comes before what happened under an earlier one, and
+// the end of a holding before its beginning.
 func InOrder[T any](items []T, of func(T) Place) {
 	for i := range items {
 		is, to := of(items[i]), i
@@ -269,10 +268,10 @@ func InOrder[T any](items []T, of func(T) Place) {
 	}
 }
 
-// isFreed reports whether a kind is that of a key that somebody else than its owner has freed.
+// isFreed reports whether kind is that of a key freed by a caller other than its owner.
 func isFreed(kind string) bool { return kind == event.Forced.String() || kind == event.Freed.String() }
 
-// sentence says what an operator has done, without a full stop. It names what was acted on, unless that is key.
+// sentence describes the action, without a full stop. It names the key acted on, unless that is key.
 func (e *AuditEntry) sentence(key string) string {
 	text := visible(e.Action)
 	if e.Key != key {

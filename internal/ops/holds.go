@@ -8,9 +8,9 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Holds says how long holders have had a key lately, from when they got it until the next could get it.
+// Holds says how long recent holders have had a key, from when they got it until the next could get it.
 type Holds struct {
-	N      int    `json:"n"`         // how many holdings the numbers are of; the latest ones
+	N      int    `json:"n"`         // how many holdings, the latest ones, the numbers cover
 	Since  Time   `json:"since"`     // when the oldest of them began
 	Median Millis `json:"median_ms"` // half of them took less
 	Least  Millis `json:"least_ms"`
@@ -18,7 +18,7 @@ type Holds struct {
 }
 
 const (
-	// holdsOf is how many holdings a Holds is of at most.
+	// holdsOf is the maximum number of holdings that a Holds covers.
 	holdsOf = 20
 
 	// holdsRead is how many of the latest entries of the journal are read for a Holds and a Lately, holdsPage how many with
@@ -27,9 +27,9 @@ const (
 	holdsPage = 100
 )
 
-// holdsIn returns the Holds of events, nil if they tell of no holding. With the defaults of package journal, a journal has
-// those who got a lock after a wait, and no releases. A holding has then ended when somebody got the key who had waited
-// for most of it. A release says itself how long the holder had the key, whatever else the journal has.
+// holdsIn returns the Holds of events, nil if they record no holding. With the defaults of package journal, a journal has
+// those who got a lock after a wait, and no releases: a holding then ended when a caller that had waited for most of it
+// got the key. A release records how long the holder had the key, whatever else the journal has.
 func holdsIn(events []Event) *Holds {
 	type holding struct {
 		owner    string
@@ -41,10 +41,10 @@ func holdsIn(events []Event) *Holds {
 			all = append(all, h)
 		}
 	}
-	// Of each key the present holding, and the one before: its release may come after the next acquire, for both are told
-	// by processes with some milliseconds between them.
+	// For each key the present holding, and the one before: its release may come after the next acquire, because
+	// different processes report the two, some milliseconds apart.
 	begun, before := make(map[string]holding), make(map[string]holding)
-	counted := make(map[string]string) // of each key the owner whose holding has ended by somebody's wait
+	counted := make(map[string]string) // by key: the owner whose holding ended according to a waiter's acquire
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At.Time) })
 	for _, e := range events {
 		is, known := begun[e.Key]
@@ -95,8 +95,8 @@ func holdsIn(events []Event) *Holds {
 	return h
 }
 
-// Pace says in sentences how long holders took lately, for those who wait and want to know when it is their turn. It is ""
-// if nobody waits.
+// Pace describes in sentences how long recent holders took, for waiters who want to know when it is their turn. It is ""
+// if there are no waiters.
 func (l Lock) Pace() string {
 	if len(l.Line) == 0 {
 		return ""

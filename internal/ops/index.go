@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// indexPage is how many entries of the index of jobs a walk reads at a time.
+	// indexPage is how many entries of the index of jobs a walk reads per call.
 	indexPage = 250
 
 	defaultShare = 0.25 // as joblock.ListOptions
 )
 
-// bound is a record of a key, and a job that the index names for that key. The record may be bound to another job.
+// bound is a record of a key, and a job that the index has for that key. The record may be bound to another job.
 type bound struct {
 	driver.Entry
 	record driver.Record // with Record.Place, if the job waits
 }
 
-// pages walks over the index of jobs by pages, and reads the records. The parameter wants says which entries
-// are of interest. After a page that took the time t, the walk rests for t*(1/share-1). The loop's body counts too, if it
-// asks the servers.
+// pages iterates over the index of jobs by pages, and reads the records of the entries for which wants returns true.
+// After a page that took the time t, it pauses for t*(1/share-1). The time of the loop's body counts too if the body
+// calls the servers.
 func (d *Desk) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.Entry) bool) iter.Seq2[[]bound, error] {
 	const op = "list jobs"
 	return func(yield func([]bound, error) bool) {
@@ -73,7 +73,7 @@ func (d *Desk) pages(ctx context.Context, share float64, progress func(float64),
 	}
 }
 
-// page reads a page of the index, and the records of the entries that are of interest.
+// page reads a page of the index, and the records of the entries for which wants returns true.
 func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, wants func(driver.Entry) bool) (page driver.EntriesPage, found []bound, err error) {
 	err = d.in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
 		page, err = store.Entries(ctx, req)
@@ -102,7 +102,7 @@ func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, w
 	return page, found, nil
 }
 
-// boundLocks walks over the locks that are bound to a job, of the queue and the prefix of q.
+// boundLocks iterates over the locks that are bound to a job, for the queue and the prefix of q.
 func (d *Desk) boundLocks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		for found, err := range d.pages(ctx, q.Share, q.Progress, q.wantsEntry) {
@@ -123,7 +123,7 @@ func (q *LocksQuery) wantsEntry(l driver.Entry) bool {
 	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue)
 }
 
-// binds reports whether l is still the lock of the job that the index names.
+// binds reports whether l is still the lock of the job in the index.
 func (q *LocksQuery) binds(b bound, l Lock) bool {
 	return l.Job == b.Job && (l.Locked() || q.free() && l.State == joblock.StateFree)
 }

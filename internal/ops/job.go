@@ -19,25 +19,25 @@ type Job struct {
 	Job   string  `json:"job"` // "queue/taskID"
 	Key   string  `json:"key"`
 	Lock  Lock    `json:"lock"`            // without Line, Permits and Task
-	Place *Waiter `json:"place,omitempty"` // not nil if the job waits; Position is then "at most that many before", plus 1
+	Place *Waiter `json:"place,omitempty"` // not nil if the job waits; Position is then an upper bound
 	Task  Task    `json:"task"`
 
-	// FreedBy is what frees the key, if nobody does anything; "" if the job waits. FreedAt is when others can get the key at the
-	// latest, with ByKeeper and with ByReservation: the job is over or does not exist, or no keeper works. Otherwise FreedAt is
-	// zero: the key is kept for as long as the job lives, however long that is.
+	// FreedBy is what frees the key without intervention; "" if the job waits. FreedAt is when the key is free for others
+	// at the latest, with ByKeeper and with ByReservation: the job has ended or does not exist, or no keeper works.
+	// Otherwise FreedAt is zero: the key is kept as long as the job lives, however long that is.
 	FreedBy FreesBy `json:"freed_by,omitempty"`
 	FreedAt Time    `json:"freed_at,omitzero"`
 
-	// Ran is for how long the present attempt has had the lock; 0 if none runs. Long says, in a sentence, that the attempt
-	// should be over: its time is up. Slow says, in a sentence, that it has run for far longer than Usual; Usual is nil if
-	// no attempt of the type is known.
+	// Ran is how long the present attempt has had the lock; 0 if none runs. Long says, in a sentence, that the attempt
+	// should have ended: its time is up. Slow says, in a sentence, that it has run for far longer than Usual; Usual is
+	// nil if no attempt of the type is known.
 	Ran   Millis `json:"ran_ms,omitzero"`
 	Long  string `json:"long,omitempty"`
 	Slow  string `json:"slow,omitempty"`
 	Usual *Usual `json:"usual,omitempty"`
 
-	// Suspect says, in a sentence, why the lock or the place probably helps nobody; "" if it does. A lock that a keeper
-	// frees with its next check is no suspect.
+	// Suspect says, in a sentence, why the lock or the place probably serves no purpose; "" if it does. A lock that a
+	// keeper frees with its next check is no suspect.
 	Suspect string `json:"suspect,omitempty"`
 }
 
@@ -51,11 +51,11 @@ type JobsQuery struct {
 	// May, unless nil, says which jobs are shown, by their names.
 	May func(job string) bool
 
-	Share    float64 // as LocksQuery; counts the calls to asynq's Redis too
+	Share    float64 // as in LocksQuery; covers the calls to asynq's Redis too
 	Progress func(done float64)
 }
 
-// Freed says in a few words what frees the key, before the time FreedAt, if there is one. It is "" if the job waits.
+// Freed says in a few words what frees the key; FreedAt, unless zero, says when. It is "" if the job waits.
 func (j Job) Freed() string {
 	switch {
 	case j.FreedBy == ByJob && j.FreedAt.IsZero():
@@ -72,8 +72,8 @@ func (j Job) Freed() string {
 	return "the end of its reservation"
 }
 
-// Incomparable reports whether an attempt runs of which it cannot be said whether it is slow: too few attempts of its type are
-// known that have succeeded. Perhaps none ever has.
+// Incomparable reports whether an attempt runs that cannot be judged as slow or not, because too few attempts of its type
+// are known to have succeeded, perhaps none.
 func (j Job) Incomparable() bool {
 	return j.Ran > 0 && j.Long == "" && (j.Usual == nil || j.Usual.Count < usualFew)
 }
@@ -81,30 +81,30 @@ func (j Job) Incomparable() bool {
 // endGrace is how long a handler may take to return when the time of its attempt is up.
 const endGrace = 10 * time.Second
 
-// lookups is how many tasks of a page are looked up at a time.
+// lookups is how many tasks of a page are looked up concurrently.
 const lookups = 8
 
-// Jobs walks over the jobs that have a lock or wait for one, in no particular order. They are read from the index of
+// Jobs iterates over the jobs that have a lock or wait for one, in no particular order. They are read from the index of
 // jobs, without a walk over all keys of the store. A job with several locks comes several times. The walk may miss a lock
-// that changes meanwhile, or show such a lock twice. Errors are those of Locks.
+// that changes meanwhile, or yield it twice. Errors are those of Locks.
 func (d *Desk) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
 	return d.jobs(ctx, q, q.wants)
 }
 
-// wants reports whether an entry of the index is of interest.
+// wants reports whether an entry of the index matches q.
 func (q *JobsQuery) wants(l driver.Entry) bool {
 	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue) && (q.May == nil || q.May(l.Job))
 }
 
-// shows reports whether a job is of interest.
+// shows reports whether a job matches q.
 func (q *JobsQuery) shows(j Job) bool {
 	return (j.Suspect != "" || !q.Suspects) && (j.Long != "" || j.Slow != "" || !q.Slow)
 }
 
-// Job reads the locks that are bound to a job, "queue/taskID", and the places of the job. It reads all of the index of
+// Job reads the locks that are bound to a job, "queue/taskID", and the places of the job. It reads the whole index of
 // jobs. Without locks and places the result is empty, and the task says whether asynq has the job. The error matches
-// joblock.ErrInvalid for a text that names no task; other errors are those of Locks. With an error the result has what was
-// found before.
+// joblock.ErrInvalid for a text that names no task; other errors are those of Locks. With an error the result has what
+// was found before.
 func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return nil, Task{}, core.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
@@ -141,7 +141,7 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.Entry) b
 	}
 }
 
-// join looks up the tasks of a page.
+// join returns the jobs of a page, with their tasks.
 func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 	var all []Job
 	for _, b := range found {
@@ -174,7 +174,7 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 	return all
 }
 
-// lookUpAll looks up the tasks of jobs, a few at a time.
+// lookUpAll looks up the tasks of jobs, lookups at a time.
 func (d *Desk) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
 	var group sync.WaitGroup
 	turn := make(chan struct{}, lookups)
@@ -189,7 +189,7 @@ func (d *Desk) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
 	d.pauses(ctx, tasks...)
 }
 
-// ran returns for how long the present attempt has had the lock, 0 if none runs.
+// ran returns how long the present attempt has had the lock, 0 if none runs.
 func (s *story) ran() time.Duration {
 	if s.task.State != "active" || s.task.Crashed || s.State != joblock.StateHeld && s.State != joblock.StateOrphaned {
 		return 0
@@ -197,7 +197,7 @@ func (s *story) ran() time.Duration {
 	return max(0, s.now.Sub(s.Changed.Time))
 }
 
-// timeUp returns when the time of the present attempt is up; zero if no attempt runs, or without a bound.
+// timeUp returns when the time of the present attempt is up; zero if no attempt runs, or if its time is unbounded.
 func (s *story) timeUp() (at time.Time) {
 	t := &s.task
 	if s.ran() > 0 && t.Timeout > 0 {
@@ -209,7 +209,7 @@ func (s *story) timeUp() (at time.Time) {
 	return at
 }
 
-// long says that the present attempt should be over, "" if not.
+// long says that the present attempt should have ended, or returns "".
 func (s *story) long() string {
 	up := s.timeUp()
 	if up.IsZero() || s.now.Sub(up) < endGrace {
@@ -222,8 +222,8 @@ func (s *story) long() string {
 	return text
 }
 
-// suspect says why a lock, or a place in line, probably helps nobody. Times that a keeper may take are allowed
-// for twice.
+// suspect says why a lock, or a place in line, probably serves no purpose. It allows twice the time that a keeper may
+// take.
 func (s *story) suspect(place *Waiter) string {
 	t := &s.task
 	late := 2 * s.keeper.every()

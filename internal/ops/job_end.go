@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// farOff is the time beyond which a date says nothing.
+// farOff is the time span beyond which a date is not useful.
 const farOff = 10 * 366 * 24 * time.Hour
 
-// longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt. retried is how
-// many retries were charged before the attempt. The pause of asynq has a random part.
+// longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt; asynq adds a random part.
+// retried is how many retries were charged before the attempt.
 func longestDelay(retried int) time.Duration {
 	n := float64(retried)
 	return time.Duration(math.Min(math.Pow(n, 4)+15+29*(n+1), farOff.Seconds())) * time.Second
@@ -52,7 +52,7 @@ func (t Task) endsBy(now time.Time) (at time.Time, left int) {
 	}
 }
 
-// lasts adds to f when the job of the lock ends by itself at the latest.
+// lasts adds to f the latest time at which the job of the lock ends by itself.
 func (s *story) lasts(f Frees) Frees {
 	if f.By != ByJob {
 		return f

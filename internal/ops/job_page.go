@@ -24,20 +24,20 @@ type JobsPage struct {
 	Next string
 }
 
-// jobStep is where a walk over jobs goes on.
+// jobStep is where a walk over jobs continues.
 type jobStep struct {
 	Part   int    `json:"p"`
 	Cursor string `json:"c,omitempty"` // of the page of the index
-	After  string `json:"a,omitempty"` // the mark of the last entry of that page which was looked at
+	After  string `json:"a,omitempty"` // the mark of the last entry of that page that was looked at
 }
 
-// lookedUp is how many tasks JobsPage looks up before it looks at the time.
+// lookedUp is how many tasks JobsPage looks up before it checks the time.
 const lookedUp = 64
 
-// JobsPage is Jobs in parts, for callers that keep no walk open. The parameter from is "" or the JobsPage.Next of the same
-// query. A page has at most so many jobs as the parameter most says, and takes about two seconds at most, plus the time of
-// one call to the store. A task that asynq does not show in that time has TaskUnknown. Progress of the query must not be
-// set. Errors are those of Jobs; a bad from is joblock.ErrInvalid.
+// JobsPage is Jobs in parts, for callers that keep no walk open. from is "" or the JobsPage.Next of the same query. A
+// page has at most most jobs, and takes about two seconds at most, plus the time of one call to the store. A task that
+// asynq does not show in that time has TaskUnknown. Progress of the query must not be set. Errors are those of Jobs; a
+// bad from is joblock.ErrInvalid.
 func (d *Desk) JobsPage(ctx context.Context, q JobsQuery, from string, most int) (JobsPage, error) {
 	const op = "list jobs"
 	if err := d.in.Check(op); err != nil {
@@ -72,7 +72,7 @@ func (d *Desk) boundPage(ctx context.Context, q LocksQuery, from string, most in
 	return page, err
 }
 
-// indexWalk says how pageOf walks over the index of jobs.
+// indexWalk says how pageOf iterates over the index of jobs.
 type indexWalk struct {
 	op    string
 	share float64 // 0 means the default
@@ -89,8 +89,8 @@ func (d *Desk) indexPlace(op, from string) (jobStep, error) {
 	return at, nil
 }
 
-// pageOf walks over the index of jobs from a place on. The page has what the function join makes of some entries, at most one
-// item of each. The result next continues the walk; "" at its end.
+// pageOf iterates over the index of jobs from a place on. The page has what join makes of some entries, at most one item
+// of each. next continues the walk; "" at its end.
 func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, most int, join func([]bound) []T) (items []T, next string, err error) {
 	share := cmp.Or(walk.share, defaultShare)
 	if !(share >= 0.001 && share <= 1) {
@@ -107,7 +107,7 @@ func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, mo
 		if err != nil {
 			return nil, "", err
 		}
-		// If the entry of the mark is gone, the page begins anew: an item may come twice, but none is left out.
+		// If the entry of the mark is gone, the page starts over: an item may come twice, but none is left out.
 		found = found[1+slices.IndexFunc(found, func(b bound) bool { return mark(b.Entry) == at.After }):]
 		for len(found) > 0 && len(items) < most {
 			some := found[:min(len(found), lookedUp, most-len(items))]
@@ -141,14 +141,14 @@ func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, mo
 	return items, next, nil
 }
 
-// joinUntil returns the jobs of interest among found. It waits for asynq until so long, and a moment at least.
+// joinUntil returns those jobs of found that match q. It waits for asynq until until, and a moment at least.
 func (d *Desk) joinUntil(ctx context.Context, until time.Time, found []bound, q JobsQuery, keeper Keeper) []Job {
 	ctx, cancel := context.WithDeadline(ctx, until.Add(pageTime/4))
 	defer cancel()
 	return slices.DeleteFunc(d.join(ctx, found, keeper), func(j Job) bool { return !q.shows(j) })
 }
 
-// mark names an entry of the index, and tells nothing about it.
+// mark identifies an entry of the index without revealing it.
 func mark(l driver.Entry) string {
 	sum := sha256.Sum256([]byte(l.Key + "\n" + l.Job))
 	return hex.EncodeToString(sum[:8])

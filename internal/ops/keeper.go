@@ -13,33 +13,34 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// Keeper is what the keepers of package worker tell of themselves, of all processes that share the store.
+// Keeper is what the keepers of package worker report about themselves, in all processes that share the store.
 type Keeper struct {
-	// Places are the keepers that work, and those that have worked until lately. The first one that works comes first.
+	// Places are the keepers that work and those that have worked until lately, in this order; of the former, those that
+	// change locks come first.
 	Places  []KeeperPlace `json:"places"`
-	StandBy int           `json:"stand_by"` // how many wait for a place, for a while with those that have died
+	StandBy int           `json:"stand_by"` // how many wait for a place; for a while this includes those that have died
 	Now     Time          `json:"now,omitzero"`
 
-	lengths workerstats.Durations // what workers tell of their tasks, read along
+	lengths workerstats.Durations // what workers report about their tasks, read in the same call
 }
 
 // KeeperPlace is the place of a keeper. The counts are those of the keeper's process since it began; see
 // worker.KeeperStats.
 type KeeperPlace struct {
 	Number int    `json:"number"`
-	Works  bool   `json:"works"`   // the keeper works now; false if it is the last one that had the place
+	Works  bool   `json:"works"`   // the keeper works now; false for the last keeper of the place
 	DryRun bool   `json:"dry_run"` // the keeper changes nothing
 	Holder string `json:"holder"`  // label of the process
 	Since  Time   `json:"since"`   // when the keeper began to work
 	Fence  int64  `json:"fence"`
 
-	// Problem says why there are no figures. Then all fields below are zero.
+	// Problem says why there are no stats. If it is set, all fields below are zero.
 	Problem string `json:"problem,omitempty"`
 
-	At      Time   `json:"at,omitzero"`         // when the figures were written
-	Asked   Time   `json:"asked,omitzero"`      // when the keeper last knew which locks are due
-	Behind  bool   `json:"behind"`              // the keeper does not keep up, so locks are freed later than within Every
-	Late    Millis `json:"late_ms,omitzero"`    // how late the latest check was since the figures before
+	At      Time   `json:"at,omitzero"`         // when the stats were written
+	Asked   Time   `json:"asked,omitzero"`      // when the keeper last got the list of locks that are due
+	Behind  bool   `json:"behind"`              // the keeper is behind, so locks are freed later than within Every
+	Late    Millis `json:"late_ms,omitzero"`    // the largest delay of a check since the previous stats
 	Every   Millis `json:"every_ms,omitzero"`   // how often the keeper checks a lock: worker.KeeperConfig.Interval
 	Reserve Millis `json:"reserve_ms,omitzero"` // worker.Config.Reserve
 
@@ -57,12 +58,12 @@ type KeeperPlace struct {
 	Unanswered int64            `json:"unanswered"`
 	Freed      map[string]int64 `json:"freed,omitempty"` // by reason
 
-	// Strangers are queues of jobs with locks that none of the databases of this process has, some twenty at most. The
+	// Strangers are queues of jobs with locks that are in none of this process's databases, some twenty at most. The
 	// keeper leaves their locks alone.
 	Strangers []string `json:"strangers,omitempty"`
 }
 
-// Works returns the first keeper that works and changes locks, or nil.
+// Works returns the first working keeper that changes locks, or nil.
 func (k Keeper) Works() *KeeperPlace {
 	for i := range k.Places {
 		if p := &k.Places[i]; p.Works && !p.DryRun {
@@ -72,7 +73,7 @@ func (k Keeper) Works() *KeeperPlace {
 	return nil
 }
 
-// working returns how many keepers work and change locks.
+// working returns the number of working keepers that change locks.
 func (k Keeper) working() (n int) {
 	for _, p := range k.Places {
 		if p.Works && !p.DryRun {
@@ -82,7 +83,7 @@ func (k Keeper) working() (n int) {
 	return n
 }
 
-// defaultEvery is the default of worker.KeeperConfig.Interval, for keepers whose figures are not known.
+// defaultEvery is the default of worker.KeeperConfig.Interval, for keepers whose stats are not known.
 const defaultEvery = 30 * time.Second
 
 // every returns how often the keeper checks a lock.
@@ -96,18 +97,17 @@ func (p *KeeperPlace) every() time.Duration {
 	return defaultEvery
 }
 
-// Lags reports whether the keeper is late by a period or more, so that a person should know. A keeper that is Behind by less
-// catches up.
+// Lags reports whether the keeper is late by a period or more, so that an operator should know. A keeper that is Behind
+// by less catches up.
 func (p *KeeperPlace) Lags() bool { return p.Behind && p.Late.Duration() >= p.every() }
 
-// Keeper reads who keeps the locks of jobs, and the figures that the keepers write once per workerstats.KeeperPeriod. Errors:
-// joblock.ErrUnavailable, joblock.ErrClosed.
+// Keeper reads which keepers serve the locks of jobs, and the stats that they write once per workerstats.KeeperPeriod.
+// Errors: joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Keeper(ctx context.Context) (Keeper, error) {
 	return d.keepers(ctx, keyspace.Keepers, keyspace.DryKeepers)
 }
 
-// keepers is Keeper for the keepers whose permits are those of keys. Each of keys costs the reading of hundreds
-// of records.
+// keepers is Keeper for the keepers whose permits are those of keys. Each of keys costs reading hundreds of records.
 func (d *Desk) keepers(ctx context.Context, keys ...string) (Keeper, error) {
 	const op = "keeper"
 	k := Keeper{Places: []KeeperPlace{}}
@@ -123,7 +123,7 @@ func (d *Desk) keepers(ctx context.Context, keys ...string) (Keeper, error) {
 	return k, nil
 }
 
-// rank orders places: those that work first, and of these those that change locks.
+// rank orders places: working keepers first, and among these those that change locks first.
 func rank(p KeeperPlace) (n int) {
 	if !p.Works {
 		n += 2
@@ -156,7 +156,7 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 	if key == keyspace.Keepers {
 		used = append(used, keyspace.Usual)
 	}
-	recs, err = d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: used, Memo: true}) // few, for memos are read one by one
+	recs, err = d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: used, Memo: true}) // few, because memos are read one by one
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 		}
 		if rec.Key == keyspace.Usual {
 			if k.lengths, err = workerstats.DecodeDurations(rec.Memo); err != nil {
-				k.lengths = workerstats.Durations{} // a worker writes it anew
+				k.lengths = workerstats.Durations{} // a worker will rewrite it
 			}
 			continue
 		}
@@ -190,7 +190,7 @@ func placeOf(number int, dry bool, rec driver.Record) KeeperPlace {
 		p.Problem = "The figures could not be read: " + err.Error() + "."
 		return p
 	}
-	if f.Began.Before(st.Since.Add(-time.Second)) { // of the keeper before
+	if f.Began.Before(st.Since.Add(-time.Second)) { // of the previous keeper
 		p.Problem = "The keeper has not written figures yet."
 		return p
 	}

@@ -12,24 +12,24 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Lately is what the journal tells of the callers of a key, its permits and its slots. With the defaults of package journal
-// a journal has who gave up, and not who asked once and was refused.
+// Lately is what the journal says about the callers of a key, its permits and its slots. With the defaults of package
+// journal, a journal has callers who gave up, but not those who asked once and were refused.
 type Lately struct {
 	GaveUp   int    `json:"gave_up,omitempty"`  // how many waited in vain in the last hour
 	Busy     int    `json:"busy,omitempty"`     // how many found the key busy in the last hour, if the journal has that
 	LastAt   Time   `json:"last_at,omitzero"`   // when the last of these was refused
 	LastBy   string `json:"last_by,omitempty"`  // the process of that one
 	Lapsed   int    `json:"lapsed,omitempty"`   // how many holders of the last day let their leases run out
-	LapsedAt Time   `json:"lapsed_at,omitzero"` // when somebody got the key after the last of these
+	LapsedAt Time   `json:"lapsed_at,omitzero"` // when another holder got the key after the last of these
 
 	// How many holders of the last day had ended their renewal themselves before their leases ran out, when the last of
-	// these leases did, and whether the present or last holder of the key is one of them.
+	// these leases ran out, and whether the present or last holder of the key is one of them.
 	Unrenewed   int  `json:"unrenewed,omitempty"`
 	UnrenewedAt Time `json:"unrenewed_at,omitzero"`
 	Meant       bool `json:"meant,omitempty"`
 
-	// Since is the time of the oldest event that was read, if that is less than a day ago: the numbers are of what has happened
-	// since then. Older events were not read, or the journal has none.
+	// Since is the time of the oldest event that was read, if that is less than a day ago: the numbers cover only the
+	// time since then. Older events were not read, or the journal has none.
 	Since Time `json:"since,omitzero"`
 }
 
@@ -38,8 +38,8 @@ const (
 	lapsedBack  = 24 * time.Hour
 )
 
-// latelyIn returns the Lately of the events of a key, nil if they tell of no refusal and of no lease that ran out. The
-// parameter fence is that of the present holding, and since is the time of the oldest entry that was read.
+// latelyIn returns the Lately of the events of a key, nil if they record no refusal and no lease that ran out. fence is
+// that of the present holding, and since is the time of the oldest entry that was read.
 func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
 	var l Lately
 	for _, e := range events {
@@ -76,9 +76,9 @@ func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
 	return &l
 }
 
-// past reads what the journal has of a key, its permits and its slots: of the last day, and if somebody waits
-// older events too. It looks at the latest 1,000 entries of the journal, and few at a time: Redis serves nobody else
-// meanwhile. The result since is the time of the oldest entry that was looked at.
+// past reads the journal's events of a key, its permits and its slots: those of the last day, and older ones if a caller
+// waits. It looks at the latest 1,000 entries of the journal, few at a time, because Redis serves no other client
+// meanwhile. since is the time of the oldest entry that it looked at.
 func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) (events []Event, since time.Time, err error) {
 	to, once, q := "+", repeats{}, EventsQuery{Key: key}
 	for range holdsRead / holdsPage {
@@ -103,7 +103,7 @@ func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) 
 	return events, since, nil
 }
 
-// journal sets what the journal tells of the lock.
+// journal sets the fields that come from the journal.
 func (l *Lock) journal(ctx context.Context, d *Desk) {
 	waits := len(l.Line) > 0
 	if d.cfg.Journal == nil || !waits && !l.Locked() && l.Permits == nil {
@@ -131,7 +131,7 @@ func (l *Lock) journal(ctx context.Context, d *Desk) {
 	}
 }
 
-// refusals says who wanted the key lately and did not get it.
+// refusals says which callers failed to get the key lately.
 func (s *story) refusals() string {
 	l := s.Lately
 	if l == nil || l.GaveUp+l.Busy == 0 {
@@ -149,8 +149,8 @@ func (s *story) refusals() string {
 	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", cmpText(l.LastBy, "without a name"), s.when(l.LastAt.Time))
 }
 
-// window begins a sentence with the time that the numbers of s.Lately are of: the last hour or day, or what the
-// journal tells of it.
+// window begins a sentence with the time that the numbers of s.Lately cover: the last hour or day, or as much of it as
+// the journal covers.
 func (s *story) window(back time.Duration, name string) string {
 	if since := s.Lately.Since.Time; !since.IsZero() && s.now.Sub(since) < back {
 		return fmt.Sprintf("Since %s (%s), as far as the latest %d entries of the journal go back, ", s.clock(since), s.ago(since), holdsRead)
@@ -158,7 +158,7 @@ func (s *story) window(back time.Duration, name string) string {
 	return fmt.Sprintf("In the last %s ", name)
 }
 
-// lapses says what the ends of earlier holdings tell of a holder that does not renew.
+// lapses says what the lapsed leases of earlier holdings suggest about a holder that does not renew.
 func (s *story) lapses() string {
 	l := s.Lately
 	switch {
@@ -176,7 +176,7 @@ func (s *story) lapses() string {
 	return text
 }
 
-// lapsesUsual is from how many leases on that have run out it may be the way in which a program uses a key.
+// lapsesUsual is the number of lapsed leases from which on they may be the way in which a program uses a key.
 const lapsesUsual = 2
 
 func calls(n int) string {

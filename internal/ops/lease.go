@@ -17,11 +17,11 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// LeaseRequest says what AcquireLease takes.
+// LeaseRequest describes the lock that AcquireLease takes.
 type LeaseRequest struct {
 	Key    string
 	TTL    time.Duration // 0 means Config.TTL
-	Wait   time.Duration // 0 means not at all
+	Wait   time.Duration // 0 means no wait
 	Holder string        // "" means Config.Holder
 	Limit  int           // 0, or the number of permits of Key; see package limit. Not with Call
 
@@ -29,19 +29,19 @@ type LeaseRequest struct {
 	Call *Call
 }
 
-// Call is a call that may be repeated, also by another process. A repeated call finds what the first call has taken.
-// No process keeps a list of calls: the store recognises the call by its owner and by its nonce.
+// Call is a call that may be repeated, even by another process. A repeated call finds what the first call has taken. No
+// process keeps a list of calls: the store recognises the call by its owner and its nonce.
 //
 // A Call that ends without an answer leaves its lock to a repeated call, or to the end of the lease. A Call that stops
-// waiting gives its place in the queue up, but not a grant that came meanwhile.
+// waiting gives up its place in the queue, but not a grant that came meanwhile.
 type Call struct {
 	owner, nonce string
 }
 
-// NewCall returns the call that a caller names by name. The parameter body has the parameters that a repeated call must
-// have as well. The names of different callers must differ: put the caller into name. The result depends on secrets of
-// the store or of Config.Secrets, so nobody else can derive the owner token. NewCall may read these secrets from the
-// store, and returns ErrUnavailable if the store does not answer.
+// NewCall returns the call that a caller names by name. body has the parameters that a repeated call must have as well.
+// The names of different callers must differ: put the caller into name. The result depends on secrets of the store or of
+// Config.Secrets, so that others cannot derive the owner token. NewCall may read these secrets from the store, and
+// returns ErrUnavailable if the store does not answer.
 func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Call, error) {
 	in := (*core.Locker)(locks)
 	if err := in.Check("acquire"); err != nil {
@@ -58,7 +58,7 @@ func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Ca
 	}, nil
 }
 
-// ErrOtherBody says that a [Call] has been made before, with another body.
+// ErrOtherBody means that a [Call] has been made before, with another body.
 var ErrOtherBody = errors.New("the same call was made with other parameters")
 
 // AcquireLease takes a lock as Locker.Acquire does, but leaves no Lock behind. The errors are those of Locker.Acquire.
@@ -86,10 +86,10 @@ func AcquireLease(ctx context.Context, locks *joblock.Locker, req LeaseRequest) 
 	return leaseOf(locks.Acquire(ctx, req.Key, opts...))
 }
 
-// detached is for a lock that leaves no Lock behind.
+// detached is the option of an acquisition that leaves no Lock behind.
 var detached core.With = func(o *core.Options) { o.Detached = true }
 
-// acquireAgain is AcquireLease with a Call. What the store still knows of the call's lock decides.
+// acquireAgain is AcquireLease with a Call. The result depends on what the store still knows about the call's lock.
 func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, opts []joblock.AcquireOption) (Grant, error) {
 	sts, err := locks.Status(ctx, req.Key)
 	if err != nil {
@@ -125,7 +125,7 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 	return Grant{}, core.Refusal("acquire", req.Key, driver.Reply{Outcome: driver.OutcomeBusy, Job: st.Job, Remaining: st.Reserved})
 }
 
-// RenewLease is Renew, but the Grant says for how long the lock can be trusted; see joblock.Config.Margin. With a ttl of 0
+// RenewLease is Renew, but the Grant says how long the lock can be trusted; see joblock.Config.Margin. With a ttl of 0
 // the length of the lease is that of the token.
 func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (Grant, error) {
 	ttl = cmp.Or(ttl, core.Token(token).TTL()).Truncate(time.Millisecond)

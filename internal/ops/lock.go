@@ -11,66 +11,66 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Lock is a key as an operator sees it. The fields that have no value are left out of the JSON.
+// Lock is a key as an operator sees it. Fields without a value are left out of the JSON.
 type Lock struct {
 	Key   string        `json:"key"`
 	State joblock.State `json:"state"`
 
 	Owner  string `json:"owner,omitempty"`  // a digest, which logs and events have too; never the token
-	Holder string `json:"holder,omitempty"` // label of who has the lock, or had it last
+	Holder string `json:"holder,omitempty"` // label of the present or last holder
 	Job    string `json:"job,omitempty"`    // the job that the lock is bound to, as "queue/taskID"
 	Fence  int64  `json:"fence,omitempty"`  // what Force asks for
 	First  int64  `json:"first,omitempty"`  // the fence with which the present holding began; see joblock.Status
 
 	Since         Time   `json:"since,omitzero"`          // when the key was acquired
-	Changed       Time   `json:"changed,omitzero"`        // when it was last acquired, parked, resumed or ended
+	Changed       Time   `json:"changed,omitzero"`        // when the lock was last acquired, parked, resumed or ended
 	Renewed       Time   `json:"renewed,omitzero"`        // when the lease began or was renewed last; see Pulse
 	TTL           Millis `json:"ttl_ms,omitzero"`         // the length of that lease
 	ByHand        bool   `json:"by_hand,omitempty"`       // the holder renews its lease by hand, if at all; see PulseByHand
-	EndedAt       Time   `json:"ended_at,omitzero"`       // when the last holding of a free key ended, also by lapsing
-	Age           Millis `json:"age_ms,omitzero"`         // time since Since; 0 unless somebody has the lock
-	Lease         Millis `json:"lease_ms,omitzero"`       // what is left of the lease, if nobody renews it; 0 unless held
-	Reserved      Millis `json:"reserved_ms,omitzero"`    // time until others can get the key by itself; 0 if it is free
-	ExpiresAt     Time   `json:"expires_at,omitzero"`     // when the lease ends, if nobody renews it
-	ReservedUntil Time   `json:"reserved_until,omitzero"` // when others can get the key by itself
+	EndedAt       Time   `json:"ended_at,omitzero"`       // when the last holding of a free key ended or lapsed
+	Age           Millis `json:"age_ms,omitzero"`         // time since Since; 0 unless Locked
+	Lease         Millis `json:"lease_ms,omitzero"`       // what is left of the lease unless it is renewed; 0 unless held
+	Reserved      Millis `json:"reserved_ms,omitzero"`    // time until the key becomes free by itself; 0 if it is free
+	ExpiresAt     Time   `json:"expires_at,omitzero"`     // when the lease ends unless it is renewed
+	ReservedUntil Time   `json:"reserved_until,omitzero"` // when the key becomes free by itself
 
-	// How the last holding of a key ended that is free now. Reason is that of the release; that of Force also names who.
-	// FreedBy says who has freed it, if that was not its owner: Ended is then joblock.EndedForced, whoever it was.
+	// How the last holding of a free key ended. Reason is that of the release; that of Force also names the operator.
+	// FreedBy says who freed the key, if not its owner; Ended is then joblock.EndedForced in any case.
 	Ended   joblock.Ended `json:"ended,omitempty"`
 	Reason  string        `json:"reason,omitempty"`
 	FreedBy Freer         `json:"freed_by,omitempty"`
 
-	Waiters int `json:"waiters,omitempty"` // places in the line, for a while with those of waiters that have died
+	Waiters int `json:"waiters,omitempty"` // places in the line; for a while this includes waiters that have died
 
-	// What the key is for, if the toolkit has made the key. Group is the key of the limit of a permit, or of the sequence of
-	// a slot, and Number is the number of the permit or the slot.
+	// What the key is for, if the toolkit has made it. Group is the key of the limit of a permit, or of the sequence of a
+	// slot, and Number is the number of the permit or slot.
 	Role   Role   `json:"role,omitempty"`
 	Group  string `json:"group,omitempty"`
 	Number int    `json:"number,omitempty"`
 
-	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero for a key of which the store knows nothing
+	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero for a key unknown to the store
 
 	// The fields below are set by Lock alone, which reads one key.
 
-	Line    []Waiter `json:"line,omitempty"`    // the first waiters, LineShown at most; Waiters has all
+	Line    []Waiter `json:"line,omitempty"`    // the first waiters, at most LineShown; Waiters has all
 	Permits *Permits `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
 	Task    *Task    `json:"task,omitempty"`    // the task of Job, as asynq sees it
-	Holds   *Holds   `json:"holds,omitempty"`   // how long holders took lately, if somebody waits and a journal tells
-	Lately  *Lately  `json:"lately,omitempty"`  // who was refused lately and which leases ran out, if a journal tells
+	Holds   *Holds   `json:"holds,omitempty"`   // how long recent holders took, if a caller waits and there is a journal
+	Lately  *Lately  `json:"lately,omitempty"`  // recent refusals and lapsed leases, if there is a journal
 
-	// Problems say what could not be read, in sentences. The fields concerned are missing.
+	// Problems say, in sentences, what could not be read. The fields concerned are missing.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// LineShown is how many waiters Lock.Line has at most.
+// LineShown is the maximum number of waiters in Lock.Line.
 const LineShown = 20
 
-// Locked reports whether somebody has the key: it is held, parked or orphaned, or in a state that only a newer server knows,
-// of which nobody may think that the key is free.
+// Locked reports whether the key is held, parked or orphaned, or in a state that only a newer server knows, which must
+// not be taken for free.
 func (l Lock) Locked() bool { return l.State != joblock.StateFree && l.State != joblock.StateForeign }
 
-// Lock reads one key, with its line, its permits and its job. A key that nobody has is no error: its State is
-// joblock.StateFree. If the key itself was read and something else was not, Lock.Problems says so.
+// Lock reads one key, with its line, its permits and its job. A free key is no error: its State is joblock.StateFree. If
+// the key itself was read and something else was not, Lock.Problems says so.
 //
 // Errors: joblock.ErrInvalid for a bad key, joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
@@ -104,7 +104,6 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 	return lock, nil
 }
 
-// read reads the record of one key.
 func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {
 	if err := d.in.Check(op, key); err != nil {
 		return Lock{}, err
@@ -141,14 +140,14 @@ func show(st joblock.Status) Lock {
 	return l
 }
 
-// Freer is who frees a key that somebody else has had.
+// Freer is who freed a key other than its owner.
 type Freer string
 
-// The freers. The store does not know who has freed a key: the reason tells.
+// The values of Freer. The store does not record who freed a key, so they are derived from the reason.
 const (
-	FreedByKeeper  Freer = "keeper"  // a keeper, because the job was over
-	FreedByProgram Freer = "program" // a program that enqueues jobs or runs them, because the job was over or was not enqueued
-	FreedByForce   Freer = "force"   // anybody else: an operator, or the application by Locker.ForceRelease
+	FreedByKeeper  Freer = "keeper"  // a keeper, because the job had ended
+	FreedByProgram Freer = "program" // a program that enqueues jobs or runs them, because the job had ended or was not enqueued
+	FreedByForce   Freer = "force"   // any other caller: an operator, or the application by Locker.ForceRelease
 )
 
 func freerOf(reason string) Freer {
@@ -163,7 +162,7 @@ func freerOf(reason string) Freer {
 	return FreedByForce
 }
 
-// How says in a few words how the last holding of a free key has ended, as far as the store knows; otherwise "".
+// How describes in a few words how the last holding of a free key ended, as far as the store knows; otherwise "".
 func (l Lock) How() string {
 	switch {
 	case l.State != joblock.StateFree || l.Ended == joblock.EndedNone:
@@ -180,7 +179,6 @@ func (l Lock) How() string {
 	return l.Ended.String()
 }
 
-// problem adds a sentence to l.Problems.
 func (l *Lock) problem(format string, args ...any) {
 	l.Problems = append(l.Problems, fmt.Sprintf(format, args...))
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// LocksQuery says which locks Desk.Locks shows. The zero value shows every lock that somebody has, but no key of the
-// toolkit's own. A lock is shown if all fields that are set allow it.
+// LocksQuery says which locks Desk.Locks shows. The zero value shows every lock that is held, parked or orphaned, but no
+// key of the toolkit's own. A lock is shown if it matches all fields that are set.
 type LocksQuery struct {
 	Prefix    string          `query:"prefix"`                                              // keys that begin with Prefix
-	Contains  string          `query:"contains" jsonschema:"maxLength=512"`                 // keys with this text anywhere; the walk reads the records of all keys under Prefix
+	Contains  string          `query:"contains" jsonschema:"maxLength=512"`                 // keys that contain this text; the walk reads the records of all keys under Prefix
 	States    []joblock.State `query:"state"`                                               // one of these; none means held, parked and orphaned
-	OlderThan time.Duration   `query:"older_ms" jsonschema:"minimum=0,maximum=31622400000"` // somebody has had the lock for at least that long
-	Waiters   int             `query:"waiters" jsonschema:"minimum=0,maximum=1000000"`      // at least so many wait
+	OlderThan time.Duration   `query:"older_ms" jsonschema:"minimum=0,maximum=31622400000"` // the lock has been taken for at least that long
+	Waiters   int             `query:"waiters" jsonschema:"minimum=0,maximum=1000000"`      // at least that many wait
 
 	// Jobs shows only locks that are bound to a job. They are read from the index of jobs, without a walk over all keys of
 	// the store. Queue, unless empty, names the asynq queue of the job.
@@ -27,19 +27,19 @@ type LocksQuery struct {
 	Queue string `query:"queue"`
 
 	Ended bool `query:"ended"` // also keys that are free and that the store still remembers
-	Own   bool `query:"own"`   // also keys that only the toolkit itself has a use for; see Role
+	Own   bool `query:"own"`   // also keys that only the toolkit itself uses; see Role
 
-	// Share is the largest part of the time for which the walk has a call to one server of the store under way. From 0.001
-	// to 1; default 0.25. See joblock.ListOptions.
+	// Share is the largest fraction of the time during which the walk has a call to one server of the store under way,
+	// from 0.001 to 1. The default is 0.25. See joblock.ListOptions.
 	Share float64
 
-	// Progress is called with the part of the walk that is done, from 0 to 1, in the goroutine of the loop.
+	// Progress is called with the completed fraction of the walk, from 0 to 1, in the goroutine of the loop.
 	Progress func(done float64)
 }
 
-// Locks walks over the locks that q names, in no particular order. The first locks come with the first page. The walk may
-// miss a lock that changes meanwhile, or show such a lock twice. An error ends the walk: joblock.ErrInvalid for a bad
-// query, joblock.ErrUnavailable, joblock.ErrClosed.
+// Locks iterates over the locks that match q, in no particular order. The first locks come with the first page. The walk
+// may miss a lock that changes meanwhile, or yield it twice. An error ends the walk: joblock.ErrInvalid for a bad query,
+// joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		if err := checkContains("list", q.Contains); err != nil {
@@ -62,7 +62,7 @@ func checkContains(op, text string) error {
 	return core.CheckText(op, "", "contains", text, 0, driver.MaxKeyBytes)
 }
 
-// walk walks over all locks that can be of interest for q.
+// walk iterates over all locks that may match q.
 func (d *Desk) walk(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	if q.Jobs || q.Queue != "" {
 		return d.boundLocks(ctx, q)

@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// WriteMemo writes the memo of the key of token, at most driver.MaxMemoBytes long, and begins a new lease of ttl in the
+// WriteMemo writes the memo of the key of token, of at most driver.MaxMemoBytes, and begins a new lease of ttl in the
 // same step. An empty memo clears the key's memo; nil leaves it as it is.
 //
 // Errors, with which the memo stays as it was: those of Renew. After ErrUnavailable the memo may be written; the caller can

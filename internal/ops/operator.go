@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Operator is what an operator sees of locks, jobs and cron jobs, and may do about them. A Desk asks the store itself; the
-// Client of package server/client asks a lock server. The methods of Desk say what each call returns, costs and refuses.
+// Operator is what an operator sees of locks, jobs and cron jobs, and may do about them. A Desk asks the store itself;
+// the Client of package server/client asks a lock server. The methods of Desk document what each call returns, costs and
+// refuses.
 type Operator interface {
 	Lock(ctx context.Context, key string) (Lock, error)
 	Statuses(ctx context.Context, keys ...string) ([]Lock, error)
@@ -49,9 +50,9 @@ type Operator interface {
 
 // Feed follows the journal. A Feed is for one goroutine. Close it.
 type Feed interface {
-	// Next returns the next events, the oldest first, as soon as there are some. If there are none for the given time, Next
-	// returns none. If events between were lost, an Event of kind EventGap comes in their place. After an error,
-	// joblock.ErrUnavailable or the cause of ctx, Next can be called again, and goes on at the same place.
+	// Next returns the next events, the oldest first, as soon as there are some. If there are none within atMost, it
+	// returns none. If events in between were lost, an Event of kind EventGap takes their place. After an error,
+	// joblock.ErrUnavailable or the cause of ctx, Next can be called again and continues at the same place.
 	Next(ctx context.Context, atMost time.Duration) ([]Event, error)
 
 	// Position is the place after the events that Next has returned, "" if it is not known yet.

@@ -26,24 +26,24 @@ type Payload struct {
 	// each object are sorted.
 	Text string `json:"text,omitempty"`
 
-	Hidden int    `json:"hidden,omitempty"` // how many values were left out: tokens of locks, and what a name calls a secret
+	Hidden int    `json:"hidden,omitempty"` // how many values were left out: tokens of locks, and values whose names suggest a secret
 	Cut    bool   `json:"cut,omitempty"`    // the payload is longer
 	Why    string `json:"why,omitempty"`    // why there is no Text, in a sentence
 }
 
 const (
 	payloadShown = 2000    // characters
-	payloadRead  = 1 << 20 // bytes; a longer payload is not looked at
+	payloadRead  = 1 << 20 // bytes; a longer payload is not examined
 )
 
-// secretName finds the names of values that are hidden.
+// secretName matches the names of values to hide.
 var secretName = regexp.MustCompile(`(?i)passw|passphrase|secret|token|authori[sz]ation|credential|cookie|api[-_]?key|private[-_]?key|access[-_]?key|signature`)
 
-// tokenLike finds what may be the text of a joblock.Token.
+// tokenLike matches what may be the text of a joblock.Token.
 var tokenLike = regexp.MustCompile(`[A-Za-z0-9_-]{16,}`)
 
-// Payload reads the payload of the task of a job, "queue/taskID". Tokens of locks are hidden, and so are the values of JSON
-// whose names call them secrets; other secrets are not known, so show a payload to people who may read asynq's Redis.
+// Payload reads the payload of the task of a job, "queue/taskID". It hides tokens of locks and JSON values whose names
+// suggest a secret. It cannot recognise other secrets, so show a payload only to people who may read asynq's Redis.
 //
 // Errors: joblock.ErrInvalid for a text that names no task, joblock.ErrNotFound if no database has the task, and
 // joblock.ErrUnavailable.
@@ -73,7 +73,7 @@ func (d *Desk) Payload(ctx context.Context, job string) (Payload, error) {
 	return Payload{}, refusal(op, job, joblock.ErrNotFound, "there is no such task")
 }
 
-// payloadOf returns what may be seen of a payload.
+// payloadOf returns the part of a payload that may be shown.
 func payloadOf(raw []byte) Payload {
 	p := Payload{Bytes: len(raw)}
 	text, isJSON := "", false
@@ -98,7 +98,7 @@ func payloadOf(raw []byte) Payload {
 	return p
 }
 
-// redactJSON returns raw without what is hidden. ok is false if raw is no JSON.
+// redactJSON returns raw with hidden values removed. ok is false if raw is not JSON.
 func (p *Payload) redactJSON(raw []byte) (text string, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -143,7 +143,7 @@ func (p *Payload) walk(v any) any {
 	return v
 }
 
-// redact replaces the tokens of locks in a text by their descriptions.
+// redact replaces the tokens of locks in text by their descriptions.
 func (p *Payload) redact(text string) string {
 	return tokenLike.ReplaceAllStringFunc(text, func(run string) string {
 		for at := range run {

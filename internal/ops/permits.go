@@ -24,33 +24,33 @@ type Permits struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind,omitempty"` // "" if the key is neither a limit nor a sequence with several slots
 
-	// N is how many may have the key at a time: for a limit, what a program that has used the limit said last; for a
-	// sequence, what the task of one of its jobs says. 0 means that nobody has said so lately. AtLeast is the largest
-	// number of a permit or slot that the store remembers.
+	// N is how many may have the key at a time: for a limit, what a program that uses the limit said last; for a
+	// sequence, what the task of one of its jobs says. 0 means that it is not known. AtLeast is the largest number of a
+	// permit or slot that the store remembers.
 	//
-	// The store enforces no N: each program that uses a limit counts by the N of its own. A program that finds a permit
-	// taken says its N, unless the same N was said in the last twelve hours, or another N in the last minute.
+	// The store does not enforce N: each program that uses a limit counts by its own N. A program that finds a permit
+	// taken records its N, unless the same N was recorded in the last twelve hours, or another N in the last minute.
 	N       int `json:"n,omitempty"`
 	AtLeast int `json:"at_least,omitempty"`
 
-	// What the store knows of N, if the key is that of a limit.
+	// What the store knows about N, if the key is that of a limit.
 	Said   Time   `json:"n_said,omitzero"`    // when N was said last
-	By     string `json:"n_by,omitempty"`     // label of who said so
-	Since  Time   `json:"n_since,omitzero"`   // from when on nobody has said another number
+	By     string `json:"n_by,omitempty"`     // label of the program that said so
+	Since  Time   `json:"n_since,omitzero"`   // since when no other number was said
 	Before int    `json:"n_before,omitempty"` // the number that was said before
-	First  string `json:"n_first,omitempty"`  // label of who was the first to say N then: who changed it, if there is a Before
+	First  string `json:"n_first,omitempty"`  // label of the program that said N first: the one that changed it, if there is a Before
 
 	Taken   int    `json:"taken"`        // how many are held, parked or orphaned
-	Waiting int    `json:"waiting"`      // how many wait, for a while with waiters that have died
-	Permits []Lock `json:"items"`        // those that are taken, by Number; the first slot has the number 1
+	Waiting int    `json:"waiting"`      // how many wait; for a while this includes waiters that have died
+	Permits []Lock `json:"items"`        // those that are taken, by Number; the first slot is number 1
 	Now     Time   `json:"now,omitzero"` // the store's clock when the permits were read; zero without a Kind
 }
 
-// changedLately is how long after a change of N the number before may still be in use.
+// changedLately is how long after a change of N the previous number may still be in use.
 const changedLately = time.Hour
 
-// Changed says, in a sentence without a full stop, who has changed N and when, or since when nobody has. It is "" if nobody has
-// said an N.
+// Changed says, in a sentence without a full stop, when N was changed and by whom, or since when it has been unchanged.
+// It is "" if no N is known.
 func (p *Permits) Changed() string {
 	switch {
 	case p.Since.IsZero():
@@ -62,7 +62,8 @@ func (p *Permits) Changed() string {
 	return fmt.Sprintf("%s was the first to say %d and not %d, %s ago", who, p.N, p.Before, length(p.Now.Sub(p.Since.Time)))
 }
 
-// Doubt says, in a sentence without a full stop, why N may not be what all callers use. It is "" if there is no sign of that.
+// Doubt says, in a sentence without a full stop, why callers may use different values of N. It is "" if there is no sign
+// of that.
 func (p *Permits) Doubt() string {
 	switch used := max(p.Taken, p.AtLeast); {
 	case p.N == 0 || p.Kind != KindLimit:
@@ -77,7 +78,8 @@ func (p *Permits) Doubt() string {
 	return ""
 }
 
-// soonest returns the permit that others can get first, if nobody renews or prolongs any. One is taken.
+// soonest returns the permit that is free for others first, unless it is renewed or prolonged. At least one permit must
+// be taken.
 func (p *Permits) soonest() Lock {
 	return slices.MinFunc(p.Permits, func(a, b Lock) int { return a.ReservedUntil.Compare(b.ReservedUntil.Time) })
 }
@@ -89,10 +91,10 @@ func (p *Permits) read(recs []driver.Record) {
 	}
 }
 
-// Permits reads who has the permits of the limit on key, or the slots of the sequence on key. A key that is neither has
-// Permits without a Kind. If the store does not know how many permits there are, Permits.N is the parameter n; 0 means
-// that the caller does not know either. The number of a sequence's slots is known if the task of a job that has a slot can
-// be read. Errors are those of Lock.
+// Permits reads who has the permits of the limit on key, or the slots of the sequence on key. For any other key the
+// result has no Kind. If the store does not know how many permits there are, Permits.N is n; an n of 0 means that the
+// caller does not know either. The number of a sequence's slots is known if the task of a job that has a slot can be
+// read. Errors are those of Lock.
 func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) {
 	const op = "permits"
 	if err := d.in.Check(op, key); err != nil {
@@ -118,10 +120,10 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 	return p, err
 }
 
-// permitsBeside reads the permits for somebody who wants to know about the key itself. A key that has a record of its own is
-// rarely that of a limit, too. So its permits are read only if somebody waits for one, or was refused one in the last day;
-// and its slots only if jobs have or want the key. If the task of its job is known, only about as many slots are read as the
-// task says that the sequence has. Else each look at a lock would read 512 records.
+// permitsBeside reads the permits for a query about the key itself. A key that has a record of its own is rarely also
+// that of a limit, so its permits are read only if a caller waits for one, or was refused one in the last day, and its
+// slots only if jobs have or want the key. If the task of its job is known, only about as many slots are read as the task
+// says that the sequence has. Otherwise each look at a lock would read 512 records.
 func (d *Desk) permitsBeside(ctx context.Context, lock Lock) (Permits, error) {
 	if lock.Fence == 0 || lock.Role != "" {
 		return d.Permits(ctx, lock.Key, 0)
@@ -143,8 +145,8 @@ func (d *Desk) permitsBeside(ctx context.Context, lock Lock) (Permits, error) {
 	return p, err
 }
 
-// readLimit sets p if its key is that of a limit. Without seek a limit is not found of which nobody waits for a permit or was
-// refused one in the last day.
+// readLimit sets p if its key is that of a limit. Unless seek is true, it misses a limit for whose permits no caller
+// waits or was refused in the last day.
 func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) error {
 	if len(keyspace.Permit(p.Key, limit.Max)) > driver.MaxKeyBytes {
 		return nil
@@ -154,7 +156,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) 
 		return err
 	}
 	gate, size := lockOf(recs[0]), recs[1]
-	// Nothing if another program has written the record.
+	// No Said if another program has written the record.
 	if said, ok := keyspace.ParseSaid(size.Holder); ok && said.N <= limit.Max {
 		p.Kind, p.N, p.Before, p.First, p.By = KindLimit, said.N, said.Before, said.First, said.By
 		p.Said, p.Since = Time{size.Since}, Time{cmp.Or(said.Since, size.Since)}
@@ -181,7 +183,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) 
 	return nil
 }
 
-// readSlots sets p if its key is that of a sequence of which somebody has another one of the first slots than the first.
+// readSlots sets p if the store knows a slot of its key other than the first, among as many as slots says.
 func (d *Desk) readSlots(ctx context.Context, op string, p *Permits, slots int) error {
 	if len(driver.SlotKey(p.Key, driver.MaxSlots)) > driver.MaxKeyBytes {
 		return nil
@@ -212,7 +214,8 @@ func (d *Desk) readSlots(ctx context.Context, op string, p *Permits, slots int) 
 	return nil
 }
 
-// take adds the records that somebody has. The first record has the given number.
+// take adds the records of taken keys, and sets Kind and AtLeast by those that the store remembers. number is that of the
+// first record.
 func (p *Permits) take(recs []driver.Record, number int, kind string) {
 	for i, rec := range recs {
 		l := lockOf(rec)

@@ -7,23 +7,23 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Pulse is what the renewals of a lock tell of its holder.
+// Pulse is what the renewals of a lock indicate about its holder.
 type Pulse string
 
-// The pulses. A holder of package joblock renews its lease every third of the TTL, and repeats a renewal that has failed.
-// Other holders renew by hand, if at all: scripts with "joblock acquire", clients of the lock server, such as Terraform, and
-// programs with joblock.NoRenew. Their leases do not say whether they are alive.
+// The pulses. A holder of package joblock renews its lease every third of the TTL, and retries a failed renewal. Other
+// holders renew by hand, if at all: scripts with "joblock acquire", clients of the lock server, such as Terraform, and
+// programs with joblock.NoRenew. Their leases do not show whether they are alive.
 const (
 	PulseNone   Pulse = ""        // no holder runs under the lock
 	PulseFresh  Pulse = "fresh"   // no renewal is overdue
 	PulseLate   Pulse = "late"    // a renewal is overdue
 	PulseSilent Pulse = "silent"  // two renewals are overdue: the holder has died, hangs, or is cut off
 	PulseNever  Pulse = "never"   // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
-	PulseByHand Pulse = "by hand" // the holder renews by hand, if at all: the lease does not say whether it is alive
+	PulseByHand Pulse = "by hand" // the holder renews by hand, if at all: the lease does not show whether it is alive
 )
 
-// Pulse says whether the holder renews its lease, as far as that can be told from one look. A holder that was alive at its
-// last renewal and has died since is PulseFresh until the next renewal is due, and some time more: a renewal may take a
+// Pulse reports whether the holder renews its lease, as far as one look can show. A holder that was alive at its last
+// renewal and has died since is PulseFresh until some time after the next renewal is due, because a renewal may take a
 // while.
 func (l Lock) Pulse() Pulse {
 	if l.TTL <= 0 || l.State != joblock.StateHeld && l.State != joblock.StateOrphaned {
@@ -57,7 +57,7 @@ func (l Lock) Quiet() time.Duration {
 // hasRenewed reports whether the holder has renewed the lease with which its holding began.
 func (l Lock) hasRenewed() bool { return l.Renewed.After(l.Changed.Time) }
 
-// pulse says when the lease was renewed last, and what that tells of the holder.
+// pulse says when the lease was last renewed, and what that indicates about the holder.
 func (s *story) pulse() string {
 	quiet, every := length(s.Quiet()), length(s.RenewsEvery())
 	ends := fmt.Sprintf(" Without another renewal the lease ends at %s, %s from now.", s.clock(s.ExpiresAt.Time), length(s.Lease.Duration()))
@@ -89,7 +89,7 @@ func (s *story) pulse() string {
 	return ends
 }
 
-// stopped says when a lease that has run out was renewed last.
+// stopped says when a lapsed lease was last renewed.
 func (s *story) stopped() string {
 	if s.Renewed.IsZero() {
 		return ""

@@ -15,32 +15,32 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Sequence is the line of jobs behind one key: a key whose job was enqueued in a sequence, or for which jobs wait.
+// Sequence is the line of jobs behind one key whose job was enqueued in a sequence, or for which jobs wait.
 type Sequence struct {
 	Key   string        `json:"key"`
 	State SequenceState `json:"state"`
-	Why   string        `json:"why"`            // in sentences: what the job in front does, or why it does not go on
-	Since Time          `json:"since,omitzero"` // from when on Why has been so; of a halted sequence: when its job failed
+	Why   string        `json:"why"`            // in sentences: what the job in front does, or why it does not proceed
+	Since Time          `json:"since,omitzero"` // since when Why has been true; of a halted sequence: when its job failed
 
-	Job     string `json:"job,omitempty"`   // in front, as "queue/taskID"; empty if a process has the key, or nobody
+	Job     string `json:"job,omitempty"`   // in front, as "queue/taskID"; empty if a process has the key or it is free
 	Error   string `json:"error,omitempty"` // the last error of that job
 	Task    *Task  `json:"task,omitempty"`  // of that job
 	Lock    Lock   `json:"lock"`            // of the key, or of the slot that was taken first; without Line, Permits and Task
 	Running int    `json:"running"`         // how many jobs and processes have the key or one of its slots
-	Limit   int    `json:"limit,omitempty"` // how many jobs may run at a time; 0 if that is not known
-	Waiting int    `json:"waiting"`         // how many wait, for a while with waiters that have died
+	Limit   int    `json:"limit,omitempty"` // how many jobs may run at a time; 0 if it is not known
+	Waiting int    `json:"waiting"`         // how many wait; for a while this includes waiters that have died
 
 	// Command is what to do next, for a shell. Actions are all that an operator may do, the mildest first.
 	Command string   `json:"command"`
 	Actions []Action `json:"actions"`
 }
 
-// SequenceState says whether the jobs of a Sequence go on.
+// SequenceState says whether the jobs of a Sequence proceed.
 type SequenceState string
 
 // The states, the worst first.
 const (
-	SequenceHalted  SequenceState = "halted"  // the job in front has failed for good, and the others wait until somebody decides
+	SequenceHalted  SequenceState = "halted"  // the job in front has failed for good, and the others wait until an operator decides
 	SequenceStuck   SequenceState = "stuck"   // nothing starts the next job by itself, or nothing in time
 	SequenceWaiting SequenceState = "waiting" // the job in front waits for a worker, for its time or for its next attempt
 	SequenceRunning SequenceState = "running" // an attempt runs
@@ -53,12 +53,12 @@ type SequencesQuery struct {
 	Prefix string `query:"prefix"` // of the key
 	Halted bool   `query:"halted"` // only those that have halted; then the tasks of jobs that run are not looked up
 
-	Share    float64 // as JobsQuery
+	Share    float64 // as in JobsQuery
 	Progress func(done float64)
 }
 
-// CompareSequences orders sequences: those that have halted first, then those that are stuck, the oldest trouble first; then
-// the others, the longest line first.
+// CompareSequences orders sequences: those that have halted first, then those that are stuck, in each case the oldest
+// trouble first; then the others, the longest line first.
 func CompareSequences(a, b Sequence) int {
 	rank := func(s Sequence) int { return min(slices.Index(sequenceStates, s.State), 2) }
 	if n := cmp.Compare(rank(a), rank(b)); n != 0 {
@@ -70,10 +70,10 @@ func CompareSequences(a, b Sequence) int {
 	return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Key, b.Key))
 }
 
-// Sequences walks over the sequences, in no particular order: see CompareSequences. They are found in the index of jobs,
-// which is read as a whole before the first of them comes. Then the records of the keys are read, and the tasks of the
-// jobs in front. So a line that is long costs little more than a short one. A sequence of one job that nobody waits for
-// comes too. Errors are those of Jobs.
+// Sequences iterates over the sequences, in no particular order: see CompareSequences. It finds them in the index of
+// jobs, which it reads completely before it yields the first. Then it reads the records of the keys, and the tasks of the
+// jobs in front, so a long line costs little more than a short one. A sequence of one job without waiters is included.
+// Errors are those of Jobs.
 func (d *Desk) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error] {
 	return func(yield func(Sequence, error) bool) {
 		keeper, err := d.Keeper(ctx)
@@ -111,13 +111,13 @@ func (d *Desk) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequen
 	}
 }
 
-// jobLine is what the index of jobs says of the line of a key.
+// jobLine is what the index of jobs says about the line of a key.
 type jobLine struct {
 	entries int                 // jobs that have the key or a slot, and jobs that wait
 	slots   map[string]struct{} // the keys of the slots that jobs have or had
 }
 
-// jobLines has lines of jobs by their keys.
+// jobLines maps keys to their lines of jobs.
 type jobLines map[string]*jobLine
 
 // note counts an entry of the index of jobs, if the key of its line begins with the prefix.
@@ -140,7 +140,7 @@ func (lines jobLines) note(l driver.Entry, prefix string) {
 	}
 }
 
-// linesOfJobs reads the index of jobs, by the keys of the lines. No record is read.
+// linesOfJobs reads the index of jobs and groups it by the keys of the lines. It reads no records.
 func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (jobLines, error) {
 	lines := make(jobLines)
 	note := func(l driver.Entry) bool {
@@ -160,7 +160,7 @@ func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (jobLines, err
 	return lines, nil
 }
 
-// sequencesOf reads the keys of some lines, and the tasks of the jobs in front.
+// sequencesOf reads the records of some lines, and the tasks of the jobs in front.
 func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, keeper Keeper, halted bool) ([]Sequence, error) {
 	var all []string
 	for _, key := range keys {
@@ -225,7 +225,7 @@ func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, k
 func (s *Sequence) judge(keeper Keeper) {
 	st := story{Lock: s.Lock, keeper: keeper, known: true, now: s.Lock.Now.Time}
 	if s.Waiting > 0 {
-		st.Line = []Waiter{{}} // the sentences ask only whether somebody waits
+		st.Line = []Waiter{{}} // the sentences depend only on whether there are waiters
 	}
 	s.Since, s.State = s.Lock.Changed, SequenceRunning
 	if s.Job == "" {
@@ -244,7 +244,7 @@ func (s *Sequence) judge(keeper Keeper) {
 	}
 }
 
-// ofNoJob judges a sequence whose key a process has, or nobody.
+// ofNoJob judges a sequence whose key a process has, or whose key is free.
 func (s *Sequence) ofNoJob(st *story) {
 	switch l := s.Lock; {
 	case l.State == joblock.StateHeld:

@@ -9,27 +9,27 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Unknown reports whether nothing is known of the key of a lock that Desk.Lock or Explain has read: the store has no record
-// of it, and nobody waits. Perhaps somebody has mistyped the key; see SimilarTo.
+// Unknown reports whether nothing is known about the key of a lock that Desk.Lock or Explain has read: the store has no
+// record of it, and there are no waiters. The key may be mistyped; see SimilarTo.
 func (l Lock) Unknown() bool {
 	return l.Fence == 0 && l.State == joblock.StateFree && l.Permits == nil && l.Waiters == 0 && len(l.Line) == 0
 }
 
-// Similar are the keys that are like a text, for people who have mistyped a key.
+// Similar are the keys that resemble a text, for people who have mistyped a key.
 type Similar struct {
 	Keys   []string // the most similar first, five at most; those of limits and sequences, and not of their permits and slots
 	Looked int      // how many keys were looked at
 	Begin  int      // how many of them begin with the text
 }
 
-// mostSimilar is how many keys a Similar has.
+// mostSimilar is the maximum number of keys of a Similar.
 const mostSimilar = 5
 
-// SimilarAmong is the query whose locks SimilarTo is for: also free keys that the store still remembers.
+// SimilarAmong is the query for the locks to pass to SimilarTo; it includes free keys that the store still remembers.
 func SimilarAmong() LocksQuery { return LocksQuery{Ended: true} }
 
-// SimilarTo looks among locks for keys that are like text. With prefix, only the beginning of a key counts. With an error
-// of locks, the result is of those that came before.
+// SimilarTo looks among locks for keys that resemble text. With prefix, only the beginning of a key counts. If locks
+// yields an error, the result covers those before it.
 func SimilarTo(text string, prefix bool, locks iter.Seq2[Lock, error]) (s Similar, err error) {
 	type match struct {
 		key   string
@@ -75,7 +75,7 @@ func SimilarTo(text string, prefix bool, locks iter.Seq2[Lock, error]) (s Simila
 	return s, err
 }
 
-// folded returns text as its likeness is measured: case does not count, and all separators are alike.
+// folded returns text in the form that is compared: case is ignored, and all separators are alike.
 func folded(text string) []rune {
 	return []rune(strings.Map(func(r rune) rune {
 		if strings.ContainsRune(":/._- ", r) {
@@ -85,7 +85,7 @@ func folded(text string) []rune {
 	}, strings.ToLower(text)))
 }
 
-// likeness returns how much key differs from text, and whether it is similar at all. The parameters are folded.
+// likeness returns how much key differs from text, and whether it is similar at all. Both must be folded.
 func likeness(text, key []rune, prefix bool) (score int, similar bool) {
 	const far = 100
 	most := min(4, 1+len(text)/5) // typing errors

@@ -25,11 +25,11 @@ func (d *Desk) Statuses(ctx context.Context, keys ...string) ([]Lock, error) {
 	return locks, nil
 }
 
-// inspectFew is how many records one call reads. A store in Redis serves nobody else during a call: with 32 records for
-// some hundredths of a millisecond.
+// inspectFew is how many records one call reads. A Redis store serves no other client during a call: some hundredths of a
+// millisecond for 32 records.
 const inspectFew = 32
 
-// inspect reads many records, a few at a time. The parameter key is the Key of an error.
+// inspect reads many records, inspectFew at a time. key is the Key of an error.
 func (d *Desk) inspect(ctx context.Context, op, key string, keys []string) ([]driver.Record, error) {
 	recs := make([]driver.Record, 0, len(keys))
 	for part := range slices.Chunk(keys, inspectFew) {

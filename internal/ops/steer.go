@@ -18,8 +18,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Steerer is the part of an *asynq.Inspector by which a Desk changes tasks. Where a Database has an Inspector without
-// these methods, its tasks cannot be changed.
+// Steerer is the part of an *asynq.Inspector with which a Desk changes tasks. If the Inspector of a Database lacks these
+// methods, its tasks cannot be changed.
 type Steerer interface {
 	RunTask(queue, id string) error
 	DeleteTask(queue, id string) error
@@ -27,7 +27,7 @@ type Steerer interface {
 	CancelProcessing(id string) error
 }
 
-// The actions of which CheckDelete, CheckArchive and CheckCancel say whether the state of a task allows them.
+// The actions on tasks; CheckDelete, CheckArchive and CheckCancel report whether the state of a task allows them.
 const (
 	actRun     = "run task"
 	actDelete  = "delete task"
@@ -44,7 +44,7 @@ var (
 	cancellable = []TaskState{"active"}
 )
 
-// CheckDelete returns the error with which DeleteTask refuses a task that is in this state, or nil.
+// CheckDelete returns the error with which DropTask refuses a task that is in this state, or nil.
 func (t Task) CheckDelete() error { return t.in(actDelete, deletable) }
 
 // CheckArchive returns the error with which ArchiveTask refuses a task that is in this state, or nil.
@@ -53,11 +53,11 @@ func (t Task) CheckArchive() error { return t.in(actArchive, archivable) }
 // CheckCancel returns the error with which CancelTask refuses a task that is in this state, or nil.
 func (t Task) CheckCancel() error { return t.in(actCancel, cancellable) }
 
-// ErrMovedOn says that a task is not at the step any more that was named. It matches joblock.ErrBusy.
+// ErrMovedOn means that a task is no longer at the step that the request names. It matches joblock.ErrBusy.
 var ErrMovedOn error = &refused{"the task has moved on", joblock.ErrBusy, nil}
 
-// CheckStep returns the error with which an action refuses a task that has moved on since somebody has seen the given
-// Step, or nil. No task is refused for the step "".
+// CheckStep returns the error with which an action refuses a task that is no longer at the given Step, or nil. The step
+// "" allows every task.
 func (t Task) CheckStep(action, step string) error {
 	if step == "" || t.Step == step {
 		return nil
@@ -71,17 +71,18 @@ type TaskRequest struct {
 	ID    string `path:"id"`
 
 	// Step is the Task.Step that the operator has seen. If the task has moved on by then, the action changes nothing. ""
-	// takes the task as it is.
+	// means any step.
 	Step string `match:"task"`
 
 	Then   Then   `json:"then,omitempty"` // of CancelTask alone: what to do with the task when the handler has returned
 	Reason string `json:"reason"`         // for others, from 1 to 256 bytes
 }
 
-// RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. A job that has halted its
-// sequence then goes on under its lock. A task whose job waits for its turn in a line is refused: it would go back to wait.
+// RunTask makes asynq run now a task that is scheduled, waits for a retry or is archived. A job that has halted its
+// sequence then continues under its lock. A task whose job waits for its turn in a line is refused: it would only go back
+// to waiting.
 //
-// asynq has no call that looks at the step of a task. So Desk looks a moment before: a task that moves on in that moment is
+// asynq has no call that checks the step of a task, so Desk checks it just before: a task that moves on in between is
 // changed all the same, if its new state fits.
 //
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
@@ -100,28 +101,31 @@ func (d *Desk) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return d.steer(ctx, actDelete, req, deletable, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
 }
 
-// ArchiveTask takes a task that does not run out of its queue, and keeps the task in asynq's archive, to look at and to run
-// later: see RunTask. The keeper then gives its lock or its place in line to the next, within a minute or so; a job that is
-// run later takes its lock anew, or stands in line again. But the key of a sequence that halts on failure stays with the
-// job: the sequence halts. asynq deletes archived tasks after 90 days, and the oldest of 10,000. See RunTask about the step.
+// ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive for inspection or a later
+// run: see RunTask. The keeper then gives its lock or its place in line to the next, within a minute or so; a job that is
+// run later acquires its lock again, or stands in line again. But the key of a sequence that halts on failure stays with
+// the job: the sequence halts. asynq deletes archived tasks after 90 days, and the oldest beyond 10,000. See RunTask
+// about the step.
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
-// or is over, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be archived.
+// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
+// runs, or has ended, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be archived.
 func (d *Desk) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	return d.steer(ctx, actArchive, req, archivable, func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
 }
 
-// CancelTask ends the context of the handler that runs a task. The attempt then ends as after a timeout, if the handler
-// heeds its context. asynq sends the message once: a process that is cut off does not get it. See RunTask about the step.
-// asynq cancels by the ID alone, so CancelTask refuses a task while one of another queue has the same ID and runs.
+// CancelTask cancels the context of the handler that runs a task. The attempt then ends as after a timeout, if the
+// handler respects its context. asynq sends the message once: a process that is cut off does not get it. See RunTask
+// about the step. asynq cancels by the ID alone, so CancelTask refuses a task while a task of another queue with the same
+// ID runs.
 //
-// With a Then, CancelTask waits up to EndWait for the handler to return, and deletes or archives the task before another attempt
-// begins. If one begins all the same, CancelTask cancels that one too. Acted.Became says what has become of the task. A task
-// that ends well meanwhile is left alone; so is one whose handler does not return in time, which the record says (OutcomeAsked).
+// With a Then, CancelTask waits up to EndWait for the handler to return, and deletes or archives the task before another
+// attempt begins. If one begins all the same, CancelTask cancels that one too. Acted.Became says what happened to the
+// task. A task that succeeds meanwhile is left alone; so is one whose handler does not return in time, which the record
+// says (OutcomeAsked).
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, does
-// not run, or is not the only one of its ID that runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the message may be sent, and with a Then the task may be
-// deleted or archived.
+// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
+// does not run, or is not the only running task with its ID, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the
+// message may be sent, and with a Then the task may be deleted or archived.
 func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	if req.Then != "" {
 		return d.end(ctx, req)
@@ -148,7 +152,7 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 	}
 	t, no := d.steerable(ctx, action, req, states)
 	if errors.Is(no, joblock.ErrUnavailable) {
-		no = nil // perhaps it is not refused
+		no = nil // it may not be refused
 	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: t.keys}, no, func(ctx context.Context) error {
 		t, err := d.steerable(ctx, action, req, states)
@@ -193,8 +197,8 @@ func (d *Desk) steerable(ctx context.Context, action string, req TaskRequest, st
 	return t, err
 }
 
-// checkTurn returns the error with which RunTask refuses a task whose job waits in a line: it would go back to
-// wait. A task whose turn has come may be run.
+// checkTurn returns the error with which RunTask refuses a task whose job waits in a line, because it would go back to
+// waiting. A task whose turn has come may be run.
 func (d *Desk) checkTurn(ctx context.Context, t Task) error {
 	if !t.Waits || t.Sequence == "" {
 		return nil
@@ -209,8 +213,8 @@ func (d *Desk) checkTurn(ctx context.Context, t Task) error {
 	return nil
 }
 
-// checkAlone returns the error with which a cancel refuses a task of which another one has the ID and runs: asynq cancels by
-// the ID alone, in all queues of the database. That task may be another caller's.
+// checkAlone returns the error with which a cancel refuses a task while another task with the same ID runs: asynq cancels
+// by the ID alone, in all queues of the database, and that task may be another caller's.
 func (d *Desk) checkAlone(ctx context.Context, action string, t Task) error {
 	unread := func(err error) error { return refusal(action, t.Job(), joblock.ErrUnavailable, "asynq: "+err.Error()) }
 	for _, db := range d.cfg.Databases {
@@ -259,8 +263,8 @@ func (t Task) in(action string, states []TaskState) error {
 	return refusal(action, t.Job(), joblock.ErrBusy, detail)
 }
 
-// refused is an error about a job or a sequence that matches a sentinel of package joblock. The texts of the sentinels
-// themselves are about locks.
+// refused is an error about a job or a sequence that matches a sentinel of package joblock, whose own text is about
+// locks.
 type refused struct {
 	text     string
 	sentinel error
@@ -270,7 +274,7 @@ type refused struct {
 func (e *refused) Error() string { return e.text }
 func (e *refused) Unwrap() error { return e.sentinel }
 
-// Away returns what the client of Redis says of a read without an answer, otherwise nil.
+// Away returns the Redis client's error for an unanswered read, otherwise nil.
 func (e *refused) Away() error { return e.away }
 
 func refusal(action, job string, sentinel error, detail string) error {
@@ -284,9 +288,9 @@ type SkipRequest struct {
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// SkipJob moves a sequence on past the job that has failed and halts the sequence: SkipJob frees the key, and the next job in
-// line gets the key and is started. The task of the job that has failed stays in asynq's archive. If the key has another
-// fence by now, SkipJob changes nothing.
+// SkipJob moves a sequence on past the job that has failed and halts it: SkipJob frees the key, and the next job in line
+// gets the key and is started. The task of the failed job stays in asynq's archive. If the key has another fence by now,
+// SkipJob changes nothing.
 //
 // Errors, with which the sequence stays as it is:
 //
@@ -297,8 +301,8 @@ type SkipRequest struct {
 //	ErrInvalid       the key, the fence, the reason or the name of who acts is bad
 //	ErrClosed
 //
-// ErrUnavailable can mean that asynq has not answered: then the sequence stays as it is, too. Or the locks' store has
-// not: then the sequence may have moved on.
+// ErrUnavailable means that asynq has not answered, in which case the sequence stays as it is, or that the locks' store
+// has not, in which case the sequence may have moved on.
 func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 	const op = "skip"
 	key, fence := req.Key, req.Fence
@@ -343,7 +347,7 @@ func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 	})
 }
 
-// inspectors returns the databases by which a task can be started. The keepers start the others.
+// inspectors returns the inspectors that can start a task. The keepers start the tasks of other databases.
 func (d *Desk) inspectors() (all []*asynq.Inspector) {
 	for _, db := range d.cfg.Databases {
 		if in, ok := db.Asynq.(*asynq.Inspector); ok {
@@ -353,7 +357,7 @@ func (d *Desk) inspectors() (all []*asynq.Inspector) {
 	return all
 }
 
-// record is act, with the Acted of the action.
+// record is act, but returns the Acted of the action.
 func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (Acted, error) {
 	var done Acted
 	id, unrecorded, err := d.act(ctx, reason, e, refusal, do)

@@ -15,17 +15,17 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// TaskState is the state of a task of asynq. Besides asynq's own names there are three more.
+// TaskState is the state of a task of asynq. There are three states in addition to asynq's own.
 type TaskState string
 
 // The states that asynq does not have.
 const (
 	TaskAbsent  TaskState = "absent"   // asynq has the queue, but not the task
-	TaskNoQueue TaskState = "no queue" // no database of asynq that is known here has the queue
-	TaskUnknown TaskState = "unknown"  // asynq did not answer, or was not asked; Task.Problem says why
+	TaskNoQueue TaskState = "no queue" // no known asynq database has the queue
+	TaskUnknown TaskState = "unknown"  // asynq did not answer, or was not queried; Task.Problem says why
 )
 
-// Task is a task as asynq sees the task, without its payload.
+// Task is a task as asynq sees it, without its payload.
 type Task struct {
 	Queue    string    `json:"queue,omitempty"`
 	ID       string    `json:"id,omitempty"`
@@ -34,12 +34,12 @@ type Task struct {
 	State    TaskState `json:"state"`
 	Problem  string    `json:"problem,omitempty"` // with TaskUnknown, in a sentence
 
-	// Step names where the task stands: its state, its attempt and when asynq last wrote an end of an attempt. The Step
-	// changes whenever the task moves on. "" if asynq does not show the task.
+	// Step identifies where the task stands: its state, its attempt and when asynq last wrote an end of an attempt. It
+	// changes whenever the task moves on; "" if asynq does not show the task.
 	Step string `json:"step,omitempty"`
 
-	// Attempt is the number of the attempt that runs or ran last, from 1; 0 if none has begun. Attempts is how many the
-	// author of the task allows.
+	// Attempt is the number of the running or last attempt, from 1; 0 if none has begun. Attempts is how many the author
+	// of the task allows.
 	Attempt  int `json:"attempt,omitempty"`
 	Attempts int `json:"attempts,omitempty"`
 
@@ -69,7 +69,7 @@ type Task struct {
 	members int
 }
 
-// undone says what is not done if the task is deleted.
+// undone describes the work that is lost if the task is deleted.
 func (t *Task) undone() string {
 	if t.members > 1 {
 		return fmt.Sprintf("What the job was to do is not done, for any of the %d tasks of a group that asynq has aggregated into it.", t.members)
@@ -80,8 +80,8 @@ func (t *Task) undone() string {
 // carries reports whether the header of the task has the token of the lock.
 func (t Task) carries(l Lock) bool { return slices.Contains(t.owners, l.Owner) }
 
-// ParseJob returns the queue and the ID of the task that a job names, as Task.Job names it. The result ok is false for a text
-// that names no task.
+// ParseJob returns the queue and the ID of the task that a job names, as Task.Job does. ok is false for a text that names
+// no task.
 func ParseJob(job string) (queue, id string, ok bool) { return envelope.ParseJob(job) }
 
 // Job returns the name under which locks are bound to the task.
@@ -92,16 +92,15 @@ func (t Task) Ended() bool {
 	return t.State == "archived" && !t.Snoozed || t.State == "completed" || t.State == TaskAbsent
 }
 
-// task looks up the task of a job in all databases. The method task does not fail: Task.Problem says what is
-// not known.
+// task looks up the task of a job in all databases. It does not fail: Task.Problem says what is not known.
 func (d *Desk) task(ctx context.Context, job string) Task {
 	t := d.lookUp(ctx, job)
 	d.pauses(ctx, &t)
 	return t
 }
 
-// pauses sets Paused of the tasks. Each queue is asked for once: the answer costs asynq's Redis more than that
-// about a task. The field of a queue without an answer stays false.
+// pauses sets Paused of the tasks. It queries each queue once, because that answer costs asynq's Redis more than one
+// about a task. Paused of a queue without an answer stays false.
 func (d *Desk) pauses(ctx context.Context, tasks ...*Task) {
 	type queue struct{ database, name string }
 	of := make(map[queue][]*Task)
@@ -121,13 +120,13 @@ func (d *Desk) pauses(ctx context.Context, tasks ...*Task) {
 	}
 }
 
-// lookUp is the method task, but does not set Paused.
+// lookUp is task without setting Paused.
 func (d *Desk) lookUp(ctx context.Context, job string) Task {
 	t, _ := d.find(ctx, job)
 	return t
 }
 
-// find is lookUp, and returns what asynq says of the task, or nil.
+// find is lookUp, and also returns asynq's info about the task, or nil.
 func (d *Desk) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 	t, info := d.findAny(ctx, job)
 	if t.hidden || viewerOf(ctx).MaySee(t) {
@@ -136,7 +135,7 @@ func (d *Desk) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 	return Task{Queue: t.Queue, ID: t.ID, State: TaskUnknown, Problem: "The caller may not see the task: it carries no lock that the caller may use.", hidden: true}, nil
 }
 
-// findAny is find also for a task that the caller may not see because of the locks that it carries.
+// findAny is find, but also for a task that the caller may not see because of the locks that it carries.
 func (d *Desk) findAny(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
@@ -180,8 +179,8 @@ func (d *Desk) findAny(ctx context.Context, job string) (Task, *asynq.TaskInfo) 
 }
 
 // Carried returns the keys of the locks that the task of job carries by a genuine header, which only a program that reads
-// the locks' store can have written. A lock that is bound to the job says nothing of that: the lock's own holder binds it.
-// The result is empty without such a task, and for a task with no header, a forged one, or one of another store.
+// the locks' store can have written. A lock that is bound to the job is no evidence: the lock's own holder binds it. The
+// result is empty if there is no such task, and for a task with no header, a forged one, or one of another store.
 //
 // The error matches joblock.ErrUnavailable if asynq or the store did not answer, or if only a newer build can read the header.
 func (d *Desk) Carried(ctx context.Context, job string) ([]string, error) {
@@ -261,15 +260,15 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 	return t
 }
 
-// failedForGood reports whether an attempt has archived a task: the last one that the author allows, or one that has failed
-// with asynq.SkipRetry. Otherwise somebody has archived the task before its next attempt. asynq does not say which. So a task
-// that was archived before its last attempt counts as one whose last attempt has failed.
+// failedForGood reports whether an attempt has archived a task: the last one that the author allows, or one that failed
+// with asynq.SkipRetry. Otherwise another client has archived it before its next attempt. asynq does not record which, so
+// a task that was archived before its last attempt counts as one whose last attempt has failed.
 func failedForGood(info *asynq.TaskInfo, attempts int) bool {
 	return !info.LastFailedAt.IsZero() &&
 		(info.Retried == 0 || info.Retried+1 >= attempts || strings.Contains(info.LastErr, asynq.SkipRetry.Error()))
 }
 
-// flag returns the flag of a command that ties it to the step of the task.
+// flag returns the command-line flag that ties a command to the step of the task.
 func (t Task) flag() string {
 	if t.Step == "" {
 		return ""
@@ -277,7 +276,7 @@ func (t Task) flag() string {
 	return " --step " + Shell(t.Step)
 }
 
-// limitOf returns how many jobs of the sequence of job may run at a time, or 0 if that is not known.
+// limitOf returns how many jobs of the sequence of job may run at a time, or 0 if it is not known.
 func (d *Desk) limitOf(ctx context.Context, job string) int {
 	if job == "" || len(d.cfg.Databases) == 0 {
 		return 0
@@ -285,8 +284,8 @@ func (d *Desk) limitOf(ctx context.Context, job string) int {
 	return d.task(ctx, job).Limit
 }
 
-// call runs f, which has no context, and returns at the end of ctx even if f has not returned. The timeouts
-// of f's Redis client end f.
+// call runs f, which takes no context, and returns when ctx ends even if f has not returned. f ends by the timeouts of
+// its Redis client.
 func call[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type answer struct {
 		val T

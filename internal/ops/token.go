@@ -17,12 +17,12 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// Grant is a holding that began with a call by token.
+// Grant is a holding that a call by token has begun.
 type Grant struct {
 	Token joblock.Token // of the new holding
 	Fence int64
 	Lease time.Duration // how long the caller can rely on the lock, from the return of the call
-	Until time.Time     // the same, as a time with a monotonic reading: whatever comes after the call does not prolong it
+	Until time.Time     // the same, as a time with a monotonic reading, so that delays after the call do not prolong it
 	Prior joblock.Ended // how the ownership before this one ended; see joblock.Lock.Prior
 }
 
@@ -34,8 +34,8 @@ func grantOf(lock *joblock.Lock) Grant {
 // Acquire takes the lock of token, which joblock.NewToken has made. The options are those of Locker.Acquire, without
 // Owner.
 //
-// After ErrUnavailable the lock may be taken, for one TTL. An Acquire with the same token then returns that lock. So the
-// caller stores token before the call. After any other error the token is used up.
+// After ErrUnavailable the lock may be taken, for one TTL. An Acquire with the same token then returns that lock, so the
+// caller must store token before the call. After any other error the token is used up.
 func Acquire(ctx context.Context, locks *joblock.Locker, token joblock.Token, opts ...joblock.AcquireOption) (Grant, error) {
 	id := core.Token(token)
 	opts = append(opts, detachedFor(id), core.With(func(o *core.Options) { o.Nonce = nonce("acquire", id, "") }))
@@ -53,10 +53,10 @@ func detachedFor(id core.Token) core.With {
 	}
 }
 
-// AcquirePermit takes one of n permits, see package limit. The key of token is the key of the limit. The key of the
-// Grant's token is the key of the permit.
+// AcquirePermit takes one of n permits, see package limit. The key of token is that of the limit; the key of the Grant's
+// token is that of the permit.
 //
-// The caller stores token before the call. After a call without an answer, or whose caller died, FindPermit finds the
+// The caller must store token before the call. After a call without an answer, or whose caller died, FindPermit finds the
 // permit.
 func AcquirePermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int, opts ...joblock.AcquireOption) (Grant, error) {
 	opts = append(opts, detachedFor(core.Token(token)))
@@ -67,9 +67,9 @@ func AcquirePermit(ctx context.Context, locks *joblock.Locker, token joblock.Tok
 	return grantOf(lock), nil
 }
 
-// FindPermit returns the permit that an earlier AcquirePermit with the same token has taken, with a new lease. If the
-// owner of token has no permit, found is false. A caller that died while it waited may have several permits: FindPermit
-// releases all but one. The errors are those of Renew.
+// FindPermit returns the permit that an earlier AcquirePermit with the same token has taken, with a new lease. found is
+// false if the owner of token has no permit. If a caller died while waiting, it may have several permits: FindPermit
+// releases all but one. Errors are those of Renew.
 func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int) (g Grant, found bool, err error) {
 	st, err := limit.New(locks, n).Status(ctx, token.Key())
 	if err != nil {
@@ -96,10 +96,10 @@ func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token,
 	return g, found, nil
 }
 
-// Renew begins a new lease of the holding that token names, and returns how long the lease lasts at least. With a ttl
-// of 0 the length is that of the token. The reservation of a job's lock lasts for at least reserve beyond the lease.
+// Renew begins a new lease of the holding that token names, and returns the minimum duration of that lease. With a ttl of
+// 0 the length is that of the token. The reservation of a job's lock lasts for at least reserve beyond the lease.
 //
-// Errors: ErrLost when the lease has ended; ErrNotOwner when another holder has come since the token was made;
+// Errors: ErrLost if the lease has ended; ErrNotOwner if the key has had another holder since the token was made;
 // ErrAlreadyReleased, ErrNotFound, ErrUnavailable, ErrInvalid, ErrClosed.
 func Renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (time.Duration, error) {
 	until, err := renew(ctx, locks, token, ttl, reserve)
@@ -128,8 +128,8 @@ func renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl,
 	return began.Add(ttl), nil
 }
 
-// Park reserves the key for whoever has the token that Park returns, and ends the holding that token names. With a job,
-// only that job can resume the lock. A reserve of 0 is Config.Reserve.
+// Park ends the holding that token names and reserves the key for any caller with the token that Park returns. With a
+// job, only that job can resume the lock. A reserve of 0 is Config.Reserve.
 //
 // Errors, with which nothing was parked: those of Renew. After ErrUnavailable the caller can repeat the call.
 func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, reserve time.Duration) (joblock.Token, error) {
@@ -153,11 +153,11 @@ func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job s
 	return joblock.Token(core.Token(token).At(r.Fence)), nil
 }
 
-// Resume is Locker.Resume, without a Lock that somebody renews.
+// Resume is Locker.Resume, without a Lock that is renewed automatically.
 //
-// A call that is repeated after ErrUnavailable, under the same name, finds the grant of the first call and renews its
-// lease. The name is a secret of one caller: two callers with the same name would have the same lock. With the name ""
-// a repeated call is another call, which gets ErrBusy for one TTL if the first one has resumed the lock.
+// A call that is repeated after ErrUnavailable under the same name finds the grant of the first call and renews its
+// lease. The name is a secret of one caller: two callers with the same name would have the same lock. With the name "" a
+// repeated call counts as a new call, which gets ErrBusy for one TTL if the first one has resumed the lock.
 func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, name string, opts ...joblock.ResumeOption) (Grant, error) {
 	opts = append(opts, core.With(func(o *core.Options) {
 		o.NoRenew, o.Detached = true, true
@@ -173,19 +173,18 @@ func Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, nam
 	if name == "" {
 		return g, nil
 	}
-	// The grant may be that of an earlier call, and a part of its lease over.
+	// The grant may be that of an earlier call, with part of its lease used up.
 	return RenewLease(ctx, locks, g.Token, 0, 0)
 }
 
-// Release ends the holding, or the reservation, that token names. Unlike Locker.Release, Release leaves every later
-// step of the same owner alone: after a Park, the token from before the Park releases nothing. A token without a
-// fence, of an Acquire without an answer, names what that Acquire has got: the lock, or a place in line.
+// Release ends the holding, or the reservation, that token names. Unlike Locker.Release, it leaves later steps of the
+// same owner alone: after a Park, the token from before the Park releases nothing. A token without a fence, from an
+// unanswered Acquire, names what that Acquire has got: the lock, or a place in line.
 //
 // A repeated call with the same token succeeds if the first call did. The reason has at most 256 bytes.
 //
-// Errors: ErrLost when the time of the lock had run out before, and nobody else has taken the key; ErrNotOwner when
-// another holder has come since the token was made; ErrAlreadyReleased, ErrNotFound, ErrUnavailable, ErrInvalid,
-// ErrClosed.
+// Errors: ErrLost if the lock had expired before and the key has had no other holder since; ErrNotOwner if the key has
+// had another holder since the token was made; ErrAlreadyReleased, ErrNotFound, ErrUnavailable, ErrInvalid, ErrClosed.
 func Release(ctx context.Context, locks *joblock.Locker, token joblock.Token, reason string) error {
 	const op = "release"
 	in, id, key := (*core.Locker)(locks), core.Token(token), token.Key()
@@ -212,8 +211,8 @@ func term(key string, id core.Token) driver.Term {
 	return driver.Term{Key: key, Owner: id.Owner(), Fence: id.Fence()}
 }
 
-// nonce names a call. The same call with the same token and the same detail has the same name, in every
-// process. The name tells nothing about the owner.
+// nonce names a call. The same call with the same token and the same detail has the same name, in every process. The name
+// reveals nothing about the owner.
 func nonce(op string, id core.Token, detail string) string {
 	text := make([]byte, 0, 256)
 	text = append(append(append(text, "joblock "...), op...), '\n')

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Usual is how long the latest attempts of a type of task took that have succeeded, up to workerstats.MostDurations of them. Workers
-// write it about once a minute.
+// Usual is how long the latest successful attempts of a type of task took, up to workerstats.MostDurations of them.
+// Workers write it about once a minute.
 type Usual struct {
 	Count    int    `json:"count"`
 	Shortest Millis `json:"shortest_ms"`
@@ -15,7 +15,7 @@ type Usual struct {
 }
 
 const (
-	// usualFew is how many attempts a type needs before another attempt is compared with them.
+	// usualFew is how many successful attempts a type needs before another attempt is compared with them.
 	usualFew = 5
 
 	// An attempt is slow if it has run for slowTimes as long as the longest of them, and slowMore longer.
@@ -41,7 +41,7 @@ func (k Keeper) usual(task string) *Usual {
 	return &Usual{len(all), Millis(all[0]), Millis(all[len(all)/2]), Millis(all[len(all)-1])}
 }
 
-// unusual says that the present attempt has run for far longer than usual, "" if not.
+// unusual says that the present attempt has run for far longer than usual, or returns "".
 func (s *story) unusual() string {
 	u, ran := s.keeper.usual(s.task.Type), s.ran()
 	if u == nil || u.Count < usualFew || ran < slowTimes*u.Longest.Duration() || ran < u.Longest.Duration()+slowMore {

@@ -21,7 +21,7 @@ type Millis time.Duration
 // Duration returns m as a time.Duration.
 func (m Millis) Duration() time.Duration { return time.Duration(m) }
 
-// String returns the text of the duration, as of a time.Duration.
+// String formats m as time.Duration does.
 func (m Millis) String() string { return time.Duration(m).String() }
 
 // MarshalJSON writes the whole milliseconds of m.
@@ -29,7 +29,7 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(m).Milliseconds())
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON reads whole milliseconds.
 func (m *Millis) UnmarshalJSON(text []byte) error {
 	var ms int64
 	err := json.Unmarshal(text, &ms)

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Viewer says what the caller may see for whom a Desk reads. A nil function allows everything.
+// Viewer says what the caller on whose behalf a Desk reads may see. A nil function allows everything.
 type Viewer struct {
 	Key   func(key string) bool
 	Queue func(queue string) bool // of asynq
@@ -15,8 +15,9 @@ type Viewer struct {
 
 type viewerKey struct{}
 
-// MaySee reports whether v may see what asynq knows of t: whether t is in a queue that v may see and, for a Viewer with Key,
-// carries a lock that v may see. A lock that is bound to the task gives no such right: the lock's holder chooses the task.
+// MaySee reports whether v may see what asynq knows about t: whether t is in a queue that v may see and, for a Viewer
+// with Key, carries a lock that v may see. A lock that is bound to the task gives no such right: the lock's holder
+// chooses the task.
 func (v Viewer) MaySee(t Task) bool {
 	return (v.Queue == nil || t.Queue == "" || v.Queue(t.Queue)) && (v.Key == nil || t.Type == "" || slices.ContainsFunc(t.keys, v.Key))
 }
@@ -34,8 +35,8 @@ func (v Viewer) MaySeeAction(e AuditEntry) bool {
 	return v.Key(e.Key)
 }
 
-// SeenBy returns a child of ctx for reads on behalf of v: they show no task that v may not see, and Doctor looks
-// only at the servers and at what has happened to keys that v may see.
+// SeenBy returns a child of ctx for reads on behalf of v: they show no task that v may not see, and Doctor looks only at
+// the servers and at what has happened to keys that v may see.
 func SeenBy(ctx context.Context, v Viewer) context.Context {
 	if v.Key == nil && v.Queue == nil {
 		return ctx
@@ -48,7 +49,7 @@ func viewerOf(ctx context.Context) Viewer {
 	return v
 }
 
-// OpenEnded reports whether a prefix ends in a letter or a digit: such as "a", which covers the keys "a:1" and "ab:1".
+// OpenEnded reports whether a prefix ends in a letter or a digit, such as "a", which covers the keys "a:1" and "ab:1".
 func OpenEnded(prefix string) bool {
 	last, _ := utf8.DecodeLastRuneInString(prefix)
 	return unicode.IsLetter(last) || unicode.IsDigit(last)

@@ -9,22 +9,22 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// Waiter is a place in the line of a key: that of a process that waits in a call, or that of a job.
+// Waiter is a place in the line of a key, of a process that waits in a call or of a job.
 type Waiter struct {
 	Position int    `json:"position"`         // from 1: the first in line
 	Holder   string `json:"holder,omitempty"` // label of the process
 	Job      string `json:"job,omitempty"`    // the job that waits, as "queue/taskID"; empty for a process
-	Since    Time   `json:"since"`            // when the place was taken
-	Until    Time   `json:"until"`            // until when the place is kept if its owner does not ask again
+	Since    Time   `json:"since"`            // when the waiter took the place
+	Until    Time   `json:"until"`            // when the place expires unless its owner asks again
 
-	// Chosen says that the waiter of a limit is first in line and waits for whichever permit becomes free. Since is then
-	// when it became the first.
+	// Chosen says that the waiter of a limit is first in line and waits for any permit to become free. Since is then when
+	// it became the first.
 	Chosen bool `json:"chosen,omitempty"`
 }
 
-// Waiters walks over the line of key, in the order in which the store will serve it. For the key of a limit that is the
-// line for a permit. Places that have ended are left out. The walk may miss a place that is taken or given up meanwhile.
-// An error ends the walk; see Lock.
+// Waiters iterates over the line of key, in the order in which the store will serve it. For the key of a limit that is
+// the line for a permit. Expired places are left out. The walk may miss a place that is taken or given up meanwhile. An
+// error ends the walk; see Lock.
 func (d *Desk) Waiters(ctx context.Context, key string) iter.Seq2[Waiter, error] {
 	return func(yield func(Waiter, error) bool) {
 		line, first, err := d.lineOf(ctx, key)
@@ -52,8 +52,8 @@ func (d *Desk) Waiters(ctx context.Context, key string) iter.Seq2[Waiter, error]
 	}
 }
 
-// lineOf returns the key whose queue is the line of key. If key is that of a limit, the queue is that of the gate. The
-// waiter that has the gate is then the first in line; see package limit.
+// lineOf returns the key whose queue is the line of key. For a limit that is the queue of the gate, and the waiter that
+// has the gate is the first in line; see package limit.
 func (d *Desk) lineOf(ctx context.Context, key string) (line string, first *Waiter, err error) {
 	const op = "line"
 	if err := d.in.Check(op, key); err != nil {

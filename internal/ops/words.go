@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// visible returns text without control characters and other characters that do not print: each is replaced
-// by its escape, as in Go. So text from the store cannot steer a terminal.
+// visible returns text with control characters and other unprintable characters replaced by their escapes, as in Go, so
+// that text from the store cannot control a terminal.
 func visible(text string) string {
 	clean := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == ' ') }
 	if strings.IndexFunc(text, func(r rune) bool { return !clean(r) }) < 0 {
@@ -31,9 +31,9 @@ func visibleLines(text string) string {
 // quote returns a key or a job for a sentence.
 func quote(text string) string { return fmt.Sprintf("%q", text) }
 
-// Shell returns text as one word for a POSIX shell, without characters that do not print: for those, bash and zsh are needed.
-// No command line can have a zero byte: bash would cut the word there, and the command would act on something else. Such a text
-// gives a word that names nothing.
+// Shell returns text as one word for a POSIX shell, without unprintable characters: those need bash or zsh. No command
+// line can have a zero byte: bash would cut the word there, and the command would act on something else. For such a text
+// the result is a word that names nothing.
 func Shell(text string) string {
 	if strings.ContainsRune(text, 0) {
 		return "'(a name with a zero byte)'"
@@ -63,7 +63,7 @@ func Shell(text string) string {
 	return b.String() + "'"
 }
 
-// shorten cuts text to at most the given number of bytes.
+// shorten truncates text to at most most bytes.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -101,7 +101,7 @@ func length(d time.Duration) string {
 	return fmt.Sprintf("%d s", d.Round(time.Second)/time.Second)
 }
 
-// clock returns a time in words: the time of day in UTC, and the date unless it is that of now.
+// clock formats t as the time of day in UTC, with the date unless it is today's.
 func (s *story) clock(t time.Time) string {
 	t = t.UTC()
 	if y, m, d := s.now.UTC().Date(); !s.now.IsZero() {
