@@ -95,7 +95,7 @@ func (e *Error) Error() string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
-// leftOf says what of a key in this state has time left: a lease ends with a holder that does not renew it, and a
+// leftOf names what has time left for a key in this state: a lease ends with a holder that does not renew it, and a
 // reservation lasts while no holder runs.
 func leftOf(state State) string {
 	switch state {
@@ -107,7 +107,7 @@ func leftOf(state State) string {
 	return ""
 }
 
-// Is reports whether target is the sentinel of the same code: an *Error with nothing but that code.
+// Is reports whether target is the sentinel of the same code: an *Error with only that code.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && *t == (Error{Code: e.Code})
@@ -116,7 +116,7 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// shorten returns s. If s has more than n bytes, shorten cuts s at a rune boundary, and adds an ellipsis.
+// shorten returns s, cut at a rune boundary and with an ellipsis if it has more than n bytes.
 func shorten(s string, n int) string {
 	if len(s) <= n {
 		return s

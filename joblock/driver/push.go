@@ -6,9 +6,9 @@ const (
 	JobsInbox   = "jobs" // for grants to waiting jobs
 )
 
-// Push is a message to an inbox. A Push is only a hint to ask the store. A Push may be lost, late, repeated or
-// forged. So a Store may push after the step of the call, and a failed push does not fail the call. Only the Grant of
-// a Push may save the call: see "Grants in pushes" in the package comment.
+// Push is a message to an inbox, and only a hint to ask the store. It may be lost, late, repeated or forged. So a Store
+// may push after the step of the call, and a failed push does not fail the call. Only the Grant of a Push may save the
+// call: see "Grants in pushes" in the package comment.
 type Push struct {
 	Nonce string // of an Acquire that was granted while it waited; "" in a Push to ForcedInbox or JobsInbox
 	Grant *Grant // the grant to that Acquire, or nil; read-only, because several subscribers may share the Grant

@@ -25,8 +25,8 @@ func (s State) String() string { return nameOf(stateNames[:], int(s)) }
 // MarshalText returns the name that String returns.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is the reverse of MarshalText. A name that this version does not know is no error: the value is none of the
-// constants above, and its String is "unknown".
+// UnmarshalText is the reverse of MarshalText. A name that this version does not know is not an error: the value is
+// then none of the constants above, and its String is "unknown".
 func (s *State) UnmarshalText(text []byte) error {
 	*s = State(indexOf(stateNames[:], text))
 	return nil
@@ -52,14 +52,14 @@ func (e Ended) String() string { return nameOf(endedNames[:], int(e)) }
 // MarshalText returns the name that String returns.
 func (e Ended) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText is the reverse of MarshalText. A name that this version does not know is no error: the value is none of the
-// constants above, and its String is "unknown".
+// UnmarshalText is the reverse of MarshalText. A name that this version does not know is not an error: the value is
+// then none of the constants above, and its String is "unknown".
 func (e *Ended) UnmarshalText(text []byte) error {
 	*e = Ended(indexOf(endedNames[:], text))
 	return nil
 }
 
-// indexOf returns the place of a name, and a number that is no place for a name of a later version.
+// indexOf returns the index of a name, or math.MaxUint8 for a name of a later version.
 func indexOf(names []string, text []byte) uint8 {
 	if i := slices.Index(names, string(text)); i >= 0 {
 		return uint8(i)

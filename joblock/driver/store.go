@@ -6,7 +6,7 @@ import (
 )
 
 // Store keeps lock records and moves them between states. The transition table in the package comment says what each
-// call does to a record. A Store judges by its own clock only. A Store neither waits nor retries.
+// call does to a record. A Store judges by its own clock only, and neither waits nor retries.
 //
 // An error means that at least one item has no answer. Such an item has OutcomeUnknown: the Store may or may not have
 // applied the item. The other items of the batch have their answers, so that one dead node of a cluster does not hide
@@ -52,9 +52,9 @@ type Store interface {
 	// some of the entries may be settled.
 	Settle(ctx context.Context, entries []Settlement) error
 
-	// Entries reads one page of one part of the index, in no particular order, and claims nothing. An entry that is there
-	// from before the first page until after the last page is on one page at least. Other entries may be missing or come
-	// twice. Entries that are not due come too.
+	// Entries reads one page of one part of the index, in no particular order, and claims nothing. An entry that is
+	// there from before the first page until after the last page is on at least one page. Other entries may be missing
+	// or come twice. Entries that are not due are included.
 	Entries(ctx context.Context, req EntriesRequest) (EntriesPage, error)
 
 	// SealKeys returns the seal keys of this Store, at least one, in the order of Since and then of Secret. See the
@@ -84,8 +84,8 @@ type Store interface {
 	Close() error
 }
 
-// ErrRefused is in the chain of an error if the server has answered that it does not run the call, for want of memory for
-// example, and has changed nothing. Package joblock then says so instead of "outcome unknown". With an error about
+// ErrRefused is in the chain of an error if the server has answered that it does not run the call, for lack of memory
+// for example, and has changed nothing. Package joblock then says so instead of "outcome unknown". With an error about
 // several items, ErrRefused means that the server has refused each of the items without an answer.
 //
 // A client of the server that sends calls again may get such an answer after an attempt without an answer. So
