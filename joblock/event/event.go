@@ -10,7 +10,7 @@ import (
 
 // Event is something that has happened to a lock in this process. The table in the package comment says which fields
 // each Kind sets; the other fields are zero. An Event has no secrets. In events of kind Contended and GaveUp, the
-// fields Holder and Job describe who has the key.
+// fields Holder and Job describe the holder in the way.
 type Event struct {
 	Kind   Kind
 	Key    string
@@ -72,8 +72,8 @@ func (k Kind) String() string {
 // MarshalText returns the name that String returns.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText is the reverse of MarshalText. A name that this version does not know is no error: the value is none of the
-// constants above, and its String is "unknown".
+// UnmarshalText is the reverse of MarshalText. A name that this version does not know is not an error: the value is
+// then none of the constants above, and its String is "unknown".
 func (k *Kind) UnmarshalText(text []byte) error {
 	*k = math.MaxUint8
 	if i := slices.Index(names[:], string(text)); i >= 0 {
