@@ -4,10 +4,10 @@
 //	...
 //	err := geocoder.Do(ctx, "geocoder", call)
 //
-// A Limit has TryAcquire, Acquire, AcquireAll and Do of a Locker. They return a permit. A permit is a Lock on a key of
-// its own, and independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number.
-// The fences of one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume
-// resumes a permit's token.
+// A Limit has TryAcquire, Acquire, AcquireAll and Do of a Locker. They return a permit: a Lock on a key of its own,
+// independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number. The fences of
+// one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume resumes a
+// permit's token.
 //
 // # What is promised
 //
@@ -28,9 +28,9 @@
 //
 // # What it costs
 //
-// Acquiring a free permit takes two calls to the store; one of them is a read. Waiting takes about 3n more calls, in
-// a few round trips, because the waiter asks for all n permits at once. So a limit of a hundred that is always
-// reached is much work for the store.
+// Acquiring a free permit takes two calls to the store; one of them is a read. Waiting takes about 3n more calls, in a
+// few round trips, because the waiter asks for all n permits at once. So a limit of a hundred that is always reached is
+// a heavy load for the store.
 //
 // An acquisition that finds a permit taken stores n, for people, if n was not stored within twelve hours. That takes
 // one call more, and a record of its own, which the store remembers for a day.
