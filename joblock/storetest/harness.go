@@ -11,9 +11,9 @@ import (
 const DefaultUnit = 50 * time.Millisecond
 
 // Harness has the Store under test, and the functions and values that the tests need. The fields Store and Advance are
-// required. If an optional field is missing, Run leaves out the areas that need the field, and logs the areas.
+// required. If an optional field is missing, Run leaves out the areas that need it, and logs them.
 type Harness struct {
-	// Store is the store to test. The store is empty, or prefixes all keys with a text of its own.
+	// Store is the store to test. It is empty, or prefixes all keys with a text of its own.
 	Store driver.Store
 
 	// Advance lets the time d pass on the store's clock, for leases and for the retention of records. If that clock
@@ -90,7 +90,7 @@ var areas = []area{
 }
 
 // Run tests a Store. For each property, Run calls newHarness with the T of the subtest. Each call of newHarness must
-// return an empty store, or a store with a fresh prefix. newHarness must close that store in t.Cleanup.
+// return an empty store, or a store with a fresh prefix, and must close that store in t.Cleanup.
 func Run(t *testing.T, newHarness func(t *testing.T) *Harness) {
 	t.Run("transitions", func(t *testing.T) { runTransitions(t, newHarness) })
 	able := newHarness(t)

@@ -57,7 +57,7 @@ func (k *kit) nonce() string {
 
 func holderOf(owner string) string { return "holder of " + owner }
 
-// The methods below return the usual requests. A test changes the fields that matter to the test.
+// The methods below return the usual requests, in which a test changes the fields that matter to it.
 
 func (k *kit) acquireReq(key, owner string) driver.AcquireRequest {
 	return driver.AcquireRequest{
