@@ -32,8 +32,8 @@
 // # What is not promised
 //
 // Exclusion across processes is gone while a function runs under a local lock alone. Another process that reaches the
-// store can get the key. A process that falls back at the same time can run the same work. A local lock also says
-// nothing about a lock that another process took before the outage. So fall back only for work that may run twice.
+// store can get the key, and one that falls back at the same time can run the same work. A local lock also says nothing
+// about a lock that another process took before the outage. So fall back only for work that may run twice.
 //
 // # The states of a call
 //
