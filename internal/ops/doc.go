@@ -36,7 +36,7 @@
 //	ForceRelease frees a key
 //	SkipJob      moves a sequence on past the job that has failed and halts it
 //	RunTask      makes asynq run a task again, or now
-//	CancelTask   cancels the context of the handler that runs a task, and if requested ends the task afterwards
+//	CancelTask   cancels the context of the handler that runs a task, and on request then deletes or archives the task
 //	DropTask     deletes a task that does not run
 //	ArchiveTask  takes a task that does not run out of its queue, and keeps it to be run later
 //	Cron…        pauses, resumes, triggers, backfills or forgets a cron job
