@@ -16,12 +16,12 @@ const (
 	// late.
 	keptPolls = 3
 
-	// leasePolls is the least number of polls in a lease, so the place of a dead waiter is kept for half a lease at
-	// most. If the holder dies with its waiters, the holder's lease still lasts at least two thirds, so no dead waiter
-	// gets a grant. If the holder lives, a grant to a dead waiter lasts as long as the place, if the store knows that
-	// nobody hears of the grant. If not, at most one dead waiter gets a grant, and the lease of that grant outlasts the
-	// places of the other dead waiters. The price: a waiter costs the store twice as much as a holder, which renews
-	// every third of a lease.
+	// leasePolls is the least number of polls in a lease, so the place of a dead waiter is kept for half a lease at most.
+	// If the holder dies with its waiters, the holder's lease still lasts at least two thirds, so no dead waiter gets a
+	// grant. If the holder lives, a grant to a dead waiter lasts as long as the place, if the store knows that the grant
+	// reaches no process. If not, at most one dead waiter gets a grant, and the lease of that grant outlasts the places of
+	// the other dead waiters. The price: a waiter costs the store twice as much as a holder, which renews every third of a
+	// lease.
 	leasePolls = 2 * keptPolls
 
 	// headOfLine is how many waiters watch for the end of the holder's lease. One waiter would do, but the first few
@@ -45,7 +45,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, o Options) (*Lock, 
 		return nil, err
 	}
 	defer a.abandon()
-	a.o.MaxWait, a.o.Bounded = 0, true // so wait asks once
+	a.o.MaxWait, a.o.Bounded = 0, true // so that wait asks once
 	ctx = a.traced(ctx)
 	lock, err := a.wait(ctx)
 	a.span.End("", err)
@@ -76,8 +76,8 @@ func (l *Locker) Acquire(ctx context.Context, key string, o Options) (*Lock, err
 	return lock, err
 }
 
-// The method traced begins the span of the call, and returns a context with the span. A part of a larger acquisition has
-// no span of its own.
+// traced begins the span of the call, and returns a context with the span. A part of a larger acquisition has no span
+// of its own.
 func (a *acquisition) traced(ctx context.Context) context.Context {
 	a.caller = ctx
 	if a.l.cfg.Tracer != nil && !a.o.Part && !a.o.Silent {
@@ -86,7 +86,7 @@ func (a *acquisition) traced(ctx context.Context) context.Context {
 	return ctx
 }
 
-// The type acquisition is one call of TryAcquire or Acquire.
+// acquisition is one call of TryAcquire or Acquire.
 type acquisition struct {
 	l    *Locker
 	o    Options // with their defaults
@@ -95,7 +95,7 @@ type acquisition struct {
 	sent time.Time    // when the request that last answers was sent
 
 	caller context.Context // of the call, in whose trace the lock is held
-	span   *span           // of the call; nil if nobody traces it
+	span   *span           // of the call; nil if it is not traced
 
 	busySince time.Time // when the request was sent that got the first refusal
 
@@ -103,7 +103,7 @@ type acquisition struct {
 	unanswered bool // perhaps a grant, whose answer was lost
 	queued     bool // a place in the queue
 
-	pushes <-chan driver.Push // for the present nonce; nil before the method enqueue
+	pushes <-chan driver.Push // for the present nonce; nil before enqueue
 }
 
 func newAcquisition(l *Locker, op, key string, o Options) (*acquisition, error) {
@@ -131,7 +131,8 @@ func newAcquisition(l *Locker, op, key string, o Options) (*acquisition, error) 
 	return a, nil
 }
 
-// checkCarried is Locker.checkCarried. The toolkit's own calls take locks for other work than that of ctx.
+// checkCarried is Locker.checkCarried. It does not apply to the toolkit's own calls, which take locks for work other
+// than that of ctx.
 func (a *acquisition) checkCarried(ctx context.Context) error {
 	if a.o.OwnKey {
 		return nil
@@ -149,8 +150,7 @@ func (l *Locker) Asked(op, key string, o Options) (asked Options, digest string,
 	return a.o, Digest(a.o.Owner), nil
 }
 
-// The method next makes one attempt: it takes the grant in the parameter pushed, or asks the store. Without a push,
-// pushed is nil.
+// next makes one attempt: it takes the grant in pushed, or asks the store. pushed is nil without a push.
 func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, error) {
 	if pushed != nil && believed(pushed.Grant, a.last.Fence, a.sent, a.l.now(), &a.o) {
 		return a.take(a.sent, driver.Reply{Fence: pushed.Grant.Fence, Ended: pushed.Grant.Ended})
@@ -158,21 +158,19 @@ func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, err
 	return a.try(ctx)
 }
 
-// believed reports whether a waiter takes the grant of a push without asking the store. The parameter refused is the
-// fence in the waiter's latest refusal, 0 if unknown. The parameter sent is when the waiter sent the request that was
-// refused.
+// believed reports whether a waiter takes the grant of a push without asking the store. refused is the fence in the
+// waiter's latest refusal, 0 if unknown. sent is when the waiter sent the request that was refused.
 //
-// Only a grant made after the refusal has a larger fence. So a late or repeated push of an earlier grant is not
-// believed. The lease of the grant began after sent, so the lease counts from sent. The waiter asks if a lease counted
-// from sent would be due for renewal. The waiter also asks for what a push does not carry: the memo, and the whole
-// lease of a lock that is not renewed.
+// Only a grant made after the refusal has a larger fence, so a late or repeated push of an earlier grant is not
+// believed. The lease of the grant began after sent, and therefore counts from sent. The waiter asks the store if a
+// lease counted from sent would be due for renewal, and for what a push does not carry: the memo, and the whole lease
+// of a lock that is not renewed.
 func believed(g *driver.Grant, refused int64, sent, now time.Time, o *Options) bool {
 	return g != nil && refused > 0 && g.Fence > refused && g.Fence <= driver.MaxFence &&
 		!o.Memo && !o.NoRenew && !past(now, sent.Add(o.TTL/3))
 }
 
-// The method try asks the store once. The result (nil, nil) means that another holder has the lock; a.last then has the
-// refusal.
+// try asks the store once. It returns nil, nil if another holder has the lock; a.last is then the refusal.
 func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 	sent := a.l.now()
 	r, err := ask(ctx, a.l, "acquire", a.req.Key, a.l.store.Acquire, a.req)
@@ -193,16 +191,15 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		}
 		return nil, nil
 	case driver.OutcomeOK:
-		// The grant may be older than this attempt. So only the rest of the lease counts, which the store reports, less
-		// the millisecond by which stores round up. The rest counts from sent, although the store measured the rest
-		// later.
+		// The grant may be older than this attempt, so only the rest of the lease counts, which the store reports, less the
+		// millisecond by which stores round up. The rest counts from sent, although the store measured it later.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.TTL)), r)
 	}
 	return nil, Refusal("acquire", a.req.Key, r)
 }
 
-// The method take returns a lock for a grant whose lease began at the time since, or later. A grant that is too old to
-// be trusted is an error, and is released in the background.
+// take returns a lock for a grant whose lease began at the time since, or later. A grant that is too old to be trusted
+// is an error, and is released in the background.
 func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 	now := a.l.now()
 	lock := a.l.newLock(a.req.Key, &a.o, since, now, r, false)
@@ -232,8 +229,8 @@ func (a *acquisition) held(code string) *Error {
 		Holder: a.last.Holder, Job: a.last.Job, Remaining: a.last.Remaining, State: a.last.State}
 }
 
-// The method abandon removes, in the background, what the store may have under the present nonce, and draws a new
-// nonce. If the removal fails, the grant's lease ends, or the place expires.
+// abandon removes, in the background, what the store may have under the present nonce, and draws a new nonce. If the
+// removal fails, the grant's lease ends, or the place expires.
 func (a *acquisition) abandon() {
 	if !a.unanswered && !a.queued {
 		return
@@ -260,9 +257,9 @@ func (a *acquisition) abandon() {
 	a.req.Nonce, a.unanswered, a.queued = newNonce(), false, false
 }
 
-// The method wait asks the store until the lock is granted or the time is up; see "Waiting" in the package comment.
-// Once per poll wait asks without a push, to keep the place and to find a grant whose push was lost. The first few in
-// line also ask when the holder's lease ends, because the holder may have died.
+// wait asks the store until the lock is granted or the time is up; see "Waiting" in the package comment. Once per poll
+// wait asks without a push, to keep the place and to find a grant whose push was lost. The first few in line also ask
+// when the holder's lease ends, because the holder may have died.
 func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	if a.o.Bounded && a.o.MaxWait == 0 {
 		lock, err := a.try(ctx)
@@ -339,8 +336,8 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// The method sleep returns after d, at a push, or when the wait is over. The result is the push that ended the sleep,
-// or nil. A push before the time deafUntil does not end the sleep.
+// sleep returns after d, at a push, or when the wait ends. It returns the push that ended the sleep, or nil. A push
+// before deafUntil does not end the sleep.
 func (a *acquisition) sleep(ctx context.Context, d time.Duration, deafUntil time.Time) *driver.Push {
 	over, pushes, deaf := time.After(d), a.pushes, (<-chan time.Time)(nil)
 	if left := deafUntil.Sub(a.l.now()); left > 0 {
@@ -367,9 +364,9 @@ func (a *acquisition) enqueue() {
 	a.pushes = a.l.inbox.expect(a.req.Nonce)
 }
 
-// The method poll returns the time between two calls when no push comes. Waiters farther back ask less often, because
-// with short leases a crowd would do little else. If such a waiter dies, its place has mostly expired before the place
-// becomes the first.
+// poll returns the time between two calls when no push comes. Waiters farther back ask less often, because with short
+// leases a crowd would do little else. If such a waiter dies, its place has usually expired before it becomes the
+// first.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.TTL/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -389,8 +386,7 @@ func (a *acquisition) untilNextPoll() time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// The method ended returns the error of a wait that ended with ctx. The parameter err is the error of the latest
-// attempt.
+// ended returns the error of a wait that ended with ctx. err is the error of the latest attempt.
 func (a *acquisition) ended(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		if cause := context.Cause(ctx); cause != ErrMaxWait && !errors.Is(err, cause) {
@@ -409,7 +405,7 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 	return ended("acquire", a.req.Key, context.Cause(ctx))
 }
 
-// tellAcquired must be called before the engine knows of the lock: then no other event of the lock comes first.
+// tellAcquired reports the grant. Call it before engine.add, so that no other event of the lock comes first.
 func (a *acquisition) tellAcquired(lock *Lock) {
 	e := lock.eventLocked(event.Acquired)
 	e.Waited = a.waited()
@@ -417,7 +413,7 @@ func (a *acquisition) tellAcquired(lock *Lock) {
 	lock.tell(lock.span, e)
 }
 
-// tellContended tells, once per acquisition, that another holds the lock, and sets busySince.
+// tellContended reports, once per acquisition, that another holder has the lock, and sets busySince.
 func (a *acquisition) tellContended() {
 	if !a.busySince.IsZero() {
 		return
@@ -430,7 +426,7 @@ func (a *acquisition) tellContended() {
 
 func (a *acquisition) tellGaveUp(err error) {
 	if a.l.cfg.Observer == nil && a.span == nil || a.busySince.IsZero() || a.o.Part || CodeOf(err) == driver.CodeHeld {
-		return // there was no wait, or the call that this acquisition is a part of tells
+		return // there was no wait, or the call that this acquisition is a part of reports
 	}
 	e := event.Event{
 		Kind: event.GaveUp, Key: a.req.Key, Owner: Digest(a.req.Owner),

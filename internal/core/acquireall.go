@@ -41,7 +41,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, o Options, acqui
 	for _, key := range sorted {
 		one := o
 		if o.Bounded {
-			// Not 0, even if the wait is over: MaxWait(0) fails with ErrHeld instead of ErrTimeout.
+			// Not 0, even if no time is left: MaxWait(0) fails with ErrHeld instead of ErrTimeout.
 			one.MaxWait = max(min(o.MaxWait, time.Nanosecond), o.MaxWait-l.now().Sub(start))
 		}
 		lock, err := acquire(ctx, key, one)
@@ -97,7 +97,7 @@ func (ls Locks) End(ctx context.Context, r Release) []error {
 	return errs
 }
 
-// The method locker returns the Locker that has made all of the locks, nil if there is no such Locker.
+// locker returns the Locker that made all of the locks, or nil if there is no such Locker.
 func (ls Locks) locker() *Locker {
 	var l *Locker
 	for _, k := range ls {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The type bounds makes the contexts that bound calls to the store. Most calls come with a context that never ends by
-// itself, and all releases do. A timer for each call would be most of what the call allocates. So calls that begin
-// shortly after one another share a context.
+// bounds makes the contexts that bound calls to the store. Most calls, and all releases, come with a context that never
+// ends by itself, and a timer for each call would be most of what the call allocates. So calls that begin shortly after
+// one another share a context.
 type bounds struct {
 	timeout time.Duration
 
@@ -18,8 +18,8 @@ type bounds struct {
 	fresh  time.Time // when current stops handing out shared
 }
 
-// The method bound returns a child of ctx that ends after the timeout, or at most an eighth of the timeout later. Call
-// the result done when the call to the store has returned.
+// bound returns a child of ctx that ends after the timeout, or at most an eighth of the timeout later. Call done when
+// the call to the store has returned.
 func (b *bounds) bound(ctx context.Context) (bounded context.Context, done context.CancelFunc) {
 	if ctx.Done() != nil {
 		return context.WithTimeout(ctx, b.timeout)
@@ -27,8 +27,7 @@ func (b *bounds) bound(ctx context.Context) (bounded context.Context, done conte
 	return b.detached(ctx), func() {}
 }
 
-// The method detached does the same as the method bound for a call that goes on after ctx has ended: only the timeout
-// ends the returned context.
+// detached is like bound, for a call that goes on after ctx has ended: only the timeout ends the returned context.
 func (b *bounds) detached(ctx context.Context) context.Context {
 	if ctx == context.Background() { // a context without values
 		return b.current()
@@ -47,7 +46,7 @@ func (b *bounds) current() context.Context {
 	return b.shared
 }
 
-// The method close ends the shared context. The caller ensures that no call is under way.
+// close ends the shared context. The caller ensures that no call is under way.
 func (b *bounds) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,8 +55,7 @@ func (b *bounds) close() {
 	}
 }
 
-// boundCtx ends when the embedded context ends. Its values are those of a second context, the one in the field named
-// values.
+// boundCtx ends when the embedded context ends. Its values are those of a second context, in the field values.
 type boundCtx struct {
 	context.Context
 	values context.Context

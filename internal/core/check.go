@@ -10,11 +10,11 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Invisible reports whether r shows nothing itself, but may change what shows beside r. With such
-// characters two different keys could look alike, or a key could look like another text on an operator's screen. Names
-// may contain such characters, and some scripts need such characters. So Key writes an invisible character as %XX, and
-// CheckKey refuses a key that contains one unescaped. Characters that Unicode has not assigned yet count as visible:
-// which characters those are depends on the Go release, and two programs must not make different keys of one text.
+// Invisible reports whether r shows nothing itself, but may change what shows next to it. With such characters two
+// different keys could look alike, or a key could look like another text on an operator's screen. Names may contain
+// them, and some scripts need them, so Key writes an invisible character as %XX, and CheckKey refuses a key that
+// contains one unescaped. Characters that Unicode has not assigned yet count as visible: which characters those are
+// depends on the Go release, and two programs must not make different keys of one text.
 func Invisible(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxASCII && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }
@@ -41,7 +41,7 @@ const separators = ":/|#"
 // maxDoubtful is how many doubtful keys a Locker logs: a key may come from a client.
 const maxDoubtful = 16
 
-// doubt logs a warning, once for a key, if the key looks as if a part of it was missing.
+// doubt logs a warning, once per key, if a part of the key seems to be missing.
 func (l *Locker) doubt(op, key string) {
 	if i := strings.LastIndexByte(key, '%'); i >= 0 && keyspace.CheckApplication(key) != "" {
 		key = key[:i] // of a key that the toolkit has made of an application's key
@@ -70,7 +70,7 @@ func (l *Locker) doubt(op, key string) {
 	}
 }
 
-// CheckTaken returns ErrInvalid for a key that applications cannot take. With own the toolkit's keys pass.
+// CheckTaken returns ErrInvalid for a key that applications cannot take. If own is set, the toolkit's keys pass.
 func CheckTaken(op, key string, own bool) error {
 	if err := CheckKey(op, key); err != nil || own {
 		return err

@@ -82,8 +82,8 @@ func (c *Config) validate() error {
 	return CheckText(op, "", "Config.Holder", c.Holder, 1, driver.MaxLabelBytes)
 }
 
-// The method margin returns the time between the trust deadline and the end of a lease. That time is Config.Margin or
-// its default, but at most half of ttl, the length of the lease.
+// margin returns the time between the trust deadline and the end of a lease: Config.Margin or its default, but at most
+// half of ttl, the length of the lease.
 func (c *Config) margin(ttl time.Duration) time.Duration {
 	if c.Margin > 0 {
 		return min(c.Margin, ttl/2)
@@ -91,16 +91,16 @@ func (c *Config) margin(ttl time.Duration) time.Duration {
 	return min(ttl/20, time.Second)
 }
 
-// The method brief returns how long the store remembers the end of a lock that nobody else can ask for. The store can
-// forget the fence of such a lock, because the store's clock has passed the fence. But a client without an answer may
-// repeat its release, and must learn that the first release succeeded. Repeats come for CallTimeout, and as long again
+// brief returns how long the store remembers the end of a lock that no other caller can ask for. The store can forget
+// the fence of such a lock, because the store's clock has passed the fence. But a client without an answer may repeat
+// its release, and the answer must be that the first release succeeded. Repeats come for CallTimeout, and as long again
 // from calls under way.
 func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 
 // minBrief is how far back the store's clock may be set while new fences are still larger than forgotten fences.
 const minBrief = 5 * time.Second
 
-// The type duration is the value of a setting or an option, with the name for errors, and with two inclusive bounds.
+// duration is the value of a setting or an option, with the name for errors, and with two inclusive bounds.
 type duration struct {
 	name        string
 	val, lo, hi time.Duration

@@ -30,7 +30,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 		}
 		rerr := lock.End(ctx, Release{})
 		var released *Error                                                            // perhaps wrapped by the store
-		if errors.As(rerr, &released) && released.Code == driver.CodeAlreadyReleased { // by somebody else, not by fn
+		if errors.As(rerr, &released) && released.Code == driver.CodeAlreadyReleased { // by another caller, not by fn
 			lost := *released
 			lost.Code, lost.Detail = driver.CodeLost, "it was taken away while the function ran"
 			rerr = &lost

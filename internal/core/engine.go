@@ -18,16 +18,16 @@ const (
 	// period, and no call blocks the server for long.
 	renewBatch = 100
 
-	// clockCheck is the longest sleep of the engine while locks are held. So the engine soon notices that the machine
-	// was suspended, in which time the monotonic clock stood still.
+	// clockCheck is the longest sleep of the engine while locks are held, so that the engine soon notices that the machine
+	// was suspended, during which the monotonic clock stood still.
 	clockCheck = time.Second
 
 	// complainEvery is the least time between two log lines about failed renewals.
 	complainEvery = time.Second
 )
 
-// The type engine renews all leases of a Locker, and declares locks lost at their trust deadlines. One goroutine keeps
-// the deadlines. Calls to the store run in other goroutines, because a loss must be told even if a call never returns.
+// engine renews all leases of a Locker, and declares locks lost at their trust deadlines. One goroutine keeps the
+// deadlines. Calls to the store run in other goroutines, because a loss must be signalled even if a call never returns.
 // The holdings decide when something is due, and what an answer means.
 //
 // Lock order: engine.mu before Lock.mu, never the other way round.
@@ -58,8 +58,7 @@ func newEngine(l *Locker) *engine {
 	return e
 }
 
-// The method add puts k under the engine's care. After the method stop was called, add makes k lost and returns
-// ErrClosed.
+// add hands k to the engine. After stop was called, add makes k lost and returns ErrClosed.
 func (e *engine) add(k *Lock) error {
 	e.mu.Lock()
 	if e.stopped {
@@ -84,9 +83,9 @@ func (e *engine) reschedule(k *Lock) {
 	}
 }
 
-// placeLocked puts k where it belongs in the queue. A handle that is over is removed: its deadline never moves, and
-// would keep the goroutine busy for ever. placeLocked reads anew whether the handle is over, because of a Reclaim that
-// the caller may not have seen.
+// placeLocked puts k where it belongs in the queue. A handle that no longer holds the lock is removed: its deadline
+// never moves, and would keep the goroutine busy for ever. placeLocked reads that state again, because of a Reclaim
+// that the caller may not have seen.
 func (e *engine) placeLocked(k *Lock) {
 	var live bool
 	h := k.snapshot()
@@ -101,8 +100,8 @@ func (e *engine) placeLocked(k *Lock) {
 	}
 }
 
-// wakeForLocked wakes the goroutine if its sleep would end after k.next. Mostly the sleep ends before, because of
-// clockCheck. A wake for every lock would cost more than the rest of a short lock.
+// wakeForLocked wakes the goroutine if its sleep would end after k.next. Usually the sleep ends before, because of
+// clockCheck. Waking it for every lock would cost more than the rest of a short lock.
 func (e *engine) wakeForLocked(k *Lock) {
 	if k.index < 0 || !k.next.Before(e.awake) {
 		return
@@ -111,7 +110,7 @@ func (e *engine) wakeForLocked(k *Lock) {
 	signal(e.wake)
 }
 
-// The function signal puts a value into c, a channel with room for one value, unless c is full.
+// signal puts a value into c, a channel with a buffer of one, unless c is full.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -119,8 +118,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// The method stop ends the engine. Locks still held are lost to this process. stop waits for the calls under way, as
-// long as ctx lasts.
+// stop ends the engine. Locks still held are lost to this process. stop waits for the calls under way, as long as ctx
+// lasts.
 func (e *engine) stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
@@ -133,7 +132,7 @@ func (e *engine) stop(ctx context.Context) error {
 	for _, k := range left {
 		k.close()
 	}
-	return sleep.While(ctx, e.calls.Wait) // last, because the losses must be told even if a call never returns
+	return sleep.While(ctx, e.calls.Wait) // last, because the losses must be signalled even if a call never returns
 }
 
 func (e *engine) run() {
@@ -181,8 +180,8 @@ func (e *engine) runDue() time.Duration {
 	case len(e.queue) > 0:
 		wait = min(max(0, e.queue[0].next.Sub(now)), clockCheck)
 	case e.awake.After(now):
-		// The lock that woke the goroutine is over already. The next lock may be as short. An hour's sleep now would
-		// make that lock wake the goroutine too.
+		// The lock that woke the goroutine has already ended, and the next lock may be as short. After an hour's sleep that
+		// lock would have to wake the goroutine too.
 		wait = min(e.awake.Sub(now), clockCheck)
 	}
 	e.awake = now.Add(wait)
@@ -200,8 +199,8 @@ func (e *engine) runDue() time.Duration {
 	return wait
 }
 
-// The method jumped reports whether the wall clock has run ahead of the monotonic clock since the last run: the machine
-// was suspended, or the clock was set. The queue is sorted by the monotonic clock, so any lock may then be past its
+// jumped reports whether the wall clock has run ahead of the monotonic clock since the last run: the machine was
+// suspended, or the clock was set. The queue is sorted by the monotonic clock, so any lock may then be past its
 // deadline.
 func (e *engine) jumped(now time.Time) bool {
 	last := e.lastRun
@@ -212,8 +211,8 @@ func (e *engine) jumped(now time.Time) bool {
 	return now.Round(0).Sub(last.Round(0))-now.Sub(last) > 10*time.Millisecond
 }
 
-// The method renew sends one batch of renewals. The timeout of the call leaves time for another try before the shortest
-// lease in the batch ends.
+// renew sends one batch of renewals. The timeout of the call leaves time for another try before the shortest lease in
+// the batch ends.
 func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	defer e.calls.Done()
 	shortest := e.l.cfg.MaxTTL
@@ -234,9 +233,9 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 		if a.reply.Outcome == driver.OutcomeUnknown {
 			failed++
 		}
-		// Later than the slack, or the renewal would be due again at once: a refused connection takes no time.
+		// Later than the slack, or the renewal would be due again at once: a refused connection fails immediately.
 		a.again = now.Add(slack(k.h.ttl) + retryPause(k.h.ttl))
-		_ = k.renewed(a, nil) // renewed tells and logs a loss
+		_ = k.renewed(a, nil) // renewed reports and logs a loss
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)
@@ -244,8 +243,8 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	}
 }
 
-// complains reports whether to log a failed renewal now, which is once every complainEvery. Thousands of locks may be
-// tried again many times a second.
+// complains reports whether to log a failed renewal now, at most once every complainEvery: thousands of locks may be
+// retried many times a second.
 func (e *engine) complains() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -258,7 +257,7 @@ func (e *engine) complains() bool {
 }
 
 // retryPause returns the time until an unanswered renewal is repeated. Many tries fit before the trust deadline. The
-// pause is random, to spread locks whose renewals failed together.
+// pause is random, to spread out locks whose renewals failed together.
 func retryPause(ttl time.Duration) time.Duration {
 	d := min(max(ttl/30, time.Millisecond), time.Second)
 	return d/2 + dice.N(d/2+1)

@@ -33,13 +33,13 @@ var (
 	ErrClosed          error = &Error{Code: driver.CodeClosed}
 )
 
-// ErrForeign is the cause of the ErrInvalid of a call that found a value that is no lock record: one of another program,
+// ErrForeign is the cause of ErrInvalid when a call found a value that is no lock record: a value of another program,
 // or a record that only a newer build can read.
 var ErrForeign = errors.New("another program or a newer build of the toolkit has written it")
 
-// ErrNotRenewed is the cause of an ErrLost if the holder itself had ended the renewal. Package worker distinguishes this
-// loss from a loss that came from outside. Otherwise the worker would snooze a job for ever if the job takes longer than
-// its lock may be held.
+// ErrNotRenewed is the cause of an ErrLost if the holder itself had ended the renewal. Package worker distinguishes
+// this loss from one that came from outside: otherwise it would snooze a job for ever that takes longer than its lock
+// may be held.
 var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew, MaxRenew or StopRenewing)")
 
 // ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in that context returns
@@ -51,7 +51,7 @@ const CarriedAlready = "this context has the lock already, so the call would wai
 	"returns, or a context that does not carry the lock"
 
 // Retryable reports whether the same call may succeed later: true for ErrHeld, ErrTimeout, ErrBusy and ErrUnavailable,
-// false for all other errors. The errors of contexts are among the others.
+// false for all other errors, those of contexts included.
 func Retryable(err error) bool {
 	return slices.Contains([]string{driver.CodeHeld, driver.CodeTimeout, driver.CodeBusy, driver.CodeUnavailable}, CodeOf(err))
 }
@@ -70,7 +70,7 @@ func Invalid(op, key, format string, args ...any) *Error {
 	return &Error{Code: driver.CodeInvalid, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
 }
 
-// shorten returns s. If s has more than n bytes, shorten cuts s at a rune boundary, and adds an ellipsis.
+// shorten returns s, cut at a rune boundary and with an ellipsis if s has more than n bytes.
 func shorten(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -78,8 +78,8 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// The method unanswered returns ErrUnavailable for the error err of the store's transport. The parameter cause, if
-// not nil, is why the call's context has ended, and is joined to err. If err is an *Error, unanswered returns err.
+// unanswered returns ErrUnavailable for the error err of the store's transport. cause, if not nil, is why the call's
+// context has ended, and is joined to err. If err is an *Error, unanswered returns it unchanged.
 func (l *Locker) unanswered(op, key string, cause, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -105,11 +105,11 @@ func (e *callTimeout) Error() string {
 	return fmt.Sprintf("no answer within %s, Config.CallTimeout: %v", e.after, e.err)
 }
 
-// Timeout is what net.Error has.
+// Timeout implements net.Error.
 func (e *callTimeout) Timeout() bool { return true }
 
-// The function ended returns the error of a call whose context has ended. The error is no *Error, because such a call
-// says nothing about the lock.
+// ended returns the error of a call whose context has ended. The error is no *Error, because such a call says nothing
+// about the lock.
 func ended(op, key string, cause error) error {
 	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
 }

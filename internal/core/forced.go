@@ -15,8 +15,8 @@ func (e *engine) watchForced() {
 	}
 }
 
-// subscribeForced subscribes, and tries again until the store answers. Nobody waits for the subscription: until it
-// exists, renewals find forced releases.
+// subscribeForced subscribes, and retries until the store answers. No call waits for the subscription: until it exists,
+// renewals find forced releases.
 func (e *engine) subscribeForced() {
 	var stop func()
 	for pause := newRetryPause(); ; {
@@ -35,11 +35,11 @@ func (e *engine) subscribeForced() {
 	stop()
 }
 
-// forcedPause is the time between two checks of one lock. The pause bounds the cost of forged pushes.
+// forcedPause is the time between two checks of one lock. It bounds the cost of forged pushes.
 const forcedPause = 200 * time.Millisecond
 
-// The method forced starts a check of the lock that the push f names, because a push is only a hint. The search goes
-// over all locks: an index by key would cost every lock something, for a rare event.
+// forced starts a check of the lock that the push f names, because a push is only a hint. It searches all locks: an
+// index by key would cost every lock something, for a rare event.
 func (e *engine) forced(f driver.Push) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,8 +56,8 @@ func (e *engine) forced(f driver.Push) {
 	}
 }
 
-// The method verify reads the record of k and passes the record to the holding. Pushes that come in the meantime make
-// verify read again. If the store does not answer, the next renewal will show a forced release.
+// verify reads the record of k and passes it to the holding. Pushes that come in the meantime make verify read again.
+// If the store does not answer, the next renewal will show a forced release.
 func (e *engine) verify(k *Lock) {
 	for {
 		k.mu.Lock()

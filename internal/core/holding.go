@@ -10,10 +10,10 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// The type holding is what this process knows of its lock on one key. A holding is a pure value: a holding has no
-// mutex, makes no call and reads no clock. A Lock guards its holding and calls the methods in the table below, one for
-// each event. Each method changes the holding, and returns the request to send, the step to take, and the caller's
-// error. Only this file assigns the state.
+// holding is what this process knows of its lock on one key. It is a pure value: it has no mutex, makes no call and
+// reads no clock. A Lock guards its holding and calls the methods in the table below, one for each event. Each method
+// changes the holding, and returns the request to send, the step to take, and the caller's error. Only this file
+// assigns the state.
 //
 // In the table, the name of a state is the next state. A dash means that nothing changes and nothing is done. An error
 // goes to the caller, and nothing else happens. A blank cannot happen.
@@ -67,7 +67,7 @@ type holding struct {
 	since  time.Time     // when this process took, resumed or reclaimed the lock
 	trust  time.Time     // trust deadline, with its monotonic reading
 	job    string        // the job that the lock is bound to
-	over   *Error        // why the handle is over; nil while held
+	over   *Error        // why the handle no longer holds the lock; nil while held
 	retain time.Duration // how long the store remembers the lock after its end
 
 	// The nonces of calls without an answer, by which the store recognises a repeated call.
@@ -79,7 +79,7 @@ type holding struct {
 	releaseNonce string
 }
 
-// The type terms is the part of a holding that never changes.
+// terms is the part of a holding that never changes.
 type terms struct {
 	key        string
 	owner      *string // a pointer, because fmt prints the fields of a struct but does not follow pointers
@@ -104,7 +104,7 @@ const (
 	lockLost
 )
 
-// The type doubt is the progress of the check that a push of a forced release starts.
+// doubt is the progress of the check that a push of a forced release starts.
 type doubt uint8
 
 const (
@@ -113,17 +113,17 @@ const (
 	doubted               // a push came, and no check has begun after it
 )
 
-// The type step is what the Lock has to do after an event.
+// step is what the Lock has to do after an event.
 type step struct {
-	tell  event.Kind    // the event to tell; 0: none
+	tell  event.Kind    // the event to report; 0: none
 	late  time.Duration // with event.RenewedLate: how late
-	lost  *Error        // why the lock was lost just now; nil if the lock was not lost
+	lost  *Error        // why the lock was lost just now; nil if it was not
 	moved bool          // the result of next has changed
 	found bool          // the lock counted as lost, and is parked after all
 }
 
-// The method granted is the first event: this process learns, at the time now, that the store has granted a term with
-// this fence. The lease counts from the time sent.
+// granted is the first event: at the time now, the answer arrives that the store has granted a term with this fence.
+// The lease counts from the time sent.
 func granted(t terms, sent, now time.Time, fence int64, renewing bool, retain time.Duration) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
 	h.begin(sent, now, fence)
@@ -135,23 +135,23 @@ func (h *holding) begin(sent, now time.Time, fence int64) {
 	h.extend(sent)
 }
 
-// The method extend begins a lease that was asked for at the time sent.
+// extend begins a lease that was asked for at the time sent.
 func (h *holding) extend(sent time.Time) {
 	h.trust = h.trusted(sent)
 	h.renewAt = sent.Add(h.ttl / 3)
 }
 
-// The method trusted returns the trust deadline of a lease that was asked for at the time sent.
+// trusted returns the trust deadline of a lease that was asked for at the time sent.
 func (t *terms) trusted(sent time.Time) time.Time { return sent.Add(t.ttl - t.margin) }
 
-// The method live reports whether the handle still holds the lock, perhaps with a Park under way.
+// live reports whether the handle still holds the lock, perhaps with a Park under way.
 func (h *holding) live() bool { return h.state == lockHeld || h.state == lockParking }
 
-// The method settled reports whether the handle was released or handed over.
+// settled reports whether the handle was released or handed over.
 func (h *holding) settled() bool { return h.state == lockReleased || h.state == lockParked }
 
-// lostAt returns when to tell the loss of a lock whose trust deadline is the parameter trust. The result is a little
-// earlier than trust. For timers are late, never early, and the loss must be told by the deadline.
+// lostAt returns when to signal the loss of a lock whose trust deadline is trust: a little earlier, because timers are
+// late, never early, and the loss must be signalled by the deadline.
 func (t *terms) lostAt(trust time.Time) time.Time { return trust.Add(-t.margin / 8) }
 
 // expired reports whether it is time to declare the lock of a live handle lost.
@@ -159,12 +159,12 @@ func (h *holding) expired(now time.Time) bool {
 	return h.live() && past(now, h.lostAt(h.trust))
 }
 
-// The function past reports whether the monotonic clock or the wall clock of now has reached t.
+// past reports whether the monotonic clock or the wall clock of now has reached t.
 func past(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// The method next returns when the next event is due. The result live is false when the handle is over.
+// next returns when the next event is due. live is false when the handle no longer holds the lock.
 func (h *holding) next() (at time.Time, live bool) {
 	at = h.lostAt(h.trust)
 	if h.state == lockHeld && h.renewing && !h.underWay && h.renewAt.Before(at) {
@@ -210,7 +210,7 @@ func (h *holding) lose(why *Error) step {
 	return step{tell: event.Lost, lost: why, moved: true}
 }
 
-// The method term returns the present term. If there is a Park without an answer, the term has the nonce of that Park.
+// term returns the present term. If there is a Park without an answer, the term has the nonce of that Park.
 func (h *holding) term() driver.Term {
 	return driver.Term{Key: h.key, Owner: *h.owner, Fence: h.fence, Grant: h.parkNonce}
 }
@@ -221,7 +221,7 @@ func (h *holding) timePassed(now time.Time) step {
 		return step{}
 	}
 	why := &Error{Code: driver.CodeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
-	// Redis is not to blame if the deadline was seen late: who looks into the loss should begin with this machine.
+	// Redis is not to blame if the deadline was seen late: the operator should begin with this machine.
 	if late := now.Sub(h.trust); late > time.Second {
 		why.Detail += fmt.Sprintf("; seen %s after it: this process stood still", late.Round(time.Millisecond))
 	} else if late = now.Round(0).Sub(h.trust.Round(0)); late > time.Second {
@@ -243,8 +243,8 @@ func (h *holding) ownerShared() { h.shared = true }
 // remembered raises to at least d the time for which the store keeps the memo after the end of the lock.
 func (h *holding) remembered(d time.Duration) { h.retain, h.shared = max(h.retain, d), true }
 
-// renewalDue returns the renewal to send at the time now. The result send is false if none is due. A renewal that is
-// almost due is sent along with other renewals. Only one renewal that was due is under way at a time.
+// renewalDue returns the renewal to send at the time now. send is false if none is due. A renewal that is almost due is
+// sent along with other renewals. At most one renewal that was due is under way at a time.
 func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool) {
 	if !h.renewUntil.IsZero() && !now.Before(h.renewUntil) {
 		h.renewing = false
@@ -256,7 +256,7 @@ func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool)
 	return h.renewal(), true
 }
 
-// The method slack returns how much earlier than due a renewal may be sent along with other renewals.
+// slack returns how much earlier than due a renewal may be sent along with other renewals.
 func slack(ttl time.Duration) time.Duration { return min(ttl/30, 100*time.Millisecond) }
 
 func (h *holding) renewalAsked(op string) (driver.RenewRequest, error) {
@@ -283,8 +283,8 @@ type renewalAnswer struct {
 }
 
 // renewalAnswered returns the error for a user who asked for the renewal. A refusal loses the lock, with two
-// exceptions. A refusal of an earlier term is ignored. A refusal during a Park is ignored too, because the answer to
-// the Park decides.
+// exceptions: a refusal of an earlier term is ignored, and so is a refusal during a Park, because the answer to the
+// Park decides.
 func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 	due := !a.again.IsZero()
 	if due {
@@ -331,9 +331,8 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 
 func (h *holding) renewingStopped() { h.renewing = false }
 
-// parkBegun returns the Park to send. The parameter grace is Config.JobGrace. The result wait is true if a renewal is
-// under way that would undo the Park. Then nothing has changed, and the caller tries again after the answer to the
-// renewal.
+// parkBegun returns the Park to send. grace is Config.JobGrace. wait is true if a renewal is under way that would undo
+// the Park: then nothing has changed, and the caller tries again after the answer to the renewal.
 //
 // A Park without an answer is repeated under the same nonce. The repeated Park also names the present term by that
 // nonce, because a renewal may have undone the first Park.
@@ -354,15 +353,14 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 	}, false, nil
 }
 
-// jobGrace returns the grace for a key that is parked for the time reserve. The result is grace, which is
-// Config.JobGrace, but at most half of reserve. With a longer grace the reservation could end before a keeper checks
-// the key.
+// jobGrace returns the grace for a key that is parked for the time reserve: grace, which is Config.JobGrace, but at
+// most half of reserve. With a longer grace the reservation could end before a keeper checks the key.
 func jobGrace(grace, reserve time.Duration) time.Duration {
 	return max(driver.MinPeriod, min(grace, reserve/2))
 }
 
-// parkAnswered returns nil if the lock was parked, and otherwise the reason. An OK counts even after the loss was told,
-// because the store has reserved the key for the token.
+// parkAnswered returns nil if the lock was parked, and otherwise the reason. An OK counts even after the loss was
+// signalled, because the store has reserved the key for the token.
 func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 	switch r.Outcome {
 	case driver.OutcomeOK:
@@ -382,7 +380,7 @@ func (h *holding) parkAnswered(op, job string, r driver.Reply) (step, error) {
 }
 
 // reclaimBegun returns the Reclaim to send, and the time from which the lease of the Reclaim counts. A repeated Reclaim
-// may find the grant of the first Reclaim. So both leases count from when the first Reclaim was sent. After the end of
+// may find the grant of the first Reclaim, so both leases count from when the first Reclaim was sent. After the end of
 // that lease there is no such grant, and the Reclaim is a new call.
 func (h *holding) reclaimBegun(op, nonce string, now time.Time, grace time.Duration) (req driver.ResumeRequest, sent time.Time, err error) {
 	if h.state != lockParked {
@@ -423,7 +421,7 @@ func lateGrant(op, key string) *Error {
 	return &Error{Code: driver.CodeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
 }
 
-// The type releasing is a Release under way.
+// releasing is a Release under way.
 type releasing struct {
 	req   driver.ReleaseRequest
 	until time.Time // when the lock is free in the store even without the Release
@@ -431,8 +429,8 @@ type releasing struct {
 	lost  error     // why the lock was lost before the Release, or nil
 }
 
-// releaseBegun returns the Release to send, which is req for the present term. The handle is over at once. After a loss
-// the Release removes what the store may still have of the lock. The parameter reserve is Config.Reserve.
+// releaseBegun returns the Release to send, which is req for the present term. From then on the handle is released.
+// After a loss the Release removes what the store may still have of the lock. reserve is Config.Reserve.
 func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve time.Duration) (releasing, error) {
 	why := h.refusal(op)
 	if why != nil && h.state != lockLost {
@@ -459,12 +457,12 @@ func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve tim
 	return releasing{req: req, until: until, stray: h.parkNonce != "", lost: why}, nil
 }
 
-// releaseAnswered returns the error of Release, and the event to tell with the event's error. The holding does not
-// change, because the handle is over in any case. A refusal means that the lock was lost before, and nobody had noticed
-// the loss. The parameter failed is the error of a call without an answer.
+// releaseAnswered returns the error of Release, and the event to report with the event's error. The holding does not
+// change, because the handle is released in any case. A refusal means that the lock was lost earlier and the loss had
+// not been noticed. failed is the error of a call without an answer.
 func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, failed error) (tell event.Kind, why, err error) {
 	switch {
-	case r.lost != nil: // and the loss was told then
+	case r.lost != nil: // and the loss was reported then
 		return 0, nil, r.lost
 	case failed != nil:
 		return event.Released, failed, failed
@@ -479,8 +477,8 @@ func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, fa
 	return event.Lost, why, Refusal(op, h.key, reply)
 }
 
-// releaseUndone takes back a releaseBegun, whose Release has changed nothing. The result is true if the handle holds the
-// lock again, and false if the lock was lost before.
+// releaseUndone reverts a releaseBegun whose Release has changed nothing. held is true if the handle holds the lock
+// again, and false if the lock was lost before.
 func (h *holding) releaseUndone() (held bool) {
 	if h.state != lockReleased {
 		return false
@@ -489,8 +487,8 @@ func (h *holding) releaseUndone() (held bool) {
 	return true
 }
 
-// The method doubted records a push which claims that the term with this fence was taken away. The result check says
-// whether to start a check. A check under way is repeated instead, because the push may be about a later event.
+// doubted records a push that claims the term with this fence was taken away. check says whether to start a check. A
+// check under way is repeated instead, because the push may be about a later event.
 func (h *holding) doubted(fence int64) (check bool) {
 	if h.state != lockHeld || h.fence != fence {
 		return false
@@ -500,8 +498,7 @@ func (h *holding) doubted(fence int64) (check bool) {
 	return check
 }
 
-// verifyBegun returns the fence of the term to check. The result check is false if no push came after the latest check
-// began.
+// verifyBegun returns the fence of the term to check. check is false if no push came after the latest check began.
 func (h *holding) verifyBegun() (fence int64, check bool) {
 	if h.state != lockHeld || h.doubt != doubted {
 		h.doubt = noDoubt
@@ -511,9 +508,9 @@ func (h *holding) verifyBegun() (fence int64, check bool) {
 	return h.fence, true
 }
 
-// The method verified loses the lock if rec does not show the lock held under the parameter fence. A rec that was read
-// for an earlier term is ignored. While a Park has no answer, every rec is ignored: the next renewal names the terms
-// before and after the Park, and the answer to that renewal decides.
+// verified loses the lock if rec does not show it held under fence. A rec that was read for an earlier term is ignored.
+// While a Park has no answer, every rec is ignored: the next renewal names the terms before and after the Park, and the
+// answer to that renewal decides.
 func (h *holding) verified(op string, fence int64, rec driver.Record) step {
 	ours := rec.Owner == *h.owner
 	var r driver.Reply

@@ -9,12 +9,12 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The type inbox receives the pushes for this Locker's waiters. All waiters share one subscription, which the first
-// waiter makes.
+// inbox receives the pushes for this Locker's waiters. All waiters share one subscription, which the first waiter
+// makes.
 type inbox struct {
 	l     *Locker
 	name  string
-	start chan struct{} // holds one value; who has received it may subscribe
+	start chan struct{} // holds one value; the goroutine that has received it may subscribe
 
 	mu      sync.Mutex // guards what follows
 	stop    func()     // ends the subscription; nil while there is none
@@ -34,8 +34,8 @@ func (b *inbox) ready() bool {
 	return b.stop != nil
 }
 
-// The method open subscribes, unless there is a subscription. A waiter calls open before the waiter takes a place in a
-// queue. Otherwise a grant could be pushed before anybody listens.
+// open subscribes, unless there is a subscription. A waiter calls open before it takes a place in a queue; otherwise a
+// grant could be pushed before there is a subscriber.
 func (b *inbox) open(ctx context.Context, key string) error {
 	if b.ready() {
 		return nil
@@ -67,7 +67,7 @@ func (b *inbox) open(ctx context.Context, key string) error {
 	})
 }
 
-// The method expect returns the channel for the pushes to the waiting call with that nonce.
+// expect returns the channel for the pushes to the waiting call with that nonce.
 func (b *inbox) expect(nonce string) <-chan driver.Push {
 	c := make(chan driver.Push, 1)
 	b.mu.Lock()
@@ -76,16 +76,16 @@ func (b *inbox) expect(nonce string) <-chan driver.Push {
 	return c
 }
 
-// The method forget ends the delivery of pushes to a call that no longer waits. If the store has granted the key to the
-// call, the caller ends the grant: see abandon.
+// forget ends the delivery of pushes to a call that no longer waits. If the store has granted the key to the call, the
+// caller ends the grant: see abandon.
 func (b *inbox) forget(nonce string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiting, nonce)
 }
 
-// The method deliver hands p to the call that p is for, and does not block. Of several pushes that the call has not
-// read, deliver keeps one: the push whose grant has the largest fence.
+// deliver hands p to the call that p is for, and does not block. Of several pushes that the call has not read, it keeps
+// the one whose grant has the largest fence.
 func (b *inbox) deliver(p driver.Push) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,14 +14,14 @@ const (
 	// of a cluster does not delay the other nodes.
 	cleanBatches = 4
 
-	// maxOverdue is how many strays are kept when their time is over and the store does not answer. Without a bound all
-	// strays of an outage would pile up.
+	// maxOverdue is how many strays are kept past their time while the store does not answer. Without a bound all strays
+	// of an outage would pile up.
 	maxOverdue = 10_000
 )
 
-// The type janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway.
-// The goroutines of a janitor live only while there are clean-ups. The cost of a janitor is linear in the number of
-// clean-ups: there are many clean-ups when the store is busy or has just come back.
+// janitor repeats releases that had no answer, until the store confirms them or the leases have ended anyway. Its
+// goroutines live only while there are clean-ups. Its cost is linear in the number of clean-ups: there are many when
+// the store is busy or has just come back.
 type janitor struct {
 	l      *Locker
 	ctx    context.Context
@@ -50,23 +50,23 @@ type cleanup struct {
 	req   driver.ReleaseRequest
 	until time.Time // when the lease has ended, and only a stray still needs cleaning up
 
-	// stray means that the call to undo had no answer, and may still reach the store. So the answer "not there" settles
-	// a stray only if the store repeats that answer CallTimeout later. During an outage the call may wait in a buffer
-	// of a stopped server. So a stray is kept until the store has answered, even when its time is over.
+	// stray means that the call to undo had no answer, and may still reach the store. So the answer "not there" settles a
+	// stray only if the store repeats that answer CallTimeout later. During an outage the call may wait in a buffer of a
+	// stopped server, so a stray is kept until the store has answered, even past its time.
 	stray   bool
 	refused time.Time // when the store first answered "not there"
 	due     time.Time // when to ask again after refused
 	overdue bool      // kept after until, and counted in janitor.overdue
 }
 
-// The type cleanups is a first-in, first-out list. To grow, the list copies only the clean-ups that it still has.
+// cleanups is a first-in, first-out list. To grow, it copies only the clean-ups that it still has.
 type cleanups []cleanup
 
 func (q *cleanups) push(c cleanup) { *q = append(*q, c) }
 
 func (q *cleanups) pop() cleanup {
 	c := (*q)[0]
-	(*q)[0] = cleanup{} // the array lives on for a while, and must not keep the strings alive
+	(*q)[0] = cleanup{} // the array stays reachable for a while, and must not keep the strings alive
 	if *q = (*q)[1:]; len(*q) == 0 {
 		*q = nil
 	}
@@ -79,7 +79,7 @@ func newJanitor(l *Locker) *janitor {
 	return j
 }
 
-// The method add takes on the release c, and repeats c until the store answers or the time of c is over.
+// add repeats the release c until the store answers or the time of c has passed.
 func (j *janitor) add(c cleanup) {
 	j.mu.Lock()
 	if j.stopped {
@@ -97,8 +97,8 @@ func (j *janitor) add(c cleanup) {
 	signal(j.wake)
 }
 
-// The method stop waits for the remaining clean-ups, as long as ctx lasts. When the store has not answered for
-// CallTimeout, stop returns ErrUnavailable.
+// stop waits for the remaining clean-ups, as long as ctx lasts. When the store has not answered for CallTimeout, stop
+// returns ErrUnavailable.
 func (j *janitor) stop(ctx context.Context) error {
 	j.mu.Lock()
 	j.stopped = true
@@ -123,7 +123,7 @@ func (j *janitor) stop(ctx context.Context) error {
 		j.mu.Lock()
 		patience = j.l.cfg.CallTimeout - j.l.now().Sub(j.answered)
 		if j.flying == 0 && !j.retrying && len(j.silent) == 0 && len(j.fresh) == 0 {
-			patience = j.l.cfg.CallTimeout // nobody has asked: what is left is only doubted, and its time has not come
+			patience = j.l.cfg.CallTimeout // no call is open: what is left is only doubted, and not due yet
 		}
 		j.mu.Unlock()
 		if patience <= 0 {
@@ -152,8 +152,8 @@ func (j *janitor) run(running chan struct{}) {
 	}
 }
 
-// sendDue sends what is due. The result failed has the clean-ups whose time is over, and the result wait is how long to
-// wait. The result more is false when no clean-up is left: then the goroutine must end.
+// sendDue sends what is due. failed has the clean-ups whose time has passed, and wait is how long to wait. more is
+// false when no clean-up is left: then the goroutine must end.
 func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -194,9 +194,9 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 	return failed, max(0, wait), more
 }
 
-// The method thin removes clean-ups whose time is over from the list fresh. While the store hangs, more clean-ups may
-// come than can be sent. Up to maxOverdue strays stay. The caller calls thin when the list has doubled, so each
-// clean-up is examined only a few times.
+// thin removes clean-ups whose time has passed from the list fresh. While the store hangs, more clean-ups may come than
+// can be sent. Up to maxOverdue strays stay. The caller calls thin when the list has doubled, so each clean-up is
+// examined only a few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
 	if len(j.fresh) < max(j.crowded, maxOverdue) {
 		if len(j.fresh) == 0 {
@@ -220,7 +220,7 @@ func (j *janitor) thin(now time.Time) (over []cleanup) {
 	return over
 }
 
-// The method next takes a batch: first doubted clean-ups that are due, then new clean-ups.
+// next takes a batch: first doubted clean-ups that are due, then new clean-ups.
 func (j *janitor) next(now time.Time) (batch []cleanup) {
 	for i := range j.doubted {
 		for q := &j.doubted[i]; len(*q) > 0 && len(batch) < renewBatch && !now.Before((*q)[0].due); {
@@ -233,7 +233,7 @@ func (j *janitor) next(now time.Time) (batch []cleanup) {
 	return batch
 }
 
-// The method retry takes a batch from the list silent. The result over has the clean-ups whose time is over.
+// retry takes a batch from the list silent. over has the clean-ups whose time has passed.
 func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	for n := len(j.silent); n > 0 && len(batch) < renewBatch; n-- {
 		c := j.silent.pop()
@@ -250,7 +250,7 @@ func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	return batch, over
 }
 
-// The method abort empties the lists, and returns the clean-ups that never had an answer.
+// abort empties the lists, and returns the clean-ups that never had an answer.
 func (j *janitor) abort() (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -266,7 +266,7 @@ func (j *janitor) abort() (failed []cleanup) {
 	return failed
 }
 
-// giveUp logs and tells that the clean-ups in failed had no answer in time.
+// giveUp logs and reports the clean-ups in failed, which had no answer in time.
 func (j *janitor) giveUp(failed []cleanup) {
 	if len(failed) == 0 {
 		return
@@ -294,7 +294,7 @@ func (j *janitor) send(batch []cleanup, retry bool) {
 	}()
 }
 
-// The method release sends one batch. An error is only logged, because clean-ups without an answer are sent again.
+// release sends one batch. Errors are only logged, because clean-ups without an answer are sent again.
 func (j *janitor) release(batch []cleanup) []driver.Reply {
 	ctx, cancel := context.WithTimeout(j.ctx, j.l.cfg.CallTimeout)
 	defer cancel()
@@ -309,8 +309,8 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 	return replies
 }
 
-// The method finish drops the clean-ups that are settled, and puts each of the others on its list. After the method
-// stop was called, the result failed has the clean-ups that never had an answer.
+// finish drops the clean-ups that are settled, and puts each of the others on its list. After stop was called, failed
+// has the clean-ups that never had an answer.
 func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -355,9 +355,9 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	return failed
 }
 
-// The method doubt keeps a stray that the store did not find, to ask the store about the stray twice more. The first
-// time is soon: a server that was stopped applies its buffered calls as soon as it goes on. The second time is when
-// every connection that could deliver the call has certainly ended.
+// doubt keeps a stray that the store did not find, to ask the store about it twice more. The first time is soon: a
+// server that was stopped applies its buffered calls as soon as it goes on. The second time is when every connection
+// that could deliver the call has certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {
 		return

@@ -12,7 +12,7 @@ import (
 
 const (
 	// listCount is how many keys the store looks at for one page. Redis takes less than a tenth of a millisecond for that
-	// many keys, and meanwhile serves no other client. A larger page would delay these clients for longer, a smaller page
+	// many keys, and meanwhile serves no other client: a larger page would delay these clients for longer, a smaller page
 	// would cost more round trips.
 	listCount = 64
 
@@ -47,9 +47,9 @@ func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, e
 
 const opList = "list"
 
-// The type walk is one call of List. The goroutine of the loop starts one goroutine for each page. A part's next page
-// is asked for only when the locks of the previous page were yielded. So a slow loop does not fill the memory, and a
-// loop that breaks has asked for few pages in vain.
+// walk is one call of List. The goroutine of the loop starts one goroutine for each page. A part's next page is
+// requested only when the locks of the previous page were yielded, so a slow loop does not fill the memory, and a loop
+// that breaks has requested few pages in vain.
 type walk struct {
 	l     *Locker
 	opts  ListOptions
@@ -58,14 +58,14 @@ type walk struct {
 	reads sync.WaitGroup
 }
 
-// The type walkPage is the answer to one call of driver.Store.List.
+// walkPage is the answer to one call of driver.Store.List.
 type walkPage struct {
 	driver.ListPage
 	err  error
-	next time.Time // not before then may the same part be read further
+	next time.Time // earliest time to read the part's next page
 }
 
-// The type walkStep is a page to ask for.
+// walkStep is a page to request.
 type walkStep struct {
 	cursor    string
 	notBefore time.Time
@@ -81,7 +81,7 @@ func (w *walk) check() error {
 	return CheckText(opList, "", "ListOptions.Prefix", w.opts.Prefix, 0, driver.MaxKeyBytes)
 }
 
-// The method run yields the locks of all pages, or the first error.
+// run yields the locks of all pages, or the first error.
 func (w *walk) run(yield func(Status, error) bool) {
 	todo, reading, done := []walkStep{{}}, 0, 0.0
 	for len(todo) > 0 || reading > 0 {
@@ -118,7 +118,7 @@ func (w *walk) tell(done float64) {
 	}
 }
 
-// The method read waits until the step may be made, and asks the store for the page.
+// read waits until the page may be read, and requests it from the store.
 func (w *walk) read(step walkStep) (page walkPage) {
 	rest := time.NewTimer(time.Until(step.notBefore))
 	defer rest.Stop()

@@ -18,7 +18,7 @@ type Lock struct {
 	silent    bool // no events, no spans
 
 	mu       sync.Mutex // guards what follows
-	span     *span      // of the present holding; nil if nobody traces the lock
+	span     *span      // of the present holding; nil if the lock is not traced
 	h        holding    // h.terms never changes, and is read without mu
 	memo     []byte
 	asOf     time.Time     // when memo was read, by the store's clock
@@ -31,7 +31,7 @@ type Lock struct {
 	index int       // place in the engine's heap, -1 if the lock is not in the heap
 }
 
-// newLock returns the handle for the grant r, of which this process learns at the time now. The lease counts from the
+// newLock returns the handle for the grant r, which reached this process at the time now. The lease counts from the
 // time sent.
 func (l *Locker) newLock(key string, o *Options, sent, now time.Time, r driver.Reply, resumed bool) *Lock {
 	both := &struct {
@@ -54,7 +54,7 @@ func (l *Locker) newLock(key string, o *Options, sent, now time.Time, r driver.R
 	return k
 }
 
-// The method unlock unlocks k.mu, and then does what the step s says.
+// unlock unlocks k.mu and then carries out the step s.
 func (k *Lock) unlock(s step) {
 	if s == (step{}) {
 		k.mu.Unlock()
@@ -90,8 +90,8 @@ func (k *Lock) unlock(s step) {
 	k.tell(span, e)
 }
 
-// eventLocked returns an event about the lock as it is now, without a Kind if nobody listens. The caller holds k.mu, or
-// the only reference to k. The caller unlocks k.mu, and then tells the event.
+// eventLocked returns an event about the lock as it is now, without a Kind if there is neither an Observer nor a span.
+// The caller holds k.mu, or the only reference to k, and reports the event after unlocking k.mu.
 func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	if kind == 0 || k.l.cfg.Observer == nil && k.span == nil || k.silent {
 		return event.Event{}
@@ -108,10 +108,10 @@ func (k *Lock) eventLocked(kind event.Kind) event.Event {
 	return e
 }
 
-// The method none reports whether k is nil, or was not made by a Locker.
+// none reports whether k is nil, or was not made by a Locker.
 func (k *Lock) none() bool { return k == nil || k.l == nil }
 
-// The method open returns ErrInvalid for a lock that no Locker made, and ErrClosed after Close of the lock's Locker.
+// open returns ErrInvalid for a lock that no Locker made, and ErrClosed after Close of the lock's Locker.
 func (k *Lock) open(op string) error {
 	if k.none() {
 		return nilLock(op)
@@ -119,7 +119,7 @@ func (k *Lock) open(op string) error {
 	return k.l.open(op, k.h.key)
 }
 
-// The method snapshot returns a copy of the holding, or the zero holding for a lock that no Locker made.
+// snapshot returns a copy of the holding, or the zero holding for a lock that no Locker made.
 func (k *Lock) snapshot() holding {
 	if k.none() {
 		return holding{}
@@ -170,9 +170,9 @@ func (k *Lock) Done() <-chan struct{} {
 	return k.done
 }
 
-// Err returns nil while the lock is held and trusted. Otherwise the error is the reason: ErrLost, ErrAlreadyReleased,
-// or ErrNotOwner after Park. Err reads the clocks itself, so the answer is right even if the process was suspended
-// until just now.
+// Err returns nil while the lock is held and trusted, and otherwise the reason: ErrLost, ErrAlreadyReleased, or
+// ErrNotOwner after Park. Err reads the clocks itself, so the answer is right even if the process was suspended until
+// just now.
 func (k *Lock) Err() error {
 	if k.none() {
 		return nilLock("err")
@@ -181,10 +181,10 @@ func (k *Lock) Err() error {
 	if over := k.snapshot().over; over != nil {
 		return over
 	}
-	return nil // because an error that holds a nil *Error is not nil
+	return nil // an error that holds a nil *Error is not nil
 }
 
-// The method check declares the lock lost if the lock's trust deadline has passed.
+// check declares the lock lost if the lock's trust deadline has passed.
 func (k *Lock) check() {
 	now := k.l.now()
 	k.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// lockCtx is a context that ends when a lock is lost. The method Err reads the clocks. So Err is right after a pause of
-// the process, even before the timer of the deadline has fired.
+// lockCtx is a context that ends when a lock is lost. Err reads the clocks, so it is right after a pause of the
+// process, even before the timer of the deadline has fired.
 type lockCtx struct {
 	context.Context
 	parent context.Context
@@ -69,19 +69,19 @@ func (k *Lock) watched(parent context.Context) (ctx context.Context, stop contex
 
 func (c *lockCtx) Err() error {
 	c.lock.check()
-	// Whoever found the loss a moment ago may not have cancelled this context yet.
+	// The goroutine that found the loss a moment ago may not have cancelled this context yet.
 	if h := c.lock.snapshot(); h.state == lockLost {
 		c.cancel(h.over)
 	}
-	// The parent may be the context of another lock. The parent's Err reads the clocks too. If that other lock is lost,
-	// the parent's Err cancels this context before returning.
+	// The parent may be the context of another lock, whose Err reads the clocks too. If that other lock is lost, the
+	// parent's Err cancels this context before returning.
 	if err := c.parent.Err(); err != nil && c.Context.Err() == nil {
 		return err
 	}
 	return c.Context.Err()
 }
 
-// carriedLocks are the locks that one context adds. The field outer has the carriedLocks of the parent context.
+// carriedLocks are the locks that one context adds. outer has the carriedLocks of the parent context.
 type carriedLocks struct {
 	locks Locks // never empty
 	outer *carriedLocks

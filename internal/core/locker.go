@@ -85,7 +85,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	defer close(l.closed)
 	l.seals.Close()
-	var err, cut error // cut: ctx has ended first, which is told once
+	var err, cut error // cut: ctx has ended first, which is reported once
 	for _, wait := range []func(context.Context) error{
 		l.engine.stop,
 		func(ctx context.Context) error { return sleep.While(ctx, l.seals.Wait) },
@@ -119,7 +119,7 @@ func (l *Locker) Enter(op, key string) (done func(), err error) {
 	return l.waiters.Done, nil
 }
 
-// The method open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
+// open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
 func (l *Locker) open(op, key string) error {
 	if l.zero() {
 		return Invalid(op, key, "the Locker is nil or was not made by New")
@@ -156,8 +156,8 @@ func (l *Locker) Check(op string, keys ...string) error {
 	return nil
 }
 
-// The method call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, the method unanswered
-// makes the error. If ctx has ended before, f does not run, and the function ended makes the error.
+// call runs f with a child of ctx that ends after Config.CallTimeout. If f fails, unanswered makes the error. If ctx
+// has already ended, f does not run, and ended makes the error.
 func (l *Locker) call(ctx context.Context, op, key string, f func(context.Context) error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)
@@ -200,7 +200,7 @@ func (l *Locker) Settings() Config {
 	return l.cfg
 }
 
-// Owns reports whether this Locker has made k, which may be nil.
+// Owns reports whether this Locker made k, which may be nil.
 func (l *Locker) Owns(k *Lock) bool { return l != nil && !k.none() && k.l == l }
 
 // Trusted returns for how long a lock is trusted whose lease lasts ttl: ttl less the margin; see Config.Margin.
@@ -209,8 +209,8 @@ func (l *Locker) Trusted(ttl time.Duration) time.Duration { return ttl - l.cfg.m
 // Now returns the time of the Locker's clock, with a monotonic reading.
 func (l *Locker) Now() time.Time { return l.now() }
 
-// The function ask calls a method of the store with req, by Locker.call. With an error the answer is the zero A. A zero
-// driver.Reply means no answer.
+// ask calls a method of the store with req, by Locker.call. On error the answer is the zero A. A zero driver.Reply
+// means no answer.
 func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(context.Context, Q) (A, error), req Q) (answer A, err error) {
 	err = l.call(ctx, op, key, func(ctx context.Context) error {
 		a, err := method(ctx, req)
@@ -222,8 +222,8 @@ func ask[Q, A any](ctx context.Context, l *Locker, op, key string, method func(c
 	return answer, err
 }
 
-// askAll is ask for a batch of requests. A request that has an error already is not sent. A request without an answer
-// gets an error. The other requests have their answers.
+// askAll is ask for a batch of requests. A request that already has an error is not sent, and a request without an
+// answer gets one. The other requests have their answers.
 func askAll[Q any](
 	ctx context.Context, l *Locker, op string, reqs []Q, errs []error, keyOf func(*Q) string,
 	method func(context.Context, []Q) ([]driver.Reply, error),
@@ -262,9 +262,9 @@ func askAll[Q any](
 }
 
 // inBatches calls a method of the store with at most driver.MaxBatch requests at a time. There is a reply for each
-// request. The reply to a request without an answer is zero. The error is that of the first call that failed; but a call
-// without an answer precedes one that the server has refused. After a call that used up the time of ctx, the later calls
-// fail at once.
+// request. The reply to a request without an answer is zero. The error is that of the first call that failed, but the
+// error of a call without an answer takes precedence over a refusal by the server. After a call that used up the time
+// of ctx, the later calls fail at once.
 func inBatches[Q any](
 	ctx context.Context, reqs []Q, method func(context.Context, []Q) ([]driver.Reply, error),
 ) (replies []driver.Reply, failed error) {
@@ -285,7 +285,7 @@ func inBatches[Q any](
 	return replies, failed
 }
 
-// The call only(list) returns the element of a list that has one element, and the zero T for any other list.
+// only returns list[0] if len(list) == 1, else the zero value.
 func only[T any](list []T) (one T) {
 	if len(list) == 1 {
 		one = list[0]

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Tell passes e to the Observer, if e has a Kind and there is an Observer. The caller holds no mutex.
+// Tell passes e to the Observer, if e has a Kind and there is an Observer. The caller must not hold a mutex.
 func (l *Locker) Tell(e event.Event) {
 	if l.cfg.Observer == nil || e.Kind == 0 {
 		return
@@ -21,7 +21,7 @@ func (l *Locker) Tell(e event.Event) {
 	l.cfg.Observer(e)
 }
 
-// tellContended also tells the span of the call that found the key busy.
+// tellContended reports event.Contended to the Observer and to s, the span of the call that found the key busy.
 func (l *Locker) tellContended(s *span, key, owner string, r driver.Reply) {
 	if l.cfg.Observer == nil && s == nil {
 		return

@@ -16,7 +16,7 @@ type Options struct {
 	NoRenew  bool
 	Holder   string        // default Config.Holder
 	Owner    string        // default: a random UUIDv4
-	Shared   bool          // the caller chose Owner, and may have told others
+	Shared   bool          // the caller chose Owner, and others may know it
 	Bounded  bool          // MaxWait was given
 	MaxWait  time.Duration // 0 with Bounded means no wait
 	Job      string        // for Resume: the job that the lock is bound to
@@ -39,12 +39,12 @@ type Options struct {
 	Silent bool
 
 	// Nonce, unless empty, names the call to the store. Another process that repeats the call with the same Nonce and the
-	// same Owner gets the grant of the first process. So a grant whose answer was lost is not cleaned up: a late clean-up
-	// could end the grant that the other process has found. Only a place in the queue is given up.
+	// same Owner gets the grant of the first process. Therefore a grant whose answer was lost is not cleaned up: a late
+	// clean-up could end the grant that the other process has found. Only a place in the queue is given up.
 	Nonce string
 
-	// Detached leaves the lock to the bearer of its token. This process neither renews the lock nor signals its loss. The
-	// Lock that the call returns is good for reading only.
+	// Detached leaves the lock to the bearer of its token. This process neither renews the lock nor signals its loss, and
+	// the Lock that the call returns is for reading only.
 	Detached bool
 
 	// Waits, unless nil, is called after each refusal that leaves the caller in line, with the number of places ahead.
@@ -52,8 +52,8 @@ type Options struct {
 	Waits func(ahead int)
 
 	// LongGate makes the lease of a limit's gate last as long as Config.TTL, for waiters that wait for days; see package
-	// limit. Each of them polls the store less often. The price: a first in line that dies delays the others by up to one
-	// TTL instead of five seconds.
+	// limit. Each of them polls the store less often, but a first in line that dies delays the others by up to one TTL
+	// instead of five seconds.
 	LongGate bool
 
 	kept bool // Retain was given
@@ -153,16 +153,15 @@ type Release struct {
 	// caller starts the job after the call. Without Granted, the store announces the job to jobs.Listen.
 	Granted Granted
 
-	// Releaser, unless nil, stands in for the method Release of the store, for locks of one Locker. After its error the
-	// Locker holds the locks as before, and does not repeat the releases. A later End of these locks sends the same
-	// releases.
+	// Releaser, unless nil, stands in for Store.Release, for locks of one Locker. After its error the Locker holds the
+	// locks as before, and does not repeat the releases. A later End of these locks sends the same releases.
 	Releaser Releaser
 }
 
 // Granted is a function that receives a job, "queue/taskID", and the key that the job has got.
 type Granted func(key, job string)
 
-// Releaser is the method Release of a driver.Store, or a stand-in for it.
+// Releaser is driver.Store.Release or a stand-in for it.
 type Releaser func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error)
 
 // Releasing returns the Release that opts set. O is joblock.ReleaseOption or joblock.LockReleaseOption.

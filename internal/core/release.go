@@ -20,20 +20,20 @@ func (k *Lock) End(ctx context.Context, r Release) error {
 	return k.end(ctx, op, r)
 }
 
-// GiveBack releases a lock that no caller has got, even while the Locker is closing, for waiters that leave their queues.
-// After a failure the Locker tries again in the background. If no try succeeds, the lock ends with its lease.
+// GiveBack releases a lock that no caller has received, even while the Locker is closing, for waiters that leave their
+// queues. After a failure the Locker retries in the background; if no try succeeds, the lock ends with its lease.
 func (k *Lock) GiveBack(ctx context.Context, reason string) {
 	_ = k.end(ctx, "release", Release{Reason: reason})
 }
 
-// The method end is End without checks.
+// end is End without checks.
 func (k *Lock) end(ctx context.Context, op string, r Release) error {
 	var errs [1]error
 	k.l.endLocks(ctx, op, r, Locks{k}, errs[:])
 	return errs[0]
 }
 
-// The type ending is a lock whose Release is under way.
+// ending is a lock whose Release is under way.
 type ending struct {
 	releasing
 	at   int // place of the lock in the batch
@@ -84,15 +84,15 @@ func (l *Locker) endLocks(ctx context.Context, op string, how Release, locks Loc
 	}
 }
 
-// The method tell reports the waiting job that a call about key has granted the key to.
+// tell reports the waiting job that a call about key has granted the key to, if there is one.
 func (g Granted) tell(key string, r driver.Reply) {
 	if g != nil && r.Next != "" {
 		g(key, r.Next)
 	}
 }
 
-// The method ended takes the answer to a Release, and returns the error of the Release. The parameter failed is the
-// error of the batch, which counts if there is no answer.
+// ended applies the answer to a Release and returns the Release's error. failed is the error of the batch, which counts
+// if there is no answer.
 func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed error) error {
 	if reply.Outcome != driver.OutcomeUnknown {
 		failed = nil
@@ -100,7 +100,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 		failed = k.l.unanswered(op, k.h.key, nil, failed)
 	}
 	if errors.Is(failed, ErrUnavailable) {
-		end.req.Starts = false // the caller will not hear the janitor's answer
+		end.req.Starts = false // the janitor's answer does not reach the caller
 		k.l.janitor.add(cleanup{req: end.req, until: end.until, stray: end.stray})
 	}
 	k.mu.Lock()
@@ -113,7 +113,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 	return err
 }
 
-// The method undone takes back the begin of a Release.
+// undone reverts the begin of a Release.
 func (k *Lock) undone() {
 	k.mu.Lock()
 	held := k.h.releaseUndone()
@@ -123,7 +123,7 @@ func (k *Lock) undone() {
 	}
 }
 
-// Release releases the locks of tokens, in batches of a bounded size. The errors are in the order of the tokens, and have
+// Release releases the locks of tokens, in batches of a bounded size. The errors are in the order of the tokens, with
 // the sentinels of joblock.Locker.Release.
 func (l *Locker) Release(ctx context.Context, tokens []Token, r Release) []error {
 	const op = "release"
@@ -167,8 +167,8 @@ func (l *Locker) ForceRelease(ctx context.Context, key string, r Release) error 
 	return errs[0]
 }
 
-// The method end ends ownerships for callers that have no Lock. The errors go into errs. A request that has an error
-// already is not sent.
+// end ends ownerships for callers that have no Lock. The errors go into errs; a request that already has an error is
+// not sent.
 func (l *Locker) end(ctx context.Context, op string, granted Granted, reqs []driver.ReleaseRequest, errs []error) {
 	for i := range reqs {
 		reqs[i].Nonce, reqs[i].Retain, reqs[i].Starts, reqs[i].Grace = newNonce(), l.cfg.Retain, granted != nil, l.cfg.JobGrace

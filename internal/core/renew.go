@@ -28,7 +28,7 @@ func (k *Lock) renewNow(ctx context.Context, op string, memo []byte) error {
 	return cmp.Or(failed, k.renewed(a, memo))
 }
 
-// The method renewed applies the answer to a renewal. The parameter memo is the memo in the renewal, or nil.
+// renewed applies the answer to a renewal. memo is the memo in the renewal, or nil.
 func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	k.mu.Lock()
 	if memo != nil && a.reply.Outcome == driver.OutcomeOK {

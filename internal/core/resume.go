@@ -46,8 +46,7 @@ func (l *Locker) Resume(ctx context.Context, tokens []Token, with Options) (Lock
 	return locks, errs
 }
 
-// The method resumed returns the lock for the answer r to a resumption. That resumption was sent at the time in the
-// parameter sent, in ctx and with the span s.
+// resumed returns the lock for the answer r to a resumption that was sent at the time sent, in ctx and with the span s.
 func (l *Locker) resumed(ctx context.Context, s *span, op string, token Token, o *Options, sent time.Time, r driver.Reply) (*Lock, error) {
 	if r.Outcome == driver.OutcomeBusy {
 		l.tellContended(s, token.key, o.Owner, r)
@@ -60,12 +59,12 @@ func (l *Locker) resumed(ctx context.Context, s *span, op string, token Token, o
 	if lock.h.expired(now) {
 		return nil, lateGrant(op, token.key)
 	}
-	if !o.Detached { // else nobody would end the span
+	if !o.Detached { // a detached lock has no holder that would end the span
 		lock.traceHold(ctx)
 	}
 	e := lock.eventLocked(event.Resumed)
 	s.Tell(e)
-	lock.tell(lock.span, e) // before the engine knows of the lock: see tellAcquired
+	lock.tell(lock.span, e) // before engine.add: see tellAcquired
 	if !o.Detached {
 		if err := l.engine.add(lock); err != nil {
 			return nil, err
@@ -76,8 +75,8 @@ func (l *Locker) resumed(ctx context.Context, s *span, op string, token Token, o
 
 func resumedKey(req *driver.ResumeRequest) string { return req.Key }
 
-// The method resume sends resumptions. It repeats the resumptions without an answer, under the same nonces, until ctx
-// ends. Without the repeats, a resumption whose answer was lost would keep its job waiting for a TTL.
+// resume sends resumptions, and repeats those without an answer, under the same nonces, until ctx ends. Otherwise a
+// resumption whose answer was lost would keep its job waiting for a TTL.
 func (l *Locker) resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies, err := l.store.Resume(ctx, reqs)
 	if len(replies) != len(reqs) {

@@ -9,18 +9,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// The type secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call
-// the Token's methods but prints the fields of the Token. The zero secret is no owner. Equal owners are ==, so a *string
+// secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call the
+// Token's methods but prints the fields of the Token. The zero secret is no owner. Equal owners are ==, so a *string
 // would not do.
 //
 // The usual owner is a UUID, and kept enciphered. Of the other owners fmt prints an address. That would do for all, but
-// takes 2 µs and eight allocations, which each job of a worker would pay.
+// costs each job of a worker 2 µs and eight allocations.
 type secret struct {
 	id    [aes.BlockSize]byte // enciphered by veil; zero if other is set
 	other unique.Handle[string]
 }
 
-// The variable veil has a key of this process.
+// veil enciphers with a random key of this process.
 var veil = func() cipher.Block {
 	var key [16]byte
 	_, _ = rand.Read(key[:]) // rand.Read never fails
@@ -40,8 +40,7 @@ func newSecret(owner string) secret {
 	return secret{id: id}
 }
 
-// The function usualOwner returns the UUID that an owner is. The result ok is false if reveal could not make the same
-// text of that UUID.
+// usualOwner returns the UUID that owner is. ok is false if reveal could not restore the same text from it.
 func usualOwner(owner string) (id uuid.UUID, ok bool) {
 	if len(owner) != 36 {
 		return id, false
@@ -55,7 +54,7 @@ func usualOwner(owner string) (id uuid.UUID, ok bool) {
 	return id, err == nil
 }
 
-// The method usual reports whether the owner is a UUID.
+// usual reports whether the owner is a UUID.
 func (s secret) usual() bool { return s.id != [aes.BlockSize]byte{} }
 
 func (s secret) reveal() string {

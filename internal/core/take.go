@@ -48,10 +48,10 @@ func PlaceOf(job string) string {
 	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:13])
 }
 
-// Take takes each key that is free, for a job, and does not wait. The key is parked for the job at once: nobody
-// holds the lock until the job resumes the token. If the key is not free, a Take with Patience gives the job a place
-// in the key's line. For many keys Take sends batches of a bounded size, in the order of takes. The results are in
-// the same order, and independent of each other.
+// Take takes each key that is free, for a job, and does not wait. The key is parked for the job at once: the lock has
+// no holder until the job resumes the token. If the key is not free, a Take with Patience gives the job a place in the
+// key's line. For many keys Take sends batches of a bounded size, in the order of takes. The results are in the same
+// order, and independent of each other.
 //
 // A result is a token or an error:
 //
@@ -96,14 +96,14 @@ func (l *Locker) Take(ctx context.Context, op string, takes []Take) []Taken {
 	return out
 }
 
-// noJob is the name of no job. So a release for noJob frees nothing.
+// noJob is the name of no job, so a release for noJob frees nothing.
 const noJob = "%none"
 
 // PassOn gives each of the slots that is free to the first waiting job, in the order of slots: see driver, Slots. A
-// slot that is not free stays as it is. Each slot is another slot than the first. The error is ErrUnavailable, or the
+// slot that is not free stays as it is. No slot may be the first one of its line. The error is ErrUnavailable, or the
 // cause of ctx: some of the slots may not have been passed on.
 func (l *Locker) PassOn(ctx context.Context, op string, slots []string, granted Granted) error {
-	// A release for a job that a slot is not bound to only gives a free slot to the first job.
+	// A release for a job that the slot is not bound to only gives a free slot to the first job.
 	reqs, errs := make([]driver.ReleaseRequest, len(slots)), make([]error, len(slots))
 	for i, slot := range slots {
 		reqs[i] = driver.ReleaseRequest{Term: driver.Term{Key: slot}, Kind: driver.ReleaseForcedIdle, Job: noJob}
@@ -139,8 +139,7 @@ func (l *Locker) checkTake(op string, t Take) error {
 	return err
 }
 
-// The method taken returns the result of a Take with the answer r. The parameter err is the reason why there is no
-// answer, or nil.
+// taken returns the result of a Take with the answer r. err is why there is no answer, or nil.
 func (l *Locker) taken(op string, take *Take, req *driver.TakeRequest, r driver.Reply, err error) Taken {
 	token := Token{key: req.Key, owner: newSecret(req.Owner), fence: r.Fence, ttl: l.cfg.TTL}
 	switch {

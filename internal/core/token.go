@@ -121,10 +121,10 @@ func (t Token) MarshalText() ([]byte, error) {
 	return base64.RawURLEncoding.AppendEncode(nil, bin), nil
 }
 
-// strict is here, because each call of Strict makes another table.
+// strict is a variable because each call of Strict makes another table.
 var strict = base64.RawURLEncoding.Strict()
 
-// UnmarshalText reads the text form. With an error t is unchanged.
+// UnmarshalText reads the text form. On error t is unchanged.
 func (t *Token) UnmarshalText(text []byte) error {
 	if err := checkTokenSize(len(text)); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (t Token) MarshalBinary() ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	const others = 24 // bytes at most, beside key and owner: lengths, numbers
+	const others = 24 // bytes at most in addition to key and owner: lengths, numbers
 	buf := bytes.NewBuffer(make([]byte, 0, len(t.key)+len(t.owner.reveal())+others))
 	enc := msgpack.GetEncoder()
 	defer msgpack.PutEncoder(enc)
@@ -164,10 +164,10 @@ func (t Token) MarshalBinary() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// UnmarshalBinary reads the binary form. With an error t is unchanged.
+// UnmarshalBinary reads the binary form. On error t is unchanged.
 //
-// UnmarshalBinary decodes only five scalars, from at most 2048 bytes. If msgpack v5 decodes maps, slices or interfaces,
-// a few bytes can make msgpack allocate gigabytes.
+// UnmarshalBinary decodes only five scalars, from at most 2048 bytes: when msgpack v5 decodes maps, slices or
+// interfaces, a few bytes can make it allocate gigabytes.
 func (t *Token) UnmarshalBinary(data []byte) error {
 	if err := checkTokenSize(len(data)); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (t *Token) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// readToken reads a token in its binary form, and says what is wrong with a bad one.
+// readToken reads a token in its binary form. The error says what is wrong with a bad one.
 func readToken(data []byte) (got Token, err error) {
 	r := bytes.NewReader(data)
 	dec := msgpack.GetDecoder()
@@ -248,7 +248,7 @@ func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	return t.UnmarshalBinary(bin)
 }
 
-// The method check returns ErrInvalid for a token that names no possible lock.
+// check returns ErrInvalid for a token that names no possible lock.
 func (t Token) check() error {
 	const op = "token"
 	if t.IsZero() {
@@ -286,7 +286,7 @@ func checkTokenSize(n int) error {
 	return nil
 }
 
-// decodeString reads a string from data. The decoder dec reads from r, and r reads data.
+// decodeString reads a string from data. dec reads from r, and r reads data.
 func decodeString(dec *msgpack.Decoder, r *bytes.Reader, data []byte) (string, error) {
 	n, err := dec.DecodeBytesLen()
 	if err != nil || n < 0 || n > r.Len() {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// scanToken reads a token in its canonical binary form. The result is false for any other text: then UnmarshalBinary, which
+// scanToken reads a token in its canonical binary form. ok is false for any other text: then UnmarshalBinary, which
 // takes ten times as long, says what is wrong. Workers read a token before each job.
 func scanToken(data []byte) (t Token, ok bool) {
 	s := scan{rest: data}
@@ -23,13 +23,13 @@ func scanToken(data []byte) (t Token, ok bool) {
 	return t, t.check() == nil
 }
 
-// The type scan reads scalars of msgpack, each in its shortest form. Anything else sets bad.
+// scan reads scalars of msgpack, each in its shortest form. Anything else sets bad.
 type scan struct {
 	rest []byte
 	bad  bool
 }
 
-// The method take returns the next n bytes, or nil.
+// take returns the next n bytes, or nil.
 func (s *scan) take(n int) []byte {
 	if s.bad || n > len(s.rest) {
 		s.bad = true
@@ -47,7 +47,7 @@ func (s *scan) byte() byte {
 	return 0
 }
 
-// The method uint reads a number of the given width, which a smaller width could not hold: a number of at least least.
+// uint reads a number of the given width that a smaller width could not hold: it must not be below least.
 func (s *scan) uint(width int, least uint64) uint64 {
 	var wide [8]byte
 	copy(wide[8-width:], s.take(width))
@@ -56,7 +56,7 @@ func (s *scan) uint(width int, least uint64) uint64 {
 	return n
 }
 
-// The method number reads a number, which is negative if it is beyond 2^63-1.
+// number reads a number. The result is negative if the number exceeds 2^63-1.
 func (s *scan) number() int64 {
 	var n uint64
 	switch b := s.byte(); {
@@ -76,7 +76,7 @@ func (s *scan) number() int64 {
 	return int64(n)
 }
 
-// The method text reads a string of less than 65536 bytes.
+// text reads a string of less than 65536 bytes.
 func (s *scan) text() string {
 	switch b := s.byte(); {
 	case b>>5 == 0b101:

@@ -7,13 +7,13 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// The type span is a span of the Tracer. All methods of a nil *span do nothing: most calls are not traced.
+// span is a span of the Tracer. All methods of a nil *span do nothing: most calls are not traced.
 type span struct {
 	l *Locker
 	s event.Span
 }
 
-// trace begins a span about c. The result is nil, and ctx is unchanged, if nobody traces ctx.
+// trace begins a span about c. If ctx is not traced, s is nil and ctx is unchanged.
 func (l *Locker) trace(ctx context.Context, c event.Call) (in context.Context, s *span) {
 	if l == nil || l.cfg.Tracer == nil {
 		return ctx, nil
@@ -49,7 +49,7 @@ func (l *Locker) TraceMerge(of []map[string]string) (headers map[string]string) 
 	return headers
 }
 
-// The method guard calls f, which calls the Tracer, and recovers its panic: a renewal or a release must not end with it.
+// guard calls f, which calls the Tracer, and recovers a panic: it must not end a renewal or a release.
 func (l *Locker) guard(f func()) {
 	defer func() {
 		if p := recover(); p != nil && !l.panicked.Swap(true) {
@@ -86,8 +86,8 @@ func (k *Lock) traceHold(ctx context.Context) {
 	_, k.span = k.l.trace(ctx, event.Call{Op: event.OpHold, Keys: []string{k.h.key}, Job: k.h.job})
 }
 
-// The method tell tells the Observer and the span of the holding of e, an event of that holding. Some events end the
-// holding. The caller does not hold k.mu.
+// tell reports e, an event of the holding with the span s, to the Observer and to s. Some events end the holding. The
+// caller must not hold k.mu.
 func (k *Lock) tell(s *span, e event.Event) {
 	k.l.Tell(e)
 	s.Tell(e)
@@ -97,7 +97,7 @@ func (k *Lock) tell(s *span, e event.Event) {
 	}
 }
 
-// The function keysOf returns the keys of reqs, or nil if nobody would see them.
+// keysOf returns the keys of reqs, or nil without a Tracer.
 func keysOf[Q any](l *Locker, reqs []Q, keyOf func(*Q) string) []string {
 	if l.cfg.Tracer == nil {
 		return nil
@@ -111,7 +111,7 @@ func keysOf[Q any](l *Locker, reqs []Q, keyOf func(*Q) string) []string {
 	return keys
 }
 
-// The function firstOf returns the first error of errs.
+// firstOf returns the first error of errs that is not nil.
 func firstOf(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
