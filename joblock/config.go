@@ -10,22 +10,21 @@ import (
 
 // Config configures a Locker. The zero value of each field means its default. A value out of bounds is ErrInvalid.
 type Config struct {
-	// TTL is how long a lease lasts, at least a millisecond. A holder renews its lease every third of the TTL. The lock
-	// of a holder that has crashed is free again after one TTL. New logs a warning for a TTL below one second, because
-	// such a TTL leaves little room for a slow network. Default 30 s.
+	// TTL is how long a lease lasts, at least a millisecond. A holder renews its lease every third of the TTL. The lock of
+	// a holder that has crashed is free again after one TTL. New logs a warning for a TTL below one second, which leaves
+	// little room for a slow network. Default 30 s.
 	TTL time.Duration
 
 	// MaxTTL is the longest TTL that a call or a token may ask for, at most 366 days. Default 24 h, or TTL if TTL is
 	// longer.
 	MaxTTL time.Duration
 
-	// Margin is how long before the end of its lease a lock stops being trusted, at most TTL/2. The margin gives the
-	// work time to notice a loss, and covers a store's clock that runs fast. Default: a twentieth of the lease, at most
-	// 1 s.
+	// Margin is how long before the end of its lease a lock stops being trusted, at most TTL/2. It gives the work time to
+	// notice a loss, and covers a store's clock that runs fast. Default: a twentieth of the lease, at most 1 s.
 	Margin time.Duration
 
-	// MaxRenew is the longest time for which a lock is renewed, at most 366 days. Then the lease ends, so that a
-	// forgotten lock does not live for ever. Default: no bound.
+	// MaxRenew is the longest time for which a lock is renewed, at most 366 days. Then the lease ends, so that a forgotten
+	// lock is not held for ever. Default: no bound.
 	MaxRenew time.Duration
 
 	// Reserve is how long a parked lock stays reserved for its job, if Park has no option Reserve. From a millisecond
@@ -36,28 +35,28 @@ type Config struct {
 	// distinguish ErrAlreadyReleased from ErrNotFound. The store keeps a record of each key that was used in that time.
 	// From a millisecond to 366 days. Default 5 min.
 	//
-	// If nobody else can ask for a lock, the store remembers the lock for twice CallTimeout, at least 5 s, and not for
-	// Retain. Such a lock was released by its holder and has no memo. No token was made of the lock, and the lock was
-	// taken without the options Owner and Retain.
+	// A lock that no other caller can ask for is remembered for twice CallTimeout, at least 5 s, instead of Retain. Such a
+	// lock was released by its holder, has no memo, had no token made of it, and was taken without the options Owner and
+	// Retain.
 	Retain time.Duration
 
-	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation.
-	// By then most jobs are over and cost a keeper nothing, and the tasks of the other jobs, which are enqueued after
-	// the Park, are in the queue. From a millisecond to 366 days. Default 20 s.
+	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation. By
+	// then most jobs have ended and cost a keeper nothing, and the tasks of the other jobs, which are enqueued after the
+	// Park, are in the queue. From a millisecond to 366 days. Default 20 s.
 	JobGrace time.Duration
 
-	// Poll is how often a waiting Acquire asks the store without a push, give or take a quarter. If a lease has fewer
-	// than six polls, Acquire asks six times in a lease instead. A lost push costs at most one Poll. A waiter that died
-	// keeps its place in the queue for three polls. A shorter Poll costs the store more calls. From a millisecond to an
-	// hour. Default 4 s.
+	// Poll is how often a waiting Acquire asks the store without a push, give or take a quarter. If a lease has fewer than
+	// six polls, Acquire asks six times in a lease instead. A lost push costs at most one Poll. A waiter that died keeps
+	// its place in the queue for three polls. A shorter Poll means more calls to the store. From a millisecond to an hour.
+	// Default 4 s.
 	Poll time.Duration
 
-	// WatchForced lets a holder find out at once that ForceRelease has taken its lock away. Without WatchForced the
-	// holder finds out at its next renewal. The price is one connection for each Locker, from its first lock on.
+	// WatchForced lets a holder find out at once that ForceRelease has taken its lock, instead of at its next renewal. It
+	// costs one connection for each Locker, from its first lock on.
 	WatchForced bool
 
-	// CallTimeout bounds every call to the store, give or take an eighth. The deadline of the caller's context ends a
-	// call earlier. Cancelling that context may not end a call that waits for its answer. A waiting Acquire fails
+	// CallTimeout bounds every call to the store, give or take an eighth. The deadline of the caller's context ends a call
+	// earlier. Cancelling that context does not always end a call that waits for its answer. A waiting Acquire fails
 	// CallTimeout after its first call without an answer. From a millisecond to an hour. Default 3 s.
 	CallTimeout time.Duration
 
@@ -66,7 +65,7 @@ type Config struct {
 	Holder string
 
 	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default(). JSON leaves out
-	// the Logger, the Observer and the Tracer, because JSON has no code.
+	// the Logger, the Observer and the Tracer.
 	Logger *slog.Logger `json:"-"`
 
 	// Secrets seal what tasks carry in packages handoff and worker, so that the right to enqueue a task is not the
@@ -74,12 +73,11 @@ type Config struct {
 	// most 8, each of 16 to 1024 bytes.
 	//
 	// Default: SecretOfStore alone, a secret that the store keeps with the locks. A secret of your own also keeps out
-	// people who can read the locks but cannot write locks.
+	// people who can read the locks but not write them.
 	//
-	// Change a secret, or introduce the first secret of your own, in three steps: add the new secret at the end; put
-	// the new secret first; remove the old secret when no task that the old secret sealed is left. Take each step in
-	// all processes before the next step. A worker that lacks the secret of a task does not run the task: the task waits
-	// for a worker that has the secret.
+	// Change a secret, or introduce the first secret of your own, in three steps: add the new secret at the end; put it
+	// first; remove the old secret when no task that it sealed is left. Take each step in all processes before the next
+	// step. A worker that lacks the secret of a task does not run the task, which waits for a worker that has it.
 	//
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret

@@ -1,17 +1,16 @@
 // Package joblock provides locks that can outlive the request that took them. A lock marshals to its token, which
-// travels inside a background job. Whoever carries the token can resume, renew and release the lock.
+// travels inside a background job. The bearer of the token can resume, renew and release the lock.
 //
 // # Using it
 //
-// A [Locker] takes locks in a store and keeps the locks alive. Package redisstore has the store for Redis, and package
-// memstore has a store for a single process. Package driver says what a store must do. A [Lock] is one holding of one
-// key.
+// A [Locker] takes locks in a store and keeps them alive. Package redisstore has the store for Redis, and package
+// memstore one for a single process. Package driver says what a store must do. A [Lock] is one holding of one key.
 //
 //	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
 //	...
 //	lock, err := locks.TryAcquire(ctx, "export:acct-7")
 //	if errors.Is(err, joblock.ErrHeld) {
-//		// somebody else has the lock; err says who, and for how long
+//		// another owner has the lock; err says who, and for how long
 //	}
 //	defer lock.Release(ctx)
 //
@@ -38,15 +37,15 @@
 //
 // The states are:
 //
-//   - free: nobody owns the key.
+//   - free: the key has no owner.
 //   - held: a live holder has a lease. The holder renews the lease every third of its TTL.
-//   - parked: nobody is running. The key is reserved for the token until the reservation ends. The lock of a queued job
-//     is parked.
+//   - parked: no holder is running. The key is reserved for the token until the reservation ends. The lock of a queued
+//     job is parked.
 //   - orphaned: the holder crashed, so its lease ended without a release. The reservation for its job has not ended:
 //     only the token can get the key.
 //
-// Only a lock that was handed over has a reservation. The lock loses the reservation if the hand-over is undone. A
-// plain lock is free one TTL after its holder has died.
+// Only a lock that was handed over has a reservation, which ends if the hand-over is undone. A plain lock is free one
+// TTL after its holder has died.
 //
 // An owner token names a chain of holders: the request that acquired, the job that resumed, the retry that resumed
 // again. Each holder has a fence of its own, and can act only until the next holder exists.
@@ -58,14 +57,14 @@
 //
 //	(local time at which the request was sent) + TTL − margin
 //
-// and never counts from the reply. The deadline has passed when either clock has reached the deadline, the monotonic
-// clock or the wall clock: the monotonic clock can stand still while a machine is suspended.
+// and never counts from the reply. The deadline has passed when either the monotonic clock or the wall clock has
+// reached it: the monotonic clock can stand still while a machine is suspended.
 //
-// Loss is told (P2). When the lock is lost, or can no longer be trusted, every context from [Lock.Context] is cancelled
-// with cause [ErrLost]. The cancellation comes an eighth of the margin before the trust deadline, because timers are
-// late, never early. A local timer decides, so a server that hangs changes nothing. If the process was paused past the
-// deadline, the context's Err compares the clocks itself, and is right at once. After [Locker.ForceRelease] the holder
-// finds out at the next renewal, or at once with [Config].WatchForced.
+// Loss is signalled (P2). When the lock is lost, or can no longer be trusted, every context from [Lock.Context] is
+// cancelled with cause [ErrLost]. The cancellation comes an eighth of the margin before the trust deadline, because
+// timers are late, never early. A local timer decides, so a server that hangs changes nothing. If the process was
+// paused past the deadline, the context's Err compares the clocks itself, and is right at once. After
+// [Locker.ForceRelease] the holder finds out at the next renewal, or at once with [Config].WatchForced.
 //
 // Fencing (P3). Every Acquire, Park and Resume of a key gets a strictly larger fence, also after expiry, a restart of
 // the store and a fail-over. The exception is a store whose clock was set back to before a fence that the store has
@@ -78,49 +77,49 @@
 //
 // Only the store's clock (P7). No decision compares the clocks of two machines.
 //
-// Honest errors (P8). Every refusal and every failure is an *[Error] with one code, and errors.Is tells the sentinels
-// apart. [Retryable] reports whether the same call may succeed later. A call whose outcome is unknown returns
+// Honest errors (P8). Every refusal and every failure is an *[Error] with one code, and errors.Is distinguishes the
+// sentinels. [Retryable] reports whether the same call may succeed later. A call whose outcome is unknown returns
 // [ErrUnavailable], never [ErrHeld], and the effects of the call in the store are cleaned up in the background. Only
-// the error of a call whose context has ended is no *Error: such an error matches the context's cause, and says nothing
-// about the lock.
+// the error of a call whose context has ended is no *Error: it matches the context's cause, and says nothing about the
+// lock.
 //
 // Calls are idempotent. Redis clients send a command again when the reply was lost. Each call carries a nonce, by which
 // the store finds what the first copy of the command has done.
 //
 // # Waiting
 //
-// An Acquire that finds the key busy takes a place in the key's queue. Whoever frees the key makes the first in line
-// the owner in the same step, and pushes to that waiter's process. If the store can prove that the store itself has
-// made a push, the push carries the grant. Then a hand-over is one release and one push. Without such a proof, the
-// waiter asks for its grant. A hand-over wakes nobody else. Waiters of all processes are served in the order of their
-// coming. One subscription serves all waiters of a Locker.
+// An Acquire that finds the key busy takes a place in the key's queue. The call that frees the key makes the first in
+// line the owner in the same step, and pushes to that waiter's process. If the store can prove that it has made a push
+// itself, the push carries the grant, and a hand-over is one release and one push. Without such a proof, the waiter
+// asks for its grant. A hand-over wakes no other waiter. Waiters of all processes are served in order of arrival. One
+// subscription serves all waiters of a Locker.
 //
-// Pushes may be lost. So waiters also ask without a push, once per [Config].Poll and at least six times in a lease.
+// Pushes may be lost, so waiters also ask without a push, once per [Config].Poll and at least six times in a lease.
 // Asking keeps a waiter's place. The first in line also asks when the holder's lease ends. Every Acquire and TryAcquire
-// serves the first in line, so nobody overtakes. A waiter's lease begins when the store makes the grant, not when the
-// waiter asks.
+// serves the first in line, so no caller overtakes another. A waiter's lease begins when the store makes the grant, not
+// when the waiter asks.
 //
 // A waiter that dies keeps its place for three polls, and a key that becomes free in that time is granted to it. The
-// store mostly knows that nobody hears of the grant: memstore and redisstore count the subscribers, and the connection
-// of a process that has died is closed. Then the lease ends with the place, and the next waiter has the key. If the
-// waiter lives after all, it asks in time, and gets a whole lease. If a machine dies or is cut off without closing its
-// connections, the key is busy for the dead waiter's TTL. So it is in a cluster if the waiter had not asked a second time.
+// store usually knows that the grant reaches no process: memstore and redisstore count the subscribers, and the
+// connection of a process that has died is closed. Then the lease ends with the place, and the next waiter has the key.
+// If the waiter lives after all, it asks in time, and gets a whole lease. If a machine dies or is cut off without
+// closing its connections, the key is busy for the dead waiter's TTL. So it is in a cluster if the waiter had not asked
+// a second time.
 //
 // A push without a grant is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter
 // ask at most once a second, and make a holder check its lock at most five times a second. A push with a grant may be
-// late or repeated. So a waiter takes only a grant whose fence is larger than the fence of the waiter's latest refusal.
-// The lease then counts from the time at which the waiter sent the refused request. The waiter asks for the grant in
-// three cases: that request was sent a third of a lease ago or earlier, the waiter wants the memo, or the lock is not
-// renewed.
+// late or repeated, so a waiter takes only a grant whose fence is larger than that of its latest refusal. The lease
+// then counts from the time at which the waiter sent the refused request. The waiter asks for the grant in three cases:
+// that request was sent a third of a lease ago or earlier, the waiter wants the memo, or the lock is not renewed.
 //
 // # Several holders
 //
 // Package limit lets up to n callers have a key at a time. Package singleflight computes a result once in the cluster
-// and shares the result. Package memo keeps what a holder leaves for the next holder.
+// and shares it. Package memo keeps what a holder leaves for the next holder.
 //
 // # The locks of jobs
 //
-// A lock that is parked for a job should live as long as the job. For asynq, the keeper of package worker ensures so.
+// A lock that is parked for a job should live as long as the job. For asynq, the keeper of package worker ensures this.
 // Package jobs is for writing a keeper for another queue.
 //
 // # Watching
@@ -136,9 +135,8 @@
 // past a lease; exclusion across processes for what package fallback runs while the store is away; exclusion for code
 // that neither watches the context nor passes the fence on.
 //
-// FAULTS.md, beside this file, has a row for each fault: which promises hold, how the fault shows, and the test.
+// FAULTS.md, next to this file, has a row for each fault: which promises hold, how the fault shows, and the test.
 //
-// A token is a capability: whoever has a token can resume or release its lock. Logs, errors and String show a short
-// digest of the owner. The marshalled forms (text, binary, JSON, msgpack) of a [Token] or a [Lock] are the token
-// itself.
+// A token is a capability: its bearer can resume or release the lock. Logs, errors and String show a short digest of
+// the owner. The marshalled forms (text, binary, JSON, msgpack) of a [Token] or a [Lock] are the token itself.
 package joblock

@@ -16,8 +16,8 @@ import (
 // Plain parts stay readable. Inside a part Key writes '%', ':' and invisible characters as %XX. Invisible are control
 // characters and those of the Unicode categories Cf, Zl and Zp, such as a zero-width space.
 //
-// Key returns no error. Every call returns ErrInvalid for a key that is empty, longer than 512 bytes or not UTF-8, and for
-// a result of Key with an empty part. The error names the empty part, which is mostly a missing parameter. Without the
+// Key returns no error. Every call returns ErrInvalid for a key that is empty, longer than 512 bytes or not UTF-8, and
+// for a result of Key with an empty part. The error names the empty part, usually a missing parameter: without the
 // check all such requests would share one key.
 //
 // A key that was joined in another way, such as "export:" + id, has no parts that a call could check: with an empty id
@@ -28,7 +28,7 @@ import (
 // their SHA-256, or a KeyBuilder of NewSecretKeyBuilder, which hashes all parts.
 //
 // Keys are compared byte by byte: "Acct" and "acct" differ, and so do "7" and "07", and the two encodings of "é". Only
-// the application knows which texts mean the same. So normalise texts before you call Key: trim, fold case, normalise
+// the application knows which texts mean the same, so normalise texts before you call Key: trim, fold case, normalise
 // to NFC, print the number that was parsed.
 //
 // A key that was not built with Key must be UTF-8 without invisible characters. Each '%' must precede two upper-case
@@ -67,9 +67,9 @@ func NewKeyBuilder(name string) *KeyBuilder {
 	return b
 }
 
-// NewSecretKeyBuilder is NewKeyBuilder with an HMAC-SHA256 in place of what follows the prefix. Then nobody who can read
-// the Redis, or who can make the application build keys, can enumerate the keys or take keys in advance. A secret that
-// has not 16 to 1024 bytes is ErrInvalid, and so is SecretOfStore.
+// NewSecretKeyBuilder is NewKeyBuilder with an HMAC-SHA256 in place of what follows the prefix. A reader of the Redis,
+// or a client that can make the application build keys, can then neither enumerate the keys nor take keys in advance. A
+// secret must have 16 to 1024 bytes; any other is ErrInvalid, and so is SecretOfStore.
 func NewSecretKeyBuilder(name string, secret Secret) (*KeyBuilder, error) {
 	const op = "key builder"
 	if secret == SecretOfStore {
@@ -88,9 +88,9 @@ func NewSecretKeyBuilder(name string, secret Secret) (*KeyBuilder, error) {
 	return b, nil
 }
 
-// Key returns the builder's prefix and the result of the function Key for parts. With a secret, 64 hexadecimal digits
-// replace that result. Parts of which the function Key makes a bad key make a bad key here too. A nil KeyBuilder has no
-// prefix and no secret.
+// Key returns the builder's prefix followed by joblock.Key(parts...), or with a secret by 64 hexadecimal digits in its
+// place. Parts of which joblock.Key makes a bad key make a bad key here too. A nil KeyBuilder has no prefix and no
+// secret.
 func (b *KeyBuilder) Key(parts ...string) string {
 	key := Key(parts...)
 	if b == nil || core.CheckKey("", key) != nil {

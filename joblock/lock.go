@@ -10,12 +10,12 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 )
 
-// Lock is one holding of one key, made by a Locker. A Lock is over once it was released, handed over by Park, or lost.
-// A Lock is safe for concurrent use. On a nil *Lock every method is safe, and every method that returns an error
-// returns ErrInvalid.
+// Lock is one holding of one key, made by a Locker. A Lock ends when it is released, handed over by Park, or lost. A
+// Lock is safe for concurrent use. On a nil *Lock every method is safe, and every method that returns an error returns
+// ErrInvalid.
 //
 // A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. The token of a lock that is still held
-// can release the lock. To resume the token, Park the lock first.
+// can release it. To resume the token, Park the lock first.
 type Lock core.Lock
 
 func (k *Lock) core() *core.Lock { return (*core.Lock)(k) }
@@ -28,7 +28,7 @@ func (k *Lock) Key() string { return k.core().Key() }
 func (k *Lock) Fence() int64 { return k.core().Fence() }
 
 // ExpiresAt returns the trust deadline by the local clock. The lock counts as lost at the deadline, or a little
-// earlier. Every renewal moves the deadline.
+// earlier. Every renewal extends it.
 func (k *Lock) ExpiresAt() time.Time { return k.core().ExpiresAt() }
 
 // Prior returns how the previous ownership of the key ended: EndedLapsed if the holder died or was cut off, EndedNone
@@ -39,14 +39,14 @@ func (k *Lock) Prior() Ended { return k.core().Prior() }
 // that is released or handed over the channel stays open, because such a lock is not lost.
 func (k *Lock) Done() <-chan struct{} { return k.core().Done() }
 
-// Err returns nil while the lock is held and trusted. Otherwise the error is the reason: ErrLost, ErrAlreadyReleased,
-// or ErrNotOwner after Park. Err reads the clocks itself, so the answer is right even if the process was suspended
-// until just now.
+// Err returns nil while the lock is held and trusted, and otherwise the reason: ErrLost, ErrAlreadyReleased, or
+// ErrNotOwner after Park. Err reads the clocks itself, so the answer is right even if the process was suspended until
+// just now.
 func (k *Lock) Err() error { return k.core().Err() }
 
-// Context returns a child of parent that carries the lock (see FromContext). The context is cancelled with cause
-// ErrLost when the lock is lost, but not when the lock is released or handed over. If the lock is over already, the
-// context is cancelled at once, with the reason as its cause. Call stop when the work is done.
+// Context returns a child of parent that carries the lock (see FromContext). It is cancelled with cause ErrLost when
+// the lock is lost, but not when the lock is released or handed over. If the lock has already ended, it is cancelled at
+// once, with the reason as its cause. Call stop when the work is done.
 func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return k.core().Context(parent)
 }
@@ -61,20 +61,20 @@ func (k *Lock) Renew(ctx context.Context) error { return k.core().Renew(ctx) }
 func (k *Lock) StopRenewing() { k.core().StopRenewing() }
 
 // Park hands the lock over to its token in one atomic step. From then on this handle can neither renew nor release. The
-// key is reserved, under a new fence, for whoever resumes the token, and with ForJob for that job only. The reservation
-// lasts for Config.Reserve, or for the time in the option Reserve. Contexts of the lock are not cancelled.
+// key is reserved, under a new fence, for the holder that resumes the token, and with ForJob for that job only. The
+// reservation lasts for Config.Reserve, or as long as the option Reserve says. Contexts of the lock are not cancelled.
 //
 // Errors, with which nothing was parked: ErrLost when the lock was lost before; ErrAlreadyReleased; ErrNotOwner for a
 // second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and the caller can call
-// Park again. If the store did apply the first Park, the next renewal undoes the Park.
+// Park again. If the store did apply the first Park, the next renewal undoes it.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	token, err := k.core().Park(ctx, core.Parking(opts))
 	return Token(token), err
 }
 
 // Reclaim undoes Park. Call Reclaim when the enqueue of the job has certainly failed. The handle holds the lock again,
-// under a new fence. A lock that was acquired has neither a job nor a reservation, as before the Park. A lock that was
-// resumed has the job and the reservation of its Resume, as before the Park.
+// under a new fence, and as before the Park: a lock that was acquired has neither a job nor a reservation, and one that
+// was resumed has the job and the reservation of its Resume.
 //
 // Errors, with which the handle is still parked:
 //
@@ -87,13 +87,13 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 //	ErrClosed
 func (k *Lock) Reclaim(ctx context.Context) error { return k.core().Reclaim(ctx) }
 
-// Release gives the lock back and ends the handle. Cancelling ctx does not stop Release, so callers can defer Release.
+// Release gives the lock back and ends the handle. Cancelling ctx does not stop Release, so it can be deferred.
 // Config.CallTimeout bounds the call. Reason is the only option.
 //
-//	ErrAlreadyReleased  a second call, or somebody else has released the lock or forced its release
+//	ErrAlreadyReleased  a second call, or another caller has released the lock or forced its release
 //	ErrNotOwner         after Park; nothing is freed, so a deferred Release is harmless
 //	ErrLost             the lock was lost before; what the store still has of the lock is released
-//	ErrUnavailable      the store did not answer; the handle is over, and the release is repeated in the background
+//	ErrUnavailable      the store did not answer; the handle has ended, and the release is repeated in the background
 //	ErrInvalid, ErrClosed
 func (k *Lock) Release(ctx context.Context, opts ...LockReleaseOption) error {
 	return k.core().End(ctx, core.Releasing(opts))
@@ -162,22 +162,22 @@ func (ls Locks) ByKey(key string) (lock *Lock, ok bool) {
 }
 
 // Context returns a child of parent that carries the locks (see FromContext). The context is cancelled when at least
-// one of the locks is lost, as the context of Lock.Context is. Without locks the context is a plain cancellable child.
+// one of the locks is lost, as the context of Lock.Context is. Without locks it is a plain cancellable child.
 func (ls Locks) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return ls.core().Context(parent)
 }
 
-// FromContext returns the lock under which the work with ctx runs. ok is false if there is none. The lock may be over
-// by now: see Lock.Err. Contexts that carry locks come from Do, Singleton, package singleflight, Lock.Context,
+// FromContext returns the lock under which the work with ctx runs. ok is false if there is none. The lock may have
+// ended since: see Lock.Err. Contexts that carry locks come from Do, Singleton, package singleflight, Lock.Context,
 // Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
 //
-// A call that takes a lock, such as Acquire or Do, is ErrInvalid with a context that carries that very lock. It would wait
-// for itself. Use the lock that FromContext returns. If the call is for work that outlives the present work, give the
-// call a context that does not carry the lock.
+// A call that takes a lock, such as Acquire or Do, is ErrInvalid with a context that carries that very lock, because it
+// would wait for itself. Use the lock that FromContext returns. If the call is for work that outlives the present work,
+// give it a context that does not carry the lock.
 //
-// Of several locks FromContext returns the innermost. Of locks that were taken together FromContext returns the first
-// in the order of the call. Other code may add a lock on another key. So code that sends a fence to a resource should
-// ask for the key that protects the resource:
+// Of several locks FromContext returns the innermost, and of locks that were taken together the first in the order of
+// the call. Other code may add a lock on another key, so code that sends a fence to a resource should ask for the key
+// that protects the resource:
 //
 //	lock, ok := joblock.LocksFromContext(ctx).ByKey(key)
 func FromContext(ctx context.Context) (lock *Lock, ok bool) {

@@ -8,16 +8,16 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Locker takes locks in a store and keeps the locks alive. Make one Locker per process and store with New, share the
-// Locker freely, and Close the Locker when the process stops.
+// Locker takes locks in a store and keeps them alive. Make one Locker per process and store with New, share it freely,
+// and Close it when the process stops.
 type Locker core.Locker
 
 // New returns a Locker on store. cfg may be nil. New sends nothing to the store. ErrInvalid means that store is nil or
-// reports itself unusable (see driver.Validator), or that a value of cfg is out of bounds. The error names the value
-// and the bound.
+// reports itself unusable (see driver.Validator), or that a value of cfg is out of bounds. Its text names the value and
+// the bound.
 //
-// The Locker owns the store from then on, and Close closes the store. To share a Redis between Lockers, share the
-// client, not the store.
+// The Locker owns the store from then on, and Close closes it. To share a Redis between Lockers, share the client, not
+// the store.
 func New(store driver.Store, cfg *Config) (*Locker, error) {
 	full, err := cfg.core()
 	if err != nil {
@@ -29,7 +29,7 @@ func New(store driver.Store, cfg *Config) (*Locker, error) {
 
 func (l *Locker) core() *core.Locker { return (*core.Locker)(l) }
 
-// Close stops renewing. Then Close waits, as long as ctx lasts, for the renewals under way, for waiters to leave their
+// Close stops renewing. It then waits, as long as ctx lasts, for the renewals under way, for waiters to leave their
 // queues, and for the clean-up of calls whose outcome was unknown.
 //
 // Locks still held are lost, not released: their contexts are cancelled at once with cause ErrLost, and the store frees
@@ -37,8 +37,8 @@ func (l *Locker) core() *core.Locker { return (*core.Locker)(l) }
 //
 // Every later call on the Locker returns ErrClosed, except Close. A second Close waits for the first, as long as the
 // ctx of the second lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases
-// end by themselves. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout,
-// whatever ctx allows.
+// expire. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout, whatever ctx
+// allows.
 func (l *Locker) Close(ctx context.Context) error { return l.core().Close(ctx) }
 
 // TryAcquire takes the lock on key if the key is free, and does not wait. The Locker renews the lock until the lock is
@@ -46,7 +46,7 @@ func (l *Locker) Close(ctx context.Context) error { return l.core().Close(ctx) }
 //
 // Errors, with which the caller holds nothing:
 //
-//	ErrHeld         somebody else has the key; the error says who, and how much of the lease remains
+//	ErrHeld         another owner has the key; the error says who, and how much of the lease remains
 //	ErrInvalid      a bad key or option, ctx carries this lock already (see FromContext), or the value at the key is no lock
 //	ErrUnavailable  the store did not answer; a lock that the call did take is released in the background
 //	ErrClosed       the Locker was closed
@@ -77,9 +77,9 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	return (*Lock)(k), err
 }
 
-// AcquireAll takes the locks on all keys, or none, and returns the locks in the order of keys. A key that is named
-// twice is taken once, and its lock is returned once. Every call takes its keys in sorted order, so calls with
-// overlapping keys cannot deadlock.
+// AcquireAll takes the locks on all keys, or none, and returns them in the order of keys. A key that is named twice is
+// taken once, and its lock is returned once. Every call takes its keys in sorted order, so calls with overlapping keys
+// cannot deadlock.
 //
 // AcquireAll waits as Acquire does. MaxWait bounds the wait for all keys together. Owner gives all locks the same
 // owner. An error is that of Acquire for the first key that failed; then the locks that were already taken are
@@ -91,10 +91,10 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireO
 
 // Do takes the lock on key as Acquire does, and runs fn. The context of fn carries the lock (see FromContext), and is
 // cancelled with cause ErrLost when the lock is lost. Do releases the lock when fn returns or panics, unless fn has
-// released the lock or handed the lock over.
+// released it or handed it over.
 //
 // Do returns the error of Acquire or of fn. If the lock was lost while fn ran, the error matches ErrLost, whatever fn
-// returned. If the release fails, its error is joined, and the lease ends by itself.
+// returned. If the release fails, its error is joined, and the lease expires.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	return l.core().Do(ctx, key, fn, core.Acquiring(opts), nil)
 }
@@ -106,8 +106,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 //   - at most a TTL and a quarter of a poll after the holder has crashed, or one poll later if more than seven Lockers
 //     in line have died with the holder. A poll is Config.Poll, or a sixth of the TTL if that sixth is shorter.
 //
-// The context of fn carries the lock (see FromContext), and ends with cause ErrLost when the lock is lost. Then fn
-// should return. Singleton waits for fn to return, so one call never runs fn twice at a time, and then lines up again.
+// The context of fn carries the lock (see FromContext), and ends with cause ErrLost when the lock is lost; fn should
+// then return. Singleton waits for fn to return, so one call never runs fn twice at a time, and then lines up again.
 // During an outage of the store Singleton waits.
 //
 // Singleton returns
@@ -124,8 +124,8 @@ func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.
 	return l.core().Singleton(ctx, key, fn, core.Acquiring(opts))
 }
 
-// Resume takes a lock by its token, mostly in another process. The lock is parked, or its holder has died. The lock
-// gets a new fence and is renewed like any lock. A lock that is bound to a job needs ForJob with that job. A live
+// Resume takes a lock by its token, usually in another process, after the lock was parked or its holder has died. The
+// lock gets a new fence and is renewed like any lock. A lock that is bound to a job needs ForJob with that job. A live
 // holder is never pre-empted.
 //
 // Errors, with which the caller holds nothing:
@@ -142,11 +142,11 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 	return (*Lock)(locks[0]), errs[0]
 }
 
-// Release releases the lock of token, whichever holder in the owner's chain has the lock. A holder that is alive finds
-// out at the next renewal of its lock. The option Reason gives the reason.
+// Release releases the lock of token, whichever holder in the owner's chain has it. A live holder finds out at the next
+// renewal of its lock. The option Reason gives the reason.
 //
-// IfIdle frees the lock only while nobody runs under the lock. Use IfIdle when a job will not run again, but an attempt
-// may still be at work. IfJob frees the lock only while the lock is bound to that job, because the lock may have been
+// IfIdle frees the lock only while it has no live holder. Use IfIdle when a job will not run again, but an attempt may
+// still be at work. IfJob frees the lock only while the lock is bound to that job, because the lock may have been
 // handed on.
 //
 // Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound when there is no such lock or
@@ -156,9 +156,9 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 	return l.core().Release(ctx, []core.Token{core.Token(token)}, core.Releasing(opts))[0]
 }
 
-// ForceRelease frees key, whoever owns the key. Use ForceRelease only after a look at the Status, and give IfFence the
-// fence that you saw: else a holder that has come since loses the lock. IfIdle frees the key only while nobody runs under
-// the lock, IfJob only while the lock is bound to that job. Reason gives the reason.
+// ForceRelease frees key, regardless of its owner. Use ForceRelease only after a look at the Status, and pass the fence
+// that you saw to IfFence: otherwise a holder that has come since loses the lock. IfIdle frees the key only while the
+// lock has no live holder, IfJob only while the lock is bound to that job. Reason gives the reason.
 //
 // The contexts of a live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has
 // Config.WatchForced. Until then two callers may hold the lock, with different fences.
@@ -170,11 +170,11 @@ func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ReleaseOp
 	return l.core().ForceRelease(ctx, key, core.Releasing(opts))
 }
 
-// Status reads the states of keys, and returns the states in the order of keys. A key that nobody owns has StateFree,
-// which is no error. A value that is no lock has StateForeign.
+// Status reads the states of keys, and returns them in the order of keys. A key without an owner has StateFree, which
+// is no error. A value that is no lock has StateForeign.
 //
-// Errors: ErrInvalid, ErrUnavailable, ErrClosed. With an error Status returns no states at all: a key that could not be
-// read would look free.
+// Errors: ErrInvalid, ErrUnavailable, ErrClosed. On error Status returns no states at all: a key that could not be read
+// would look free.
 func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	found, err := l.core().Status(ctx, keys...)
 	if err != nil {
@@ -188,9 +188,9 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 }
 
 // List walks over the keys in the store, page by page, in no particular order. In a cluster List reads from several
-// nodes at the same time. List is for people and tools, because its cost is a walk over all keys of the store: see
-// ListOptions.Share. The walk may miss a lock that changes meanwhile, or show such a lock twice. The loop may end early:
-// then List asks for no more pages. An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
+// nodes at the same time. List is for people and tools, because it walks over all keys of the store: see
+// ListOptions.Share. The walk may miss a lock that changes meanwhile, or show it twice. The loop may end early: then
+// List reads no more pages. An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
 func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		for st, err := range l.core().List(ctx, core.ListOptions(opts)) {

@@ -53,15 +53,15 @@ func TTL(d time.Duration) Option {
 	return core.With(func(o *core.Options) { period(&o.TTL, "TTL", d, &o.Bad) })
 }
 
-// MaxWait bounds the wait. When d has passed, the error is ErrTimeout. Zero means no wait, and the error is ErrHeld. A
-// negative d is ErrInvalid. Default: as long as ctx lasts.
+// MaxWait bounds the wait. When d has passed, the error is ErrTimeout. With zero there is no wait, and the error is
+// ErrHeld. A negative d is ErrInvalid. Default: as long as ctx lasts.
 func MaxWait(d time.Duration) AcquireOption {
 	return core.With(func(o *core.Options) { o.MaxWait, o.Bounded = d, true })
 }
 
 // Owner sets the owner token: 1 to 128 bytes of UTF-8 without control characters. An owner token is a secret, because
-// whoever knows the owner token can release the lock (see NewToken). Locks are not re-entrant: an owner that holds a
-// lock cannot acquire the lock again. Default: a random UUIDv4.
+// any caller that knows it can release the lock (see NewToken). Locks are not re-entrant: an owner that holds a lock
+// cannot acquire it again. Default: a random UUIDv4.
 func Owner(owner string) AcquireOption {
 	return core.With(func(o *core.Options) { o.Owner, o.Shared = owner, true })
 }
@@ -77,7 +77,7 @@ func NoRenew() Option {
 	return core.With(func(o *core.Options) { o.NoRenew = true })
 }
 
-// MaxRenew bounds for how long the lock is renewed, from a millisecond to 366 days. Then the lease ends. Default:
+// MaxRenew bounds how long the lock is renewed, from a millisecond to 366 days. Then the lease ends. Default:
 // Config.MaxRenew.
 func MaxRenew(d time.Duration) Option {
 	return core.With(func(o *core.Options) { period(&o.MaxRenew, "MaxRenew", d, &o.Bad) })
@@ -110,11 +110,12 @@ type forJob string
 func (j forJob) Park(p *core.Park)      { p.Job = string(j) }
 func (j forJob) Resume(o *core.Options) { o.Job = string(j) }
 
-// Reserve keeps the key reserved for the token while nobody runs, for at most 366 days. 0 means the default.
+// Reserve keeps the key reserved for the token while the lock has no live holder, for at most 366 days. 0 means the
+// default.
 //
 //   - After Park: until d from now, by which time the job must have started. Default: Config.Reserve.
-//   - After Resume: until d after the end of each lease. So nobody else gets the key between a crash of the holder and
-//     the job's next attempt. Default: the reservation of the Park.
+//   - After Resume: until d after the end of each lease, so that no other owner gets the key between a crash of the
+//     holder and the job's next attempt. Default: the reservation of the Park.
 func Reserve(d time.Duration) ParkOption { return reserve(d) }
 
 type reserve time.Duration
@@ -122,8 +123,7 @@ type reserve time.Duration
 func (d reserve) Park(p *core.Park)      { p.Reserve = time.Duration(d) }
 func (d reserve) Resume(o *core.Options) { o.Reserve = time.Duration(d) }
 
-// Reason gives the reason for the release, in at most 256 bytes. Status shows the reason, and so do later errors about
-// the lock.
+// Reason gives the reason for the release, in at most 256 bytes. Status and later errors about the lock show it.
 func Reason(text string) LockReleaseOption { return reason(text) }
 
 type reason string
@@ -131,7 +131,7 @@ type reason string
 func (r reason) Release(o *core.Release) { o.Reason = string(r) }
 func (reason) releaseLock()              {}
 
-// IfIdle releases the lock only while nobody runs under the lock; see Locker.Release and ForceRelease.
+// IfIdle releases the lock only while it has no live holder; see Locker.Release and ForceRelease.
 func IfIdle() ReleaseOption {
 	return releaseIf(func(r *core.Release) { r.IfIdle = true })
 }

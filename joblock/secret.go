@@ -32,8 +32,8 @@ func (s Secret) shown() string {
 // Format writes what MarshalText returns, for every verb, %#v and %x included.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 's'), s.shown()) }
 
-// MarshalText returns "(secret)", "store" or "". So a Config that was marshalled and read again has lost its secrets,
-// and New refuses that Config.
+// MarshalText returns "(secret)", "store" or "". A Config that was marshalled and read again has therefore lost its
+// secrets, and New refuses it.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown()), nil }
 
 func checkSecrets(op string, secrets []Secret) error {

@@ -46,7 +46,7 @@ type Status struct {
 	Renewed  time.Time     `json:"renewed,omitzero"`  // when the lease began, or was renewed last; a live holder renews every third of TTL. Zero while parked, and after a release
 	TTL      time.Duration `json:"-"`                 // the length of that lease
 	EndedAt  time.Time     `json:"ended_at,omitzero"` // when the last ownership of a free key ended, also by lapsing
-	Now      time.Time     `json:"-"`                 // when the store read the key; zero if the store knows nothing of the key
+	Now      time.Time     `json:"-"`                 // when the store read the key; zero if the store does not know the key
 	Age      time.Duration `json:"-"`                 // time since Since; 0 unless owned
 	Lease    time.Duration `json:"-"`                 // what is left of the lease; 0 unless held
 	Reserved time.Duration `json:"-"`                 // time until others can get the key; 0 when free

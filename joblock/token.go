@@ -13,14 +13,14 @@ import (
 // Token is the transferable form of a lock: the key, the owner, the fence under which the token was made, and the TTL
 // of the lease. A Token is a capability: treat its marshalled forms as secrets.
 //
-// Lock.Park, Lock.Token and NewToken make tokens. ParseToken and unmarshalling read tokens. The text form is base64url,
+// Lock.Park, Lock.Token and NewToken make tokens. ParseToken and unmarshalling read them. The text form is base64url,
 // JSON is the text form in quotes, and binary and msgpack are a msgpack array. Decoding checks version, field types,
 // bounds and canonical form. The errors of decoding are ErrInvalid.
 type Token core.Token
 
 // NewToken returns a token for the lock of owner on key, even before owner has taken the lock. A job can carry the
-// token, and take the lock when the job runs, with the option Owner. Until then Resume returns ErrNotFound, or
-// ErrNotOwner while another owns the key. Locker.Release accepts the token too.
+// token, and take the lock when it runs, with the option Owner. Until then Resume returns ErrNotFound, or ErrNotOwner
+// while another owns the key. Locker.Release accepts the token too.
 //
 // owner has 1 to 128 bytes. ttl is from a millisecond to 366 days. Anything else is ErrInvalid.
 func NewToken(key, owner string, ttl time.Duration) (Token, error) {
@@ -55,17 +55,17 @@ func (t Token) LogValue() slog.Value { return core.Token(t).LogValue() }
 // MarshalText returns the text form, which encoding/json uses too. The zero Token is an ErrInvalid.
 func (t Token) MarshalText() ([]byte, error) { return core.Token(t).MarshalText() }
 
-// UnmarshalText reads the text form. With an error t is unchanged.
+// UnmarshalText reads the text form. On error t is unchanged.
 func (t *Token) UnmarshalText(text []byte) error { return (*core.Token)(t).UnmarshalText(text) }
 
 // MarshalBinary returns the msgpack array [version, key, owner, fence, TTL in ms], which msgpack writes as a byte
 // string. The zero Token is an ErrInvalid.
 func (t Token) MarshalBinary() ([]byte, error) { return core.Token(t).MarshalBinary() }
 
-// UnmarshalBinary reads the binary form. With an error t is unchanged.
+// UnmarshalBinary reads the binary form. On error t is unchanged.
 //
-// UnmarshalBinary decodes only five scalars, from at most 2048 bytes. If msgpack v5 decodes maps, slices or interfaces,
-// a few bytes can make msgpack allocate gigabytes.
+// UnmarshalBinary decodes only five scalars, from at most 2048 bytes: when msgpack v5 decodes maps, slices or
+// interfaces, a few bytes can make it allocate gigabytes.
 func (t *Token) UnmarshalBinary(data []byte) error { return (*core.Token)(t).UnmarshalBinary(data) }
 
 // DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. DecodeMsgpack checks the
