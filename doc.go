@@ -10,10 +10,10 @@
 //	p.Inspector  the asynq.Inspector
 //	p.Redis      the go-redis client of all of these
 //
-// An application that gives asynq a go-redis client of its own has NewFromRedisClient.
+// An application that gives asynq a go-redis client of its own uses NewFromRedisClient.
 //
-// A worker makes its asynq server with NewServer. The server has the methods of asynq's. Start and Run put the Worker's
-// Middleware around the handler, and start a keeper:
+// A worker makes its asynq server with NewServer. The server has the methods of asynq's, and its Start and Run put the
+// Worker's Middleware around the handler and start a keeper:
 //
 //	server, err := p.NewServer(asynq.Config{Concurrency: 10})
 //	err = server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
@@ -23,14 +23,14 @@
 //
 // # Errors
 //
-// New and NewServer connect to nothing. Their errors are about arguments: each matches joblock.ErrInvalid and names the value
-// and the bound. If Redis is away or the password is wrong, Ping and every call return joblock.ErrUnavailable; a server
-// starts, logs errors and goes on when Redis is there. A process that should not start without Redis asks Ping first. Ping is
-// also good for a readiness probe.
+// New and NewServer connect to nothing. Their errors are about arguments: each matches joblock.ErrInvalid and names the
+// value and the bound. If Redis is away or the password is wrong, Ping and every call return joblock.ErrUnavailable; a
+// server starts, logs errors and recovers when Redis is back. A process that should not start without Redis calls Ping
+// first. Ping also serves as a readiness probe.
 //
 // # What Close does
 //
-// Close ends the parts in the one order in which none needs a part that has ended:
+// Close ends the parts in the only order in which no part needs one that has ended:
 //
 //	1  the functions of Go   their contexts end, and Close waits for them: schedulers claim no more ticks
 //	2  the asynq servers     Shutdown; asynq waits for handlers for its ShutdownTimeout
@@ -39,12 +39,11 @@
 //	5  Locks                 renewals and clean-ups end
 //	6  Redis                 the connections are closed, unless the client is yours
 //
-// Close the HTTP or gRPC server before: a request that still runs would find its Locker closed. The ctx of Close bounds
-// steps 1, 3, 4 and 5. A step that fails does not keep the next steps from being done. The error has the errors of all
-// steps.
+// Close the HTTP or gRPC server first: a request that still runs would find its Locker closed. The ctx of Close bounds
+// steps 1, 3, 4 and 5. A step that fails does not prevent the next steps. The error joins the errors of all steps.
 //
-// A server's Run and Shutdown do steps 2 and 3 for that server. So a worker that ends when Run has returned leaves no lock
-// of a job behind, also without Close.
+// A server's Run and Shutdown do steps 2 and 3 for that server. So a worker that ends when Run has returned leaves no
+// lock of a job behind, even without Close.
 //
 // Without Close, or if the process dies, locks end as after any crash: those of requests when the lease ends, and those
 // of jobs stay reserved for their jobs.

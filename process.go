@@ -24,7 +24,7 @@ import (
 // pingTimeout is how long Ping waits for Redis.
 const pingTimeout = 5 * time.Second
 
-// pingKey is the key whose record Ping reads. Nobody needs to lock it.
+// pingKey is the key whose record Ping reads. It is never locked.
 const pingKey = "toolkit:ping"
 
 // Config configures a Process. The zero value of each field means its default.
@@ -46,7 +46,7 @@ type Config struct {
 	// Worker configures the worker.Worker of each server of NewServer. Default: all defaults of worker.Config.
 	Worker *worker.Config
 
-	// Logger is for each part whose own Config has no Logger. Default slog.Default().
+	// Logger is used by each part whose own Config has no Logger. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -70,9 +70,9 @@ type Process struct {
 	failed  []error // of functions of Go and of keepers
 }
 
-// New returns a Process on the Redis of redisOpt. New connects to nothing: ask Ping whether Redis answers. cfg may be nil.
-// Jobs, Client, Inspector and the servers of NewServer share one go-redis client with the options in redisOpt. The locks have
-// connections of their own, with the same options.
+// New returns a Process on the Redis of redisOpt. New connects to nothing: use Ping to find out whether Redis answers.
+// cfg may be nil. Jobs, Client, Inspector and the servers of NewServer share one go-redis client with the options in
+// redisOpt. The locks have connections of their own, with the same options.
 //
 // An error matches joblock.ErrInvalid: redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds. Only
 // Config.Worker is checked by NewServer.
@@ -151,8 +151,8 @@ func (p *Process) open(cfg *Config) error {
 	return nil
 }
 
-// Ping asks asynq's Redis for an answer and reads the record of a lock that nobody has, and so finds out whether the process
-// can do its work.
+// Ping pings asynq's Redis and reads the record of a lock that is never taken, to find out whether the process can do
+// its work.
 //
 //	joblock.ErrInvalid      New has not made p
 //	joblock.ErrUnavailable  Redis or the Store has not answered within five seconds, or refuses: a wrong address or password
@@ -187,7 +187,7 @@ func (p *Process) Ping(ctx context.Context) error {
 	return fmt.Errorf("toolkit: %w", err)
 }
 
-// address returns where rdb finds its Redis, as far as rdb tells.
+// address returns where rdb finds its Redis, as far as rdb says.
 func address(rdb redis.UniversalClient) string {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -199,7 +199,7 @@ func address(rdb redis.UniversalClient) string {
 }
 
 // Go calls f in a goroutine. The context of f ends when Close begins, and Close waits for f: p.Go(s.Run) runs a
-// scheduler. An error of f is logged at once, and is part of the error of Close. After Close, Go does not call f.
+// scheduler. An error of f is logged at once, and joined to the error of Close. After Close, Go does not call f.
 func (p *Process) Go(f func(ctx context.Context) error) {
 	if !p.made() {
 		return
@@ -248,10 +248,10 @@ func (p *Process) Close(ctx context.Context) error {
 	return errors.Join(append(errs, p.failed...)...)
 }
 
-// made reports whether New has made p.
+// made reports whether New made p.
 func (p *Process) made() bool { return p != nil && p.life != nil }
 
-// fail logs an error of what, which runs in the background. Close returns the error.
+// fail logs an error of the background task what. Close returns it.
 func (p *Process) fail(what string, err error) {
 	p.logger.Error("toolkit: "+what+" has failed", "err", err)
 	p.mu.Lock()

@@ -21,13 +21,13 @@ const settleTimeout = 10 * time.Second
 const leastGrace = time.Second
 
 // Server is an asynq.Server whose tasks run under the locks that they carry. Its keeper looks after the locks of tasks
-// that nobody runs. Make a Server with Process.NewServer.
+// that no worker runs. Make a Server with Process.NewServer.
 type Server struct {
 	*asynq.Server
 	Worker *worker.Worker // for WithoutOverlapping
 
 	p        *Process
-	patience time.Duration // of the method settle
+	patience time.Duration // of settle
 	started  atomic.Bool
 	once     sync.Once
 	keeper   sync.WaitGroup
@@ -86,13 +86,12 @@ func (s *Server) ready() error {
 
 // Start starts the server with handler, as asynq.Server.Start does, and a keeper. The Worker's Middleware is put around
 // handler: middlewares of an asynq.ServeMux, such as WithoutOverlapping, run inside of it. Register them before Start.
-// If handler has the Middleware already, nothing changes. Process.Close shuts the server down.
+// If handler already has the Middleware, nothing changes. Process.Close shuts the server down.
 //
-// Errors are those of asynq.Server.Start, and joblock.ErrClosed after Process.Close. Redis need not be
-// there: ask Ping.
+// Errors are those of asynq.Server.Start, and joblock.ErrClosed after Process.Close. Redis need not be there: see Ping.
 func (s *Server) Start(handler asynq.Handler) error {
 	handler = s.around(handler)
-	s.p.mu.Lock() // Close shuts down only what has started
+	s.p.mu.Lock() // Close shuts down only started servers
 	defer s.p.mu.Unlock()
 	if err := s.ready(); err != nil {
 		return err
@@ -142,7 +141,7 @@ func (s *Server) Shutdown() {
 	}
 }
 
-// settle closes the Worker, for a time.
+// settle closes the Worker, and waits for at most patience.
 func (s *Server) settle() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.patience,
 		fmt.Errorf("a handler runs %s after the end of its context", s.patience))
@@ -150,16 +149,16 @@ func (s *Server) settle() error {
 	return s.close(ctx)
 }
 
-// around returns handler inside of the Worker's Middleware, and nil for nil, which asynq refuses.
+// around returns handler wrapped in the Worker's Middleware, or nil for nil, which asynq refuses.
 func (s *Server) around(handler asynq.Handler) asynq.Handler {
 	if handler == nil {
 		return nil
 	}
 	if mux, ok := handler.(*asynq.ServeMux); ok && mux != nil {
-		// Middleware, outside of the mux, does not see which middlewares the mux has. Started, the innermost of them,
-		// tells where a task starts.
+		// Middleware, outside of the mux, does not see which middlewares the mux has. Started, the innermost of them, marks
+		// where a task starts.
 		mux.Use(s.Worker.Started)
-		// A ServeMux calls its middlewares at each task, but Middleware must know before the first one.
+		// A ServeMux calls its middlewares for each task, but Middleware must know before the first one.
 		s.Worker.Started(handler)
 	}
 	return s.Worker.Middleware(handler)
