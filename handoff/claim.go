@@ -15,8 +15,7 @@ import (
 // defaultMaxHold is the default of Claim.MaxHold: the time that proxies commonly allow a request.
 const defaultMaxHold = time.Minute
 
-// Claim says which locks a request needs. A Claim must name a key or set NoLock. See Refusal for the answer to a bad
-// Claim.
+// Claim says which locks a request needs. It must name a key or set NoLock. See Refusal for the answer to a bad Claim.
 type Claim struct {
 	// NoLock says that the request needs no lock: the handler runs without one. Every other field must then be zero.
 	NoLock bool
@@ -29,8 +28,8 @@ type Claim struct {
 	// Keys are further keys. The middleware locks Key and Keys together: all of them or none.
 	Keys []string
 
-	// TTL is the length of the leases; 0 means the Locker's. The middleware renews the locks while the request runs.
-	// So TTL does not limit the request. TTL limits how long the locks outlive a crash.
+	// TTL is the length of the leases; 0 means the Locker's. The middleware renews the locks while the request runs, so
+	// TTL does not limit the request, but how long the locks outlive a crash.
 	TTL time.Duration
 
 	// MaxWait is how long to wait for the locks; 0 means not at all. Guard.MaxWaiting bounds how many requests
@@ -38,10 +37,10 @@ type Claim struct {
 	MaxWait time.Duration
 
 	// MaxHold is how long the request may hold the locks: at most 366 days; 0 means one minute. After MaxHold the
-	// handler's context ends with cause ErrMaxHold, and the locks are no longer renewed. A lock is lost if it is
-	// neither released nor handed over before its lease runs out. So a slow client, or a handler that hangs, keeps
-	// others out for MaxHold and one TTL. Locks that were handed over or kept (Keep) before MaxHold was up are not
-	// affected. If an enqueue fails after MaxHold, its lock comes back with one lease left.
+	// handler's context ends with cause ErrMaxHold, and the locks are no longer renewed. A lock is lost if it is neither
+	// released nor handed over before its lease runs out, so a slow client, or a handler that hangs, keeps others out for
+	// MaxHold and one TTL. Locks that were handed over or kept (Keep) before MaxHold was up are not affected. If an
+	// enqueue fails after MaxHold, its lock comes back with one lease left.
 	MaxHold time.Duration
 
 	// Holder is the label that Status shows; "" means the Locker's.

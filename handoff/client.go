@@ -13,11 +13,11 @@ import (
 
 // Config configures a Client. The zero value of each field means its default.
 type Config struct {
-	// Reserve is how long locks stay reserved for their job after the job is due (asynq.ProcessIn, ProcessAt). From
-	// 10 s to 366 days. Default 1 h. Reserve must cover the time in the queue and an outage of the workers. A job
-	// that starts later still gets its lock if the key is free. The keeper of package worker prolongs the
-	// reservation while the job waits. Reserve must therefore be longer than the cluster can be without a keeper: a
-	// keeper that dies is replaced one TTL later.
+	// Reserve is how long locks stay reserved for their job after the job is due (asynq.ProcessIn, ProcessAt). From 10 s
+	// to 366 days. Default 1 h. Reserve must cover the time in the queue and an outage of the workers; a job that starts
+	// later still gets its lock if the key is free. The keeper of package worker prolongs the reservation while the job
+	// waits, so Reserve must be longer than the cluster can be without a keeper: a keeper that dies is replaced one TTL
+	// later.
 	Reserve time.Duration
 
 	// Logger logs enqueues of unknown outcome, and later their outcome. No line has an owner token. Default
@@ -25,14 +25,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Client enqueues tasks that carry locks. Make one per process with NewClient, share it freely, and Close the Client
-// before its Locker. The methods of a nil or zero Client return joblock.ErrInvalid.
+// Client enqueues tasks that carry locks. Make one per process with NewClient, share it freely, and Close it before its
+// Locker. The methods of a nil or zero Client return joblock.ErrInvalid.
 type Client enqueue.Client
 
-// NewClient returns a Client that enqueues with client. When an enqueue fails, the Client looks the task up with
-// inspector. Both must work on the same Redis. The Client closes none of its arguments. cfg may be nil. An error
-// matches joblock.ErrInvalid: another argument is nil, joblock.New has not made locks, or a field of cfg is out of
-// bounds.
+// NewClient returns a Client that enqueues with client. When an enqueue fails, it looks the task up with inspector.
+// Both must work on the same Redis. The Client closes none of its arguments. cfg may be nil. An error matches
+// joblock.ErrInvalid: another argument is nil, locks was not made by joblock.New, or a field of cfg is out of bounds.
 func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
 	c, err := enqueue.New(locks, client, inspector, (*enqueue.Config)(cfg))
 	return (*Client)(c), err
@@ -44,20 +43,20 @@ func (c *Client) engine() *enqueue.Client { return (*enqueue.Client)(c) }
 // Enqueue enqueues task as a job under the lock or key that how names: Carry, Unique or Sequence. The worker that processes
 // the task holds that lock.
 //
-// opts override the options of task, as in asynq; task itself is not changed. Two things differ from asynq's own Client.
-// Enqueue chooses a TaskID if none is given, because the lock is bound to the job before the job exists. And the task
-// has one spare retry, which asynq's tools show; package worker explains the spare retry. A handler can enqueue its
-// own task again: the new header replaces the old one.
+// opts override the options of task, as in asynq; task itself is not changed. Two things differ from asynq's own
+// Client. Enqueue chooses a TaskID if none is given, because the lock is bound to the job before the job exists. And
+// the task has one spare retry, which asynq's tools show; see package worker. A handler can enqueue its own task again:
+// the new header replaces the old one.
 //
 // An asynq.Deadline that has passed, or that is not after the time at which the task is due, is ErrInvalid: asynq would
 // never run the task. When the Deadline of a task passes later, before a worker takes the task, the job has failed; see
 // package worker.
 //
-// An error matches a sentinel of joblock or an error of asynq. The types Unique and Sequence list the errors that they
-// add. After an error there is no new job, and the caller has what it had before, except after ErrUnavailable and ErrLost:
-// see "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a deadline. Enqueue returns at most three
-// seconds after the end of ctx, or after an error of the locks' store or of asynq; nine seconds if it replaces a job. Without
-// a deadline Enqueue waits for a silent server as long as asynq's Redis client waits.
+// An error matches a sentinel of joblock or an error of asynq. Unique and Sequence list the errors that they add. After
+// an error there is no new job, and the caller has what it had before, except after ErrUnavailable and ErrLost: see
+// "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a deadline. Enqueue returns at most three
+// seconds after the end of ctx, or after an error of the locks' store or of asynq; nine seconds if it replaces a job.
+// Without a deadline Enqueue waits for a silent server as long as asynq's Redis client waits.
 func (c *Client) Enqueue(ctx context.Context, how How, task *asynq.Task, opts ...asynq.Option) (Result, error) {
 	done, err := c.engine().Enqueue(ctx, Item{how, task, opts}.request())
 	return resultOf(done), err
@@ -78,21 +77,21 @@ func (i Item) request() enqueue.Request {
 	return req
 }
 
-// EnqueueMany enqueues up to 1,000 tasks; the package comment has the rules. EnqueueMany takes all keys, and places
-// in the lines of keys, in one round trip to the locks' store, and parks all locks in another. The order of tasks in a
-// queue is not that of the items. But the jobs of one sequence run in the order of the items.
+// EnqueueMany enqueues up to 1,000 tasks; the package comment has the rules. EnqueueMany takes all keys, and places in
+// the lines of keys, in one round trip to the locks' store, and parks all locks in another. The order of tasks in a
+// queue is not that of the items, but the jobs of one sequence run in the order of the items.
 //
-// The results are in the order of the items. Each result is that of Enqueue for the item, and one item's failure
-// does not affect other items. Items with the same key or the same asynq.TaskID are handled one after another: of two
+// The results are in the order of the items. Each result is that of Enqueue for the item, and a failure of one item
+// does not affect the others. Items with the same key or the same asynq.TaskID are handled one after another: of two
 // items with one unique key the first gets the key, and Unique.OnConflict of the second decides about the second. A
 // Unique.Limit is ErrInvalid.
 //
 // If EnqueueMany ends early, the errors of the tasks that are not sent match ErrNotSent, and the cause of ctx if ctx
 // has ended. EnqueueMany returns at most three seconds after the end of ctx, or nine if it replaces a job.
 //
-// EnqueueMany itself returns an error only if it has done nothing. There are then no results. Reasons are too many
-// items or a bad Client (ErrInvalid), a ctx that had ended before the call, and a locks' store that did not
-// answer when this process needed its first seal key.
+// EnqueueMany itself returns an error only if it has done nothing; there are then no results. Reasons are too many
+// items or a bad Client (ErrInvalid), a ctx that had ended before the call, and a locks' store that did not answer when
+// this process needed its first seal key.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	reqs := make([]enqueue.Request, len(items))
 	for i, item := range items {
@@ -114,7 +113,7 @@ type Result struct {
 	// Task is the new task or, with Duplicate, the task of the other job, which has the key. After an error Task is nil.
 	//
 	// Task lacks the header with the locks: TaskInfos are logged, and the tokens in the header can take the locks. asynq's
-	// record of the task has the header, so the Inspector, asynqmon and the handler see the header.
+	// record of the task has the header, so the Inspector, asynqmon and the handler see it.
 	Task *asynq.TaskInfo
 
 	// Duplicate is true if nothing was enqueued, because of policy Skip.
@@ -162,11 +161,11 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 }
 
 // Close ends the Client's background work: the search for tasks whose enqueue was unclear, and the release of their
-// locks. Locks that are still unclear are left to their reservations. Close waits until the work has ended. If ctx
-// ends first, Close returns ctx's cause. Without Close the work ends by itself after five minutes at most.
+// locks. Locks that are still unclear are left to their reservations. Close waits until the work has ended. If ctx ends
+// first, Close returns ctx's cause. Without Close the work ends after five minutes at most.
 //
 // Close the Client before its Locker, through which the Client releases locks. A closed Client can still enqueue, but
-// does no background work. Close of a Client that NewClient has not made returns joblock.ErrInvalid.
+// does no background work. Close of a Client that was not made by NewClient returns joblock.ErrInvalid.
 func (c *Client) Close(ctx context.Context) error { return c.engine().Close(ctx) }
 
 // ErrNotSent says that a task was certainly not sent to asynq: ctx ended first, or EnqueueMany ended early. The package

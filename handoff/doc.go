@@ -12,9 +12,8 @@
 //			w.WriteHeader(http.StatusAccepted)
 //		})))
 //
-// While the first request for a key runs, a second one is answered 429. While the first one's job waits, runs, is
-// retried or is recovered from a crash, the second one is answered 429 too. Package worker is the side of the job.
-// Without it the task is an ordinary task.
+// A second request for a key is answered 429 while the first one runs, and while its job waits, runs, is retried or is
+// recovered from a crash. Package worker is the side of the job; without it the task is an ordinary task.
 //
 // # Clients and Redis
 //
@@ -34,18 +33,18 @@
 //
 // # Routers
 //
-// The claim function sees the *http.Request as the middleware gets it. With net/http the middleware is inside the
-// mux, as above, and r.PathValue has the route's parameters. Some routers run their middlewares before they match the
-// route, or keep its parameters elsewhere: Use of chi's root, and all of gin, echo and fiber. There r.PathValue is
-// empty, so the key, or a part of the key, is empty. Every request is then refused: no request is served without its
-// lock, or under one lock for everybody.
+// The claim function sees the *http.Request as the middleware gets it. With net/http the middleware is inside the mux,
+// as above, and r.PathValue has the route's parameters. Some routers run their middlewares before they match the route,
+// or keep its parameters elsewhere: Use of chi's root, and all of gin, echo and fiber. There r.PathValue is empty, so
+// the key, or a part of it, is empty, and every request is refused: no request is served without its lock, or under one
+// lock shared by all.
 //
 // For these routers, and for gRPC, functions as a service and consumers of messages, there is a Guard. Guard.Do calls a
 // function under the locks that a Claim names, or returns a *Refusal as its error. docs/routers.md has an adapter for
 // each, to copy; they are tested with the real routers. An adapter of your own must do three things:
 //
 //   - call the next handler inside of Guard.Do, so that a refused request does not reach it. Some routers call the next
-//     handler unless they are told not to: an adapter to gin calls Abort after a refusal
+//     handler unless stopped: an adapter to gin calls Abort after a refusal
 //   - put the context of Guard.Do where the framework's handlers look for their context: an adapter to gin sets
 //     c.Request, and sets it back afterwards
 //   - read the parameters of the route with the framework's own function: c.Param
@@ -55,23 +54,23 @@
 //
 // # Hostile clients
 //
-// A request gets its lock before its body is read, so a client that sends slowly can keep others out. Set two bounds.
-// Claim.MaxHold bounds how long the lock is renewed. ReadTimeout of http.Server, which has no default, bounds how
+// A request gets its lock before its body is read, so a client that sends slowly can keep others out. Set two bounds:
+// Claim.MaxHold bounds how long the lock is renewed, and ReadTimeout of http.Server, which has no default, bounds how
 // long a client may send. Guard.MaxWaiting bounds how many requests wait.
 //
 // Put authentication and rate limits before this middleware. Each request for a lock costs Redis a record. A client
 // that may choose any key can keep others out of theirs. If a key is made from client input, put the authenticated
 // account into the key.
 //
-// A refused client learns a code and a time to retry. The client learns neither the key nor the holder. Guard.OnRefusal
-// must not reveal more: the text of an error names host, process and job.
+// A refused client gets a code and a time to retry, and neither the key nor the holder. Guard.OnRefusal must not reveal
+// more: the text of an error names host, process and job.
 //
 // # Roll-out and shutdown
 //
 // Deploy the workers first. Deploy the enqueuing side when every worker has package worker's middleware. A worker
-// without the middleware, such as an old build during a rolling deploy, runs the task without its lock. So does a worker
-// that keeps its locks in another place. The key then stays reserved, and every request for the key is answered 429,
-// until the key is freed:
+// without the middleware, such as an old build during a rolling deploy, runs the task without its lock, and so does a
+// worker that keeps its locks in another place. The key then stays reserved, and every request for it is answered 429,
+// until it is freed:
 //
 //	a keeper works in the place of the locks   by the keeper, within half a minute after the end of the job; for a job
 //	                                           that ends within a minute of its enqueue, a minute later
@@ -79,12 +78,12 @@
 //	                                           an ERROR in its log
 //	… and that Client is closed                when the reservation ends: Config.Reserve after the job is due
 //
-// A Client asks once in half a minute, while it enqueues, whether a keeper works. If none does, the log says so, and the
-// Client looks up the latest 10,000 jobs that it has enqueued itself: it frees the locks of those that asynq has no longer,
-// or has as archived or completed. It prolongs no reservations, and leaves sequences that halt alone.
+// Once in half a minute, while it enqueues, a Client checks whether a keeper works. If none does, it logs that and
+// looks up the latest 10,000 jobs that it has enqueued itself: it frees the locks of those that asynq no longer has, or
+// has archived or completed. It prolongs no reservations, and leaves sequences that halt alone.
 //
-// To remove the middleware, first remove the enqueuing side. Remove the workers' side when no
-// queue has a task that carries locks.
+// To remove the middleware, first remove the enqueuing side, and the workers' side when no queue has a task that
+// carries locks.
 //
 // On shutdown close the HTTP server, then the Client, then the Locker.
 //
@@ -100,26 +99,26 @@
 //	                                     the reservation ends
 //	Enqueue: asynq has the task job      the job runs under the lock
 //	  … or has refused it       request  the lock is taken back (Lock.Reclaim)
-//	  … or nobody knows         job      reserved; see below
+//	  … or that is unknown      job      reserved; see below
 //	handler returns             request's locks are released; the job's are not
 //
 // With Unique and Sequence no request owns the lock. The first step takes the key for the job; a crash then is a crash after
 // Park. If asynq has refused the task, the key is freed.
 //
-// The lock is bound to "queue/taskID" before the task exists. So a worker that starts the task before Enqueue returns
+// The lock is bound to "queue/taskID" before the task exists, so a worker that starts the task before Enqueue returns
 // finds the lock ready, and no other task can use the token.
 //
 // Enqueue before the handler returns: the middleware releases the lock with the response. A goroutine that enqueues
-// later fails after the client has got a 202. Wait for such a goroutine. Or call Keep with the lock, and release the
+// later fails after the client has got a 202. Wait for such a goroutine, or call Keep with the lock, and release the
 // lock if the enqueue fails.
 //
 // # The errors of Enqueue
 //
-// After an error lock.Err tells, for each lock, who has the lock now:
+// After an error lock.Err reports, for each lock, who has it now:
 //
 //	lock.Err            the lock                         the error of Enqueue
 //	nil                 is the caller's, as before       ErrInvalid, or the error of another lock, Park, ctx or asynq
-//	ErrLost             was lost: nobody has the lock    ErrLost
+//	ErrLost             was lost, and has no holder      ErrLost
 //	ErrAlreadyReleased  had been released by the caller  ErrAlreadyReleased
 //	ErrNotOwner         had been handed over before      ErrNotOwner
 //	ErrNotOwner         is parked, perhaps for no job    ErrUnavailable: unknown if the task exists, or if the lock is back
@@ -127,15 +126,15 @@
 //
 // asynq turns an error of Redis into text, which matches no sentinel. Enqueue joins the error of ctx to that text.
 //
-// While it is unknown whether the task exists, the lock stays reserved and nobody runs under it. The Client asks
-// Redis again for five minutes. Once Redis answers, the job has the lock if the task exists, and otherwise the Client
+// While it is unknown whether the task exists, the lock stays reserved and no work runs under it. The Client keeps
+// asking Redis for five minutes. Once Redis answers, the job has the lock if the task exists, and otherwise the Client
 // releases the lock. The Client gives up after five minutes, after Close, or with more than 256 such enqueues at a
 // time. The lock is then free when the reservation ends.
 //
 // # Locks of other programs
 //
-// A shell script, or a program in another language, takes a lock with the command joblock, parks the lock, and gives
-// the token to a Go program. The Go program takes the lock over, and hands it over to the job:
+// A shell script, or a program in another language, takes a lock with the command joblock, parks it, and gives the
+// token to a Go program, which takes the lock over and hands it over to the job:
 //
 //	token, err := joblock.ParseToken(text)       // from the standard input, or a request's body; never from a URL
 //	lock, err := locks.Resume(ctx, token)        // with joblock.ForJob(job) after "joblock park --job"
@@ -144,7 +143,7 @@
 // Compare token.Key with the key that the task needs. Otherwise a mixed-up script runs the job under the wrong lock.
 //
 //	a crash                     the lock after "joblock park"          the lock after "joblock park --job"
-//	before the Park of Enqueue  is reserved until --reserve is over    is freed by the keeper of package worker, within a
+//	before the Park of Enqueue  is reserved until --reserve ends       is freed by the keeper of package worker, within a
 //	                                                                   minute or two after the park, or after the lease
 //	after the Park of Enqueue   as in the table above                  as in the table above
 //
@@ -152,8 +151,8 @@
 //
 // # One job per key
 //
-// With Unique an enqueue takes the lock itself and hands it over in the same call. So a key has one job from the enqueue on.
-// If the key has a job already, the policy Unique.OnConflict decides:
+// With Unique an enqueue takes the lock itself and hands it over in the same call. So a key has one job from the
+// enqueue on. If the key already has a job, the policy Unique.OnConflict decides:
 //
 //	the job that has the key              Reject    Skip      Replace   KeepLast
 //	none                                  enqueued  enqueued  enqueued  enqueued
@@ -175,29 +174,30 @@
 //
 // The task that carries the key's token is the job that has the key. A lock can name a task that does not carry the
 // token: an enqueue under a TaskID that exists is about to be refused. That case counts as "being enqueued by another
-// call". The call returns ErrHeld if the case lasts longer than a moment.
+// call", and the call returns ErrHeld if it lasts longer than a moment.
 //
 // A replacement never loses both jobs. The old task is deleted after the new one is in its queue. Until then the lock
-// is bound to the old task, which cannot start meanwhile. If the old task has started already, the call leaves it
-// alone and returns ErrHeld. Of calls at once, each one replaces the job of another, so the newest payload is left: the
-// calls of one process go one at a time, in the order in which they came, and a call goes on while those of other
-// processes replace the job. A call gives up after ten seconds. Its ErrHeld then says to try again, and Refuse answers 429
-// with a Retry-After of one second. If a worker takes the new
-// task from its queue before the old one is deleted, the worker snoozes the new task for a second or two.
+// is bound to the old task, which cannot start meanwhile. If the old task has started already, the call leaves it alone
+// and returns ErrHeld. Concurrent calls replace each other's jobs, so the newest payload is left: the calls of one
+// process go one at a time, in order of arrival, and a call goes on while those of other processes replace the job. A
+// call gives up after ten seconds. Its ErrHeld then asks to try again, and Refuse answers 429 with a Retry-After of one
+// second. If a worker takes the new task from its queue before the old one is deleted, the worker snoozes the new task
+// for a second or two.
 //
 // If the process dies in between, or Redis is away, both tasks may be left. The older one then has the key, and the
 // new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
 // older one does not exist. Then the worker's Config.OnLockLost decides whether the new one takes its lock again; with
 // UntilStarted and KeepLast it always runs.
 //
-// The new job may have the asynq.TaskID of the waiting job that it replaces: to reschedule a job under its name. asynq
-// has no call for that. So there is a stand-in for a moment: the new task under an ID of its own, due a minute later. If
-// the process dies in that moment, or Redis is away, the stand-in may be left, alone or in addition to the new task, and
-// runs when it gets the key. The error then matches ErrUnavailable, and names the stand-in if it is known. A job that
-// runs, is archived or is completed keeps its TaskID: the enqueue of another with the ID is asynq.ErrTaskIDConflict.
+// The new job may have the asynq.TaskID of the waiting job that it replaces, to reschedule a job under its name. asynq
+// has no call for that, so for a moment there is a stand-in: the new task under an ID of its own, due a minute later.
+// If the process dies in that moment, or Redis is away, the stand-in may be left, alone or in addition to the new task,
+// and runs when it gets the key. The error then matches ErrUnavailable, and names the stand-in if it is known. A job
+// that runs, is archived or is completed keeps its TaskID: the enqueue of another with the ID is
+// asynq.ErrTaskIDConflict.
 //
 // A job stands for other keys too if it has locks on them, from Carry or as the task of a group. A job of a sequence
-// must run as well. No call about one key ends such a job: Replace and KeepLast return ErrHeld, which says what else the
+// must run too. No call about one key ends such a job: Replace and KeepLast return ErrHeld, which says what else the
 // job stands for. Enqueue again when the job has run.
 //
 // # Jobs in a sequence
@@ -206,12 +206,12 @@
 // job of the key runs at a time, retries included, and the next one starts when that job has ended. Jobs of other keys
 // run at the same time. Unique lets a key have one job; a sequence lets a key have a line of jobs.
 //
-// The lock's store keeps the line, in the order in which the enqueues took their places. Requests and processes that
-// wait for the same lock stand in the same line. A job has its place before its task exists. A task that waits is a
-// scheduled task whose time is a day away, so asynq's tools show the task, and no worker spends time on the task.
-// Whoever releases the key gives the key to the first in line in the same step, and then runs that job's task.
+// The locks' store keeps the line, in the order in which the enqueues took their places. Requests and processes that
+// wait for the same lock are in the same line. A job has its place before its task exists. A task that waits is a
+// scheduled task whose time is a day away, so asynq's tools show the task, and no worker spends time on the task. The
+// process that releases the key gives it to the first in line in the same step, and then runs that job's task.
 //
-// What a process leaves undone, the keeper of package worker does. Run a keeper where sequences are used:
+// What a process leaves undone, the keeper of package worker does, so run a keeper where sequences are used:
 //
 //	a crash between           the job                       others behind
 //	place and enqueue         does not exist                go on: the keeper takes the place out of the line a minute
@@ -220,19 +220,19 @@
 //	grant and start           is started by the keeper      wait for their turn
 //	start and asynq's write   is started again by asynq     wait for their turn
 //	of its end
-//	that write and release    is over                       go on: the keeper frees the key, within a minute after the
+//	that write and release    has ended                     go on: the keeper frees the key, within a minute after the
 //	                                                        lease and a round of checks
 //
 // A sequence promises the order in which jobs run, under fences that grow. The next job starts only when asynq has
-// written the end of the one before. A sequence does not promise that a job runs once. A job runs again if its worker
-// dies before that write, or if asynq's Redis is away at that moment. But the job runs again before those behind.
+// written the end of the one before. A sequence does not promise that a job runs once: it runs again if its worker dies
+// before that write, or if asynq's Redis is away at that moment, but before those behind it.
 //
 // A job may run after jobs behind it in these cases only. The Worker logs a warning in each:
 //
 //	the job has lost its place                 no keeper has run for a day. The job lines up again, behind the others
 //	the job has lost the key                   the key was freed by hand, lapsed without a keeper, or went with the data
 //	                                           of the locks' store
-//	somebody runs a job that has failed again  unless the job halts its sequence. The job lines up again
+//	a failed job is run again by an operator   unless the job halts its sequence. The job lines up again
 //
 // After a final failure the next job starts, or with HaltOnFailure waits until an operator runs the failed task again
 // (Inspector.RunTask), skips the job ("joblock jobs skip"), or deletes the task. Operators may steer jobs that wait with asynq's tools:
@@ -250,17 +250,17 @@
 //
 // # Several jobs at a time
 //
-// With Sequence.Limit up to so many jobs of the key run at a time. There is one line all the same: whoever releases a
-// slot of the sequence gives the slot to the first job in line in the same step. So jobs start in the order of their
+// With Sequence.Limit up to so many jobs of the key run at a time. There is still one line: the process that releases a
+// slot of the sequence gives it to the first job in line in the same step. So jobs start in the order of their
 // enqueues, and a job may end before one that has started earlier.
 //
 // The first slot is the key itself, so a request that holds the key takes one slot. The other slots are keys of their
 // own: the key, "%+" and a number from 2. The job's lock has that key, for Locks.ByKey and for fences: fences of
-// different slots are not comparable. Limit may change while jobs wait. Then the line stays, and at most as many jobs
-// run at a time as the larger Limit allows. An enqueue while fewer than Limit jobs wait takes one round trip more, and so
-// does one of eight enqueues into a longer line.
+// different slots are not comparable. Limit may change while jobs wait: the line stays, and at most as many jobs run at
+// a time as the larger Limit allows. An enqueue while fewer than Limit jobs wait takes one round trip more, and so does
+// one of eight enqueues into a longer line.
 //
-// In a cluster a release of another slot than the first has to wait while the server moves the key, and is repeated in
+// In a cluster a release of a slot other than the first has to wait while the server moves the key, and is repeated in
 // the background.
 //
 // # Options of asynq in a sequence
@@ -272,7 +272,7 @@
 //	Deadline              counts while the job waits. A job whose turn comes later is archived, without a call of the
 //	                      handler, and its retries are not used
 //	Timeout               is that of each attempt
-//	MaxRetry              those behind wait for the retries. What a job waits for its turn is no retry
+//	MaxRetry              those behind wait for the retries. Waiting for its turn costs a job no retry
 //	Retention             as without a sequence
 //	Queue                 the jobs of one sequence may be in several queues. Priorities do not change their order
 //	TaskID                the enqueue of a second task with the ID is asynq.ErrTaskIDConflict, and takes no place
@@ -297,15 +297,15 @@
 //	ErrNotSent and ErrUnavailable    not enqueued, but its key or locks could not be taken back
 //	ErrUnavailable alone, or other   as after Enqueue
 //
-// The call ends early when ctx ends, or when it is unknown whether one of the tasks exists. So an outage of asynq's
+// The call ends early when ctx ends, or when it is unknown whether one of the tasks exists, so an outage of asynq's
 // Redis leaves a few tasks unknown, and not a thousand.
 //
 // # Enqueue and database transactions
 //
 // asynq's Redis takes no part in a database transaction: a job that is enqueued before the commit may run before the
 // commit, and stays after a rollback. Enqueue after the commit, or in an outbox; docs/unique-jobs.md has both. Withdraw
-// takes a job back whose transaction was rolled back: Withdraw deletes the task and frees its key, or its place in line,
-// at once. With asynq's DeleteTask alone, the keeper frees the key, as the tables above say.
+// takes back a job whose transaction was rolled back: it deletes the task and frees its key, or its place in line, at
+// once. With asynq's DeleteTask alone, the keeper frees the key, as the tables above say.
 //
 // # When the enqueue fails
 //
@@ -314,8 +314,9 @@
 // asks the Inspector for the task and compares the task's header:
 //
 //   - The task exists with this header: success.
-//   - The task does not exist, or another task has its ID: Enqueue takes the locks back and returns the error. After any
-//     error but those two the command may still be on its way. Then Enqueue first asks the Inspector a second time.
+//   - The task does not exist, or another task has its ID: Enqueue takes the locks back and returns the error. After
+//     any error but those two the command may still be on its way. Enqueue therefore first asks the Inspector a second
+//     time.
 //   - The Inspector does not answer: the error matches joblock.ErrUnavailable, and the locks stay parked; see "The errors
 //     of Enqueue". Do not Reclaim such a lock: its job may be about to start.
 //
@@ -325,9 +326,9 @@
 //
 // One case is left: a command that is delayed for longer, and is applied after all. The task that then appears finds
 // its token taken back. While the request holds the lock, the worker snoozes the task. After the release of the lock,
-// the worker's Config.OnLockLost decides. There are never two holders. But by default a job may run after
-// its enqueue was reported as failed. To exclude that, give the tasks a TaskID of your own, and make their effect
-// idempotent under that TaskID.
+// the worker's Config.OnLockLost decides. There are never two holders, but by default a job may run after its enqueue
+// was reported as failed. To exclude that, give the tasks a TaskID of your own, and make their effect idempotent under
+// that TaskID.
 //
 // # Groups
 //

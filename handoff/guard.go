@@ -30,9 +30,9 @@ type Guard struct {
 	// Locks takes the locks. If Locks is nil, every request is refused.
 	Locks *joblock.Locker
 
-	// OnRefusal answers a request that gets no lock, for Middleware, Refuse and the function Refuse in handlers behind the
-	// Guard. Do does not call OnRefusal: the caller of Do answers. The text of Refusal.Err must not reach the client. Default
-	// Refusal.ServeHTTP.
+	// OnRefusal answers a request that gets no lock, for Guard.Middleware, Guard.Refuse and the package's Refuse in
+	// handlers behind the Guard. Do does not call OnRefusal: the caller of Do answers. The text of Refusal.Err must not
+	// reach the client. Default Refusal.ServeHTTP.
 	OnRefusal func(w http.ResponseWriter, r *http.Request, f Refusal)
 
 	// MaxRetryAfter bounds the Retry-After of refusals. Default one hour; less than one second counts as one second.
@@ -68,9 +68,9 @@ func (g *Guard) logger() *slog.Logger { return cmp.Or(g.Logger, slog.Default()) 
 // lock cannot be taken, Do does not call serve, and the error is a *Refusal. The caller must turn an error into an
 // answer: Refuse and RefusalOf do, for both kinds. docs/routers.md has adapters.
 //
-// The context that serve gets carries the locks, and ends as Middleware says. That context also ends when serve returns.
-// When serve has returned or panicked, Do releases the locks, except those that were handed over, released or kept
-// (Keep). So serve must not return while the work still goes on in another goroutine.
+// The context that serve gets carries the locks, and ends as Middleware says. That context also ends when serve
+// returns. When serve has returned or panicked, Do releases the locks, except those that were handed over, released or
+// kept (Keep), so serve must not return while the work still goes on in another goroutine.
 //
 // Do refuses with status 500 if serve or the Locker is nil, or if g is nil.
 func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Context) error) error {
@@ -89,8 +89,8 @@ func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Cont
 	return serve(inside)
 }
 
-// Refuse is the function Refuse with the fields of g, wherever the handler is. So a handler that calls Do itself, or only
-// enqueues, answers as OnRefusal says.
+// Refuse is the package's Refuse with the fields of g, wherever the handler is, so a handler that calls Do itself, or
+// only enqueues, answers as OnRefusal says.
 func (g *Guard) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if g == nil {
 		g = new(Guard)
@@ -111,8 +111,8 @@ func (g *Guard) refusalOf(ctx context.Context, err error) *Refusal {
 	return g.refuse(ctx, blameKey(err))
 }
 
-// begin takes the locks of claim. It returns the context for the handler, and the function end, which releases the
-// locks. After an error both are nil.
+// begin takes the locks of claim. It returns the context for the handler, and end, which releases the locks. On error
+// both are nil.
 func (g *Guard) begin(ctx context.Context, claim Claim) (inside context.Context, end func(), err error) {
 	if err := claim.check(); err != nil {
 		return nil, nil, &claimError{err}
@@ -207,8 +207,8 @@ func (g *Guard) refuse(ctx context.Context, err error) *Refusal {
 func (g *Guard) release(ctx context.Context, h *held) {
 	var all sync.WaitGroup
 	for _, lock := range h.end() {
-		// If the handler has left an enqueue running and that enqueue fails, the lock comes back to its handle, and
-		// nobody releases the lock. Without renewal its lease ends.
+		// If the handler has left an enqueue running and that enqueue fails, the lock comes back to its handle, and no code
+		// releases it. Without renewal its lease ends.
 		lock.StopRenewing()
 		if errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
 			continue // by the handler

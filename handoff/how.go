@@ -20,11 +20,11 @@ import (
 //	Sequence  a key whose jobs run one after another
 type How interface{ engine() enqueue.How }
 
-// Carry hands locks that the caller holds over to the job: the lock of a request, as joblock.FromContext returns it. Enqueue
-// parks the locks. From then on their handles can do nothing, and a deferred Release frees nothing.
+// Carry hands locks that the caller holds over to the job, such as the lock of a request, which joblock.FromContext
+// returns. Enqueue parks the locks; from then on their handles can do nothing, and a deferred Release frees nothing.
 //
-// Either the job gets all locks, or the caller keeps all locks that the caller still had. After an error lock.Err tells, for
-// each lock, who has it; see "The errors of Enqueue" in the package comment. No lock, more than 64 locks and two locks on
+// Either the job gets all locks, or the caller keeps all that it still had. After an error lock.Err reports, for each
+// lock, who has it; see "The errors of Enqueue" in the package comment. No lock, more than 64 locks and two locks on
 // one key are joblock.ErrInvalid.
 func Carry(locks ...*joblock.Lock) How { return carried(locks) }
 
@@ -33,15 +33,15 @@ type carried joblock.Locks
 
 func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
 
-// Unique makes a job the only one of its key, or with Limit one of a few. The key is taken for the job in one step, without
-// waiting for the key. From then on other jobs of the key are refused until the job is done, has finally failed or no longer
-// exists. The key does not lapse, however long the job waits and however often it is retried. If another job has the key,
-// OnConflict decides; the package comment has a table of all cases.
+// Unique makes a job the only one of its key, or with Limit one of a few. The key is taken for the job in one step,
+// without waiting. From then on other jobs of the key are refused until the job is done, has finally failed or no
+// longer exists. The key does not lapse, however long the job waits and however often it is retried. If another job has
+// the key, OnConflict decides; the package comment has a table of all cases.
 //
-// From an ErrHeld JobOf reads the other job. If the key is held for the very TaskID of the call, the error tells whether the
-// task exists:
+// JobOf reads the other job from an ErrHeld. If the key is held for the very TaskID of the call, the error says whether
+// the task exists:
 //
-//	asynq.ErrTaskIDConflict and ErrHeld  the task exists. If the task is not over, the result with Skip is that task,
+//	asynq.ErrTaskIDConflict and ErrHeld  the task exists. Unless it has ended, the result with Skip is that task,
 //	                                     without an error. Replace and KeepLast replace the task if it waits
 //	ErrHeld alone                        unknown, or the task does not exist: an earlier call is enqueuing the task,
 //	                                     or has died while it did. Try again, for two minutes at most where a keeper runs
@@ -58,10 +58,10 @@ type Unique struct {
 	Key string
 
 	// UntilStarted frees the key just before the first call of the handler, instead of when the job is done or has finally
-	// failed. So a change that happens while the handler runs can be enqueued as the next job. The handler and the retries
-	// run without a lock, and possibly at the same time as the next job. KeepLast avoids such an overlap. If other middleware
-	// of the worker can reject tasks, see worker.Worker.Started. A worker.WithoutOverlapping on the same key fails the task:
-	// choose another key, or KeepLast.
+	// failed. A change that happens while the handler runs can then be enqueued as the next job. The handler and the
+	// retries run without a lock, and possibly at the same time as the next job. KeepLast avoids such an overlap. If other
+	// middleware of the worker can reject tasks, see worker.Worker.Started. A worker.WithoutOverlapping on the same key
+	// fails the task: choose another key, or KeepLast.
 	//
 	// Without UntilStarted the handler and all retries run under the lock. asynq.MaxRetry and worker.Config.MaxHold bound how
 	// long a job that fails keeps the key: asynq's default of 25 retries takes up to 20.5 days.
@@ -97,17 +97,17 @@ const (
 	// runs, or that stands for other keys too, is left alone, as with Reject.
 	Replace = OnConflict(enqueue.Replace)
 
-	// KeepLast is for work of which only the latest state counts. While one job runs, retries included, at most one job
+	// KeepLast is for work of which only the latest state matters. While one job runs, retries included, at most one job
 	// waits: the newest. A waiting job is snoozed without using up a retry, and replaced as by Replace. The running job
-	// has the lock on Key. The waiting job has the lock on another key, Key+"%next", until the worker can take the lock
-	// on Key for it. UntilStarted must be false.
+	// has the lock on Key. The waiting job has the lock on another key, Key+"%next", until the worker can take the lock on
+	// Key for it. UntilStarted must be false.
 	KeepLast = OnConflict(enqueue.KeepLast)
 )
 
-// Sequence is a job in the line of jobs behind one key. The jobs of a sequence run in the order of their enqueues, one at a
-// time or up to Limit at a time. If the key is free, the job gets the key. Otherwise the job gets the last place in the
-// key's line, and the task is scheduled at a time that is far away. When the job's turn comes, the process that gives the key
-// to the job runs the task. A job that waits occupies no worker. The package comment has the rules, also for asynq's options.
+// Sequence is a job in the line of jobs behind one key. The jobs of a sequence run in the order of their enqueues, one
+// at a time or up to Limit at a time. If the key is free, the job gets it. Otherwise the job gets the last place in the
+// key's line, and its task is scheduled far in the future. When the job's turn comes, the process that gives it the key
+// runs the task. A job that waits occupies no worker. The package comment has the rules, also for asynq's options.
 //
 // Without Lock, Enqueue makes two round trips: one to the locks' store and one to asynq. A job that was not enqueued has no
 // place. An error matches:
@@ -121,7 +121,7 @@ const (
 //	joblock.ErrUnavailable                the locks' store has not answered, or it is unknown whether the task exists;
 //	                                      see "The errors of Enqueue". The job keeps its place while that is unknown
 //	joblock.ErrInvalid                    the arguments are bad
-//	with Lock, any error with Carry       lock.Err tells who has the lock
+//	with Lock, any error with Carry       lock.Err says who has the lock
 type Sequence struct {
 	// Key names the sequence. Build Key with joblock.Key. Enqueue all jobs of a Key with the same Sequence.
 	Key string
@@ -146,7 +146,7 @@ type Sequence struct {
 
 func (s Sequence) engine() enqueue.How { return enqueue.Sequence(s) }
 
-// ErrLineFull says that Sequence.MaxWaiting jobs and processes wait for the key already. The error also matches
+// ErrLineFull means that Sequence.MaxWaiting jobs and processes already wait for the key. It also matches
 // joblock.ErrHeld.
 var ErrLineFull = enqueue.ErrLineFull
 

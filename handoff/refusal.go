@@ -42,19 +42,19 @@ const (
 // An error that matches ErrHeld and asynq's ErrTaskIDConflict is a 409: the request's own job exists, and a second try
 // would find it again.
 //
-// The table holds for errors of the Locker and of the claim function. So a claim function can refuse with an error of
-// joblock. Other errors are, for example, a Claim that names no key or has a field out of bounds, a value in the
-// store that is not a lock, and a nil argument of Middleware.
+// The table holds for errors of the Locker and of the claim function, so a claim function can refuse with an error of
+// joblock. Other errors are, for example, a Claim that names no key or has a field out of bounds, a value in the store
+// that is not a lock, and a nil argument of Middleware.
 //
-// As JSON a Refusal is what a client may see, the object {"message","code"}. So any framework can answer with Status,
+// As JSON a Refusal is what a client may see, the object {"message","code"}, so any framework can answer with Status,
 // RetryAfter and the Refusal itself as the body.
 //
 // A *Refusal is an error, which Guard.Do returns. Its text is Message, so it is harmless in an answer too. It wraps Err,
 // so errors.Is finds joblock.ErrHeld and the like.
 type Refusal struct {
 	Status int `json:"-"` // of the answer; a status below 200 or above 999 is sent as 500
-	// Message is for the client: one sentence for each code. Message has no text of an error, because the text may
-	// name the key, the holder and the job.
+	// Message is for the client: one sentence for each code. It contains no error text, which may name the key, the holder
+	// and the job.
 	Message string `json:"message"`
 	Code    string `json:"code"` // of the error; TASK_EXISTS with 409, and LOCK_CLAIM_FAILED with 500
 	// RetryAfter is when to try again, in whole seconds; 0 for no advice.
@@ -62,7 +62,7 @@ type Refusal struct {
 	Err        error         `json:"-"` // the error itself, with all its details; not for the client
 }
 
-// Error returns Message: what a client may see, and neither the key nor the holder. For a log take Err.
+// Error returns Message: what a client may see, and neither the key nor the holder. For a log use Err.
 func (f *Refusal) Error() string {
 	if f == nil {
 		return failedMessage
@@ -78,7 +78,7 @@ func (f *Refusal) Unwrap() error {
 	return f.Err
 }
 
-// ServeHTTP is the default answer: the status, Retry-After, and the JSON object {"message","code"}. ServeHTTP deletes
+// ServeHTTP writes the default answer: the status, Retry-After, and the JSON object {"message","code"}. It deletes
 // headers that describe another body, such as Content-Encoding. The zero Refusal is a 500.
 func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if f.Status < http.StatusOK || f.Status > 999 { // net/http would panic, or wait for another status
@@ -99,19 +99,19 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(f) // a client that is gone needs no answer
 }
 
-// Refuse answers a request whose handler got err from Guard.Do, Enqueue or a Locker. The answer is the one
-// that a Middleware gives for err; see Refusal. Behind a Middleware or a Guard the fields of the
-// Guard apply (OnRefusal, MaxRetryAfter, Logger). Elsewhere the defaults apply; there is Guard.Refuse.
+// Refuse answers a request whose handler got err from Guard.Do, Enqueue or a Locker. The answer is the one that a
+// Middleware gives for err; see Refusal. Behind a Middleware or a Guard the fields of the Guard apply (OnRefusal,
+// MaxRetryAfter, Logger). Elsewhere the defaults apply; use Guard.Refuse there for the fields of a Guard.
 //
-// Refuse tells the client neither the key nor the key's holder, unlike http.Error with the text of err. An error that
-// is neither about a lock nor about a task that exists is answered with 500, and so is a nil err. Handle both before
+// Refuse reveals neither the key nor its holder to the client, unlike http.Error with the text of err. An error that is
+// neither about a lock nor about a task that exists is answered with 500, and so is a nil err: handle both before
 // Refuse.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	guardFrom(r.Context()).Refuse(w, r, err)
 }
 
-// RefusalOf returns the answer that Refuse gives for err, for handlers without an http.ResponseWriter. If err is or wraps
-// a *Refusal, the result is that one. The parameter ctx is the context of the request. RefusalOf logs what Refuse logs.
+// RefusalOf returns the answer that Refuse gives for err, for handlers without an http.ResponseWriter. If err is or
+// wraps a *Refusal, the result is that one. ctx is the context of the request. RefusalOf logs what Refuse logs.
 func RefusalOf(ctx context.Context, err error) *Refusal { return guardFrom(ctx).refusalOf(ctx, err) }
 
 // blameKey is blame for the key that err names.
@@ -155,8 +155,8 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 			}
 		}
 	case over(ctx, err):
-		// The client has gone away, or the server shuts down. 503 rather than nginx's 499, which is no standard. To
-		// return without an answer would be a 200.
+		// The client has disconnected, or the server shuts down. 503 rather than nginx's 499, which is no standard. Returning
+		// without an answer would be a 200.
 		f.Status, f.Code = http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrTimeout)
 		f.Message = "the request ended before it could be served"
 	}
