@@ -7,8 +7,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// batch collects what several enqueues ask of the locks' store, so that the store is asked once for all locks to park, once
-// for all keys to take, and once for all slots to pass on. Each request has a function that gets its answer.
+// batch collects the requests of several enqueues to the locks' store, so that it gets one call for all locks to park,
+// one for all keys to take, and one for all slots to pass on. Each request has a function that gets its answer.
 type batch struct {
 	d *dispatch // whose turn it is to ask
 
@@ -65,8 +65,8 @@ func (c *Client) prepare(ctx context.Context, ds ...*dispatch) []error {
 	return errs
 }
 
-// passSlotsOn gives the slots that are free to jobs that wait, and so perhaps to those of b. An error is only logged: a job
-// without a slot waits for the next release.
+// passSlotsOn gives the free slots to jobs that wait, perhaps to those of b. An error is only logged: a job without a
+// slot waits for the next release.
 func (c *Client) passSlotsOn(ctx context.Context, b *batch) {
 	err := passOn(ctx, c.locks, b.slots, func(slot, job string) {
 		if granted := b.waiting[job]; granted != nil {

@@ -25,7 +25,7 @@ type carry struct{ parking }
 type parking struct {
 	*dispatch
 	locks  joblock.Locks
-	parked joblock.Locks // those from which the tokens came, in the same order
+	parked joblock.Locks // the locks of the tokens, in the same order
 }
 
 func (d *dispatch) checkLocks(locks joblock.Locks) error {
@@ -90,8 +90,8 @@ func (p *parking) undo(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// abandon releases the locks through their handles: a handle knows whether an earlier Reclaim was answered. abandon skips a
-// handle whose token is not that of the enqueue: the caller has used that handle since.
+// abandon releases the locks through their handles: a handle knows whether an earlier Reclaim was answered. It skips a
+// handle whose token is not that of the enqueue, because the caller has used that handle since.
 func (p *parking) abandon(ctx context.Context) error {
 	var errs []error
 	for i, lock := range p.parked {

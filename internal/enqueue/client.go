@@ -2,7 +2,7 @@
 // documentation of each call. The lock server makes calls that handoff does not offer: see Request.
 //
 // Each way in which a job comes under a lock is a kind, in a file of its own: carry.go, unique.go, permit.go and
-// sequence.go. All kinds go the same way: Client.Enqueue or many.go, task.go, batch.go, send.go, outcome.go.
+// sequence.go. All kinds take the same path: Client.Enqueue or many.go, task.go, batch.go, send.go, outcome.go.
 package enqueue
 
 import (
@@ -30,8 +30,8 @@ type Config struct {
 }
 
 const (
-	// minReserve leaves the keeper time to prolong a reservation. The keeper prolongs a reservation when half of it is
-	// over, or up to a second later.
+	// minReserve leaves the keeper time to prolong a reservation, which it does when half of it has passed, or up to a
+	// second later.
 	minReserve = 10 * time.Second
 
 	defaultReserve = time.Hour
@@ -105,7 +105,7 @@ func (c *Client) ready(ctx context.Context, op string) error {
 	return c.ring.Ready(ctx)
 }
 
-// check refuses a Client that New has not made.
+// check refuses a Client that was not made by New.
 func (c *Client) check(op string) error {
 	if c == nil || c.locks == nil {
 		return Invalid(op, "", "the Client was not made by NewClient")

@@ -13,11 +13,11 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// conflict decides what to do when another job or a request has the key. The parameter held is the ErrHeld that names
-// the other job. The results are those of tryUnique.
+// conflict decides what to do when another job or a request has the key. held is the ErrHeld that names the other job.
+// The results are those of tryUnique.
 func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, again, error) {
-	// If the key has no job, or its job does not exist, most likely an enqueue is under way. Reject need not wait for
-	// the end of that enqueue.
+	// If the key has no job, or its job does not exist, most likely an enqueue is under way, whose end Reject need not
+	// wait for.
 	retry, contended := never, never
 	if u.OnConflict != Reject {
 		retry, contended = soon, changes
@@ -101,7 +101,7 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 	return err == nil && sts[0].Locked() && sts[0].Owner == token.Digest(), err
 }
 
-// halts reports whether task, which has the lock on key, has failed and halts a sequence. The result is also true where
+// halts reports whether task, which has the lock on key, has failed and halts a sequence. It also returns true where
 // that cannot be read: the locks' store does not answer, or this process cannot read what task carries.
 func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bool {
 	env, err := c.envelopeOf(ctx, task)
@@ -109,7 +109,7 @@ func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bo
 	return err != nil || task.State == asynq.TaskStateArchived && seq != nil && seq.Halt && seq.Token.Key() == key
 }
 
-// freeOver frees the key of a job that is over, unless the job's handler still runs.
+// freeOver frees the key of a job that has ended, unless the job's handler still runs.
 func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Result, again, error) {
 	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {

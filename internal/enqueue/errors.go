@@ -26,7 +26,7 @@ var (
 	ErrLineFull = errors.New("the line is full")
 )
 
-// ErrRepeated says that another copy of a Call has enqueued the task.
+// ErrRepeated means that another copy of a Call has enqueued the task.
 var ErrRepeated = errors.New("another copy of the call has enqueued the task")
 
 // ownError is an error that this package has found. Its text begins with "handoff: ". It matches what err matches.
@@ -55,7 +55,7 @@ func foreign(held *joblock.Error, detail string) error {
 	return own(&e)
 }
 
-// lockGone reports whether err says that the lock does not exist any more, or that another owner has it.
+// lockGone reports whether err says that the lock no longer exists, or that another owner has it.
 func lockGone(err error) bool {
 	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }

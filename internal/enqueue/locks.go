@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// What this package asks of the engine of package joblock beyond its public calls.
+// What this package uses of the engine of package joblock beyond its public calls.
 
 type (
 	// Call names an enqueue that may be repeated, also by another process; see Request.
@@ -24,7 +24,7 @@ func ringOf(locks *joblock.Locker) *seal.Ring { return (*core.Locker)(locks).Rin
 
 func checkOpen(locks *joblock.Locker, op string) error { return (*core.Locker)(locks).Check(op) }
 
-// owns reports whether locks has made lock.
+// owns reports whether locks made lock.
 func owns(locks *joblock.Locker, lock *joblock.Lock) bool {
 	return (*core.Locker)(locks).Owns((*core.Lock)(lock))
 }

@@ -21,8 +21,8 @@ const maxItems = driver.MaxBatch
 // own. More senders are hardly faster, and leave fewer connections of asynq's pool to others.
 const manySenders = 16
 
-// errOtherUnknown is why EnqueueMany ends early although its context has not ended. To wrap the other task's error
-// would make JobOf and joblock.ErrUnavailable describe the other task instead of the item that was not sent.
+// errOtherUnknown is why EnqueueMany ends early although its context has not ended. It does not wrap the other task's
+// error: JobOf and joblock.ErrUnavailable would describe the other task instead of the item that was not sent.
 var errOtherUnknown = errors.New("it is unknown whether another task of the call was enqueued")
 
 // EnqueueMany is handoff.Client.EnqueueMany.
@@ -77,8 +77,8 @@ type manyItem struct {
 	err    error // of Client.prepare
 }
 
-// readItems puts items with a key or a job in common into one line, in the order of the items. If an item has something
-// in common with two lines, they become one line. readItems sets the results of bad items.
+// readItems puts items with a key or a job in common into one line, in the order of the items. An item that has
+// something in common with two lines merges them. readItems sets the results of bad items.
 func (c *Client) readItems(ctx context.Context, items []Request, results []Result) (lines [][]*manyItem) {
 	lineOf := make(map[string]int, 2*len(items)) // by key or job; a text that is both does no harm
 	for i, item := range items {
@@ -131,7 +131,7 @@ func (m *many) run(ctx context.Context) {
 	var senders, others sync.WaitGroup
 	m.each(running, &senders, func(line []*manyItem) { m.send(ctx, running, stop, line) })
 	if sleep.While(running, senders.Wait) != nil {
-		// Other goroutines than the senders do this: a sender may still wait for asynq, or look a task up.
+		// Not in the senders' goroutines: a sender may still wait for asynq, or look a task up.
 		dctx, cancel := settling(ctx)
 		defer cancel()
 		m.each(context.WithoutCancel(ctx), &others, func(line []*manyItem) { notSent(dctx, context.Cause(running), line) })
@@ -155,7 +155,7 @@ func (m *many) each(ctx context.Context, wg *sync.WaitGroup, f func(line []*many
 	}
 }
 
-// send handles the items of a line, until the context running ends. The parameter ctx is that of EnqueueMany.
+// send handles the items of a line, until the context running ends. ctx is that of EnqueueMany.
 func (m *many) send(ctx, running context.Context, stop context.CancelCauseFunc, line []*manyItem) {
 	for i, it := range line {
 		if i > 0 && running.Err() == nil {

@@ -37,7 +37,7 @@ var (
 	errSilent  = errors.New("asynq's inspector has not answered in time")
 )
 
-// settling returns a context with the values of ctx. The new context ends after settleFor, whether or not ctx ends.
+// settling returns a context with the values of ctx. It ends after settleFor, whether or not ctx ends.
 func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 }
@@ -79,12 +79,12 @@ func refused(err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, asynq.ErrDuplicateTask)
 }
 
-// find finds out, until ctx ends, what the enqueue has done. If the outcome is unknown, the error says why.
+// find determines, until ctx ends, what the enqueue has done. If the outcome is unknown, the error says why.
 //
-// find first waits for asynq to return, because asynq may write the task after any lookup. Then find looks the task up.
-// Unless that lookup was decisive, find looks the task up again after rereadPause. A lookup that finds no task is
-// decisive only after a definite answer of the enqueue: a server that was frozen answers new questions and applies
-// older commands in no particular order.
+// It first waits for asynq to return, because asynq may write the task after any lookup, and then looks the task up;
+// unless that lookup was decisive, again after rereadPause. A lookup that finds no task is decisive only after a
+// definite answer of the enqueue: a server that was frozen answers new questions and applies older commands in no
+// particular order.
 func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	if d.sent == nil { // not all locks could be parked, and nothing was sent
 		return nil, notEnqueued, nil

@@ -20,13 +20,13 @@ import (
 // the worker finds its lock busy and snoozes the task.
 const deletePause = 50 * time.Millisecond
 
-// replacement puts a new task in the place of a task that waits. First it takes the lock with the old task's token, so
-// that the old task cannot start. Then it enqueues the new task and deletes the old task. Only then it parks the lock
-// for the new task. So the lock is the old job's while the old task exists. After a crash at any step one task runs:
-// the old task when the lease has run out, or the new task when the keeper finds that the old task is gone.
+// replacement puts a new task in the place of a task that waits. It takes the lock with the old task's token, so that
+// the old task cannot start, enqueues the new task, deletes the old one, and only then parks the lock for the new task.
+// So the lock is the old job's while the old task exists, and after a crash at any step one task runs: the old task
+// when the lease has run out, or the new task when the keeper finds that the old task is gone.
 //
-// The roads not taken: to delete the old task first loses both in a crash, and to park the lock for the new task first
-// lets the older payload run last.
+// Alternatives that don't work: deleting the old task first loses both in a crash, and parking the lock for the new
+// task first lets the older payload run last.
 type replacement struct {
 	c    *Client
 	next dispatch // of the new task, with the kind of the enqueue
@@ -35,8 +35,8 @@ type replacement struct {
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of u in the place of the task old. The parameter held is the ErrHeld that names old. The results
-// are those of tryUnique.
+// replace puts the task of u in the place of the task old. held is the ErrHeld that names old. The results are those of
+// tryUnique.
 func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (Result, again, error) {
 	env, err := u.c.envelopeOf(ctx, old)
 	if err != nil {
@@ -78,8 +78,8 @@ func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock
 	return Result{Task: info, Replaced: old, Receipt: r.next.receipt()}, never, nil
 }
 
-// standsFor returns what the job with the envelope env stands for beyond the key of u, in words, or "". A call about one
-// key must not end such a job: with the job would end work that the call is not about.
+// standsFor returns, in words, what the job with the envelope env stands for beyond the key of u, or "". A call about
+// one key must not end such a job, because that would also end work that the call is not about.
 func (u Unique) standsFor(env envelope.Envelope) string {
 	i := slices.IndexFunc(env.Tokens, func(t joblock.Token) bool { return t.Key() != u.Key && t.Key() != keyspace.Next(u.Key) })
 	switch {
@@ -95,9 +95,8 @@ func (u Unique) standsFor(env envelope.Envelope) string {
 
 // swap enqueues the new task, deletes the old one, and parks the lock for the new one.
 //
-// asynq refuses a second task with the ID of a task that exists. So if the new task has the ID of the old one, a stand-in
-// with an ID of its own exists in between: the stand-in takes the place of the old task, and then the new task the place
-// of the stand-in.
+// asynq refuses a second task with the ID of a task that exists, so if the new task has the ID of the old one, a
+// stand-in with an ID of its own replaces the old task first, and the new task then replaces the stand-in.
 func (r *replacement) swap(ctx context.Context) (*asynq.TaskInfo, error) {
 	replaced, sameID := r.oldJob(), r.next.job == r.oldJob()
 	if sameID {
@@ -139,11 +138,11 @@ func (r *replacement) exchange(ctx context.Context) (*asynq.TaskInfo, error) {
 	return info, nil
 }
 
-// standInDelay is how long a stand-in is due after the task that it stands in for, so that no worker takes it meanwhile.
+// standInDelay is how much later than its task a stand-in is due, so that no worker takes it meanwhile.
 const standInDelay = time.Minute
 
-// standIn returns the task of s with an ID of its own, due a little later. If the process dies while it exists, the
-// stand-in runs in place of the task.
+// standIn returns the task of s with an ID of its own, due a little later. If the process dies while the stand-in
+// exists, it runs in place of the task.
 func (s *taskSpec) standIn() *taskSpec {
 	in := *s
 	in.id = newTaskID()
@@ -218,8 +217,8 @@ func (c *Client) reserveFor(task *asynq.TaskInfo) time.Duration {
 	return min(max(0, time.Until(task.NextProcessAt)), driver.MaxPeriod-c.reserve) + c.reserve
 }
 
-// parkFor parks lock for job. If that fails, parkFor ends the renewal, and the reservation for the job that had the lock
-// before stands.
+// parkFor parks lock for job. If that fails, parkFor stops renewing, and the reservation for the job that had the lock
+// before remains.
 func (c *Client) parkFor(ctx context.Context, lock *joblock.Lock, job string, reserve time.Duration) error {
 	dctx, cancel := settling(ctx)
 	defer cancel()
@@ -230,7 +229,7 @@ func (c *Client) parkFor(ctx context.Context, lock *joblock.Lock, job string, re
 			return nil
 		}
 		if last != nil && dctx.Err() != nil {
-			err = last // the time was up before this call could ask the store
+			err = last // the deadline passed before this call reached the store
 		}
 		last = err
 		time.Sleep(deletePause)
@@ -241,9 +240,9 @@ func (c *Client) parkFor(ctx context.Context, lock *joblock.Lock, job string, re
 	}
 }
 
-// deleteTask deletes a task. It tries for half of settleFor; the other half is for the last answer. A task that does
-// not exist counts as deleted: the reply to an earlier try may have been lost. The result certain is false if a try
-// had no answer: the task may then be deleted later.
+// deleteTask deletes a task. It retries for half of settleFor; the other half is for the last answer. A task that does
+// not exist counts as deleted, because the reply to an earlier try may have been lost. certain is false if a try had no
+// answer: the task may then be deleted later.
 func (c *Client) deleteTask(ctx context.Context, queue, id string) (certain bool, err error) {
 	ctx, cancel := settling(ctx)
 	defer cancel()

@@ -17,7 +17,7 @@ type Request struct {
 	Task *asynq.Task
 	Opts []asynq.Option // override those of Task, as in asynq
 
-	// MayTouch, unless nil, is asked about the job that has the key before that job is replaced, or its task is returned.
+	// MayTouch, unless nil, is called with the job that has the key before that job is replaced, or its task is returned.
 	// It is for callers who may not touch every job. queue is the asynq queue of the other task; keys has the keys of all
 	// locks that the other task carries, and is nil if the task is only returned. After an error of MayTouch the enqueue
 	// returns that error, and nothing has changed.
@@ -26,7 +26,7 @@ type Request struct {
 	// Call, unless zero, makes the enqueue repeatable, also by another process and at the same time. Copies have the same
 	// Call, and the same asynq.TaskID. A key that a copy has taken without an enqueue in the end is left to the other
 	// copies, to a keeper and to the reservation: a copy that released the key could release it under the task of another
-	// copy. ErrRepeated says that another copy has enqueued the task. EnqueueMany takes no Call.
+	// copy. ErrRepeated means that another copy has enqueued the task. EnqueueMany takes no Call.
 	Call Call
 }
 
@@ -89,7 +89,7 @@ func (c *Client) Enqueue(ctx context.Context, req Request) (Result, error) {
 	return d.run(ctx)
 }
 
-// plan reads req. An error says that an argument is bad.
+// plan reads req. An error means that an argument is bad.
 func (c *Client) plan(ctx context.Context, req Request) (*dispatch, error) {
 	spec, err := c.readTask(req.Task, req.Opts)
 	if err != nil {

@@ -48,8 +48,8 @@ func (d *dispatch) finish(ctx context.Context, err error) (done Result, _ error)
 
 func (d *dispatch) unkept() (keys []string, ok bool) { return nil, true }
 
-// enqueue enqueues the task with the tokens of d. If there is no task in the end, enqueue takes the locks back. If the
-// parameter err is not nil, not all locks are parked, and nothing is sent.
+// enqueue enqueues the task with the tokens of d. If there is no task in the end, enqueue takes the locks back. If err
+// is not nil, not all locks are parked, and nothing is sent.
 func (d *dispatch) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, error) {
 	if cause := context.Cause(ctx); err == nil && cause != nil {
 		err = d.notSent(cause)

@@ -65,7 +65,8 @@ func (s Sequence) check() error {
 	return nil
 }
 
-// onOtherSlot reports whether Lock is on another slot than the first, as the lock of a job is that runs under such a slot.
+// onOtherSlot reports whether Lock is on a slot other than the first, like the lock of a job that runs under such a
+// slot.
 func (s Sequence) onOtherSlot() bool {
 	if s.Lock == nil {
 		return false
@@ -152,15 +153,15 @@ func (l *inLine) placed(t taken) error {
 	return nil
 }
 
-// askOf is of how many places in a long line one asks for free slots. An eighth costs little, and a line that has become
-// long while its slots were free is served soon.
+// askOf is how many places of a long line share one request for free slots. An eighth costs little, and a line that has
+// become long while its slots were free is served soon.
 const askOf = 8
 
 // askForSlot asks for a free slot for the first jobs in line, and so perhaps for this one.
 //
-// As a rule, the slots are in use if more jobs wait than the sequence has slots: whoever releases a slot passes it on.
-// But a slot may be free although many wait: Limit was raised, or the slot could not be passed on. So in a long line one
-// of askOf places asks, too.
+// As a rule, the slots are in use if more jobs wait than the sequence has slots, because the release of a slot passes
+// it on. But a slot may be free although many wait, if Limit was raised or the slot could not be passed on, so in a
+// long line one of askOf places asks, too.
 func (l *inLine) askForSlot(b *batch) {
 	if l.Limit < 2 {
 		return

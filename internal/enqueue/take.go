@@ -30,9 +30,9 @@ func (t *taking) release(ctx context.Context) error {
 	return unlessGone(t.c.next.Release(ctx, core.Tokens(t.tokens[:1]), core.Release{IfIdle: true, Job: t.job, Reason: reasonNotEnqueued})[0])
 }
 
-// leftToCopies reports whether a copy of the Call may have a task under what ask has taken. No copy can if another task has
-// the TaskID, so that asynq refuses the copies too. The task of a copy has the same token. A token of a place (inLine) has no
-// fence, so if that task is over, the place is a later one.
+// leftToCopies reports whether a copy of the Call may have a task under what ask has taken. No copy can if another task
+// has the TaskID, so that asynq refuses the copies too. The task of a copy has the same token. A token of a place
+// (inLine) has no fence, so if that task has ended, the place is a later one.
 func (t *taking) leftToCopies(ctx context.Context, inLine bool) bool {
 	if t.call.Owner == "" {
 		return false

@@ -88,9 +88,9 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 	return s, nil
 }
 
-// newTaskID returns a new ID for a task. Version 7 grows with the time. asynq keeps the tasks that are due in one second in
-// the order of their IDs. With random IDs, each of many waiting tasks would be in another part of the server's memory than
-// the task before.
+// newTaskID returns a new ID for a task. Version 7 grows with the time. asynq keeps the tasks that are due in one
+// second in the order of their IDs: with random IDs, consecutive tasks of many would be in different parts of the
+// server's memory.
 func newTaskID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // apply puts the value of opt into s.
@@ -173,8 +173,8 @@ func (s *taskSpec) delay() time.Duration {
 	return max(0, time.Until(s.at))
 }
 
-// wholeSecond returns when the task is due, rounded up to a whole second, because asynq cuts the times of tasks to whole
-// seconds: without rounding up, asynq may start the task up to a second early. A time in the past, or zero, stays as it is.
+// wholeSecond returns when the task is due, rounded up to a whole second: asynq truncates the times of tasks to whole
+// seconds, and would otherwise start the task up to a second early. A time in the past, or zero, is not changed.
 func (s *taskSpec) wholeSecond() time.Time {
 	if s.delay() == 0 {
 		return s.at
@@ -201,7 +201,7 @@ func (s *taskSpec) sealed(header string, trace map[string]string) (*asynq.Task, 
 	return asynq.NewTaskWithHeaders(s.task.Type(), s.task.Payload(), all), opts
 }
 
-// tokensOf returns the tokens that task carries, or none if the envelope of task is not genuine. Errors are those of
+// tokensOf returns the tokens that task carries, or none if its envelope is not genuine. Errors are those of
 // envelopeOf.
 func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.Token, error) {
 	env, err := c.envelopeOf(ctx, task)

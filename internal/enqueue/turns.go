@@ -9,13 +9,13 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// contendFor bounds how long a call goes on trying to replace a job while other calls replace the job, its wait for a
-// turn included.
+// contendFor bounds how long a call goes on trying to replace a job while other calls replace it, including its wait
+// for a turn.
 const contendFor = 10 * time.Second
 
-// turns lets those calls of one process that may replace the job of a key go one at a time, in the order in which they
-// came: so the latest call replaces last, and the calls do not keep each other from the key. Calls of other processes
-// are met at the key itself; see unique.finish. The zero value is ready for use.
+// turns serialises those calls of one process that may replace the job of a key, in order of arrival, so that the
+// latest call replaces last, and the calls do not keep each other from the key. Calls of other processes compete for
+// the key itself; see unique.finish. The zero value is ready for use.
 type turns struct {
 	mu  sync.Mutex
 	has map[string]*turn // by key: those that a call has or waits for
@@ -81,8 +81,8 @@ func (u *unique) enter(ctx context.Context) (leave func(error) error, err error)
 	return nil, u.wrap(err)
 }
 
-// contended returns the ErrHeld for a job that other calls replace all the time. Its Remaining is 0: another try is worth
-// while at once.
+// contended returns the ErrHeld for a job that other calls keep replacing. Its Remaining is 0: the caller may retry at
+// once.
 func (u *unique) contended(held *joblock.Error) error {
 	e := *held
 	e.Remaining = 0

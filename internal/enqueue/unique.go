@@ -77,8 +77,8 @@ func (u Unique) slot() string {
 // replaces reports whether a job that waits is replaced.
 func (u Unique) replaces() bool { return u.OnConflict == Replace || u.OnConflict == KeepLast }
 
-// checkCarried refuses a unique job whose key the caller has itself, because ctx carries the lock on the key, or all
-// permits of the key: each call would be ErrHeld because of its own caller.
+// checkCarried refuses a unique job if ctx carries the lock on its key, or all permits of the key: each call would be
+// ErrHeld because of its own caller.
 func (c *Client) checkCarried(ctx context.Context, u Unique) error {
 	carried := 0
 	for _, lock := range joblock.LocksFromContext(ctx) {
@@ -120,7 +120,7 @@ func (u *unique) ask(b *batch) {
 
 func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.slot()}, true }
 
-// mark says which lock the job has only until its start, and under which lock it runs.
+// mark records which lock the job has only until its start, and under which lock it runs.
 func (u Unique) mark(env *envelope.Envelope) ([]asynq.Option, error) {
 	token := env.Tokens[0]
 	if u.UntilStarted || u.OnConflict == KeepLast {
@@ -195,8 +195,8 @@ const (
 	waits         // likewise, and the job's task waits: a lease on its lock is that of another call
 )
 
-// isContended reports whether the conflict is one with other calls that also replace the job. Then the lock has just
-// changed hands, or is held although its task waits. A call that is alone meets neither for long.
+// isContended reports whether the conflict is one with other calls that also replace the job: the lock has just changed
+// hands, or is held although its task waits. A call without competitors sees neither for long.
 func (u *unique) isContended(ctx context.Context, met again) (bool, error) {
 	if !u.replaces() || met == soon {
 		return false, nil

@@ -19,18 +19,18 @@ import (
 // A keeper frees the lock of a job that ended without releasing the lock. But the keepers of workers that keep their
 // locks in another Redis, database or prefix do not see the locks of this process. Their workers run the jobs without
 // locks, and the keys would stay reserved for an hour. So while no keeper works where a Client keeps its locks, the
-// Client looks after the locks of the jobs that it has enqueued itself. It knows in which asynq these jobs are.
-// It stays although it is 200 lines: without it a rolled-back worker, or one with another prefix, blocks each key for an hour.
+// Client looks after the locks of the jobs that it has enqueued itself: it knows in which asynq these jobs are. This is
+// worth its 200 lines: without it a rolled-back worker, or one with another prefix, blocks each key for an hour.
 const (
-	// unkeptEvery is how often a Client that has enqueued jobs asks whether a keeper works. If none does, the Client
-	// looks its own jobs up.
+	// unkeptEvery is how often a Client that has enqueued jobs checks whether a keeper works. If none does, the Client
+	// looks up its own jobs.
 	unkeptEvery = 30 * time.Second
 
-	// keptFor is how long a Client remembers a job though a keeper works: it may be gone before the job is over, because
-	// the workers are rolled back to a release without locks.
+	// keptFor is how long a Client remembers a job although a keeper works: the keeper may stop before the job ends,
+	// because the workers are rolled back to a release without locks.
 	keptFor = 5 * time.Minute
 
-	// maxUnkept bounds the jobs that a Client remembers, with some 200 bytes each. Then the oldest tenth is left to its
+	// maxUnkept bounds the jobs that a Client remembers, at some 200 bytes each. Beyond it the oldest tenth is left to its
 	// reservations.
 	maxUnkept = 10_000
 
@@ -100,7 +100,7 @@ func (c *Client) lookAfter() {
 	}
 }
 
-// look is one look. The result is false if there is nothing left to look after.
+// look does one check. It returns false if there is nothing left to look after.
 func (c *Client) look(ctx context.Context) bool {
 	works, err := c.keeperWorks(ctx)
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *Client) tellUnkept(ctx context.Context, n int) {
 	}
 }
 
-// freeLeftovers frees the keys of those of all jobs that are over, and returns the jobs that are to be looked at again.
+// freeLeftovers frees the keys of the jobs in all that have ended, and returns the jobs to check again.
 func (c *Client) freeLeftovers(ctx context.Context, all []unkeptJob) (left []unkeptJob) {
 	now := time.Now()
 	all = slices.DeleteFunc(all, func(j unkeptJob) bool { return now.After(j.until) })
@@ -213,7 +213,7 @@ func (c *Client) isOver(ctx context.Context, j unkeptJob) (bool, error) {
 	return archived || task.State == asynq.TaskStateCompleted, nil
 }
 
-// freeAll frees the locks of a job that is over, as they were read before the job was looked up. The result is false if
+// freeAll frees the locks of a job that has ended, as they were read before the job was looked up. It returns false if
 // the store has not answered for one.
 func (c *Client) freeAll(ctx context.Context, j unkeptJob, idle []joblock.Status) bool {
 	releases := make([]core.JobRelease, len(idle))

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// watchFor is how long a Client goes on looking, in the background, for a task whose enqueue was still unclear
-	// after settleFor. Afterwards the task's locks are left to their reservation. A fail-over takes less time than
-	// watchFor. A longer outage needs an operator.
+	// watchFor is how long a Client goes on looking, in the background, for a task whose enqueue was still unclear after
+	// settleFor. Afterwards the task's locks are left to their reservation. A fail-over takes less time; a longer outage
+	// needs an operator.
 	watchFor = 5 * time.Minute
 
 	// maxWatches bounds the watches of one Client. In an outage, every request that had parked a lock starts a watch.
@@ -20,8 +20,8 @@ const (
 	watchPauseMax = 10 * time.Second
 )
 
-// watch finds out in the background whether the task of d exists, and releases the locks if the task does not exist.
-// It is worth its lines: without it each enqueue of unknown outcome, hundreds in a fail-over, would reserve its keys for an hour
+// watch finds out in the background whether the task of d exists, and releases the locks if it does not. It is worth
+// its lines: without it each enqueue of unknown outcome, hundreds in a fail-over, would reserve its keys for an hour
 // although no job exists.
 func (c *Client) watch(d *dispatch) {
 	c.mu.Lock()

@@ -123,7 +123,7 @@ func (w *withdrawal) hold(ctx context.Context, env envelope.Envelope) (*joblock.
 	return nil, nil
 }
 
-// free frees what the job had, whose task is deleted. The parameter lock is one of its locks, or nil.
+// free frees what the job had; its task is deleted. lock is one of its locks, or nil.
 func (w *withdrawal) free(ctx context.Context, env envelope.Envelope, lock *joblock.Lock) error {
 	var errs []error
 	if lock != nil {
@@ -148,8 +148,8 @@ func (w *withdrawal) release(ctx context.Context, token joblock.Token) error {
 	return w.c.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: reasonWithdrawn, Job: w.job})[0]
 }
 
-// leftBehind frees what a job without a task has left, as it was at the enqueue. If nothing is left, the job has run, or was
-// taken away otherwise.
+// leftBehind frees what a job without a task has left, as it was at the enqueue. If nothing is left, the job has run,
+// or was removed in another way.
 func (w *withdrawal) leftBehind(ctx context.Context) error {
 	gone := w.failed(joblock.ErrNotFound, "its task does not exist any more: the job is done, or was replaced, withdrawn, deleted or "+
 		"aggregated into the task of its group", nil)
