@@ -8,8 +8,8 @@ import (
 )
 
 // archive archives a task that will not run again although asynq has retries left for it, and then frees the locks of
-// tokens for reason, in the background. If reason is verdict.ReasonFailed, that is a task whose last attempt has failed, or
-// whose Deadline has passed; of other tasks, archive does nothing. archive waits until asynq shows the task in the state
+// tokens for reason, in the background. If reason is verdict.ReasonFailed, that is a task whose last attempt has
+// failed, or whose Deadline has passed; archive ignores other tasks. It waits until asynq shows the task in the state
 // retry with a last error equal to text. If the task leaves the state active in any other way, archive does nothing.
 func (f freer) archive(ctx context.Context, text, reason string) {
 	mayRetry := !f.tries.Last() && reason == verdict.ReasonFailed

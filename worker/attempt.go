@@ -16,7 +16,7 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// attempt is one delivery of a task, and what asynq says of it.
+// attempt is one delivery of a task, with what asynq says about it.
 type attempt struct {
 	w     *tools
 	ctx   context.Context // asynq's context, or a child
@@ -123,8 +123,8 @@ func (a *attempt) refuse() error {
 	if a.canSnooze() {
 		return a.w.snooze(errClosed)
 	}
-	// asynq would charge or archive the task for an error now. A context that has ended puts the task back into the
-	// queue, and asynq ends the context when the server is shut down.
+	// asynq would charge or archive the task for an error now. It puts the task back into the queue if the context has
+	// ended, and ends the context when the server is shut down.
 	<-a.ctx.Done()
 	return context.Cause(a.ctx)
 }

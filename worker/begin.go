@@ -23,7 +23,7 @@ func (c *carrier) bounce() error {
 	return err
 }
 
-// unsettledEnd is verdict.Unsettled. Without an answer of the store the result is true: the task cannot run now.
+// unsettledEnd is verdict.Unsettled. Without an answer of the store it returns true, because the task cannot run now.
 func (c *carrier) unsettledEnd() bool {
 	locks, err := c.w.locks.Status(context.WithoutCancel(c.ctx), keysOf(c.tokens)...)
 	return err != nil || verdict.Unsettled(c.job, c.tokens, locks)

@@ -38,7 +38,7 @@ func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 		attempt: a, tokens: slices.Clone(env.Tokens), asked: env.Tokens,
 		untilStart: env.UntilStart, fromStart: env.FromStart, sequence: env.Sequence, members: env.Members,
 	}
-	// Attempts resume in the order of keys. So of two attempts with common keys one gets all locks, instead of each
+	// Attempts resume in the order of keys, so of two attempts with common keys one gets all locks, instead of each
 	// getting some.
 	slices.SortFunc(c.tokens, func(x, y joblock.Token) int { return strings.Compare(x.Key(), y.Key()) })
 	for i, token := range c.tokens[1:] {
@@ -81,7 +81,7 @@ func (c *carrier) moveTo(token joblock.Token) {
 	c.sequence = &seq
 }
 
-// halts reports whether a job that ends for the reason in reason keeps the key of its sequence.
+// halts reports whether a job that ends for reason keeps the key of its sequence.
 func (c *carrier) halts(reason string) bool {
 	return verdict.IsFailed(reason) && c.sequence != nil && c.sequence.Halt
 }

@@ -16,8 +16,8 @@ import (
 
 // Config configures a Worker. A zero field means the field's default. New refuses fields that are out of bounds.
 type Config struct {
-	// OnLockLost decides about a task whose lock, when an attempt begins, no longer exists or belongs to another owner. err
-	// is that of Locker.Resume: a *joblock.Error with the key. The result is:
+	// OnLockLost decides about a task whose lock, when an attempt begins, no longer exists or belongs to another owner.
+	// err is that of Locker.Resume: a *joblock.Error with the key. Its result means:
 	//
 	//	nil               the Worker acquires the lock again and calls the handler; others may have held the lock
 	//	                  meanwhile. While another caller has the lock, the task is snoozed, and the next attempt asks again
@@ -25,8 +25,8 @@ type Config struct {
 	//	any other error   the attempt fails with the error, without a call of the handler. asynq charges a retry, or
 	//	                  archives the task after the last attempt. Return err if there is nothing else to say
 	//
-	// A task into which asynq has aggregated several acquires the lock again, and OnLockLost is not asked: the loss of one
-	// key must not end the work that stands for the others. Default: a function that returns nil.
+	// A task into which asynq has aggregated several acquires the lock again, and OnLockLost is not called: the loss of
+	// one key must not end the work that stands for the others. Default: a function that returns nil.
 	OnLockLost func(ctx context.Context, task *asynq.Task, err error) error
 
 	// Reserve is how long a lock stays reserved for a task that does not run: from the time at which a waiting task is
@@ -35,22 +35,22 @@ type Config struct {
 	// to 183 days. Default 1 h.
 	Reserve time.Duration
 
-	// Snooze is the longest pause of a task that found its lock held or the store unavailable. A pause is no longer
-	// than the rest of the holder's lease or reservation. If the holder is an earlier attempt of the same task, the
-	// pause is two seconds at most. But no pause is shorter than a second, because asynq counts in seconds. Jitter
-	// prolongs each pause by up to a quarter. asynq notices the end of a pause within
-	// asynq.Config.DelayedTaskCheckInterval, 5 s by default. From 1 s to 183 days. Default 10 s.
+	// Snooze is the longest pause of a task that found its lock held or the store unavailable. A pause is no longer than
+	// the rest of the holder's lease or reservation. If the holder is an earlier attempt of the same task, the pause is at
+	// most two seconds. No pause is shorter than a second, because asynq counts in seconds. Jitter prolongs each pause by
+	// up to a quarter. asynq notices the end of a pause within asynq.Config.DelayedTaskCheckInterval, 5 s by default. From
+	// 1 s to 183 days. Default 10 s.
 	Snooze time.Duration
 
-	// Overrun is how long the Worker renews the locks of a handler that runs on after the end of the attempt's context.
-	// A long Overrun protects a slow handler. A short Overrun lets the next attempt start sooner. From 1 ms to 183
-	// days. Default 1 min.
+	// Overrun is how long the Worker renews the locks of a handler that runs on after the end of the attempt's context. A
+	// long Overrun protects a slow handler, a short one lets the next attempt start sooner. From 1 ms to 183 days. Default
+	// 1 min.
 	Overrun time.Duration
 
 	// MaxHold is how long a job may have its key, pauses between attempts included, from when the job or the request
 	// before it got the key. If a retry would begin later, the job fails for good instead: the task is archived, the key
-	// is released with a reason that names MaxHold, and the log has an ERROR. An attempt that runs is not cut short: bound
-	// it with asynq.Timeout. A job that has not begun its first attempt, such as one in a queue without workers, is not
+	// is released with a reason that names MaxHold, and the log has an ERROR. A running attempt is not cut short: bound it
+	// with asynq.Timeout. A job that has not begun its first attempt, such as one in a queue without workers, is not
 	// affected. Jobs in a sequence count from their turn. If the server was not configured with Configure, MaxHold does
 	// not apply to attempts that end by a timeout or a panic.
 	//
@@ -64,9 +64,9 @@ type Config struct {
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
 	// New adds the inspector in its own parameter. Default none.
 	//
-	// Leave out no database. Suppose that a left-out database and a database with an Inspector have queues of the same
-	// name. Then the keeper frees the locks of the left-out database's tasks in that queue. If a keeper cannot have all
-	// Inspectors, give the locks of each database a prefix of their own, or run no keeper.
+	// Leave out no database: if a left-out database and a database with an Inspector have queues of the same name, the
+	// keeper frees the locks of the left-out database's tasks in that queue. If a keeper cannot have all Inspectors, give
+	// the locks of each database a prefix of their own, or run no keeper.
 	Inspectors []*asynq.Inspector
 
 	// Logger gets the log records of the Worker and of the keeper: about snoozed tasks, about locks that are gone, lost
@@ -83,20 +83,20 @@ type KeeperConfig struct {
 	Interval time.Duration
 
 	// MaxKeepers is how many keepers work at a time, of all processes that share a store and prefix; the others stand by.
-	// Each keeper that works reads the lists of asynq's queues for itself. So more keepers help only if the locks are those
-	// of many small queues, or of few tasks in large queues. From 1 to 256. Default 1.
+	// Each keeper that works reads the lists of asynq's queues for itself, so more keepers help only if the locks are
+	// those of many small queues, or of few tasks in large queues. From 1 to 256. Default 1.
 	MaxKeepers int
 
-	// MaxLoad is the largest part of the time for which a keeper that works has calls to asynq's Redis under way. So all
+	// MaxLoad is the largest part of the time for which a keeper that works has calls to asynq's Redis under way. All
 	// processes together have calls under way for at most MaxKeepers × MaxLoad of the time. After calls that took the time
 	// t, the keeper rests for t*(1/MaxLoad-1). A smaller MaxLoad leaves more of asynq's Redis to the queues. If the checks
 	// need more, they come later than Interval. From 0.001 to 1; with 1 the keeper does not rest. Default 0.1.
 	MaxLoad float64
 
-	// DryRun makes the keeper change no lock and no task. The keeper then logs the locks to free, and KeeperStats counts the
+	// DryRun makes the keeper change no lock and no task. It only logs the locks to free, and KeeperStats counts the
 	// changes that it would make. Keepers with DryRun have places of their own, MaxKeepers in number, and take none from
-	// the others. But a lock that a keeper with DryRun checks is not due for other keepers for the next Interval: set DryRun
-	// in all processes or in none.
+	// the others. But a lock that a keeper with DryRun checks is not due for other keepers for the next Interval: set
+	// DryRun in all processes or in none.
 	DryRun bool
 }
 

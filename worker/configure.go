@@ -14,7 +14,7 @@ import (
 )
 
 // Configure returns a copy of cfg whose IsFailure, RetryDelayFunc, ErrorHandler and GroupAggregator are wrapped. With
-// that copy, asynq handles tasks with locks as the package comment says. Tasks without locks are not affected. Call
+// that copy, asynq handles tasks with locks as the package comment says; tasks without locks are not affected. Call
 // Configure once per Worker: each server needs a Worker of its own. With a nil Worker, Configure returns cfg.
 //
 // With a GroupAggregator, GroupMaxSize is 512 if it was unlimited or larger, for all groups of the server: asynq then
@@ -63,13 +63,13 @@ func (w *Worker) Configure(cfg asynq.Config) asynq.Config {
 		if re, ok := errors.AsType[*verdict.Retry](err); ok {
 			return re.Delay
 		}
-		// asynq does not pass the task's ID. So a header copied from another task of the same type is not noticed here,
-		// and makes one retry of this task early. A header that cannot be read here makes the spare retry late, which
-		// does no harm: a worker that can read it archives the task at the next delivery.
+		// asynq does not pass the task's ID, so a header copied from another task of the same type is not noticed here, and
+		// makes one retry of this task early. A header that cannot be read here makes the spare retry late, which is
+		// harmless: a worker that can read it archives the task at the next delivery.
 		env, ok, eerr := envelope.Open(context.Background(), w.ring.OpenKnown,
 			envelope.Task{Type: task.Type(), Headers: task.Headers()})
 		if ok && eerr == nil && n == env.Retries {
-			// The author's last attempt is over.
+			// The author's last attempt has ended.
 			if errors.Is(err, asynq.ErrLeaseExpired) {
 				return 0 // after a crash: bounce archives the task at the next delivery
 			}

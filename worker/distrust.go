@@ -71,8 +71,8 @@ func (w *tools) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...
 }
 
 // trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not genuine is
-// logged. An error says that the locks' store could not give the key of the seal, or is an *envelope.Unreadable, which
-// is logged too.
+// logged. An error means that the locks' store could not return the key of the seal, or is an *envelope.Unreadable,
+// which is logged too.
 func (w *tools) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := errors.AsType[*envelope.Distrust](err)

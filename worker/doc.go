@@ -1,6 +1,6 @@
 // Package worker is the job side of a lock that travels with a task. It has two parts. The asynq middleware
-// Worker.Middleware resumes the locks that a task carries, renews the locks while the handler runs, and releases the
-// locks when the job is done or has finally failed. The keeper, Worker.RunKeeper, looks after the locks of tasks that nobody
+// Worker.Middleware resumes the locks that a task carries, renews them while the handler runs, and releases them when
+// the job is done or has finally failed. The keeper, Worker.RunKeeper, looks after the locks of tasks that no worker
 // runs.
 //
 //	w, err := worker.New(locks, asynq.NewInspector(redisOpt), nil)
@@ -10,7 +10,8 @@
 //	srv := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
 //	go w.RunKeeper(ctx) // the keeper
 //
-// NewServer of package toolkit, at the root of the module, does all this in one call, and the Close there all that follows.
+// Process.NewServer in package toolkit, at the root of the module, does all this in one call, and Process.Close all
+// that follows.
 //
 // A program that uses srv.Start stops in this order. With srv.Run, which calls Shutdown itself, continue with w.Close
 // when srv.Run has returned.
@@ -24,7 +25,7 @@
 // registered before Middleware, the first affected task makes the Worker log an error or a warning to Config.Logger.
 //
 // To snooze a task is to give the task back to asynq for a while without charging a retry. A task that waits in place
-// keeps its worker of the server's Concurrency busy until the wait is over. To settle the locks of an attempt is to
+// keeps its worker of the server's Concurrency busy until the wait ends. To settle the locks of an attempt is to
 // release or park the locks when the attempt ends. The author of a task is the program that enqueues the task. A rerun
 // is a run of an archived task, by Inspector.RunTask.
 //
@@ -81,20 +82,20 @@
 //	                          the order of the hand-over. If a lock is lost, ctx ends with cause joblock.ErrLost.
 //	                          Status shows a holder such as "host:123 attempt 2/4"
 //	busy                      another attempt still runs: the task is snoozed, for two seconds at most
-//	gone                      the lock has lapsed, was forced, or was released by a final failure before somebody ran
+//	gone                      the lock has lapsed, was forced, or was released by a final failure before an operator ran
 //	                          the task again: Config.OnLockLost decides
 //	held by another caller    Config.OnLockLost decides. The default snoozes the task, for Config.Snooze at most
 //	done                      the lock's record says that the job is done or revoked. If asynq has a completion time
-//	                          for the task, somebody has run the completed task again: Config.OnLockLost decides. Otherwise
+//	                          for the task, an operator has run the completed task again: Config.OnLockLost decides. Otherwise
 //	                          the delivery is a duplicate: the task succeeds without a call of the handler
 //	store unavailable         the task is snoozed
 //	record not readable       the task is snoozed: a newer build has written the record, or another program
 //	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing the other
 //	                          job by this task's job
 //
-// No wait outlasts the attempt. If the locks' store has not answered when half of the attempt's time is over, the task is
-// snoozed before asynq ends the attempt; a lock that the store gives later is parked for the next attempt. So a store
-// that hangs for longer than the task's Timeout costs the job no retry.
+// No wait outlasts the attempt. If the locks' store has not answered when half of the attempt's time has passed, the
+// task is snoozed before asynq ends the attempt; a lock that the store grants later is parked for the next attempt. So
+// a store that hangs for longer than the task's Timeout costs the job no retry.
 //
 // A lock that a job has only until the job starts (handoff.Unique.UntilStarted) is released just before the handler is called;
 // Started has the details. If that lock is gone already, as at a retry, the handler is called all the same. A job
@@ -115,12 +116,12 @@
 //
 // Once the Deadline of a task has passed, asynq calls no handler for the task, but goes on to retry it. With Configure,
 // the first delivery after the Deadline ends the job as a final failure: the ErrorHandler is called with
-// context.DeadlineExceeded, and the Worker archives the task within moments and logs a WARN. So it does with a task that
-// waits in line with InLine; its place or key is then freed by the keeper. A Timeout alone is a failed attempt.
+// context.DeadlineExceeded, and the Worker archives the task within moments and logs a WARN. The same happens to a task
+// that waits in line with InLine; its place or key is then freed by the keeper. A Timeout alone is a failed attempt.
 //
-// A job that loses its lock again and again is tried again and again, at the pace of RetryDelayFunc: asynq counts no
-// snoozes, and the job is not to blame. An error that is not due to the loss is a failure like any other. So is the
-// loss of a lock whose renewal joblock.Config.MaxRenew or StopRenewing had ended: the next run would take just as long.
+// A job that loses its lock repeatedly is retried repeatedly, at the pace of RetryDelayFunc: asynq counts no snoozes,
+// and the job is not to blame. An error that is not due to the loss is a failure like any other, and so is the loss of
+// a lock whose renewal joblock.Config.MaxRenew or StopRenewing had ended: the next run would take just as long.
 //
 // asynq gets the handler's result when the locks are settled; for the key of a sequence see Sequences. A slow store delays the result by a second at most, and
 // by at most half of the time that the attempt has left. The rest is settled in the background, and Close waits for it.
@@ -136,9 +137,8 @@
 // prolongs the reservation to Config.Reserve beyond the lease. A process that calls Close leaves its locks parked, and
 // the next attempts get them at once.
 //
-// A handler may release its lock early, or hand the lock over to another task with Park. Then the handler's own task
-// leaves the lock alone. If the lock was handed over, a retry of the handler's own task waits until the other task is
-// done.
+// A handler may release its lock early, or hand it over to another task with Park; its own task then leaves the lock
+// alone. If the lock was handed over, a retry of the handler's own task waits until the other task is done.
 //
 // # Sequences
 //
@@ -147,7 +147,7 @@
 //
 //	the job has the key       an attempt like any other. But before the time that ProcessAt or ProcessIn has asked for,
 //	                          the task is snoozed until that time, and keeps the key. RunTask during that snooze runs it
-//	the job waits             somebody has run the task too early, or its day is over: the place is kept, and the task is
+//	the job waits             an operator has run the task too early, or its day has passed: the place is kept, and the task is
 //	                          snoozed for another day
 //	neither                   the job has lost the key or its place, or had failed for good. The job lines up again: the
 //	                          job gets the key if the key is free, and else a place behind all others. The Worker logs a
@@ -155,8 +155,8 @@
 //	the lock is busy, done,   as in the table above
 //	or not answered
 //
-// When the last attempt of a job has ended, the Worker keeps the key until asynq has written so. That takes one lookup
-// of the task more. If asynq writes that the task runs again, or writes nothing for 30 s, the key is parked for the
+// When the last attempt of a job has ended, the Worker keeps the key until asynq has written that, which takes one more
+// lookup of the task. If asynq writes that the task runs again, or writes nothing for 30 s, the key is parked for the
 // task. So a job that runs again, because its worker died or asynq did not get the result, runs before those behind.
 //
 // Each release of the Worker gives the key to the first in line in the same step. If that is a job, the Worker runs its
@@ -169,10 +169,10 @@
 // slots. A job that has waited finds its slot with one read more. The keys of all slots but the first are the key of
 // the sequence, "%+" and a number: Locks.ByKey and Lock.Key have that key.
 //
-// A job fails for good on its last attempt, or with SkipRetry. If its sequence halts then (handoff.Sequence.HaltOnFailure), the key is
-// not released but parked for the job, for 90 days or as long as the keeper finds the task in the archive. When the
-// task is run again, it runs under the key, and success or RevokeTask starts the next job. A job that asynq archives
-// while the job waits does not halt the sequence, but leaves the line.
+// A job fails for good on its last attempt, or with SkipRetry. If its sequence then halts
+// (handoff.Sequence.HaltOnFailure), the key is not released but parked for the job, for 90 days or as long as the
+// keeper finds the task in the archive. When the task is run again, it runs under the key, and success or RevokeTask
+// starts the next job. A job that asynq archives while the job waits does not halt the sequence, but leaves the line.
 //
 // # Contention never costs a job
 //
@@ -203,11 +203,12 @@
 //
 // # The keeper
 //
-// asynq ends tasks in many ways without calling a middleware, and has no hook for tasks that wait. So the keeper checks, once
-// per KeeperConfig.Interval, each lock that is bound to a task and that nobody holds. The keeper looks the task up with the Inspector:
+// asynq ends tasks in many ways without calling a middleware, and has no hook for tasks that wait. So the keeper
+// checks, once per KeeperConfig.Interval, each lock that is bound to a task and has no holder. It looks the task up
+// with the Inspector:
 //
 //	pending, scheduled,       the keeper prolongs the reservation to Config.Reserve beyond the time at which the task is due,
-//	retry, aggregating,       even if the reservation had ended, unless somebody else has taken the key
+//	retry, aggregating,       even if the reservation had ended, unless another owner has taken the key
 //	active
 //	archived, completed       the keeper frees the lock if the task carries the lock, or the park is a minute old
 //	no such task              the keeper frees the lock if the park is a minute old: the enqueue may still be under way
@@ -227,10 +228,10 @@
 // A process that gives a key to a job and starts no tasks, such as a request that ends, announces the job to all keepers
 // that work. They start the job's task at once. So where requests and jobs share keys, a keeper should work.
 //
-// The keeper frees a lock only if nobody holds the lock, and if the lock has not changed since the keeper read the record. Status
-// shows the lock as forced, with the reason. If a person runs the task after all, the next attempt finds the lock gone,
-// and Config.OnLockLost decides. EXITS.md beside this file lists every way in which a task can end: what becomes of its lock,
-// within how long, and the test that shows it.
+// The keeper frees a lock only if it has no holder and has not changed since the keeper read the record. Status shows
+// the lock as forced, with the reason. If an operator runs the task after all, the next attempt finds the lock gone,
+// and Config.OnLockLost decides. EXITS.md, next to this file, lists every way in which a task can end: what happens to
+// its lock, within how long, and the test that shows it.
 //
 // Of all keepers that share a store and prefix, KeeperConfig.MaxKeepers work at a time, by default one; the others stand by. A keeper
 // that works has a permit, see package limit. To stand by costs the locks' store about 15 calls a minute and process
@@ -276,8 +277,8 @@
 //	up to 0.8 Interval    within Interval                      10 s + 1.5 R at most
 //	longer             within 1.2 R; Behind is true      10 s + 1.5 R at most
 //
-// The keeper that takes over has to read all lists before it knows which tasks are gone. So a death delays nobody by more
-// than 30 seconds, the default joblock.Config.TTL, if R is 13 seconds or less. What the table means:
+// The keeper that takes over has to read all lists before it knows which tasks are gone. So a death delays no job by
+// more than 30 seconds, the default joblock.Config.TTL, if R is 13 seconds or less. What the table means:
 //
 //	waiting tasks   MaxLoad           R       freed within   after a death
 //	50,000          0.1 (default)   5 s     30 s           48 s
@@ -289,26 +290,26 @@
 // Worker: a keeper looks each of them up, some thousand a second with the default MaxLoad. Where that is not so, Behind is
 // true for long. Choose a larger MaxLoad, a longer Interval, or further Redis servers for asynq's queues.
 //
-// A keeper that works writes its figures beside the locks, once in ten seconds: who it is, how often it checks, whether it is
-// behind, what it has freed, and the queues that none of its Inspectors has. So an operator's tool can show the keeper
-// without asking its process. The write renews the lease of the keeper's permit, which is due anyway.
+// A keeper that works writes its figures next to the locks, once in ten seconds: who it is, how often it checks,
+// whether it is behind, what it has freed, and the queues that none of its Inspectors has. An operator's tool can thus
+// show the keeper without asking its process. The write renews the lease of the keeper's permit, which is due anyway.
 //
-// Besides, a keeper that works asks the store which locks are due: every second, or ten times per Interval if that is more
-// often. If the store keeps the index of jobs in several parts, a keeper asks each part when a lock in that part is due,
-// and at least three times per Interval.
+// In addition, a keeper that works asks the store which locks are due: every second, or ten times per Interval if that
+// is more often. If the store keeps the index of jobs in several parts, a keeper asks each part when a lock in that
+// part is due, and at least three times per Interval.
 //
 // The keeper believes the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
 //
-// Without a keeper, a lock that nobody gives back is freed when the reservation ends. A task that waits for longer than
+// Without a keeper, a lock that is not given back is freed when the reservation ends. A task that waits for longer than
 // the reservation may find its lock gone.
 //
 // # Groups
 //
 // With Configure, the task that a group is aggregated into takes over the locks of the group's members. asynq does not
-// say which task a member is. So the Worker asks the Inspector for the task that the member's header was sealed for:
+// say which task a member is, so the Worker asks the Inspector for the task that the member's header was sealed for:
 // that task must wait in this group, with the same header and payload. The locks are bound to the new task before asynq
-// has that task, so they always have an owner. If asynq refuses the new task, the members keep their locks until the next aggregation. Without Configure, the
-// keeper frees the locks of aggregated tasks.
+// has that task, so they always have an owner. If asynq refuses the new task, the members keep their locks until the
+// next aggregation. Without Configure, the keeper frees the locks of aggregated tasks.
 //
 // The new task stands for all members, so no call about the key of one member ends the task: handoff does not replace it,
 // and if one of its locks is gone, the task takes that lock again, whatever Config.OnLockLost says.
@@ -341,10 +342,10 @@
 // WithoutOverlapping holds its locks for a short time, and grows up to Config.Snooze if the locks are held for long.
 //
 // A Worker that releases a key runs some of the tasks that it has snoozed for the key at once, as many as the key may
-// need until asynq looks for tasks again, but no more than may wait in place. So 30 tasks of 0.2 s take some 7 to 9 s with
-// asynq's default TaskCheckInterval of 1 s, and not one asynq.Config.DelayedTaskCheckInterval, 5 s by default, for each
-// few of them. With MaxWait(0) a key runs one task for each look: some 30 s. A shorter TaskCheckInterval helps both. If
-// only other servers' tasks hold the key, a task waits until its pause is over.
+// need until asynq looks for tasks again, but no more than may wait in place. So 30 tasks of 0.2 s take some 7 to 9 s
+// with asynq's default TaskCheckInterval of 1 s, and not one asynq.Config.DelayedTaskCheckInterval, 5 s by default, for
+// each few of them. With MaxWait(0) a key runs one task for each look: some 30 s. A shorter TaskCheckInterval helps
+// both. If only other servers' tasks hold the key, a task waits until its pause ends.
 //
 //	busy                        snoozed. With DropIfBusy the task succeeds without being run, with FailIfBusy the
 //	                            attempt fails
@@ -358,9 +359,9 @@
 // server whose queues are empty, one asynq.Config.TaskCheckInterval later, 1 s by default. So 30 tasks of 0.2 s take some
 // 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
 //
-// To be snoozed by way of the archive is to be archived and taken out at once. asynq archives a task that has no retries
-// left, whatever the error. As soon as asynq has written so, the Worker moves the task to the tasks that wait for a retry,
-// due when the pause is over. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
+// To be snoozed by way of the archive is to be archived and taken out at once. asynq archives a task that has no
+// retries left, whatever the error. As soon as asynq has written that, the Worker moves the task to the tasks that wait
+// for a retry, due when the pause ends. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
 //
 //   - The task waits for a retry although it has none left. Its last error contains "worker: snoozed without charge".
 //   - The task is in the archive for the time of a command or two, about a millisecond. Emptying the archive in that
@@ -376,13 +377,13 @@
 // A task with a spare retry is snoozed by way of the archive only in a rerun. When a task is snoozed, the locks that
 // the task carries are parked.
 //
-// A carried lock belongs to its job until the job is done. So two tasks wait for ever if each carries the lock that the
-// other task takes with WithoutOverlapping: keep the two kinds of keys apart. Two uses of WithoutOverlapping on one
-// task are safe: each snooze gives up both keys.
+// A carried lock belongs to its job until the job is done, so two tasks wait for ever if each carries the lock that the
+// other takes with WithoutOverlapping: keep the two kinds of keys apart. Two uses of WithoutOverlapping on one task are
+// safe: each snooze gives up both keys.
 //
 // # What is not promised
 //
-// Exactly-once execution: a handler that finished just as the process died, or just as its time was up, may run again.
-// An enqueue that takes effect more than a minute after the park may find the lock freed; Config.OnLockLost decides. If no
-// keeper checks a lock for a day, no keeper checks the lock later: the lock is free when the reservation ends.
+// Exactly-once execution: a handler that finished just as the process died, or just as its time expired, may run again.
+// An enqueue that takes effect more than a minute after the park may find the lock freed; Config.OnLockLost decides. A
+// lock that no keeper has checked for a day is not checked later either: it is free when the reservation ends.
 package worker

@@ -14,12 +14,12 @@ type freer struct{ *carrier }
 
 const (
 	// answerWait bounds how long fate waits until asynq has written the new state of a task whose context has ended. asynq
-	// writes at once unless Redis is slow. After Worker.Close, answerWait also bounds the method rerun.
+	// writes at once unless Redis is slow. After Worker.Close, answerWait also bounds rerun.
 	answerWait = 2 * time.Second
 	answerPoll = 50 * time.Millisecond
 
-	// archivePatience is how long asynq may take to write the end of an attempt. After that time, asynq's lease on the task
-	// has ended, and asynq no longer writes the task's state.
+	// archivePatience is how long asynq may take to write the end of an attempt. By then asynq's lease on the task has
+	// ended, and asynq no longer writes the task's state.
 	archivePatience = 30 * time.Second
 )
 
@@ -42,8 +42,8 @@ func (f freer) fate(ctx context.Context, archive string) verdict.Fate {
 // firstLook is the pause after a lookup that shows the task as active. asynq writes at once unless its Redis is slow.
 const firstLook = 2 * time.Millisecond
 
-// fateInOrder waits until asynq has written what becomes of the task of a sequence: see verdict.FateInOrder. If asynq has
-// not written anything for archivePatience, its recoverer takes up the task.
+// fateInOrder waits until asynq has written the next state of the task of a sequence: see verdict.FateInOrder. If asynq
+// has not written anything for archivePatience, its recoverer takes up the task.
 func (f freer) fateInOrder() verdict.Fate {
 	patience := time.Now().Add(archivePatience)
 	for pause := firstLook; ; pause = min(2*pause, time.Second) {
@@ -59,10 +59,10 @@ func (f freer) fateInOrder() verdict.Fate {
 	}
 }
 
-// inOrder calls over in the background when asynq has written that the task will not run again. So the next job starts
-// only then. If this process dies before, asynq delivers the task again while the key is the job's, and those behind wait.
-// If asynq does not write that, inOrder calls again, with the time until the task is due. If atOnce returns true, inOrder
-// calls neither: atOnce has found that asynq has written the end, and has done the work of over.
+// inOrder calls over in the background when asynq has written that the task will not run again, so that the next job
+// starts only then. If this process dies before, asynq delivers the task again while the key is the job's, and those
+// behind wait. If asynq does not write that, inOrder calls again, with the time until the task is due. If atOnce
+// returns true, inOrder calls neither: atOnce has found that asynq has written the end, and has done the work of over.
 func (f freer) inOrder(atOnce func() bool, over func(), again func(delay time.Duration)) {
 	f.w.life.Go(func() {
 		if sleep.AtMost(settleWait, f.ctx.Done()) && atOnce() { // asynq ends the context just after the write

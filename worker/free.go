@@ -74,9 +74,9 @@ func (f freer) recheck(pause time.Duration, token joblock.Token, reason string) 
 	})
 }
 
-// freeInOrder is free for a task that asynq is about to archive. For a task of a sequence, freeInOrder does not wait:
-// the locks of tokens are released in the background, when asynq has archived the task. If asynq does not archive the
-// task, these locks stay reserved for the task.
+// freeInOrder is free for a task that asynq is about to archive. For a task of a sequence it does not wait: the locks
+// of tokens are released in the background, when asynq has archived the task. If asynq does not archive the task, these
+// locks stay reserved for the task.
 func (f freer) freeInOrder(ctx context.Context, tokens []joblock.Token, reason string) {
 	if f.sequence == nil {
 		f.free(ctx, tokens, reason)
@@ -89,8 +89,8 @@ func (f freer) freeInOrder(ctx context.Context, tokens []joblock.Token, reason s
 // the reservation. asynq keeps an archived task for as long.
 const haltFor = 90 * 24 * time.Hour
 
-// keepHalted is free for the token of a sequence that halts: the key stays reserved for the job. But a job that
-// waits leaves the line.
+// keepHalted is free for the token of a sequence that halts: the key stays reserved for the job, but a job that waits
+// leaves the line.
 func (f freer) keepHalted(ctx context.Context, token joblock.Token) {
 	ctx = context.WithoutCancel(ctx)
 	err := f.w.next.Reserve(ctx, core.Reservation{Key: token.Key(), Job: f.job, For: haltFor})[0]

@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// envelope returns the results of the method trusted for the attempt's task. If trusted fails, the error snoozes the
-// task. If the task cannot be snoozed, the task waits in place, until trusted succeeds or a.ctx ends.
+// envelope returns the results of trusted for the attempt's task. If trusted fails, the error snoozes the task. A task
+// that cannot be snoozed waits in place until trusted succeeds or a.ctx ends.
 func (a *attempt) envelope() (env envelope.Opened, ok bool, err error) {
 	for {
 		ctx, cancel := context.WithTimeout(a.ctx, a.left()/2)
@@ -47,7 +47,7 @@ func (a *attempt) envelopeTask() envelope.Task {
 const waitPoll = 500 * time.Millisecond
 
 // carriedBy returns the task's genuine envelope: inside Middleware from ctx, outside from the header. Without a genuine
-// envelope the result has no tokens. Errors are those of the method envelope.
+// envelope the result has no tokens. Errors are those of attempt.envelope.
 func (w *tools) carriedBy(ctx context.Context, task *asynq.Task) (envelope.Envelope, error) {
 	if env, found := ctx.Value(envelopeKey{}).(envelope.Envelope); found || !carries(task) {
 		return env, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// tooLong is verdict.TooLong for the keys of the task. If the store does not answer, the result is nil. The result
-// is also logged.
+// tooLong is verdict.TooLong for the keys of the task, and logs the result. If the store does not answer, it returns
+// nil.
 func (c *carrier) tooLong(ctx context.Context, delay time.Duration, err error) *verdict.HeldTooLong {
 	if c.w.cfg.MaxHold == 0 {
 		return nil
@@ -46,7 +46,7 @@ func keysOf(tokens []joblock.Token) []string {
 	return keys
 }
 
-// tooLongAfterCrash returns an error if the previous attempt has crashed, and Config.MaxHold is over: no process has
+// tooLongAfterCrash returns an error if the previous attempt has crashed, and Config.MaxHold has passed: no process has
 // decided at the end of that attempt. The task is then archived without a call of the handler.
 func (c *carrier) tooLongAfterCrash() error {
 	if c.w.cfg.MaxHold == 0 || c.tries.Retried == 0 {

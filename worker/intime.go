@@ -6,9 +6,9 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// inTime returns the results of f, which runs in another goroutine. If f has not returned after the time in patience,
-// inTime snoozes the task, and calls late with the value of f when f returns. If the task cannot be snoozed, inTime only
-// calls f.
+// inTime returns the results of f, which runs in another goroutine. If f has not returned after patience, inTime
+// snoozes the task, and calls late with the value of f when f returns. If the task cannot be snoozed, inTime only calls
+// f.
 func inTime[T any](a *attempt, patience time.Duration, f func() (T, error), late func(T)) (T, error) {
 	if !a.tries.Configured || !a.canSnooze() && !a.canSnoozeByArchive() {
 		return f()

@@ -41,15 +41,15 @@ func (w *Worker) RunKeeper(ctx context.Context) error {
 }
 
 // KeeperStats counts the locks, and the places of jobs that wait in line, that this Worker's keeper has checked. Each
-// check adds one to Checked, and one to Held, Kept, Over, Foreign, Unanswered or Freed. There are two exceptions. If
-// the check was to free a lock, but the lock was resumed or ended meanwhile, the check adds to Checked alone. If the
-// store did not answer when the keeper wanted to prolong a reservation, the check adds to both Kept and Unanswered.
+// check adds one to Checked, and one to Held, Kept, Over, Foreign, Unanswered or Freed, with two exceptions: if the
+// check was to free a lock, but the lock was resumed or ended meanwhile, it adds to Checked alone; if the store did not
+// answer when the keeper wanted to prolong a reservation, it adds to both Kept and Unanswered.
 type KeeperStats struct {
 	Working bool // this Worker's keeper works now, and does not stand by
 
-	Asked time.Time // when the keeper last got an answer to the question which locks are due; zero if never
+	Asked time.Time // when the store last answered the keeper which locks are due; zero if never
 
-	// Behind says that more locks were due then than one answer has, or that the keeper was late with some checks. If
+	// Behind means that more locks were due then than one answer has, or that the keeper was late with some checks. If
 	// Behind is true for long, locks are checked less often than once per KeeperConfig.Interval.
 	Behind bool
 

@@ -31,8 +31,8 @@ func (c *carrier) slots(ctx context.Context, first, last int) ([]joblock.Status,
 	return jobline.SlotsOf(ctx, c.w.locks, c.sequence.Token, c.job, jobline.SlotKeys(key, first, last))
 }
 
-// leaveLine gives up the place of the job in the line of token's key, or that key if the key is parked for the job. The
-// result is false if the job had neither. If the store does not answer, leaveLine logs a warning and returns true: the
+// leaveLine gives up the place of the job in the line of token's key, or that key if it is parked for the job. It
+// returns false if the job had neither. If the store does not answer, leaveLine logs a warning and returns true: the
 // keeper gives up the place or the key when the task has ended.
 func (a *attempt) leaveLine(ctx context.Context, token joblock.Token, reason string) bool {
 	err := a.w.next.Free(ctx, core.JobRelease{Key: token.Key(), Job: a.job, Reason: reason})[0]

@@ -24,12 +24,12 @@ import (
 // one.
 const maxGroup = envelope.MaxCarried / 2
 
-// mergePatience is how long Aggregate keeps trying to move the locks. A fail-over of Redis takes less time. More
-// patience would delay the server's Shutdown, which waits for Aggregate.
+// mergePatience is how long Aggregate keeps trying to move the locks. A fail-over of Redis takes less time, and a
+// longer time would delay the server's Shutdown, which waits for Aggregate.
 const mergePatience = 20 * time.Second
 
-// aggregator is the asynq.GroupAggregator that Configure sets. An aggregator moves the locks of a group's
-// members to the task that the group is aggregated into. asynq then deletes the members.
+// aggregator is the asynq.GroupAggregator that Configure sets. It moves the locks of a group's members to the task that
+// the group is aggregated into. asynq then deletes the members.
 type aggregator struct {
 	w    *Worker
 	next asynq.GroupAggregator
@@ -40,7 +40,7 @@ type aggregator struct {
 //
 // If the locks cannot be moved within mergePatience, Aggregate returns nil, and the members keep their locks. Two
 // minutes later asynq puts the members back into the group, but aggregates the group only after a further member was
-// enqueued. So Aggregate does not give up soon, unless this process cannot read what a member carries.
+// enqueued. Therefore Aggregate does not give up soon, unless this process cannot read what a member carries.
 func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 	task := a.next.Aggregate(group, members)
 	if task == nil || !slices.ContainsFunc(members, carries) {
@@ -177,16 +177,16 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 
 func (m *merge) job() string { return envelope.Job(m.queue, m.id) }
 
-// candidate is a task of the group whose envelope has a genuine seal. The envelope may still be copied from
-// another task; the methods waits and settleQueue find that out.
+// candidate is a task of the group whose envelope has a genuine seal. The envelope may still be copied from another
+// task; waits and settleQueue find that out.
 type candidate struct {
 	envelope.Opened
 	queue, id string // the job that the envelope was sealed for
 	task      *asynq.Task
 }
 
-// carried returns an envelope with the tokens of the members, and adds the members' jobs to m.members.
-// Copied envelopes are logged and left out. So are locks beyond envelope.MaxCarried.
+// carried returns an envelope with the tokens of the members, and adds the members' jobs to m.members. Copied envelopes
+// and locks beyond envelope.MaxCarried are logged and left out.
 func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelope.Envelope, err error) {
 	var found []candidate
 	for _, member := range members {
@@ -234,9 +234,9 @@ func (m *merge) logCopied(ctx context.Context, c candidate) {
 	m.w.logDistrust(ctx, envelope.Copied, "group", m.group, "task", c.task.Type(), "sealed_for", c.Job)
 }
 
-// waits reports whether the envelope of c was sealed for c itself. asynq does not tell the ID of c. So waits
-// looks up the task that the envelope was sealed for: that task must be in the group m.group, with the envelope and the
-// payload of c. An exact copy in the same group passes: then the task that is aggregated first gets the locks.
+// waits reports whether the envelope of c was sealed for c itself. asynq does not pass the ID of c, so waits looks up
+// the task that the envelope was sealed for: that task must be in the group m.group, with the envelope and the payload
+// of c. An exact copy in the same group passes: then the task that is aggregated first gets the locks.
 func (m *merge) waits(c candidate) (bool, error) {
 	if m.members[c.Job] {
 		return true, nil
@@ -283,8 +283,7 @@ func (m *merge) settleQueue(found []candidate) error {
 	return nil
 }
 
-// aggregated returns those candidates in the parameter found whose jobs asynq no longer lists in a group
-// with the name m.group.
+// aggregated returns those candidates in found whose jobs asynq no longer lists in a group with the name m.group.
 func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	const size = 1000
 	queues := make(map[string]bool)
@@ -309,8 +308,8 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// move binds the lock of token to the new task, and returns the lock's new token and true. The parameter
-// from is the lock's job until then. If mayTake refuses that job, or the lock is gone, move returns token and false.
+// move binds the lock of token to the new task, and returns the lock's new token and true. from is the lock's job until
+// then. If mayTake refuses that job, or the lock is gone, move returns token and false.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
@@ -335,15 +334,15 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 	return moved, true, nil
 }
 
-// close ends the renewal of the locks in m.held. These keys stay reserved for the earlier jobs.
+// close stops renewing the locks in m.held. Their keys stay reserved for the earlier jobs.
 func (m *merge) close() {
 	for _, lock := range m.held {
 		lock.StopRenewing()
 	}
 }
 
-// mayTake reports whether a lock that is bound to the parameter job may be moved. That job must be a member, or a task
-// that an earlier aggregation made and asynq did not enqueue. A handler has handed over the lock of any other job.
+// mayTake reports whether a lock that is bound to job may be moved. job must be a member, or a task that an earlier
+// aggregation made and asynq did not enqueue. A handler has handed over the lock of any other job.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

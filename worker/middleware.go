@@ -11,7 +11,7 @@ import (
 )
 
 // Middleware is an asynq.MiddlewareFunc that runs tasks under the locks that the tasks carry: mux.Use(w.Middleware).
-// The package comment says what Middleware does at the beginning and end of an attempt. A Middleware inside of another
+// The package comment says what Middleware does at the beginning and end of an attempt. A Middleware inside another
 // one, of any Worker, does nothing: the outer one has the locks. With a nil next, each task fails with
 // joblock.ErrInvalid. With a nil Worker, each task that carries locks fails with joblock.ErrInvalid.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
@@ -54,8 +54,8 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 }
 
 // startsAt returns the handler at which a task starts: the startedHandler, or else the last overlapHandler, or else nil
-// for Middleware itself. startsAt looks at next and the handlers after next, up to the first of another package. If
-// Started was registered but its handler is not found, the result is anyStarted.
+// for Middleware itself. It looks at next and the handlers after it, up to the first of another package. If Started was
+// registered but its handler is not found, it returns anyStarted.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {

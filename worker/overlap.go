@@ -17,9 +17,9 @@ import (
 )
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one at a time, or several at a
-// time with MaxConcurrent. The function key returns the key of a task, or "" if the task needs no lock. The middleware
-// acquires the lock when a task is about to run, and releases the lock when the attempt ends, also by a panic. The
-// package comment says what happens to a task whose key is busy.
+// time with MaxConcurrent. key returns the key of a task, or "" if the task needs no lock. The middleware acquires the
+// lock when a task is about to run, and releases it when the attempt ends, also by a panic. The package comment says
+// what happens to a task whose key is busy.
 //
 // If the lock is lost, the handler's context ends with cause joblock.ErrLost. In the handler, joblock.FromContext
 // returns the lock of WithoutOverlapping, and joblock.LocksFromContext(ctx).ByKey also finds the locks that the task
@@ -27,10 +27,10 @@ import (
 //
 // WithoutOverlapping itself does not fail. Instead each attempt fails with joblock.ErrInvalid if
 //
-//   - the key that the function key returns is not valid
+//   - the key that key returns is not valid
 //   - the task has a lock on that key only until the task starts (handoff.Unique.UntilStarted)
 //   - an option is nil or out of bounds
-//   - the function key, the next handler or the Worker is nil
+//   - key, the next handler or the Worker is nil
 func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...OverlapOption) asynq.MiddlewareFunc {
 	o := &overlap{w: w, key: key}
 	switch {
@@ -52,8 +52,7 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...Overla
 	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
 }
 
-// overlapHandler is the handler that the middleware of WithoutOverlapping makes. The method Worker.startsAt recognises
-// the type.
+// overlapHandler is the handler that the middleware of WithoutOverlapping makes. Worker.startsAt recognises the type.
 type overlapHandler struct {
 	*overlap
 	next asynq.Handler

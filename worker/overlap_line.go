@@ -45,9 +45,9 @@ func (o *overlap) lineUp(a *attempt, key string) (*core.Lock, error) {
 	return locks[0], errs[0]
 }
 
-// turnInSlot is for a job that has just asked for a place in line. If the job had waited before, and its turn was for
-// another slot than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
-// results are nil. In a line with one slot, the question costs a job one lookup of its task, once.
+// turnInSlot is for a job that has just asked for a place in line. If the job had waited before, and its turn was for a
+// slot other than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
+// results are nil. In a line with one slot, this costs a job one lookup of its task, once.
 func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*core.Lock, error) {
 	if !strings.Contains(a.lastErr(), jobline.WaitText) {
 		return nil, nil

@@ -8,7 +8,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// callNext runs some of the tasks that wait for k, in the background. held is how long the lock was held that has ended.
+// callNext runs some of the tasks that wait for key, in the background. held is how long the lock that has ended was
+// held.
 func (o *overlap) callNext(key string, held time.Duration) {
 	w, k := o.w, busyKey{o, key}
 	if o.inLine || w.delay.Load() == nil || w.life.Context().Err() != nil {
@@ -40,7 +41,7 @@ func (o *overlap) callNext(key string, held time.Duration) {
 	})
 }
 
-// runSnoozed runs a task during its pause. The result is false if asynq has not written the snooze yet.
+// runSnoozed runs a task during its pause. It returns false if asynq has not written the snooze yet.
 func (w *tools) runSnoozed(t snoozedTask) bool {
 	info, err := w.batched.GetTaskInfo(t.queue, t.id)
 	switch verdict.RunSnoozed(info, err) {

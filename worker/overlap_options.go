@@ -17,10 +17,10 @@ func MaxConcurrent(n int) OverlapOption {
 	return func(o *overlap) { o.limit = &n }
 }
 
-// MaxWait sets the longest wait in place for a busy key; with 0 a task does not wait. A wait also ends when a tenth of the
-// time that was left until the task's deadline is over, or half of it if the task should be snoozed but cannot be. A
-// waiting task occupies one worker of the server's Concurrency. Without DropIfBusy and FailIfBusy, MaxWait does not
-// bound the wait of a task that cannot be snoozed. The default is:
+// MaxWait sets the longest wait in place for a busy key; with 0 a task does not wait. A wait also ends when a tenth of
+// the time that was left until the task's deadline has passed, or half of it if the task should be snoozed but cannot
+// be. A waiting task occupies one worker of the server's Concurrency. Without DropIfBusy and FailIfBusy, MaxWait does
+// not bound the wait of a task that cannot be snoozed. The default is:
 //
 //	with DropIfBusy or FailIfBusy                                         0
 //	if fewer than a quarter of Concurrency, rounded up, wait in place     3 s
@@ -44,17 +44,17 @@ func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = verdict.F
 
 // InLine lets a task whose key is busy wait in the line of the key, as the jobs of a sequence do. Such a task occupies
 // no worker: the task is snoozed for a day, and the process that releases the key runs the task. The tasks run in the
-// order in which they first found the key busy. Tasks of handoff.Sequence stand in the same line, from their
-// enqueue on. Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the
-// slots is free, next to the jobs that have the other slots.
+// order in which they first found the key busy. Tasks of handoff.Sequence wait in the same line, from their enqueue on.
+// Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the slots is free,
+// next to the jobs that have the other slots.
 //
 // On a server whose queues are empty a task whose turn has come starts at asynq's next look: see
 // asynq.Config.TaskCheckInterval, 1 s by default. Set a shorter interval if the tasks are short.
 //
-// Differences to WithoutOverlapping without InLine: no task waits in place, so MaxWait does not count. After a
-// crash the key stays with the task until asynq has recovered the task. Without a keeper, a key whose task is deleted
-// while the task waits may stay with that task for Config.Reserve. A task that cannot be snoozed, because no retry is
-// left, asks for its turn every Config.Snooze, and keeps its place.
+// Differences from WithoutOverlapping without InLine: no task waits in place, so MaxWait does not count. After a crash
+// the key stays with the task until asynq has recovered the task. Without a keeper, a key whose task is deleted while
+// the task waits may stay with that task for Config.Reserve. A task that cannot be snoozed, because no retry is left,
+// asks for its turn every Config.Snooze, and keeps its place.
 //
 // InLine excludes MaxConcurrent, DropIfBusy and FailIfBusy: each attempt then fails with joblock.ErrInvalid.
 func InLine() OverlapOption { return func(o *overlap) { o.inLine = true } }

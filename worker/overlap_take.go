@@ -23,8 +23,8 @@ func (o *overlap) wait(a *attempt) verdict.Wait {
 	}
 }
 
-// take returns the lock, or a nil lock and the attempt's result for asynq. Both are nil if the task must succeed without a
-// call of the handler. A wait in place ends at the time in latest.
+// take returns the lock, or a nil lock and the attempt's result for asynq. Both are nil if the task must succeed
+// without a call of the handler. A wait in place ends at latest.
 func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
 	for {
 		lock, err := o.acquire(a, key, wait, latest)
@@ -71,8 +71,7 @@ func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Ti
 	}
 }
 
-// acquire acquires the lock. If the lock is busy, acquire waits in place, until the time in latest, and for as long as wait
-// allows.
+// acquire acquires the lock. If the lock is busy, acquire waits in place, until latest, and for as long as wait allows.
 func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
 	if o.inLine && canLineUp(a) {
 		return o.lineUp(a, key)
@@ -112,7 +111,7 @@ func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time
 }
 
 // enterWait reports whether one more task may wait in place, and then counts the task in w.waiting. The caller must
-// subtract the task when the wait is over.
+// subtract the task when the wait ends.
 func (w *Worker) enterWait() bool {
 	if places := w.places.Load(); w.waiting.Add(1) > places && places >= 0 {
 		w.waiting.Add(-1)

@@ -14,8 +14,8 @@ type pace struct {
 	pause time.Duration
 }
 
-// next returns the pause for the next snooze, and makes the pause after that longer by a quarter. Before the
-// jitter, the result is from a second to most.
+// next returns the pause for the next snooze, and makes the one after that longer by a quarter. Before the jitter, it
+// is from a second to most.
 func (p *pace) next(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

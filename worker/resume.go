@@ -15,8 +15,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// all resumes the locks of r.tokens into r.locks. After an error the resumed locks are settled. If the task must
-// succeed without a call of the handler, all returns nil and leaves r.locks nil.
+// all resumes the locks of r.tokens into r.locks. On error the resumed locks are settled. If the task must succeed
+// without a call of the handler, all returns nil and leaves r.locks nil.
 func (r resumer) all() error {
 	for {
 		err := r.once()
@@ -92,8 +92,8 @@ func (r resumer) once() error {
 	return nil
 }
 
-// gone decides what follows the error err of Locker.Resume for token. The result is a lock that was acquired
-// again, or the error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
+// gone decides what follows the error err of Locker.Resume for token. It returns a lock that was acquired again, or the
+// error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
 func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*core.Lock, error) {
 	e, ok := errors.AsType[*joblock.Error](err)
 	if !ok || !verdict.IsGone(err) {

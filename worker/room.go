@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// room has the tasks that WithoutOverlapping has snoozed because their keys were busy. When a lock ends, the Worker runs
-// some of these tasks again at once. Otherwise a key would be idle until asynq looks for tasks whose pause is over: every
-// five seconds by default.
+// room has the tasks that WithoutOverlapping has snoozed because their keys were busy. When a lock ends, the Worker
+// runs some of these tasks again at once. Otherwise a key would be idle until asynq looks for tasks whose pause has
+// ended: every five seconds by default.
 //
 // A task is called so early that asynq has taken it from its queue when the tasks before it have run. But only few tasks
 // are called at a time: a task that finds its key busy waits in place, and occupies one worker of the server.
 type room struct {
 	mu      sync.Mutex           // guards the fields below
-	keys    map[busyKey]*waiters // without entries that have nothing to say
+	keys    map[busyKey]*waiters // without empty entries
 	swept   int                  // the length of keys after the last sweep
 	waiting int                  // how many tasks wait in place for all keys
 	coming  coming               // the tasks that were called, for all keys
@@ -35,7 +35,7 @@ type waiters struct {
 // snoozedTask is a task that was snoozed because its key was busy.
 type snoozedTask struct {
 	queue, id string
-	until     time.Time // when the task is back by itself
+	until     time.Time // when asynq puts the task back anyway
 }
 
 // callLife is how long a task that was called counts as coming. Another server may have taken the task.
@@ -52,7 +52,7 @@ func (c *coming) count(now time.Time) int {
 	return len(*c)
 }
 
-// arrived takes one task out of c, and reports whether there was one. Which one it is makes no difference.
+// arrived takes one task out of c, and reports whether there was one. It does not matter which.
 func (c *coming) arrived() bool {
 	some := len(*c) > 0
 	if some {
@@ -61,7 +61,7 @@ func (c *coming) arrived() bool {
 	return some
 }
 
-// enter counts a task that may wait in place for k from now on. The result is true if a task was called for k.
+// enter counts a task that may wait in place for k from now on. called is true if a task was called for k.
 func (r *room) enter(k busyKey, queue, id string) (called bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *room) enter(k busyKey, queue, id string) (called bool) {
 	return called
 }
 
-// prune removes the tasks that are back by themselves.
+// prune removes the tasks that asynq has put back anyway.
 func (w *waiters) prune(now time.Time) {
 	for len(w.snoozed) > 0 && !now.Before(w.snoozed[0].until) {
 		w.snoozed = w.snoozed[1:]
@@ -144,8 +144,8 @@ func (r *room) of(k busyKey) *waiters {
 	return w
 }
 
-// tidy removes the entry of k if it has nothing to say. Sometimes it removes all such entries: of a key whose lock no task
-// of this Worker has, the tasks come back by themselves.
+// tidy removes the entry of k if it is empty. Sometimes it removes all such entries: asynq puts back the tasks of a key
+// whose lock no task of this Worker has.
 func (r *room) tidy(k busyKey, w *waiters, now time.Time) {
 	idle := func(w *waiters) bool {
 		return w.waiting == 0 && w.coming.count(now) == 0 && (len(w.snoozed) == 0 || !now.Before(w.snoozed[len(w.snoozed)-1].until))

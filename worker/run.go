@@ -11,7 +11,7 @@ import (
 
 // An attempt of a task that carries locks, from top to bottom: begin.go, resume.go, the handler, settle.go.
 
-// run resumes the locks, calls next, and settles the locks. The result is the error for asynq.
+// run resumes the locks, calls next, and settles the locks. It returns the error for asynq.
 func (c *carrier) run(next asynq.Handler) (err error) {
 	defer c.traced(&err, c.tokens...)()
 	if err := c.bounce(); err != nil {

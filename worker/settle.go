@@ -14,8 +14,8 @@ import (
 // settler ends an attempt.
 type settler struct{ *carrier }
 
-// settle releases or parks s.locks by the rules of the package comment: see verdict.Tries.EndOf. The result is the error for
-// asynq.
+// settle releases or parks s.locks by the rules of the package comment: see verdict.Tries.EndOf. It returns the error
+// for asynq.
 func (s settler) settle(err error) error {
 	if s.ctx.Err() != nil {
 		s.abandoned()
@@ -43,8 +43,8 @@ func (s settler) settle(err error) error {
 	return &verdict.Retry{Err: err, Delay: delay}
 }
 
-// abandoned settles the locks of an attempt whose context has ended, by timeout, shutdown, cancellation or lost
-// asynq lease: the context does not tell which. So abandoned asks the Inspector whether the task will run again.
+// abandoned settles the locks of an attempt whose context has ended, by timeout, shutdown, cancellation or lost asynq
+// lease: the context does not say which, so abandoned asks the Inspector whether the task will run again.
 func (s settler) abandoned() {
 	var text string
 	late := errors.Is(s.ctx.Err(), context.DeadlineExceeded)
@@ -59,8 +59,8 @@ func (s settler) abandoned() {
 }
 
 // finish releases s.locks and all other locks that the task carries. The task will not run again. For a task of a
-// sequence, finish does not wait: all these locks are released in the background, when asynq has written the end of
-// the task. See the method inOrder.
+// sequence, finish does not wait: all these locks are released in the background, when asynq has written the end of the
+// task; see inOrder.
 func (s settler) finish(reason string) {
 	ctx := s.ctx
 	settle := func() {
@@ -76,10 +76,10 @@ func (s settler) finish(reason string) {
 	s.behind(settle)
 }
 
-// endAtOnce releases the only lock of a job of a sequence, if asynq has written that the job has succeeded or is revoked,
-// and runs the next task, all with one command. The result is false if that cannot be done: because the locks are in
-// another Redis than the tasks, asynq has not written the end yet, the job has further locks or another slot than the
-// first, or has failed. Then nothing has changed.
+// endAtOnce releases the only lock of a job of a sequence, if asynq has written that the job has succeeded or is
+// revoked, and runs the next task, all with one command. It returns false, and nothing has changed, if that cannot be
+// done: because the locks and the tasks are not in the same Redis, asynq has not written the end yet, the job has
+// further locks or a slot other than the first, or has failed.
 func (s settler) endAtOnce(ctx context.Context, reason string) bool {
 	if verdict.IsFailed(reason) || len(s.tokens) != 1 || len(s.locks) != 1 || s.locks[0].Err() != nil {
 		return false
@@ -97,8 +97,8 @@ func (s settler) endAtOnce(ctx context.Context, reason string) bool {
 	return s.w.next.End(ctx, s.locks, r)[0] == nil
 }
 
-// halt parks the lock of a sequence for this job, which halts the sequence. The result is false if this attempt does
-// not hold the lock. Errors are logged: the attempt's own reservation then stands, and the keeper prolongs it.
+// halt parks the lock of a sequence for this job, which halts the sequence. It returns false if this attempt does not
+// hold the lock. Errors are logged: the attempt's own reservation then remains, and the keeper prolongs it.
 func (s settler) halt(ctx context.Context) bool {
 	lock, ok := s.locks.ByKey(s.sequence.Token.Key())
 	if !ok || lock.Err() != nil {

@@ -22,16 +22,16 @@ import (
 // task before asynq has archived it, a repeated command of asynq for this attempt could archive or delete a later attempt.
 
 const (
-	// markWait is how long the method mark waits if another snooze still holds the task's mark, but no longer than for a
-	// quarter of the time that the attempt has left. Either that snooze has just run the task again, and is about to
-	// release the mark; or an operator has run the task before the end of the pause.
+	// markWait is how long mark waits if another snooze still holds the task's mark, but no longer than for a quarter of
+	// the time that the attempt has left. Either that snooze has just run the task again, and is about to release the
+	// mark; or an operator has run the task before the end of the pause.
 	markWait = 2 * time.Second
 
-	// soonest is the first pause of the method rerun. Emptying asynq's archive in that pause deletes the task.
+	// soonest is the first pause of rerun. Emptying asynq's archive in that pause deletes the task.
 	soonest = 100 * time.Microsecond
 
-	// rerunGiveUp is how long the method rerun tries; after that, only the keeper runs the task again. rerunGiveUp is
-	// longer than asynq's lease on the task, half a minute: until the lease ends, asynq repeats a failed write.
+	// rerunGiveUp is how long rerun tries; after that, only the keeper runs the task again. It is longer than asynq's
+	// lease on the task, half a minute: until the lease ends, asynq repeats a failed write.
 	rerunGiveUp = 45 * time.Second
 
 	// mostInArchive is how many tasks of a Worker can be in the archive for a pause at the same time, if they cannot be
@@ -46,7 +46,7 @@ type archiveSnoozeError struct {
 	failing chan struct{}          // closed when asynq is about to archive the task
 }
 
-// begins is called by the ErrorHandler, with what asynq records as the last error.
+// begins notes text, which asynq records as the last error. The ErrorHandler calls it.
 func (e *archiveSnoozeError) begins(text string) {
 	if e.kept.Swap(&text) == nil {
 		close(e.failing)
@@ -87,7 +87,7 @@ func (a *attempt) mark() (*core.Lock, error) {
 }
 
 func (a *attempt) tryMark(wait time.Duration) (*core.Lock, error) {
-	ctx := context.WithoutCancel(a.ctx) // the method mark bounds the calls
+	ctx := context.WithoutCancel(a.ctx) // mark bounds the calls
 	lock, err := a.w.locks.Acquire(ctx, keyspace.Again(a.job), core.OwnKey, joblock.MaxWait(wait))
 	if err != nil {
 		return nil, err
@@ -100,10 +100,10 @@ func (a *attempt) tryMark(wait time.Duration) (*core.Lock, error) {
 	return (*core.Lock)(lock), err
 }
 
-// archiveAndRerun returns the error with which asynq archives the task. As soon as asynq has archived the task,
-// archiveAndRerun moves the task, in the background, to the tasks that wait for a retry, due when the pause is over, and
-// releases the lock in mark. If this process cannot move the task, the keeper finds the task by the mark. If
-// mark is nil, the task then stays in the archive. unmarked is the error of the method mark.
+// archiveAndRerun returns the error with which asynq archives the task. As soon as asynq has archived the task, it
+// moves the task, in the background, to the tasks that wait for a retry, due when the pause ends, and releases the lock
+// in mark. If this process cannot move the task, the keeper finds the task by the mark. If mark is nil, the task then
+// stays in the archive. unmarked is the error of attempt.mark.
 func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *core.Lock, unmarked error) error {
 	if unmarked != nil && !verdict.IsBusy(unmarked) { // busy: another snooze has the mark
 		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)
@@ -128,10 +128,9 @@ func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *core.Lock, unma
 	return e
 }
 
-// rerun waits until asynq has archived the task with the error e, and then moves the task to the tasks that wait
-// for a retry, due at the time in due. The result is true if the task is no longer in the archive, for whatever reason.
-// The result is false after rerunGiveUp, or answerWait if Worker.Close was called: the task may be in the archive now or
-// later.
+// rerun waits until asynq has archived the task with the error e, and then moves the task to the tasks that wait for a
+// retry, due at due. It returns true if the task is no longer in the archive, for whatever reason, and false after
+// rerunGiveUp, or answerWait if Worker.Close was called: the task may be in the archive now or later.
 func (e *archiveSnoozeError) rerun(a *attempt, due time.Time) bool {
 	start := time.Now()
 	sleep.AtMost(answerPoll, e.failing)
@@ -152,10 +151,9 @@ func (e *archiveSnoozeError) rerun(a *attempt, due time.Time) bool {
 	}
 }
 
-// left looks the task up, and takes the task out of the archive if asynq has archived it with the error e. The
-// result is true if the task is neither in the archive nor about to be archived. With a version of asynq whose scripts are
-// not known here, the task waits in the archive until the time in due, or until Worker.Close: another server may run the
-// task then.
+// left looks the task up, and takes the task out of the archive if asynq has archived it with the error e. It returns
+// true if the task is neither in the archive nor about to be archived. With a version of asynq whose scripts are not
+// known here, the task waits in the archive until due, or until Worker.Close: another server may run the task then.
 func (e *archiveSnoozeError) left(a *attempt, due time.Time) bool {
 	info, err := a.w.inspector.GetTaskInfo(a.queue, a.id)
 	switch verdict.LeaveArchive(info, err, e.recorded()) {

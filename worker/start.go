@@ -64,7 +64,7 @@ func startedTooEarly(ctx context.Context, err error) {
 	}
 }
 
-// movedTo is verdict.MovedTo for token. An error that snoozes nothing is that of Status.
+// movedTo is verdict.MovedTo for token. An error that is no snooze comes from Status.
 func (c *carrier) movedTo(ctx context.Context, token joblock.Token) error {
 	sts, err := c.w.locks.Status(ctx, token.Key())
 	if err != nil {
@@ -74,8 +74,8 @@ func (c *carrier) movedTo(ctx context.Context, token joblock.Token) error {
 }
 
 // backOut gives back the locks of a task that is snoozed. The locks in c.taken are released if the task has not
-// started: while the task waits, others may have these locks. All other locks are parked, reserved for the time in the
-// parameter reserve.
+// started: while the task waits, others may have these locks. All other locks are parked, reserved for the time
+// reserve.
 func (c *carrier) backOut(locks core.Locks, reserve time.Duration) {
 	var taken, others core.Locks
 	for _, lock := range locks {

@@ -13,8 +13,8 @@ import (
 //
 // Without Started, Middleware releases such a lock when Middleware has resumed the other locks. But if one or more
 // WithoutOverlapping directly follow Middleware, the last of these releases the lock, after acquiring its own lock.
-// This package cannot see a WithoutOverlapping behind another package's middleware. So if another package's middleware
-// follows Middleware, register Started as the innermost middleware.
+// This package cannot see a WithoutOverlapping behind another package's middleware, so if one follows Middleware,
+// register Started as the innermost middleware.
 //
 // Register Started for each mux of the Worker or for none: tasks of a mux without Started would keep such a lock until
 // the job ends. With a nil next, each task fails with joblock.ErrInvalid.

@@ -14,11 +14,11 @@ import (
 
 type tracedKey struct{}
 
-// traced begins the span of the attempt, and puts the span into a.ctx: spans of the handler are below it. The
-// parameter tokens has what the task carries. Defer the returned function, which ends the span with *result, the result of
-// the caller for asynq. Of a panic *result says nothing, so it is verdict.ErrPanicked until the caller returns.
+// traced begins the span of the attempt, and puts the span into a.ctx: spans of the handler are below it. tokens has
+// what the task carries. Defer the returned function, which ends the span with *result, the result of the caller for
+// asynq. *result says nothing about a panic, so it is verdict.ErrPanicked until the caller returns.
 //
-// Of a WithoutOverlapping inside Middleware the attempt has its span already.
+// Inside Middleware, the attempt of a WithoutOverlapping already has its span.
 func (a *attempt) traced(result *error, tokens ...joblock.Token) (end func()) {
 	if a.ctx.Value(tracedKey{}) != nil {
 		return func() {}

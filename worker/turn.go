@@ -19,8 +19,8 @@ import (
 // gets the key if the key is free, and otherwise a new place.
 //
 // The job lines up only if it has neither the key, nor a place, nor a slot. lineUp asks in this order, because a job
-// without a place gets no slot. The answer of a Take does not tell: the Take may have been sent before, and then finds
-// the place that it has made itself.
+// without a place gets no slot. The answer of a Take does not settle it: the Take may have been sent before, and then
+// finds the place that it has made itself.
 func (r resumer) lineUp(ctx context.Context, token joblock.Token) (*core.Lock, error) {
 	if slot, found, err := r.findSlot(ctx, r.sequence.Limit); found || err != nil {
 		return r.resumeSlot(ctx, slot, err)
@@ -77,8 +77,8 @@ func (a *attempt) waitForTurn(key string) *verdict.Snooze {
 	return a.tries.Turn(key, a.w.cfg.Snooze)
 }
 
-// early returns an error that snoozes the task until the time that the task's author has asked for. The result is nil if
-// that time has come, or if an operator has run the task during that snooze.
+// early returns an error that snoozes the task until the time that its author has asked for, or nil if that time has
+// come, or if an operator has run the task during that snooze.
 func (r resumer) early() *verdict.Snooze {
 	if r.sequence == nil || r.sequence.NotBefore.IsZero() {
 		return nil

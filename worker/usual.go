@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// usualPeriod is the least time between two writes of the usual lengths by one Worker, and before the first. So they
-	// cost a process three commands a minute, however many tasks it runs.
+	// usualPeriod is the least time between two writes of the usual lengths by one Worker, and before the first. Thus a
+	// process sends three commands a minute, however many tasks it runs.
 	usualPeriod = time.Minute
 
 	// usualBusy is the least time until the next try if another process is writing.
@@ -30,7 +30,7 @@ const (
 	usualKept = 30 * 24 * time.Hour
 )
 
-// usualTimes gathers how long attempts take, for people who ask whether a job hangs.
+// usualTimes gathers how long attempts take, for operators who want to know whether a job hangs.
 type usualTimes struct {
 	mu      sync.Mutex
 	next    time.Time // no write before
@@ -38,7 +38,7 @@ type usualTimes struct {
 	lengths map[string][]int64 // in milliseconds, by type: those that are not written yet
 }
 
-// note adds the length of an attempt. The result reports whether a write is due, which the caller then begins.
+// note adds the length of an attempt. due reports whether a write is due, which the caller then begins.
 func (u *usualTimes) note(task string, took time.Duration) (due bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,8 +72,8 @@ func (u *usualTimes) wrote(pause time.Duration) {
 	u.writing, u.next = false, time.Now().Add(pause)
 }
 
-// took notes how long the handler has run, if it has succeeded in time: what a failure takes says little about
-// how long an attempt should run. No job waits for the write, and a length that cannot be written is left out.
+// took notes how long the handler has run, if it has succeeded in time: the length of a failure says little about how
+// long an attempt should run. No job waits for the write, and a length that cannot be written is dropped.
 func (a *attempt) took(err error, length time.Duration) {
 	if err != nil || a.ctx.Err() != nil || !a.w.usual.note(a.task.Type(), length) {
 		return
@@ -100,7 +100,7 @@ func (w *tools) writeUsual() (err error) {
 	defer func() { err = errors.Join(err, lock.End(ctx, core.Release{})) }()
 	table, err := workerstats.DecodeDurations(lock.Memo())
 	if err != nil {
-		table = workerstats.Durations{} // figures for people: begin anew
+		table = workerstats.Durations{} // figures for people: start again
 	}
 	table.Add(w.usual.take())
 	return lock.WriteMemo(ctx, table.Encode())

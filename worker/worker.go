@@ -26,16 +26,16 @@ type Worker struct {
 	places        atomic.Int64 // how many tasks may wait in place for WithoutOverlapping; -1, any number, until Configure
 	waiting       atomic.Int64 // how many tasks now wait in place, within places
 	checkInterval atomic.Int64 // the server's TaskCheckInterval, in nanoseconds
-	hasStarted    atomic.Bool  // the method Started was called
+	hasStarted    atomic.Bool  // Started was called
 	inLine        atomic.Bool  // WithoutOverlapping was called with InLine
 
 	keeper  *keeper.Keeper
 	running atomic.Bool // a call of RunKeeper has not returned yet
 }
 
-// New returns a Worker. The Worker resumes locks with the Locker in locks, and looks up tasks with inspector. The
-// Worker closes neither of these two parameters. A nil cfg has all defaults. The error is joblock.ErrInvalid if locks
-// or inspector is nil, joblock.New has not made locks, or a field of cfg is out of bounds.
+// New returns a Worker that resumes locks with locks, and looks up tasks with inspector. It closes neither. A nil cfg
+// has all defaults. The error is joblock.ErrInvalid if locks or inspector is nil, locks was not made by joblock.New, or
+// a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, verdict.Invalid("locks is nil")
@@ -70,8 +70,8 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 // Close also ends RunKeeper. Call Close after the server's Shutdown and before the Locker's Close.
 //
 // Shutdown is not enough. After ShutdownTimeout asynq puts the tasks of its running handlers back into the queue,
-// cancels the handlers' contexts, and does not wait for the handlers. If the process exits at that moment, nobody parks
-// the locks, and each next attempt waits until the old lease has ended.
+// cancels the handlers' contexts, and does not wait for the handlers. If the process exits at that moment, the locks
+// are not parked, and each next attempt waits until the old lease has ended.
 //
 // ctx bounds the wait for handlers that ignore their contexts: when ctx ends, Close returns the cause of ctx. The locks
 // of an attempt that ends later are still settled, until the Locker is closed. Close may be called again.

@@ -46,8 +46,8 @@ func (d *databases) task(job string) (finding, error) {
 	return f, nil
 }
 
-// find looks up a task in each asynq database of Config.Inspectors. The result is the finding of the highest
-// findingKind. If a database does not answer, find fails, unless another database says that the task is alive.
+// find looks up a task in each asynq database of Config.Inspectors. It returns the finding of the highest findingKind.
+// If a database does not answer, find fails, unless another database says that the task is alive.
 func (d *databases) find(queue, id string) (finding, error) {
 	best := finding{kind: foreign}
 	var failed error
@@ -75,8 +75,8 @@ func (d *databases) knows(queue string) {
 	d.queues[queue] = true
 }
 
-// met returns f. If f shows that the queue exists, met remembers the queue. If f says that no database has the queue,
-// and the queue existed before, the queue was deleted with all tasks. Then met returns a finding of the kind absent.
+// met returns f. If f shows that the queue exists, met remembers it. If f says that no database has the queue, but the
+// queue existed before, it was deleted with all tasks, and met returns a finding of the kind absent.
 func (d *databases) met(queue string, f finding) finding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *databases) met(queue string, f finding) finding {
 	return f
 }
 
-// strangerFor is for how many periods of Config.Interval the figures name a queue that no lookup has met again.
+// strangerFor is how many periods of Config.Interval the figures go on naming a queue that no lookup has met again.
 const strangerFor = 10
 
 // unknown returns the queues that none of the databases has, as far as lookups have met jobs of them lately.
@@ -134,8 +134,8 @@ func (d *databases) lookUp(inspector *asynq.Inspector, queue, id string) (findin
 // keep the link busy, but not the server.
 const concurrency = 8
 
-// each calls f for the numbers 0 to n-1, in up to eight goroutines. When ctx ends, the function each returns the cause
-// of ctx without waiting for running calls of f. After an error, f may still be running.
+// each calls f for the numbers 0 to n-1, in up to eight goroutines. When ctx ends, it returns the cause of ctx without
+// waiting for running calls of f: after an error, f may still be running.
 func each(ctx context.Context, n int, f func(i int)) error {
 	var next atomic.Int64
 	var calls sync.WaitGroup

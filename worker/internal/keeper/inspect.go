@@ -19,7 +19,7 @@ const (
 	// may take as long as a Redis client waits for a silent server.
 	askGiveUp = 2 * concurrency
 
-	// complainEvery is the time in which the method complain logs each text at most once.
+	// complainEvery is the time in which complain logs each text at most once.
 	complainEvery = 10 * time.Minute
 
 	// burst is how many lookups come between two rests.
@@ -85,12 +85,12 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 	return nil
 }
 
-// carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal. The
-// result halts is true if the lock is the key of a sequence that halts when the task has failed for good, or may be:
-// this process cannot read what the task carries.
+// carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal.
+// halts is true if the lock is the key of a sequence that halts when the task has failed for good, or may be: this
+// process cannot read what the task carries.
 //
-// A task without the token may be an earlier task with the same ID. Then the enqueue for which the lock was parked may
-// still be under way, and asynq will refuse that enqueue.
+// A task without the token may be an earlier task with the same ID: the enqueue for which the lock was parked may still
+// be under way, and asynq will refuse it.
 func (k *Keeper) carries(ctx context.Context, c *candidate) (carries, halts bool) {
 	task := envelope.Task{Job: c.Job, Type: c.task.info.Type, Headers: c.task.info.Headers}
 	env, _, err := envelope.Open(ctx, k.cfg.Ring.OpenKnown, task)
@@ -121,8 +121,8 @@ func (k *Keeper) complain(text string, attrs ...any) {
 	k.cfg.Logger.Error(text, attrs...)
 }
 
-// lineOf returns the key whose line has the jobs that wait for key. A job that has waited carries the token of that key,
-// and may have got another slot.
+// lineOf returns the key in whose line the jobs for key wait. A job that has waited carries the token of that key, and
+// may have got another slot.
 func lineOf(key string) string {
 	line, _ := driver.LineOf(key)
 	return line

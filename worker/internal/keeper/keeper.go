@@ -3,10 +3,10 @@
 // each lock in asynq (inspect.go with databases.go, and lists.go for many tasks of one queue), decides what to do
 // about each lock (verdict.go), and acts (reconcile.go).
 //
-// Keepers that work do not know of each other. The claims of package jobs give each due lock to one of them.
+// Working keepers do not coordinate: the claims of package jobs give each due lock to one of them.
 //
-// A mark is the lock that a process holds while the process snoozes a task by way of asynq's archive. When that process
-// dies, the mark is how the keeper finds the task.
+// A mark is the lock that a process holds while it snoozes a task by way of asynq's archive. When that process dies,
+// the mark is how the keeper finds the task.
 package keeper
 
 import (
@@ -34,7 +34,7 @@ const claim = 20 * time.Second
 // fields that have the same names there.
 type Config struct {
 	Locks             *joblock.Locker
-	Ring              *seal.Ring // of the field Locks
+	Ring              *seal.Ring // of Locks
 	Inspectors        []*asynq.Inspector
 	Interval, Reserve time.Duration
 	MaxLoad           float64
@@ -45,7 +45,7 @@ type Config struct {
 	Logger            *slog.Logger
 }
 
-// Keeper checks locks while the method Run is running. Make a Keeper with New.
+// Keeper checks locks while Run is running. Make a Keeper with New.
 type Keeper struct {
 	cfg Config
 	*pacer
@@ -56,7 +56,7 @@ type Keeper struct {
 	// Only the goroutine of Run uses these fields.
 	lists      *lists
 	known      *memory
-	complained map[string]time.Time // when the method complain logged a text
+	complained map[string]time.Time // when complain logged a text
 
 	mu     sync.Mutex    // guards the fields below
 	latest time.Duration // how late the latest check was since the last figures

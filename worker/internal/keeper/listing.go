@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// A page has at most pageTasks tasks, and about pageBytes: asynq's Redis does nothing else while it puts a page
-	// together.
+	// A page has at most pageTasks tasks, and about pageBytes: asynq's Redis does nothing else while it assembles a page.
 	pageTasks = 1000
 	pageBytes = 1 << 20
 
@@ -22,15 +21,15 @@ const (
 	lookupCost = 24 * time.Microsecond
 	kibCost    = 2 * time.Microsecond
 
-	// fewestLookups is for how many tasks a Keeper lists a queue at least. A few locks that were parked after the last
-	// listing are looked up alone.
+	// fewestLookups is the least number of wanted tasks for which a Keeper lists a queue. A few locks that were parked
+	// after the last listing are looked up one by one.
 	fewestLookups = 100
 
-	// guess is how many times as many tasks a Keeper expects that is behind, or that has just begun to work and knows no
+	// guess is how many times as many tasks a Keeper expects if it is behind, or has just begun to work and knows no
 	// earlier period.
 	guess = 4
 
-	// mostListed is the largest queue that is listed. A listed task takes some 40 bytes of memory, and twice as many while
+	// mostListed is the largest queue that is listed. A listed task takes some 40 bytes of memory, and twice that while
 	// the next listing is read.
 	mostListed = 4_000_000
 
@@ -70,11 +69,10 @@ func (s *size) pays(lookups int) bool {
 		time.Duration(s.tasks)*(listCost+each) <= time.Duration(lookups)*(lookupCost+each)
 }
 
-// listing has the tasks that one round of reading has shown. A task in a list was alive when its page was read. A task
-// that is not in a list may be alive, too: the task may have moved while the pages were read. So nothing is concluded
-// from its absence.
+// listing has the tasks that one round of reading has shown. A task in a list was alive when its page was read. Its
+// absence proves nothing: the task may have moved while the pages were read.
 type listing struct {
-	seed  maphash.Seed        // another seed for each listing: two tasks with one hash do not have one hash for ever
+	seed  maphash.Seed        // a new seed for each listing, so that two tasks do not collide for ever
 	tasks map[uint64]sighting // by the hash of the ID
 	began time.Time
 }

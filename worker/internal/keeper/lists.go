@@ -23,11 +23,11 @@ type lists struct {
 
 // fromLists fills the array found with the tasks that lists show to be alive, as far as lists cost less than lookups.
 // at has the index in found for each job of the candidates. fromLists returns the indexes of the other tasks, which
-// are to be looked up alone.
+// must be looked up one by one.
 //
-// While the lists of a queue are read for the first time, no task of that queue is looked up. A task that the lists have
-// not shown so far gets a finding of the kind later, unless the reservation of the task's lock is about to end. A
-// reservation that has ended already waits for the lists: these find many such tasks sooner than lookups do.
+// While the lists of a queue are read for the first time, no task of that queue is looked up. A task that the lists
+// have not shown so far gets a finding of the kind later, unless the reservation of the task's lock is about to end. A
+// lock whose reservation has already ended waits for the lists, which find many such tasks sooner than lookups do.
 func (l *lists) fromLists(ctx context.Context, list []candidate, at map[string]int, found []finding) (rest []int) {
 	wanted := make(map[string]int)
 	marks := make(map[string]bool)             // judgeMark needs more than a list shows
@@ -59,9 +59,9 @@ func (l *lists) fromLists(ctx context.Context, list []candidate, at map[string]i
 	return rest
 }
 
-// shown sets f if the lists of q have something to say about the task with this ID. A listed task is to be
-// checked when its page has been read again. So the lock of a task that is gone then is looked up soon after the page,
-// and not after all pages of the queue.
+// shown sets f if the lists of q have something to say about the task with this ID. A listed task is to be checked when
+// its page has been read again, so the lock of a task that is then gone is looked up soon after the page, and not after
+// all pages of the queue.
 func (l *lists) shown(q *queue, now time.Time, id string, f *finding) bool {
 	r := q.reader
 	if r != nil {
@@ -79,7 +79,7 @@ func (l *lists) shown(q *queue, now time.Time, id string, f *finding) bool {
 	}
 	seen, ok := q.last.find(id, f)
 	if !ok || r != nil && seen.Before(r.passed) {
-		return false // a new task, or the task should have been seen again
+		return false // a new task, or one that should have been seen again
 	}
 	f.again = l.readAgain(q, now, seen)
 	return true
@@ -124,7 +124,7 @@ func (l *lists) want(ctx context.Context, now time.Time, name string, n int) {
 	}
 }
 
-// begin begins to list a queue, if that pays.
+// begin begins to list a queue, if that costs less than lookups.
 func (l *lists) begin(ctx context.Context, q *queue, now time.Time) {
 	lookups := max(q.before, q.wanted)
 	if l.behind || now.Sub(l.began) < l.cfg.Interval {
@@ -174,8 +174,8 @@ func (l *lists) measure(ctx context.Context, name string) (*size, error) {
 	return s, nil
 }
 
-// due returns the queue whose lists are to be read next, and when. Without such a queue, or while pages are
-// under way, due returns nil.
+// due returns the queue whose lists are to be read next, and when. It returns nil if there is none, or while pages are
+// under way.
 func (l *lists) due() (q *queue, at time.Time) {
 	if l.fetching {
 		return nil, time.Time{}
@@ -192,12 +192,11 @@ func (l *lists) due() (q *queue, at time.Time) {
 	return q, at
 }
 
-// readOn asks for some pages of a queue's lists, or begins the next round. The Keeper goes on with its checks
-// until the pages arrive. If a round does not pay any more, the queue is not listed until many of its tasks are wanted
-// again.
+// readOn requests some pages of a queue's lists, or begins the next round. The Keeper goes on with its checks until the
+// pages arrive. If a round no longer pays, the queue is not listed until many of its tasks are wanted again.
 func (l *lists) readOn(ctx context.Context, q *queue) {
 	if q.reader == nil {
-		// In case of an error or if a round does not pay, the last round serves to its end.
+		// On error, or if a round does not pay, the last round is used to its end.
 		if l.begin(ctx, q, time.Now()); q.reader == nil {
 			delete(l.read, q.name)
 		}
@@ -212,7 +211,7 @@ func (l *lists) readOn(ctx context.Context, q *queue) {
 		got := batchOfPages{q: q, r: r, asked: time.Now(), lists: make([][]*asynq.TaskInfo, len(pages))}
 		errs := make([]error, len(pages))
 		if each(ctx, len(pages), func(i int) { got.lists[i], errs[i] = pages[i]() }) != nil {
-			return // the work is over
+			return // the Keeper has stopped working
 		}
 		got.took, got.err = time.Since(got.asked), errors.Join(errs...)
 		out <- got
@@ -224,7 +223,7 @@ func (l *lists) arrived(got batchOfPages) {
 	l.fetching = false
 	q, r := got.q, got.r
 	if got.err != nil {
-		// A page may be too much where a lookup is not.
+		// A page may be too large where a lookup is not.
 		l.cfg.Logger.Warn("worker: the keeper could not read the lists of a queue; for a while the keeper looks each task up", "queue", q.name, "err", got.err)
 		now := time.Now()
 		q.reader, q.next, q.from = nil, now, now.Add(l.cfg.Interval)
@@ -232,7 +231,7 @@ func (l *lists) arrived(got batchOfPages) {
 		return
 	}
 	l.called(got.took)
-	before := make(map[int64]int) // when the last round has seen these tasks, and how many of them
+	before := make(map[int64]int) // when the last round saw these tasks, and how many of them
 	for _, tasks := range got.lists {
 		for _, t := range tasks {
 			r.listing.add(t, got.asked)

@@ -10,13 +10,13 @@ import (
 // readings is how often each lock is read in a Config.Reserve, at least.
 const readings = 4
 
-// memory has the reservations of locks that a Keeper has read, so that the Keeper need not read a lock again in each
-// round while the lock's task waits in a list. Nothing but Park and Resume shortens a reservation. A Park shows: the
-// index says that the entry was written. A Resume shows when the attempt ends: by a Park, or because the task has left
-// the list. For the rest, each lock is read from time to time. A lock takes 20 to 40 bytes in each of the maps until and
+// memory has the reservations of locks that a Keeper has read, so that it need not read a lock again in each round
+// while the lock's task waits in a list. Only Park and Resume shorten a reservation. A Park shows because the index
+// says that the entry was written; a Resume shows when the attempt ends, by a Park or because the task has left the
+// list. To be safe, each lock is also read from time to time. A lock takes 20 to 40 bytes in each of the maps until and
 // last, and is in one of them or in both.
 type memory struct {
-	seed        maphash.Seed // another seed for each memory: two locks with one hash do not have one hash for ever
+	seed        maphash.Seed // a new seed for each memory, so that two locks do not collide for ever
 	until, last map[uint64]int64
 	began       time.Time // of until; before then, reservations were noted in last
 }
@@ -46,8 +46,7 @@ func (m *memory) forget(e jobs.Entry) {
 	delete(m.last, h)
 }
 
-// left returns for how long a lock is still reserved as far as m knows. The result ok is false if m does not
-// know the lock.
+// left returns how long a lock is still reserved as far as m knows. ok is false if m does not know the lock.
 func (m *memory) left(e jobs.Entry, now time.Time) (left time.Duration, ok bool) {
 	h := m.hash(e)
 	until, ok := m.until[h]

@@ -19,20 +19,20 @@ type pacer struct {
 }
 
 const (
-	// A Keeper asks a part of the index which locks are due: after each Config.Interval/wakeups, and at least once per
-	// longestNap. Each question costs one command. longestNap is for locks with a short reservation: such a lock is due
-	// after half of the reservation.
+	// A Keeper queries a part of the index for due locks after each Config.Interval/wakeups, and at least once per
+	// longestNap. Each query costs one command. longestNap is for locks with a short reservation, which are due after half
+	// of it.
 	wakeups    = 10
 	longestNap = time.Second
 
-	// pollOfParts is the fraction of Config.Interval after which a Keeper asks a part again if the part had no due
-	// lock, where the index has more than one part. A question per nap and part would be many commands.
+	// pollOfParts is the fraction of Config.Interval after which a Keeper asks a part again if the part had no due lock,
+	// where the index has more than one part. One query per nap and part would be many commands.
 	pollOfParts = 3
 
 	// margin is the fraction of a round after which the lock of a task is checked that has not been read again.
 	margin = 20
 
-	// shortestRest is the shortest sleep of the method rested. Until then the rests add up.
+	// shortestRest is the shortest sleep of rested. Shorter rests add up.
 	shortestRest = 10 * time.Millisecond
 )
 
@@ -47,8 +47,8 @@ func (p *pacer) poll(parts int) time.Duration {
 	return p.cfg.Interval / pollOfParts
 }
 
-// pace returns the time from the beginning of a round to the next. A task may be deleted just after its page was read.
-// The task's lock is checked when the page has been read again: one round, its margin and a nap later. That is
+// pace returns the time from the beginning of a round to the next. A task may be deleted just after its page was read,
+// and its lock is checked when the page has been read again: one round, its margin and a nap later. That is
 // Config.Interval, less a twentieth for the check itself.
 func (p *pacer) pace() time.Duration {
 	return p.cfg.Interval - p.nap() - p.cfg.Interval/margin - p.cfg.Interval/20
@@ -58,8 +58,7 @@ func (p *pacer) pace() time.Duration {
 // before a Keeper asks.
 func (p *pacer) again() time.Duration { return p.cfg.Interval - p.nap() }
 
-// wait returns for how long, from now on, a lock waits for its next check if the last check was at the time
-// began.
+// wait returns how long, from now on, a lock waits for its next check if the last check was at began.
 func (p *pacer) wait(began, now time.Time) time.Duration {
 	return max(driver.MinPeriod, p.again()-now.Sub(began))
 }
@@ -79,8 +78,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// called notes that calls to asynq's Redis took the time busy. Then the method rested sleeps before the next
-// calls, so that calls do not take more than Config.MaxLoad of the time.
+// called notes that calls to asynq's Redis took the time busy. rested then sleeps before the next calls, so that calls
+// take at most Config.MaxLoad of the time.
 func (p *pacer) called(busy time.Duration) {
 	if now := time.Now(); p.callFrom.Before(now) {
 		p.callFrom = now

@@ -15,21 +15,21 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// patience is for how many periods of Config.Interval a Keeper works without an answer. Then the Keeper gives its permit
-// to the next Keeper in line, whose connections may be better.
+// patience is how many periods of Config.Interval a Keeper works without an answer before it gives its permit to the
+// next Keeper in line, whose connections may be better.
 const patience = 2
 
-// longestLease is the longest lease of a permit. When the process of a Keeper that works dies, another Keeper has to read
-// the lists of all queues before it can tell which tasks are gone. So little of a lease is to be lost before.
+// longestLease is the longest lease of a permit. It is short because, when the process of a working Keeper dies,
+// another Keeper must wait for its end and then read the lists of all queues before it can say which tasks are gone.
 const longestLease = 10 * time.Second
 
-// Run waits for a permit, and checks due locks while Run has the permit. Run returns nil when ctx ends. Run returns
-// joblock.ErrClosed if the Locker is closed, and joblock.ErrInvalid if a value at a key of the permits is no lock. One
-// Run at a time.
+// Run waits for a permit, and checks due locks while it has the permit. It returns nil when ctx ends, joblock.ErrClosed
+// if the Locker is closed, and joblock.ErrInvalid if a value at a key of the permits is no lock. Run must not be called
+// concurrently.
 //
-// The permits are there for what the checks cost: each Keeper that works lists asynq's queues for itself. The claims of
-// package jobs, not the permits, give each lock to one Keeper. So no check is wrong while a Keeper works on under a
-// permit that it has lost.
+// The permits bound what the checks cost: each working Keeper lists asynq's queues for itself. The claims of package
+// jobs, not the permits, give each lock to one Keeper, so no check is wrong while a Keeper works on under a permit that
+// it has lost.
 func (k *Keeper) Run(ctx context.Context) error {
 	key := keyspace.Keepers
 	if k.cfg.DryRun {
@@ -67,10 +67,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// meetQueues remembers the queues of all databases, once per Config.Interval, while the Keeper stands by. So the
-// Keeper knows a queue that was deleted, with its tasks, before the Keeper looked for one of these tasks.
+// meetQueues remembers the queues of all databases, once per Config.Interval, while the Keeper stands by, so that it
+// knows a queue that was deleted, with its tasks, before it looked for one of these tasks.
 func (k *Keeper) meetQueues(ctx context.Context) {
-	wait := dice.N(k.cfg.Interval) // the processes of a fleet start together
+	wait := dice.N(k.cfg.Interval) // because the processes of a fleet start together
 	for ; sleep.For(ctx, wait) == nil; wait = k.cfg.Interval {
 		if k.Stats().Working {
 			continue

@@ -6,14 +6,14 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// pagesAtATime is how many pages a Keeper asks for at a time: while one page is decoded, asynq's Redis puts together
+// pagesAtATime is how many pages a Keeper requests at a time: while one page is decoded, asynq's Redis assembles
 // another.
 const pagesAtATime = 4
 
 // reader reads the lists of a queue's tasks in all databases once, a few pages at a time.
 //
-// The first round is read as fast as Config.MaxLoad allows. The pages of each later round are spread over the round. So
-// the checks of the locks are spread, too. A reader reads each list from its end: a task that moves up, because asynq
+// The first round is read as fast as Config.MaxLoad allows. The pages of each later round are spread over the round,
+// and with them the checks of the locks. A reader reads each list from its end: a task that moves up, because asynq
 // took or deleted tasks before it, moves into the pages that are still to be read.
 type reader struct {
 	listing *listing
@@ -21,8 +21,8 @@ type reader struct {
 	read    int           // pages
 	pace    time.Duration // for all pages; 0 for the first round
 
-	// passed is when, in the last round, the tasks were read that this round has just read. Tasks keep their order. So a
-	// task that was read earlier, and that this round has not shown, is not where it was.
+	// passed is when the last round read the tasks that this round has just read. Tasks keep their order, so a task that
+	// was read earlier, and that this round has not shown, is not where it was.
 	passed time.Time
 }
 
@@ -76,12 +76,12 @@ type batchOfPages struct {
 	err   error
 }
 
-// stale reports whether no reader follows the last round. A task that has ended since would never be missed.
+// stale reports whether no reader follows the last round: the end of a task since then would never be noticed.
 func (q *queue) stale(now time.Time) bool {
 	return q.reader == nil && now.Sub(q.next) > q.round/margin
 }
 
-// roll begins a new period if the present one is over.
+// roll begins a new period if the present one has ended.
 func (q *queue) roll(now time.Time, every time.Duration) {
 	if since := now.Sub(q.period); since >= every {
 		q.before = q.wanted

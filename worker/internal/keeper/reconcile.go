@@ -14,9 +14,9 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// reconcile checks the locks in due, carries out the verdicts, and settles the entries. The parameter began is the
-// time before the locks were claimed. An error means that asynq or the locks' store did not answer some calls. A call
-// without an answer may have changed the lock.
+// reconcile checks the locks in due, carries out the verdicts, and settles the entries. began is the time before the
+// locks were claimed. An error means that asynq or the locks' store did not answer some calls. A call without an answer
+// may have changed the lock.
 func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entry) error {
 	if len(due) == 0 {
 		return nil
@@ -32,7 +32,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // nothing is written yet
 	}
-	now := time.Now() // one time for all, because a store settles equal entries together
+	now := time.Now() // the same time for all, because a store settles equal entries together
 	settled := make([]jobs.Settlement, 0, len(due))
 	settle := func(e jobs.Entry, again time.Duration) {
 		settled = append(settled, jobs.Settlement{Entry: e, Again: again})
@@ -116,10 +116,9 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	return errors.Join(asked, unrun, unfreed, unreserved, unsettled)
 }
 
-// read reads the locks in due. The result over has the entries whose lock was released or belongs to another job now.
-// The result held has the entries whose lock is held. The result idle has the locks without a holder, and the places
-// of jobs that wait. The result unread has the entries whose record is not readable. read counts the held and the
-// unread locks in n.
+// read reads the locks in due. over has the entries whose lock was released or belongs to another job now. held has the
+// entries whose lock is held. idle has the locks without a holder, and the places of jobs that wait. unread has the
+// entries whose record is not readable. read counts the held and the unread locks in n.
 func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, held, unread []jobs.Entry, idle []candidate, err error) {
 	if len(due) == 0 {
 		return nil, nil, nil, nil, nil
@@ -150,7 +149,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, he
 		switch lock := c.lock; {
 		case c.place != nil:
 			idle = append(idle, c)
-		case lock.State == joblock.StateForeign: // of a newer build perhaps, so nobody knows yet that the lock is over
+		case lock.State == joblock.StateForeign: // perhaps of a newer build, so it is unknown whether the lock has ended
 			n.Foreign++
 			unread = append(unread, c.Entry)
 			k.complain("worker: this build cannot read the record of a task's lock, so the keeper leaves the lock alone: either a newer "+
@@ -228,8 +227,8 @@ func (k *Keeper) reserve(ctx context.Context, short []core.Reservation, n *Stats
 	return failed
 }
 
-// free frees the locks in dead, and sets the field again of each freed lock to 0. A lock stays if an attempt has
-// resumed, or a caller acquired, the lock after the keeper's read.
+// free frees the locks in dead, and sets candidate.again of each freed lock to 0. A lock stays if an attempt has
+// resumed it, or a caller acquired it, after the keeper's read.
 func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed error) {
 	errs := make([]error, len(dead))
 	if !k.cfg.DryRun {
@@ -252,7 +251,7 @@ func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed 
 				k.logNeverResumed(c)
 			}
 		case errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrNotOwner), errors.Is(err, joblock.ErrNotFound):
-			// The lock was resumed, or ended, after the keeper had read the lock. Or the lock is a slot that had lapsed.
+			// The lock was resumed or ended after the keeper had read it, or is a slot that had lapsed.
 			if !c.lock.Locked() {
 				c.again = 0
 			}
@@ -265,12 +264,12 @@ func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed 
 }
 
 // manyNeverResumed is how many tasks may leave asynq with their locks parked before that is logged: an operator who
-// deletes a task now and then is no mistake of the set-up.
+// occasionally deletes a task is no mistake in the set-up.
 const manyNeverResumed = 3
 
 // logNeverResumed logs, once, that tasks have run without their locks. The evidence is a freed lock that no attempt has
-// resumed. A task that is completed is proof. A task that asynq does not have may also have been deleted by an operator,
-// so there must be several.
+// resumed. A completed task is proof; a task that asynq does not have may also have been deleted by an operator, so
+// there must be several.
 func (k *Keeper) logNeverResumed(c *candidate) {
 	// The label of a lock that an attempt has resumed has the number of the attempt, also after the attempt has parked it.
 	if c.lock.State != joblock.StateParked || strings.Contains(c.lock.Holder, " attempt ") {
@@ -291,8 +290,7 @@ func (k *Keeper) logNeverResumed(c *candidate) {
 	}
 }
 
-// after returns for how long, from now on, the lock of c waits for its next check, if the check began at the
-// time began.
+// after returns how long, from now on, the lock of c waits for its next check, if the check began at began.
 func (k *Keeper) after(began, now time.Time, c *candidate) time.Duration {
 	if !c.task.again.IsZero() {
 		return max(driver.MinPeriod, c.task.again.Sub(now))

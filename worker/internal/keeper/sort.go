@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// toRead reports whether a lock is to be read that was last checked at most the given time ago. Each lock is
-// read once per period of a Reserve/readings. The clock and the lock alone decide when. So a lock is read in time even if
-// each of its keepers dies before it has worked for that long.
+// toRead reports whether a lock is to be read that was last checked at most the given time ago. Each lock is read once
+// per period of a Reserve/readings. The clock and the lock alone decide when, so a lock is read in time even if each of
+// its keepers dies before it has worked for that long.
 func (k *Keeper) toRead(e jobs.Entry, now time.Time, ago time.Duration) bool {
 	period := k.cfg.Reserve / readings
 	hash := uint64(14695981039346656037) // FNV-1a: the same in each process
@@ -31,10 +31,10 @@ type unread struct {
 	later bool      // the lists have not shown the task so far
 }
 
-// sort returns those entries whose locks need not be read, and the others. A lock need not be read if a list
-// shows that the lock's task waits, and the reservation is long enough: this Keeper has read the lock, or another Keeper
-// has settled the entry with Settled. Where the task may wait for its job's turn in line, the lock is read: the turn
-// comes without a sign in the index.
+// sort returns those entries whose locks need not be read, and the others. A lock need not be read if a list shows that
+// the lock's task waits, and the reservation is long enough: this Keeper has read the lock, or another Keeper has
+// settled the entry with Settled. Where the task may wait for its job's turn in line, the lock is read, because the
+// index does not show the turn.
 func (k *Keeper) sort(now time.Time, due []jobs.Entry) (known []unread, others []jobs.Entry) {
 	k.known.age(now, 2*k.cfg.Reserve/readings)
 	for _, e := range due {

@@ -10,9 +10,9 @@ import (
 	"github.com/joblock/toolkit/internal/workerstats"
 )
 
-// tell writes the figures of k into the memo of its permit, once per workerstats.KeeperPeriod, until ctx ends. So people
-// can read the figures without asking this process. The write renews the lease of the permit, which is due every few
-// seconds anyway. Figures that could not be written are written with the next.
+// tell writes the figures of k into the memo of its permit, once per workerstats.KeeperPeriod, until ctx ends, so that
+// operators can read the figures without asking this process. The write renews the lease of the permit, which is due
+// every few seconds anyway. Figures that could not be written are written the next time.
 func (k *Keeper) tell(ctx context.Context, permit *core.Lock) {
 	// The clock of the store at the time granted, or a little before.
 	granted, asOf := time.Now(), permit.AsOf()

@@ -53,7 +53,7 @@ type verdict struct {
 	action  action
 	reason  string        // the action free: the reason for Status
 	reserve time.Duration // the action extend: the new reservation, or how long the place lasts, from now
-	start   bool          // besides: the task has its turn, and was not started yet
+	start   bool          // in addition: the task has its turn, and was not started yet
 }
 
 type action uint8
@@ -69,7 +69,7 @@ const (
 	rerun                     // take the task of a mark out of the archive, then free the mark
 )
 
-// judge returns the verdict on a lock that is no mark. reserve is Config.Reserve.
+// judge returns the verdict on a lock other than a mark. reserve is Config.Reserve.
 func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	switch task.kind {
 	case unanswered:
@@ -106,7 +106,7 @@ func judgeAlive(left time.Duration, task finding, reserve time.Duration) verdict
 	return v
 }
 
-// neverResumed reports whether no attempt has run under the lock since its present owner has got it. A lock that waited for
+// neverResumed reports whether no attempt has run under the lock since its present owner got it. A lock that waited for
 // its turn in line is in this state until its task starts.
 func neverResumed(lock joblock.Status) bool { return lock.Fence == lock.First }
 
@@ -139,8 +139,8 @@ func judgeMark(lock joblock.Status, task finding) verdict {
 	return ending(lock, reasonSnoozed)
 }
 
-// ending returns the verdict on a lock whose job is over. To free a slot that has lapsed gives the slot to the first
-// job in line.
+// ending returns the verdict on a lock whose job has ended. Freeing a slot that has lapsed gives it to the first job in
+// line.
 func ending(lock joblock.Status, reason string) verdict {
 	if _, slot := driver.LineOf(lock.Key); lock.Locked() || slot {
 		return verdict{action: free, reason: reason}

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// turn says when Run asks a part of the index.
+// turn says when Run queries a part of the index.
 type turn struct {
 	at    time.Time
 	pause time.Duration // after the next failure; grows in an outage
@@ -62,7 +62,7 @@ func (k *Keeper) work(ctx context.Context) {
 		n, next, err := k.ask(ctx, part)
 		k.lag(time.Since(asked)) // some locks may have become due meanwhile
 		if n > 0 && err == nil {
-			unanswered = silence{} // where no lock is due, asynq is not asked, and has not answered
+			unanswered = silence{} // where no lock is due, asynq is not called, and has not answered
 		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, joblock.ErrClosed):
@@ -77,14 +77,14 @@ func (k *Keeper) work(ctx context.Context) {
 			continue
 		case next > 0:
 			next = min(max(next, nap), poll)
-			next -= rand.N(nap/10 + 1) // keepers that began together do not stay together
+			next -= rand.N(nap/10 + 1) // so that keepers that began together drift apart
 		}
 		*t = turn{at: time.Now().Add(next), pause: nap}
 	}
 }
 
-// listen starts the tasks of jobs whose turn has come by a caller that starts no tasks. The check of a lock
-// finds the tasks that listen misses.
+// listen starts the tasks of jobs that got their turn from a caller that starts no tasks. The check of a lock finds the
+// tasks that listen misses.
 func (k *Keeper) listen(ctx context.Context) (stop func()) {
 	if k.cfg.DryRun {
 		return func() {}
@@ -100,7 +100,7 @@ func (k *Keeper) listen(ctx context.Context) (stop func()) {
 	return stop
 }
 
-// sleep sleeps until the time wake, or until pages arrive. If ctx ends first, sleep returns the cause of ctx.
+// sleep sleeps until wake, or until pages arrive. If ctx ends first, sleep returns the cause of ctx.
 func (k *Keeper) sleep(ctx context.Context, wake time.Time) (got batchOfPages, arrived bool, err error) {
 	select {
 	case got = <-k.lists.fetched: // even if the time has come
@@ -119,9 +119,9 @@ func (k *Keeper) sleep(ctx context.Context, wake time.Time) (got batchOfPages, a
 	}
 }
 
-// ask claims a batch of due locks and checks them. The result n is the number of claimed locks. The result next is the
-// time until the first other lock of the part is due. After an error, the locks without an answer are due again when
-// their claim ends, or earlier.
+// ask claims a batch of due locks and checks them. n is the number of claimed locks. next is the time until the first
+// other lock of the part is due. After an error, the locks without an answer are due again when their claim ends, or
+// earlier.
 func (k *Keeper) ask(ctx context.Context, part int) (n int, next time.Duration, err error) {
 	began, hold := time.Now(), claim
 	if k.cfg.DryRun {

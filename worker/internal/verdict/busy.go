@@ -36,10 +36,10 @@ const (
 // Refused is a call for a key that has failed.
 type Refused struct {
 	Err     error
-	Snooze  *Snooze // what SnoozeFor says of Err
+	Snooze  *Snooze // what SnoozeFor returns for Err
 	IfBusy  IfBusy
 	InLine  bool
-	Late    bool // the time for waits in place is over
+	Late    bool // no time is left for waits in place
 	Tries   Tries
 	Carries bool // the task may carry locks
 }
@@ -65,16 +65,16 @@ func (r Refused) Next() Busy {
 const (
 	defaultMaxWait = 3 * time.Second
 
-	// shortWait is how long a task waits in place if as many tasks as may already wait, and if locks are held for short
-	// times.
+	// shortWait is how long a task waits in place if the allowed number of tasks already wait, and if locks are held for
+	// short times.
 	shortWait = 500 * time.Millisecond
 
-	// calledWait replaces shortWait for a task that the Worker has called: there are few such tasks at a time, and each is
-	// near the front of the line.
+	// calledWait replaces shortWait for a task that the Worker has called: at any time there are few, each near the front
+	// of the line.
 	calledWait = 1500 * time.Millisecond
 
-	// waitShare is the part of the time until its deadline that a task may wait in place. The part is small, because nobody
-	// knows how long the task will run, and to run out of time is worse than to be snoozed.
+	// waitShare is the part of the time until its deadline that a task may wait in place. The part is small, because it is
+	// unknown how long the task will run, and running out of time is worse than being snoozed.
 	waitShare = 0.1
 
 	// lastShare replaces waitShare for a task that should be snoozed when its key is busy, but cannot be snoozed.
@@ -102,8 +102,8 @@ func (w Wait) Longest(left time.Duration) time.Duration {
 	return time.Duration(waitShare * float64(left))
 }
 
-// InPlace returns how long the task waits now; longest is what is left of Longest. The function enter reports whether one
-// more task may wait for long, and counts it; InPlace calls it at most once.
+// InPlace returns how long the task waits now; longest is what is left of Longest. enter reports whether one more task
+// may wait for long, and counts it; InPlace calls it at most once.
 func (w Wait) InPlace(longest time.Duration, enter func() bool) time.Duration {
 	switch {
 	case w.stuck():

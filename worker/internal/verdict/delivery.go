@@ -11,20 +11,20 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A delivery of the spare retry, which must not run, looks like a rerun, which must run. So the process in which the
-// author's last attempt ended archives the task at once. After a crash no process does. Then asynq delivers the task
-// again, and the task's locks show that no process has settled the last attempt.
+// A delivery of the spare retry, which must not run, looks like a rerun, which must run, so the process in which the
+// author's last attempt ended archives the task at once. After a crash no process does: asynq delivers the task again,
+// and its locks show that no process has settled the last attempt.
 
-// MayBounce reports whether a delivery may be one that must not run. mayNotCharge says that the server has an IsFailure,
-// so that asynq may not have charged a crash.
+// MayBounce reports whether a delivery may be one that must not run. mayNotCharge means that the server has an
+// IsFailure, so that asynq may not have charged a crash.
 func (t Tries) MayBounce(mayNotCharge bool) bool {
 	return t.Spent() || t.Last() && t.Retried < t.Limit && mayNotCharge
 }
 
-// Bounce returns nil if the delivery must run, and otherwise the error with which asynq archives the task: the
-// author's last attempt is over, and no operator has run the archived task again. Ask MayBounce first. last is the
-// last error of the task. The function charged says whether asynq charges a crash, and unsettled whether no process
-// has settled the previous attempt; see Unsettled. They are called only if the answer depends on them.
+// Bounce returns nil if the delivery must run, and otherwise the error with which asynq archives the task: the author's
+// last attempt has ended, and no operator has run the archived task again. Call MayBounce first. last is the last error
+// of the task. charged says whether asynq charges a crash, and unsettled whether no process has settled the previous
+// attempt; see Unsettled. They are called only if the answer depends on them.
 func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 	crashed := last == asynq.ErrLeaseExpired.Error()
 	switch {
@@ -35,7 +35,7 @@ func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 			return nil
 		}
 	case !t.Configured:
-		// Nobody has archived the task.
+		// The task was not archived.
 	case !crashed, !unsettled():
 		return nil
 	}
@@ -45,9 +45,10 @@ func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 	return &Final{Err: errors.New(last), Spent: true, Told: true}
 }
 
-// Unsettled reports whether the locks of a task, which locks has in the order of tokens, are those that a last attempt has
-// left behind: an attempt that has crashed, and was no rerun. The last attempt leaves the task the locks of its enqueue; a
-// rerun has acquired the locks again. If the handler released a lock early, both look alike, and the result is true.
+// Unsettled reports whether the locks of a task, which locks has in the order of tokens, are those that a last attempt
+// has left behind: an attempt that has crashed, and was no rerun. The last attempt leaves the task the locks of its
+// enqueue; a rerun has acquired the locks again. If the handler released a lock early, the two cannot be distinguished,
+// and Unsettled returns true.
 func Unsettled(job string, tokens []joblock.Token, locks []joblock.Status) bool {
 	for i, lock := range locks {
 		if lock.State == joblock.StateForeign {

@@ -34,7 +34,7 @@ func IsFailed(reason string) bool { return reason == ReasonFailed || reason == R
 // ErrPanicked stands for the result of a handler that panics.
 var ErrPanicked = errors.New("the handler panicked")
 
-// Settle is what becomes of the locks of an attempt.
+// Settle says what to do with the locks of an attempt.
 type Settle uint8
 
 const (
@@ -43,7 +43,7 @@ const (
 	Release               // for the reason End.Reason
 )
 
-// End is how an attempt ends that asynq waits for.
+// End is how an attempt ends whose result asynq waits for.
 type End struct {
 	Settle
 	Reason string  // of a Release
@@ -51,7 +51,7 @@ type End struct {
 	Err    error   // for asynq; not of a Park
 }
 
-// EndOf returns what follows the result err of the handler, or of what has stopped the attempt before it.
+// EndOf returns what follows the result err of the handler, or of what has stopped the attempt before the handler.
 func (t Tries) EndOf(err error) End {
 	snoozed, ok := errors.AsType[*Snooze](err)
 	switch {
@@ -71,9 +71,9 @@ func (t Tries) EndOf(err error) End {
 	return End{Settle: Park}
 }
 
-// AfterLoss reports whether the task is snoozed for the delay of a retry because the handler has returned err over the loss
-// of a lock. cause is that of the end of the handler's context, and lost has the errors of the attempt's locks. A loss by
-// joblock.Config.MaxRenew or StopRenewing does not count.
+// AfterLoss reports whether the task is snoozed for the delay of a retry because the handler has returned err due to
+// the loss of a lock. cause is why the handler's context has ended, and lost has the errors of the attempt's locks. A
+// loss by joblock.Config.MaxRenew or StopRenewing does not count.
 func AfterLoss(err, cause error, lost []error) bool {
 	due := errors.Is(err, joblock.ErrLost) || errors.Is(err, context.Canceled) && errors.Is(cause, joblock.ErrLost)
 	if !due || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) {

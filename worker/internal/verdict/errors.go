@@ -29,7 +29,7 @@ func Invalid(format string, args ...any) error {
 // SnoozeText begins the last error of a task that is snoozed by way of a retry. Another middleware may put text in front.
 const SnoozeText = "worker: snoozed without charge: "
 
-// Snooze makes the functions that Configure sets snooze the task for Delay.
+// Snooze makes the functions set by Configure snooze the task for Delay.
 type Snooze struct {
 	Err   error
 	Delay time.Duration
@@ -54,7 +54,7 @@ func (e *Retry) Unwrap() error { return e.Err }
 // matches asynq.SkipRetry, so that asynq archives the task and does not use the spare retry.
 type Final struct {
 	Err   error
-	Spent bool // the author's last attempt was over before the attempt that failed
+	Spent bool // the author's last attempt had ended before the attempt that failed
 	Told  bool // the user's ErrorHandler has already been called with Err
 }
 

@@ -12,13 +12,14 @@ import (
 
 // Fate is what the Inspector's answer says about the task of an attempt that has ended.
 type Fate struct {
-	Written bool          // asynq has written what becomes of the task
+	Written bool          // asynq has written the task's next state
 	Over    string        // the reason for the release of its locks, or "" if the task runs again, or if that is not known
 	Delay   time.Duration // until the task runs again
 }
 
 // FateOf returns the fate of a task whose context has ended, from the answer info and err of the Inspector. While asynq
-// shows the task as active, it has not written it yet. If asynq does not answer, the task may run again at once.
+// shows the task as active, it has not written its next state. If asynq does not answer, the task may run again at
+// once.
 //
 // archive is "", or the last error of a task in the state retry that this Worker is about to archive: if this was the last
 // attempt, or if the task's Deadline has passed. Such a task will not run.
@@ -39,8 +40,8 @@ func FateOf(info *asynq.TaskInfo, err error, archive string, last bool) Fate {
 	return Fate{Written: true, Delay: max(0, time.Until(info.NextProcessAt))}
 }
 
-// FateInOrder is FateOf for the task of a sequence, whose header is that of the attempt. While asynq does not answer, it
-// has written nothing.
+// FateInOrder is FateOf for the task of a sequence, whose header is that of the attempt. While asynq does not answer,
+// nothing counts as written.
 func FateInOrder(info *asynq.TaskInfo, err error, header string) Fate {
 	switch {
 	case err != nil && !NoTask(err):
@@ -62,12 +63,12 @@ type Move uint8
 
 const (
 	LookAgain Move = iota
-	GiveUp         // the task is elsewhere, and needs nothing
+	GiveUp         // the task is elsewhere, and needs no action
 	Now
 )
 
-// ArchiveNow says whether a task that will not run again can be archived: when asynq shows it in the state retry with the
-// last error text. If mayRetry is set, only the task's Deadline keeps it from running.
+// ArchiveNow decides whether a task that will not run again can be archived: when asynq shows it in the state retry
+// with the last error text. If mayRetry is set, only the task's Deadline keeps it from running.
 func ArchiveNow(info *asynq.TaskInfo, err error, text string, mayRetry bool) Move {
 	switch {
 	case NoTask(err):
@@ -84,8 +85,8 @@ func ArchiveNow(info *asynq.TaskInfo, err error, text string, mayRetry bool) Mov
 	return GiveUp
 }
 
-// RunSnoozed says whether a snoozed task can be run before the end of its pause, because a key is free. A task in any other
-// state, or with any other error, has been run meanwhile, or is back after its pause.
+// RunSnoozed decides whether a snoozed task can be run before the end of its pause, because a key is free. A task in
+// any other state, or with any other error, has been run meanwhile, or is back after its pause.
 func RunSnoozed(info *asynq.TaskInfo, err error) Move {
 	switch {
 	case err != nil:
@@ -98,8 +99,8 @@ func RunSnoozed(info *asynq.TaskInfo, err error) Move {
 	return GiveUp
 }
 
-// LeaveArchive says whether a task that is snoozed by way of the archive can be taken out of it. kept is the last error that
-// asynq records, which another middleware may have changed, or "" before that.
+// LeaveArchive decides whether a task that is snoozed by way of the archive can be taken out of it. kept is the last
+// error that asynq records, which another middleware may have changed, or "" before that.
 func LeaveArchive(info *asynq.TaskInfo, err error, kept string) Move {
 	switch {
 	case NoTask(err):

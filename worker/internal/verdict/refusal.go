@@ -16,7 +16,7 @@ import (
 
 // busyPause is the longest pause, before the jitter, if an earlier attempt of the same task has the lock. Most likely
 // the locks of that attempt are about to be settled, because the server was shut down or the attempt's time was up. The
-// pause does not grow if the earlier attempt runs on, because asynq counts no snoozes. The cost is small: a running
+// pause does not grow if the earlier attempt runs on, because asynq counts no snoozes, but the cost is small: a running
 // attempt makes only its own task come back.
 const busyPause = 2 * time.Second
 
@@ -52,16 +52,16 @@ func IsGone(err error) bool {
 	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }
 
-// Jittered returns d, or a second if d is shorter, plus a random part of up to a quarter. asynq cuts delays to whole
-// seconds. Without the random part, tasks that were snoozed together would come back together.
+// Jittered returns d, or a second if d is shorter, plus a random part of up to a quarter: asynq truncates delays to
+// whole seconds, and tasks that were snoozed together would otherwise come back together.
 func Jittered(d time.Duration) time.Duration {
 	d = max(d, time.Second)
 	return d + dice.N(d/4+1)
 }
 
-// MovedTo returns an error that snoozes the task if the owner of token, which was refused with joblock.ErrNotOwner, has the
-// lock for another job: a handler hands the lock over, or handoff replaces the other job by this attempt's job. Otherwise
-// the result is nil. st is the lock.
+// MovedTo returns an error that snoozes the task if the owner of token, which was refused with joblock.ErrNotOwner, has
+// the lock for another job: a handler hands the lock over, or handoff replaces the other job by this attempt's job.
+// Otherwise it returns nil. st is the status of the lock.
 func MovedTo(token joblock.Token, st joblock.Status) error {
 	if !st.Locked() || st.Owner != token.Digest() {
 		return nil
@@ -74,8 +74,8 @@ func MovedTo(token joblock.Token, st joblock.Status) error {
 	return &Error{fmt.Sprintf("the lock is with job %s", st.Job), e}
 }
 
-// Duplicate reports whether a delivery of a job that is done is a duplicate. key is that of the lock whose record says so,
-// info and err are what the Inspector has answered about the task. If asynq does not answer, the error is
+// Duplicate reports whether a delivery of a job that is done is a duplicate. key is that of the lock whose record says
+// so, info and err are the Inspector's answer about the task. If asynq does not answer, the error is
 // joblock.ErrUnavailable.
 func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
 	switch {
@@ -87,11 +87,11 @@ func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
 			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: key, Err: err},
 		}
 	}
-	return info.CompletedAt.IsZero(), nil // with a completion time: an operator runs a completed task again
+	return info.CompletedAt.IsZero(), nil // with a completion time: an operator has run a completed task again
 }
 
-// Turn returns the error that snoozes a task whose turn in the line of key has not come. A task that cannot be snoozed by a
-// retry asks again after most: it waits in place, or in the archive.
+// Turn returns the error that snoozes a task whose turn in the line of key has not come. A task that cannot be snoozed
+// by a retry, and waits in place or in the archive, asks again after most.
 func (t Tries) Turn(key string, most time.Duration) *Snooze {
 	delay := most
 	if t.CanSnooze() {

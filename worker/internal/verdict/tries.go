@@ -21,7 +21,7 @@ func Budget(env envelope.Envelope, limit int) int {
 // Last reports whether the task's author allows no attempt after this one.
 func (t Tries) Last() bool { return t.Retried >= t.Budget }
 
-// Spent reports whether the author's last attempt is over: this attempt is the spare retry, or a rerun.
+// Spent reports whether the author's last attempt has ended: this attempt is the spare retry, or a rerun.
 func (t Tries) Spent() bool { return t.Retried > t.Budget }
 
 // CanSnooze reports whether the task can be snoozed by a retry: one is left in asynq, which may be the spare retry.
