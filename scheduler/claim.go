@@ -151,7 +151,7 @@ func (t *term) run(ctx context.Context, lock *joblock.Lock, dead []int) (at time
 	return timeOf(policy.Next(t.specs.inForce(t.j, l), l, t.clock.now())), true
 }
 
-// work is run under the lock. The result alone says that an execution has run in lane 0.
+// work is run under the lock. alone says that an execution has run in lane 0.
 func (t *term) work(ctx context.Context, dead []int) (alone bool, err error) {
 	for ctx.Err() == nil && !t.table.isGone(t.j) {
 		own, again, err := t.begin(ctx, dead)
@@ -173,9 +173,9 @@ func (t *term) work(ctx context.Context, dead []int) (alone bool, err error) {
 	return alone, nil
 }
 
-// begin brings the ledger up to date, begins what may begin, and writes the ledger. The result own is the execution that has
-// begun in lane 0; those in other lanes go to t.begun. The result again says that the job was paused, so that something else
-// may begin. On an error nothing has begun.
+// begin brings the ledger up to date, begins what may begin, and writes the ledger. own is the execution that has begun
+// in lane 0; those in other lanes go to t.begun. again says that the job was paused, so that something else may begin.
+// On an error nothing has begun.
 func (t *term) begin(ctx context.Context, dead []int) (own *execution, again bool, err error) {
 	j, l := t.j, t.book.l
 	m, err := t.specs.moment(j, l)

@@ -91,8 +91,8 @@ type config struct {
 	task string // a digest of task and options
 }
 
-// NewPeriodicTaskManager returns a manager. The parameter opts is that of asynq.NewPeriodicTaskManager. The jobs are in the
-// scope cfg.Scope, which must be set. Give the manager a scope of its own: it forgets any job of the scope that no node has.
+// NewPeriodicTaskManager returns a manager. opts is that of asynq.NewPeriodicTaskManager. The jobs are in the scope
+// cfg.Scope, which must be set. Give the manager a scope of its own: it forgets any job of the scope that no node has.
 // The zone is cfg.Zone, or if that is nil SchedulerOpts.Location. All jobs have the options jobOpts.
 //
 // NewPeriodicTaskManager returns joblock.ErrInvalid if the provider or the connection is missing, or if scheduler.New

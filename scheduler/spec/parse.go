@@ -226,7 +226,7 @@ func parseCalendar(words []string) (calendar, error) {
 	return c, nil
 }
 
-// warn returns Spec.Warning of a rule. The parameter words is the fields of the text of c.
+// warn returns Spec.Warning of a rule. words is the fields of the text of c.
 func warn(words []string, c calendar) string {
 	if len(words) == len(fields) {
 		for _, i := range []int{hour, month} {
@@ -293,7 +293,7 @@ func (f field) stepped(first, last, step int) uint64 {
 	return set
 }
 
-// parsePart adds one element of a comma-separated list to field i. The result star reports a * or ? without a step.
+// parsePart adds one element of a comma-separated list to field i. star reports a * or ? without a step.
 func (c *calendar) parsePart(i int, part string) (star bool, err error) {
 	f := fields[i]
 	text := strings.ToUpper(part)
@@ -337,7 +337,7 @@ func (c *calendar) parsePart(i int, part string) (star bool, err error) {
 	return false, nil
 }
 
-// addNth adds the n-th of a day of the week in a month, or the last for n = 0. The parameter part is the whole text.
+// addNth adds the n-th of a day of the week in a month, or the last for n = 0. part is the whole text.
 func (c *calendar) addNth(day, part string, n int) error {
 	v, err := fields[dow].value(day)
 	if err != nil {
@@ -382,7 +382,7 @@ func (f field) parseRange(part string) (first, last, step int, err error) {
 	return first, last, step, nil
 }
 
-// value returns a value of the field. The parameter text is the number or the name of the value.
+// value returns a value of the field. text is the number or the name of the value.
 func (f field) value(text string) (int, error) {
 	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
 		return f.min + i, nil

@@ -124,9 +124,9 @@ func (r rule) rhythm() bool { return r.every == 0 && r.cal[hour] == fields[hour]
 // Prev returns the last tick at or before the given time, in UTC. Prev returns the zero time if there is no such tick.
 // So Prev(t) ≤ t < Next(t).
 func (s Spec) Prev(at time.Time) time.Time {
-	// The function due is true before the last tick, and false at the last tick and later. So bisection finds the tick.
-	// The road not taken is a backward search through calendar and zone, which would state the rules a second time.
-	// The steps back double: at most 39 steps, and as many bisections.
+	// due is true before the last tick, and false at the last tick and later. So bisection finds the tick. The road not
+	// taken is a backward search through calendar and zone, which would state the rules a second time. The steps back
+	// double: at most 39 steps, and as many bisections.
 	end := at.Unix()
 	if end < earliest || end > latest+farthest {
 		return time.Time{}

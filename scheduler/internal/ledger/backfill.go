@@ -80,7 +80,7 @@ func (l *Ledger) backfillID() int64 {
 }
 
 // takeUpBackfill brings l.Backfill up to the order. The waiting ticks of the range leave Due: the backfill executes
-// them. The result reports whether anything has changed.
+// them. It reports whether anything has changed.
 func (l *Ledger) takeUpBackfill(rules *Job, m Moment) (changed bool) {
 	o := m.Order.Backfill
 	if o.ID > l.backfillID() {

@@ -60,8 +60,8 @@ type News struct {
 }
 
 // Update brings the ledger up to the moment m. Due ticks go to Ledger.Due or are skipped; triggers and starts go to
-// Ledger.Due. afterExecution says that the job was running until now. The result changed reports whether
-// the caller should write the ledger.
+// Ledger.Due. afterExecution says that the job was running until now. changed reports whether the caller should write
+// the ledger.
 func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
 	first := l.Spec == "" // also after Forgotten; people see the job when the ledger is written
 	if first {
