@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// keepShare bounds what it costs to write the ticks of a long execution: between two writes passes at least this part of
-	// the time since its begin, but no more than keepMost.
+	// keepShare bounds the cost of writing the ticks of a long execution: the pause between two writes is 1/keepShare of
+	// the time since its begin, at most keepMost.
 	keepShare = 20
 	keepMost  = 10 * time.Second
 
-	// holdNews is for how long the News of skipped ticks are put together, so that not each tick during an execution that
-	// lasts for hours is an Event.
+	// holdNews is how long the News of skipped ticks are collected, so that not every tick during an execution of hours
+	// becomes an Event.
 	holdNews = time.Minute
 )
 
@@ -35,15 +35,15 @@ type book struct {
 	pending []ledger.News // of these changes
 	held    []ledger.News // of changes that are written; not reported yet
 	heldAt  time.Time     // when held was empty last
-	groups  bool          // an execution runs: News of skipped ticks are put together by their kind
+	groups  bool          // an execution runs: News of skipped ticks are merged by their kind
 }
 
 func (c *claims) open(j *job, lock *joblock.Lock, l *ledger.Ledger) *book {
 	return &book{claims: c, j: j, lock: lock, l: l}
 }
 
-// change changes the ledger and writes it. f reports whether it has changed the ledger. Changes of an earlier
-// call that were not written are written too.
+// change changes the ledger and writes it. f reports whether it has changed the ledger. Unwritten changes of an earlier
+// call are written too.
 func (b *book) change(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,8 +82,8 @@ func (b *book) report(ctx context.Context) {
 	}
 }
 
-// keep brings the ledger up to date during an execution that began at the time begun, until ctx ends: it writes the ticks,
-// triggers and backfills that come. What is not written at the end is left to the end of the execution.
+// keep updates the ledger during an execution that began at begun, until ctx ends: it writes the ticks, triggers and
+// backfills that come. What is still unwritten is left to the end of the execution.
 func (b *book) keep(ctx context.Context, begun time.Time) {
 	for well := true; ; {
 		now := b.clock.now()
@@ -107,7 +107,7 @@ func (b *book) keep(ctx context.Context, begun time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
-		// An order says whether a tick that has come is paused.
+		// The orders say whether the tick is paused.
 		well = b.readOrders(ctx) == nil && b.catchUp(ctx)
 	}
 }
@@ -151,8 +151,8 @@ func (b *book) during(ctx context.Context, f func(*ledger.Ledger) (bool, []ledge
 	return true
 }
 
-// pauseFailing pauses a job that has PauseAfter and has failed so often, the last time with the error in the parameter last.
-// If the pause cannot be written, the next failure pauses the job.
+// pauseFailing pauses a job with PauseAfter that has failed that often, most recently with the error last. If the pause
+// cannot be written, the next failure pauses the job.
 func (b *book) pauseFailing(ctx context.Context, last error) error {
 	if b.j.pauseAfter == 0 || b.l.Streak < b.j.pauseAfter {
 		return nil

@@ -23,9 +23,9 @@ const unclearFor = 2 * time.Minute
 // heed is how long a function may go on after the end of its context before the execution counts as an overrun.
 const heed = 5 * time.Second
 
-// call calls the job's function. While retries are left, call repeats a failed attempt. call returns the number of attempts
-// and the error of the last attempt. If the function goes on for longer than heed after its context has ended, but for the
-// end of Run, call calls overrun with the cause, and with nil when the function has returned.
+// call calls the job's function, and repeats failed attempts while retries are left. It returns the number of attempts
+// and the error of the last one. If the function goes on for longer than heed after its context has ended, other than
+// by the end of Run, call calls overrun with the cause, and with nil when the function has returned.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger, overrun func(cause error)) (attempts int, err error) {
 	ctx = WithTick(ctx, tick)
 	var unclear time.Time // of the first errTaskUnclear
@@ -58,8 +58,8 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger, overrun 
 	}
 }
 
-// attempt calls the function once, in a goroutine of its own, and waits until the function has ended: by return, by panic
-// or by runtime.Goexit.
+// attempt calls the function once, in a goroutine of its own, and waits until it ends by return, panic or
+// runtime.Goexit.
 func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger, overrun func(cause error)) error {
 	if j.timeout > 0 {
 		var cancel context.CancelFunc
@@ -91,7 +91,7 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger, overr
 	return err
 }
 
-// awaitEnd waits until a function has ended whose context has ended with the cause. See job.call for overrun.
+// awaitEnd waits for the end of a function whose context has ended with cause. See job.call for overrun.
 func awaitEnd(ended <-chan struct{}, cause error, overrun func(error)) {
 	timer := time.NewTimer(heed)
 	defer timer.Stop()
@@ -100,7 +100,7 @@ func awaitEnd(ended <-chan struct{}, cause error, overrun func(error)) {
 		return
 	case <-timer.C:
 	}
-	if !errors.Is(cause, ErrStopped) { // Config.Grace is for these
+	if !errors.Is(cause, ErrStopped) { // Config.Grace covers ErrStopped
 		overrun(cause)
 		defer overrun(nil)
 	}
@@ -117,8 +117,8 @@ var (
 	errTaskUnclear = errors.New("scheduler: the lock is reserved for the task of this tick, which may not exist")
 )
 
-// taskResult converts the error of the function of a Task. To an ErrHeld taskResult joins errTaskUnclear if the lock is
-// reserved for this tick's own task, and errTaskOverlaps if not. Other errors are unchanged.
+// taskResult converts the error of the function of a Task. It joins errTaskUnclear to an ErrHeld if the lock is
+// reserved for this tick's own task, and otherwise errTaskOverlaps. Other errors are unchanged.
 func taskResult(tick Tick, err error) error {
 	var held *joblock.Error
 	if !errors.As(err, &held) || !held.Is(joblock.ErrHeld) {
@@ -130,8 +130,8 @@ func taskResult(tick Tick, err error) error {
 	return errors.Join(errTaskOverlaps, err)
 }
 
-// timeoutError is the cause with which a function's context ends after Timeout. A timeoutError matches
-// context.DeadlineExceeded, the context's Err.
+// timeoutError is the cause with which a function's context ends after Timeout. It matches context.DeadlineExceeded,
+// the context's Err.
 type timeoutError time.Duration
 
 func (d timeoutError) Error() string {

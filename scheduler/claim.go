@@ -26,8 +26,8 @@ type claims struct {
 	presence *presence
 }
 
-// due takes the job's lock, and begins what is due. The lanes in the parameter dead have executions that were broken off. The
-// caller has taken a slot. The result is the time of the next read of the ledger; ok is false if something is in the way.
+// due takes the job's lock, and begins what is due. The lanes in dead have executions that were broken off. The caller
+// has taken a slot. at is the time of the next read of the ledger; ok is false if the job could not be claimed.
 func (c *claims) due(ctx context.Context, j *job, dead []int) (at time.Time, ok bool) {
 	t := &term{claims: c, j: j, slots: 1}
 	defer t.end()
@@ -44,8 +44,8 @@ func (c *claims) due(ctx context.Context, j *job, dead []int) (at time.Time, ok 
 	return soon(c.clock.now().Add(policy.Settling)), false
 }
 
-// inherit takes over the execution of a lane whose lock this node has waited for. The result is the time of the next read of
-// the ledger.
+// inherit takes over the execution of a lane whose lock this node has waited for. It returns the time of the next read
+// of the ledger.
 func (c *claims) inherit(ctx context.Context, j *job, lane int, lock *joblock.Lock) time.Time {
 	t := &term{claims: c, j: j, seats: map[int]*joblock.Lock{lane: lock}}
 	defer t.end()
@@ -107,7 +107,7 @@ func (c *claims) visit(ctx context.Context, j *job, f func(*book) error) error {
 	return err
 }
 
-// term is the time for which this node has a job's own lock.
+// term is the time during which this node has a job's own lock.
 type term struct {
 	*claims
 	j     *job
@@ -151,7 +151,7 @@ func (t *term) run(ctx context.Context, lock *joblock.Lock, dead []int) (at time
 	return timeOf(policy.Next(t.specs.inForce(t.j, l), l, t.clock.now())), true
 }
 
-// work is run under the lock. alone says that an execution has run in lane 0.
+// work is run under the lock. alone is true if an execution has run in lane 0.
 func (t *term) work(ctx context.Context, dead []int) (alone bool, err error) {
 	for ctx.Err() == nil && !t.table.isGone(t.j) {
 		own, again, err := t.begin(ctx, dead)
@@ -174,8 +174,8 @@ func (t *term) work(ctx context.Context, dead []int) (alone bool, err error) {
 }
 
 // begin brings the ledger up to date, begins what may begin, and writes the ledger. own is the execution that has begun
-// in lane 0; those in other lanes go to t.begun. again says that the job was paused, so that something else may begin.
-// On an error nothing has begun.
+// in lane 0; those in other lanes go to t.begun. again is true if the job was paused, so that something else may begin.
+// On error nothing has begun.
 func (t *term) begin(ctx context.Context, dead []int) (own *execution, again bool, err error) {
 	j, l := t.j, t.book.l
 	m, err := t.specs.moment(j, l)
@@ -239,8 +239,8 @@ func (t *term) begin(ctx context.Context, dead []int) (own *execution, again boo
 	if !b.changed {
 		return nil, false, unusable
 	}
-	// The end of Run does not end the context of this write. The write could have reached the store, and another node would
-	// take over an execution that did not begin.
+	// The end of Run does not end the context of this write: it could have reached the store, and another node would take
+	// over an execution that did not begin.
 	if err := t.book.change(ctx, func(*ledger.Ledger) (bool, []ledger.News) { return true, b.news }); err != nil {
 		return nil, false, err
 	}
@@ -283,7 +283,7 @@ func (b *beginning) alone() bool {
 
 func isLoss(n ledger.News) bool { return n.Kind == ledger.NewsLost }
 
-// room reports whether this node has a slot for one more execution than the parameter begun. It takes one if necessary.
+// room reports whether this node has a slot for one more execution than begun. It takes one if necessary.
 func (t *term) room(begun int) bool {
 	if begun < t.slots {
 		return true
@@ -318,8 +318,8 @@ func (t *term) seat(ctx context.Context, lane int) (*joblock.Lock, error) {
 	return lock, nil
 }
 
-// runs returns how many executions run, at least those on this node. Only takeovers need to know about other nodes, and only
-// if these may leave no room.
+// runs returns how many executions run, at least those on this node. Only takeovers need to count those of other nodes,
+// and only if these may leave no room.
 func (t *term) runs(ctx context.Context, l *ledger.Ledger, here int, dead []int) (n int, err error) {
 	if len(dead) == 0 || len(l.Running) <= t.j.Most() {
 		return here, nil

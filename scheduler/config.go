@@ -16,10 +16,9 @@ const (
 // Config configures a Scheduler. Scope must be set. For every other field the zero value means the default. New refuses
 // negative values.
 type Config struct {
-	// Scope names the application, like "shop": 1 to 32 bytes of UTF-8. On one store, schedulers with the same scope
-	// share jobs of the same name. Schedulers with different scopes share nothing. There is no default: two
-	// applications without a Scope would execute each other's ticks. The key of a job's lock is "%cron:" +
-	// joblock.Key(Scope, name).
+	// Scope names the application, like "shop": 1 to 32 bytes of UTF-8. On one store, schedulers with the same scope share
+	// jobs of the same name. Schedulers with different scopes share nothing. There is no default: two applications without
+	// a Scope would execute each other's ticks. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
 	Scope string
 
 	// Zone is the time zone of a spec that names no zone, unless the job has the option In. Default UTC.
@@ -29,7 +28,7 @@ type Config struct {
 	// without control characters. Default "host:pid".
 	Node string
 
-	// Concurrency is how many functions this node runs at the same time. A tick that comes while so many functions run
+	// Concurrency is how many functions this node runs at the same time. A tick that comes while that many functions run
 	// is executed by another node, or late by this node. Default 100.
 	Concurrency int
 
@@ -37,12 +36,11 @@ type Config struct {
 	// loses its lock at the end of the lease. Default 30 s.
 	Grace time.Duration
 
-	// Sync is the pause between two requests of a node at rest. A request gets the store's time and new triggers.
-	// From 1 s to 1 h. Default 10 s.
+	// Sync is the pause between two requests of an idle node. A request gets the store's time and new triggers. From 1 s
+	// to 1 h. Default 10 s.
 	Sync time.Duration
 
-	// Observe, if set, gets every Event of this node. Several goroutines call Observe at the same time. An execution
-	// waits until Observe returns.
+	// Observe, if set, gets every Event of this node. It is called concurrently, and an execution waits until it returns.
 	Observe func(Event)
 
 	// Logger gets a record of every Event, and of every problem that keeps this node from executing a job. Default

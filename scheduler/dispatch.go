@@ -33,7 +33,7 @@ type dispatcher struct {
 // The first and the longest pause after a request that the store has not answered.
 const firstPause, lastPause = 500 * time.Millisecond, 8 * time.Second
 
-// within returns a random multiple of spreadStep that is later than the parameter at, by at most d.
+// within returns a random multiple of spreadStep that is later than at, by at most d.
 func within(d time.Duration, at time.Time) time.Time {
 	return at.Truncate(spreadStep).Add(spreadStep * (1 + dice.N(d/spreadStep)))
 }
@@ -74,7 +74,7 @@ func (d *dispatcher) loop(ctx, work context.Context) error {
 	return nil
 }
 
-// sleep waits until a job becomes due earlier than expected, or the time in the parameter until has come.
+// sleep waits until a job becomes due earlier than expected, or until has come.
 func (d *dispatcher) sleep(ctx context.Context, until time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, until.Sub(d.clock.now()))
 	defer cancel()
@@ -174,7 +174,8 @@ func (d *dispatcher) consider(work context.Context, j *job, v memo.View, now tim
 	}
 }
 
-// look returns what a node must know of a job to decide. The Moment has but Now while another node has the job's lock.
+// look returns what a node must know of a job to decide. While another node has the job's lock, the Moment has only
+// Now.
 func (d *dispatcher) look(j *job, v memo.View, now time.Time) (l *ledger.Ledger, m ledger.Moment, err error) {
 	if v.State == joblock.StateForeign {
 		return nil, m, errors.New("scheduler: the value at the job's key is no lock")
@@ -188,7 +189,7 @@ func (d *dispatcher) look(j *job, v memo.View, now time.Time) (l *ledger.Ledger,
 	return l, m, err
 }
 
-// start calls f in a goroutine. The job is busy until f has returned. The result of f is the time of the next read of the
+// start calls f in a goroutine. The job is busy until f has returned. f returns the time of the next read of the
 // ledger. If the job is gone, start does nothing and returns false. Only the loop of Run may call start.
 func (d *dispatcher) start(j *job, f func() time.Time) bool {
 	if !d.table.occupy(j) {
@@ -198,7 +199,7 @@ func (d *dispatcher) start(j *job, f func() time.Time) bool {
 	return true
 }
 
-// tend looks after the executions of other nodes, and begins what is due. The result is the time of the next read of the
+// tend looks after the executions of other nodes, and begins what is due. It returns the time of the next read of the
 // ledger.
 func (d *dispatcher) tend(ctx context.Context, j *job, l *ledger.Ledger, plan policy.Plan) time.Time {
 	at := timeOf(plan.Again)
@@ -260,7 +261,7 @@ func (d *dispatcher) standByLane(ctx context.Context, j *job, lane int) {
 	d.table.enter(j, lane, true)
 	d.started.Go(func() {
 		d.standBy(ctx, j, lane)
-		d.table.lookAgain(j) // perhaps to wait again: the next tick may be days away
+		d.table.lookAgain(j) // this node may have to wait again: the next tick may be days away
 	})
 }
 

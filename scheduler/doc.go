@@ -1,6 +1,6 @@
-// Package scheduler executes jobs by the clock on a cluster of nodes. Each tick of a job is executed once, by one of
-// the nodes that are up. The package needs a joblock.Locker and nothing else. There is no leader, no table, and no node
-// on which the other nodes depend.
+// Package scheduler executes cron jobs on a cluster of nodes. Each tick of a job is executed once, by one of the nodes
+// that are up. The package needs only a joblock.Locker. There is no leader, no table, and no node on which the other
+// nodes depend.
 //
 //	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 //	...
@@ -28,13 +28,13 @@
 // The ledger's latest tick only grows, and only the holder of the lock writes the ledger. So nodes claim a tick once,
 // however short the job is and however wrong the clocks are: a late node finds the tick in the ledger.
 //
-// The store's clock alone decides what is due. Each node estimates the store's clock from the store's answers and its
-// own monotonic clock. So a node whose wall clock is wrong is still on time.
+// The store's clock alone decides what is due. Each node estimates it from the store's answers and its own monotonic
+// clock, so a node whose wall clock is wrong is still on time.
 //
 // # When a node stops or dies
 //
-// If an execution is broken off, another node takes the tick over: that node executes the tick again. Half a second
-// after an execution has begun, one of the other nodes starts to wait for the lock.
+// If an execution is broken off, another node takes the tick over, that is, executes it again. Half a second after an
+// execution has begun, one of the other nodes starts to wait for the lock.
 //
 //	the node is stopped     the context of its function ends with cause ErrStopped; the node marks the tick as
 //	                        interrupted; the waiting node gets the lock at once
@@ -46,12 +46,13 @@
 // tick is lost, because its function may be what crashes the nodes. An execution is also broken off if at its end the
 // store does not answer for longer than the lease. Each execution has a fence of its own (joblock.FromContext).
 //
-// A function that goes on for more than 5 s after the end of its context holds the job up: its ticks overlap, and no other node
-// takes the job over. Then the node reports Overrun, which is logged as a warning, and admin.Execution.Overrun is set as long as
-// that lasts. When the node is stopped, that is not so before Config.Grace is over; see Run.
+// A function that goes on for more than 5 s after the end of its context holds the job up: its ticks overlap, and no
+// other node takes the job over. The node then reports Overrun, which is logged as a warning, and
+// admin.Execution.Overrun is set as long as that lasts. When the node is stopped, this applies only after Config.Grace
+// has passed; see Run.
 //
-// A panic in a function is logged and counts as a failure. If a panic ended the program, the nodes would take the tick
-// over and end one after the other.
+// A panic in a function is logged and counts as a failure: if it ended the program, the nodes would take the tick over
+// and end one after the other.
 //
 // A node may die after it has enqueued the task of a tick and before it has written the ledger. The next node enqueues
 // the task again. With Tick.ID as the task's ID the queue refuses the second task; see Task.
@@ -65,25 +66,25 @@
 //	            default OverlapSkip.
 //	paused      the tick came while the job was paused. The tick is skipped.
 //
-// If an execution does not end, or the task of a Task, each further tick is skipped as overlapped. After three ticks and 10
-// minutes a node reports Stuck, which is logged as a warning, and admin.Entry.Stuck is set.
+// If an execution, or the task of a Task, does not end, each further tick is skipped as overlapped. After three ticks
+// and 10 minutes a node reports Stuck, which is logged as a warning, and admin.Entry.Stuck is set.
 //
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. The node that
-// executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution, between two
-// such writes passes a twentieth of the time since its begin, 10 s at most; and the ticks of a minute are one Event. Missed ticks
-// that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest ticks beyond the
-// bound are skipped as missed.
+// executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution the pause
+// between two such writes is a twentieth of the time since its begin, 10 s at most; and the ticks of a minute are one
+// Event. Missed ticks that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest
+// ticks beyond the bound are skipped as missed.
 //
 // # Policies
 //
-// What becomes of the ticks that come during an execution:
+// Ticks that come during an execution:
 //
 //	OverlapSkip      all are skipped as overlapped
 //	OverlapQueue(n)  a tick waits if fewer than n ticks wait already; the others are skipped as overlapped
 //	OverlapNewest    the newest waits; the others are skipped as overlapped
 //	OverlapCancel    the first tick ends the context of the function; then as OverlapNewest
 //
-// And what becomes of ticks that wait, because of the overlap or because they are caught up with:
+// Ticks that wait, because of the overlap or because they are caught up with:
 //
 //	the execution was broken off  the ticks go on waiting. With OverlapQueue, OverlapNewest and OverlapCancel, the ticks
 //	                              from then until another node takes the execution over wait as if they had come during
@@ -131,7 +132,7 @@
 //
 // # What other schedulers call it
 //
-// The field's other schedulers have these policies under other names:
+// The names of these policies in other schedulers:
 //
 //	this package     Temporal                Kubernetes CronJob       Quartz
 //	OverlapSkip      SKIP                    Forbid                   @DisallowConcurrentExecution, DO_NOTHING
@@ -152,18 +153,18 @@
 //
 // # The ledger
 //
-// The ledger is JSON. In redis-cli, HGET joblock:%cron:shop:rollup memo shows the ledger. The store keeps a ledger, and the
-// record of pauses and triggers, for 366 days after the last write. A node that is up with the job writes them at least every
-// two weeks. So an outage of all nodes may last for 350 days, whatever the spec is. After a longer one, pauses and ledgers are
-// gone. With a new ledger, ticks count from the time at which the first node saw the job. If the list of jobs shows that the
-// job had a ledger, the node logs a warning.
+// The ledger is JSON. In redis-cli, HGET joblock:%cron:shop:rollup memo shows the ledger. The store keeps a ledger, and
+// the record of pauses and triggers, for 366 days after the last write. A node that is up with the job writes them at
+// least every two weeks. So an outage of all nodes may last for 350 days, whatever the spec is; after a longer one,
+// pauses and ledgers are gone. With a new ledger, ticks count from the time at which the first node saw the job. If the
+// list of jobs shows that the job had a ledger, the node logs a warning.
 //
 // # When the store's clock is set back
 //
 // Ticks wait until the clock is where it was, because nodes would execute each tick a second time. Triggers do not
 // wait. Each node reports the clock once per job, as Clock and in the log, and admin.Entry.Behind shows it. A ledger
-// that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and Clock
-// reports that too. So a job is silent for at most a day.
+// that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and Clock reports
+// that too, so a job is silent for at most a day.
 //
 // # Deploys
 //
@@ -172,10 +173,11 @@
 //
 // At each instant one spec is in force, the one in the ledger. All nodes that have the job execute the ticks of that
 // spec, whatever their own spec is. The node that has registered the job last decides: at the start of its Run, or in a
-// call while Run is running. So a deploy ends with the new spec, because each node starts with it.
+// call while Run is running. A deploy therefore ends with the new spec, because each node starts with it.
 //
-// The decision lasts as long as that node is up and has the job. Then the spec of the youngest node is in force that is up
-// and has the job: of the node whose Run has begun last. A node with another spec looks for that every three Config.Sync.
+// The decision lasts as long as that node is up and has the job. Then the spec of the youngest node that is up and has
+// the job comes into force: of the node whose Run has begun last. A node with another spec checks this every three
+// Config.Sync.
 //
 //	the node that has decided is up           nothing changes, until a node registers another spec
 //	it is stopped, or removes the job         the youngest node decides at its next look, some 30 s later
@@ -185,16 +187,16 @@
 //	the records of nodes cannot be read, or   nothing changes
 //	a node was cut off less than 90 s ago
 //
-// So if a node of the old release starts late in a deploy, the old spec is in force until that node has gone. And if the only
-// node of a new release dies, the old spec comes back. Two nodes that are up never take turns. admin.Entry.SpecBy is the node that
-// has decided, and admin.Entry.OtherSpecs has the nodes that are up and have another spec.
+// So if a node of the old release starts late in a deploy, the old spec is in force until that node stops, and if the
+// only node of a new release dies, the old spec comes back. Two nodes that are up never alternate. admin.Entry.SpecBy
+// is the node that has decided, and admin.Entry.OtherSpecs has the nodes that are up and have another spec.
 //
 // A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
-// those of the old spec, later ticks are those of the new one. So each tick of either spec is treated once. Ticks of the
-// old spec that no node has claimed are missed ticks, or overlapped ones; ticks with jitter that have come are due at
-// once. The ledger has the time of the change, and a node reports Spec. The other nodes learn of the change within
-// Config.Sync, so that they execute the new spec's ticks even if all nodes that were given it die. Options are not in the ledger: the node that
-// executes or skips a tick uses its own.
+// those of the old spec, later ticks are those of the new one, so each tick of either spec is treated once. Ticks of
+// the old spec that no node has claimed are missed ticks, or overlapped ones; ticks with jitter that have come are due
+// at once. The ledger has the time of the change, and a node reports Spec. The other nodes read the change within
+// Config.Sync, so that they execute the new spec's ticks even if all nodes that registered it die. Options are not in
+// the ledger: the node that executes or skips a tick uses its own.
 //
 // A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a
 // later version. admin.Entry.Problem says so. A node that cannot read the record of pauses and triggers, or gets no answer for
@@ -211,12 +213,12 @@
 // Two applications on one store need different scopes. Within a scope the name alone identifies a job, so each
 // application would execute some ticks of the other one. Nodes notice a second definition of a job: another spec, other
 // options, or another module of the program. A new definition is a deploy, reported once as Redefined. If two
-// definitions take turns for more than a quarter of an hour, a node reports Contested and sets admin.Entry.Contested. A node
-// that is up and has another spec for as long sets admin.Entry.Contested as well.
+// definitions alternate for more than a quarter of an hour, a node reports Contested and sets admin.Entry.Contested. A
+// node that is up and has another spec for as long also sets admin.Entry.Contested.
 //
 // # Monitoring and control
 //
-// Package admin sees and steers all jobs of a scope from any process, with no more than the Locker and the scope.
+// Package admin monitors and controls all jobs of a scope from any process, with only the Locker and the scope.
 //
 // A job is in the list of jobs before it has a ledger. Each node that is up has a record with its jobs, which ends when the
 // node is stopped, or 90 s after the node has died. A removed job therefore has no admin.Entry.Nodes from then on. If the store
@@ -225,27 +227,29 @@
 //
 // # Cost
 //
-// A node at rest sends one command per Config.Sync, 10 s by default, to learn the time and to find triggers, and two
-// commands a minute to renew its record. Each week one node sends two commands for each job that has had no tick in that week. A node that has another spec of some jobs than the one in force sends two more
-// commands a minute: each reads the record of the node that has decided. If that node is not up, one such command is followed
-// by two that read the records of all nodes. Entries of package admin reads 34 records, one for each node, and one for each job. At a tick,
-// the first node sends four commands in addition to the read. A later node sends only its share of a pipeline, and its share
-// of a second pipeline if the execution takes more than half a second. During a longer execution the node that executes sends two commands when a tick comes, each node reads the
-// ledger once per lease, and the node that waits for the lock sends a command per joblock.Config.Poll. For a thousand
-// short jobs that are due at the same instant, three nodes read 3,800 ledgers in 130 round trips and send 4,200
-// commands to claim, settle and release. With MaxConcurrent an execution costs nine commands instead of four.
+// An idle node sends one command per Config.Sync, 10 s by default, to get the time and to find triggers, and two
+// commands a minute to renew its record. Each week one node sends two commands for each job that has had no tick in
+// that week. A node that has another spec of some jobs than the one in force sends two more commands a minute: each
+// reads the record of the node that has decided. If that node is not up, one such command is followed by two that read
+// the records of all nodes. Entries of package admin reads 34 records, one for each node, and one for each job. At a
+// tick, the first node sends four commands in addition to the read. A later node sends only its share of a pipeline,
+// and its share of a second pipeline if the execution takes more than half a second. During a longer execution the node
+// that executes sends two commands when a tick comes, each node reads the ledger once per lease, and the node that
+// waits for the lock sends a command per joblock.Config.Poll. For a thousand short jobs that are due at the same
+// instant, three nodes read 3,800 ledgers in 130 round trips and send 4,200 commands to claim, settle and release. With
+// MaxConcurrent an execution costs nine commands instead of four.
 //
 // # What is not promised
 //
 //   - Exactly-once execution: if a node dies as its function returns, another node calls the function again.
 //   - Anything about ticks from before the store lost its data.
 //   - That an execution has ended when another node takes its tick over. A function that ignores its context goes on,
-//     and only the fence can keep the writes of that function out.
+//     and only the fence can keep its writes out.
 //   - Ticks to the millisecond: an execution begins some tens of milliseconds late, and later if the store is slow.
-//   - That the task of a tick is enqueued if the node dies inside an enqueue under handoff.Unique or handoff.Sequence, between
-//     taking the lock and enqueuing, and no keeper of package worker runs. The next node finds the lock reserved for the
-//     tick's own task, which does not exist. The node calls enqueue again for two minutes, and the tick then fails. A
-//     keeper frees the lock within that time.
+//   - That the task of a tick is enqueued if the node dies inside an enqueue under handoff.Unique or handoff.Sequence,
+//     between taking the lock and enqueuing, and no keeper of package worker runs. The next node finds the lock
+//     reserved for the tick's own task, which does not exist. It calls enqueue again for two minutes, and the tick then
+//     fails. A keeper frees the lock within that time.
 //   - That nodes with different time zone data agree: if only some nodes know an instant as a tick, they execute an
 //     additional tick.
 package scheduler

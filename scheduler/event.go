@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Kind is what has happened to a tick or to a job: the kind of an Event, and the state of an execution in package admin.
+// Kind is what happened to a tick or to a job: the kind of an Event, and the state of an execution in package admin.
 type Kind string
 
-// What becomes of an execution. Each comment names the fields of Event that are set in addition to Tick and Node. Running and
-// Died have no Event: they are states only.
+// What happens to an execution. Each comment names the fields of Event that are set in addition to Tick and Node.
+// Running and Died have no Event: they are states only.
 const (
 	Running     Kind = "running"
 	Started     Kind = "started"     // Late
@@ -25,8 +25,8 @@ const (
 	Lost        Kind = "lost"        // no node executes the tick again: AtMostOnce, or eleven broken executions
 )
 
-// What becomes of ticks that are not executed. A node that skips several ticks at a time for one reason reports them as one
-// Event: Tick is the newest of the ticks, and Count is their number.
+// What happens to ticks that are not executed. A node that skips several ticks at a time for one reason reports them as
+// one Event: Tick is the newest, and Count is their number.
 const (
 	Missed     Kind = "missed"
 	Overlapped Kind = "overlapped" // also Took, Attempts, Err if the enqueue of a Task got joblock.ErrHeld, which is a state too
@@ -46,19 +46,19 @@ const (
 	Backfilled Kind = "backfilled"
 	// Redefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	Redefined Kind = "redefined"
-	// Spec means that another spec is in force. Tick.At is the time of the change: later ticks are those of the new spec. Err
-	// has the two specs, and says so if the node is not up any more that had decided for the former one.
+	// Spec means that another spec is in force. Tick.At is the time of the change: later ticks are those of the new spec.
+	// Err has the two specs, and says so if the node that had decided for the former one is no longer up.
 	Spec Kind = "spec"
-	// Contested means that two definitions of the job take turns, probably those of two applications. Err has the two
-	// definitions. Count is how often an earlier definition has come back. Each job has at most one Contested an hour. Tick.At
-	// is zero.
+	// Contested means that two conflicting definitions of the job alternate, probably those of two applications. Err has
+	// the two definitions. Count is how often an earlier definition has come back. Each job has at most one Contested an
+	// hour. Tick.At is zero.
 	Contested Kind = "contested"
 	// Clock means that the store's clock was set back. Tick is the job's latest tick. Err has the time of the next tick that
 	// nodes will execute. Each node reports Clock once per job.
 	Clock Kind = "clock"
 )
 
-// Event is something that happened to a job. The constants of type Kind say which fields are set.
+// Event is something that happened to a job. The constants of Kind say which fields are set.
 type Event struct {
 	Kind     Kind
 	Tick     Tick
@@ -70,7 +70,7 @@ type Event struct {
 	Err      error
 }
 
-// eventLevels has the kinds with another level than slog.LevelInfo.
+// eventLevels has the kinds with a level other than slog.LevelInfo.
 var eventLevels = map[Kind]slog.Level{
 	Started: slog.LevelDebug, Done: slog.LevelDebug, Enqueued: slog.LevelDebug, Paused: slog.LevelDebug,
 	Contested: slog.LevelWarn, Overrun: slog.LevelWarn, Stuck: slog.LevelWarn, Clock: slog.LevelWarn, Broken: slog.LevelWarn, Lost: slog.LevelWarn,

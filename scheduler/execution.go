@@ -43,7 +43,7 @@ func (e *execution) runInLane(ctx context.Context) {
 	e.table.lookAgain(e.j)
 }
 
-// run calls the job's function, and writes the result into the ledger. The error says that this is not possible any more:
+// run calls the job's function, and writes the result into the ledger. An error means that this is no longer possible:
 // another node takes the execution over.
 func (e *execution) run(ctx context.Context) error {
 	if !e.table.admit(e.j, e.lock) { // another node, or the job's successor on this node, begins the execution
@@ -71,7 +71,7 @@ func (e *execution) run(ctx context.Context) error {
 	return lost
 }
 
-// begin reports that the execution begins. The result is the Event.
+// begin reports that the execution begins, and returns the Event.
 func (e *execution) begin() Event {
 	event := Event{Kind: Started, Tick: tickOf(e.j.name, e.x.Tick()), Node: e.cfg.Node}
 	if e.x.Broken > 0 {
@@ -131,8 +131,8 @@ func (e *execution) call(ctx context.Context) (ledger.State, int, error) {
 	return ledger.Failed, attempts, err
 }
 
-// cancelAtNextTick cancels the function at the first tick after e.last, unless the job is paused at that tick. Then the next
-// tick after the pause cancels the function: no node executes a paused tick.
+// cancelAtNextTick cancels the function at the first tick after e.last at which the job is not paused: no node executes
+// a paused tick.
 func (e *execution) cancelAtNextTick(ctx context.Context, cancel context.CancelCauseFunc) {
 	last := e.last
 	for tick := e.ticks.Next(last); !tick.IsZero(); tick = e.ticks.Next(last) {
@@ -150,8 +150,8 @@ func (e *execution) cancelAtNextTick(ctx context.Context, cancel context.CancelC
 	}
 }
 
-// overrun reports that the function ignores the end of its context, or with a nil cause that it has returned. The ledger gets
-// that too, if it can be written at once. See job.call.
+// overrun reports that the function ignores the end of its context, or with a nil cause that it has returned. It also
+// writes that into the ledger, if that is possible at once. See job.call.
 func (e *execution) overrun(ctx context.Context, cause error) {
 	if cause != nil {
 		e.report(Event{
@@ -180,12 +180,12 @@ func (e *execution) overrun(ctx context.Context, cause error) {
 	}
 }
 
-// settle writes the result into the ledger. settle retries as long as the lock of the lane lasts: without the write another
-// node would execute the tick again.
+// settle writes the result into the ledger, and retries as long as the lock of the lane lasts: without the write
+// another node would execute the tick again.
 func (e *execution) settle(ctx context.Context, state ledger.State, attempts int, failure error) error {
 	ctx, stop := e.lock.Context(context.WithoutCancel(ctx))
 	defer stop()
-	ended := false // in a ledger that is perhaps written, by an attempt without an answer
+	ended := false // in a ledger that an attempt without an answer may have written
 	var failed error
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := e.with(ctx, func(b *book) error {
@@ -224,8 +224,8 @@ func (e *execution) settle(ctx context.Context, state ledger.State, attempts int
 	}
 }
 
-// followTasks counts how the tasks of earlier ticks have ended, if the job has PauseAfter and that can be known. The execution
-// ends with the parameter state. The result is the error of the last task that has failed.
+// followTasks counts how the tasks of earlier ticks have ended, if the job has PauseAfter and TaskEnds. The execution
+// ends with state. It returns the error of the last task that has failed.
 func (e *execution) followTasks(ctx context.Context, l *ledger.Ledger, state ledger.State) (failed error) {
 	if e.j.taskEnd == nil || e.j.pauseAfter == 0 {
 		l.Tasks = nil

@@ -34,13 +34,13 @@ type job struct {
 	registration
 }
 
-// delayOf returns a delay from 0 to the parameter jitter, in whole milliseconds. The delay depends on the job's name.
+// delayOf returns a delay from 0 to jitter, in whole milliseconds, that depends on the job's name.
 func delayOf(name string, jitter time.Duration) time.Duration {
 	return time.Duration(record.Hash(name) % uint64(jitter/time.Millisecond+1) * uint64(time.Millisecond))
 }
 
-// program returns the path of this program's main module, or "" if the build did not record the path. Programs of one
-// module have the same path, so they may share jobs.
+// program returns the path of this program's main module, or "" if the build did not record it. Programs of one module
+// have the same path, so they may share jobs.
 func program() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -49,11 +49,11 @@ func program() string {
 	return ledger.ShortenProgram(cmp.Or(info.Main.Path, info.Path))
 }
 
-// maxBuildBytes is the largest length of what the function build returns.
+// maxBuildBytes is the largest length of what build returns.
 const maxBuildBytes = 64
 
-// build returns the version of this program's main module or, if the build did not record a version, the revision. If the
-// build recorded neither, build returns "".
+// build returns the version of this program's main module, or the revision if the build did not record a version, or ""
+// if it recorded neither.
 func build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -37,8 +37,8 @@ func (n *node) take() bool {
 
 func (n *node) free() { <-n.slots }
 
-// learn corrects the clock by an answer with the store's time. After a large step back the times in the heap are too late, so
-// all jobs become due.
+// learn corrects the clock with an answer that has the store's time. After a large step back the times in the heap are
+// too late, so all jobs become due.
 func (n *node) learn(sent, store time.Time) {
 	if n.clock.learn(sent, store) < -time.Minute {
 		n.table.recheckAll()
@@ -84,7 +84,7 @@ func (n *node) obey(what news) {
 	n.table.obey(what)
 }
 
-// unreadOrders says what a node does that cannot read the orders. readBefore: it has read them before.
+// unreadOrders describes what a node does if it cannot read the orders. readBefore: it has read them before.
 func unreadOrders(readBefore bool) string {
 	if readBefore {
 		return "scheduler: pauses and triggers cannot be read; the previous ones stay in force"
@@ -93,7 +93,7 @@ func unreadOrders(readBefore bool) string {
 		"because jobs may be paused"
 }
 
-// report logs an event, and passes the event to Config.Observe.
+// report logs an event and passes it to Config.Observe.
 func (n *node) report(e Event) {
 	attrs := []any{"scope", n.cfg.Scope, "job", e.Tick.Name, "node", e.Node}
 	add := func(isSet bool, key string, value any) {
@@ -114,7 +114,7 @@ func (n *node) report(e Event) {
 	n.cfg.Observe(e)
 }
 
-// reportClock reports, once for each Ledger.Last, that the store's clock was set back behind the ledger. The rules have the
+// reportClock reports, once for each Ledger.Last, that the store's clock was set back behind the ledger. rules has the
 // spec in force.
 func (n *node) reportClock(j *job, rules *ledger.Job, l *ledger.Ledger, now time.Time) {
 	if l.Behind(now) == 0 {
@@ -137,8 +137,8 @@ func (n *node) unreadable(j *job, err error) {
 	n.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)
 }
 
-// trouble records that the store refused or did not answer a step; the caller tries again. The same trouble is logged again
-// only after another one or none.
+// trouble records that the store refused or did not answer a step; the caller retries. The same trouble is logged again
+// only after a different one or none.
 func (n *node) trouble(j *job, step string, err error) {
 	err = fmt.Errorf("%s: %w", step, err)
 	if n.table.setTrouble(j, err) {
@@ -146,7 +146,7 @@ func (n *node) trouble(j *job, step string, err error) {
 	}
 }
 
-// once recognises the same error when it comes again, so that it is logged once.
+// once recognises a repeated error, so that it is logged once.
 type once struct{ last string }
 
 func (o *once) isNew(err error) bool {

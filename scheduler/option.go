@@ -21,8 +21,8 @@ const (
 	minDeadline = time.Second
 )
 
-// Option changes how a job is executed. Of options that contradict each other the last one counts. All nodes should
-// give a job the same options: the node that executes or skips a tick uses its own options.
+// Option changes how a job is executed. Of contradictory options the last one counts. All nodes should give a job the
+// same options, because the node that executes or skips a tick uses its own.
 type Option func(*options)
 
 // options has the settings with which a job was registered.
@@ -41,19 +41,19 @@ type options struct {
 	taskEnd func(ctx context.Context, id string) (ended bool, failure, err error) // see TaskEnds; nil: the ends of tasks are not known
 }
 
-// In sets the time zone of the spec. In overrides Config.Zone. A zone within the spec (CRON_TZ=) overrides In. The zone
+// In sets the time zone of the spec. It overrides Config.Zone, and a zone within the spec (CRON_TZ=) overrides it. zone
 // must not be nil.
 func In(zone *time.Location) Option { return func(o *options) { o.zone = zone } }
 
 // CatchUpNone skips missed ticks. The package documentation says which ticks are missed.
 func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 
-// CatchUpOne executes the newest missed tick as soon as a node is up. CatchUpOne is the default.
+// CatchUpOne executes the newest missed tick as soon as a node is up. It is the default.
 func CatchUpOne() Option { return setCatchUp(false, ledger.CatchUp{Most: 1, Window: math.MaxInt64}) }
 
-// CatchUpAll executes the missed ticks whose age is at most the parameter window, one after the other, the oldest
-// first. If more ticks wait than the parameter limit, from this outage and from earlier outages, the oldest ticks are
-// skipped. The window must be positive, the limit from 1 to 1000.
+// CatchUpAll executes the missed ticks whose age is at most window, one after the other, the oldest first. If more than
+// limit ticks wait, from this and earlier outages, the oldest ones are skipped. window must be positive, limit from 1
+// to 1000.
 func CatchUpAll(window time.Duration, limit int) Option {
 	return setCatchUp(true, ledger.CatchUp{Most: limit, Window: window})
 }
@@ -62,18 +62,19 @@ func setCatchUp(all bool, c ledger.CatchUp) Option {
 	return func(o *options) { o.catchUpAll, o.CatchUp = all, c }
 }
 
-// OverlapSkip skips ticks that come while the job is running. OverlapSkip is the default.
+// OverlapSkip skips ticks that come while the job is running. It is the default.
 func OverlapSkip() Option { return setOverlap(false, false, ledger.Overlap{}) }
 
-// OverlapQueue keeps the ticks that come while the job is running: admin.Entry.Waiting. When the running execution has ended, the waiting
-// ticks are executed, one after the other, the oldest first. At most limit ticks wait (1 to 1000). A tick that comes
-// while limit ticks wait is skipped. So OverlapQueue(1) keeps the first of the ticks, and OverlapNewest the newest.
+// OverlapQueue keeps the ticks that come while the job is running: admin.Entry.Waiting. When the running execution has
+// ended, the waiting ticks are executed, one after the other, the oldest first. At most limit ticks wait (1 to 1000); a
+// tick that comes while limit ticks wait is skipped. So OverlapQueue(1) keeps the first of the ticks, and OverlapNewest
+// the newest.
 func OverlapQueue(limit int) Option {
 	return setOverlap(true, false, ledger.Overlap{Queue: limit})
 }
 
-// OverlapNewest keeps the newest of the ticks that come while the job is running, and executes that tick when the
-// running execution has ended. The other ticks are skipped.
+// OverlapNewest keeps the newest of the ticks that come while the job is running, executes it when the running
+// execution has ended, and skips the others.
 func OverlapNewest() Option { return setOverlap(false, false, ledger.Overlap{Newest: true}) }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when the next tick comes. The next
@@ -81,7 +82,7 @@ func OverlapNewest() Option { return setOverlap(false, false, ledger.Overlap{New
 // Inspector can cancel a task.
 func OverlapCancel() Option { return setOverlap(false, true, ledger.Overlap{Newest: true}) }
 
-// setOverlap returns an Option: OverlapQueue if queues is true, OverlapCancel if cancel is.
+// setOverlap returns the Option for an overlap policy: OverlapQueue if queues is true, OverlapCancel if cancel is.
 func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 	return func(o *options) { o.queues, o.cancel, o.Overlap = queues, cancel, overlap }
 }
@@ -94,44 +95,43 @@ func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 // 100 bytes while the execution runs.
 func MaxConcurrent(n int) Option { return func(o *options) { o.MaxConcurrent = n } }
 
-// StartDeadline skips a tick as missed if the tick's first execution has not begun within d after the tick was due: 1 s
-// to 366 days. The deadline counts for ticks that are caught up with, and for ticks that wait for the end of an
-// execution. A trigger and a start have no deadline. An execution that has begun in time is taken over at any time. The
-// default is no deadline.
+// StartDeadline skips a tick as missed if its first execution has not begun within d after the tick was due: 1 s to 366
+// days. This includes ticks that are caught up with, and ticks that wait for the end of an execution. Triggers and
+// starts have no deadline. An execution that has begun in time is taken over at any time. The default is no deadline.
 func StartDeadline(d time.Duration) Option {
 	return func(o *options) { o.Deadline, o.hasDeadline = d, true }
 }
 
-// KeepHistory sets how many executions admin.Entry.History has besides admin.Entry.Latest: at most the parameter failures
-// executions with scheduler.Failed, scheduler.Died or scheduler.Lost, and at most the parameter others executions with another state.
-// So frequent successes do not push failures out. Both numbers are from 0 to 50. If errors are long, the history ends
+// KeepHistory sets how many executions admin.Entry.History has in addition to admin.Entry.Latest: at most failures
+// executions with scheduler.Failed, scheduler.Died or scheduler.Lost, and at most others with another state, so that
+// frequent successes do not push failures out. Both numbers are from 0 to 50. If errors are long, the history ends
 // earlier, at 12 KiB. The default is KeepHistory(10, 10).
 func KeepHistory(failures, others int) Option {
 	return func(o *options) { o.KeepFailures, o.KeepOthers = failures, others }
 }
 
-// AtMostOnce counts a tick as lost if its execution was broken off. Without AtMostOnce, another node executes the tick
+// AtMostOnce counts a tick as lost if its execution was broken off, instead of having another node execute the tick
 // again. Retry still repeats failed attempts.
 func AtMostOnce() Option { return func(o *options) { o.AtMostOnce = true } }
 
-// Timeout ends the context of each attempt after d, which must be positive. Timeout does not end a function that ignores its
-// context: the job keeps its lock until the function returns. See Overrun.
+// Timeout ends the context of each attempt after d, which must be positive. A function that ignores its context goes
+// on: the job keeps its lock until the function returns. See Overrun.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout, o.hasTimeout = d, true } }
 
 // Retry repeats the call of a function that has failed, up to n times (0 to 100), for the same tick and under the same
-// lock. The first pause is the parameter first. Each pause is twice as long as the one before, up to the parameter
-// most. The default is no retry for Func, and Retry(5, time.Second, 30*time.Second) for Task.
+// lock. The first pause is first; each further pause is twice as long as the one before, up to most. The default is no
+// retry for Func, and Retry(5, time.Second, 30*time.Second) for Task.
 func Retry(n int, first, most time.Duration) Option {
 	return func(o *options) { o.retries, o.retryFirst, o.retryMost = n, first, most }
 }
 
-// Jitter delays all ticks of the job by the same time, from 0 up to the parameter most (0 to 24 h), so that jobs with
-// equal specs begin apart. The delay depends on the job's name. Tick.At does not include the delay.
+// Jitter delays all ticks of the job by the same time, from 0 up to most (0 to 24 h), so that jobs with equal specs
+// begin at different times. The delay depends on the job's name. Tick.At does not include the delay.
 func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = most } }
 
-// RunAtStart executes the job once in the whole cluster, when the first node with this id starts. If id is the name of
-// your release, the job is executed once per deploy. If id is "", the job is executed once ever. An id has at most 128
-// bytes. The ledger remembers the latest eight ids.
+// RunAtStart executes the job once in the whole cluster, when the first node with this id starts: once per deploy if id
+// is the name of your release, or once ever if id is "". An id has at most 128 bytes. The ledger remembers the latest
+// eight ids.
 func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
 
 // PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume. The
@@ -142,16 +142,16 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 // the next tick, at the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
-// TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end says whether
-// the task with an ID has ended, and how: a nil failure is a success. After an error, the next tick asks again. Package asynqtick
-// sets this option by itself.
+// TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end reports whether the
+// task with an ID has ended, and how: a nil failure is a success. After an error, the next tick asks again. Package
+// asynqtick sets this option itself.
 func TaskEnds(end func(ctx context.Context, id string) (ended bool, failure, err error)) Option {
 	return func(o *options) { o.taskEnd = end }
 }
 
-// Replace replaces a job of the same name that is registered with this Scheduler. Without Replace the name of such a job
-// is refused. If this node executes the old job, the new job begins after that execution. With MaxConcurrent above 1, executions
-// of the old job count among the n of the new one.
+// Replace replaces a job of the same name that is registered with this Scheduler; without it such a name is refused. If
+// this node executes the old job, the new job begins after that execution. With MaxConcurrent above 1, executions of
+// the old job count among the n of the new one.
 func Replace() Option { return func(o *options) { o.replace = true } }
 
 func (o *options) validate(op, name string) error {
@@ -192,7 +192,7 @@ func (o *options) validate(op, name string) error {
 	return nil
 }
 
-// words returns in English what the options are, those first that a job always has.
+// words describes the options in English, beginning with those that a job always has.
 func (o *options) words() string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -244,8 +244,8 @@ func (o *options) words() string {
 	return ledger.ShortenPolicies(strings.Join(all, "; "))
 }
 
-// fingerprint returns a hash of the spec, the options and the program of a job. The hash leaves out the ID of
-// RunAtStart, because that ID changes with every release.
+// fingerprint returns a hash of the spec, the options and the program of a job, without the ID of RunAtStart, which
+// changes with every release.
 func (o *options) fingerprint() string {
 	h := fnv.New64a()
 	fmt.Fprint(h, o.Program, "\n", o.SpecText, "\n", o.task, o.CatchUp, o.MaxConcurrent, o.Overlap, o.cancel, o.AtMostOnce, o.timeout,

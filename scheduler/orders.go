@@ -15,15 +15,15 @@ import (
 type orders struct {
 	mu    sync.Mutex // guards the fields below
 	all   ledger.Orders
-	text  []byte    // the memo from which the field all was decoded
+	text  []byte    // the memo from which all was decoded
 	read  bool      // this node has read them
 	err   error     // why this node could not read them when it last tried; or nil
 	asked time.Time // when this node asked for them or wrote them, by its own clock
 }
 
-// news says for which jobs there are new orders.
+// news names the jobs that have new orders.
 type news struct {
-	jobs     []string // that have an order
+	jobs     []string // that have a new order
 	allJobs  bool     // all jobs have
 	specs    []string // whose spec has changed
 	allSpecs bool     // the spec of any job may have changed
@@ -34,7 +34,8 @@ var (
 	errOrdersForeign = errors.New("scheduler: the value at the key of pauses and triggers is no lock")
 	errOrdersSilent  = errors.New("scheduler: the store has not answered for the pauses and triggers")
 
-	// errOrdersUnread ends a dispatch of a node that has started with orders that it cannot read, and has no time of the store.
+	// errOrdersUnread ends a dispatch of a node that cannot read the orders since its start, and does not know the store's
+	// time.
 	errOrdersUnread = errors.New("scheduler: the pauses and triggers cannot be read")
 )
 
@@ -88,7 +89,7 @@ func (o *orders) of(name string) ledger.Order {
 	return o.all.For(name)
 }
 
-// missing returns why this node knows nothing of pauses: it has never read the orders. The result is nil if it has.
+// missing returns why this node knows no pauses: it has never read the orders. It returns nil if it has.
 func (o *orders) missing() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -33,11 +33,11 @@ type presence struct {
 	mu     sync.Mutex       // guards the fields below
 	nodeID string           // of this node's record, from the begin of Run on
 	record *joblock.Lock    // of this node's record; nil: this node has had none in this Run
-	until  time.Time        // until when this node does not decide in place of a node that is not up
+	until  time.Time        // no decision in place of a node that is not up before this time
 	apart  []roster.Apart   // what this node's record shows
-	listed map[string]int64 // the day on which this node last saw to it that the job's name is on its page
+	listed map[string]int64 // the day on which this node last made sure that the job's name is on its page
 	found  map[string]int64 // the day that the page had for the name of a job before this node wrote it again
-	doubts int              // how often something was taken out of listed
+	doubts int              // how often names were removed from listed
 }
 
 // begin gives the node a new ID.
@@ -89,7 +89,7 @@ func (p *presence) touch() {
 	}
 }
 
-// keep keeps the records up to date until ctx ends. During an outage of the store keep tries again.
+// keep keeps the records up to date until ctx ends. It retries during an outage of the store.
 func (p *presence) keep(ctx context.Context) {
 	var own *joblock.Lock // of this node's record
 	defer func() { p.leave(ctx, own) }()
@@ -100,7 +100,7 @@ func (p *presence) keep(ctx context.Context) {
 	}
 	start, trouble := p.clock.now(), once{}
 	for {
-		if own != nil && own.Err() != nil { // the store may have lost all that it had
+		if own != nil && own.Err() != nil { // the store may have lost all data
 			p.doubt()
 			p.table.recheckAll()
 		}
@@ -132,7 +132,7 @@ func (p *presence) keep(ctx context.Context) {
 	}
 }
 
-// leave removes this node's record, whose lock is the parameter own. Otherwise the record ends with its lease.
+// leave removes this node's record, whose lock is own. Otherwise the record ends with its lease.
 func (p *presence) leave(ctx context.Context, own *joblock.Lock) {
 	if own == nil {
 		return
@@ -145,8 +145,8 @@ func (p *presence) leave(ctx context.Context, own *joblock.Lock) {
 	_ = own.Release(ctx)
 }
 
-// show writes this node's record, and puts the node into the list of nodes. The lock in the parameter own is that of the
-// record, or nil. The result is the lock from now on.
+// show writes this node's record, and puts the node into the list of nodes. own is the lock of the record, or nil. show
+// returns the lock from now on.
 func (p *presence) show(ctx context.Context, own *joblock.Lock, start time.Time) (*joblock.Lock, error) {
 	n := roster.Node{Version: 1, Name: p.cfg.Node, Program: p.program, Build: build(), Start: start.UnixMilli()}
 	n.SetJobs(p.table.names())
@@ -165,7 +165,7 @@ func (p *presence) show(ctx context.Context, own *joblock.Lock, start time.Time)
 	return own, p.recs.ListNode(ctx, id)
 }
 
-// shown says that this node's record is written. The lock is that of the record.
+// shown notes that this node's record is written. lock is that of the record.
 func (p *presence) shown(lock *joblock.Lock) {
 	p.mu.Lock()
 	same := p.record == lock
@@ -187,8 +187,8 @@ func (p *presence) shown(lock *joblock.Lock) {
 	})
 }
 
-// enlist puts the names of this node's jobs onto their pages, unless the pages have these names or this node has put them
-// there lately.
+// enlist puts the names of this node's jobs onto their pages, unless they are there or this node has put them there
+// recently.
 func (p *presence) enlist(ctx context.Context) error {
 	day := records.Day(p.clock.now())
 	byPage := make(map[int][]string)

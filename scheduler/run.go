@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Run executes jobs until ctx ends. Then Run claims no more ticks, ends the contexts of running functions with cause
-// ErrStopped, waits for the functions, and returns nil. During an outage of the store Run retries. After Run has
+// Run executes jobs until ctx ends. It then claims no more ticks, ends the contexts of running functions with cause
+// ErrStopped, waits for the functions, and returns nil. It retries during an outage of the store. After it has
 // returned, Run may be called again.
 //
 // Errors:
@@ -41,8 +41,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return err
 }
 
-// awaitStarted waits until all goroutines of this Run have returned, for at most Config.Grace. awaitStarted returns an
-// error if functions are still running then.
+// awaitStarted waits until all goroutines of this Run have returned, for at most Config.Grace. It returns an error if
+// functions are still running then.
 func (s *Scheduler) awaitStarted() error {
 	grace, done := context.WithTimeout(context.Background(), s.cfg.Grace)
 	started := s.started // the next Run has another one

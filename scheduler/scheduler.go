@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// Scheduler executes jobs by the clock. Make one Scheduler per process with New, register jobs with Func and Task, and
-// call Run. A Scheduler is safe for concurrent use. What people on call do with jobs is in package admin.
+// Scheduler executes cron jobs. Make one Scheduler per process with New, register jobs with Func and Task, and call
+// Run. A Scheduler is safe for concurrent use. Package admin has the operations for people on call.
 type Scheduler struct {
 	*node
 	presence   *presence
@@ -22,9 +22,8 @@ type Scheduler struct {
 	running    bool // Run is running; the mutex of the table guards it
 }
 
-// New returns a Scheduler that claims ticks with the Locker in the parameter locks. New sends nothing to the store. New
-// returns joblock.ErrInvalid if locks is nil, cfg has no Scope, or a field of cfg is out of bounds. The error names the
-// value and the bound.
+// New returns a Scheduler that claims ticks with locks. It sends nothing to the store. It returns joblock.ErrInvalid if
+// locks is nil, cfg has no Scope, or a field of cfg is out of bounds. The error names the value and the bound.
 func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 	const op = "new"
 	full := cfg.withDefaults()
@@ -58,7 +57,7 @@ func (s *Scheduler) checkJob(op, name string) error {
 	return cmp.Or(s.check(op), records.CheckName(op, name))
 }
 
-// Config returns the configuration, with the defaults.
+// Config returns the configuration with its defaults.
 func (s *Scheduler) Config() Config {
 	if s.check("config") != nil {
 		return Config{}
@@ -66,7 +65,7 @@ func (s *Scheduler) Config() Config {
 	return *s.cfg
 }
 
-// Locker returns the Locker that New was given.
+// Locker returns the Locker that was passed to New.
 func (s *Scheduler) Locker() *joblock.Locker {
 	if s.check("locker") != nil {
 		return nil
@@ -86,10 +85,10 @@ func (s *Scheduler) Locker() *joblock.Locker {
 //	ErrOverlapped             the next tick has come, with OverlapCancel
 //	context.DeadlineExceeded  after Timeout
 //
-// If fn goes on after that, the Scheduler waits for fn before it calls fn again. So one Scheduler never runs fn more often at
-// the same time than MaxConcurrent allows, by default once. At the end of Run the Scheduler waits for Config.Grace at most. If
-// the node is stopped and fn does not return nil, another node executes the tick again. If fn releases its lock or hands the
-// lock over, the execution counts as broken off.
+// If fn goes on after that, the Scheduler waits for it before calling fn again, so one Scheduler never has more calls
+// of fn running than MaxConcurrent allows, by default one. At the end of Run the Scheduler waits for Config.Grace at
+// most. If the node is stopped and fn does not return nil, another node executes the tick again. If fn releases its
+// lock or hands it over, the execution counts as broken off.
 //
 // Func returns joblock.ErrInvalid in these cases, and the job is then not registered:
 //
@@ -166,7 +165,7 @@ func (s *Scheduler) register(op, name, text string, fn func(context.Context, Tic
 	return err
 }
 
-// add puts j into the table, in the place of a job of the same name. The caller has locked the table.
+// add puts j into the table, replacing a job of the same name. The caller has locked the table.
 func (s *Scheduler) add(j *job) {
 	if s.running && s.clock.synced() {
 		j.date(s.clock.now())
@@ -177,7 +176,7 @@ func (s *Scheduler) add(j *job) {
 	s.presence.touch()
 }
 
-// newJob returns a job that is not registered yet. The options in the parameter o are valid.
+// newJob returns a job that is not registered yet. o must be valid.
 func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick) error, o options) (j *job, err error) {
 	if o.Spec, err = spec.Parse(text, o.zone); err != nil {
 		return nil, records.Invalid(op, name, "%s", err)
@@ -194,10 +193,10 @@ func (s *Scheduler) newJob(op, name, text string, fn func(context.Context, Tick)
 	return &job{options: o, name: name, key: s.recs.LaneKey(name, 0), fn: fn, ordered: make(chan struct{}, 1), index: -1}, nil
 }
 
-// Remove takes a job away from this Scheduler. No execution begins here after Remove has returned. An execution that has
-// begun goes on, with its retries. The other nodes that have the job still execute its ticks. So a job ends when the last node has removed
-// the job, and admin.Admin.Forget then removes the job's record. A job that is registered again later goes on where its record ends:
-// ticks in between are missed ticks, unless Forget was called.
+// Remove removes a job from this Scheduler. No execution begins here after Remove has returned; one that has begun goes
+// on, with its retries. The other nodes that have the job still execute its ticks. So a job ends when the last node has
+// removed it, and admin.Admin.Forget then removes its record. A job that is registered again later goes on where its
+// record ends: ticks in between are missed ticks, unless Forget was called.
 //
 // Errors: joblock.ErrNotFound if this Scheduler does not have the job, and joblock.ErrInvalid for a bad name.
 func (s *Scheduler) Remove(name string) error {
@@ -213,9 +212,9 @@ func (s *Scheduler) Remove(name string) error {
 	return nil
 }
 
-// SetSpec gives a job of this Scheduler another spec. Function and options stay. The spec is read in the job's zone,
-// unless the spec names a zone. The package documentation, under Deploys, says when the new spec is in force, also on the
-// other nodes.
+// SetSpec gives a job of this Scheduler another spec. Its function and options do not change. The spec is read in the
+// job's zone, unless it names one. The package documentation, under Deploys, says when the new spec is in force, also
+// on the other nodes.
 //
 // Errors: joblock.ErrNotFound if this Scheduler does not have the job, and joblock.ErrInvalid for a bad name or spec. The
 // job then stays as it is.
@@ -246,8 +245,8 @@ type Job struct {
 	Spec   string        // that of this node, with its zone, in the form of spec.Spec.String
 	Jitter time.Duration // from a tick until the tick is due
 
-	// Problem is the reason why this node cannot execute the job: the ledger cannot be decoded or written, or the store does
-	// not answer. nil: this node can.
+	// Problem is why this node cannot execute the job: the ledger cannot be decoded or written, or the store does not
+	// answer. It is nil if this node can.
 	Problem error
 }
 
@@ -263,7 +262,7 @@ func (s *Scheduler) Jobs() []Job {
 	return jobs
 }
 
-// Refresh reads pauses and triggers now. Without Refresh, Run reads them within Config.Sync. Errors are those of memo.Read.
+// Refresh reads pauses and triggers now. Otherwise Run reads them within Config.Sync. Errors are those of memo.Read.
 func (s *Scheduler) Refresh(ctx context.Context) error {
 	if err := s.check("refresh"); err != nil {
 		return err

@@ -15,13 +15,13 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/roster"
 )
 
-// Nodes may have different specs for a job. The rule which spec is in force is Follows in package ledger. Here is what a node
-// does about it: it takes part in that decision at each look at a ledger (moment), replaces the decision of a node that is
-// not up any more (lookAround), and announces its own decision to the other nodes (announce).
+// Nodes may have different specs for a job. Follows in package ledger decides which spec is in force. This file has a
+// node's part: it takes part in that decision at each look at a ledger (moment), replaces the decision of a node that
+// is no longer up (lookAround), and announces its own decision to the other nodes (announce).
 
 const (
-	// A job is apart if this node has another spec than the one in force. Then this node looks from time to time whether the
-	// node that has decided is still up: after this many Config.Sync, at most after lookMost.
+	// A job is apart if this node has a spec other than the one in force. This node then checks whether the node that has
+	// decided is still up, every lookSyncs times Config.Sync, but at least every lookMost.
 	lookSyncs = 3
 	lookMost  = 5 * time.Minute
 )
@@ -33,11 +33,11 @@ type registration struct {
 
 	apart    time.Time       // since when this node has seen another spec in force; zero: its own spec is in force
 	decision ledger.Decision // about the spec in force; only if apart
-	watched  string          // as long as the node with this ID is up and has the job, this node does nothing; only if apart
+	watched  string          // this node does nothing while the node with this ID is up and has the job; only if apart
 	over     ledger.Decision // Moment.Over, until the next look
 }
 
-// date sets the time of the registration, unless there is one. That must not wait for a look at the ledger: while the job
+// date sets the time of the registration, unless it has one. This must not wait for a look at the ledger: while the job
 // runs there is none, and at its end those of all nodes that have started meanwhile would come in any order.
 func (r *registration) date(now time.Time) {
 	if r.since.IsZero() {
@@ -45,7 +45,7 @@ func (r *registration) date(now time.Time) {
 	}
 }
 
-// specs is a node's part in the decisions which specs are in force.
+// specs is a node's part in deciding which specs are in force.
 type specs struct {
 	*node
 	presence *presence
@@ -53,7 +53,7 @@ type specs struct {
 
 	mu        sync.Mutex // guards the fields below
 	unsent    []string   // jobs whose spec this node has put into force without an announcement; see ledger.AddName
-	announces bool       // a goroutine is at work that empties unsent
+	announces bool       // a goroutine is emptying unsent
 }
 
 // inForce returns the rules of j with the spec in force. If this node cannot parse that spec, the rules have no ticks.
@@ -65,8 +65,8 @@ func (s *specs) inForce(j *job, l *ledger.Ledger) *ledger.Job {
 	return l.InForce(&j.Job, parsed)
 }
 
-// moment returns the present moment, for decisions about j. moment returns an error if this node must follow a spec that this
-// node cannot parse.
+// moment returns the present moment, for decisions about j, or an error if this node must follow a spec that it cannot
+// parse.
 func (s *specs) moment(j *job, l *ledger.Ledger) (m ledger.Moment, err error) {
 	m = ledger.Moment{Now: s.clock.now(), Order: s.orders.of(j.name), Node: s.cfg.Node, ID: s.presence.id()}
 	if l.Spec != "" && l.Spec != j.SpecText {
@@ -126,15 +126,15 @@ type apartJob struct {
 	watched  string
 }
 
-// lookAround puts this node's spec of a job into force if the node that has decided is not up with the job any more, and this
-// node is the youngest that is. On doubt lookAround does nothing. every is the time between two looks.
+// lookAround puts this node's spec of a job into force if the node that has decided is no longer up with the job, and
+// this node is the youngest that is. When in doubt it does nothing. every is the time between two looks.
 func (s *specs) lookAround(ctx context.Context, every time.Duration) error {
 	now := s.clock.now()
 	jobs := s.apartJobs(now, every)
 	if s.presence.quiet(now) {
 		return nil
 	}
-	// A node may decide before it has a record, so a new decision says nothing.
+	// A node may decide before it has a record, so a new decision proves nothing.
 	jobs = slices.DeleteFunc(jobs, func(j apartJob) bool { return j.watched == "" || now.Sub(j.decision.Latest()) < every })
 	if len(jobs) == 0 {
 		return nil
@@ -213,8 +213,8 @@ func (s *specs) announce(ctx context.Context, j *job) {
 	}
 }
 
-// announceUnsent writes the names in s.unsent into the orders, until there are none or ctx ends. At the end of ctx the names
-// are dropped: this node stops, and the other nodes look at the next tick that they know of.
+// announceUnsent writes the names in s.unsent into the orders, until there are none or ctx ends. At the end of ctx the
+// names are dropped: this node stops, and the other nodes look at the ledger at the next tick that they know of.
 func (s *specs) announceUnsent(ctx context.Context) {
 	trouble := once{}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -9,9 +9,8 @@ import (
 // by the node's own clock.
 //
 // When an answer with the time S arrives after a round trip d, the store's clock is between S and S+d. An estimate
-// before S moves to S, and an estimate after S+d moves to S+d. An estimate between S and S+d does not change, so slow
-// answers do no harm. The error is at most half of the quickest round trip so far, plus the drift of the two clocks
-// between answers.
+// before S moves to S, one after S+d moves to S+d, and one in between does not change, so slow answers do no harm. The
+// error is at most half of the quickest round trip so far, plus the drift of the two clocks between answers.
 type storeClock struct {
 	local func() time.Time // the node's own clock
 
@@ -27,8 +26,8 @@ func (c *storeClock) now() time.Time {
 	return c.store.Add(c.local().Sub(c.own))
 }
 
-// learn corrects the estimate by an answer with the store's time. sent is the time of the request by the node's own
-// clock. learn returns how far the estimate has moved.
+// learn corrects the estimate with an answer that has the store's time, and returns how far the estimate has moved.
+// sent is the time of the request by the node's own clock.
 func (c *storeClock) learn(sent, store time.Time) (moved time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -51,9 +51,9 @@ func (t *table) names() []string {
 	return slices.Sorted(maps.Keys(t.jobs))
 }
 
-// add registers j and makes j due. If this node is busy with a job of the same name, also with one that remove has taken
-// away, j is due when the node is no longer busy with that job. Executions in lanes do not make a job busy: the ledger
-// counts them, so j goes on next to them. The caller has locked t.mu.
+// add registers j and makes j due. If this node is busy with a job of the same name, even a removed one, j is due when
+// the node is no longer busy with that job. Executions in lanes do not make a job busy: the ledger counts them, so j
+// goes on next to them. The caller has locked t.mu.
 func (t *table) add(j *job) {
 	old := t.jobs[j.name]
 	if old != nil {
@@ -74,7 +74,7 @@ func (t *table) add(j *job) {
 	t.wake()
 }
 
-// remove takes a job away. It returns false if there is none.
+// remove removes a job. It returns false if there is none.
 func (t *table) remove(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *table) remove(name string) bool {
 	return true
 }
 
-// drop ends what the job waits for. The caller has locked t.mu.
+// drop ends the waits of the job. The caller has locked t.mu.
 func (t *table) drop(j *job) {
 	j.gone = true
 	if j.index >= 0 {
@@ -108,7 +108,7 @@ func (t *table) isGone(j *job) bool {
 	return j.gone
 }
 
-// takeDue removes due jobs from the heap, at most the constant batch, and returns them.
+// takeDue removes due jobs from the heap, at most batch, and returns them.
 func (t *table) takeDue(now time.Time) (jobs []*job) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,7 +118,7 @@ func (t *table) takeDue(now time.Time) (jobs []*job) {
 	return jobs
 }
 
-// nextDue returns when the next job is due, at the latest the parameter until.
+// nextDue returns when the next job is due, at the latest until.
 func (t *table) nextDue(until time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,8 +150,8 @@ func (t *table) occupy(j *job) bool {
 	return true
 }
 
-// recheck makes j due at the given time. If there is a new order for j, or lookSoon was called while j was busy, recheck
-// makes j due at once. If j is gone, recheck makes the job due that has replaced j.
+// recheck makes j due at the given time, or at once if there is a new order for j, or lookSoon was called while j was
+// busy. If j is gone, recheck makes the job due that has replaced j.
 func (t *table) recheck(j *job, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,8 +233,8 @@ func (t *table) obey(n news) {
 	t.wake()
 }
 
-// admit says that a function of j begins now under the lock, unless j is gone. So no function begins after Remove has
-// returned.
+// admit notes that a function of j begins now under the lock, and returns false if j is gone, so no function begins
+// after Remove has returned.
 func (t *table) admit(j *job, lock *joblock.Lock) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,7 +244,7 @@ func (t *table) admit(j *job, lock *joblock.Lock) bool {
 	return !j.gone
 }
 
-// ended says that the function under the lock has returned.
+// ended notes that the function under the lock has returned.
 func (t *table) ended(lock *joblock.Lock) { t.do(func() { delete(t.held, lock) }) }
 
 // here returns how many functions of the job run on this node, with those of the jobs that j has replaced. A function that
@@ -273,7 +273,7 @@ func (t *table) strand() (names []string) {
 	return names
 }
 
-// enter says whether this node executes j in a lane, or waits for the lane.
+// enter notes whether this node executes j in a lane, or waits for the lane.
 func (t *table) enter(j *job, number int, in bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -293,8 +293,7 @@ func (t *table) mine(j *job) func(number int) bool {
 	}
 }
 
-// setTrouble records why this node cannot execute the job; nil means that this node can. setTrouble reports whether the
-// reason has changed.
+// setTrouble records why this node cannot execute the job, nil if it can, and reports whether the reason has changed.
 func (t *table) setTrouble(j *job, err error) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -306,7 +305,7 @@ func (t *table) setTrouble(j *job, err error) (changed bool) {
 // dueHeap is a heap.Interface of jobs by job.at, the time to read the ledger.
 type dueHeap []*job
 
-// put sets job.at, and adds j to the heap if the heap does not have j.
+// put sets job.at, and adds j to the heap if it is not there.
 func (h *dueHeap) put(j *job, at time.Time) {
 	j.at = at
 	if j.index < 0 {

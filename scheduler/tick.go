@@ -32,9 +32,9 @@ type Tick struct {
 	Backfill int64 `json:"backfill,omitempty"`
 }
 
-// ID returns a name for the tick, like "rollup@1767236400". The ID is the same on every node and in every execution. No
-// other tick of the scope has the same ID. Use the ID as the ID of a task, or to recognise the second execution of a
-// tick. Applications that share a queue need different job names, even if the scopes differ: the ID lacks the scope.
+// ID returns a name for the tick, like "rollup@1767236400". It is the same on every node and in every execution, and no
+// other tick of the scope has it. Use it as the ID of a task, or to recognise the second execution of a tick.
+// Applications that share a queue need different job names, even if the scopes differ: the ID lacks the scope.
 func (t Tick) ID() string {
 	if t.Cause == CauseTick {
 		return fmt.Sprintf("%s@%d", t.Name, t.At.Unix())
@@ -54,8 +54,8 @@ func TickFrom(ctx context.Context) (Tick, bool) {
 	return t, ok
 }
 
-// WithTick returns a child of ctx for which TickFrom returns tick. WithTick is for tests that call a job's function
-// themselves. At a tick the Scheduler sets the tick itself.
+// WithTick returns a child of ctx for which TickFrom returns tick. It is for tests that call a job's function
+// themselves; at a tick the Scheduler sets the tick.
 func WithTick(ctx context.Context, tick Tick) context.Context {
 	return context.WithValue(ctx, tickKey{}, tick)
 }

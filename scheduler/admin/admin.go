@@ -1,4 +1,4 @@
-// Package admin sees and steers the jobs of a scope: what people on call do, and programs for them. It works on the records
+// Package admin monitors and controls the jobs of a scope, for people on call and their tools. It works on the records
 // that the nodes keep in the store, so any process can use it, whether it has jobs or not.
 //
 //	a, err := admin.New(locks, "shop", "alice")
@@ -28,16 +28,16 @@ const (
 	maxNextTicks = 1000
 )
 
-// Admin sees and steers the jobs of a scope. An Admin is safe for concurrent use.
+// Admin monitors and controls the jobs of a scope. It is safe for concurrent use.
 type Admin struct {
 	recs  *records.Scope
 	specs records.Specs
 	node  *scheduler.Scheduler // of Of; nil: none
 }
 
-// New returns an Admin for a scope: the scheduler.Config.Scope of some nodes. Pauses show the name by: at
-// most 256 bytes of UTF-8 without control characters, by default "host:pid". New sends nothing. New returns joblock.ErrInvalid
-// if locks is nil, or scope or by is out of bounds.
+// New returns an Admin for a scope: the scheduler.Config.Scope of some nodes. Pauses show the name by: at most 256
+// bytes of UTF-8 without control characters, by default "host:pid". New sends nothing. It returns joblock.ErrInvalid if
+// locks is nil, or scope or by is out of bounds.
 func New(locks *joblock.Locker, scope, by string) (*Admin, error) {
 	recs, err := records.New("new", locks, scope, by, "the scope", "the parameter by", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -46,8 +46,8 @@ func New(locks *joblock.Locker, scope, by string) (*Admin, error) {
 	return &Admin{recs: recs}, nil
 }
 
-// Of returns an Admin for the scope of s, under its Config.Node. While Run of s is running, s obeys at once. Entries has the
-// jobs of s also before their first tick, and says whether s can execute them.
+// Of returns an Admin for the scope of s, under its Config.Node. While Run of s is running, s obeys at once. Entries
+// includes the jobs of s even before their first tick, and whether s can execute them.
 func Of(s *scheduler.Scheduler) *Admin {
 	cfg := s.Config()
 	recs, err := records.New("of", s.Locker(), cfg.Scope, cfg.Node, "Config.Scope", "Config.Node", cfg.Logger)
@@ -99,8 +99,8 @@ type Node struct {
 	Jobs    int       `json:"jobs"`    // how many jobs the node has
 }
 
-// Nodes returns the nodes of the scope that are up, sorted by name. A node that was stopped is gone at once, a node that
-// has died after 90 s. Errors: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a sentinel
+// Nodes returns the nodes of the scope that are up, sorted by name. A stopped node disappears at once, one that has
+// died after 90 s. Errors: joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a sentinel
 // if a record cannot be decoded.
 func (a *Admin) Nodes(ctx context.Context) ([]Node, error) {
 	if err := a.check("nodes"); err != nil {
@@ -114,12 +114,12 @@ func (a *Admin) Nodes(ctx context.Context) ([]Node, error) {
 	return nodes, err
 }
 
-// Entries returns the entries of the named jobs, or without names those of all jobs of the scope, sorted by name. All jobs are
-// those of the Scheduler of Of, and each job that a node has had in the last 366 days and that Forget has not removed. No node
-// that is up has a job without Entry.Nodes. A named job that does not exist is left out. Without names Entries reads 34 records,
-// one for each node and one for each job, in a few round trips, whatever else the store has. On an error, Entries returns no
-// entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, joblock.ErrInvalid for a bad name, the cause of ctx, and an error
-// without a sentinel if a record of the scope cannot be decoded.
+// Entries returns the entries of the named jobs, or without names those of all jobs of the scope, sorted by name. All
+// jobs are those of the Scheduler of Of, and each job that a node has had in the last 366 days and that Forget has not
+// removed. No node that is up has a job without Entry.Nodes. A named job that does not exist is left out. Without names
+// Entries reads 34 records, one for each node and one for each job, in a few round trips, whatever else the store has.
+// On error, Entries returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, joblock.ErrInvalid for a bad
+// name, the cause of ctx, and an error without a sentinel if a record of the scope cannot be decoded.
 func (a *Admin) Entries(ctx context.Context, names ...string) (entries []Entry, err error) {
 	const op = "entries"
 	if err := a.check(op); err != nil {
@@ -164,9 +164,9 @@ func (a *Admin) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
-// NextTicks returns when the next n ticks of a job are due, from 1 to 1000, with what clock changes do to them: the ticks
-// of the spec in force, whether or not the job is paused. Forecast.At includes the jitter. The result is shorter if the
-// spec has fewer ticks. For a spec that no job has yet, see [spec.Spec.Forecast]. Errors are those of Entry.
+// NextTicks returns when the next n ticks of a job are due, from 1 to 1000, with what clock changes do to them: the
+// ticks of the spec in force, whether or not the job is paused. Forecast.At includes the jitter. The list is shorter if
+// the spec has fewer ticks. For a spec that no job has yet, see [spec.Spec.Forecast]. Errors are those of Entry.
 func (a *Admin) NextTicks(ctx context.Context, name string, n int) ([]spec.Forecast, error) {
 	const op = "next ticks of"
 	if err := cmp.Or(a.check(op), records.CheckName(op, name)); err != nil {
@@ -202,8 +202,8 @@ func (a *Admin) NextTicks(ctx context.Context, name string, n int) ([]spec.Forec
 	return ticks, nil
 }
 
-// timeOf returns the store's time at a read. A record that the store does not have has no time. If the store has none of them,
-// the result is the time of this machine.
+// timeOf returns the store's time at a read. A record that the store does not have has no time. If it has none of them,
+// timeOf returns the time of this machine.
 func timeOf(views []memo.View) (now time.Time) {
 	for _, v := range views {
 		if v.Now.After(now) {
@@ -216,8 +216,8 @@ func timeOf(views []memo.View) (now time.Time) {
 	return now
 }
 
-// rules returns the rules of a job with the spec in force; here says that the job is one of own. An error says that the spec
-// cannot be parsed: then the rules have no ticks.
+// rules returns the rules of a job with the spec in force; here reports whether the job is one of own. An error means
+// that the spec cannot be parsed: then the rules have no ticks.
 func (a *Admin) rules(name string, l *ledger.Ledger, own map[string]scheduler.Job) (rules *ledger.Job, here bool, err error) {
 	j, here := own[name]
 	rules = &ledger.Job{SpecText: cmp.Or(l.Spec, j.Spec), Delay: time.Duration(l.Delay) * time.Millisecond}

@@ -13,15 +13,15 @@ import (
 // ErrBackfilling means that the job has a backfill that has not ended.
 var ErrBackfilling = errors.New("scheduler: a backfill has not ended")
 
-// Backfill executes the ticks of the job from the time from to the time to, both included: each tick once, one after
-// the other, the oldest first, whether the tick was executed before or not. Tick.Cause is CauseBackfill, and Tick.ID
-// differs from the ID of the tick itself. The result is the number of ticks.
+// Backfill executes the ticks of the job between from and to, both included: each tick once, one after the other, the
+// oldest first, whether the tick was executed before or not. Tick.Cause is CauseBackfill, and Tick.ID differs from the
+// ID of the tick itself. Backfill returns the number of ticks.
 //
-// Due ticks, starts and triggers go first, so a job whose ticks take all its time has no time for a backfill. A tick that comes during an execution of the backfill waits for the end of
-// that execution, also with OverlapSkip. Missed ticks of the range that wait are left to the backfill. A backfill goes
-// on while the job is paused. A failed tick is not repeated, except by Retry. StartDeadline and OverlapCancel do not
-// concern a backfill. If the spec changes, the rest of the range has the ticks of the new spec, 10,000 ticks of the backfill
-// at most.
+// Due ticks, starts and triggers go first, so a job whose ticks take all its time has no time for a backfill. A tick
+// that comes during an execution of the backfill waits for the end of that execution, also with OverlapSkip. Missed
+// ticks of the range that wait are left to the backfill. A backfill goes on while the job is paused. A failed tick is
+// not repeated, except by Retry. StartDeadline and OverlapCancel do not apply to a backfill. If the spec changes, the
+// rest of the range has the ticks of the new spec, 10,000 ticks of the backfill at most.
 //
 // Backfill works like Trigger: on any Scheduler with the same store and Config.Scope. If no node that has the job is up,
 // the backfill waits. Entry.Backfill shows how far the backfill has come, and a node reports Backfilled at the end.
@@ -53,7 +53,7 @@ func (a *Admin) Backfill(ctx context.Context, name string, from, to time.Time) (
 	return ticks, nil
 }
 
-// checkRange returns the number of ticks from the time from to the time to, by the spec in force.
+// checkRange returns the number of ticks between from and to, by the spec in force.
 func (a *Admin) checkRange(op, name string, l *ledger.Ledger, now, from, to time.Time) (int, error) {
 	switch {
 	case from.Unix() < 0:
@@ -91,8 +91,8 @@ func firstSecond(t time.Time) time.Time {
 	return t.Truncate(time.Second).Add(time.Second)
 }
 
-// StopBackfill ends the job's backfill before its next tick. The running execution goes on. The ticks of the range that
-// have not begun are not executed. StopBackfill returns nil if there is no backfill. See Pause for errors.
+// StopBackfill ends the job's backfill before its next tick. The running execution goes on, and the ticks of the range
+// that have not begun are not executed. StopBackfill returns nil if there is no backfill. See Pause for errors.
 func (a *Admin) StopBackfill(ctx context.Context, name string) error {
 	_, err := a.change(ctx, "stop backfill", name, (*ledger.Order).StopBackfill)
 	return err

@@ -6,8 +6,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// Counts has, for one job, the number of executions with each result, and the number of skipped ticks. The counting
-// begins when a node first sees the job.
+// Counts has the numbers of a job's executions by result, and of its skipped ticks, since a node first saw the job.
 type Counts struct {
 	Done       int64 `json:"done"`
 	Enqueued   int64 `json:"enqueued"` // of a Task, instead of Done
@@ -35,7 +34,7 @@ type Execution struct {
 	Overrun time.Time `json:"overrun,omitzero"`
 }
 
-// Duration returns how long the execution took. Duration returns 0 if the execution has not ended.
+// Duration returns how long the execution took, or 0 if it has not ended.
 func (x Execution) Duration() time.Duration {
 	if x.Ended.IsZero() {
 		return 0
@@ -49,7 +48,7 @@ type FormerSpec struct {
 	Until time.Time `json:"until"` // ticks up to this time were those of Spec
 }
 
-// OtherSpec is a node that is up and has another spec of a job than the one in force.
+// OtherSpec is a node that is up and has a spec of a job other than the one in force.
 type OtherSpec struct {
 	Node  string    `json:"node"`
 	Spec  string    `json:"spec"`
@@ -68,7 +67,7 @@ type Entry struct {
 	// an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See Admin.Nodes.
 	Nodes []string `json:"nodes,omitempty"`
 
-	// Next is when the next tick is due, jitter included. Next is zero if the job is paused, and if Overdue is set and Here
+	// Next is when the next tick is due, jitter included. It is zero if the job is paused, and if Overdue is set and Here
 	// is false.
 	Next   time.Time `json:"next,omitzero"`
 	Paused bool      `json:"paused,omitempty"`
@@ -83,19 +82,19 @@ type Entry struct {
 	// the job is not paused: an execution does not end or, of a Task, the task of an earlier tick. See scheduler.Stuck.
 	Stuck bool `json:"stuck,omitempty"`
 
-	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two definitions of the job have
-	// taken turns at least three times. A node of another release was left up; or two applications with the same scope
-	// have a job of this name, and each application executes some of the ticks.
+	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two conflicting definitions
+	// of the job have alternated at least three times. A node of another release was left up; or two applications with the
+	// same scope have a job of this name, and each application executes some of the ticks.
 	Contested bool `json:"contested,omitempty"`
 
-	// Problem is the reason why this process cannot execute the job or cannot show the whole Entry: the ledger cannot
-	// be decoded or written, or the store does not answer.
+	// Problem is why this process cannot execute the job or cannot show the whole Entry: the ledger cannot be decoded or
+	// written, or the store does not answer.
 	Problem string `json:"problem,omitempty"`
 
 	Detail
 }
 
-// Detail is what explains an Entry.
+// Detail explains an Entry.
 type Detail struct {
 	Policies string `json:"policies,omitempty"` // the options of the job in English, as the node has them that has written the ledger last
 
@@ -115,8 +114,8 @@ type Detail struct {
 	Pauses  []Pause `json:"pauses,omitempty"`  // that go on: of the job, of all jobs, or both
 	Resumed *Pause  `json:"resumed,omitempty"` // the end of the latest pause; nil: there was none
 
-	// Behind is how far the store's clock is behind the job's latest tick. Behind is 0 unless the clock was set back by
-	// more than 10 s. Ticks wait until Next; triggers do not wait.
+	// Behind is how far the store's clock is behind the job's latest tick, 0 unless the clock was set back by more than 10
+	// s. Ticks wait until Next; triggers do not wait.
 	Behind time.Duration `json:"behind,omitempty"`
 
 	// Overlaps is how many ticks in a row were skipped as overlapped, since an execution has ended with another result. If
@@ -138,15 +137,15 @@ type Detail struct {
 	Backfill *Backfill `json:"backfill,omitempty"` // the latest backfill; nil: there was none
 }
 
-// Pause is a pause that goes on, or the end of one.
+// Pause is a pause in force, or the end of one.
 type Pause struct {
 	At   time.Time `json:"at"`           // its begin; of Entry.Resumed its end
-	By   string    `json:"by,omitempty"` // who has paused or resumed: the parameter by of New, or a node; see scheduler.PauseAfter
+	By   string    `json:"by,omitempty"` // who has paused or resumed: the argument by of New, or a node; see scheduler.PauseAfter
 	Note string    `json:"note,omitempty"`
 	All  bool      `json:"all,omitempty"` // of all jobs
 }
 
-// Backfill is how far the latest backfill of a job has come. Times are the store's, in UTC.
+// Backfill is the progress of the latest backfill of a job. Times are the store's, in UTC.
 type Backfill struct {
 	Number   int64     `json:"number"` // scheduler.Tick.Backfill of its executions
 	From     time.Time `json:"from"`

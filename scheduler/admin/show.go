@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// showLedger makes an Entry from a ledger. If here is true, the rules are those of a registered job, not those of the
-// ledger. If free is true, the job's lock is free. On an error the Entry has no History.
+// showLedger makes an Entry from a ledger. here means that rules are those of a registered job, not those of the
+// ledger; free means that the job's lock is free. On error the Entry has no History.
 func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free bool,
 	o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{

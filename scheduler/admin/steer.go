@@ -17,10 +17,10 @@ import (
 // without control characters, or "".
 //
 // Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, with or without the job,
-// whether Run is running or not. Each call returns when its request is on record. A pause lasts until
-// Resume: nodes that are up keep it on record. If none is up for 350 days, the record may end. Pause of a paused job returns
-// nil: a new note replaces the note and the name of who has paused the job, and without a new note nothing changes. Resume
-// of a job that is not paused returns nil.
+// whether Run is running or not. Each call returns when its request is on record. A pause lasts until Resume: nodes
+// that are up keep it on record, which may end if none is up for 350 days. Pause of a paused job returns nil: a new
+// note replaces the note and the name of who has paused the job, and without a new note nothing changes. Resume of a
+// job that is not paused returns nil.
 //
 // Errors:
 //
@@ -50,7 +50,7 @@ func (a *Admin) note(ctx context.Context, op, name, note string, change records.
 	return err
 }
 
-// change changes the order for a job, and lets the Scheduler of Of know at once.
+// change changes the order for a job, and makes the Scheduler of Of obey at once.
 func (a *Admin) change(ctx context.Context, op, name string, change records.Change) (ledger.Order, error) {
 	if err := cmp.Or(a.check(op), records.CheckName(op, name)); err != nil {
 		return ledger.Order{}, err
@@ -89,15 +89,15 @@ func (a *Admin) noteAll(ctx context.Context, op, note string, change func(o *led
 	return err
 }
 
-// Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If Run of the Scheduler of
-// Of is running and has the job, that Scheduler executes the job at once. In every other case a node that has the job executes
-// the job within scheduler.Config.Sync. If the job is running, the new execution follows the running one. Several triggers that
-// wait at the same time lead to one execution. See Pause for errors.
+// Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If Run of the
+// Scheduler of Of is running and has the job, that Scheduler executes the job at once. Otherwise a node that has the
+// job executes it within scheduler.Config.Sync. If the job is running, the new execution follows the running one.
+// Several triggers that wait at the same time lead to one execution. See Pause for errors.
 //
-// wait waits until the execution has ended, and returns it, whatever its State is. If another trigger comes
-// before the execution has begun, one execution is for both. It waits as long as no node executes the job, so give ctx a
-// deadline. If ctx ends during the wait, the error is the cause of ctx, and the trigger stays; after an error wait can be
-// called again. The error has no sentinel if the execution is no longer in the history.
+// wait waits until the execution has ended, and returns it, whatever its State is. If another trigger comes before the
+// execution has begun, one execution serves both. wait blocks as long as no node executes the job, so give ctx a
+// deadline. If ctx ends during the wait, the error is the cause of ctx, and the trigger remains; after an error wait
+// can be called again. The error has no sentinel if the execution is no longer in the history.
 func (a *Admin) Trigger(ctx context.Context, name string) (wait func(context.Context) (Execution, error), err error) {
 	o, err := a.change(ctx, "trigger", name, (*ledger.Order).Trigger)
 	if err != nil {
@@ -130,7 +130,8 @@ func (a *Admin) await(ctx context.Context, name string, o ledger.Order) (Executi
 		if err != nil {
 			return Execution{}, err
 		}
-		// What was broken off and is in the history has been taken over, and may be kept for longer than what came of it.
+		// A broken-off execution in the history has been taken over, and may be kept for longer than the execution that
+		// followed it.
 		past = slices.DeleteFunc(past, func(x ledger.Execution) bool { return !x.Ended() })
 		all := slices.Clone(l.Running)
 		if l.Latest != nil {
@@ -153,16 +154,16 @@ func (a *Admin) await(ctx context.Context, name string, o ledger.Order) (Executi
 	}
 }
 
-// Forget removes the record of a job that no node has any more: its history, counts, spec and pause. AllEntries then lacks
-// the job. If the job is registered again later, it is a new job, whose ticks count from then on. The store remembers the
-// latest tick for another hour. Repeating a Forget does no harm.
+// Forget removes the record of a job that no node has any longer: its history, counts, spec and pause. Entries then
+// lacks the job. If the job is registered again later, it is a new job, whose ticks count from then on. The store
+// remembers the latest tick for another hour. Repeating a Forget does no harm.
 //
 // Errors:
 //
 //	joblock.ErrHeld         a node that is up has the job, or the job is being executed
 //	joblock.ErrNotFound     the store does not have the job
 //	joblock.ErrInvalid      the name is bad
-//	joblock.ErrUnavailable  or the cause of ctx: parts of the record may be left; AllEntries may still have the job
+//	joblock.ErrUnavailable  or the cause of ctx: parts of the record may be left; Entries may still have the job
 func (a *Admin) Forget(ctx context.Context, name string) error {
 	const op = "forget"
 	if err := cmp.Or(a.check(op), records.CheckName(op, name)); err != nil {

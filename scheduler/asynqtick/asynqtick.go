@@ -1,4 +1,4 @@
-// Package asynqtick connects package scheduler with asynq: one asynq task per tick. It is a package of its own, so that
+// Package asynqtick connects package scheduler with asynq: one asynq task per tick. It is a separate package, so that
 // package scheduler compiles without asynq.
 //
 //	enqueue := asynqtick.Enqueue(client, asynq.NewTask("digest", nil), asynq.Retention(time.Minute))
@@ -14,16 +14,16 @@
 //
 // # One task per tick
 //
-// The tick's ID is the task's ID. So a node that takes over a tick does not enqueue a second task: asynq returns
-// asynq.ErrTaskIDConflict, which this package turns into success. If a function of your own, without Once, returns
-// the conflict to Task, the tick fails although the task is in the queue.
+// The tick's ID is the task's ID, so a node that takes over a tick does not enqueue a second task: asynq returns
+// asynq.ErrTaskIDConflict, which this package turns into success. If a function of your own, without Once, returns the
+// conflict to Task, the tick fails although the task is in the queue.
 //
-// asynq returns the conflict only while asynq still has the first task. Give tasks that are quickly done an
-// asynq.Retention longer than a lease of the locks: a minute or two.
+// asynq returns the conflict only while it still has the first task. Give short tasks an asynq.Retention longer than a
+// lease of the locks: a minute or two.
 //
-// With the option asynq.Unique, asynq.ErrDuplicateTask says that the task of an earlier tick waits or runs, or that this
-// tick's own task is there. Either way the tick's enqueue gets joblock.ErrHeld, and the overlap policies of
-// scheduler.Scheduler.Task say what becomes of the tick: by default it is skipped, and has not failed.
+// With the option asynq.Unique, asynq.ErrDuplicateTask means that the task of an earlier tick waits or runs, or that
+// this tick's own task is there. Either way the tick's enqueue gets joblock.ErrHeld, and the overlap policies of
+// scheduler.Scheduler.Task decide about the tick: by default it is skipped, which is no failure.
 package asynqtick
 
 import (
@@ -80,8 +80,8 @@ func EnqueueWith(jobs *handoff.Client, how handoff.How, task *asynq.Task, opts .
 }
 
 // Once returns a function that calls enqueue, and returns nil for asynq.ErrTaskIDConflict and joblock.ErrHeld for
-// asynq.ErrDuplicateTask. Once is for tasks that Enqueue and EnqueueWith cannot make, because the tasks depend on the
-// tick. enqueue must use tick.ID() as the task's ID:
+// asynq.ErrDuplicateTask. Once is for tasks that Enqueue and EnqueueWith cannot make, because they depend on the tick.
+// enqueue must use tick.ID() as the task's ID:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
 //		task := asynq.NewTask("digest", []byte(tick.At.Format(time.DateOnly)))

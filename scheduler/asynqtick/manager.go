@@ -27,16 +27,16 @@ import (
 const (
 	defaultSync = 3 * time.Minute // as asynq.PeriodicTaskManager
 
-	// forgetEvery is the pause between two looks for jobs that no node has. A job that is such a job at two looks in a row
-	// is forgotten: a provider that returns too little for a while must not cost pauses and histories.
+	// forgetEvery is the pause between two looks for jobs that no node has. A job that no node has at two looks in a row
+	// is forgotten: a provider that temporarily returns too little must not cost pauses and histories.
 	forgetEvery = time.Hour
 
 	maxTypeBytes = 64 // of the task's type in the name of a job
 )
 
-// PeriodicTaskManager does what an asynq.PeriodicTaskManager does, but runs on all nodes at the same time. Each tick
-// enqueues one task, whatever nodes are up and whatever their clocks show. To move an application over, replace the call of
-// asynq.NewPeriodicTaskManager:
+// PeriodicTaskManager replaces asynq.PeriodicTaskManager, and runs on all nodes at the same time. Each tick enqueues
+// one task, regardless of which nodes are up and what their clocks show. To move an application over, replace the call
+// of asynq.NewPeriodicTaskManager:
 //
 //	mgr, err := asynqtick.NewPeriodicTaskManager(locks, &scheduler.Config{Scope: "shop"}, asynq.PeriodicTaskManagerOpts{
 //		RedisConnOpt:               asynq.RedisClientOpt{Addr: "localhost:6379"},
@@ -44,15 +44,15 @@ const (
 //		SyncInterval:               10 * time.Second,
 //	})
 //
-// Each node asks the provider on its own. The type, payload and options of its task identify a job; the spec does not. So a
-// config with another Cronspec changes the spec of the job: one instant divides the ticks of the old spec from those of the
-// new spec, on all nodes. Several configs with the same task are one job with several rules, unless such a spec is refused;
-// then each config is a job of its own.
+// Each node asks the provider on its own. The type, payload and options of its task identify a job; the spec does not.
+// A config with another Cronspec thus changes the spec of the job: one instant divides the ticks of the old spec from
+// those of the new one, on all nodes. Several configs with the same task are one job with several rules, unless such a
+// spec is refused; then each config is a job of its own.
 //
 // With asynq.TaskID among the options of a config, the text of that option is the name of the job. The job then keeps its
 // history when the task changes. The ID of each task is the ID of its tick, with or without asynq.TaskID.
 //
-// The package documentation says why tasks should have asynq.Retention. Differences to asynq's manager:
+// The package documentation says why tasks should have asynq.Retention. Differences from asynq's manager:
 //
 //	@every      ticks are the multiples of the period since 1970, on all nodes, not counted from the start
 //	DST         a time of day ticks once on each day; see package spec
@@ -61,8 +61,8 @@ const (
 //	logging     scheduler.Config.Logger; SchedulerOpts.Logger and LogLevel are not used
 //	removal     a removed job keeps its record, with pause and history, for an hour at least and usually two hours at most
 //
-// As with asynq's manager, ticks that come while no node is up are not made up for. The option scheduler.CatchUpOne or
-// CatchUpAll changes that.
+// As with asynq's manager, ticks that come while no node is up are not caught up with. The option scheduler.CatchUpOne
+// or CatchUpAll changes that.
 type PeriodicTaskManager struct {
 	s        *scheduler.Scheduler
 	tasks    *Tasks
@@ -127,17 +127,17 @@ func NewPeriodicTaskManager(locks *joblock.Locker, cfg *scheduler.Config, opts a
 	return m, nil
 }
 
-// use says in which Redis asynq's queues are.
+// use sets the Redis that has asynq's queues.
 func (m *PeriodicTaskManager) use(rdb redis.UniversalClient) {
 	m.tasks = New(m.s, rdb)
 	m.tasks.hooks = m.opts.SchedulerOpts
 }
 
-// Scheduler returns the Scheduler of the manager, to see and to steer the jobs.
+// Scheduler returns the Scheduler of the manager, to monitor and control the jobs.
 func (m *PeriodicTaskManager) Scheduler() *scheduler.Scheduler { return m.s }
 
-// Run starts the manager and waits for SIGTERM or SIGINT, like asynq.PeriodicTaskManager.Run. Then Run stops the manager.
-// Errors are those of Start and of scheduler.Scheduler.Run.
+// Run starts the manager, waits for SIGTERM or SIGINT, like asynq.PeriodicTaskManager.Run, and then stops it. Errors
+// are those of Start and of scheduler.Scheduler.Run.
 func (m *PeriodicTaskManager) Run() error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -153,7 +153,7 @@ func (m *PeriodicTaskManager) Run() error {
 	return m.err
 }
 
-// Start asks the provider, and begins to execute jobs. Start returns the provider's error. A manager can be started once.
+// Start calls the provider, whose error it returns, and begins to execute jobs. A manager can be started once.
 func (m *PeriodicTaskManager) Start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +201,7 @@ func (m *PeriodicTaskManager) run(ctx context.Context, stop context.CancelFunc) 
 	}
 }
 
-// Shutdown stops the manager, and waits for what is being enqueued. Without a Start, Shutdown does nothing.
+// Shutdown stops the manager, and waits for enqueues under way. Without a Start it does nothing.
 func (m *PeriodicTaskManager) Shutdown() {
 	m.mu.Lock()
 	stop := m.stop
@@ -213,7 +213,7 @@ func (m *PeriodicTaskManager) Shutdown() {
 	<-m.done
 }
 
-// syncUntil asks the provider again and again until ctx ends.
+// syncUntil calls the provider repeatedly until ctx ends.
 func (m *PeriodicTaskManager) syncUntil(ctx context.Context) {
 	ticker := time.NewTicker(cmp.Or(max(m.opts.SyncInterval, 0), defaultSync))
 	defer ticker.Stop()
@@ -231,7 +231,7 @@ func (m *PeriodicTaskManager) syncUntil(ctx context.Context) {
 	}
 }
 
-// sync asks the provider, and applies its configs. An error is that of the provider.
+// sync calls the provider, and applies its configs. An error is that of the provider.
 func (m *PeriodicTaskManager) sync() error {
 	m.applying.Lock()
 	defer m.applying.Unlock()
@@ -242,15 +242,15 @@ func (m *PeriodicTaskManager) sync() error {
 	return err
 }
 
-// applyAndLog is apply for configs that nobody waits for.
+// applyAndLog is apply for configs for which no caller waits: it logs the errors.
 func (m *PeriodicTaskManager) applyAndLog(configs []*asynq.PeriodicTaskConfig) {
 	for _, err := range m.apply(configs) {
 		m.log.Error("asynqtick: a config is left out, or a job is not removed", "err", err)
 	}
 }
 
-// apply registers, changes and removes jobs, so that the jobs are those of configs. The errors are of jobs that stay as
-// they were. The caller holds applying.
+// apply registers, changes and removes jobs, so that the jobs are those of configs. The errors are about jobs that were
+// not changed. The caller holds applying.
 func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) (failed []error) {
 	jobs := m.group(configs)
 	for name := range m.jobs {
@@ -283,8 +283,8 @@ func (m *PeriodicTaskManager) apply(configs []*asynq.PeriodicTaskConfig) (failed
 	return failed
 }
 
-// forget forgets the jobs of the scope that no node has had at two looks in a row. So jobs are forgotten, too, whose config
-// was removed while no node was up.
+// forget forgets the jobs of the scope that no node has had at two looks in a row, including those whose config was
+// removed while no node was up.
 func (m *PeriodicTaskManager) forget(ctx context.Context) {
 	if m.now().Sub(m.looked) < forgetEvery {
 		return
@@ -357,8 +357,8 @@ func (m *PeriodicTaskManager) group(configs []*asynq.PeriodicTaskConfig) map[str
 	return jobs
 }
 
-// join joins specs to one spec with several rules. join returns false if there is no such spec: the specs differ in their
-// zones, one of them has limits, which would hold for all rules, one of them is bad, or they are too many.
+// join joins specs to one spec with several rules. It returns false if there is no such spec: their zones differ, one
+// has limits, which would hold for all rules, one is bad, or there are too many.
 func join(specs []string) (string, bool) {
 	zone, rules := "", make([]string, len(specs))
 	for i, text := range specs {

@@ -15,18 +15,18 @@ import (
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-// Scheduler does what an asynq.Scheduler does, but runs on all nodes at the same time. Each tick enqueues one task,
-// whatever nodes are up and whatever their clocks show. To move an application over, replace the call of
-// asynq.NewScheduler or asynq.NewSchedulerFromRedisClient. The calls of Register and Run stay as they are:
+// Scheduler replaces asynq.Scheduler, and runs on all nodes at the same time. Each tick enqueues one task, regardless
+// of which nodes are up and what their clocks show. To move an application over, replace the call of asynq.NewScheduler
+// or asynq.NewSchedulerFromRedisClient. The calls of Register and Run stay as they are:
 //
 //	s := asynqtick.NewScheduler(locks, &scheduler.Config{Scope: "shop"}, rdb, &asynq.SchedulerOpts{Location: berlin})
 //	entryID, err := s.Register("0 3 * * *", asynq.NewTask("report", nil), asynq.MaxRetry(5))
 //	...
 //	err = s.Run()
 //
-// All nodes must register the same tasks; the order does not matter. The type, payload and options of a task identify its
-// job; the spec does not. So a deploy of another spec changes the spec of the job: see PeriodicTaskManager, which has the
-// table of the differences to asynq, too. Besides:
+// All nodes must register the same tasks; the order does not matter. The type, payload and options of a task identify
+// its job; the spec does not. A deploy of another spec thus changes the spec of the job: see PeriodicTaskManager, which
+// also has the table of the differences from asynq. In addition:
 //
 //	one task at several specs  is one job with several rules; asynq has an entry for each
 //	the same Register twice    is one job, and returns the same ID
@@ -78,8 +78,8 @@ func NewScheduler(locks *joblock.Locker, cfg *scheduler.Config, rdb redis.Univer
 	return r
 }
 
-// Register registers a task to be enqueued at each tick of cronspec, and returns an ID for Unregister. Before Start and
-// afterwards, Register sends nothing. opts are options of asynq.
+// Register registers a task to be enqueued at each tick of cronspec, and returns an ID for Unregister. It sends
+// nothing, before and after Start. opts are options of asynq.
 //
 // Register returns joblock.ErrInvalid, and registers nothing, if task is nil, if cronspec is bad or has no ticks, if an
 // asynq.TaskID among opts is no name of a job, or if opts have With and asynq.Unique.
@@ -115,8 +115,9 @@ func (r *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Op
 	return id, nil
 }
 
-// Unregister removes the entry that Register has returned entryID for, from this node. The job's record stays for an hour at
-// least, and the job goes on as long as another node has it. Unregister returns joblock.ErrNotFound if there is no such entry.
+// Unregister removes the entry that Register has returned entryID for, from this node. The job's record stays for an
+// hour at least, and the job goes on as long as another node has it. If there is no such entry, the error is
+// joblock.ErrNotFound.
 func (r *Scheduler) Unregister(entryID string) error {
 	if r.err != nil {
 		return r.err
@@ -133,8 +134,8 @@ func (r *Scheduler) Unregister(entryID string) error {
 	return nil
 }
 
-// Run starts the Scheduler and waits for SIGTERM or SIGINT, like asynq.Scheduler.Run. Then Run stops the Scheduler. Errors are
-// those of Start and of scheduler.Scheduler.Run.
+// Run starts the Scheduler, waits for SIGTERM or SIGINT, like asynq.Scheduler.Run, and then stops it. Errors are those
+// of Start and of scheduler.Scheduler.Run.
 func (r *Scheduler) Run() error {
 	if r.err != nil {
 		return r.err
@@ -150,14 +151,14 @@ func (r *Scheduler) Start() error {
 	return r.m.Start()
 }
 
-// Shutdown stops the Scheduler, and waits for what is being enqueued. Without a Start, Shutdown does nothing.
+// Shutdown stops the Scheduler, and waits for enqueues under way. Without a Start it does nothing.
 func (r *Scheduler) Shutdown() {
 	if r.err == nil {
 		r.m.Shutdown()
 	}
 }
 
-// Ping asks asynq's Redis for an answer.
+// Ping pings asynq's Redis.
 func (r *Scheduler) Ping() error {
 	if r.err != nil {
 		return r.err
@@ -165,7 +166,8 @@ func (r *Scheduler) Ping() error {
 	return r.m.tasks.rdb.Ping(context.Background()).Err()
 }
 
-// Scheduler returns the Scheduler that has the jobs, to see and to steer them. It is nil if NewScheduler was given bad arguments.
+// Scheduler returns the Scheduler that has the jobs, to monitor and control them. It is nil if NewScheduler was given
+// bad arguments.
 func (r *Scheduler) Scheduler() *scheduler.Scheduler {
 	if r.err != nil {
 		return nil

@@ -92,8 +92,8 @@ func (t *Tasks) Remove(name string) error {
 	return t.s.Remove(name)
 }
 
-// enqueue enqueues the task of a tick by send, and calls the hooks as asynq.Scheduler does. If the task is in the queue already,
-// because another node has enqueued it and died, the hooks after the enqueuing are not called.
+// enqueue enqueues the task of a tick by send, and calls the hooks as asynq.Scheduler does. If the task is already in
+// the queue, because another node has enqueued it and died, the hooks after the enqueuing are not called.
 func (t *Tasks) enqueue(ctx context.Context, tick scheduler.Tick,
 	send func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error), task *asynq.Task, opts []asynq.Option) error {
 	opts = append(slices.Clip(opts), asynq.TaskID(tick.ID()))
@@ -124,8 +124,8 @@ func queueOf(opts []asynq.Option) (queue string) {
 	return queue
 }
 
-// taskEnd says whether the task of a tick has ended: archived is failed, and a task that is gone has ended well. If queue is
-// "", taskEnd looks in all queues.
+// taskEnd reports whether the task of a tick has ended: an archived task has failed, and one that is gone has
+// succeeded. If queue is "", taskEnd looks in all queues.
 func (t *Tasks) taskEnd(queue, id string) (ended bool, failure, err error) {
 	queues := []string{queue}
 	if queue == "" {
@@ -159,9 +159,9 @@ const defaultShow = 10 * time.Second
 // Each job is shown once, although several nodes have it: of the nodes that are up, the first by name shows it. A node
 // needs a name of its own for that (scheduler.Config.Node).
 //
-// Show writes what an asynq.Scheduler of version 0.26 writes; asynq's readers skip what they cannot decode. If Redis does
-// not answer, Show logs that to scheduler.Config.Logger and goes on. asynq's list of enqueue events stays empty: admin.Entry.History has the
-// executions.
+// Show writes what an asynq.Scheduler of version 0.26 writes; asynq's readers skip what they cannot decode. If Redis
+// does not answer, Show logs it to scheduler.Config.Logger and goes on. asynq's list of enqueue events stays empty:
+// admin.Entry.History has the executions.
 func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 	if interval <= 0 {
 		interval = defaultShow
@@ -173,7 +173,7 @@ func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 		_ = list.clear(end) // the entries expire
 	}()
 	trouble := false
-	for pause := min(interval, time.Second); ; pause = interval { // the first time when the node's jobs are on record
+	for pause := min(interval, time.Second); ; pause = interval { // first when the node's jobs are on record
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

@@ -11,9 +11,9 @@ import (
 	"github.com/joblock/toolkit/handoff"
 )
 
-// With returns an option for an entry of a Scheduler, for a config of a PeriodicTaskManager, and for Tasks.Add. The tasks of
-// the entry then carry a lock. With takes the place of asynq.Unique, whose key lapses under a task that waits or runs for
-// longer than its TTL, and outlasts a task that fails. The parameters are those of EnqueueWith:
+// With returns an option for an entry of a Scheduler, for a config of a PeriodicTaskManager, and for Tasks.Add. The
+// tasks of the entry then carry a lock. With replaces asynq.Unique, whose key lapses under a task that waits or runs
+// for longer than its TTL, and outlasts a task that fails. The parameters are those of EnqueueWith:
 //
 //	report := asynq.NewTask("report", nil)
 //	unique := handoff.Unique{Key: handoff.TaskKey(report)}
@@ -53,8 +53,8 @@ func (w *with) String() string         { return w.text }
 func (w *with) Type() asynq.OptionType { return withOpt }
 func (w *with) Value() any             { return w.text }
 
-// split returns the options that asynq knows, and how to enqueue with them; nil: as asynq.Client does. An error says why
-// the options do not go together.
+// split returns the options that asynq knows, and how to enqueue with them; nil: as asynq.Client does. An error says
+// why the options exclude each other.
 func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
 	unique := false
 	for _, opt := range opts {
@@ -77,8 +77,8 @@ func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
 	return own, w, err
 }
 
-// describe returns a text for what a task is enqueued with. The text identifies the job, on all nodes and in later releases
-// of what how is a type of: so it has no addresses, and no fields that are not set.
+// describe returns a text for how a task is enqueued. The text identifies the job, on all nodes and in later releases
+// of the package that has how's type, so it has no addresses, and no fields that are not set.
 func describe(how handoff.How) string {
 	v := reflect.ValueOf(how)
 	if v.Kind() != reflect.Struct {

@@ -6,7 +6,7 @@ import (
 )
 
 // calendar is a set of wall-clock times without a zone. A wall-clock time is the Unix seconds at which a clock in UTC
-// shows that time. For each field a calendar has the bit set of the matching values. Three more sets have days that
+// shows that time. A calendar has a bit set of the matching values for each field, and three more sets for days that
 // depend on the month:
 //
 //	fromEnd  bit n: the day n days before the last, L-n; bit 0: the last day
@@ -14,11 +14,11 @@ import (
 //	nth      bit 6*day+n: the n-th such day of the week, day#n; bit 6*day: the last one, dayL
 type calendar [9]uint64
 
-// The indexes of the elements of a calendar. The first six are also those of the array that is named fields.
+// The indexes of the elements of a calendar. The first six are also those of fields.
 const second, minute, hour, dom, month, dow, fromEnd, nearest, nth = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 const (
-	nthBits = 6              // how many bits of the set nth a day of the week has
+	nthBits = 6              // how many bits of nth a day of the week has
 	allNth  = 1<<nthBits - 1 // the bits of Sunday
 )
 
@@ -29,7 +29,7 @@ const sparsest = 40 * 12
 // farthest is longer than sparsest, in seconds.
 const farthest = 1 << 31
 
-// next returns the first time of the calendar at or after the time from; false if there is no such time.
+// next returns the first time of the calendar at or after from, or false if there is none.
 func (c calendar) next(from int64) (int64, bool) {
 	t := time.Unix(from, 0).UTC()
 	y, m, d := t.Date()
@@ -70,7 +70,7 @@ func (c calendar) days(y int, m time.Month) uint64 {
 	return (byDay | byWeek) & exist
 }
 
-// daysFromEnd returns the days of the set fromEnd in a month of the given length.
+// daysFromEnd returns the days of fromEnd in a month of the given length.
 func (c calendar) daysFromEnd(length int) (days uint64) {
 	for set := c[fromEnd]; set != 0; set &= set - 1 {
 		if n := bits.TrailingZeros64(set); n < length {
@@ -80,8 +80,8 @@ func (c calendar) daysFromEnd(length int) (days uint64) {
 	return days
 }
 
-// nearestDays returns the days of the set nearest in a month that begins with the day of the week first. A month that
-// is too short for a day has no weekday nearest to that day. The weekday is in the same month.
+// nearestDays returns the days of nearest in a month that begins with the day of the week first. The weekday is in the
+// same month, and a month that is too short for a day has no weekday nearest to it.
 func (c calendar) nearestDays(first time.Weekday, length int) (days uint64) {
 	for set := c[nearest]; set != 0; set &= set - 1 {
 		d := bits.TrailingZeros64(set)
@@ -106,7 +106,7 @@ func (c calendar) nearestDays(first time.Weekday, length int) (days uint64) {
 	return days
 }
 
-// nthDays returns the days of the set nth in a month that begins with the day of the week first.
+// nthDays returns the days of nth in a month that begins with the day of the week first.
 func (c calendar) nthDays(first time.Weekday, length int) (days uint64) {
 	for set := c[nth]; set != 0; set &= set - 1 {
 		day, n := bits.TrailingZeros64(set)/nthBits, bits.TrailingZeros64(set)%nthBits
@@ -121,7 +121,8 @@ func (c calendar) nthDays(first time.Weekday, length int) (days uint64) {
 	return days
 }
 
-// timeOfDay returns the first matching time of day at or after sec, in seconds since midnight; false if there is none.
+// timeOfDay returns the first matching time of day at or after sec, in seconds since midnight, or false if there is
+// none.
 func (c calendar) timeOfDay(sec int) (int, bool) {
 	h, m, s := sec/3600, sec/60%60, sec%60
 	if c[hour]&(1<<h) != 0 {

@@ -1,6 +1,6 @@
 // Package spec parses cron specs and computes when they tick. It has no clock, no state and no dependencies. Package
-// scheduler uses package spec. Programs can use it to check a spec, to say in English what a spec means ([Spec.Words]),
-// and to show the ticks to come with what clock changes do to them ([Spec.Forecast]).
+// scheduler uses it. Programs can use it to check a spec, to say in English what a spec means ([Spec.Words]), and to
+// show the ticks to come with what clock changes do to them ([Spec.Forecast]).
 //
 // # Syntax
 //
@@ -20,8 +20,8 @@
 //	5/20       every twentieth value from 5 to the end
 //	* or ?     all values: the field is not restricted
 //
-// Months and days of the week also have names: the first three letters in English. Sunday is 0 or 7. Capital and small
-// letters mean the same.
+// Months and days of the week also have names: the first three letters in English. Sunday is 0 or 7. Case does not
+// matter.
 //
 // The two fields of days also have days that depend on the month. A weekday is one of Monday to Friday.
 //
@@ -37,7 +37,7 @@
 // as */2 restricts its field, and so does L.
 //
 // The period of @every is a whole number of seconds, from 1 s to 366 days (8784h). The offset is a whole number of
-// seconds, at least 0 and less than the period. The offset is a word because the plus and the slash have other meanings: a duration can
+// seconds, at least 0 and less than the period. It is a word because plus and slash have other meanings: a duration can
 // begin with +, and in a field a slash is a step.
 //
 // # Several rules, begin, end, and days to leave out
@@ -57,7 +57,7 @@
 // passes them: if the clock goes back from 03:00 to 02:00, T02:30 is the first half past two. A time of day that the
 // clock skips counts by the time at which it ticks.
 //
-// There is one form for all of that, and no second one in Go: to join specs, join their texts with "; ".
+// There is no second form in Go: to join specs, join their texts with "; ".
 //
 // # Zones
 //
@@ -65,9 +65,9 @@
 // passed zone: "CRON_TZ=Europe/Berlin 30 2 * * *". TZ= means the same as CRON_TZ=. The zone holds for all rules and
 // limits. The ticks of @every do not depend on the zone, only its limits do.
 //
-// Parse refuses a zone without a name and the zone Local, because such a zone may differ between nodes. Parse refuses
-// zones more than 26 hours from UTC. Zones come from the system's database. An image made from scratch has none:
-// there, add to the program
+// Parse refuses a zone without a name and the zone Local, because these may differ between nodes, and zones more than
+// 26 hours from UTC. Zones come from the system's database. An image made from scratch has none: there, add to the
+// program
 //
 //	import _ "time/tzdata"
 //
@@ -75,9 +75,9 @@
 //
 // When the wall clock changes, the hour field decides what happens.
 //
-// With every hour (*, 0-23) the spec is a rhythm. It ticks whenever the wall clock shows a matching time. An hour that
-// the clock shows twice has its ticks twice. An hour that the clock skips has no ticks. So a rhythm keeps its pace in
-// elapsed time.
+// With every hour (*, 0-23) the spec is a rhythm. It ticks whenever the wall clock shows a matching time: an hour that
+// the clock shows twice has its ticks twice, and one that it skips has none. So a rhythm keeps its pace in elapsed
+// time.
 //
 // With fewer hours the spec names times of day. Each time of day ticks once on every day, when the wall clock first
 // reaches or passes the time. A time that the clock shows twice ticks the first time. All matching times in a gap tick

@@ -28,7 +28,7 @@ func (s Spec) Forecast(after time.Time, n int) (list []Forecast) {
 	return list
 }
 
-// note returns the note of a tick. The tick before was at the instant previous.
+// note returns the note of a tick. previous is the instant of the tick before.
 func (s Spec) note(previous, tick int64) string {
 	if s.zone == nil {
 		return ""
@@ -89,12 +89,12 @@ func (s Spec) gapNotes(change, tick int64) (notes []string) {
 	return notes
 }
 
-// repeatNote says which of two the tick is, if the clock shows the tick's time twice because of a change. For other
-// ticks, and for those of @every alone, repeatNote returns "".
+// repeatNote says which of two the tick is, if the clock shows its time twice because of a change. For other ticks, and
+// for those of @every alone, it returns "".
 func (s Spec) repeatNote(change, tick int64) string {
 	clock := wallClock{s.zone}
 	before, after := change+clock.offset(change-1), change+clock.offset(change)
-	again := before - after // how long the clock shows times again
+	again := before - after // for how long the clock shows times a second time
 	twin, which, other := tick+again, "first", "second"
 	switch {
 	case tick < change-again || tick >= change+again:

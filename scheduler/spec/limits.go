@@ -10,10 +10,10 @@ import (
 )
 
 // limits drops ticks of a Spec. All times are wall-clock times, and a tick counts by the latest time that the clock has
-// shown up to the tick: wallClock.reached. That time only grows, so each limit is one piece of elapsed time, also where
+// shown up to the tick: wallClock.reached. That time only grows, so each limit is one piece of elapsed time, even where
 // a clock goes back.
 type limits struct {
-	from, until int64      // drop ticks before the time from, and from the time until on
+	from, until int64      // drop ticks before from, and from until on
 	spans       []span     // what to leave out; after normalize in order, with time between any two
 	yearly      [12]uint32 // bit d of element m-1: leave out day d of month m in each year
 }
@@ -33,7 +33,7 @@ const day = 24 * 3600
 
 func isLimit(word string) bool { return word == "from" || word == "until" || word == "except" }
 
-// parse adds the limit that the keyword and the words after the keyword stand for.
+// parse adds the limit that keyword and the words after it stand for.
 func (l *limits) parse(keyword string, words []string) error {
 	text := strings.Join(words, " ")
 	if keyword == "except" {
@@ -107,7 +107,7 @@ func parseYearly(text string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// normalize puts spans in order, and joins spans that overlap or touch.
+// normalize sorts spans, and joins those that overlap or touch.
 func (l *limits) normalize() {
 	slices.SortFunc(l.spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	var joined []span
@@ -121,8 +121,8 @@ func (l *limits) normalize() {
 	l.spans = joined
 }
 
-// free returns the first time at or after the time wall that is not left out. Parse refuses limits that leave out all
-// days of a year, so the search ends: at most eight years of days in a row are left out, and the spans.
+// free returns the first time at or after wall that is not left out. Parse refuses limits that leave out all days of a
+// year, so the search ends: at most eight years of days in a row are left out, and the spans.
 func (l limits) free(wall int64) int64 {
 	for {
 		i, _ := slices.BinarySearchFunc(l.spans, wall, func(s span, wall int64) int { return cmp.Compare(s.end, wall+1) })
@@ -153,7 +153,7 @@ func (l limits) eachDay() (days []bool) {
 
 var leapYear = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// texts returns the limits in canonical form, in a form that the method parse reads.
+// texts returns the limits in canonical form, which parse reads.
 func (l limits) texts() (texts []string) {
 	if l.from != noLimits.from {
 		texts = append(texts, "from "+formatBegin(l.from))
@@ -204,10 +204,10 @@ func (l limits) yearlyTexts(layout, dots string) (texts []string) {
 // formatBegin writes the first time of a span.
 func formatBegin(wall int64) string { return formatWall(wall, wall) }
 
-// formatEnd writes the last time of a span that ends just before the time wall.
+// formatEnd writes the last time of a span that ends just before wall.
 func formatEnd(wall int64) string { return formatWall(wall, wall-1) }
 
-// formatWall writes the wall-clock time shown: as a date if a day begins at the time edge.
+// formatWall writes the wall-clock time shown, as a date if a day begins at edge.
 func formatWall(edge, shown int64) string {
 	layout := toSecond
 	switch {

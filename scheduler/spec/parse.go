@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Parse parses a spec; the package documentation has the syntax. Parse reads the spec in the parameter zone, or in UTC
-// if zone is nil, unless the spec names a zone itself. An error names the field, its value and the allowed values. A
-// spec without ticks, such as "0 0 30 2 *", is no error: [Spec.Next] returns the zero time.
+// Parse parses a spec; the package documentation has the syntax. The spec is read in zone, or in UTC if zone is nil,
+// unless it names a zone itself. An error names the field, its value and the allowed values. A spec without ticks, such
+// as "0 0 30 2 *", is no error: [Spec.Next] returns the zero time.
 func Parse(spec string, zone *time.Location) (s Spec, err error) {
 	defer func() {
 		if err != nil {
@@ -107,10 +107,9 @@ var descriptors = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// cutZone splits a spec's words into the zone and the other words. If the first word sets no zone, cutZone returns the
-// parameter zone, or UTC for nil, and all words. cutZone refuses the name Local. A comparison with time.Local would be
-// wrong: time.Local may have the name of the zone in the environment variable TZ, and programs set time.Local to
-// time.UTC.
+// cutZone splits a spec's words into the zone and the other words. If the first word sets no zone, it returns zone, or
+// UTC for nil, and all words. It refuses the name Local. A comparison with time.Local would be wrong: time.Local may
+// have the name of the zone in the environment variable TZ, and programs set time.Local to time.UTC.
 func cutZone(words []string, zone *time.Location) (*time.Location, []string, error) {
 	if zone == nil {
 		zone = time.UTC
@@ -130,14 +129,14 @@ func cutZone(words []string, zone *time.Location) (*time.Location, []string, err
 			return nil, nil, err
 		}
 	}
-	// Only an invented zone can be further from UTC. Next does not look further.
+	// Only an invented zone can be further from UTC, and Next does not look further.
 	if _, offset := time.Unix(0, 0).In(zone).Zone(); max(offset, -offset) > farOff {
 		return nil, nil, fmt.Errorf("zone %q is %s from UTC, must be at most %s", name, time.Duration(offset)*time.Second, farOff*time.Second)
 	}
 	return zone, words, nil
 }
 
-// loadZone loads a zone with the function load. If load knows no zone at all, the error says how a program gets them.
+// loadZone loads a zone with load. If load knows no zone at all, the error says how a program gets them.
 func loadZone(name string, load func(string) (*time.Location, error)) (*time.Location, error) {
 	zone, err := load(name)
 	if err == nil {
@@ -209,8 +208,8 @@ func parseCalendar(words []string) (calendar, error) {
 			stars[i] = stars[i] || star
 		}
 	}
-	// If both fields are restricted, one match is enough. So a range over all values of one field matches every day.
-	// Such a spec gets all values in both fields: the method days then treats neither field as restricted.
+	// If both fields are restricted, one match is enough, so a range over all values of one field matches every day. Such
+	// a spec gets all values in both fields, and days then treats neither field as restricted.
 	allDays, allWeek := fields[dom].all(), fields[dow].all()
 	if !stars[dom] && !stars[dow] && (c[dom] == allDays || c[dow] == allWeek) {
 		c[dom], c[dow] = allDays, allWeek
@@ -400,7 +399,7 @@ func (f field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is %q, must be %s", f.name, text, allowed)
 }
 
-// number parses decimal digits. Unlike strconv.Atoi, number refuses a sign.
+// number parses decimal digits. Unlike strconv.Atoi, it refuses a sign.
 func number(text string) (int, error) {
 	v, err := strconv.ParseUint(text, 10, 16)
 	return int(v), err

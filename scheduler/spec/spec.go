@@ -30,9 +30,9 @@ type rule struct {
 	cal           calendar // unused with every
 }
 
-// Next returns the first tick after the given time, in UTC. Next returns the zero time if there is none: the spec has
-// no ticks, like "0 0 30 2 *", has ended, or leaves out all ticks of 68 years. Next also returns the zero time if the
-// given time is outside the years 1 to 9999.
+// Next returns the first tick after the given time, in UTC. It returns the zero time if there is none, because the spec
+// has no ticks, like "0 0 30 2 *", has ended, or leaves out all ticks of 68 years, and if the given time is outside the
+// years 1 to 9999.
 func (s Spec) Next(after time.Time) time.Time {
 	next, ok := s.next(after.Unix())
 	if !ok {
@@ -118,15 +118,15 @@ func (r rule) next(clock wallClock, at int64) (int64, bool) {
 	}
 }
 
-// rhythm reports whether the rule has every hour. The package documentation says what that means.
+// rhythm reports whether the rule has every hour; see the package documentation.
 func (r rule) rhythm() bool { return r.every == 0 && r.cal[hour] == fields[hour].all() }
 
-// Prev returns the last tick at or before the given time, in UTC. Prev returns the zero time if there is no such tick.
-// So Prev(t) ≤ t < Next(t).
+// Prev returns the last tick at or before the given time, in UTC, or the zero time if there is none. So Prev(t) ≤ t <
+// Next(t).
 func (s Spec) Prev(at time.Time) time.Time {
-	// due is true before the last tick, and false at the last tick and later. So bisection finds the tick. The road not
-	// taken is a backward search through calendar and zone, which would state the rules a second time. The steps back
-	// double: at most 39 steps, and as many bisections.
+	// due is true before the last tick, and false at the last tick and later, so bisection finds the tick. A backward
+	// search through calendar and zone would state the rules a second time. The steps back double: at most 39 steps, and
+	// as many bisections.
 	end := at.Unix()
 	if end < earliest || end > latest+farthest {
 		return time.Time{}
@@ -152,7 +152,7 @@ func (s Spec) Prev(at time.Time) time.Time {
 	return time.Unix(hi, 0).UTC()
 }
 
-// Ticks returns the ticks that are later than the parameter after and not later than the parameter until, in order.
+// Ticks returns the ticks that are later than after and not later than until, in order.
 func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for t := s.Next(after); !t.IsZero() && !t.After(until) && yield(t); {
@@ -175,8 +175,8 @@ func (s Spec) Zone() *time.Location {
 }
 
 // String returns the spec in canonical form, like "CRON_TZ=Europe/Berlin 0,30 9-17 * * 1-5; except 12-24..12-26" or
-// "@every 1m30s". Parse reads that form back. Unless all is @every, the form has the zone. Two specs with equal strings
-// have the same ticks on nodes with the same time zone database. For the zero Spec String returns "".
+// "@every 1m30s". Parse reads that form back. Unless all rules are @every, the form has the zone. Two specs with equal
+// strings have the same ticks on nodes with the same time zone database. The string of the zero Spec is "".
 func (s Spec) String() string {
 	var items []string
 	for _, r := range s.rules {

@@ -9,7 +9,7 @@ import (
 )
 
 // Words returns the spec in plain English, like "at 03:00 on the last Friday of each month, Europe/Berlin". Specs with
-// equal words have equal strings. For the zero Spec Words returns "never".
+// equal words have equal strings. The zero Spec is "never".
 func (s Spec) Words() string {
 	if len(s.rules) == 0 {
 		return "never"
@@ -196,7 +196,7 @@ func timeWord(sec int) string {
 	return time.Unix(int64(sec), 0).UTC().Format(layout)
 }
 
-// dayWords says on which days the calendar ticks. For all days dayWords returns "".
+// dayWords says on which days the calendar ticks, "" for all days.
 func (c calendar) dayWords() string {
 	anyDay, anyWeekday := c[dom] == fields[dom].all(), c[dow] == fields[dow].all()
 	months := "each month"

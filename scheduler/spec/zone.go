@@ -2,15 +2,15 @@ package spec
 
 import "time"
 
-// wallClock is a clock on the wall in a zone.
+// wallClock is a wall clock in a zone.
 type wallClock struct{ zone *time.Location }
 
 // The methods of wallClock ask the zone only for its offset at an instant, and only in two short windows: around the
 // given time and around the calendar's next time. No method uses time.Time.ZoneBounds: on 31 December of leap years
-// ZoneBounds returns an end before that day (golang/go#81583). No method uses time.Date: time.Date does not report
-// whether the clock shows a time twice or skips the time.
+// ZoneBounds returns an end before that day (golang/go#81583). No method uses time.Date, which does not report whether
+// the clock shows a time twice or skips it.
 
-// The constants earliest and latest are Unix seconds. The other constants are durations in seconds.
+// earliest and latest are Unix seconds, the other constants are durations in seconds.
 const (
 	earliest = -62135596800 // the first second of the year 1
 	latest   = 253402300799 // the last second of the year 9999
@@ -39,15 +39,14 @@ func (w wallClock) reached(at int64) int64 {
 	return shown
 }
 
-// reach returns the first instant after the given instant at which the clock has reached the time wall. The clock must
-// not have reached the time at the given instant. The result is false only in an invented zone, further than farOff from
-// UTC.
+// reach returns the first instant after the given instant at which the clock has reached wall. The clock must not have
+// reached it at the given instant. The result is false only in an invented zone, further than farOff from UTC.
 func (w wallClock) reach(wall, after int64) (int64, bool) {
 	until := wall + farOff
 	for at := max(wall-farOff, after+1); at <= until; {
 		due := wall - w.offset(at)
 		if due <= at {
-			return at, true // the clock skips the time wall, and passes it at this instant
+			return at, true // the clock skips wall, and passes it at this instant
 		}
 		change, changed := w.change(at, min(due, until))
 		if !changed {
@@ -58,8 +57,8 @@ func (w wallClock) reach(wall, after int64) (int64, bool) {
 	return 0, false
 }
 
-// A calendar's time is reached when the clock shows or passes that time, and not when the clock shows the time again.
-// nextReached returns the first instant after the given instant at which a time is reached.
+// nextReached returns the first instant after the given instant at which a time of the calendar is reached: when the
+// clock shows or passes it, and not when the clock shows it again.
 func (w wallClock) nextReached(c calendar, after int64) (int64, bool) {
 	wall, ok := c.next(w.reached(after) + 1)
 	if !ok {
@@ -68,7 +67,7 @@ func (w wallClock) nextReached(c calendar, after int64) (int64, bool) {
 	return w.reach(wall, after)
 }
 
-// Of the instants after the given instant, nextShown returns the first at which the clock shows a time of the calendar.
+// nextShown returns the first instant after the given instant at which the clock shows a time of the calendar.
 func (w wallClock) nextShown(c calendar, after int64) (int64, bool) {
 	at := after + 1
 	for range 2 + maxSkipped {
@@ -106,8 +105,8 @@ func (w wallClock) offset(at int64) int64 {
 	return int64(offset)
 }
 
-// change returns the first instant in (from, until] at which the zone's offset is not that of the instant from. change
-// returns false if there is no such instant. The search samples one instant a day.
+// change returns the first instant in (from, until] at which the zone's offset is not that at from, or false if there
+// is none. The search samples one instant a day.
 func (w wallClock) change(from, until int64) (int64, bool) {
 	offset := w.offset(from)
 	for from < until {

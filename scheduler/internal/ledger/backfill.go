@@ -11,7 +11,7 @@ import (
 // MaxBackfill is how many ticks a backfill has at most.
 const MaxBackfill = 10_000
 
-// Backfill is how far a backfill has come. Times are milliseconds of the store's clock.
+// Backfill is the progress of a backfill. Times are milliseconds of the store's clock.
 type Backfill struct {
 	BackfillOrder
 	Ticks  int   `json:"n"`           // that have begun or will begin, MaxBackfill at most
@@ -31,7 +31,7 @@ type BackfillOrder struct {
 	Stop bool  `json:"s,omitempty"` // the backfill ends before its next tick
 }
 
-// RangeTicks returns the number of ticks of s from the time from to the time to, both included, at most MaxBackfill+1.
+// RangeTicks returns the number of ticks of s between from and to, both included, at most MaxBackfill+1.
 func RangeTicks(s spec.Spec, from, to time.Time) (n int) {
 	for range s.Ticks(from.Add(-time.Millisecond), to) {
 		if n++; n > MaxBackfill {
@@ -49,13 +49,13 @@ func (o Order) Unfinished(l *Ledger) bool {
 	return l.Backfilling() || o.Backfill.ID > l.backfillID()
 }
 
-// StartBackfill orders a backfill from the time from to the time to. The caller must first set o.Fence, and must make
+// StartBackfill orders a backfill of the ticks between from and to. The caller must first set o.Fence, and must make
 // sure that no backfill is unfinished.
 func (o *Order) StartBackfill(now, from, to time.Time) {
 	o.Backfill = BackfillOrder{ID: o.Fence, At: now.UnixMilli(), From: from.UnixMilli(), To: to.UnixMilli()}
 }
 
-// StopBackfill ends an unfinished backfill before its next tick. StopBackfill returns false if there is none.
+// StopBackfill ends an unfinished backfill before its next tick. It returns false if there is none.
 func (o *Order) StopBackfill(l *Ledger, _ time.Time) bool {
 	if !o.Unfinished(l) || o.Backfill.Stop {
 		return false
@@ -103,9 +103,9 @@ func (l *Ledger) leftToBackfill(tick time.Time) bool {
 	return l.Backfilling() && !l.Backfill.Stop && t > l.Backfill.Cursor && t <= l.Backfill.To
 }
 
-// nextOfBackfill returns the next tick of the backfill, and moves the cursor to it. With the last tick behind the
-// cursor, nextOfBackfill ends the backfill, and returns false; the error says that ticks of the range are left. No
-// execution of the backfill may be running.
+// nextOfBackfill returns the next tick of the backfill, and moves the cursor to it. If no tick is left, it ends the
+// backfill and returns false; an error means that ticks of the range are left out. No execution of the backfill may be
+// running.
 func (l *Ledger) nextOfBackfill(rules *Job, m Moment) (d Due, ok bool, err error) {
 	b := l.Backfill
 	next := rules.Spec.Next(time.UnixMilli(b.Cursor))

@@ -16,15 +16,15 @@ const (
 	// the earlier definition comes back once.
 	contested = 3
 
-	// Rollout is how long definitions may take turns without a contest: in a deploy they take turns.
+	// Rollout is how long definitions may alternate without a contest, as they do in a deploy.
 	Rollout = 15 * time.Minute
 
 	settled  = 50        // how many executions under one definition end a contest
 	reminder = time.Hour // the shortest time between two reports of a contest
 )
 
-// Definition says with which definitions of the job nodes have written the ledger. A Definition shows whether two
-// applications share a job by mistake. Times are milliseconds of the store's clock.
+// Definition records with which definitions of the job nodes have written the ledger. It shows whether two applications
+// share a job by mistake. Times are milliseconds of the store's clock.
 type Definition struct {
 	Program string   `json:"by"`             // of the node that wrote last
 	By      []string `json:"is"`             // the latest fingerprints, the newest first
@@ -39,13 +39,13 @@ type Definition struct {
 
 var errContested = errors.New("scheduler: two different definitions of the job take turns in one scope; give each application a Config.Scope of its own")
 
-// Contested reports whether several definitions of the job take turns.
+// Contested reports whether conflicting definitions of the job alternate.
 func (d Definition) Contested() bool {
 	return d.Back >= contested && d.Latest-d.First >= Rollout.Milliseconds() && d.Since <= settled
 }
 
 // define records that a node with j's definition updates the ledger, and returns the News of a change of the
-// definition, if any. For such a change alone, the caller need not write the ledger.
+// definition, if any. Such a change alone need not be written.
 func (l *Ledger) define(j *Job, m Moment) []News {
 	d, now := &l.Definition, m.Now.UnixMilli()
 	change := errors.New("its options have changed")
@@ -77,5 +77,5 @@ func (l *Ledger) define(j *Job, m Moment) []News {
 // ShortenPolicies cuts the words of options so that they fit into a ledger.
 func ShortenPolicies(words string) string { return shortenJSON(words, maxPolicyBytes) }
 
-// ShortenProgram cuts the name of a program so that the name fits into a ledger.
+// ShortenProgram cuts the name of a program so that it fits into a ledger.
 func ShortenProgram(name string) string { return shortenJSON(name, maxProgramBytes) }

@@ -1,6 +1,6 @@
-// Package ledger has the state of a job in the cluster and the rules by which that state changes. It has plain values:
-// no I/O, no clock, no goroutines. Package policy decides what a node does by these rules; package scheduler reads a ledger
-// from the memo of the job's lock and writes it back.
+// Package ledger has the state of a job in the cluster and the rules by which that state changes. It works on plain
+// values: no I/O, no clock, no goroutines. Package policy decides by these rules what a node does; package scheduler
+// reads a ledger from the memo of the job's lock and writes it back.
 //
 //	Decode    memo → Ledger
 //	Update    due ticks and triggers go to Ledger.Due; other ticks are skipped

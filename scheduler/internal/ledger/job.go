@@ -39,8 +39,8 @@ type CatchUp struct {
 	Window time.Duration
 }
 
-// NextDue returns the time at which the first tick after the given time is due, including Delay. NextDue returns the
-// zero time if the spec has no later tick.
+// NextDue returns the time at which the first tick after the given time is due, including Delay, or the zero time if
+// the spec has no later tick.
 func (j *Job) NextDue(after time.Time) time.Time {
 	t := j.Spec.Next(after)
 	if t.IsZero() {
@@ -49,8 +49,8 @@ func (j *Job) NextDue(after time.Time) time.Time {
 	return t.Add(j.Delay)
 }
 
-// ticks returns the ticks that are later than the parameter after and not later than the parameter until, the oldest
-// first. The result has at most maxCounted ticks: the newest CatchUp.Most ticks, and the oldest of the other ticks.
+// ticks returns the ticks that are later than after and not later than until, the oldest first: at most maxCounted,
+// namely the newest CatchUp.Most ticks, and the oldest of the others.
 func (j *Job) ticks(after, until time.Time) []time.Time {
 	var ticks []time.Time
 	for t := range j.Spec.Ticks(after, until) {
@@ -71,7 +71,7 @@ func (j *Job) ticks(after, until time.Time) []time.Time {
 
 // Overlap selects which ticks that come during an execution wait for its end: none, the first, or the newest.
 type Overlap struct {
-	Queue  int  // a tick waits if fewer ticks than Queue wait already
+	Queue  int  // a tick waits if fewer than Queue ticks already wait
 	Newest bool // the newest of the ticks waits; Queue is 0
 }
 
@@ -79,8 +79,8 @@ type Overlap struct {
 func (o Overlap) Waits() bool { return o.Newest || o.Queue > 0 }
 
 // room returns how many ticks may wait: CatchUp.Most over all outages together, at least one, and in addition those of
-// Overlap.Queue. If newest is true, the result is one larger, for the newest tick that came during an execution. The result is
-// at most maxWaiting.
+// Overlap.Queue. If newest is true, it is one more, for the newest tick that came during an execution. The result is at
+// most maxWaiting.
 func (j *Job) room(newest bool) int {
 	room := max(j.CatchUp.Most, 1) + j.Overlap.Queue
 	if newest {
@@ -94,8 +94,8 @@ func (j *Job) late(tick, now time.Time) bool {
 	return j.Deadline > 0 && now.Sub(tick)-j.Delay > j.Deadline
 }
 
-// split says which of the ticks that came during an execution wait: those with an index of at least from and below to.
-// The others are skipped. waiting is how many ticks wait already.
+// split returns which of the ticks that came during an execution wait: ticks[from:to]. The others are skipped. waiting
+// is how many ticks already wait.
 func (o Overlap) split(ticks []time.Time, waiting int) (from, to int) {
 	if o.Newest {
 		return max(len(ticks)-1, 0), len(ticks)
@@ -103,8 +103,8 @@ func (o Overlap) split(ticks []time.Time, waiting int) (from, to int) {
 	return 0, min(max(o.Queue-waiting, 0), len(ticks))
 }
 
-// catchesUp returns how many of the unclaimed ticks the job executes, counted from the newest tick back. The job
-// executes at least the newest tick if that tick is too recent to count as missed.
+// catchesUp returns how many of the unclaimed ticks the job executes, counted from the newest tick back. It executes at
+// least the newest tick if that is too recent to count as missed.
 func (j *Job) catchesUp(ticks []time.Time, now time.Time) int {
 	n := 0
 	for i := len(ticks) - 1; i >= 0 && n < j.CatchUp.Most && now.Sub(ticks[i]) <= j.CatchUp.Window; i-- {

@@ -11,9 +11,9 @@ const MaxLanes = 20
 // maxLaneNodeBytes bounds the JSON form of Execution.Node in a lane other than 0.
 const maxLaneNodeBytes = 100
 
-// Each execution runs in a lane, under the lane's lock. Lane 0 is the job's own lock. With Job.MaxConcurrent above 1 executions are
-// in lanes from 1 on, and the job's own lock is held only while a node changes the ledger. An execution stays in
-// Ledger.Running until it has a result. So if no node holds the lane's lock, the execution was broken off.
+// Each execution runs in a lane, under the lane's lock. Lane 0 is the job's own lock. With Job.MaxConcurrent above 1
+// executions are in lanes from 1 on, and the job's own lock is held only while a node changes the ledger. An execution
+// stays in Ledger.Running until it has a result, so if no node holds the lane's lock, it was broken off.
 
 // Most returns how many executions of the job may run at once.
 func (j *Job) Most() int { return max(j.MaxConcurrent, 1) }
@@ -75,8 +75,8 @@ func (l *Ledger) TakeOver(j *Job, m Moment, lane int, fence int64) (x *Execution
 // lost reports whether no node executes the tick of x again, if x was broken off.
 func (x *Execution) lost(j *Job) bool { return j.AtMostOnce || x.Broken >= maxBroken }
 
-// End records the result of the execution that has begun under the parameter fence, and counts it. End returns false if
-// there is no such execution: it has ended, or another node has taken it over.
+// End records the result of the execution that has begun under fence, and counts it. It returns false if there is no
+// such execution: it has ended, or another node has taken it over.
 func (l *Ledger) End(j *Job, lane int, fence int64, state State, at time.Time, attempts int, err error) bool {
 	x := l.Lane(lane)
 	if x == nil || x.Fence != fence {
@@ -113,7 +113,7 @@ func (l *Ledger) giveBack(x *Execution) {
 	}
 }
 
-// start makes x a running execution, on the node of m. The latest execution goes to the history.
+// start makes x a running execution, on the node of m. The latest execution moves to the history.
 func (l *Ledger) start(j *Job, x Execution, m Moment) *Execution {
 	x.State, x.Node, x.Start = Running, m.Node, m.Now.UnixMilli()
 	if x.Lane > 0 {
@@ -175,7 +175,7 @@ func (l *Ledger) leave(lane int) {
 	l.Running = slices.DeleteFunc(l.Running, func(x Execution) bool { return x.Lane == lane })
 }
 
-// archive puts the latest execution into the history.
+// archive moves the latest execution to the history.
 func (l *Ledger) archive(j *Job) {
 	if l.Latest != nil {
 		l.remember(j, *l.Latest)

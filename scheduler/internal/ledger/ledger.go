@@ -25,9 +25,9 @@ const (
 	maxWaiting  = MaxBacklog + 1 // ticks; the additional one is for OverlapNewest
 )
 
-// Ledger says how far a job has come. A Ledger is stored as one line of JSON; times are milliseconds of the store's
-// clock. A new field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new
-// version. Every part is bounded, so that the whole always fits into a memo. A test adds the bounds up.
+// Ledger is the progress of a job. It is stored as one line of JSON; times are milliseconds of the store's clock. A new
+// field needs no new version: nodes that do not know the field drop it. A change of meaning needs a new version. Every
+// part is bounded, so that the whole always fits into a memo; a test adds up the bounds.
 type Ledger struct {
 	Version    int         `json:"v"`               // 0: the ledger is not written yet
 	Spec       string      `json:"spec"`            // the spec in force; "": none yet
@@ -173,8 +173,8 @@ func (l *Ledger) History() (past []Execution, err error) {
 	return past, nil
 }
 
-// remember adds x to the history. If the history has too many failures or too many other executions, the oldest of
-// them go. If the history has too many bytes, because errors and names of nodes are long, the oldest executions go.
+// remember adds x to the history. It drops the oldest failures or other executions if there are too many of them, and
+// the oldest executions if the history has too many bytes, because errors and names of nodes are long.
 func (l *Ledger) remember(j *Job, x Execution) {
 	past, err := l.History()
 	if err != nil {
@@ -194,9 +194,9 @@ func (l *Ledger) remember(j *Job, x Execution) {
 	}
 }
 
-// SetOverrun records that the function of x ignores the end of its context, whose cause is the parameter cause. With a nil
-// cause, SetOverrun records that the function has returned. In a lane, where the cause is the timeout, Err stays empty: twenty
-// causes would not fit into a memo.
+// SetOverrun records that the function of x ignores the end of its context, whose cause is cause, or with a nil cause
+// that it has returned. In a lane, where the cause is the timeout, Err stays empty: twenty causes would not fit into a
+// memo.
 func (x *Execution) SetOverrun(now time.Time, cause error) {
 	x.Overrun, x.Err = 0, ""
 	if cause == nil {
@@ -211,7 +211,7 @@ func (x *Execution) SetOverrun(now time.Time, cause error) {
 // failure reports whether an execution with the result s counts as a failure in the history.
 func (s State) failure() bool { return s == Failed || s == Died || s == Lost }
 
-// Ended reports whether x has its final result. An execution that was broken off has not: another node takes it over.
+// Ended reports whether x has its final result. An execution that was broken off does not: another node takes it over.
 func (x *Execution) Ended() bool {
 	return x.State != Running && x.State != Interrupted && x.State != Died
 }
@@ -277,14 +277,14 @@ func (d Due) Tick() Tick {
 	return Tick{At: time.UnixMilli(d.At).UTC(), Cause: d.cause(), Backfill: d.Backfill}
 }
 
-// prepend puts the elements of list after the parameter first. most bounds the result's length.
+// prepend returns first followed by list, cut to at most most elements.
 func prepend[T any](first T, list []T, most int) []T {
 	list = slices.Insert(list, 0, first)
 	return list[:min(len(list), most)]
 }
 
-// shortenJSON cuts s so that the JSON form of s has about n bytes, and marks a cut with an ellipsis. shortenJSON also
-// removes bytes that are not UTF-8. The length of s itself is no measure: a control character takes six bytes in JSON.
+// shortenJSON cuts s so that its JSON form has about n bytes, and marks a cut with an ellipsis. It also removes bytes
+// that are not UTF-8. The length of s itself is no measure: a control character takes six bytes in JSON.
 func shortenJSON(s string, n int) string {
 	size := 0
 	for i, r := range s {

@@ -12,9 +12,9 @@ import (
 
 const ordersVersion = 1
 
-// Orders has the pauses and triggers of all jobs, by the job's name. A new field needs no new version. But each write
-// drops, for all jobs, the fields that the writing process does not know. A change of meaning needs a new version: a node
-// that does not know the version keeps to the orders that it has read before, and executes nothing if it has read none.
+// Orders has the pauses and triggers of all jobs, by the job's name. A new field needs no new version, but each write
+// drops, for all jobs, the fields that the writing process does not know. A change of meaning needs a new version: a
+// node that does not know it keeps to the orders that it has read before, and executes nothing if it has read none.
 type Orders struct {
 	Version int              `json:"v"`
 	Jobs    map[string]Order `json:"jobs,omitempty"`
@@ -58,7 +58,7 @@ func DecodeOrders(memo []byte) (Orders, error) {
 func (o Orders) Encode() []byte { return record.Encode(o) }
 
 // Newest returns the highest Fence of all orders, or 0. The order of the latest write has that Fence: Tidy runs before
-// a write adds an order, so Tidy does not remove the latest order.
+// a write adds an order, so it does not remove the latest one.
 func (o Orders) Newest() (fence int64) {
 	fence = max(o.AllTold, o.Specs.Newest())
 	for _, order := range o.Jobs {
@@ -75,8 +75,8 @@ func (o Orders) Tidy(ledgers map[string]*Ledger) {
 	})
 }
 
-// Pause skips the ticks after now. If the job is paused already, Pause changes nothing but By and Note, and returns false
-// if there is no new note.
+// Pause skips the ticks after now. If the job is already paused, it changes only By and Note, and returns false if
+// there is no new note.
 func (o *Order) Pause(l *Ledger, now time.Time, by, note string) bool {
 	if o.Alone() {
 		if note == "" || note == o.Note {
@@ -95,7 +95,7 @@ func (o *Order) Pause(l *Ledger, now time.Time, by, note string) bool {
 	return true
 }
 
-// Resume ends a pause at now. Resume returns false if the job is not paused.
+// Resume ends a pause at now. It returns false if the job is not paused.
 func (o *Order) Resume(now time.Time, by, note string) bool {
 	if !o.Alone() {
 		return false
@@ -113,10 +113,10 @@ func (o *Order) Trigger(_ *Ledger, now time.Time) bool {
 // Paused reports whether the job is paused, alone or with all jobs.
 func (o Order) Paused() bool { return len(o.Pauses()) > 0 }
 
-// Alone reports whether the job is paused, whether or not all jobs are.
+// Alone reports whether the job itself is paused, whether or not all jobs are.
 func (o Order) Alone() bool { return o.PausedFrom != 0 && o.PausedUntil == 0 }
 
-// Pauses returns the pauses that go on: of the job alone, and of all jobs.
+// Pauses returns the pauses in force: of the job alone, and of all jobs.
 func (o Order) Pauses() (on []Span) {
 	if o.Alone() {
 		on = append(on, Span{From: o.PausedFrom, By: o.By, Note: o.Note})

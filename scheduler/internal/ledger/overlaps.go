@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A job is stuck if so many of its ticks in a row were skipped as overlapped, over at least this time.
+// A job is stuck if stuckTicks of its ticks in a row were skipped as overlapped, over at least this time.
 const (
 	stuckTicks = 3
 	stuckFor   = 10 * time.Minute
@@ -28,7 +28,7 @@ func (o *Overlaps) add(ticks ...time.Time) {
 	o.Ticks += int64(len(ticks))
 }
 
-// Several reports whether so many ticks were skipped that the job may be stuck.
+// Several reports whether enough ticks were skipped that the job may be stuck.
 func (o Overlaps) Several() bool { return o.Ticks >= stuckTicks }
 
 // Stuck reports whether the job is stuck.
@@ -36,8 +36,8 @@ func (o Overlaps) Stuck(now time.Time) bool {
 	return o.Several() && now.Sub(time.UnixMilli(o.First)) >= stuckFor
 }
 
-// reportStuck returns the News that the job is stuck, once until an execution ends. afterExecution is that of
-// Update: if the execution has ended, the ticks that have come during it are over.
+// reportStuck returns the News that the job is stuck, once until an execution ends. afterExecution is that of Update:
+// if the execution has ended, the ticks that came during it no longer count.
 func (l *Ledger) reportStuck(m Moment, afterExecution bool) []News {
 	o := &l.Overlaps
 	if last := l.Latest; afterExecution && len(l.Running) == 0 && last != nil && last.Ended() && last.State != Overlapped {

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// keptSpans is how many pauses of all jobs are remembered: more than people make between two ticks of a job. Ticks in older
-// pauses would count as missed.
+// keptSpans is how many pauses of all jobs are remembered, more than operators make between two ticks of a job. Ticks
+// in older pauses would count as missed.
 const keptSpans = 8
 
 // Span is a pause. Times are milliseconds of the store's clock.
@@ -28,7 +28,7 @@ type Resumed struct {
 	All  bool   `json:"all,omitempty"` // of all jobs
 }
 
-// Resumed returns the end of the latest pause: of the job alone, or of all jobs. Without one the result is zero.
+// Resumed returns the end of the latest pause, of the job alone or of all jobs, or the zero Resumed if there was none.
 func (o Order) Resumed() (r Resumed) {
 	if o.PausedUntil != 0 {
 		r = Resumed{At: o.PausedUntil, By: o.By, Note: o.Note}
@@ -53,7 +53,7 @@ func (s Span) has(tick int64) bool {
 	return s.From != 0 && tick > s.From && (s.Until == 0 || tick <= s.Until)
 }
 
-// PauseNote returns the note of a pause after so many failures in a row.
+// PauseNote returns the note of a pause after that many failures in a row.
 func PauseNote(failures int, last error) string {
 	text := ""
 	if last != nil {
@@ -76,8 +76,8 @@ func (o Orders) For(name string) Order {
 	return order
 }
 
-// PauseAll pauses all jobs. fence is that of the write. If all jobs are paused already, PauseAll changes
-// nothing but By and Note, and returns false if there is no new note.
+// PauseAll pauses all jobs. fence is that of the write. If all jobs are already paused, it changes only By and Note,
+// and returns false if there is no new note.
 func (o *Orders) PauseAll(fence int64, now time.Time, by, note string) bool {
 	if len(o.All) > 0 && o.All[0].Until == 0 {
 		if note == "" || note == o.All[0].Note {
@@ -93,7 +93,7 @@ func (o *Orders) PauseAll(fence int64, now time.Time, by, note string) bool {
 	return true
 }
 
-// ResumeAll ends the pause of all jobs. ResumeAll returns false if there is none.
+// ResumeAll ends the pause of all jobs. It returns false if there is none.
 func (o *Orders) ResumeAll(fence int64, now time.Time, by, note string) bool {
 	if len(o.All) == 0 || o.All[0].Until != 0 {
 		return false

@@ -20,7 +20,7 @@ type Decider struct {
 	ID   string `json:"id"` // of the node's record; see package roster
 }
 
-// Decision says by whom and when the spec in force was decided. Another Decision is one that another node has made.
+// Decision says which node decided the spec in force, and when. Decisions of different nodes differ.
 type Decision struct {
 	Decider
 	Since, From int64
@@ -34,8 +34,8 @@ func (d Decision) Latest() time.Time { return time.UnixMilli(max(d.Since, d.From
 
 // Follows reports whether a node with the job j executes the ticks of l.Spec. If not, the node puts the spec of j into
 // force. The node with the greater Moment.Since wins, because a deploy ends with a start of each node: after the deploy
-// the latest start is one with the new spec. Equal times change nothing, so that two nodes do not take turns. The decision
-// Moment.Over does not count: its node is not up any more.
+// the latest start is one with the new spec. Equal times change nothing, so that two nodes do not alternate. The
+// decision Moment.Over does not count: its node is no longer up.
 //
 // A Since in the future was written before the store's clock was set back, and counts only against nodes from before that:
 // their Moment.Since is 0.
@@ -63,12 +63,12 @@ func (l *Ledger) InForce(j *Job, now spec.Spec) *Job {
 	return &rules
 }
 
-// Forgotten returns what stays of l when people forget the job: no more than that its ticks up to Last are not executed
+// Forgotten returns what remains of l when an operator forgets the job: only that its ticks up to Last are not executed
 // again. The next node with the job puts its spec into force.
 func (l *Ledger) Forgotten() *Ledger { return &Ledger{Version: version, Last: l.Last} }
 
-// putIntoForce makes the spec of j the spec in force. The caller has dealt with the ticks of the former spec up to m.Now.
-// The result has the News of the change, unless the ledger had no spec.
+// putIntoForce makes the spec of j the spec in force. The caller has dealt with the ticks of the former spec up to
+// m.Now. It returns the News of the change, unless the ledger had no spec.
 func (l *Ledger) putIntoForce(j *Job, m Moment) []News {
 	former, gone := l.Spec, ""
 	if l.overruled(m) {
@@ -92,8 +92,8 @@ func (l *Ledger) putIntoForce(j *Job, m Moment) []News {
 // keptChanges bounds the names in SpecChanges, which take at most some 20 KiB.
 const keptChanges = 100
 
-// SpecChanges says for which jobs another spec has been put into force lately. A node with the former spec would otherwise
-// not look at the ledger before the former spec's next tick.
+// SpecChanges names the jobs whose spec in force has changed recently. A node with the former spec would otherwise not
+// look at the ledger before that spec's next tick.
 type SpecChanges struct {
 	Jobs []SpecChange `json:"jobs,omitempty"` // the newest first
 	Gone int64        `json:"gone,omitempty"` // the greatest fence that Jobs had and no longer has
@@ -113,8 +113,8 @@ func (c SpecChanges) Newest() int64 {
 	return c.Jobs[0].Fence
 }
 
-// AddName adds a name to a list for Add, unless the list has the name. If the list has more names than SpecChanges keeps,
-// AddName drops the name: Add then makes nodes look at all jobs.
+// AddName adds a name to a list for Add, unless it is there. If the list has more names than SpecChanges keeps, AddName
+// drops the name: Add then makes nodes look at all jobs.
 func AddName(names []string, name string) []string {
 	if len(names) > keptChanges || slices.Contains(names, name) {
 		return names
@@ -141,7 +141,8 @@ func (c *SpecChanges) Add(fence int64, names []string) {
 	c.Jobs = all
 }
 
-// After returns the jobs whose spec has changed in writes with a greater fence. If all is true, any job's may have.
+// After returns the jobs whose spec has changed in writes with a greater fence. If all is true, that of any job may
+// have.
 func (c SpecChanges) After(fence int64) (names []string, all bool) {
 	for _, change := range c.Jobs {
 		if change.Fence > fence {

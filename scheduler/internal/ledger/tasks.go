@@ -2,11 +2,11 @@ package ledger
 
 import "slices"
 
-// maxTasks is how many tasks are followed. The oldest go.
+// maxTasks is how many tasks are followed. The oldest are dropped.
 const maxTasks = 10
 
-// FollowTask makes the end of the task of d, whose execution is about to end as Enqueued, count for Streak. The execution
-// itself does not count then.
+// FollowTask makes the end of the task of d, whose execution is about to end as Enqueued, count for Streak instead of
+// the execution itself.
 func (l *Ledger) FollowTask(d Due) {
 	l.Tasks = append(l.Tasks, d)
 	l.Tasks = l.Tasks[max(0, len(l.Tasks)-maxTasks):]

@@ -31,7 +31,7 @@ type Moment struct {
 	ID    string // of this node's record
 
 	Over   Decision // by a node that is not up with the job: this node decides in its place; zero: there is none
-	Unseen bool     // the others may take this node for one that is not up: it decides nothing again; see Ledger.Follows
+	Unseen bool     // other nodes may consider this node down: it decides nothing again; see Ledger.Follows
 }
 
 // Kind is the kind of a News. Package scheduler has events of the same names.
@@ -60,10 +60,10 @@ type News struct {
 }
 
 // Update brings the ledger up to the moment m. Due ticks go to Ledger.Due or are skipped; triggers and starts go to
-// Ledger.Due. afterExecution says that the job was running until now. changed reports whether the caller should write
+// Ledger.Due. afterExecution is true if the job was running until now. changed reports whether the caller should write
 // the ledger.
 func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
-	first := l.Spec == "" // also after Forgotten; people see the job when the ledger is written
+	first := l.Spec == "" // also after Forgotten; operators see the job when the ledger is written
 	if first {
 		l.putIntoForce(j, m)
 	}
@@ -76,12 +76,12 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 		stuck := l.reportStuck(m, afterExecution)
 		return changed || first || len(stuck) > 0, append(news, stuck...)
 	}
-	// All ticks that have come are the former spec's. They do not wait for their jitter.
+	// All ticks so far belong to the former spec. They do not wait for their jitter.
 	_, news = l.update(j, rules, m.Now, m, afterExecution)
 	return true, append(news, l.putIntoForce(j, m)...)
 }
 
-// update is Update without the change of the spec. The ticks are those of rules, up to the parameter until.
+// update is Update without the change of the spec. The ticks are those of rules, up to until.
 func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution bool) (changed bool, news []News) {
 	if l.New() {
 		l.Version, changed = version, true
@@ -171,8 +171,8 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 	})
 }
 
-// next removes the execution that begins next from Due, or from the backfill. If the backfill has no further tick, the
-// backfill ends, and ok is false. Ledger.Ready must be true.
+// next removes the execution that begins next from Due, or from the backfill. If the backfill has no further tick, it
+// ends, and ok is false. Ledger.Ready must be true.
 func (l *Ledger) next(j *Job, m Moment) (d Due, ok bool, news []News) {
 	if i := slices.IndexFunc(l.Due, func(d Due) bool { return d.ready(m) }); i >= 0 {
 		d = l.Due[i]

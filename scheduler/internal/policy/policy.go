@@ -1,5 +1,6 @@
-// Package policy decides what a node does with a job: from the job's rules, its ledger, the moment, and what the node sees of
-// locks. It has plain values: no I/O, no clock, no goroutines. Package scheduler carries the decisions out.
+// Package policy decides what a node does with a job, from the job's rules, its ledger, the moment, and what the node
+// sees of locks. It works on plain values: no I/O, no clock, no goroutines. Package scheduler carries out the
+// decisions.
 package policy
 
 import (
@@ -10,20 +11,20 @@ import (
 )
 
 const (
-	// Spread bounds the random time after a tick at which a node reads the ledger. So the first node has usually written the
-	// ledger before the others read it, and the nodes share the jobs of an instant.
+	// Spread bounds the random time after a tick at which a node reads the ledger, so that the first node has usually
+	// written the ledger before the others read it, and the nodes share the jobs of an instant.
 	Spread = 50 * time.Millisecond
 
-	// Settling is the pause before a node reads the ledger of a job again that another node has just claimed. Most
-	// executions take less time.
+	// Settling is the pause before a node rereads the ledger of a job that another node has just claimed. Most executions
+	// take less time.
 	Settling = 500 * time.Millisecond
 
-	// Stale is the time without a write after which a node makes the store keep a record for longer. The store keeps records
-	// for driver.MaxPeriod after the last write. A ledger has its next write perhaps only at the next tick, in a year or
-	// more, and a pause has none.
+	// Stale is the time without a write after which a node makes the store keep a record for longer. The store keeps
+	// records for driver.MaxPeriod after the last write, but the next write of a ledger may come only at the next tick, in
+	// a year or more, and that of a pause never.
 	Stale = 7 * 24 * time.Hour
 
-	// Unreadable is the pause before the next look at a value that is not what it should be.
+	// Unreadable is the pause before the next look at a value that is not as expected.
 	Unreadable = time.Minute
 
 	// crowded is the pause before the next look at an execution that the node must not take over yet, because as many run as
@@ -60,7 +61,7 @@ type Sight struct {
 	Here  int            // how many functions of the job run on this node, also those whose locks are lost
 	Runs  int            // how many executions run, at least
 	Dead  []int          // the lanes, other than 0, of executions that are known to be broken off
-	Mine  func(int) bool // reports whether this node executes the job in a lane, or waits for the lane; nil: in none
+	Mine  func(int) bool // reports whether this node executes the job in a lane, or waits for the lane; nil: in no lane
 }
 
 // Do is what a node does after a read.
@@ -111,7 +112,7 @@ func Decide(j *ledger.Job, l *ledger.Ledger, m ledger.Moment, s Sight) (p Plan) 
 	if l.Lane(0) != nil {
 		dead = []int{0} // its end comes first, because it keeps the job's lock
 	}
-	// A tick that comes while executions are broken off has not met a full job, but may wait as if it had.
+	// A tick that comes while executions are broken off does not find a full job, but may wait as if it did.
 	p.Changed, p.News = l.Update(j, m, l.Full(j) && (len(dead) == 0 || j.Overlap.Waits()))
 	for _, lane := range dead {
 		if l.MayTakeOver(j, lane, max(s.Runs, s.Here)) {
@@ -122,7 +123,7 @@ func Decide(j *ledger.Job, l *ledger.Ledger, m ledger.Moment, s Sight) (p Plan) 
 	p.Others = Others(l, s.Mine)
 	p.Again = Next(l.InForce(j, m.Spec), l, m.Now)
 	switch {
-	case s.Here >= j.Most() && j.Most() == 1 && !inLanes(l): // a function outlives its lock: another node goes on
+	case s.Here >= j.Most() && j.Most() == 1 && !inLanes(l): // a function outlives its lock: another node continues
 	case p.Changed, p.Begin, len(p.TakeOver) > 0, s.Stale:
 		p.Do = Claim
 	case len(p.Others) > 0:
@@ -131,7 +132,7 @@ func Decide(j *ledger.Job, l *ledger.Ledger, m ledger.Moment, s Sight) (p Plan) 
 	return p
 }
 
-// Begins reports whether another execution may begin on a node on which so many functions of the job run.
+// Begins reports whether another execution may begin on a node on which here functions of the job run.
 func Begins(j *ledger.Job, l *ledger.Ledger, m ledger.Moment, here int) bool {
 	return here < j.Most() && l.Ready(j, m)
 }
@@ -157,7 +158,7 @@ func standBy(j *ledger.Job, now time.Time, s Sight) (p Plan) {
 	switch {
 	case s.Lock.Age < Settling && j.Most() > 1: // another node begins or ends an execution
 		p.Again = Again{now, 4 * Spread}
-	case s.Lock.Age < Settling: // nodes that read at one time must not all wait for the lock
+	case s.Lock.Age < Settling: // nodes that read at the same time must not all wait for the lock
 		p.Again = Again{now.Add(Settling - s.Lock.Age), 4 * Spread}
 	default:
 		p.Again = Again{now.Add(s.Lock.Reserved), Spread}
@@ -168,8 +169,8 @@ func standBy(j *ledger.Job, now time.Time, s Sight) (p Plan) {
 	return p
 }
 
-// Next returns when to read the ledger again: at the next tick, or after Settling if that is due already. If the next tick is
-// far away or there is none, the result is when the ledger may be stale. The rules have the spec in force.
+// Next returns when to read the ledger again: at the next tick, or after Settling if that is already due. If the next
+// tick is far away or there is none, it returns when the ledger may be stale. rules has the spec in force.
 func Next(rules *ledger.Job, l *ledger.Ledger, now time.Time) Again {
 	switch at := rules.NextDue(l.LastTick()); {
 	case at.IsZero(), at.After(now.Add(Stale)):
@@ -190,8 +191,8 @@ type Tending struct {
 
 // TendTo decides about the lanes of Plan.Others, whose locks the node has just read. here is Sight.Here.
 func TendTo(j *ledger.Job, l *ledger.Ledger, now time.Time, locks []Lock, here int) (t Tending) {
-	// The next look is at the end of the lease that ends last: for most lanes a node stands by. A lane whose execution has
-	// just begun is looked at before, because no node stands by.
+	// The next look is at the end of the lease that ends last, because for most lanes a node stands by. A lane whose
+	// execution has just begun is checked earlier, because no node stands by yet.
 	var look, young time.Duration
 	runs := len(l.Running) - len(locks)
 	for _, k := range locks {

@@ -7,8 +7,8 @@ import (
 	"hash/fnv"
 )
 
-// Encode is json.Marshal for types that always have a JSON form. Unlike json.Marshal, Encode does not escape <, > and
-// &, because people read the JSON.
+// Encode is json.Marshal for types that always have a JSON form. It does not escape <, > and &, because people read the
+// JSON.
 func Encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -19,7 +19,7 @@ func Encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// Hash returns a hash of the name of a job. All nodes must have the same hash: it says on which page a name is.
+// Hash returns a hash of the name of a job. It must be the same on all nodes, because it determines the page of a name.
 func Hash(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

@@ -31,12 +31,12 @@ func NotFound(op, job string) error {
 	return &Error{fmt.Sprintf("%s %q: no node has seen a job of this name", op, job), joblock.ErrNotFound}
 }
 
-// Busy returns the joblock.ErrHeld about a job that runs.
+// Busy returns the joblock.ErrHeld about a running job.
 func Busy(op, job string) error {
 	return &Error{fmt.Sprintf("%s %q: the job is being executed", op, job), joblock.ErrHeld}
 }
 
-// CheckName returns an ErrInvalid for a text that is no name of a job.
+// CheckName returns an ErrInvalid for a text that cannot be the name of a job.
 func CheckName(op, name string) error {
 	switch {
 	case name == "":

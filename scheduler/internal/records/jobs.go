@@ -50,14 +50,14 @@ func (s *Scope) Jobs(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// EnlistScope puts the scope onto the page of scopes, unless the page has the scope.
+// EnlistScope adds the scope to the page of scopes, unless it is there.
 func (s *Scope) EnlistScope(ctx context.Context, day int64) error {
 	_, err := s.enlist(ctx, keyspace.CronScopes, []string{s.Name}, day, func(string, int64) {})
 	return err
 }
 
-// Enlist puts names of jobs, which are all of one page, onto that page, unless the page has them. The result says on which
-// days the names were put there before. Before a name is put there again, Enlist calls again with that day.
+// Enlist adds names of jobs, all of one page, to that page, unless they are there. before has the days on which the
+// names were added earlier. Before a name is added again, Enlist calls again with that day.
 func (s *Scope) Enlist(ctx context.Context, names []string, day int64, again func(name string, added int64)) (before map[string]int64, err error) {
 	return s.enlist(ctx, keyspace.CronNames(s.part, roster.Page(names[0])), names, day, again)
 }
@@ -110,7 +110,7 @@ func (s *Scope) Forget(ctx context.Context, op, name string) error {
 	defer s.Release(ctx, lock)
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
-		l = new(ledger.Ledger) // a ledger that cannot be read is forgotten as well
+		l = new(ledger.Ledger) // an unreadable ledger is forgotten as well
 	}
 	found := err != nil || l.Spec != ""
 	hasLedger := found
@@ -125,7 +125,7 @@ func (s *Scope) Forget(ctx context.Context, op, name string) error {
 	if err != nil {
 		return err
 	}
-	// The ledger is emptied after the orders: a trigger or backfill that is left would be new to an empty ledger.
+	// The ledger is emptied after the orders: a remaining trigger or backfill would be new to an empty ledger.
 	if hasLedger {
 		if err := memo.Write(ctx, lock, l.Forgotten().Encode()); err != nil {
 			return err

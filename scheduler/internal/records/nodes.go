@@ -80,7 +80,7 @@ func (s *Scope) MayHave(ctx context.Context, ids []string) (map[string]func(job 
 		if v.State == joblock.StateFree {
 			continue
 		}
-		has[ids[i]] = func(string) bool { return true } // unless the record says something else
+		has[ids[i]] = func(string) bool { return true } // unless the record says otherwise
 		if n, err := roster.DecodeNode(v.Memo); err == nil && len(v.Memo) > 0 {
 			has[ids[i]] = n.Has()
 		}
@@ -93,9 +93,9 @@ func (s *Scope) NodeTTL() time.Duration {
 	return min(nodeTTL, (*core.Locker)(s.Locks).Settings().MaxTTL)
 }
 
-// WriteNode writes the record of the node with this ID, if it has changed. The lock in the parameter own is that of the
-// record; if it is nil or lost, WriteNode takes the lock. The result is the lock from now on. The error is joblock.ErrHeld if
-// the record of the ID is still that of a lock which was lost.
+// WriteNode writes the record of the node with this ID, if it has changed. own is the lock of the record; if it is nil
+// or lost, WriteNode takes the lock. It returns the lock from now on. The error is joblock.ErrHeld if the record of the
+// ID is still that of a lost lock.
 func (s *Scope) WriteNode(ctx context.Context, own *joblock.Lock, id string, n *roster.Node) (*joblock.Lock, error) {
 	if own == nil || own.Err() != nil {
 		lock, err := s.Locks.TryAcquire(ctx, keyspace.CronNode(s.part, id), core.OwnKey, joblock.Holder(s.By),
@@ -111,7 +111,7 @@ func (s *Scope) WriteNode(ctx context.Context, own *joblock.Lock, id string, n *
 	return own, nil
 }
 
-// ListNode puts the ID of a node into the list of nodes, unless the list has it, and removes the nodes that are not up.
+// ListNode adds the ID of a node to the list of nodes, unless it is there, and removes the nodes that are not up.
 func (s *Scope) ListNode(ctx context.Context, id string) error {
 	key := keyspace.CronNodes(s.part)
 	has := func(text []byte) (list roster.Nodes, listed bool, err error) {

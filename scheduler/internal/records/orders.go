@@ -13,13 +13,13 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 )
 
-// CheckNote returns joblock.ErrInvalid for a text that is no note of a pause.
+// CheckNote returns joblock.ErrInvalid for a text that cannot be the note of a pause.
 func CheckNote(op, note string) error {
 	return core.CheckText("scheduler: "+op, "", "note", note, 0, driver.MaxLabelBytes)
 }
 
-// ChangeOrders changes the orders under their lock. change gets the fence of the write, and returns false if
-// there is nothing to write. The result is the memo that was written, or nil.
+// ChangeOrders changes the orders under their lock. change gets the fence of the write, and returns false if there is
+// nothing to write. written is the memo that was written, or nil.
 func (s *Scope) ChangeOrders(ctx context.Context, change func(all *ledger.Orders, fence int64) (bool, error)) (written []byte, err error) {
 	err = s.rewrite(ctx, s.OrdersKey(), func(text []byte, fence int64) ([]byte, error) {
 		all, err := ledger.DecodeOrders(text)
@@ -91,8 +91,8 @@ func (s *Scope) ordered(ctx context.Context, name string, all ledger.Orders) (ma
 	return ledgers, views[0].Now, nil
 }
 
-// Touch creates the record of the orders, if the store is new or has lost the record. If the record exists, the store keeps
-// it for another driver.MaxPeriod.
+// Touch creates the record of the orders if the store is new or has lost it. If the record exists, the store keeps it
+// for another driver.MaxPeriod.
 func (s *Scope) Touch(ctx context.Context) error {
 	lock, err := s.Locks.TryAcquire(ctx, s.OrdersKey(), s.options(0)...)
 	if errors.Is(err, joblock.ErrHeld) {

@@ -34,12 +34,12 @@ type Scope struct {
 	part  string // Name as a part of a key
 }
 
-// New returns a Scope. By "" is "host:pid". New returns joblock.ErrInvalid for a nil Locker, for a name that is empty or
-// longer than 32 bytes, and for a by of more than 256 bytes or with control characters. The two words name the fields in
-// errors.
+// New returns a Scope. By "" is "host:pid". New returns joblock.ErrInvalid for a nil Locker, for a name that is empty
+// or longer than 32 bytes, and for a by of more than 256 bytes or with control characters. nameWord and byWord name the
+// fields in errors.
 func New(op string, locks *joblock.Locker, name, by, nameWord, byWord string, log *slog.Logger) (*Scope, error) {
 	if by == "" {
-		host, _ := os.Hostname() // on an error the host is "" and gets the name below
+		host, _ := os.Hostname() // on error host is "" and gets the name below
 		by = fmt.Sprintf("%.200s:%d", cmp.Or(host, "unknown-host"), os.Getpid())
 	}
 	switch {
@@ -118,8 +118,8 @@ func (s *Scope) keys(jobs []string) []string {
 	return keys
 }
 
-// ReadAnswered is Read, except that an ErrUnavailable comes with views of all keys: while one node of a cluster is down, the
-// jobs whose ledgers are on the others run. The view of a key without an answer has no Now.
+// ReadAnswered is Read, except that an ErrUnavailable comes with views of all keys, so that the jobs whose ledgers are
+// on other nodes run while one node of a cluster is down. The view of a key without an answer has no Now.
 func (s *Scope) ReadAnswered(ctx context.Context, jobs []string) ([]memo.View, error) {
 	const op = "read ledgers"
 	in, keys := (*core.Locker)(s.Locks), s.keys(jobs)
@@ -163,13 +163,14 @@ func LockOf(lane int, v memo.View) policy.Lock {
 	}
 }
 
-// Stale reports whether the record in v, which is not held, was not written for so long that a node must write it, so that
-// the store keeps it.
+// Stale reports whether the record in v, which is not held, was not written for so long that a node must write it to
+// keep it in the store.
 func Stale(v memo.View) bool {
 	return v.State == joblock.StateFree && !v.EndedAt.IsZero() && v.Now.Sub(v.EndedAt) >= policy.Stale
 }
 
-// rewrite replaces the memo of one of the scope's records under the record's lock. If change returns nil, the memo stays.
+// rewrite replaces the memo of one of the scope's records under the record's lock. If change returns nil, the memo is
+// not changed.
 func (s *Scope) rewrite(ctx context.Context, key string, change func(text []byte, fence int64) ([]byte, error)) error {
 	lock, err := s.wait(ctx, key, 0)
 	if err != nil {

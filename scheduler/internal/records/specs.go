@@ -9,13 +9,13 @@ import (
 // maxParsed bounds Specs. Specs in ledgers differ from those of a node only during deploys.
 const maxParsed = 1000
 
-// Specs parses specs, and remembers the results, because loading a zone takes long. The zero Specs is ready.
+// Specs parses specs, and caches the results, because loading a zone takes long. The zero Specs is ready for use.
 type Specs struct {
 	mu     sync.Mutex
 	parsed map[string]spec.Spec
 }
 
-// Parse parses the text of a spec that has its zone.
+// Parse parses a spec whose text names its zone.
 func (s *Specs) Parse(text string) (spec.Spec, error) {
 	s.mu.Lock()
 	parsed, ok := s.parsed[text]

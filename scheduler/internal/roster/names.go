@@ -13,7 +13,7 @@ const (
 	// bytes, or for 60,000 names of usual length.
 	Pages = 32
 
-	// Fresh is for how many days a name need not be added again.
+	// Fresh is the number of days for which a name need not be added again.
 	Fresh = 7
 
 	keptDays = 366 + Fresh // a ledger is kept for 366 days after the last write, by a node that keeps the name fresh
@@ -56,7 +56,7 @@ func (n Names) Add(names []string, day int64) {
 	}
 }
 
-// decode reads JSON into out, whose version is then at the pointer v. what is for the error.
+// decode reads JSON into out, whose version is then at v. what is for the error.
 func decode(memo []byte, out any, v *int, what string) error {
 	if len(memo) == 0 {
 		return nil

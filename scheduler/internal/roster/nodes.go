@@ -7,8 +7,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
-// MaxJobs is how many jobs of a node a Node can tell apart. The jobs take at most five bytes each, and four thirds of that
-// in JSON.
+// MaxJobs is how many jobs of a node a Node can distinguish. The jobs take at most five bytes each, and four thirds of
+// that in JSON.
 const MaxJobs = 8000
 
 // Nodes has the IDs of the nodes. A node that has died keeps its ID until another node starts.
@@ -36,16 +36,16 @@ type Node struct {
 	Start   int64  `json:"start"` // of Run, in ms of the store's clock
 	Count   int    `json:"n"`     // of jobs
 
-	// Jobs has 32 bits of the hash of each job's name: the differences between the sorted hashes, as varints. Jobs is
-	// nil if the node has more than MaxJobs jobs. Names would not fit: this record is one memo, and a node may have
-	// thousands of jobs. Of four thousand million other names, one passes for the name of a given job.
+	// Jobs has 32 bits of the hash of each job's name: the differences between the sorted hashes, as varints. Jobs is nil
+	// if the node has more than MaxJobs jobs. Names would not fit: this record is one memo, and a node may have thousands
+	// of jobs. One in four billion other names passes for the name of a given job.
 	Jobs []byte `json:"jobs,omitempty"`
 
-	// Apart has the jobs for which the node has another spec than the one in force, as far as there is room for them.
+	// Apart has the jobs for which the node has a spec other than the one in force, as far as there is room for them.
 	Apart []Apart `json:"apart,omitempty"`
 }
 
-// Apart is a job for which a node has another spec than the one in force.
+// Apart is a job for which a node has a spec other than the one in force.
 type Apart struct {
 	Job   string `json:"j"`
 	Spec  string `json:"s"`
@@ -84,8 +84,8 @@ func (n *Node) SetJobs(names []string) {
 	}
 }
 
-// Has returns a function that reports whether the node has a job. For a node with more than MaxJobs jobs the answer is
-// always true: such a node's jobs must not be taken for removed ones.
+// Has returns a function that reports whether the node has a job. For a node with more than MaxJobs jobs it always
+// reports true: such a node's jobs must not be taken for removed ones.
 func (n *Node) Has() func(name string) bool {
 	if n.Count > MaxJobs {
 		return func(string) bool { return true }
