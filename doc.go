@@ -18,8 +18,9 @@
 //	server, err := p.NewServer(asynq.Config{Concurrency: 10})
 //	err = server.Run(tasks) // an asynq.ServeMux or any other asynq.Handler, without worker.Middleware
 //
-// Everything here can be made by hand from packages joblock, joblock/redisstore, handoff and worker below this one; their
-// documentation says what the parts do. Cron jobs are in package scheduler. This package is for the usual case: one Redis, one place for the locks, one Close.
+// Everything here can be made by hand from packages joblock, joblock/redisstore, handoff and worker below this one;
+// their documentation says what the parts do. Cron jobs are in package scheduler. This package is for the usual case:
+// one Redis, one place for the locks, one Close.
 //
 // # Errors
 //

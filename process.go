@@ -74,8 +74,8 @@ type Process struct {
 // cfg may be nil. Jobs, Client, Inspector and the servers of NewServer share one go-redis client with the options in
 // redisOpt. The locks have connections of their own, with the same options.
 //
-// An error matches joblock.ErrInvalid: redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds. Only
-// Config.Worker is checked by NewServer.
+// An error matches joblock.ErrInvalid: redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds.
+// Only Config.Worker is checked by NewServer.
 func New(redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
 	if redisOpt == nil {
 		return nil, invalid(opNew, "the options of asynq are nil")
@@ -93,9 +93,9 @@ func New(redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
 	return p, nil
 }
 
-// NewFromRedisClient is New on a go-redis client of yours, as asynq.NewClientFromRedisClient is. Jobs, Client, Inspector and the
-// servers share rdb, and the locks have connections of their own with its options. Close does not close rdb. A nil rdb is
-// joblock.ErrInvalid.
+// NewFromRedisClient is New on a go-redis client of yours, as asynq.NewClientFromRedisClient is. Jobs, Client,
+// Inspector and the servers share rdb, and the locks have connections of their own with its options. Close does not
+// close rdb. A nil rdb is joblock.ErrInvalid.
 func NewFromRedisClient(rdb redis.UniversalClient, cfg *Config) (*Process, error) {
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid(opNew, "the Redis client is nil")
@@ -211,10 +211,10 @@ func (p *Process) Go(f func(ctx context.Context) error) {
 	})
 }
 
-// Close ends all parts, in the order in the package comment. ctx bounds the wait: give it some seconds more than the longer
-// of the ShutdownTimeout of asynq.Config, 8 s by default, and, for a Scheduler in Go, of scheduler.Config.Grace, 30 s by
-// default. What still runs then is cut off. A second Close does nothing and returns nil, and so does Close of a nil
-// Process.
+// Close ends all parts, in the order in the package comment. ctx bounds the wait: give it some seconds more than the
+// longer of the ShutdownTimeout of asynq.Config, 8 s by default, and, for a Scheduler in Go, of scheduler.Config.Grace,
+// 30 s by default. What still runs then is cut off. A second Close does nothing and returns nil, and so does Close of a
+// nil Process.
 func (p *Process) Close(ctx context.Context) error {
 	if !p.made() {
 		return nil

@@ -104,8 +104,8 @@ func (s *Server) Start(handler asynq.Handler) error {
 	return nil
 }
 
-// Run is Start, waits for a signal to exit as asynq.Server.Run does, and then does what Shutdown does. Errors are those of
-// Start, and an error if a handler has not returned in time, as in Shutdown.
+// Run is Start, waits for a signal to exit as asynq.Server.Run does, and then does what Shutdown does. Errors are those
+// of Start, and an error if a handler has not returned in time, as in Shutdown.
 func (s *Server) Run(handler asynq.Handler) error {
 	handler = s.around(handler)
 	s.p.mu.Lock()
@@ -124,13 +124,13 @@ func (s *Server) Run(handler asynq.Handler) error {
 	return s.settle()
 }
 
-// Shutdown shuts the server down as asynq.Server.Shutdown does. After its ShutdownTimeout asynq cancels the handlers that
-// still run and does not wait for them. Shutdown waits until they have settled their locks: parked them for the next
-// attempt, or released them. Then it ends the keeper.
+// Shutdown shuts the server down as asynq.Server.Shutdown does. After its ShutdownTimeout asynq cancels the handlers
+// that still run and does not wait for them. Shutdown waits until they have settled their locks: parked them for the
+// next attempt, or released them. Then it ends the keeper.
 //
 // If a handler has not returned ten seconds after its context has ended, Shutdown logs an ERROR, and the error of
-// Process.Close has it. The handler's lock is settled when it returns, and free for the next attempt when its lease ends.
-// Before Start, Shutdown does nothing.
+// Process.Close has it. The handler's lock is settled when it returns, and free for the next attempt when its lease
+// ends. Before Start, Shutdown does nothing.
 func (s *Server) Shutdown() {
 	s.Server.Shutdown()
 	if !s.started.Load() {

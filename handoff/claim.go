@@ -46,7 +46,7 @@ type Claim struct {
 	// Holder is the label that Status shows; "" means the Locker's.
 	Holder string
 
-	// Limit lets up to so many requests and jobs have Key at a time, and each of Keys: from 1 to limit.Max. The locks are
+	// Limit is how many requests and jobs may have Key, and each of Keys, at a time: from 1 to limit.Max. The locks are
 	// then permits of package limit, and are handed over like other locks. Give the same Limit for a key everywhere. 0
 	// means one holder, under an ordinary lock, which a permit does not keep out.
 	Limit int

@@ -40,8 +40,8 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 // engine returns the engine of c.
 func (c *Client) engine() *enqueue.Client { return (*enqueue.Client)(c) }
 
-// Enqueue enqueues task as a job under the lock or key that how names: Carry, Unique or Sequence. The worker that processes
-// the task holds that lock.
+// Enqueue enqueues task as a job under the lock or key that how names: Carry, Unique or Sequence. The worker that
+// processes the task holds that lock.
 //
 // opts override the options of task, as in asynq; task itself is not changed. Two things differ from asynq's own
 // Client. Enqueue chooses a TaskID if none is given, because the lock is bound to the job before the job exists. And
@@ -139,10 +139,10 @@ func resultOf(done enqueue.Result) Result {
 		Err: done.Err, receipt: done.Receipt}
 }
 
-// Withdraw deletes the task of a job that does not run, and frees its key, its place in line or its locks at once. It is for
-// callers who enqueue within a database transaction that is rolled back afterwards. done is the result of the enqueue, or
-// Result{Task: info} in a process that knows only the task. A Duplicate was not enqueued by the caller, and is left alone. A
-// job that was Replaced does not come back.
+// Withdraw deletes the task of a job that does not run, and frees its key, its place in line or its locks at once. It
+// is for callers who enqueue within a database transaction that is rolled back afterwards. done is the result of the
+// enqueue, or Result{Task: info} in a process that knows only the task. A Duplicate was not enqueued by the caller, and
+// is left alone. A job that was Replaced does not come back.
 //
 // A job that waits for a retry, or was archived, is withdrawn too: it may have failed because the transaction was not
 // committed. Errors, with which the job is left as it is:
@@ -154,8 +154,9 @@ func resultOf(done enqueue.Result) Result {
 //	joblock.ErrInvalid   done has no task
 //	joblock.ErrClosed
 //
-// After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the keeper
-// of package worker frees the key of a task that is deleted. Withdraw goes on after the end of ctx, for nine seconds at most.
+// After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the
+// keeper of package worker frees the key of a task that is deleted. Withdraw goes on after the end of ctx, for nine
+// seconds at most.
 func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	return c.engine().Withdraw(ctx, enqueue.Result{Task: done.Task, Duplicate: done.Duplicate, Receipt: done.receipt})
 }
@@ -168,6 +169,6 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 // does no background work. Close of a Client that was not made by NewClient returns joblock.ErrInvalid.
 func (c *Client) Close(ctx context.Context) error { return c.engine().Close(ctx) }
 
-// ErrNotSent says that a task was certainly not sent to asynq: ctx ended first, or EnqueueMany ended early. The package
-// comment says who then has the task's key or locks.
+// ErrNotSent means that a task was certainly not sent to asynq: ctx ended first, or EnqueueMany ended early. The
+// package comment says who then has the task's key or locks.
 var ErrNotSent = enqueue.ErrNotSent

@@ -102,8 +102,8 @@
 //	  … or that is unknown      job      reserved; see below
 //	handler returns             request's locks are released; the job's are not
 //
-// With Unique and Sequence no request owns the lock. The first step takes the key for the job; a crash then is a crash after
-// Park. If asynq has refused the task, the key is freed.
+// With Unique and Sequence no request owns the lock. The first step takes the key for the job; a crash then is a crash
+// after Park. If asynq has refused the task, the key is freed.
 //
 // The lock is bound to "queue/taskID" before the task exists, so a worker that starts the task before Enqueue returns
 // finds the lock ready, and no other task can use the token.
@@ -169,8 +169,8 @@
 //	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
 //	the caller itself has the lock        ErrInvalid, and ERROR in the log  enqueued; it waits
 //
-// With Unique.Limit up to so many jobs have the key at a time, each under a permit of package limit, and the next one gets
-// ErrHeld. A request takes such a permit with Claim.Limit.
+// With Unique.Limit up to Limit jobs have the key at a time, each under a permit of package limit, and the next one
+// gets ErrHeld. A request takes such a permit with Claim.Limit.
 //
 // The task that carries the key's token is the job that has the key. A lock can name a task that does not carry the
 // token: an enqueue under a TaskID that exists is about to be refused. That case counts as "being enqueued by another
@@ -235,7 +235,8 @@
 //	a failed job is run again by an operator   unless the job halts its sequence. The job lines up again
 //
 // After a final failure the next job starts, or with HaltOnFailure waits until an operator runs the failed task again
-// (Inspector.RunTask), skips the job ("joblock jobs skip"), or deletes the task. Operators may steer jobs that wait with asynq's tools:
+// (Inspector.RunTask), skips the job ("joblock jobs skip"), or deletes the task. Operators may control waiting jobs
+// with asynq's tools:
 //
 //	RunTask, RunAll…     before the job's turn: the job keeps its place and goes on waiting, uncharged
 //	DeleteTask           the job leaves the line at the keeper's next check, when its place is a minute old; with Withdraw
@@ -250,7 +251,7 @@
 //
 // # Several jobs at a time
 //
-// With Sequence.Limit up to so many jobs of the key run at a time. There is still one line: the process that releases a
+// With Sequence.Limit up to Limit jobs of the key run at a time. There is still one line: the process that releases a
 // slot of the sequence gives it to the first job in line in the same step. So jobs start in the order of their
 // enqueues, and a job may end before one that has started earlier.
 //
@@ -281,8 +282,8 @@
 //	Group                 ErrInvalid: asynq would make one task of several jobs
 //
 // With Sequence.Lock the job takes over a lock that the request holds, as with Carry, and comes before all that wait.
-// Jobs of Carry and Unique, and a worker's Config.OnLockLost, know no places: a job that has lost its lock tries
-// again and again, and those in line come first.
+// Jobs of Carry and Unique, and a worker's Config.OnLockLost, know no places: a job that has lost its lock keeps
+// retrying, and those in line come first.
 //
 // # Many jobs at once
 //
@@ -317,8 +318,8 @@
 //   - The task does not exist, or another task has its ID: Enqueue takes the locks back and returns the error. After
 //     any error but those two the command may still be on its way. Enqueue therefore first asks the Inspector a second
 //     time.
-//   - The Inspector does not answer: the error matches joblock.ErrUnavailable, and the locks stay parked; see "The errors
-//     of Enqueue". Do not Reclaim such a lock: its job may be about to start.
+//   - The Inspector does not answer: the error matches joblock.ErrUnavailable, and the locks stay parked; see "The
+//     errors of Enqueue". Do not Reclaim such a lock: its job may be about to start.
 //
 // The search goes on after the end of the request's context. It takes three seconds at most, counted from asynq's
 // error or from the end of the context, whichever is first. If asynq is still waiting for Redis after three seconds,
@@ -338,6 +339,6 @@
 // members carry more than two locks each, set a smaller GroupMaxSize; see Groups in package worker.
 //
 // A member that waits in its group is replaced by Replace and KeepLast like any other task. The aggregated task is not
-// replaced, because it stands for all members: until it has run, or for KeepLast until it has started, an enqueue for the
-// key of a member is ErrHeld. With Skip the aggregated task is the result.
+// replaced, because it stands for all members: until it has run, or for KeepLast until it has started, an enqueue for
+// the key of a member is ErrHeld. With Skip the aggregated task is the result.
 package handoff

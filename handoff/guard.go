@@ -23,9 +23,9 @@ const (
 	defaultMaxWaiting    = 1000
 )
 
-// Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue, and requests
-// of net/http with Guard.Middleware. Only Locks is required; the zero value of each other field means its default. Set the
-// fields before the first call, and then share the Guard freely. Do not copy a Guard.
+// Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue, and
+// requests of net/http with Guard.Middleware. Only Locks is required; the zero value of each other field means its
+// default. Set the fields before the first call, and then share the Guard freely. Do not copy a Guard.
 type Guard struct {
 	// Locks takes the locks. If Locks is nil, every request is refused.
 	Locks *joblock.Locker
@@ -37,9 +37,10 @@ type Guard struct {
 
 	// MaxRetryAfter bounds the Retry-After of refusals. Default one hour; less than one second counts as one second.
 	//
-	// Retry-After is the rest of the lease or of the reservation, if that is a minute or less. Otherwise it is a sixtieth of
-	// that rest, and at least a minute: a lock that is reserved for an hour can become free in a second. But the lock of a
-	// job whose next attempt is due in two days is reserved for two days and an hour, and Retry-After is then 49 minutes.
+	// Retry-After is the rest of the lease or of the reservation, if that is a minute or less. Otherwise it is a sixtieth
+	// of that rest, and at least a minute: a lock that is reserved for an hour can become free in a second. But the lock
+	// of a job whose next attempt is due in two days is reserved for two days and an hour, and Retry-After is then 49
+	// minutes.
 	MaxRetryAfter time.Duration
 
 	// MaxWaiting bounds how many requests wait for their locks at a time (Claim.MaxWait), over all calls and routes of the

@@ -46,12 +46,12 @@ func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
 //	ErrHeld alone                        unknown, or the task does not exist: an earlier call is enqueuing the task,
 //	                                     or has died while it did. Try again, for two minutes at most where a keeper runs
 //
-// After ErrUnavailable and ErrLost the new job may exist, alone or in addition to the job that it was to replace. If both
-// exist, the older job has the key.
+// After ErrUnavailable and ErrLost the new job may exist, alone or in addition to the job that it was to replace. If
+// both exist, the older job has the key.
 //
-// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast: behind a Middleware that claims the
-// key, hand the lock over with Carry. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that waits, and
-// outlasts a job that fails.
+// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast: behind a Middleware that claims
+// the key, hand the lock over with Carry. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that
+// waits, and outlasts a job that fails.
 type Unique struct {
 	// Key is the key that one job has at a time. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key
 	// with the same policy.
@@ -63,17 +63,17 @@ type Unique struct {
 	// middleware of the worker can reject tasks, see worker.Worker.Started. A worker.WithoutOverlapping on the same key
 	// fails the task: choose another key, or KeepLast.
 	//
-	// Without UntilStarted the handler and all retries run under the lock. asynq.MaxRetry and worker.Config.MaxHold bound how
-	// long a job that fails keeps the key: asynq's default of 25 retries takes up to 20.5 days.
+	// Without UntilStarted the handler and all retries run under the lock. asynq.MaxRetry and worker.Config.MaxHold bound
+	// how long a job that fails keeps the key: asynq's default of 25 retries takes up to 20.5 days.
 	UntilStarted bool
 
 	// OnConflict is what to do when another job has the key. Default Reject.
 	OnConflict OnConflict
 
-	// Limit lets up to so many jobs of Key wait and run at a time, instead of one: from 1 to limit.Max. Each job has a
-	// permit of package limit. Give the same Limit for a key everywhere. With a Limit, UntilStarted must be false and
-	// OnConflict must be Reject, and Enqueue takes up to two round trips more. EnqueueMany takes no Limit. 0 means
-	// one job, under an ordinary lock, which a permit does not keep out.
+	// Limit is how many jobs of Key may wait and run at a time, instead of one: from 1 to limit.Max. Each job has a permit
+	// of package limit. Give the same Limit for a key everywhere. With a Limit, UntilStarted must be false and OnConflict
+	// must be Reject, and Enqueue takes up to two round trips more. EnqueueMany takes no Limit. 0 means one job, under an
+	// ordinary lock, which a permit does not keep out.
 	Limit int
 }
 
@@ -109,8 +109,8 @@ const (
 // key's line, and its task is scheduled far in the future. When the job's turn comes, the process that gives it the key
 // runs the task. A job that waits occupies no worker. The package comment has the rules, also for asynq's options.
 //
-// Without Lock, Enqueue makes two round trips: one to the locks' store and one to asynq. A job that was not enqueued has no
-// place. An error matches:
+// Without Lock, Enqueue makes two round trips: one to the locks' store and one to asynq. A job that was not enqueued
+// has no place. An error matches:
 //
 //	ErrLineFull and joblock.ErrHeld       MaxWaiting jobs and processes wait: not enqueued
 //	asynq.ErrTaskIDConflict               a task with this TaskID exists, in this sequence or not: not enqueued
@@ -134,13 +134,13 @@ type Sequence struct {
 	// in the order of the line, and HaltOnFailure must be false. The package comment has more: see Several jobs at a time.
 	Limit int
 
-	// MaxWaiting bounds the line: if so many jobs and processes wait, no further job is enqueued. 0 means no bound.
+	// MaxWaiting bounds the line: if this many jobs and processes wait, no further job is enqueued. 0 means no bound.
 	MaxWaiting int
 
 	// HaltOnFailure stops the sequence when the job has failed for good: on the last attempt, or with asynq.SkipRetry, but
 	// not with asynq.RevokeTask. The job keeps the key as long as its task is in asynq's archive, and all others wait. The
-	// sequence goes on when an operator runs the task again and the job succeeds, or skips the job with "joblock jobs skip",
-	// or when the keeper finds that the task was deleted. Without HaltOnFailure the next job starts.
+	// sequence goes on when an operator runs the task again and the job succeeds, or skips the job with "joblock jobs
+	// skip", or when the keeper finds that the task was deleted. Without HaltOnFailure the next job starts.
 	HaltOnFailure bool
 }
 
@@ -150,13 +150,13 @@ func (s Sequence) engine() enqueue.How { return enqueue.Sequence(s) }
 // joblock.ErrHeld.
 var ErrLineFull = enqueue.ErrLineFull
 
-// TaskKey returns a key made of the task's type and payload: "unique:<type>:<digest>". The digest is the first half of the
-// payload's SHA-256, 32 hexadecimal digits. Payloads are compared byte by byte. Queue, headers and options do not count. For
-// one job per queue, put the queue's name in front with joblock.Key. For a nil task TaskKey returns "", which Enqueue
-// refuses.
+// TaskKey returns a key made of the task's type and payload: "unique:<type>:<digest>". The digest is the first half of
+// the payload's SHA-256, 32 hexadecimal digits. Payloads are compared byte by byte. Queue, headers and options do not
+// count. For one job per queue, put the queue's name in front with joblock.Key. For a nil task TaskKey returns "",
+// which Enqueue refuses.
 //
-// Keys are in logs, metrics and errors. The key does not reveal the payload. "joblock explain" shows of which type of task a
-// key is, and the command that shows the payload of its job.
+// Keys are in logs, metrics and errors. The key does not reveal the payload. "joblock explain" shows of which type of
+// task a key is, and the command that shows the payload of its job.
 func TaskKey(task *asynq.Task) string {
 	if task == nil {
 		return ""

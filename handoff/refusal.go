@@ -111,7 +111,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // RefusalOf returns the answer that Refuse gives for err, for handlers without an http.ResponseWriter. If err is or
-// wraps a *Refusal, the result is that one. ctx is the context of the request. RefusalOf logs what Refuse logs.
+// wraps a *Refusal, it returns that one. ctx is the context of the request. RefusalOf logs what Refuse logs.
 func RefusalOf(ctx context.Context, err error) *Refusal { return guardFrom(ctx).refusalOf(ctx, err) }
 
 // blameKey is blame for the key that err names.

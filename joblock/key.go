@@ -57,8 +57,8 @@ type KeyBuilder struct {
 	hash   func(key string) string // nil without a secret; has the secret, which fmt would print
 }
 
-// NewKeyBuilder returns a KeyBuilder whose keys begin with name and "::". Package joblock's Key makes no such key, so the
-// keys of different builders differ from each other and from plain keys. An empty name means no prefix.
+// NewKeyBuilder returns a KeyBuilder whose keys begin with name and "::". Package joblock's Key makes no such key, so
+// the keys of different builders differ from each other and from plain keys. An empty name means no prefix.
 func NewKeyBuilder(name string) *KeyBuilder {
 	b := &KeyBuilder{}
 	if name != "" {

@@ -128,8 +128,8 @@ func (b *book) catchUp(ctx context.Context) bool {
 	return wrote && !refused
 }
 
-// during is change during an execution. It returns false if the ledger could not be written. It reports the News that have
-// been held for long enough, or that the job is stuck.
+// during is change during an execution. It returns false if the ledger could not be written. It reports the News that
+// have been held for long enough, or that the job is stuck.
 func (b *book) during(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) bool {
 	if err := b.change(ctx, f); err != nil {
 		if b.lock.Err() == nil {

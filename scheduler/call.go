@@ -13,11 +13,12 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// queuePoll is how long OverlapQueue and OverlapNewest wait between two calls of enqueue while the task of an earlier tick is not done.
+// queuePoll is how long OverlapQueue and OverlapNewest wait between two calls of enqueue while the task of an earlier
+// tick is not done.
 const queuePoll = 2 * time.Second
 
-// unclearFor is how long a Task calls enqueue again because of errTaskUnclear. Within that time the keeper of package worker
-// has freed the lock that a dead node has left behind: after a minute and a round of checks.
+// unclearFor is how long a Task calls enqueue again because of errTaskUnclear. Within that time the keeper of package
+// worker has freed the lock that a dead node has left behind: after a minute and a round of checks.
 const unclearFor = 2 * time.Minute
 
 // heed is how long a function may go on after the end of its context before the execution counts as an overrun.

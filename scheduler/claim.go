@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/scheduler/internal/policy"
 )
 
-// laneTries is how many lanes beyond MaxConcurrent a node tries. A lane without an execution may be locked for a moment: by the
-// node whose execution has just ended, or by the node that has waited for that.
+// laneTries is how many lanes beyond MaxConcurrent a node tries. A lane without an execution may be locked for a
+// moment: by the node whose execution has just ended, or by the node that has waited for that.
 const laneTries = 3
 
 // errBrokenOff is the error of an execution that was broken off and that no node repeats.
@@ -117,8 +117,8 @@ type term struct {
 	begun []*execution          // in lanes other than 0, not started yet
 }
 
-// run begins what is due, and carries out the executions of lane 0 until nothing is due. Then it releases the lock. Results
-// are those of claims.due.
+// run begins what is due, and carries out the executions of lane 0 until nothing is due. Then it releases the lock.
+// Results are those of claims.due.
 func (t *term) run(ctx context.Context, lock *joblock.Lock, dead []int) (at time.Time, ok bool) {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {

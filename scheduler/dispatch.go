@@ -84,9 +84,10 @@ func (d *dispatcher) sleep(ctx context.Context, until time.Time) {
 	}
 }
 
-// dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the context of
-// the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch returns an error,
-// and the jobs stay due. While this node has never read the orders, it executes no job: the job may be paused.
+// dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the
+// context of the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch
+// returns an error, and the jobs stay due. While this node has never read the orders, it executes no job: the job may
+// be paused.
 func (d *dispatcher) dispatch(ctx, work context.Context, jobs []*job) error {
 	names := make([]string, len(jobs))
 	for i, j := range jobs {
@@ -265,9 +266,9 @@ func (d *dispatcher) standByLane(ctx context.Context, j *job, lane int) {
 	})
 }
 
-// standBy waits for the lock of a lane that another node has, and takes over an execution that was broken off. Usually the
-// execution ends well, and standBy finds nothing to do. The caller has called mayWait. standBy returns the time of the next
-// read of the ledger.
+// standBy waits for the lock of a lane that another node has, and takes over an execution that was broken off. Usually
+// the execution ends well, and standBy finds nothing to do. The caller has called mayWait. standBy returns the time of
+// the next read of the ledger.
 func (d *dispatcher) standBy(ctx context.Context, j *job, lane int) time.Time {
 	wait, giveUp := context.WithCancel(ctx)
 	defer giveUp()

@@ -95,9 +95,9 @@
 //
 // # Several executions at once
 //
-// With MaxConcurrent(n), up to n executions of the job run at the same time. Each runs in a lane, under a lock of its own. The
-// ledger has the executions that run. A node holds the job's lock only while it changes the ledger: to begin, to take
-// over or to end an execution. So the overlap policies concern only the ticks that come while n executions run.
+// With MaxConcurrent(n), up to n executions of the job run at the same time. Each runs in a lane, under a lock of its
+// own. The ledger has the executions that run. A node holds the job's lock only while it changes the ledger: to begin,
+// to take over or to end an execution. So the overlap policies concern only the ticks that come while n executions run.
 //
 //	fewer than n executions run     a due tick, start or trigger begins at once
 //	n executions run                the overlap policy decides about a tick when it comes, not when an execution ends
@@ -113,10 +113,10 @@
 //
 // # Backfills
 //
-// Backfill of package admin executes the ticks of a range of the past: at most 10,000 ticks, each once, one after the other,
-// the oldest first. The ledger has the backfill's cursor, the latest tick that has begun. The node that begins a tick
-// writes the cursor and the execution in one step. So nodes begin no tick of the range twice, except to take it over. A
-// job has one backfill at a time.
+// Backfill of package admin executes the ticks of a range of the past: at most 10,000 ticks, each once, one after the
+// other, the oldest first. The ledger has the backfill's cursor, the latest tick that has begun. The node that begins a
+// tick writes the cursor and the execution in one step. So nodes begin no tick of the range twice, except to take it
+// over. A job has one backfill at a time.
 //
 //	nothing else is due                   the next tick of the range is executed
 //	a tick, start or trigger is due       it is executed first
@@ -199,14 +199,16 @@
 // the ledger: the node that executes or skips a tick uses its own.
 //
 // A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a
-// later version. admin.Entry.Problem says so. A node that cannot read the record of pauses and triggers, or gets no answer for
-// it, obeys those that it has read before. If it has read none since it started, it executes no jobs: they may be paused.
+// later version. admin.Entry.Problem says so. A node that cannot read the record of pauses and triggers, or gets no
+// answer for it, obeys those that it has read before. If it has read none since it started, it executes no jobs: they
+// may be paused.
 //
 // Remove, SetSpec and the option Replace change the jobs of a node without a restart.
 //
 // A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
 // releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the
-// old name are not caught up with under the new name. The old name stays on record for 366 days, or until Forget of package admin.
+// old name are not caught up with under the new name. The record of the old name stays for 366 days, or until Forget of
+// package admin.
 //
 // # Applications that share a store
 //
@@ -220,10 +222,10 @@
 //
 // Package admin monitors and controls all jobs of a scope from any process, with only the Locker and the scope.
 //
-// A job is in the list of jobs before it has a ledger. Each node that is up has a record with its jobs, which ends when the
-// node is stopped, or 90 s after the node has died. A removed job therefore has no admin.Entry.Nodes from then on. If the store
-// loses everything, a node notices at the next renewal of its record, at most 30 s later, and writes all records again. The
-// schedule does not depend on the records of jobs and nodes.
+// A job is in the list of jobs before it has a ledger. Each node that is up has a record with its jobs, which ends when
+// the node is stopped, or 90 s after the node has died. A removed job therefore has no admin.Entry.Nodes from then on.
+// If the store loses everything, a node notices at the next renewal of its record, at most 30 s later, and writes all
+// records again. The schedule does not depend on the records of jobs and nodes.
 //
 // # Cost
 //

@@ -32,17 +32,17 @@ const (
 	Overlapped Kind = "overlapped" // also Took, Attempts, Err if the enqueue of a Task got joblock.ErrHeld, which is a state too
 	Paused     Kind = "paused"
 
-	// Stuck means that Count ticks in a row were skipped as overlapped, three at least and over at least 10 minutes. Err says
-	// what is in their way: an execution that does not end, or the task of an earlier tick. There is one Stuck until an
-	// execution ends with another result.
+	// Stuck means that Count ticks in a row were skipped as overlapped, three at least and over at least 10 minutes. Err
+	// says what is in their way: an execution that does not end, or the task of an earlier tick. There is one Stuck until
+	// an execution ends with another result.
 	Stuck Kind = "stuck"
 )
 
 // What happens to a job.
 const (
-	// Backfilled means that a backfill has ended: all its ticks have been executed, or admin.Admin.StopBackfill was called.
-	// Count is the number of its executions that are Done or Enqueued. Tick.At is the end of the range. Err is set if a change
-	// of the spec has given the range too many ticks: it names the first tick that is not executed.
+	// Backfilled means that a backfill has ended: all its ticks have been executed, or admin.Admin.StopBackfill was
+	// called. Count is the number of its executions that are Done or Enqueued. Tick.At is the end of the range. Err is set
+	// if a change of the spec has given the range too many ticks: it names the first tick that is not executed.
 	Backfilled Kind = "backfilled"
 	// Redefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	Redefined Kind = "redefined"
@@ -53,8 +53,8 @@ const (
 	// the two definitions. Count is how often an earlier definition has come back. Each job has at most one Contested an
 	// hour. Tick.At is zero.
 	Contested Kind = "contested"
-	// Clock means that the store's clock was set back. Tick is the job's latest tick. Err has the time of the next tick that
-	// nodes will execute. Each node reports Clock once per job.
+	// Clock means that the store's clock was set back. Tick is the job's latest tick. Err has the time of the next tick
+	// that nodes will execute. Each node reports Clock once per job.
 	Clock Kind = "clock"
 )
 

@@ -87,12 +87,13 @@ func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 	return func(o *options) { o.queues, o.cancel, o.Overlap = queues, cancel, overlap }
 }
 
-// MaxConcurrent executes up to n ticks of the job at the same time, on any nodes: 1 to 20. A tick that comes while n executions
-// run is treated by the overlap policy. Triggers and starts count as well. A backfill still executes one tick at a time.
-// Task refuses MaxConcurrent, and so does OverlapCancel with an n above 1. The default is MaxConcurrent(1).
+// MaxConcurrent executes up to n ticks of the job at the same time, on any nodes: 1 to 20. A tick that comes while n
+// executions run is treated by the overlap policy. Triggers and starts count as well. A backfill still executes one
+// tick at a time. Task refuses MaxConcurrent, and so does OverlapCancel with an n above 1. The default is
+// MaxConcurrent(1).
 //
-// The functions run under locks of their own, not under the job's lock. With an n above 1, admin.Execution.Node is cut to about
-// 100 bytes while the execution runs.
+// The functions run under locks of their own, not under the job's lock. With an n above 1, admin.Execution.Node is cut
+// to about 100 bytes while the execution runs.
 func MaxConcurrent(n int) Option { return func(o *options) { o.MaxConcurrent = n } }
 
 // StartDeadline skips a tick as missed if its first execution has not begun within d after the tick was due: 1 s to 366
@@ -134,12 +135,12 @@ func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = mo
 // eight ids.
 func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
 
-// PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume. The
-// note of the pause has the last error. A success resets the count, and so does the pause.
+// PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume.
+// The note of the pause has the last error. A success resets the count, and so does the pause.
 //
-// For a Task, a tick that enqueues is a success, however the task ends. With TaskEnds, and so for jobs of package asynqtick, the
-// ends of the tasks count instead: a task that asynq has archived has failed. A node looks at the tasks of the earlier ticks at
-// the next tick, at the latest ten.
+// For a Task, a tick that enqueues is a success, however the task ends. With TaskEnds, and so for jobs of package
+// asynqtick, the ends of the tasks count instead: a task that asynq has archived has failed. A node looks at the tasks
+// of the earlier ticks at the next tick, at the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
 // TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end reports whether the

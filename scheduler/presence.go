@@ -238,8 +238,8 @@ func (p *presence) doubt(names ...string) {
 	}
 }
 
-// enlistNew puts the name of a job onto its page, before the job gets its ledger. The caller has the job's lock. After a
-// failure the job is executed all the same, and keep tries again.
+// enlistNew puts the name of a job onto its page, before the job gets its ledger. The caller has the job's lock. After
+// a failure the job is executed anyway, and keep retries.
 //
 // A name that has been on the page for days is that of a job whose ledger is gone, unless admin has forgotten the job.
 func (p *presence) enlistNew(ctx context.Context, j *job, l *ledger.Ledger) {

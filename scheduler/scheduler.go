@@ -216,8 +216,8 @@ func (s *Scheduler) Remove(name string) error {
 // job's zone, unless it names one. The package documentation, under Deploys, says when the new spec is in force, also
 // on the other nodes.
 //
-// Errors: joblock.ErrNotFound if this Scheduler does not have the job, and joblock.ErrInvalid for a bad name or spec. The
-// job then stays as it is.
+// Errors: joblock.ErrNotFound if this Scheduler does not have the job, and joblock.ErrInvalid for a bad name or spec.
+// The job then stays as it is.
 func (s *Scheduler) SetSpec(name, spec string) error {
 	const op = "set the spec of"
 	if err := s.checkJob(op, name); err != nil {

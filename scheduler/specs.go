@@ -200,8 +200,8 @@ func (s *specs) apartJobs(now time.Time, every time.Duration) (jobs []apartJob) 
 	return jobs
 }
 
-// announce makes all nodes look at a job whose spec this node has changed, within Config.Sync. Changes of many jobs at a time
-// are announced in few writes. Only a goroutine that Run has started may call announce.
+// announce makes all nodes look at a job whose spec this node has changed, within Config.Sync. Changes of many jobs at
+// a time are announced in few writes. Only a goroutine that Run has started may call announce.
 func (s *specs) announce(ctx context.Context, j *job) {
 	s.table.do(func() { j.decided = true })
 	s.mu.Lock()

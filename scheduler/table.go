@@ -10,7 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// table has the jobs of a node, and what the node does with each of them. Its mutex guards the fields of all jobs as well.
+// table has the jobs of a node, and what the node does with each of them. Its mutex guards the fields of all jobs as
+// well.
 type table struct {
 	orders *orders
 	woken  chan struct{} // ends a sleep of the loop
@@ -247,8 +248,8 @@ func (t *table) admit(j *job, lock *joblock.Lock) bool {
 // ended notes that the function under the lock has returned.
 func (t *table) ended(lock *joblock.Lock) { t.do(func() { delete(t.held, lock) }) }
 
-// here returns how many functions of the job run on this node, with those of the jobs that j has replaced. A function that
-// goes on after its lock is lost counts, although the ledger does not have it.
+// here returns how many functions of the job run on this node, with those of the jobs that j has replaced. A function
+// that goes on after its lock is lost counts, although the ledger does not have it.
 func (t *table) here(j *job) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -260,8 +261,8 @@ func (t *table) here(j *job) (n int) {
 	return n
 }
 
-// strand stops the renewal of all locks of functions that run, and returns the names of their jobs, sorted. The locks are not
-// released: a function may be at work, and another node would start at once.
+// strand stops the renewal of all locks of functions that run, and returns the names of their jobs, sorted. The locks
+// are not released: a function may still be running, and another node would start at once.
 func (t *table) strand() (names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

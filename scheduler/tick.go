@@ -47,8 +47,8 @@ func (t Tick) ID() string {
 
 type tickKey struct{}
 
-// TickFrom returns the tick for which a job's function runs. ctx is the context of that function, or comes from WithTick.
-// For every other context TickFrom returns false.
+// TickFrom returns the tick for which a job's function runs. ctx is the context of that function, or comes from
+// WithTick. For every other context TickFrom returns false.
 func TickFrom(ctx context.Context) (Tick, bool) {
 	t, ok := ctx.Value(tickKey{}).(Tick)
 	return t, ok

@@ -27,8 +27,8 @@ type attempt struct {
 	tries verdict.Tries
 }
 
-// newAttempt returns the attempt that ctx and task belong to. The error is joblock.ErrInvalid if ctx does not come from an
-// asynq server.
+// newAttempt returns the attempt that ctx and task belong to. The error is joblock.ErrInvalid if ctx does not come from
+// an asynq server.
 func (w *tools) newAttempt(ctx context.Context, task *asynq.Task) (*attempt, error) {
 	id, ok := asynq.GetTaskID(ctx)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// bounce returns nil if this attempt must run the task: see verdict.Tries.Bounce. Otherwise it frees the task's locks, and
-// returns the error with which asynq archives the task.
+// bounce returns nil if this attempt must run the task: see verdict.Tries.Bounce. Otherwise it frees the task's locks,
+// and returns the error with which asynq archives the task.
 func (c *carrier) bounce() error {
 	counts := c.w.counts.Load() // if nil, asynq charges every end of an attempt
 	if !c.tries.MayBounce(counts != nil) {

@@ -76,10 +76,10 @@ type Config struct {
 
 // KeeperConfig configures the keeper. A zero field means the field's default.
 type KeeperConfig struct {
-	// Interval is how often each lock is checked. When a task was archived or deleted, the next check frees the task's lock;
-	// the package comment has the exceptions. With very many locks, a lock may be checked less often: see MaxLoad. The
-	// first check of a parked lock comes joblock.Config.JobGrace after the park. From 100 ms to half of Config.Reserve.
-	// Default: the smaller of 30 s and a quarter of Config.Reserve.
+	// Interval is how often each lock is checked. When a task was archived or deleted, the next check frees the task's
+	// lock; the package comment has the exceptions. With very many locks, a lock may be checked less often: see MaxLoad.
+	// The first check of a parked lock comes joblock.Config.JobGrace after the park. From 100 ms to half of
+	// Config.Reserve. Default: the smaller of 30 s and a quarter of Config.Reserve.
 	Interval time.Duration
 
 	// MaxKeepers is how many keepers work at a time, of all processes that share a store and prefix; the others stand by.

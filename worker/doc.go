@@ -48,10 +48,10 @@
 //	another version             a newer build of the toolkit has sealed or written the header
 //
 // The task does not run here: it is snoozed until a Worker that can read the header gets it, and waits in place if it
-// cannot be snoozed. A group with such a task is not aggregated here. While such a task is archived, the keeper keeps its
-// locks, because it may halt a sequence. All that is logged as an ERROR, at most once a minute. The same holds for a lock
-// whose record only a newer build can read: a task that needs the lock is snoozed, and the keeper leaves the lock alone
-// until it can read the record.
+// cannot be snoozed. A group with such a task is not aggregated here. While such a task is archived, the keeper keeps
+// its locks, because it may halt a sequence. All that is logged as an ERROR, at most once a minute. The same holds for
+// a lock whose record only a newer build can read: a task that needs the lock is snoozed, and the keeper leaves the
+// lock alone until it can read the record.
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
 // task is snoozed. A header that was sealed with one of the Secrets is genuine even if the enqueuing process keeps its
@@ -60,9 +60,9 @@
 //
 // When the locks' store loses all data, no job is lost. Each process that knows the key of the seals puts the key back:
 // within ten seconds if the process enqueues or runs jobs, and at once when the process meets an unknown key. A Worker
-// that knows the key finds the locks gone, and Config.OnLockLost decides. A Worker that starts later may not find the key. Then
-// the jobs wait until a process that knows the key puts it back. If no such process runs any more, the key is lost: delete
-// those tasks and enqueue the jobs again. A secret in Config.Secrets cannot be lost with the store.
+// that knows the key finds the locks gone, and Config.OnLockLost decides. A Worker that starts later may not find the
+// key. Then the jobs wait until a process that knows the key puts it back. If no such process runs any longer, the key
+// is lost: delete those tasks and enqueue the jobs again. A secret in Config.Secrets cannot be lost with the store.
 //
 // Knowledge of a task's ID is not enough to take its locks. The seal does not stop the following:
 //
@@ -97,8 +97,8 @@
 // task is snoozed before asynq ends the attempt; a lock that the store grants later is parked for the next attempt. So
 // a store that hangs for longer than the task's Timeout costs the job no retry.
 //
-// A lock that a job has only until the job starts (handoff.Unique.UntilStarted) is released just before the handler is called;
-// Started has the details. If that lock is gone already, as at a retry, the handler is called all the same. A job
+// A lock that a job has only until the job starts (handoff.Unique.UntilStarted) is released just before the handler is
+// called; Started has the details. If that lock is already gone, as at a retry, the handler is called anyway. A job
 // enqueued with handoff.KeepLast first acquires the lock on its key, and then releases the lock that it waited with.
 //
 // When the handler has ended, the locks are:
@@ -123,10 +123,11 @@
 // and the job is not to blame. An error that is not due to the loss is a failure like any other, and so is the loss of
 // a lock whose renewal joblock.Config.MaxRenew or StopRenewing had ended: the next run would take just as long.
 //
-// asynq gets the handler's result when the locks are settled; for the key of a sequence see Sequences. A slow store delays the result by a second at most, and
-// by at most half of the time that the attempt has left. The rest is settled in the background, and Close waits for it.
-// Meanwhile the next attempt finds the lock busy and is snoozed. The Locker repeats a release that had no answer. A
-// park is not repeated: the attempt's own reservation of the lock remains in force.
+// asynq gets the handler's result when the locks are settled; for the key of a sequence see Sequences. A slow store
+// delays the result by a second at most, and by at most half of the time that the attempt has left. The rest is settled
+// in the background, and Close waits for it. Meanwhile the next attempt finds the lock busy and is snoozed. The Locker
+// repeats a release that had no answer. A park is not repeated: the attempt's own reservation of the lock remains in
+// force.
 //
 // asynq does not wait for a handler after the timeout, so the next attempt may start while the old attempt still runs.
 // The next attempt finds the lock busy and is snoozed. The old attempt renews its lease for at most Config.Overrun
@@ -233,11 +234,11 @@
 // and Config.OnLockLost decides. EXITS.md, next to this file, lists every way in which a task can end: what happens to
 // its lock, within how long, and the test that shows it.
 //
-// Of all keepers that share a store and prefix, KeeperConfig.MaxKeepers work at a time, by default one; the others stand by. A keeper
-// that works has a permit, see package limit. To stand by costs the locks' store about 15 calls a minute and process
-// with the default joblock.Config; the first in line makes some 40. It costs asynq's Redis a command per Interval. A keeper
-// that works claims up to 500 locks that are due for a check, checks them, and says when each is due again. What happens
-// to a keeper that works:
+// Of all keepers that share a store and prefix, KeeperConfig.MaxKeepers work at a time, by default one; the others
+// stand by. A keeper that works has a permit, see package limit. To stand by costs the locks' store about 15 calls a
+// minute and process with the default joblock.Config; the first in line makes some 40. It costs asynq's Redis a command
+// per Interval. A keeper that works claims up to 500 locks that are due for a check, checks them, and says when each is
+// due again. What happens to a keeper that works:
 //
 //	it returns                a keeper that stands by takes over at once
 //	its process dies          another keeper takes over when the permit's lease ends, within 10 seconds, or within one
@@ -246,9 +247,9 @@
 //	no answer from asynq or   the keeper gives its place away after two periods of KeeperConfig.Interval, and lines up again
 //	the store
 //
-// More keepers do more checks a second. They check a lock as often as one keeper would, or up to twice as often, because
-// each has lists of its own. While the store does not answer calls about the permits, no keeper works: in a cluster, while
-// the permits' node is away.
+// More keepers do more checks a second. They check a lock as often as one keeper would, or up to twice as often,
+// because each has lists of its own. While the store does not answer calls about the permits, no keeper works: in a
+// cluster, while the permits' node is away.
 //
 // What the checks cost, for each check of a lock:
 //
@@ -258,18 +259,18 @@
 //	asynq's Redis      two commands, if a keeper looks the task up
 //	                   some thousandths of a command, if a keeper reads the lists of the task's queue instead
 //
-// A keeper reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the lookups: as
-// a rule if this keeper checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread over a round of
-// some 0.9 Interval. A lock is checked when the page with its task has been read again. A task in a list lives. A task that
-// the page shows no longer is looked up before the keeper frees its lock, because a task may move while a keeper reads. It
-// remembers some 150 bytes for each lock of such a queue. Locks that are held, and keys that are not locks of jobs, cost
-// asynq nothing.
+// A keeper reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the
+// lookups: as a rule if this keeper checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread
+// over a round of some 0.9 Interval. A lock is checked when the page with its task has been read again. A task in a
+// list lives. A task that the page shows no longer is looked up before the keeper frees its lock, because a task may
+// move while a keeper reads. It remembers some 150 bytes for each lock of such a queue. Locks that are held, and keys
+// that are not locks of jobs, cost asynq nothing.
 //
 // # How soon a lock is freed
 //
-// After calls to asynq's Redis a keeper rests, so that its calls take at most KeeperConfig.MaxLoad of the time. So the whole fleet
-// of processes takes at most MaxKeepers × MaxLoad. The times of EXITS.md therefore depend on R, the time that a keeper takes to
-// read all lists once:
+// After calls to asynq's Redis a keeper rests, so that its calls take at most KeeperConfig.MaxLoad of the time. So the
+// whole fleet of processes takes at most MaxKeepers × MaxLoad. The times of EXITS.md therefore depend on R, the time
+// that a keeper takes to read all lists once:
 //
 //	R = the time of the calls for all lists / MaxLoad; some 0.1 s / MaxLoad for ten thousand waiting tasks
 //
@@ -287,8 +288,8 @@
 //	1,000,000       0.8             12.5 s  30 s           59 s
 //
 // All this holds if a keeper keeps up with the checks, some 30,000 a second, and if few tasks end without a call of the
-// Worker: a keeper looks each of them up, some thousand a second with the default MaxLoad. Where that is not so, Behind is
-// true for long. Choose a larger MaxLoad, a longer Interval, or further Redis servers for asynq's queues.
+// Worker: a keeper looks each of them up, some thousand a second with the default MaxLoad. Where that is not so, Behind
+// is true for long. Choose a larger MaxLoad, a longer Interval, or further Redis servers for asynq's queues.
 //
 // A keeper that works writes its figures next to the locks, once in ten seconds: who it is, how often it checks,
 // whether it is behind, what it has freed, and the queues that none of its Inspectors has. An operator's tool can thus
@@ -311,20 +312,20 @@
 // has that task, so they always have an owner. If asynq refuses the new task, the members keep their locks until the
 // next aggregation. Without Configure, the keeper frees the locks of aggregated tasks.
 //
-// The new task stands for all members, so no call about the key of one member ends the task: handoff does not replace it,
-// and if one of its locks is gone, the task takes that lock again, whatever Config.OnLockLost says.
+// The new task stands for all members, so no call about the key of one member ends the task: handoff does not replace
+// it, and if one of its locks is gone, the task takes that lock again, whatever Config.OnLockLost says.
 //
 // A task carries up to 1,024 locks. So Configure lowers GroupMaxSize to 512, and asynq makes several tasks of a larger
-// group: 1,800 members with a lock each become three tasks of 512 members at once, and one of 264 after the grace period.
-// A member has one lock, or two with handoff.KeepLast. If members have more, by handoff.Carry, set
-// GroupMaxSize to at most 1,024 divided by the number of a member's locks. Otherwise the task of a group runs without the
-// locks beyond 1,024, the Worker logs an ERROR, and the keeper frees these locks.
+// group: 1,800 members with a lock each become three tasks of 512 members at once, and one of 264 after the grace
+// period. A member has one lock, or two with handoff.KeepLast. If members have more, by handoff.Carry, set GroupMaxSize
+// to at most 1,024 divided by the number of a member's locks. Otherwise the task of a group runs without the locks
+// beyond 1,024, the Worker logs an ERROR, and the keeper frees these locks.
 //
 // # Locks that tasks do not carry
 //
 // WithoutOverlapping takes a lock when a task is about to run, on a key computed from the task, and releases the lock
-// when the attempt ends. WithoutOverlapping works for the tasks of every client, with handoff and without. With MaxConcurrent,
-// several tasks may run at a time.
+// when the attempt ends. WithoutOverlapping works for the tasks of every client, with handoff and without. With
+// MaxConcurrent, several tasks may run at a time.
 //
 //	mux.Use(w.Middleware) // first, if it is used
 //	mux.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
@@ -356,8 +357,8 @@
 //
 // With InLine, a task whose key is busy has a place in the line of the key instead: it waits as a job of a sequence
 // does, for as long as it takes, and is run when its turn comes. Its run then begins when asynq looks for tasks: on a
-// server whose queues are empty, one asynq.Config.TaskCheckInterval later, 1 s by default. So 30 tasks of 0.2 s take some
-// 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
+// server whose queues are empty, one asynq.Config.TaskCheckInterval later, 1 s by default. So 30 tasks of 0.2 s take
+// some 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
 //
 // To be snoozed by way of the archive is to be archived and taken out at once. asynq archives a task that has no
 // retries left, whatever the error. As soon as asynq has written that, the Worker moves the task to the tasks that wait
@@ -367,12 +368,13 @@
 //   - The task is in the archive for the time of a command or two, about a millisecond. Emptying the archive in that
 //     moment deletes the task. A program that cleans up can leave out archived tasks with that last error.
 //   - asynq counts a failure and logs "Retry exhausted". The user's ErrorHandler is not called.
-//   - If the process dies in that moment, the keeper runs the task again. The keeper finds the task by its mark, a lock on
-//     the key "%again:" and the job.
+//   - If the process dies in that moment, the keeper runs the task again. The keeper finds the task by its mark, a lock
+//     on the key "%again:" and the job.
 //
-// asynq's Inspector cannot move the task. The Worker does so with a script that fits the scripts of asynq v0.26. With an
-// asynq whose scripts differ, the task stays in the archive for the whole pause, at most 500 tasks of a Worker at a time,
-// because asynq deletes the oldest of more than 10,000 archived tasks. Further tasks are run again without a pause.
+// asynq's Inspector cannot move the task. The Worker does so with a script that fits the scripts of asynq v0.26. With
+// an asynq whose scripts differ, the task stays in the archive for the whole pause, at most 500 tasks of a Worker at a
+// time, because asynq deletes the oldest of more than 10,000 archived tasks. Further tasks are run again without a
+// pause.
 //
 // A task with a spare retry is snoozed by way of the archive only in a rerun. When a task is snoozed, the locks that
 // the task carries are parked.

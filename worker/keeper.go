@@ -12,12 +12,13 @@ import (
 //
 //	go w.RunKeeper(ctx)
 //
-// Of all these keepers, KeeperConfig.MaxKeepers work at a time, and the others stand by. When a keeper that works returns,
-// another takes over at once. When its process dies, another takes over within about ten seconds. The locks that the dead
-// keeper was just checking are due again within 20 seconds of their claim. If asynq or the locks' store does not answer a
-// keeper that works for two periods of KeeperConfig.Interval, it gives its place to the next in line.
+// Of all these keepers, KeeperConfig.MaxKeepers work at a time, and the others stand by. When a keeper that works
+// returns, another takes over at once. When its process dies, another takes over within about ten seconds. The locks
+// that the dead keeper was just checking are due again within 20 seconds of their claim. If asynq or the locks' store
+// does not answer a keeper that works for two periods of KeeperConfig.Interval, it gives its place to the next in line.
 //
-// RunKeeper returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end it. The errors match:
+// RunKeeper returns nil soon after ctx ends or the Worker is closed. An outage of Redis does not end it. The errors
+// match:
 //
 //	joblock.ErrClosed    the Worker was closed before the call, or the Locker before or during the call
 //	joblock.ErrInvalid   the Worker is nil, an earlier RunKeeper of this Worker has not returned, or a value at a key of the

@@ -77,8 +77,8 @@ const defaultRetries = 25
 // that does not exist. The keeper keeps the locks because that task's ID names a member; see envelope.AggregateID. If
 // the user chose the ID, the ID names no member: the keeper then frees the locks after a minute.
 //
-// It is worth its lines: asynq deletes the members without running any middleware, so without merge each key of a member would
-// stay reserved while the work runs without its lock.
+// It is worth its lines: asynq deletes the members without running any middleware, so without merge each key of a
+// member would stay reserved while the work runs without its lock.
 type merge struct {
 	w       *Worker
 	group   string

@@ -58,9 +58,9 @@ func (c *carrier) run(next asynq.Handler) (err error) {
 	return settler{c}.settle(err)
 }
 
-// snoozeForLoss returns an error that snoozes the task for the delay of a retry, if the handler has returned err because
-// a lock was lost: see verdict.AfterLoss. ctx is the handler's context. The result is nil if Configure was not called, or
-// if c.ctx has ended.
+// snoozeForLoss returns an error that snoozes the task for the delay of a retry, if the handler has returned err
+// because a lock was lost: see verdict.AfterLoss. ctx is the handler's context. It returns nil if Configure was not
+// called, or if c.ctx has ended.
 func (c *carrier) snoozeForLoss(ctx context.Context, err error) *verdict.Snooze {
 	if err == nil || c.ctx.Err() != nil || !c.tries.Configured {
 		return nil

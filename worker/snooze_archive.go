@@ -15,11 +15,12 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// This file snoozes tasks by way of asynq's archive, as the package comment says. The task keeps the payload, the headers
-// and the count of retries.
+// This file snoozes tasks by way of asynq's archive, as the package comment says. The task keeps the payload, the
+// headers and the count of retries.
 //
 // Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
-// task before asynq has archived it, a repeated command of asynq for this attempt could archive or delete a later attempt.
+// task before asynq has archived it, a repeated command of asynq for this attempt could archive or delete a later
+// attempt.
 
 const (
 	// markWait is how long mark waits if another snooze still holds the task's mark, but no longer than for a quarter of
@@ -74,9 +75,9 @@ func (a *attempt) snoozeByArchive(snoozed *verdict.Snooze) error {
 	return a.archiveAndRerun(snoozed, mark, err)
 }
 
-// mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process
-// dies, the keeper finds the task by the mark. If another snooze keeps the mark, the error is joblock.ErrTimeout. If half
-// of the attempt's time passes without an answer of the store, the error is joblock.ErrUnavailable.
+// mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process dies, the
+// keeper finds the task by the mark. If another snooze keeps the mark, the error is joblock.ErrTimeout. If half of the
+// attempt's time passes without an answer of the store, the error is joblock.ErrUnavailable.
 func (a *attempt) mark() (*core.Lock, error) {
 	left := a.left()
 	mark, err, ok := bounded(a, left/2, func() (*core.Lock, error) { return a.tryMark(min(markWait, left/4)) }, a.dropLate)

@@ -38,8 +38,8 @@ func (c *carrier) start(ctx context.Context) error {
 	return nil
 }
 
-// startAt calls start for the attempt in ctx, if the task starts at the handler h and the attempt has not started the task
-// yet. marked says that h is that of Started. An error snoozes the task.
+// startAt calls start for the attempt in ctx, if the task starts at the handler h and the attempt has not started the
+// task yet. marked says that h is that of Started. An error snoozes the task.
 func startAt(ctx context.Context, h asynq.Handler, marked bool) error {
 	c, ok := ctx.Value(startKey{}).(*carrier)
 	if !ok || c.started || !marked && h != c.startsAt {

@@ -108,8 +108,8 @@ func (e *callTimeout) Error() string {
 // Timeout implements net.Error.
 func (e *callTimeout) Timeout() bool { return true }
 
-// ended returns the error of a call whose context has ended. The error is no *Error, because such a call says nothing
-// about the lock.
+// ended returns the error of a call whose context has ended. It is no *Error, because such a call says nothing about
+// the lock.
 func ended(op, key string, cause error) error {
 	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
 }

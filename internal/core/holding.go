@@ -86,7 +86,7 @@ type terms struct {
 	holder     string
 	ttl        time.Duration
 	margin     time.Duration // see Config.Margin
-	renewUntil time.Time     // the lock is not renewed any more from then on; zero: no bound
+	renewUntil time.Time     // the lock is not renewed after that; zero: no bound
 
 	// Of a lock that was resumed. A Park that is undone leaves the lock bound to the job that resumed it.
 	resumed   bool

@@ -49,7 +49,7 @@ const opList = "list"
 
 // walk is one call of List. The goroutine of the loop starts one goroutine for each page. A part's next page is
 // requested only when the locks of the previous page were yielded, so a slow loop does not fill the memory, and a loop
-// that breaks has requested few pages in vain.
+// that breaks has requested few pages for nothing.
 type walk struct {
 	l     *Locker
 	opts  ListOptions

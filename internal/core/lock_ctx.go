@@ -94,8 +94,9 @@ func carriedBy(ctx context.Context) *carriedLocks {
 	return c
 }
 
-// checkCarried refuses to take a lock that ctx carries already: the call would wait for the end of the work that it is part
-// of. Another slot of the line of key counts as the lock on key. A lock that is lost, released or handed over does not count.
+// checkCarried refuses to take a lock that ctx carries already: the call would wait for the end of the work that it is
+// part of. Another slot of the line of key counts as the lock on key. A lock that is lost, released or handed over does
+// not count.
 func (l *Locker) checkCarried(ctx context.Context, op string, keys ...string) error {
 	for c := carriedBy(ctx); c != nil; c = c.outer {
 		for _, lock := range c.locks {

@@ -170,8 +170,8 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	return nil
 }
 
-// Call runs f with the store and a context that ends after Config.CallTimeout. Call turns an error of f into an
-// ErrUnavailable about key. If ctx has already ended, Call does not run f and returns ctx's cause. Call Check first.
+// Call runs f with the store and a context that ends after Config.CallTimeout. It turns an error of f into an
+// ErrUnavailable about key. If ctx has already ended, it does not run f and returns ctx's cause. Call Check first.
 func (l *Locker) Call(ctx context.Context, op, key string, f func(ctx context.Context, store driver.Store) error) error {
 	return l.call(ctx, op, key, func(ctx context.Context) error { return f(ctx, l.store) })
 }

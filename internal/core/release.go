@@ -44,7 +44,7 @@ type ending struct {
 // endLocks ends locks of this Locker, in one batch. The errors go into errs, in the order of the locks.
 func (l *Locker) endLocks(ctx context.Context, op string, how Release, locks Locks, errs []error) {
 	reqs := make([]driver.ReleaseRequest, 0, len(locks))
-	var few [2]ending // on the stack, because mostly one lock is released
+	var few [2]ending // on the stack, because usually one lock is released
 	ends := few[:0]
 	for i, k := range locks {
 		k.check()

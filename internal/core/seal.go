@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Ring returns the keys that seal what tasks carry. Ring returns nil for a Locker that is nil or that New has not made.
+// Ring returns the keys that seal what tasks carry, or nil for a Locker that is nil or was not made by New.
 func (l *Locker) Ring() *seal.Ring {
 	if l == nil {
 		return nil

@@ -18,7 +18,7 @@ type Take struct {
 	Job      string        // "queue/taskID"
 	Reserve  time.Duration // how long the key stays reserved for Job, from the grant on
 	Patience time.Duration // if not 0, asks for a place in the line; how long the place lasts
-	Most     int           // with Patience: a line of so many places gets no new one; 0 means no bound
+	Most     int           // with Patience: a line with this many places gets no new one; 0 means no bound
 	Token    *Token        // with Patience: the token of an earlier Take for this key and job, or nil
 	Call     Call          // zero, or that of a Take that may be repeated, and has no Token
 }
@@ -37,7 +37,7 @@ type Taken struct {
 
 // Place is the place of a job that waits.
 type Place struct {
-	Ahead int       // at most so many others come before the job
+	Ahead int       // at most this many others come before the job
 	Since time.Time // when the place was taken, by the store's clock
 }
 

@@ -27,13 +27,13 @@ func (l *Locker) trace(ctx context.Context, c event.Call) (in context.Context, s
 	return in, s
 }
 
-// Trace is Start of the Tracer. Without a span the result is a Span that does nothing.
+// Trace is Start of the Tracer. Without a span it returns a Span that does nothing.
 func (l *Locker) Trace(ctx context.Context, c event.Call) (context.Context, event.Span) {
 	ctx, s := l.trace(ctx, c)
 	return ctx, s // a nil *span does nothing
 }
 
-// TraceHeaders is Headers of the Tracer; without a Tracer the result is nil.
+// TraceHeaders is Headers of the Tracer, or nil without a Tracer.
 func (l *Locker) TraceHeaders(ctx context.Context) (headers map[string]string) {
 	if l != nil && l.cfg.Tracer != nil {
 		l.guard(func() { headers = l.cfg.Tracer.Headers(ctx) })
@@ -41,7 +41,7 @@ func (l *Locker) TraceHeaders(ctx context.Context) (headers map[string]string) {
 	return headers
 }
 
-// TraceMerge is Merge of the Tracer; without a Tracer the result is nil.
+// TraceMerge is Merge of the Tracer, or nil without a Tracer.
 func (l *Locker) TraceMerge(of []map[string]string) (headers map[string]string) {
 	if l != nil && l.cfg.Tracer != nil {
 		l.guard(func() { headers = l.cfg.Tracer.Merge(of) })

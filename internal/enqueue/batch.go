@@ -36,8 +36,8 @@ func (b *batch) take(t take, took func(taken)) {
 	b.takes, b.took = append(b.takes, t), append(b.took, took)
 }
 
-// prepare makes the tokens of ds. After an error, some locks of that enqueue may be parked, but its key is not taken. A key
-// that is not free is an ErrHeld. The takes are sent in the order of ds, in batches of a bounded size.
+// prepare makes the tokens of ds. After an error, some locks of that enqueue may be parked, but its key is not taken. A
+// key that is not free is an ErrHeld. The takes are sent in the order of ds, in batches of a bounded size.
 func (c *Client) prepare(ctx context.Context, ds ...*dispatch) []error {
 	b := &batch{asked: make(map[string]bool), waiting: make(map[string]func(string))}
 	for _, d := range ds {

@@ -97,7 +97,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return c.life.Close(ctx)
 }
 
-// ready returns joblock.ErrClosed if the Locker was closed, and otherwise the error with which the seal keys cannot be read.
+// ready returns joblock.ErrClosed if the Locker was closed, and otherwise the error with which the seal keys cannot be
+// read.
 func (c *Client) ready(ctx context.Context, op string) error {
 	if err := checkOpen(c.locks, op); err != nil {
 		return err

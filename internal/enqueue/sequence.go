@@ -244,8 +244,8 @@ func (l *inLine) unkept() (keys []string, ok bool) {
 	return nil, l.waits == nil && !l.HaltOnFailure
 }
 
-// leaveLine gives up the place that a job without a task has in the line of a sequence with this Limit, or the key or the
-// slot that the job has got meanwhile. If the job has none of these, lockGone is true for the error.
+// leaveLine gives up the place that a job without a task has in the line of a sequence with this Limit, or the key or
+// the slot that the job has got meanwhile. If the job has none of these, lockGone is true for the error.
 func (c *Client) leaveLine(ctx context.Context, token joblock.Token, job string, limit int, reason string) error {
 	release := core.JobRelease{Key: token.Key(), Job: job, Reason: reason}
 	err := c.next.Free(ctx, release)[0]

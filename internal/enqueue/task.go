@@ -190,8 +190,8 @@ func (s *taskSpec) wrap(err error) error {
 	return fmt.Errorf("handoff: enqueue %s: %w", s.job, err)
 }
 
-// sealed returns a copy of the task with header as its envelope and with the headers trace, and the options for the enqueue
-// of the copy. A task that a handler enqueues again names the span of the new enqueue, not of the old one.
+// sealed returns a copy of the task with header as its envelope and with the headers trace, and the options for the
+// enqueue of the copy. A task that a handler enqueues again names the span of the new enqueue, not of the old one.
 func (s *taskSpec) sealed(header string, trace map[string]string) (*asynq.Task, []asynq.Option) {
 	all := make(map[string]string, len(s.task.Headers())+len(trace)+1)
 	maps.Copy(all, s.task.Headers())

@@ -59,8 +59,8 @@ func (t *turns) take(ctx context.Context, key string) (giveUp func(), err error)
 // errContended is the cause of a context that ends after contendFor.
 var errContended = errors.New("other calls are replacing the job")
 
-// enter waits until u is the first of the calls of this process that may replace the job of its key. If u replaces no job,
-// enter does not wait.
+// enter waits until u is the first of the calls of this process that may replace the job of its key. If u replaces no
+// job, enter does not wait.
 func (u *unique) enter(ctx context.Context) (leave func(error) error, err error) {
 	if u.hasTurn || !u.replaces() {
 		return u.dispatch.enter(ctx)

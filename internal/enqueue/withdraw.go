@@ -106,8 +106,8 @@ func (w *withdrawal) same(task *asynq.TaskInfo) bool {
 	return task.Type == w.done.Task.Type && bytes.Equal(task.Payload, w.done.Task.Payload)
 }
 
-// hold takes one of the job's locks, so that the job neither starts nor is replaced. The lock is nil if the job has none: it
-// waits in line, or has started and lost its locks.
+// hold takes one of the job's locks, so that the job neither starts nor is replaced. The lock is nil if the job has
+// none: it waits in line, or has started and lost its locks.
 func (w *withdrawal) hold(ctx context.Context, env envelope.Envelope) (*joblock.Lock, error) {
 	for _, token := range env.Tokens {
 		lock, err := w.c.locks.Resume(ctx, token, joblock.ForJob(w.job))

@@ -83,9 +83,9 @@ func (a *Admin) refresh(ctx context.Context) {
 }
 
 // Scopes returns the scopes that any node has had in the last year, sorted: each is a Config.Scope of some Scheduler
-// whose Run has run with the same store and prefix. Scopes reads one record. The jobs of a scope may all be forgotten. Errors:
-// joblock.ErrInvalid for a nil Locker, joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an error without a
-// sentinel if the record cannot be decoded.
+// whose Run has run with the same store and prefix. Scopes reads one record. The jobs of a scope may all be forgotten.
+// Errors: joblock.ErrInvalid for a nil Locker, joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an
+// error without a sentinel if the record cannot be decoded.
 func Scopes(ctx context.Context, locks *joblock.Locker) ([]string, error) {
 	return records.Scopes(ctx, locks)
 }

@@ -63,8 +63,9 @@ type Entry struct {
 	Words string `json:"words,omitempty"` // Spec in English, like "at 03:00 on the last Friday of each month, Europe/Berlin"
 	Here  bool   `json:"here"`            // the job is registered with the Scheduler of Of
 
-	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and take
-	// an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See Admin.Nodes.
+	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and
+	// take an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See
+	// Admin.Nodes.
 	Nodes []string `json:"nodes,omitempty"`
 
 	// Next is when the next tick is due, jitter included. It is zero if the job is paused, and if Overdue is set and Here
@@ -78,8 +79,9 @@ type Entry struct {
 	// removed or renamed, or all nodes with the job run scheduler.Config.Concurrency functions.
 	Overdue time.Time `json:"overdue,omitzero"`
 
-	// Stuck is set if at least three ticks in a row were skipped as overlapped, the first of them at least 10 minutes ago, and
-	// the job is not paused: an execution does not end or, of a Task, the task of an earlier tick. See scheduler.Stuck.
+	// Stuck is set if at least three ticks in a row were skipped as overlapped, the first of them at least 10 minutes ago,
+	// and the job is not paused: an execution does not end or, of a Task, the task of an earlier tick. See
+	// scheduler.Stuck.
 	Stuck bool `json:"stuck,omitempty"`
 
 	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two conflicting definitions
@@ -98,9 +100,9 @@ type Entry struct {
 type Detail struct {
 	Policies string `json:"policies,omitempty"` // the options of the job in English, as the node has them that has written the ledger last
 
-	// Since is the time from which on ticks are those of Spec. SpecBy is the node that has registered Spec last: as long as it
-	// is up with the job, Spec stays in force, unless a node registers another one. Former has the specs before Spec, the
-	// newest first, two at most.
+	// Since is the time from which on ticks are those of Spec. SpecBy is the node that has registered Spec last: as long
+	// as it is up with the job, Spec stays in force, unless a node registers another one. Former has the specs before
+	// Spec, the newest first, two at most.
 	Since  time.Time    `json:"since,omitzero"`
 	SpecBy string       `json:"spec_by,omitempty"`
 	Former []FormerSpec `json:"former,omitempty"`
@@ -129,8 +131,8 @@ type Detail struct {
 	// With MaxConcurrent above 1, nodes wait for the locks of executions, which InLine does not count.
 	InLine int `json:"in_line,omitempty"`
 
-	// Running has the executions that have no result yet, in the order of their begin. With MaxConcurrent above 1, an execution
-	// whose node has died is shown as running until another node takes it over.
+	// Running has the executions that have no result yet, in the order of their begin. With MaxConcurrent above 1, an
+	// execution whose node has died is shown as running until another node takes it over.
 	Running []Execution `json:"running,omitempty"`
 	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see scheduler.KeepHistory
 

@@ -17,25 +17,25 @@ import (
 // without control characters, or "".
 //
 // Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, with or without the job,
-// whether Run is running or not. Each call returns when its request is on record. A pause lasts until Resume: nodes
-// that are up keep it on record, which may end if none is up for 350 days. Pause of a paused job returns nil: a new
-// note replaces the note and the name of who has paused the job, and without a new note nothing changes. Resume of a
-// job that is not paused returns nil.
+// whether Run is running or not. Each call returns when its request is recorded. A pause lasts until Resume: nodes that
+// are up keep its record, which may end if none is up for 350 days. Pause of a paused job returns nil: a new note
+// replaces the note and the name of who has paused the job, and without a new note nothing changes. Resume of a job
+// that is not paused returns nil.
 //
 // Errors:
 //
 //	joblock.ErrNotFound     neither the store nor this Scheduler has the job
 //	joblock.ErrInvalid      the name or the note is bad, or the record is full: about a thousand jobs are paused, or fewer with
 //	                        long notes
-//	joblock.ErrUnavailable  or the cause of ctx: the request may be on record
+//	joblock.ErrUnavailable  or the cause of ctx: the request may be recorded
 func (a *Admin) Pause(ctx context.Context, name, note string) error {
 	return a.note(ctx, "pause", name, note, func(o *ledger.Order, l *ledger.Ledger, now time.Time) bool {
 		return o.Pause(l, now, a.recs.By, note)
 	})
 }
 
-// Resume ends a pause of one job. Ticks that came during the pause stay skipped. If all jobs are paused, the job is still
-// paused with them. The note is for Entry.Resumed. See Pause for the bounds of the note and for errors.
+// Resume ends a pause of one job. Ticks that came during the pause stay skipped. If all jobs are paused, the job is
+// still paused with them. The note is for Entry.Resumed. See Pause for the bounds of the note and for errors.
 func (a *Admin) Resume(ctx context.Context, name, note string) error {
 	return a.note(ctx, "resume", name, note, func(o *ledger.Order, _ *ledger.Ledger, now time.Time) bool {
 		return o.Resume(now, a.recs.By, note)
@@ -69,8 +69,8 @@ func (a *Admin) PauseAll(ctx context.Context, note string) error {
 	return a.noteAll(ctx, "pause all", note, (*ledger.Orders).PauseAll)
 }
 
-// ResumeAll ends the pause of all jobs. Jobs that Pause has paused stay paused. The note is for Entry.Resumed. See Pause for
-// the bounds of the note and for errors.
+// ResumeAll ends the pause of all jobs. Jobs that Pause has paused stay paused. The note is for Entry.Resumed. See
+// Pause for the bounds of the note and for errors.
 func (a *Admin) ResumeAll(ctx context.Context, note string) error {
 	return a.noteAll(ctx, "resume all", note, (*ledger.Orders).ResumeAll)
 }

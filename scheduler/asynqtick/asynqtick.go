@@ -10,7 +10,7 @@
 //	Once                 the same for tasks that depend on the tick
 //	Tasks                registers such jobs, and shows them to asynq's Inspector and to asynqmon
 //	Scheduler            takes the place of asynq.Scheduler: the same calls of Register, on all nodes
-//	PeriodicTaskManager  takes the place of asynq.PeriodicTaskManager: jobs from a file or a database, read again and again
+//	PeriodicTaskManager  takes the place of asynq.PeriodicTaskManager: jobs from a file or a database, read repeatedly
 //
 // # One task per tick
 //
@@ -56,7 +56,8 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 	})
 }
 
-// EnqueueWith is Enqueue for a task that carries a lock: jobs enqueues it under how, a handoff.Unique or handoff.Sequence.
+// EnqueueWith is Enqueue for a task that carries a lock: jobs enqueues it under how, a handoff.Unique or
+// handoff.Sequence.
 //
 //	digest := asynqtick.EnqueueWith(jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil))
 //	err := s.Task("digest", "@every 1m", digest)
@@ -68,7 +69,8 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 //	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
 //	          while the sequence has halted. "joblock doctor" names such lines.
 //
-// The tick's ID overrides an asynq.TaskID in opts. If jobs, how or task is nil, EnqueueWith returns nil, which Task refuses.
+// The tick's ID overrides an asynq.TaskID in opts. If jobs, how or task is nil, EnqueueWith returns nil, which Task
+// refuses.
 func EnqueueWith(jobs *handoff.Client, how handoff.How, task *asynq.Task, opts ...asynq.Option) func(context.Context, scheduler.Tick) error {
 	if jobs == nil || how == nil || task == nil {
 		return nil

@@ -49,8 +49,8 @@ const (
 // those of the new one, on all nodes. Several configs with the same task are one job with several rules, unless such a
 // spec is refused; then each config is a job of its own.
 //
-// With asynq.TaskID among the options of a config, the text of that option is the name of the job. The job then keeps its
-// history when the task changes. The ID of each task is the ID of its tick, with or without asynq.TaskID.
+// With asynq.TaskID among the options of a config, the text of that option is the name of the job. The job then keeps
+// its history when the task changes. The ID of each task is the ID of its tick, with or without asynq.TaskID.
 //
 // The package documentation says why tasks should have asynq.Retention. Differences from asynq's manager:
 //

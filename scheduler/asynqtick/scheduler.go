@@ -51,13 +51,13 @@ type registered struct{ r *Scheduler }
 
 func (p registered) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) { return p.r.entries, nil }
 
-// NewScheduler returns a Scheduler whose jobs are in the scope cfg.Scope, which must be set. Give the Scheduler a scope of its
-// own: it forgets any job of the scope that no node has. The tasks go to the queues of asynq at rdb, which the caller closes.
-// opts may be nil; its Logger and LogLevel are not used. The zone is cfg.Zone, or if that is nil opts.Location. All jobs have
-// the options jobOpts.
+// NewScheduler returns a Scheduler whose jobs are in the scope cfg.Scope, which must be set. Give the Scheduler a scope
+// of its own: it forgets any job of the scope that no node has. The tasks go to the queues of asynq at rdb, which the
+// caller closes. opts may be nil; its Logger and LogLevel are not used. The zone is cfg.Zone, or if that is nil
+// opts.Location. All jobs have the options jobOpts.
 //
-// NewScheduler returns no error, so that it fits where asynq's call was. If rdb is nil, or scheduler.New refuses locks or cfg,
-// then Register, Start, Run and Ping return joblock.ErrInvalid.
+// NewScheduler returns no error, so that it fits where asynq's call was. If rdb is nil, or scheduler.New refuses locks
+// or cfg, then Register, Start, Run and Ping return joblock.ErrInvalid.
 func NewScheduler(locks *joblock.Locker, cfg *scheduler.Config, rdb redis.UniversalClient, opts *asynq.SchedulerOpts,
 	jobOpts ...scheduler.Option) *Scheduler {
 	r := new(Scheduler)

@@ -43,8 +43,8 @@ type shown struct {
 	opts []string
 }
 
-// New returns a Tasks that adds jobs to s. The tasks go to the queues of asynq at rdb. New sends nothing. The caller closes
-// rdb.
+// New returns a Tasks that adds jobs to s. The tasks go to the queues of asynq at rdb. New sends nothing. The caller
+// closes rdb.
 func New(s *scheduler.Scheduler, rdb redis.UniversalClient) *Tasks {
 	return &Tasks{
 		s: s, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb),
@@ -52,9 +52,9 @@ func New(s *scheduler.Scheduler, rdb redis.UniversalClient) *Tasks {
 	}
 }
 
-// Add registers a job that enqueues task at each tick of spec, as scheduler.Scheduler.Task with Enqueue does, or with the
-// option With as with EnqueueWith. Errors are those of Task, and joblock.ErrInvalid for options that do not go together.
-// With scheduler.Replace, Add replaces a job that this Scheduler has.
+// Add registers a job that enqueues task at each tick of spec, as scheduler.Scheduler.Task with Enqueue does, or with
+// the option With as with EnqueueWith. Errors are those of Task, and joblock.ErrInvalid for options that do not go
+// together. With scheduler.Replace, Add replaces a job that this Scheduler has.
 func (t *Tasks) Add(name, spec string, task *asynq.Task, opts []asynq.Option, jobOpts ...scheduler.Option) error {
 	own, w, err := split(opts)
 	if err != nil {
@@ -151,10 +151,11 @@ func (t *Tasks) taskEnd(queue, id string) (ended bool, failure, err error) {
 // defaultShow is asynq's own heartbeat of a scheduler.
 const defaultShow = 10 * time.Second
 
-// Show shows the jobs to asynq's Inspector until ctx ends: asynq.Inspector.SchedulerEntries returns them, and asynqmon has
-// them on the page of schedulers. The ID of an entry is the job's name, Spec is the spec in force, Next is the next tick,
-// and Prev the latest tick that a node has executed. A paused job has a zero Next. Show writes every interval, 10 s by
-// default, and removes the entries at the end. Entries of a node that has died are shown for two intervals at most.
+// Show shows the jobs to asynq's Inspector until ctx ends: asynq.Inspector.SchedulerEntries returns them, and asynqmon
+// has them on the page of schedulers. The ID of an entry is the job's name, Spec is the spec in force, Next is the next
+// tick, and Prev the latest tick that a node has executed. A paused job has a zero Next. Show writes every interval, 10
+// s by default, and removes the entries at the end. Entries of a node that has died are shown for two intervals at
+// most.
 //
 // Each job is shown once, although several nodes have it: of the nodes that are up, the first by name shows it. A node
 // needs a name of its own for that (scheduler.Config.Node).
@@ -189,8 +190,8 @@ func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// show writes the entries of the jobs that this node speaks for: of the nodes that are up and have a job, it is the first by
-// name. While nodes come and go, a job may have two such nodes or none for some seconds.
+// show writes the entries of the jobs that this node speaks for: of the nodes that are up and have a job, it is the
+// first by name. While nodes come and go, a job may have two such nodes or none for some seconds.
 func (t *Tasks) show(ctx context.Context, list *entryList, ttl time.Duration) error {
 	cfg := t.s.Config()
 	recs, err := records.New("show", t.s.Locker(), cfg.Scope, cfg.Node, "Config.Scope", "Config.Node", cfg.Logger)

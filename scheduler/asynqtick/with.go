@@ -19,14 +19,14 @@ import (
 //	unique := handoff.Unique{Key: handoff.TaskKey(report)}
 //	entryID, err := s.Register("0 3 * * *", report, asynq.MaxRetry(5), asynqtick.With(jobs, unique))
 //
-// A tick that comes while the task of an earlier tick waits or runs is treated as by EnqueueWith: with Unique it overlaps,
-// and by default is skipped, which is no failure; with Sequence its task joins the line. The workers need the middleware
-// of package worker.
+// A tick that comes while the task of an earlier tick waits or runs is treated as by EnqueueWith: with Unique it
+// overlaps, and by default is skipped, which is no failure; with Sequence its task joins the line. The workers need the
+// middleware of package worker.
 //
-// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose jobs or how is nil. Of several
-// With the last one counts. The fields of how that are not zero are among the options that identify a job; asynq's Inspector
-// does not show them. A hook after the enqueuing gets the new task. Only this package knows the option: an asynq.Client or
-// asynq.Scheduler ignores it silently.
+// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose jobs or how is nil. Of
+// several With the last one counts. The fields of how that are not zero are among the options that identify a job;
+// asynq's Inspector does not show them. A hook after the enqueuing gets the new task. Only this package knows the
+// option: an asynq.Client or asynq.Scheduler ignores it silently.
 func With(jobs *handoff.Client, how handoff.How) asynq.Option {
 	var enqueue enqueueFunc
 	if jobs != nil && how != nil {

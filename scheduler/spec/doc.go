@@ -100,8 +100,9 @@
 //
 // # Specs of other schedulers
 //
-// A spec of Quartz has the seconds first, as here with six fields, and the same L, W and #. But Quartz numbers the days of the
-// week from 1 for Sunday to 7 for Saturday. Here, as in Unix cron, Monday is 1, and Sunday is 0 or 7. Names mean the same in both:
+// A spec of Quartz has the seconds first, as here with six fields, and the same L, W and #. But Quartz numbers the days
+// of the week from 1 for Sunday to 7 for Saturday. Here, as in Unix cron, Monday is 1, and Sunday is 0 or 7. Names mean
+// the same in both:
 //
 //	Quartz            here              day
 //	0 0 12 ? * 2      0 0 12 ? * mon    each Monday
@@ -111,8 +112,9 @@
 //	0 0 12 ? * L      0 0 12 ? * sat    each Saturday; Parse refuses the L
 //	0 0 12 ? * * 2027 0 0 12 ? * *; from 2027-01-01; until 2027-12-31
 //
-// AWS numbers the days as Quartz does, and its six fields begin with the minute and end with the year. Where a "?" says that a
-// spec may be one of these and means something else here, the spec has a [Spec.Warning], and package scheduler logs it.
+// AWS numbers the days as Quartz does, and its six fields begin with the minute and end with the year. Where a "?" says
+// that a spec may be one of these and means something else here, the spec has a [Spec.Warning], and package scheduler
+// logs it.
 //
 // # Why not a parser of others
 //

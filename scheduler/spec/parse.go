@@ -241,7 +241,8 @@ func warn(words []string, c calendar) string {
 	return ""
 }
 
-// hasNumber reports whether the text of a field has a value that is a number. Steps, and what follows a #, are no values.
+// hasNumber reports whether the text of a field has a value that is a number. Steps, and what follows a #, are no
+// values.
 func hasNumber(text string) bool {
 	for part := range strings.SplitSeq(text, ",") {
 		value, _, _ := strings.Cut(part, "/")

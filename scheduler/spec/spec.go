@@ -89,7 +89,8 @@ type cursor struct {
 	tick         [maxRules]int64
 }
 
-// after returns the first tick of any rule of s after an instant. The instant must not be before that of an earlier call.
+// after returns the first tick of any rule of s after an instant. The instant must not be before that of an earlier
+// call.
 func (c *cursor) after(s Spec, at int64) (first int64, found bool) {
 	for i, r := range s.rules {
 		if !c.known[i] || !c.ended[i] && c.tick[i] <= at {
@@ -161,9 +162,9 @@ func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// Warning returns a sentence if the text may have been copied from another scheduler that reads it otherwise, and "" if not:
-// if "?" stands with the number of a weekday, as in Quartz, or in the field of the hour or the month, as in the expressions
-// of AWS.
+// Warning returns a sentence if the text may have been copied from another scheduler that reads it otherwise, and "" if
+// not: if "?" stands with the number of a weekday, as in Quartz, or in the field of the hour or the month, as in the
+// expressions of AWS.
 func (s Spec) Warning() string { return s.warning }
 
 // Zone returns the time zone in which the spec is read. For the zero Spec, and for @every alone, the zone is UTC.

@@ -48,16 +48,16 @@ func (l *Ledger) Begin(j *Job, m Moment, lane int, fence int64) (x *Execution, n
 	return l.start(j, Execution{Due: d, Lane: lane, Fence: fence}, m), news
 }
 
-// MayTakeOver reports whether TakeOver may be called for a lane. others is how many executions run in other
-// lanes. A node whose Job.MaxConcurrent is lower than that of the node that began the execution leaves it until fewer run, unless
-// the tick is lost.
+// MayTakeOver reports whether TakeOver may be called for a lane. others is how many executions run in other lanes. A
+// node whose Job.MaxConcurrent is lower than that of the node that began the execution leaves it until fewer run,
+// unless the tick is lost.
 func (l *Ledger) MayTakeOver(j *Job, lane, others int) bool {
 	x := l.Lane(lane)
 	return x != nil && (others < j.Most() || x.lost(j))
 }
 
-// TakeOver begins the execution of a lane again. The caller holds the lane's lock, so the execution was broken off. If the
-// tick is lost, x is nil and the lane has no execution.
+// TakeOver begins the execution of a lane again. The caller holds the lane's lock, so the execution was broken off. If
+// the tick is lost, x is nil and the lane has no execution.
 func (l *Ledger) TakeOver(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
 	last := *l.Lane(lane)
 	if last.lost(j) {

@@ -37,8 +37,8 @@ func (d Decision) Latest() time.Time { return time.UnixMilli(max(d.Since, d.From
 // the latest start is one with the new spec. Equal times change nothing, so that two nodes do not alternate. The
 // decision Moment.Over does not count: its node is no longer up.
 //
-// A Since in the future was written before the store's clock was set back, and counts only against nodes from before that:
-// their Moment.Since is 0.
+// A Since in the future was written before the store's clock was set back, and counts only against nodes from before
+// that: their Moment.Since is 0.
 func (l *Ledger) Follows(j *Job, m Moment) bool {
 	if l.Spec == "" || l.Spec == j.SpecText {
 		return false

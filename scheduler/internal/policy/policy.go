@@ -27,8 +27,8 @@ const (
 	// Unreadable is the pause before the next look at a value that is not as expected.
 	Unreadable = time.Minute
 
-	// crowded is the pause before the next look at an execution that the node must not take over yet, because as many run as
-	// MaxConcurrent allows. The node that ends one of these looks at once.
+	// crowded is the pause before the next look at an execution that the node must not take over yet, because as many run
+	// as MaxConcurrent allows. The node that ends one of these looks at once.
 	crowded = 5 * time.Second
 )
 
@@ -92,8 +92,8 @@ type Plan struct {
 	Others   []int         // the lanes, other than 0, of executions that this node neither runs nor waits for
 }
 
-// Decide brings l up to the moment m and returns what the node does. While another node has the job's lock, l and all of m
-// but Now are not used. The ledger is a copy, unless the node has the job's lock.
+// Decide brings l up to the moment m and returns what the node does. While another node has the job's lock, l and all
+// of m but Now are not used. The ledger is a copy, unless the node has the job's lock.
 func Decide(j *ledger.Job, l *ledger.Ledger, m ledger.Moment, s Sight) (p Plan) {
 	if s.Lock != nil {
 		return standBy(j, m.Now, s)
@@ -152,8 +152,8 @@ func Others(l *ledger.Ledger, mine func(int) bool) (lanes []int) {
 	return lanes
 }
 
-// standBy decides about a job whose lock another node has. One node waits for the lock, and gets it as soon as it is free.
-// The others read the ledger again later.
+// standBy decides about a job whose lock another node has. One node waits for the lock, and gets it as soon as it is
+// free. The others read the ledger again later.
 func standBy(j *ledger.Job, now time.Time, s Sight) (p Plan) {
 	switch {
 	case s.Lock.Age < Settling && j.Most() > 1: // another node begins or ends an execution

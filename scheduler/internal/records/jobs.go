@@ -90,8 +90,8 @@ func (s *Scope) enlist(ctx context.Context, key string, names []string, day int6
 	})
 }
 
-// Forget removes the record of a job: the orders, the ledger, and then the name from the list of jobs. See package admin for
-// errors.
+// Forget removes the record of a job: the orders, the ledger, and then the name from the list of jobs. See package
+// admin for errors.
 func (s *Scope) Forget(ctx context.Context, op, name string) error {
 	up, err := s.Nodes(ctx)
 	if err != nil {

@@ -38,12 +38,12 @@ func (s *Scope) ChangeOrders(ctx context.Context, change func(all *ledger.Orders
 	return written, nil
 }
 
-// A Change changes the order for one job. It gets the order with a new Fence, the ledger, and the store's time, and returns
-// false if there is nothing to write.
+// A Change changes the order for one job. It gets the order with a new Fence, the ledger, and the store's time, and
+// returns false if there is nothing to write.
 type Change func(*ledger.Order, *ledger.Ledger, time.Time) bool
 
-// ChangeOrder changes the order for a job, and returns the order after that. The error is joblock.ErrNotFound if known is
-// false and the store does not have the job.
+// ChangeOrder changes the order for a job, and returns the order after that. The error is joblock.ErrNotFound if known
+// is false and the store does not have the job.
 func (s *Scope) ChangeOrder(ctx context.Context, op, name string, known bool, change Change) (o ledger.Order, written []byte, err error) {
 	if err := CheckName(op, name); err != nil {
 		return o, nil, err
@@ -68,8 +68,8 @@ func (s *Scope) ChangeOrder(ctx context.Context, op, name string, known bool, ch
 	return o, written, err
 }
 
-// ordered returns the store's time, the ledger of the named job, and the ledgers of all jobs that have orders. A ledger that
-// cannot be decoded is left out, except that of the named job.
+// ordered returns the store's time, the ledger of the named job, and the ledgers of all jobs that have orders. A ledger
+// that cannot be decoded is left out, except that of the named job.
 func (s *Scope) ordered(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
 	names := slices.Collect(maps.Keys(all.Jobs))
 	if _, ok := all.Jobs[name]; !ok {

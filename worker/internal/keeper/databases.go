@@ -96,7 +96,7 @@ func (d *databases) met(queue string, f finding) finding {
 // strangerFor is how many periods of Config.Interval the figures go on naming a queue that no lookup has met again.
 const strangerFor = 10
 
-// unknown returns the queues that none of the databases has, as far as lookups have met jobs of them lately.
+// unknown returns the queues that none of the databases has, as far as lookups have recently met jobs of them.
 func (d *databases) unknown(now time.Time) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -62,7 +62,7 @@ type size struct {
 	measured time.Time
 }
 
-// pays reports whether listing the queue costs asynq's Redis less than so many lookups.
+// pays reports whether listing the queue costs asynq's Redis less than that many lookups.
 func (s *size) pays(lookups int) bool {
 	each := time.Duration(s.bytes) * kibCost / 1024
 	return s.tasks > 0 && s.tasks <= mostListed &&

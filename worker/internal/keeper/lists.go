@@ -11,7 +11,8 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// lists reads the lists of those queues for which that costs less than lookups. Only the goroutine of Run uses its fields.
+// lists reads the lists of those queues for which that costs less than lookups. Only the goroutine of Run uses its
+// fields.
 type lists struct {
 	*pacer
 	databases *databases

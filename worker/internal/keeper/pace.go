@@ -8,7 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// pacer says when a Keeper does what, and keeps its calls to asynq's Redis rare. Only the goroutine of Run uses its fields.
+// pacer says when a Keeper does what, and keeps its calls to asynq's Redis rare. Only the goroutine of Run uses its
+// fields.
 type pacer struct {
 	cfg      Config
 	began    time.Time // when the Keeper began to work

@@ -93,8 +93,8 @@ type Wait struct {
 // stuck reports whether the task can neither be snoozed, dropped nor failed.
 func (w Wait) stuck() bool { return w.IfBusy == SnoozeIfBusy && !w.CanSnooze }
 
-// Longest returns how much of the time left until its deadline the task may wait, so that enough is left for its run, and
-// in any case for the snooze.
+// Longest returns how much of the time left until its deadline the task may wait, so that enough is left for its run,
+// and in any case for the snooze.
 func (w Wait) Longest(left time.Duration) time.Duration {
 	if w.stuck() {
 		return time.Duration(lastShare * float64(left))

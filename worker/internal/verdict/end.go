@@ -87,8 +87,8 @@ func AfterLoss(err, cause error, lost []error) bool {
 	return false
 }
 
-// Holds returns the key of locks that job has had longest, and for how long, by the store's clock. The key is "" if the job
-// has none of them.
+// Holds returns the key of locks that job has had longest, and for how long, by the store's clock. The key is "" if the
+// job has none of them.
 func Holds(job string, locks []joblock.Status) (key string, held time.Duration) {
 	for _, st := range locks {
 		if st.Locked() && st.Job == job && (key == "" || st.Age > held) {
@@ -134,9 +134,9 @@ func (t Tries) Failed(err error) Failure {
 	return MayRunOn
 }
 
-// RanOutside reports whether err, with which an attempt has failed, is evidence that the task was run without its locks:
-// Middleware wraps errors in a Retry. It may not have wrapped a panic, asynq.ErrLeaseExpired, asynq.RevokeTask, an error of
-// joblock, and any error after the end of the attempt's context, ended.
+// RanOutside reports whether err, with which an attempt has failed, is evidence that the task was run without its
+// locks: Middleware wraps errors in a Retry. It may not have wrapped a panic, asynq.ErrLeaseExpired, asynq.RevokeTask,
+// an error of joblock, and any error after the end of the attempt's context, ended.
 func RanOutside(err, ended error) bool {
 	_, marked := errors.AsType[*Retry](err)
 	return !marked && ended == nil && !asynq.IsPanicError(err) && !errors.Is(err, asynq.ErrLeaseExpired) &&

@@ -26,7 +26,8 @@ func Invalid(format string, args ...any) error {
 	return &Error{fmt.Sprintf(format, args...), joblock.ErrInvalid}
 }
 
-// SnoozeText begins the last error of a task that is snoozed by way of a retry. Another middleware may put text in front.
+// SnoozeText begins the last error of a task that is snoozed by way of a retry. Another middleware may put text in
+// front.
 const SnoozeText = "worker: snoozed without charge: "
 
 // Snooze makes the functions set by Configure snooze the task for Delay.
@@ -50,8 +51,8 @@ func (e *Retry) Error() string { return e.Err.Error() }
 
 func (e *Retry) Unwrap() error { return e.Err }
 
-// Final wraps the error of the author's last attempt or of a rerun, or an error that matches asynq.SkipRetry. Every Final
-// matches asynq.SkipRetry, so that asynq archives the task and does not use the spare retry.
+// Final wraps the error of the author's last attempt or of a rerun, or an error that matches asynq.SkipRetry. Every
+// Final matches asynq.SkipRetry, so that asynq archives the task and does not use the spare retry.
 type Final struct {
 	Err   error
 	Spent bool // the author's last attempt had ended before the attempt that failed

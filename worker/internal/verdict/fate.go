@@ -21,8 +21,8 @@ type Fate struct {
 // shows the task as active, it has not written its next state. If asynq does not answer, the task may run again at
 // once.
 //
-// archive is "", or the last error of a task in the state retry that this Worker is about to archive: if this was the last
-// attempt, or if the task's Deadline has passed. Such a task will not run.
+// archive is "", or the last error of a task in the state retry that this Worker is about to archive: if this was the
+// last attempt, or if the task's Deadline has passed. Such a task will not run.
 func FateOf(info *asynq.TaskInfo, err error, archive string, last bool) Fate {
 	switch {
 	case NoTask(err):
