@@ -154,7 +154,7 @@ func (p *Process) open(cfg *Config) error {
 // Ping pings asynq's Redis and reads the record of a lock that is never taken, to find out whether the process can do
 // its work.
 //
-//	joblock.ErrInvalid      New has not made p
+//	joblock.ErrInvalid      p was not made by New
 //	joblock.ErrUnavailable  Redis or the Store has not answered within five seconds, or refuses: a wrong address or password
 //	joblock.ErrClosed       after Close
 //	the cause of ctx        ctx has ended

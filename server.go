@@ -37,7 +37,7 @@ type Server struct {
 // Config.Worker of the Process configures the Worker. A process may have several Servers. Errors:
 //
 //	joblock.ErrInvalid  a field of Config.Worker is out of bounds, GroupGracePeriod is below a second, where asynq.NewServer
-//	                    panics, or New has not made p
+//	                    panics, or p was not made by New
 //	joblock.ErrClosed   NewServer was called after Close
 func (p *Process) NewServer(cfg asynq.Config) (*Server, error) {
 	const op = "new server"

@@ -162,9 +162,9 @@ func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, err
 // waiter's latest refusal, 0 if unknown. sent is when the waiter sent the request that was refused.
 //
 // Only a grant made after the refusal has a larger fence, so a late or repeated push of an earlier grant is not
-// believed. The lease of the grant began after sent, and therefore counts from sent. The waiter asks the store if a
-// lease counted from sent would be due for renewal, and for what a push does not carry: the memo, and the whole lease
-// of a lock that is not renewed.
+// believed. The lease of the grant began after sent, and therefore counts from sent. The waiter asks the store instead
+// if a lease counted from sent would already be due for renewal, or if it needs what a push does not carry: the memo,
+// or the whole lease of a lock that is not renewed.
 func believed(g *driver.Grant, refused int64, sent, now time.Time, o *Options) bool {
 	return g != nil && refused > 0 && g.Fence > refused && g.Fence <= driver.MaxFence &&
 		!o.Memo && !o.NoRenew && !past(now, sent.Add(o.TTL/3))

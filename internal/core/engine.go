@@ -180,8 +180,8 @@ func (e *engine) runDue() time.Duration {
 	case len(e.queue) > 0:
 		wait = min(max(0, e.queue[0].next.Sub(now)), clockCheck)
 	case e.awake.After(now):
-		// The lock that woke the goroutine has already ended, and the next lock may be as short. After an hour's sleep that
-		// lock would have to wake the goroutine too.
+		// The lock that woke the goroutine has already ended, and the next lock may be as short. If the goroutine now slept
+		// for an hour, that lock would have to wake it too.
 		wait = min(e.awake.Sub(now), clockCheck)
 	}
 	e.awake = now.Add(wait)

@@ -429,7 +429,7 @@ type releasing struct {
 	lost  error     // why the lock was lost before the Release, or nil
 }
 
-// releaseBegun returns the Release to send, which is req for the present term. From then on the handle is released.
+// releaseBegun returns the Release to send, which is req for the present term. The handle holds nothing from then on.
 // After a loss the Release removes what the store may still have of the lock. reserve is Config.Reserve.
 func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve time.Duration) (releasing, error) {
 	why := h.refusal(op)
@@ -458,8 +458,8 @@ func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve tim
 }
 
 // releaseAnswered returns the error of Release, and the event to report with the event's error. The holding does not
-// change, because the handle is released in any case. A refusal means that the lock was lost earlier and the loss had
-// not been noticed. failed is the error of a call without an answer.
+// change, because the handle no longer holds the lock in any case. A refusal means that the lock was lost earlier and
+// the loss had not been noticed. failed is the error of a call without an answer.
 func (h *holding) releaseAnswered(op string, r releasing, reply driver.Reply, failed error) (tell event.Kind, why, err error) {
 	switch {
 	case r.lost != nil: // and the loss was reported then

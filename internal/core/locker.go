@@ -21,7 +21,7 @@ import (
 
 // Locker is joblock.Locker.
 type Locker struct {
-	store   driver.Store // nil if New has not made this Locker
+	store   driver.Store // nil if this Locker was not made by New
 	cfg     Config
 	engine  *engine
 	janitor *janitor
@@ -119,7 +119,7 @@ func (l *Locker) Enter(op, key string) (done func(), err error) {
 	return l.waiters.Done, nil
 }
 
-// open returns ErrClosed after Close, and ErrInvalid for a Locker that New has not made.
+// open returns ErrClosed after Close, and ErrInvalid for a Locker that was not made by New.
 func (l *Locker) open(op, key string) error {
 	if l.zero() {
 		return Invalid(op, key, "the Locker is nil or was not made by New")
@@ -132,10 +132,10 @@ func (l *Locker) open(op, key string) error {
 	}
 }
 
-// zero reports whether New has not made l.
+// zero reports whether l is nil or was not made by New.
 func (l *Locker) zero() bool { return l == nil || l.store == nil }
 
-// refuseAll sets all errs to the error of a Locker that New has not made.
+// refuseAll sets all errs to the error of a Locker that was not made by New.
 func (l *Locker) refuseAll(op string, tokens []Token, errs []error) []error {
 	for i, token := range tokens {
 		errs[i] = l.open(op, token.key)
@@ -143,7 +143,7 @@ func (l *Locker) refuseAll(op string, tokens []Token, errs []error) []error {
 	return errs
 }
 
-// Check returns ErrClosed after Close, and ErrInvalid for a bad key or a Locker that New has not made.
+// Check returns ErrClosed after Close, and ErrInvalid for a bad key or a Locker that was not made by New.
 func (l *Locker) Check(op string, keys ...string) error {
 	if err := l.open(op, only(keys)); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (l *Locker) Call(ctx context.Context, op, key string, f func(ctx context.Co
 	return l.call(ctx, op, key, func(ctx context.Context) error { return f(ctx, l.store) })
 }
 
-// Store returns the store, or nil for a Locker that is nil or that New has not made.
+// Store returns the store, or nil for a Locker that is nil or was not made by New.
 func (l *Locker) Store() driver.Store {
 	if l == nil {
 		return nil
@@ -184,7 +184,7 @@ func (l *Locker) Store() driver.Store {
 	return l.store
 }
 
-// Parts is driver.Store.Parts, or 0 for a Locker that is nil or that New has not made.
+// Parts is driver.Store.Parts, or 0 for a Locker that is nil or was not made by New.
 func (l *Locker) Parts() int {
 	if l == nil || l.store == nil {
 		return 0
