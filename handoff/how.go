@@ -126,8 +126,8 @@ type Sequence struct {
 	// Key names the sequence. Build Key with joblock.Key. Enqueue all jobs of a Key with the same Sequence.
 	Key string
 
-	// Lock, unless nil, is a lock that the caller holds. The job gets this lock as with Carry, and so comes before
-	// all jobs that wait. Key is then "" or the key of Lock, and MaxWaiting does not count.
+	// Lock, unless nil, is a lock that the caller holds. The job gets this lock as with Carry, and so comes before all
+	// jobs that wait. Key is then "" or the key of Lock, and MaxWaiting does not apply.
 	Lock *joblock.Lock
 
 	// Limit is how many jobs of the sequence may run at a time, up to 256; 0 means 1. With a Limit above 1, jobs start

@@ -14,7 +14,7 @@ import (
 
 const (
 	// keepShare bounds the cost of writing the ticks of a long execution: the pause between two writes is 1/keepShare of
-	// the time since its begin, at most keepMost.
+	// the time since its start, at most keepMost.
 	keepShare = 20
 	keepMost  = 10 * time.Second
 

@@ -71,7 +71,7 @@
 //
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. The node that
 // executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution the pause
-// between two such writes is a twentieth of the time since its begin, 10 s at most; and the ticks of a minute are one
+// between two such writes is a twentieth of the time since its start, 10 s at most; and the ticks of a minute are one
 // Event. Missed ticks that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest
 // ticks beyond the bound are skipped as missed.
 //

@@ -63,7 +63,7 @@ type Event struct {
 	Kind     Kind
 	Tick     Tick
 	Node     string        // the node that executed or skipped the tick
-	Late     time.Duration // from Tick.At plus the job's jitter until the begin
+	Late     time.Duration // from Tick.At plus the job's jitter until the start
 	Took     time.Duration // all attempts together
 	Attempts int
 	Count    int

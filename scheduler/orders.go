@@ -63,7 +63,7 @@ func (o *orders) apply(v memo.View, sent time.Time) (n news) {
 		return n // older than what this node has asked for or written since
 	}
 	if n.specs, n.allSpecs = all.Specs.After(o.all.Specs.Newest()); first {
-		n.specs, n.allSpecs = nil, refused // all jobs are due at the begin of Run
+		n.specs, n.allSpecs = nil, refused // all jobs are due when Run begins
 	}
 	n.allJobs = all.AllTold != o.all.AllTold
 	for name := range all.Jobs {

@@ -31,7 +31,7 @@ type presence struct {
 	changed chan struct{} // makes keep act
 
 	mu     sync.Mutex       // guards the fields below
-	nodeID string           // of this node's record, from the begin of Run on
+	nodeID string           // of this node's record, from the start of Run on
 	record *joblock.Lock    // of this node's record; nil: this node has had none in this Run
 	until  time.Time        // no decision in place of a node that is not up before this time
 	apart  []roster.Apart   // what this node's record shows

@@ -152,7 +152,7 @@
 //	                          snoozed for another day
 //	neither                   the job has lost the key or its place, or had failed for good. The job lines up again: the
 //	                          job gets the key if the key is free, and else a place behind all others. The Worker logs a
-//	                          WARN. Config.OnLockLost does not count
+//	                          WARN. Config.OnLockLost does not apply
 //	the lock is busy, done,   as in the table above
 //	or not answered
 //

@@ -51,7 +51,7 @@ func FailIfBusy() OverlapOption { return func(o *overlap) { o.ifBusy = verdict.F
 // On a server whose queues are empty a task whose turn has come starts at asynq's next look: see
 // asynq.Config.TaskCheckInterval, 1 s by default. Set a shorter interval if the tasks are short.
 //
-// Differences from WithoutOverlapping without InLine: no task waits in place, so MaxWait does not count. After a crash
+// Differences from WithoutOverlapping without InLine: no task waits in place, so MaxWait does not apply. After a crash
 // the key stays with the task until asynq has recovered the task. Without a keeper, a key whose task is deleted while
 // the task waits may stay with that task for Config.Reserve. A task that cannot be snoozed, because no retry is left,
 // asks for its turn every Config.Snooze, and keeps its place.

@@ -113,7 +113,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 	return err
 }
 
-// undone reverts the begin of a Release.
+// undone reverts a Release that was begun.
 func (k *Lock) undone() {
 	k.mu.Lock()
 	held := k.h.releaseUndone()

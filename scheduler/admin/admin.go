@@ -95,7 +95,7 @@ type Node struct {
 	Name    string    `json:"name"`    // Config.Node
 	Program string    `json:"program"` // the path of the main module
 	Build   string    `json:"build"`   // the version of the main module or its revision; "" if the build recorded neither
-	Started time.Time `json:"started"` // the begin of Run, by the store's clock
+	Started time.Time `json:"started"` // when Run began, by the store's clock
 	Jobs    int       `json:"jobs"`    // how many jobs the node has
 }
 

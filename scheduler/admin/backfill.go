@@ -28,7 +28,7 @@ var ErrBackfilling = errors.New("scheduler: a backfill has not ended")
 //
 // Errors are those of Pause, and
 //
-//	joblock.ErrInvalid  the range has no ticks or more than 10,000, ends before its begin, begins before 1970, or
+//	joblock.ErrInvalid  the range has no ticks or more than 10,000, ends before it begins, begins before 1970, or
 //	                    ends in the future by the store's clock
 //	ErrBackfilling      the job has a backfill that has not ended
 func (a *Admin) Backfill(ctx context.Context, name string, from, to time.Time) (ticks int, err error) {

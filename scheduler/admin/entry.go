@@ -108,7 +108,7 @@ type Detail struct {
 	Former []FormerSpec `json:"former,omitempty"`
 
 	// OtherSpecs has the nodes that are up and have another spec, sorted by node. A node says so after three times
-	// scheduler.Config.Sync, and of some dozens of jobs at most. DisagreeSince is the begin of the disagreement, also of a
+	// scheduler.Config.Sync, and of some dozens of jobs at most. DisagreeSince is the start of the disagreement, also of a
 	// shorter one than that of Contested; zero if OtherSpecs is empty and Contested is not set.
 	OtherSpecs    []OtherSpec `json:"other_specs,omitempty"`
 	DisagreeSince time.Time   `json:"disagree_since,omitzero"`
@@ -131,7 +131,7 @@ type Detail struct {
 	// With MaxConcurrent above 1, nodes wait for the locks of executions, which InLine does not count.
 	InLine int `json:"in_line,omitempty"`
 
-	// Running has the executions that have no result yet, in the order of their begin. With MaxConcurrent above 1, an
+	// Running has the executions that have no result yet, in the order in which they began. With MaxConcurrent above 1, an
 	// execution whose node has died is shown as running until another node takes it over.
 	Running []Execution `json:"running,omitempty"`
 	History []Execution `json:"history,omitempty"` // executions before Latest, the newest first; see scheduler.KeepHistory
@@ -141,7 +141,7 @@ type Detail struct {
 
 // Pause is a pause in force, or the end of one.
 type Pause struct {
-	At   time.Time `json:"at"`           // its begin; of Entry.Resumed its end
+	At   time.Time `json:"at"`           // its start; of Entry.Resumed its end
 	By   string    `json:"by,omitempty"` // who has paused or resumed: the argument by of New, or a node; see scheduler.PauseAfter
 	Note string    `json:"note,omitempty"`
 	All  bool      `json:"all,omitempty"` // of all jobs

@@ -94,7 +94,7 @@ func (l *Ledger) End(j *Job, lane int, fence int64, state State, at time.Time, a
 	return true
 }
 
-// giveBack undoes the begin of x, an element of l.Running whose function was not called.
+// giveBack undoes the start of x, an element of l.Running whose function was not called.
 func (l *Ledger) giveBack(x *Execution) {
 	back := *x
 	if x.Broken > 0 { // to be taken over by another node

@@ -38,7 +38,7 @@ type Ledger struct {
 	Delay      int64       `json:"delay,omitempty"`    // ms of the job's Jitter on that node
 	Last       int64       `json:"last"`               // all ticks up to this time were executed or skipped, or are in Due
 	Due        []Due       `json:"due,omitempty"`      // the next first; maxWaiting ticks, a trigger and a start at most
-	Running    []Execution `json:"running,omitempty"`  // executions without a result, in the order of their begin; one of a lane
+	Running    []Execution `json:"running,omitempty"`  // executions without a result, in the order in which they began; one per lane
 	Latest     *Execution  `json:"latest,omitempty"`   // the latest execution with a result, unless it is in the history
 	Backfill   *Backfill   `json:"backfill,omitempty"` // the latest backfill
 	Counts     Counts      `json:"counts"`
