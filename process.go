@@ -37,7 +37,7 @@ type Config struct {
 	Redis *redisstore.Config
 
 	// Store keeps the locks elsewhere: in another Redis, or in memory for tests. Close closes Store. All processes must
-	// use the same place. Default: a redisstore.Store in asynq's Redis.
+	// use the same place. Default: a store of package redisstore in asynq's Redis.
 	Store driver.Store
 
 	// Jobs configures the handoff.Client. Default: all defaults of handoff.Config.
@@ -125,7 +125,10 @@ func (p *Process) open(cfg *Config) error {
 	}
 	store := cfg.Store
 	if store == nil {
-		store = redisstore.New(p.Redis, cfg.Redis)
+		var err error
+		if store, err = redisstore.New(p.Redis, cfg.Redis); err != nil {
+			return fmt.Errorf("toolkit: %w", err)
+		}
 	}
 	var locks joblock.Config
 	if cfg.Locks != nil {

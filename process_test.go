@@ -155,7 +155,7 @@ func TestUntilStartedWithWithoutOverlapping(t *testing.T) {
 
 // The parts are closed in the order of the package comment: a handler that Shutdown cuts short parks its lock.
 func TestCloseSettlesAllLocks(t *testing.T) {
-	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	mem := memstore.New(&memstore.Config{Silent: true})
 	p := open(t, &toolkit.Config{Store: mem})
 	var mu sync.Mutex
 	var ended []string
@@ -288,7 +288,7 @@ func TestWrongSettings(t *testing.T) {
 		"a bad prefix":  {good, toolkit.Config{Redis: &redisstore.Config{Prefix: "a\n"}}, "Prefix"},
 		"a bad Reserve": {good, toolkit.Config{Jobs: &handoff.Config{Reserve: 1}}, "Config.Reserve is 1ns"},
 		"two stores": {good, toolkit.Config{
-			Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), Redis: &redisstore.Config{},
+			Store: memstore.New(&memstore.Config{Silent: true}), Redis: &redisstore.Config{},
 		}, "Config.Store and Config.Redis"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestPing(t *testing.T) {
 	locked.RequireAuth("secret")
 	mini := redistest.MiniServer(t)
 	good := asynq.RedisClientOpt{Addr: mini.Addr()}
-	away := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+	away := faultstore.New(memstore.New(&memstore.Config{Silent: true}))
 	away.SetAll(faultstore.Fault{Mode: faultstore.Refuse})
 	over, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("the process stops")
@@ -431,7 +431,7 @@ func TestStartBeforeRedis(t *testing.T) {
 
 // asynq does not wait for handlers that it cuts short. Shutdown waits until they have parked their locks, and ends the keeper.
 func TestShutdownSettlesLocks(t *testing.T) {
-	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	mem := memstore.New(&memstore.Config{Silent: true})
 	p := open(t, &toolkit.Config{Store: mem})
 	started := make(chan bool)
 	s := newServer(t, p, quick)

@@ -24,7 +24,7 @@ func TestRunUntilASignal(t *testing.T) {
 	signals := make(chan os.Signal, 1) // or a signal before Run waits for one would end the tests
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	mem := memstore.New(&memstore.Config{Silent: true})
 	p := open(t, &toolkit.Config{Store: mem})
 	s := newServer(t, p, quick)
 	got, done := make(chan bool, 2), make(chan error, 1)

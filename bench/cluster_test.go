@@ -16,6 +16,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/hashtag"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -132,7 +133,7 @@ func newClusterKit(b *testing.B, masters int) *clusterKit {
 	}
 	locker := func(o event.Observer) *joblock.Locker {
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Dialer: k.wire.Dial})
-		locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
+		locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{
 			TTL: leaseTTL, Observer: o, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
@@ -117,7 +118,7 @@ func newJobKit(b *testing.B, server *redistest.Server) *jobKit {
 	k.rdb = redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: k.wire.Dial})
 	k.client = asynq.NewClientFromRedisClient(k.rdb)
 	inspector := asynq.NewInspectorFromRedisClient(k.rdb)
-	locks, err := joblock.New(redisstore.New(k.rdb, nil), &joblock.Config{TTL: leaseTTL, Logger: quiet})
+	locks, err := joblock.New(testkit.Must(redisstore.New(k.rdb, nil)), &joblock.Config{TTL: leaseTTL, Logger: quiet})
 	if err == nil {
 		k.jobs, err = handoff.NewClient(locks, k.client, inspector, &handoff.Config{Logger: quiet})
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -91,7 +92,7 @@ type joblockPeer struct {
 
 func openJoblock(s seat) (peer, error) {
 	rdb := goRedis(s)
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: leaseTTL, Logger: slog.New(slog.DiscardHandler)})
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{TTL: leaseTTL, Logger: slog.New(slog.DiscardHandler)})
 	return joblockPeer{rdb, locks}, err
 }
 

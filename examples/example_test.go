@@ -56,7 +56,7 @@ func Example() {
 
 	// [adopt
 	// In every process, web and worker.
-	locks := must(joblock.New(redisstore.New(rdb, nil), nil)) // rdb: your go-redis client
+	locks := must(joblock.New(must(redisstore.New(rdb, nil)), nil)) // rdb: your go-redis client
 
 	// Web: at most one export per account, from the request to the end of its job.
 	jobs := must(handoff.NewClient(locks, client, inspector, nil)) // your asynq client and inspector
@@ -212,7 +212,9 @@ func Example_watch() {
 	ctx := context.Background()
 
 	// [observe
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
+	store, err := redisstore.New(rdb, nil)
+	check(err)
+	locks, err := joblock.New(store, &joblock.Config{
 		Observer: slogobserver.New(logger, nil), // event.Observers joins several, such as otelobserver's
 		Logger:   slog.New(slog.DiscardHandler), // it would log losses a second time
 	})
@@ -254,7 +256,9 @@ func Example_schedule() {
 	defer rdb.Close()
 	client := asynq.NewClient(asynq.RedisClientOpt{Addr: embedded.Addr()})
 	defer client.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	check(err)
+	locks, err := joblock.New(store, nil)
 	check(err)
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
@@ -292,7 +296,9 @@ func Example_unique() {
 	defer embedded.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: embedded.Addr()})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	check(err)
+	locks, err := joblock.New(store, nil)
 	check(err)
 	ctx := context.Background()
 	defer func() { check(locks.Close(ctx)) }()
@@ -395,7 +401,7 @@ func sequence(decision string) {
 	defer inspector.Close()
 	ctx := context.Background()
 	quiet := slog.New(slog.DiscardHandler)
-	locks := must(joblock.New(redisstore.New(rdb, nil), nil))
+	locks := must(joblock.New(must(redisstore.New(rdb, nil)), nil))
 	defer func() { check(locks.Close(ctx)) }()
 	sender := must(handoff.NewClient(locks, client, inspector, nil))
 	defer func() { check(sender.Close(ctx)) }()

@@ -28,7 +28,7 @@ func Example_journal() {
 	ctx, logger := context.Background(), slog.New(slog.DiscardHandler)
 
 	events := must(journal.New(rdb, nil))
-	locks := must(joblock.New(redisstore.New(rdb, nil), &joblock.Config{
+	locks := must(joblock.New(must(redisstore.New(rdb, nil)), &joblock.Config{
 		Observer: event.Observers(events.Observe, slogobserver.New(logger, nil)),
 	}))
 	cron := must(scheduler.New(locks, &scheduler.Config{Scope: "shop", Observe: events.ObserveCron("shop")}))

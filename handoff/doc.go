@@ -20,7 +20,8 @@
 // Package toolkit makes all of this from asynq's options, with one Close. By hand, on one connection pool:
 //
 //	rdb := redisOpt.MakeRedisClient().(redis.UniversalClient) // redisOpt: an asynq.RedisConnOpt
-//	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+//	store, err := redisstore.New(rdb, nil)
+//	locks, err := joblock.New(store, nil)
 //	client := asynq.NewClientFromRedisClient(rdb)
 //	inspector := asynq.NewInspectorFromRedisClient(rdb)
 //	jobs, err := handoff.NewClient(locks, client, inspector, nil)

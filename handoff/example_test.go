@@ -22,7 +22,11 @@ import (
 func ExampleMiddleware() {
 	rdb, done := exampleRedis()
 	defer done()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		panic(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -62,7 +66,11 @@ func ExampleMiddleware() {
 func ExampleGuard_Do() {
 	rdb, done := exampleRedis()
 	defer done()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		panic(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -98,7 +106,11 @@ func ExampleGuard_Do() {
 func ExampleClient_Enqueue() {
 	rdb, done := exampleRedis()
 	defer done()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		panic(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -141,7 +153,11 @@ func ExampleClient_Enqueue() {
 func ExampleUnique() {
 	rdb, done := exampleRedis()
 	defer done()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		panic(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -180,7 +196,11 @@ func ExampleUnique() {
 func ExampleClient_EnqueueMany() {
 	rdb, done := exampleRedis()
 	defer done()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		panic(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -250,7 +270,11 @@ func exampleRedis() (rdb *redis.Client, done func()) {
 func ExampleSequence() {
 	rdb, done := exampleRedis()
 	defer done()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		panic(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		panic(err)
 	}

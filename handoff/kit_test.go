@@ -35,7 +35,7 @@ var errDown = errors.New("connection refused")
 
 // newStore returns a memstore that can be made to fail.
 func newStore() *faultstore.Store {
-	return faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+	return faultstore.New(memstore.New(&memstore.Config{Silent: true}))
 }
 
 // newLocker returns a Locker on s that is closed with the test.

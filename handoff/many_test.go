@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -88,7 +89,7 @@ func TestManyTasks(t *testing.T) {
 	var seen trips
 	rdb.AddHook(&seen)
 	w := &web{rdb: rdb, faults: &faults{}}
-	w.locks = newLocker(t, redisstore.New(rdb, nil))
+	w.locks = newLocker(t, testkit.Must(redisstore.New(rdb, nil)))
 	w.connect(t, nil)
 	w.warm(t)
 	if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "warm"}, asynq.NewTask("warm", nil)); err != nil {
@@ -545,7 +546,7 @@ func TestManyWithLostReplies(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number()})
 			t.Cleanup(func() { _ = rdb.Close() })
 			w := &web{rdb: rdb, faults: &faults{}}
-			w.locks = newLocker(t, redisstore.New(rdb, nil))
+			w.locks = newLocker(t, testkit.Must(redisstore.New(rdb, nil)))
 			w.connect(t, nil)
 			w.warm(t)
 			if _, err := w.jobs.Enqueue(t.Context(), handoff.Unique{Key: "warm"}, asynq.NewTask("warm", nil)); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -157,7 +158,7 @@ func dyingWeb(t *testing.T, m *miniredis.Miniredis, d *dying) *web {
 	}
 	w := &web{rdb: client(), faults: &faults{}}
 	var err error
-	w.locks, err = joblock.New(redisstore.New(client(), nil), &joblock.Config{TTL: 5 * time.Second, Logger: silent})
+	w.locks, err = joblock.New(testkit.Must(redisstore.New(client(), nil)), &joblock.Config{TTL: 5 * time.Second, Logger: silent})
 	if err != nil {
 		t.Fatal(err)
 	}

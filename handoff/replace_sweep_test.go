@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -83,7 +84,7 @@ func sweepWeb(t *testing.T, opts *redis.Options, patience time.Duration) *web {
 	}
 	w := &web{rdb: client(), faults: &faults{}}
 	var err error
-	w.locks, err = joblock.New(redisstore.New(client(), nil), &joblock.Config{
+	w.locks, err = joblock.New(testkit.Must(redisstore.New(client(), nil)), &joblock.Config{
 		TTL: 5 * time.Second, CallTimeout: patience, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

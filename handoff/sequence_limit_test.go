@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -204,7 +205,7 @@ func TestFreeSlotBehindManyDeadPlaces(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rdb := redistest.MiniClient(t, redistest.Mini(t))
 				rdb.AddHook(millisecond{})
-				store := redisstore.New(rdb, nil)
+				store := testkit.Must(redisstore.New(rdb, nil))
 				w := &web{rdb: rdb, faults: &faults{}, locks: newLocker(t, store)}
 				w.connect(t, nil)
 				take := func(name string, patience time.Duration) {

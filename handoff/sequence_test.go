@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -115,7 +116,7 @@ func TestRoundTripsOfASequence(t *testing.T) {
 	var seen trips
 	rdb.AddHook(&seen)
 	w := &web{rdb: rdb, faults: &faults{}}
-	w.locks = newLocker(t, redisstore.New(rdb, nil))
+	w.locks = newLocker(t, testkit.Must(redisstore.New(rdb, nil)))
 	w.connect(t, nil)
 	for i := range 4 { // the first two make seal keys, scripts and the queue known
 		seen.take()

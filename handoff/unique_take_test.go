@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -85,7 +86,7 @@ func TestRoundTripsOfAUniqueEnqueue(t *testing.T) {
 	var seen trips
 	rdb.AddHook(&seen)
 	w := &web{rdb: rdb, faults: &faults{}}
-	w.locks = newLocker(t, redisstore.New(rdb, nil))
+	w.locks = newLocker(t, testkit.Must(redisstore.New(rdb, nil)))
 	w.connect(t, nil)
 	for _, key := range []string{"first", "second"} { // the first makes seal keys, scripts and the queue known
 		seen.take()

@@ -33,7 +33,7 @@ func TestModesOfFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				mem := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+				mem := memstore.New(&memstore.Config{Silent: true})
 				store := faultstore.New(mem)
 				defer store.Close()
 				store.Set(c.fault, faultstore.Acquire)
@@ -62,7 +62,7 @@ func TestModesOfFaults(t *testing.T) {
 }
 
 func TestFaultsHitByNameAndNumber(t *testing.T) {
-	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+	store := faultstore.New(memstore.New(&memstore.Config{Silent: true}))
 	defer store.Close()
 	ctx := context.Background()
 	inspect := func() error {
@@ -106,7 +106,7 @@ func TestFaultsHitByNameAndNumber(t *testing.T) {
 }
 
 func TestFaultsWithErrAndBefore(t *testing.T) {
-	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+	store := faultstore.New(memstore.New(&memstore.Config{Silent: true}))
 	defer store.Close()
 	list := func() error { _, err := store.List(t.Context(), driver.ListRequest{}); return err }
 	down, called := errors.New("down"), 0
@@ -129,7 +129,7 @@ func TestFaultsWithErrAndBefore(t *testing.T) {
 
 func TestPushesAreLostOrLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		store := faultstore.New(memstore.New(&memstore.Config{Silent: true}))
 		defer store.Close()
 		start := time.Now()
 		var mu sync.Mutex

@@ -11,7 +11,7 @@ import (
 
 func benchLocker(b *testing.B) *joblock.Locker {
 	b.Helper()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -63,11 +63,6 @@ func TestNewWarnsOfAShortTTL(t *testing.T) {
 	}
 }
 
-func TestNewRefusesAStoreThatRefusesItself(t *testing.T) {
-	_, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeRefuse}), nil)
-	wantErr(t, err, joblock.ErrInvalid)
-}
-
 // failingClose is a Store whose Close fails.
 type failingClose struct{ driver.Store }
 

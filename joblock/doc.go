@@ -6,7 +6,9 @@
 // A [Locker] takes locks in a store and keeps them alive. Package redisstore has the store for Redis, and package
 // memstore one for a single process. Package driver says what a store must do. A [Lock] is one holding of one key.
 //
-//	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+//	store, err := redisstore.New(rdb, nil)
+//	...
+//	locks, err := joblock.New(store, nil)
 //	...
 //	lock, err := locks.TryAcquire(ctx, "export:acct-7")
 //	if errors.Is(err, joblock.ErrHeld) {

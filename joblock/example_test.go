@@ -14,7 +14,7 @@ import (
 // newStore stands for redisstore.New(rdb, nil). Its clock stands still: a machine that does too prints the same.
 func newStore() driver.Store {
 	now := time.Now()
-	return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
+	return memstore.New(&memstore.Config{Silent: true, Now: func() time.Time { return now }})
 }
 
 func ExampleNew() {

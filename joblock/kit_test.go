@@ -12,7 +12,6 @@ import (
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/memstore"
 )
 
 var wantErr, wantNotErr, wantNil = testkit.WantErr, testkit.WantNotErr, testkit.WantNil
@@ -20,7 +19,7 @@ var wantErr, wantNotErr, wantNil = testkit.WantErr, testkit.WantNotErr, testkit.
 // kit is what tests of other packages use too, with short names.
 type kit struct {
 	*lockkit.Kit
-	mem   *memstore.Store
+	mem   driver.Store
 	store *faultstore.Store
 	locks *joblock.Locker
 	logs  *testkit.Log

@@ -12,9 +12,8 @@ import (
 // and Close it when the process stops.
 type Locker core.Locker
 
-// New returns a Locker on store. cfg may be nil. New sends nothing to the store. ErrInvalid means that store is nil or
-// reports itself unusable (see driver.Validator), or that a value of cfg is out of bounds. Its text names the value and
-// the bound.
+// New returns a Locker on store. cfg may be nil. New sends nothing to the store. ErrInvalid means that store is nil, or that
+// a value of cfg is out of bounds. Its text names the value and the bound.
 //
 // The Locker owns the store from then on, and Close closes it. To share a Redis between Lockers, share the client, not
 // the store.

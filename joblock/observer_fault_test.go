@@ -234,7 +234,7 @@ func TestObserverIsToldOfAGrantAfterClose(t *testing.T) {
 
 func TestNoObserverCostsNothing(t *testing.T) {
 	cost := func(o event.Observer) float64 {
-		locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Observer: o})
+		locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{Observer: o})
 		wantNil(t, "New", err)
 		defer locks.Close(context.Background())
 		ctx := context.Background()
@@ -260,7 +260,7 @@ func TestNoObserverCostsNothing(t *testing.T) {
 
 func TestObserverIsCalledByManyAtOnce(t *testing.T) {
 	rec := new(recorder)
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Observer: rec.observe})
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{Observer: rec.observe})
 	wantNil(t, "New", err)
 	var wg sync.WaitGroup
 	const callers, rounds = 8, 50

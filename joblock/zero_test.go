@@ -4,14 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
-	"github.com/joblock/toolkit/joblock/memstore"
-	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
@@ -19,14 +15,8 @@ import (
 func TestZeroValuesAreRefused(t *testing.T) {
 	ctx := t.Context()
 	for name, store := range map[string]driver.Store{
-		"nil":                       nil,
-		"nil *redisstore.Store":     (*redisstore.Store)(nil),
-		"nil *memstore.Store":       (*memstore.Store)(nil),
-		"zero redisstore.Store":     &redisstore.Store{},
-		"zero memstore.Store":       &memstore.Store{},
-		"redisstore on nil":         redisstore.New(nil, nil),
-		"redisstore on nil *Client": redisstore.New((*redis.Client)(nil), nil),
-		"redisstore on nil *Ring":   redisstore.New((*redis.Ring)(nil), nil),
+		"nil":         nil,
+		"nil pointer": (*failingClose)(nil),
 	} {
 		locks, err := joblock.New(store, nil)
 		wantErr(t, err, joblock.ErrInvalid)

@@ -306,7 +306,7 @@ func TestSpecsAfterTheStoreHasLostEverything(t *testing.T) {
 			nodes = append(nodes, n.start())
 			until(start, time.Duration(i+1)*7*min)
 		}
-		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		store.swap(memstore.New(&memstore.Config{Silent: true}))
 		until(start, 2*hour)
 		e, err := nodes[0].Entry(c.Context(), "job")
 		wantNil(t, "Entry", err)
@@ -385,7 +385,7 @@ func TestSpecsWhenTheStoresClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{T: t, logs: new(testkit.Log)}
 		start := time.Now()
-		c.mem = memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time {
+		c.mem = memstore.New(&memstore.Config{Silent: true, Now: func() time.Time {
 			if time.Since(start) >= 10*min {
 				return time.Now().Add(-2 * hour)
 			}

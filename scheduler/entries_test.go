@@ -225,7 +225,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 				var r runs
 				start := time.Now()
 				const when = 25 * min
-				c.mem = memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time {
+				c.mem = memstore.New(&memstore.Config{Silent: true, Now: func() time.Time {
 					if time.Since(start) >= when {
 						return time.Now().Add(-tc.back)
 					}

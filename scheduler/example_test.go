@@ -17,7 +17,7 @@ import (
 
 // exampleLocks makes a Locker in memory. A program has one on its Redis.
 func exampleLocks() *joblock.Locker {
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		panic(err)
 	}

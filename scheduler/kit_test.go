@@ -25,7 +25,7 @@ const ttl = 10 * time.Second // of the locks in virtual time
 // cluster is nodes on one store, in a bubble. The store's clock is the bubble's.
 type cluster struct {
 	*testing.T
-	mem    *memstore.Store
+	mem    driver.Store
 	logs   *testkit.Log
 	nodes  []*node
 	events log
@@ -49,7 +49,7 @@ func virtual(t *testing.T, f func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		testkit.Seed(t, 1)
-		f(&cluster{T: t, logs: new(testkit.Log), mem: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})})
+		f(&cluster{T: t, logs: new(testkit.Log), mem: memstore.New(&memstore.Config{Silent: true})})
 	})
 }
 

@@ -172,7 +172,7 @@ func TestLedgerIsLost(t *testing.T) {
 			n.start()
 		}
 		until(start, 29*min)
-		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		store.swap(memstore.New(&memstore.Config{Silent: true}))
 		until(start, 41*min)
 		r.wantTicks(t, start, 10*min, 20*min, 30*min, 40*min)
 	})
@@ -199,7 +199,7 @@ func TestStoresClockIsSet(t *testing.T) {
 					}
 					return 0
 				}
-				c.mem = memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return time.Now().Add(wrong()) }})
+				c.mem = memstore.New(&memstore.Config{Silent: true, Now: func() time.Time { return time.Now().Add(wrong()) }})
 				for range 2 {
 					n := c.node(0)
 					n.add("job", "@every 10m", r.fn(n, 10*time.Millisecond))

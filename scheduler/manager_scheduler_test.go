@@ -137,7 +137,7 @@ func TestATickWhoseTaskIsADuplicateIsSkipped(t *testing.T) {
 // What NewScheduler and Register refuse, and that nothing is registered then.
 func TestAsynqtickSchedulersThatAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+		locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 		wantNil(t, "New", err)
 		defer locks.Close(t.Context())
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

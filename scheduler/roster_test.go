@@ -126,7 +126,7 @@ func TestScopesAreSeenFromAnywhere(t *testing.T) {
 		want(10*sec, "a:b", "shop")
 		gone.end()
 		want(10*min, "a:b", "shop")
-		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		store.swap(memstore.New(&memstore.Config{Silent: true}))
 		want(20*min, "shop")
 		if _, err := admin.Scopes(c.Context(), nil); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("Scopes without a Locker: %v", err)
@@ -189,7 +189,7 @@ func TestTheRosterComesBack(t *testing.T) {
 				until(start, 11*min)
 				store.deny.Store(false)
 				if !deny {
-					store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+					store.swap(memstore.New(&memstore.Config{Silent: true}))
 				}
 				until(start, 21*min)
 				r.wantTicks(t, start, 10*min, 20*min)
@@ -215,7 +215,7 @@ func TestALostRosterComesBackSoon(t *testing.T) {
 		ops := c.nodeOn(store, 0)
 		defer func() { wantNil(t, "Close", ops.locks.Close(context.Background())) }()
 		until(start, 11*min)
-		store.swap(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		store.swap(memstore.New(&memstore.Config{Silent: true}))
 		if on, ok := c.nodesOf(ops, "job"); ok {
 			t.Errorf("still listed on %s", on)
 		}

@@ -64,7 +64,7 @@ func TestPrefixOfTheAudit(t *testing.T) {
 			a := newReplica(t, store(), record, func(cfg *Config) {
 				cfg.Prefix = c.prefix
 				if c.store != nil {
-					cfg.Store = redisstore.New(cfg.Redis, c.store)
+					cfg.Store = testkit.Must(redisstore.New(cfg.Redis, c.store))
 					t.Cleanup(func() { testkit.WantNil(t, "Close", cfg.Store.Close()) })
 				}
 			})
@@ -168,7 +168,7 @@ func TestListLocksByPages(t *testing.T) {
 		server := redistest.Start(t)
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
-		list(newReplica(t, redisstore.New(rdb, nil)))
+		list(newReplica(t, testkit.Must(redisstore.New(rdb, nil))))
 		redistest.Ran(t, server.Backend())
 	})
 }
@@ -403,7 +403,7 @@ func TestTheDoctorSaysWhetherLocksAreSafe(t *testing.T) {
 	} {
 		a := newShop(t, server.Addr(), func(cfg *Config) {
 			if c.store {
-				cfg.Store = redisstore.New(server.Client(t), nil)
+				cfg.Store = testkit.Must(redisstore.New(server.Client(t), nil))
 			}
 		})
 		for setting, value := range map[string]string{"maxmemory": "1gb", "maxmemory-policy": c.set} {

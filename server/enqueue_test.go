@@ -37,7 +37,7 @@ func newShop(t *testing.T, addr string, change ...func(*Config)) *shop {
 	t.Cleanup(func() { _ = s.rdb.Close() })
 	s.inspector = asynq.NewInspectorFromRedisClient(s.rdb)
 	var jobs *handoff.Client
-	s.replica = newReplica(t, redisstore.New(s.rdb, nil), append([]func(*Config){func(cfg *Config) {
+	s.replica = newReplica(t, testkit.Must(redisstore.New(s.rdb, nil)), append([]func(*Config){func(cfg *Config) {
 		var err error
 		jobs, err = handoff.NewClient(cfg.Locks, asynq.NewClientFromRedisClient(s.rdb), s.inspector, &handoff.Config{Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "NewClient", err)

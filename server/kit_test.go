@@ -92,14 +92,14 @@ func newReplica(t *testing.T, store driver.Store, change ...func(*Config)) *repl
 func eachStore(t *testing.T, f func(t *testing.T, peer func() driver.Store)) {
 	t.Run("memstore", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			one := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+			one := memstore.New(&memstore.Config{Silent: true})
 			f(t, func() driver.Store { return shared{one} })
 		})
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mini := redistest.Mini(t)
-			f(t, func() driver.Store { return redisstore.New(redistest.MiniClient(t, mini), nil) })
+			f(t, func() driver.Store { return testkit.Must(redisstore.New(redistest.MiniClient(t, mini), nil)) })
 			redistest.Ran(t, redistest.MiniBackend())
 		})
 	})
@@ -412,4 +412,4 @@ func (a *replica) wantNoSecrets(secrets ...string) {
 
 func sprint(v ...any) string { return fmt.Sprint(v...) }
 
-func memoryStore() driver.Store { return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}) }
+func memoryStore() driver.Store { return memstore.New(&memstore.Config{Silent: true}) }

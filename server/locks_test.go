@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -67,7 +68,7 @@ func TestLifeOfALock(t *testing.T) {
 		peer := func() driver.Store {
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			t.Cleanup(func() { _ = rdb.Close() })
-			return redisstore.New(rdb, nil)
+			return testkit.Must(redisstore.New(rdb, nil))
 		}
 		life(newReplica(t, peer()), newReplica(t, peer()))
 		redistest.Ran(t, server.Backend())

@@ -36,7 +36,7 @@ func BenchmarkPagesOnRedis(b *testing.B) {
 	defer cancel()
 	rdb := redistest.Start(b).Client(b)
 	quiet := slog.New(slog.DiscardHandler)
-	store := redisstore.New(rdb, nil)
+	store := testkit.Must(redisstore.New(rdb, nil))
 	locks, err := joblock.New(store, &joblock.Config{Logger: quiet})
 	testkit.WantNil(b, "New", err)
 	defer func() { _ = locks.Close(context.Background()) }()

@@ -66,7 +66,7 @@ func runPlan(text string) int {
 
 func (p *plan) run() error {
 	rdb := redis.NewClient(&redis.Options{Addr: p.Redis})
-	var store driver.Store = redisstore.New(rdb, nil)
+	var store driver.Store = testkit.Must(redisstore.New(rdb, nil))
 	if p.Broken == brokenRelease {
 		store = releaseOfAnybody{store}
 	}

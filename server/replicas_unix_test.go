@@ -287,7 +287,7 @@ func (f *fleet) checkLeaks() {
 		f.proxies[i].Heal()
 	}
 	rdb := f.redis.Client(f.t)
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{CallTimeout: hang})
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{CallTimeout: hang})
 	testkit.WantNil(f.t, "New", err)
 	defer func() { testkit.WantNil(f.t, "Close", locks.Close(context.Background())) }()
 	var keys []string

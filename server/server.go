@@ -19,6 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/server/internal/problem"
 )
@@ -63,8 +64,8 @@ type Config struct {
 	// BodyTimeout is how long a client may take to send its body, from 100 ms to an hour. Default 10 s.
 	BodyTimeout time.Duration
 
-	// Store, unless nil, is the store of Locks. The doctor looks at its servers.
-	Store *redisstore.Store
+	// Store, unless nil, is the store of Locks, made by redisstore.New. The doctor looks at its servers.
+	Store driver.Store
 
 	// Databases are the databases of asynq whose tasks have locks. Without Databases the state of jobs is not known.
 	Databases []Database
@@ -183,7 +184,7 @@ func (cfg *Config) desk() ops.Config {
 	acted := func(action, outcome string) { cfg.Meter.Action(MeteredAction{action, outcome}) }
 	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes, Acted: acted}
 	if cfg.Store != nil {
-		d.Check = cfg.Store.Examine
+		d.Check = func(ctx context.Context) (redisstore.Report, error) { return redisstore.Examine(ctx, cfg.Store) }
 	}
 	for _, db := range cfg.Databases {
 		of := ops.Database{Name: db.Name}
@@ -194,8 +195,8 @@ func (cfg *Config) desk() ops.Config {
 	}
 	if cfg.Redis != nil {
 		prefix := cmp.Or(cfg.Prefix, redisstore.DefaultPrefix)
-		if cfg.Prefix == "" && cfg.Store != nil {
-			prefix = cfg.Store.Prefix()
+		if own, ok := cfg.Store.(interface{ Prefix() string }); ok && cfg.Prefix == "" {
+			prefix = own.Prefix()
 		}
 		d.Audit = ops.NewAudit(cfg.Redis, prefix, auditTimeout)
 		d.Journal = ops.NewJournal(cfg.Redis, prefix, auditTimeout)

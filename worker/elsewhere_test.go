@@ -26,7 +26,7 @@ func TestWorkerInAnotherPlaceLeavesNoKeyTaken(t *testing.T) {
 				if _, err := web.Enqueue(context.Background(), account, asynq.NewTask(taskType, nil, asynq.TaskID("a"))); err != nil {
 					t.Fatal(err)
 				}
-				there := r.newLockerOn(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), secret)
+				there := r.newLockerOn(memstore.New(&memstore.Config{Silent: true}), secret)
 				r.keep(there, worker.Config{})
 				r.serve(service{locks: there}, p.handler(func(ctx context.Context, _ int) error {
 					time.Sleep(5 * time.Minute)

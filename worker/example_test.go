@@ -26,7 +26,7 @@ func Example() {
 	redisOpt := asynq.RedisClientOpt{Addr: mini.Addr()}
 	inspector := asynq.NewInspector(redisOpt)
 	defer inspector.Close()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func ExampleWorker_WithoutOverlapping() {
 	redisOpt := asynq.RedisClientOpt{Addr: mini.Addr()}
 	inspector := asynq.NewInspector(redisOpt)
 	defer inspector.Close()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -29,9 +30,9 @@ func TestSharedRedisStandsStillAsHandlersReturn(t *testing.T) {
 			// Enough connections: what asynq does when its pool is empty is not at issue.
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 3 * tasks})
 			t.Cleanup(func() { _ = rdb.Close() })
-			r := newRig(t, rdb, redisstore.New(rdb, nil), 30*time.Second)
+			r := newRig(t, rdb, testkit.Must(redisstore.New(rdb, nil)), 30*time.Second)
 			// A server that waited for a release would wait for longer than the task has.
-			locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: r.ttl, CallTimeout: 2 * timeout, Logger: r.log.Text()})
+			locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{TTL: r.ttl, CallTimeout: 2 * timeout, Logger: r.log.Text()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
@@ -196,7 +197,7 @@ func BenchmarkKeeper(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			r := onRedis(b, time.Minute)
-			store := faultstore.New(redisstore.New(r.rdb, nil))
+			store := faultstore.New(testkit.Must(redisstore.New(r.rdb, nil)))
 			locks, err := joblock.New(store, &joblock.Config{JobGrace: time.Millisecond, Logger: r.log.Text()})
 			if err != nil {
 				b.Fatal(err)

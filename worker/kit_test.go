@@ -65,7 +65,7 @@ func virtual(t *testing.T, f func(r *rig)) {
 
 // lockStores are two kinds of stores. What fences are must make no difference.
 var lockStores = map[string]func() driver.Store{
-	"fences by the clock":    func() driver.Store { return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}) },
+	"fences by the clock":    func() driver.Store { return memstore.New(&memstore.Config{Silent: true}) },
 	"fences in one sequence": func() driver.Store { return &ministore.Store{} },
 }
 
@@ -95,7 +95,7 @@ func onRedis(t testing.TB, ttl time.Duration) *rig {
 	t.Helper()
 	server := redistest.Shared(t)
 	redistest.Ran(t, server.Backend())
-	return newRig(t, server.Client(t), redisstore.New(server.Client(t), nil), ttl)
+	return newRig(t, server.Client(t), testkit.Must(redisstore.New(server.Client(t), nil)), ttl)
 }
 
 // newRig returns a rig with locks in store, or without a Locker if store is nil.

@@ -99,7 +99,7 @@ func ownStore(t *testing.T, f func(r *rig, obscure func(key string) (restore fun
 		redistest.Ran(t, redistest.MiniBackend())
 		mini, locks := redistest.Mini(t), redistest.Mini(t)
 		rdb := redistest.MiniClient(t, locks)
-		r := newRig(t, redistest.MiniClient(t, mini), redisstore.New(redistest.MiniClient(t, locks), nil), ttl)
+		r := newRig(t, redistest.MiniClient(t, mini), testkit.Must(redisstore.New(redistest.MiniClient(t, locks), nil)), ttl)
 		r.mini = mini
 		r.patience, r.step = 6*time.Hour, 500*time.Millisecond
 		f(r, func(key string) func() {

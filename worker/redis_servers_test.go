@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
@@ -91,7 +92,7 @@ func TestAbortOnRedis(t *testing.T) {
 		ShutdownTimeout: 100 * time.Millisecond, RetryDelayFunc: atOnce,
 		TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
 	}
-	locks := r.newLockerOn(redisstore.New(r.rdb, nil)) // a Locker closes its store
+	locks := r.newLockerOn(testkit.Must(redisstore.New(r.rdb, nil))) // a Locker closes its store
 	srv := r.serve(service{locks: locks, asynq: quick}, p.handler(func(ctx context.Context, n int) error {
 		if n == 1 {
 			return errBoom

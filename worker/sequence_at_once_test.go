@@ -37,7 +37,7 @@ func together(t *testing.T, f func(r *rig)) {
 
 // useStore has the rig lock in the Redis of rdb, with no faults between.
 func (r *rig) useStore(rdb *redis.Client) {
-	store := redisstore.New(rdb, nil)
+	store := testkit.Must(redisstore.New(rdb, nil))
 	r.t.Cleanup(func() { _ = store.Close() })
 	r.locks = r.newLockerOn(store)
 }

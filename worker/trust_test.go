@@ -28,7 +28,7 @@ import (
 // locks' store.
 func (r *rig) stranger() *seal.Ring {
 	r.t.Helper()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}),
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}),
 		&joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		r.t.Fatal(err)
@@ -498,7 +498,7 @@ func flushed(t *testing.T, f func(r *rig, flush func())) {
 	synctest.Test(t, func(t *testing.T) {
 		redistest.Ran(t, redistest.MiniBackend())
 		mini, locks := redistest.Mini(t), redistest.Mini(t)
-		r := newRig(t, redistest.MiniClient(t, mini), redisstore.New(redistest.MiniClient(t, locks), nil), ttl)
+		r := newRig(t, redistest.MiniClient(t, mini), testkit.Must(redisstore.New(redistest.MiniClient(t, locks), nil)), ttl)
 		r.mini = mini
 		r.patience, r.step = 6*time.Hour, 500*time.Millisecond
 		f(r, locks.FlushAll)
@@ -613,14 +613,14 @@ func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redistest.Ran(t, redistest.MiniBackend())
 				mini := redistest.Mini(t)
-				r := newRig(t, redistest.MiniClient(t, mini), memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), ttl)
+				r := newRig(t, redistest.MiniClient(t, mini), memstore.New(&memstore.Config{Silent: true}), ttl)
 				r.mini, r.patience, r.step = mini, time.Hour, 500*time.Millisecond
 				with := func(prefix string) *joblock.Locker {
 					cfg := &joblock.Config{TTL: ttl, Logger: r.log.Text()}
 					if secret != "" {
 						cfg.Secrets = []joblock.Secret{secret}
 					}
-					locks, err := joblock.New(redisstore.New(redistest.MiniClient(t, mini), &redisstore.Config{Prefix: prefix}), cfg)
+					locks, err := joblock.New(testkit.Must(redisstore.New(redistest.MiniClient(t, mini), &redisstore.Config{Prefix: prefix})), cfg)
 					if err != nil {
 						t.Fatal(err)
 					}

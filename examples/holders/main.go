@@ -44,7 +44,11 @@ func main() {
 func run(out io.Writer, addr string, opts joblock.ListOptions, write func(io.Writer, []joblock.Status) error) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		return err
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,11 @@ func TestRecordsAreNoTerminalCommands(t *testing.T) {
 
 func TestEveryLockIsListed(t *testing.T) {
 	m := redistest.MiniServer(t)
-	locks, err := joblock.New(redisstore.New(redistest.MiniClient(t, m), nil), nil)
+	store, err := redisstore.New(redistest.MiniClient(t, m), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

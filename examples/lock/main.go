@@ -27,7 +27,11 @@ func main() {
 func run(ctx context.Context, addr string, work func(context.Context) error) (err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil) // one for a process
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		return err
+	}
+	locks, err := joblock.New(store, nil) // one for a process
 	if err != nil {
 		return err
 	}

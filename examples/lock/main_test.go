@@ -39,7 +39,11 @@ func holder(ctx context.Context, locks *joblock.Locker) (string, error) {
 func TestNightly(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: "node-1"})
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := joblock.New(store, &joblock.Config{Holder: "node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}

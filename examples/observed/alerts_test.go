@@ -105,7 +105,10 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	process := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 
 	rdb := w.client(w.blind.Addr())
-	store := redisstore.New(rdb, nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
 	locks, err := joblock.New(store, &joblock.Config{Logger: quiet, CallTimeout: 500 * time.Millisecond})
 	w.nil(err)
 	inspector := []server.Database{{Name: "jobs", Inspector: asynq.NewInspectorFromRedisClient(w.client(w.redis.Addr()))}}
@@ -147,7 +150,9 @@ func (w *world) client(addr string) *redis.Client {
 }
 
 func (w *world) locker(addr string, o event.Observer) *joblock.Locker {
-	locks, err := joblock.New(redisstore.New(w.client(addr), nil), &joblock.Config{
+	store, err := redisstore.New(w.client(addr), nil)
+	w.nil(err)
+	locks, err := joblock.New(store, &joblock.Config{
 		Observer: o, Logger: quiet, CallTimeout: 500 * time.Millisecond, JobGrace: 100 * time.Millisecond,
 	})
 	w.nil(err)

@@ -24,7 +24,10 @@ func TestMetricsOfCronJobs(t *testing.T) {
 	mini := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	defer rdb.Close()
-	store := redisstore.New(rdb, nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	locks, err := joblock.New(store, &joblock.Config{Holder: "app1", Logger: slog.New(slog.DiscardHandler)})
 	check := func(err error) {
 		t.Helper()

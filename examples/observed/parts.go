@@ -166,7 +166,10 @@ func newCron(p *toolkit.Process, node string, all *parts) (*scheduler.Scheduler,
 func (all *parts) server(address string) (url string, err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: all.redis})
 	all.later(func(context.Context) error { return rdb.Close() })
-	store := redisstore.New(rdb, nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		return "", err
+	}
 	locks, err := joblock.New(store, &joblock.Config{Holder: "locks1:7420", Logger: quiet})
 	if err != nil {
 		return "", err

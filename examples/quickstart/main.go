@@ -51,7 +51,11 @@ func run(out io.Writer, addr string) (err error) {
 	// The locks. The lease is short to keep the story short.
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: 2 * time.Second, Logger: quiet})
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		return err
+	}
+	locks, err := joblock.New(store, &joblock.Config{TTL: 2 * time.Second, Logger: quiet})
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,11 @@ import (
 // newScheduler is the wiring. The lease is short to keep the story short.
 func newScheduler(addr, scope, name string) (s *scheduler.Scheduler, stop func(), err error) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: 2 * time.Second})
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	locks, err := joblock.New(store, &joblock.Config{TTL: 2 * time.Second})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -109,7 +109,11 @@ func lockStatus(t *testing.T, redisAddr string) joblock.Status {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

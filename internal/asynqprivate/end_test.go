@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/beside"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -21,7 +22,7 @@ type ending struct {
 	t     *testing.T
 	rdb   *redis.Client
 	in    *Inspector
-	store *redisstore.Store
+	store driver.Store
 	req   driver.ReleaseRequest
 }
 
@@ -39,7 +40,7 @@ func eachEnding(t *testing.T, queue string, f func(e *ending)) {
 		t.Run(backend.name, func(t *testing.T) {
 			t.Parallel()
 			rdb := backend.client(t)
-			store := redisstore.New(rdb, nil)
+			store := testkit.Must(redisstore.New(rdb, nil))
 			t.Cleanup(func() { _ = store.Close() })
 			e := &ending{t: t, rdb: rdb, store: store, in: New(asynq.NewInspectorFromRedisClient(rdb))}
 			client := asynq.NewClientFromRedisClient(rdb)
@@ -214,7 +215,7 @@ type ables map[string]struct {
 func (a ables) check(t *testing.T, in *Inspector) {
 	for name, c := range a {
 		t.Run(name, func(t *testing.T) {
-			store := redisstore.New(c.locks, nil)
+			store := testkit.Must(redisstore.New(c.locks, nil))
 			t.Cleanup(func() { _, _ = store.Close(), c.locks.Close() })
 			if got := in.Ends(store, "default", "a") != nil; got != c.able {
 				t.Errorf("able is %t, want %t", got, c.able)
@@ -245,14 +246,14 @@ func TestNoStepsInAnotherRedis(t *testing.T) {
 	}.check(t, New(asynq.NewInspectorFromRedisClient(usual)))
 }
 
-// A store of another kind, or around a redisstore.Store, knows no steps.
+// A store of another kind, or around one of package redisstore, knows no steps.
 func TestNoStepsInAnotherStore(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.MiniClient(t, redistest.Mini(t))
-	store := redisstore.New(rdb, nil)
+	store := testkit.Must(redisstore.New(rdb, nil))
 	t.Cleanup(func() { _ = store.Close() })
 	in := New(asynq.NewInspectorFromRedisClient(rdb))
-	for name, other := range map[string]driver.Store{"nil": nil, "around": struct{ driver.Store }{store}, "invalid": redisstore.New(nil, nil)} {
+	for name, other := range map[string]driver.Store{"nil": nil, "around": struct{ driver.Store }{store}} {
 		if in.Ends(other, "default", "a") != nil {
 			t.Errorf("%s: there is a Releaser", name)
 		}

@@ -44,11 +44,6 @@ func New(store driver.Store, cfg *Config) (*Locker, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, Invalid("new", "", "store is nil")
 	}
-	if v, ok := store.(driver.Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-	}
 	full := cfg.withDefaults()
 	if err := full.validate(); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -22,7 +23,7 @@ import (
 func playForce() int {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS")})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), nil)
 	if err == nil {
 		err = errors.Join(locks.ForceRelease(context.Background(), "k", joblock.Reason("stuck")), locks.Close(context.Background()))
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
@@ -82,7 +83,7 @@ func (s serving) run() error {
 	quiet := slog.New(slog.DiscardHandler)
 	s.locks.Logger, s.worker.Logger, s.asynq.LogLevel = quiet, quiet, asynq.FatalLevel
 	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
-	locks, err := joblock.New(redisstore.New(rdb, nil), &s.locks)
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &s.locks)
 	if err != nil {
 		return err
 	}

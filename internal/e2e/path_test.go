@@ -148,7 +148,7 @@ func TestHolderIsKilled(t *testing.T) {
 	}
 	_ = other.Wait() // it was killed
 
-	locks, err := joblock.New(redisstore.New(db.Client(t), nil), nil)
+	locks, err := joblock.New(testkit.Must(redisstore.New(db.Client(t), nil)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func playHold() int {
 	if err == nil {
 		rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS"), DB: db})
 		var locks *joblock.Locker
-		if locks, err = joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: time.Second}); err == nil {
+		if locks, err = joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{TTL: time.Second}); err == nil {
 			var lock *joblock.Lock
 			if lock, err = locks.Acquire(context.Background(), "k"); err == nil {
 				fmt.Println(lock.Fence())

@@ -25,7 +25,7 @@ import (
 func newLocks(t *testing.T, addr string, cfg *joblock.Config) *joblock.Locker {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	locks, err := joblock.New(redisstore.New(rdb, nil), cfg)
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func playResume() int {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS")})
 	defer rdb.Close()
 	err := func() (err error) {
-		locks, err := joblock.New(redisstore.New(rdb, nil), &neverDue)
+		locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &neverDue)
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
@@ -92,7 +93,7 @@ func queue() error {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: plan.Addr})
 	defer rdb.Close()
-	store := &joins{Store: redisstore.New(rdb, nil), byOwner: make(map[string]int64)}
+	store := &joins{Store: testkit.Must(redisstore.New(rdb, nil)), byOwner: make(map[string]int64)}
 	locks, err := joblock.New(store, &plan.Config)
 	if err != nil {
 		return err

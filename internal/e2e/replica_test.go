@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -53,7 +54,7 @@ func follower(t *testing.T, to *atomic.Value, cfg *redisstore.Config, lcfg *jobl
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, to.Load().(string))
 	}})
-	locks, err := joblock.New(redisstore.New(rdb, cfg), lcfg)
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, cfg)), lcfg)
 	if err != nil {
 		t.Fatal(err)
 	}

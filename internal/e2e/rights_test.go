@@ -79,7 +79,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 	client, inspector := asynq.NewClient(opt), asynq.NewInspector(opt)
 	defer client.Close()
 	defer inspector.Close()
-	store := redisstore.New(rdb, nil)
+	store := testkit.Must(redisstore.New(rdb, nil))
 	defer store.Close()
 	locks, err := joblock.New(store, &joblock.Config{TTL: 5 * time.Second, JobGrace: 100 * time.Millisecond, Logger: quiet})
 	must("new", err)

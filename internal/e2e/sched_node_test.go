@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -56,7 +57,7 @@ func playSched() int {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("JOBLOCK_E2E_REDIS")})
 	defer rdb.Close()
 	err := func() (err error) {
-		locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{TTL: schedTTL})
+		locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{TTL: schedTTL})
 		if err != nil {
 			return err
 		}

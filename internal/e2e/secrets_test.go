@@ -88,7 +88,7 @@ func (s *stage) hideRecords(rdb *redis.Client) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		recs, err := redisstore.New(rdb, nil).Inspect(s.Context(), driver.InspectRequest{Keys: []string{st.Key}})
+		recs, err := testkit.Must(redisstore.New(rdb, nil)).Inspect(s.Context(), driver.InspectRequest{Keys: []string{st.Key}})
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func (s *stage) playOutage(proxy *redistest.Proxy) {
 	ctx := s.Context()
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	defer rdb.Close()
-	far, err := joblock.New(redisstore.New(rdb, nil), &s.cfg)
+	far, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &s.cfg)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func TestReleaseByAUserWhoMayNotPublish(t *testing.T) {
 	}
 	mute := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "mute", Password: "any"})
 	defer mute.Close()
-	muted, err := joblock.New(redisstore.New(mute, nil), nil)
+	muted, err := joblock.New(testkit.Must(redisstore.New(mute, nil)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

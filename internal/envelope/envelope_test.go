@@ -21,7 +21,7 @@ import (
 // tokens returns n tokens as a hand-over has them: of parked locks.
 func tokens(t testing.TB, n int) []joblock.Token {
 	t.Helper()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

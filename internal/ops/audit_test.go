@@ -60,7 +60,7 @@ func TestAuditInAStream(t *testing.T) {
 	for range audit.Read(t.Context(), AuditQuery{Since: time.Now().Add(time.Hour)}) {
 		t.Error("an entry of the future")
 	}
-	store := redisstore.New(rdb, nil)
+	store := testkit.Must(redisstore.New(rdb, nil))
 	t.Cleanup(func() { _ = store.Close() })
 	page, err := store.List(t.Context(), driver.ListRequest{Count: 1000})
 	if err != nil || len(page.Records) != 0 {
@@ -78,7 +78,7 @@ func TestRefusalsTakeThePlaceOfNoAction(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(t, "New", err)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
 	desk, err := New(Config{Locks: locks, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})

@@ -63,7 +63,7 @@ const (
 )
 
 // Doctor looks for problems that endanger locks, jobs and cron jobs. It reports what to change, the worst first, and what
-// is well. It checks the servers (redisstore.Store.Examine), the keepers, the databases of asynq, the longest lines of
+// is well. It checks the servers (redisstore.Examine), the keepers, the databases of asynq, the longest lines of
 // jobs, the cron jobs of Config.Scopes, and the last hour of the journal. Without Findings there is nothing to change.
 //
 // What could not be checked is also a Finding. So an error only means that ctx has ended or the Locker is closed; the

@@ -34,7 +34,7 @@ func chronicled(t *testing.T, f func(t *testing.T, c *chronicle)) {
 	synctest.Test(t, func(t *testing.T) {
 		redistest.Ran(t, redistest.MiniBackend())
 		rdb := redistest.MiniClient(t, redistest.Mini(t))
-		locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+		locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 		testkit.WantNil(t, "New", err)
 		defer func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) }()
 		desk, err := New(Config{
@@ -253,7 +253,7 @@ func TestFollowWhileRedisIsAway(t *testing.T) {
 	proxy := redistest.NewProxy(t, db.Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	testkit.WantNil(t, "New", err)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
 	desk, err := New(Config{Locks: locks, Journal: NewJournal(rdb, redisstore.DefaultPrefix, time.Second)})

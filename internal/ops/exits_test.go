@@ -39,7 +39,7 @@ func planted(t *testing.T, f func(t *testing.T, p *plant)) {
 		redistest.Ran(t, redistest.MiniBackend())
 		rdb := redistest.MiniClient(t, redistest.Mini(t))
 		quiet := slog.New(slog.DiscardHandler)
-		locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Logger: quiet})
+		locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{Logger: quiet})
 		testkit.WantNil(t, "joblock.New", err)
 		t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
 		p := &plant{T: t, locks: locks, client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb)}

@@ -24,12 +24,12 @@ import (
 func twoReplicas(t *testing.T, f func(t *testing.T, a, b *joblock.Locker, store *faultstore.Store, log *testkit.Log)) {
 	for name, stores := range map[string]func(t *testing.T) (driver.Store, driver.Store){
 		"memstore": func(*testing.T) (driver.Store, driver.Store) {
-			one := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+			one := memstore.New(&memstore.Config{Silent: true})
 			return one, shared{one}
 		},
 		"miniredis": func(t *testing.T) (driver.Store, driver.Store) {
 			mini := redistest.Mini(t)
-			return redisstore.New(redistest.MiniClient(t, mini), nil), redisstore.New(redistest.MiniClient(t, mini), nil)
+			return testkit.Must(redisstore.New(redistest.MiniClient(t, mini), nil)), testkit.Must(redisstore.New(redistest.MiniClient(t, mini), nil))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

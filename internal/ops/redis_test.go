@@ -28,11 +28,11 @@ func TestDeskOnAServer(t *testing.T) {
 }
 
 func deskOf(t *testing.T, rdb redis.UniversalClient) {
-	store := redisstore.New(rdb, nil)
+	store := testkit.Must(redisstore.New(rdb, nil))
 	locks, err := joblock.New(store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(t, "joblock.New", err)
 	t.Cleanup(func() { _ = locks.Close(context.Background()); _ = store.Close() })
-	d, err := New(Config{Locks: locks, Check: store.Examine, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
+	d, err := New(Config{Locks: locks, Check: func(ctx context.Context) (redisstore.Report, error) { return redisstore.Examine(ctx, store) }, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
 	testkit.WantNil(t, "New", err)
 	d.who = actor{eva.By, eva.From}
 	desk(t, d, locks)

@@ -122,7 +122,7 @@ func TestSkipJobThatCannotBeJudged(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.MiniClient(t, redistest.Mini(t))
-		locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+		locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), nil)
 		testkit.WantNil(t, "joblock.New", err)
 		defer func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) }()
 		desk, err := New(Config{Locks: locks, Audit: new(memory)})

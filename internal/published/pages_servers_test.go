@@ -104,7 +104,8 @@ func rollup(context.Context) error { return nil }
 
 func main() {
 	mux, ctx := http.NewServeMux(), context.Background()
-	store := redisstore.New(redis.NewClient(&redis.Options{}), nil)
+	store, err := redisstore.New(redis.NewClient(&redis.Options{}), nil)
+	check(err)
 	locks, err := joblock.New(store, nil)
 	check(err)
 page 1

@@ -41,7 +41,7 @@ func TestSoak(t *testing.T) {
 	defer stopFeeding()
 	l := &load{t: t, ctx: ctx, feeding: feeding, queues: plan.waiters / 10}
 	for range 2 {
-		locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
+		locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{
 			TTL: ttl, Poll: poll, Retain: retain, JobGrace: grace, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -5,6 +5,14 @@ import (
 	"testing"
 )
 
+// Must returns v, and panics if err is not nil.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // WantErr ends the test if err is nil, and fails the test if err does not match all targets.
 func WantErr(t testing.TB, err error, targets ...error) {
 	t.Helper()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/history"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -125,7 +126,7 @@ func (p *plan) play() error {
 	}
 	rdb := p.client()
 	direct := redis.NewClient(&redis.Options{Addr: p.Ledger, MaxRetries: -1})
-	locks, err := joblock.New(redisstore.New(rdb, &redisstore.Config{Replicas: p.Replicas}), p.Pace.config())
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, &redisstore.Config{Replicas: p.Replicas})), p.Pace.config())
 	if err != nil {
 		return err
 	}

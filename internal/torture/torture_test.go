@@ -149,7 +149,7 @@ func newCenter(t *testing.T, r *rig, dir string) *center {
 	t.Cleanup(func() { _ = file.Close() })
 	patient := r.plan.Pace.config()
 	patient.CallTimeout = 10 * time.Second // nothing here is held, and the machine may be busy
-	locks, err := joblock.New(redisstore.New(r.rdb, &redisstore.Config{Replicas: r.plan.Replicas}), patient)
+	locks, err := joblock.New(testkit.Must(redisstore.New(r.rdb, &redisstore.Config{Replicas: r.plan.Replicas})), patient)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,9 +91,3 @@ type Store interface {
 // A client of the server that sends calls again may get such an answer after an attempt without an answer. So
 // ErrRefused is for people: whether an earlier attempt took effect is still unknown.
 var ErrRefused = errors.New("the server has refused the call")
-
-// Validator is a Store whose constructor cannot return an error. joblock.New calls Validate and returns its error.
-// Validate fails if the constructor was given something that the Store cannot use.
-type Validator interface {
-	Validate() error
-}

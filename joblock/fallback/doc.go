@@ -1,7 +1,7 @@
 // Package fallback runs work under a lock of this process alone while the store does not answer. A program that does
 // not import this package never falls back: a call without an answer is joblock.ErrUnavailable.
 //
-//	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Observer: observer})
+//	locks, err := joblock.New(store, &joblock.Config{Observer: observer})
 //	...
 //	guarded, err := fallback.New(locks, &fallback.Config{Away: fallback.Warn})
 //	...

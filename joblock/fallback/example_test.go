@@ -16,7 +16,7 @@ import (
 // An import may run twice, so it goes on while the store is away.
 func ExampleLocker_Do() {
 	ctx := context.Background()
-	store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})) // a store that can go away
+	store := faultstore.New(memstore.New(&memstore.Config{Silent: true})) // a store that can go away
 	locks, err := joblock.New(store, &joblock.Config{
 		CallTimeout: 50 * time.Millisecond,
 		Logger:      slog.New(slog.DiscardHandler),

@@ -18,7 +18,7 @@ type localStore struct{ driver.Store }
 func newLocalStore() *localStore {
 	start := time.Now()
 	return &localStore{memstore.New(&memstore.Config{
-		Notice: memstore.NoticeSilent, // package fallback reports a fall-back
+		Silent: true, // package fallback reports a fall-back
 		Now:    func() time.Time { return time.Unix(1, 0).Add(time.Since(start)) },
 	})}
 }

@@ -51,7 +51,7 @@ func New(t testing.TB, cfg *joblock.Config) *Kit {
 	k := &Kit{t: t, watched: make(chan struct{})}
 	start := time.Now()
 	mem := memstore.New(&memstore.Config{
-		Notice: memstore.NoticeSilent,
+		Silent: true,
 		Now:    func() time.Time { return start.Add(time.Since(start) + time.Duration(k.ahead.Load())) },
 	})
 	k.faults = faultstore.New(mem)

@@ -18,7 +18,7 @@ func Example() {
 	now := time.Date(2030, time.January, 1, 3, 0, 0, 0, time.UTC)
 	store := memstore.New(&memstore.Config{
 		Now:    func() time.Time { return now }, // the store's clock, moved by hand
-		Notice: memstore.NoticeSilent,
+		Silent: true,
 	})
 	locks, err := joblock.New(store, nil)
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 //	events, err := journal.New(rdb, nil)
 //	...
-//	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{
+//	locks, err := joblock.New(store, &joblock.Config{
 //		Observer: event.Observers(events.Observe, slogobserver.New(logger, nil)),
 //	})
 //	...

@@ -30,7 +30,7 @@ func TestJournalOfALocker(t *testing.T) {
 	rdb := db.Client(t)
 	j, err := journal.New(rdb, &journal.Config{Prefix: "x:", All: true, Source: "here"})
 	testkit.WantNil(t, "New", err)
-	store := redisstore.New(rdb, &redisstore.Config{Prefix: "x:"})
+	store := testkit.Must(redisstore.New(rdb, &redisstore.Config{Prefix: "x:"}))
 	locks, err := joblock.New(store, &joblock.Config{Holder: "web", Observer: event.Observers(j.Observe), Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(t, "joblock.New", err)
 	ctx := t.Context()
@@ -66,7 +66,7 @@ func TestJournalOfALocker(t *testing.T) {
 	if len(page.Records) != 1 || page.Records[0].Key != "key" {
 		t.Errorf("the list has %+v", page.Records)
 	}
-	report, err := store.Check(ctx)
+	report, err := redisstore.Check(ctx, store)
 	testkit.WantNil(t, "Check", err)
 	for _, f := range report {
 		if strings.Contains(f.Found, "%events") {
@@ -162,7 +162,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Observer: events.Observe})
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Observer: events.Observe})
 	if err != nil {
 		fmt.Println(err)
 		return

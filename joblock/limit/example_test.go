@@ -12,7 +12,7 @@ import (
 // At most two at a time call the service, whichever process they are in.
 func Example() {
 	ctx := context.Background()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -20,7 +20,7 @@ func newHarness() *storetest.Harness {
 		now = now.Add(d)
 	}
 	store := memstore.New(&memstore.Config{
-		Notice: memstore.NoticeSilent,
+		Silent: true,
 		Now: func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()

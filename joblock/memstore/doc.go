@@ -2,8 +2,8 @@
 // package redisstore, without a server. Use package memstore in tests, in command line tools, and in programs that
 // run exactly once.
 //
-// Two processes with a memstore each do not see each other's locks. A Store logs a warning about this limit at its
-// first use. With [NoticeRefuse], joblock.New fails instead.
+// Two processes with a memstore each do not see each other's locks. A store logs a warning about this limit at its
+// first use, unless Config.Silent is set.
 //
 // A Store's clock is the process's monotonic clock, counted from the wall time at which New was called. A step of the
 // wall clock neither ends a lease nor prolongs one. Config.Now replaces the clock: a test can move its own clock and

@@ -15,7 +15,7 @@ func ExampleNew() {
 	now := time.Date(2030, time.January, 1, 3, 0, 0, 0, time.UTC)
 	store := memstore.New(&memstore.Config{
 		Now:    func() time.Time { return now },
-		Notice: memstore.NoticeSilent,
+		Silent: true,
 	})
 
 	ctx := context.Background()

@@ -128,10 +128,10 @@ func (x *index) Pop() any {
 }
 
 // Parts implements driver.Store.
-func (s *Store) Parts() int { return 1 }
+func (s *store) Parts() int { return 1 }
 
 // Due implements driver.Store.
-func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
+func (s *store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return driver.DueReply{}, err
@@ -142,7 +142,7 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 
 // Entries implements driver.Store. Pages are in the order of keys and jobs. A cursor is the last entry of the previous
 // page: its key, a line break and its job.
-func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
+func (s *store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
 	var page driver.EntriesPage
 	if _, err := s.enter(ctx); err != nil {
 		return page, err
@@ -175,7 +175,7 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 }
 
 // Settle implements driver.Store. The batch is one atomic step.
-func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
+func (s *store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return err

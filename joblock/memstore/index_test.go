@@ -15,7 +15,7 @@ import (
 func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 	ctx := context.Background()
 	now := time.UnixMicro(1_900_000_000_000_000)
-	s := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
+	s := memstore.New(&memstore.Config{Silent: true, Now: func() time.Time { return now }})
 	park := func(key string) {
 		t.Helper()
 		rs, err := s.Take(ctx, []driver.TakeRequest{{

@@ -21,7 +21,7 @@ type listener struct {
 // subscribers of the inbox before the call returns. Several calls may deliver at a time. The function deliver may
 // call the Store, because the Store's mutex is free during a delivery. The function deliver must not call stop: stop
 // waits for deliver to return.
-func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
+func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ type push struct {
 
 // post returns one function for each delivery. Call post with s.mu locked, and call the functions after the unlock. A
 // push to an inbox without listeners is dropped.
-func (s *Store) post(pushes []push) (mail []func()) {
+func (s *store) post(pushes []push) (mail []func()) {
 	for _, p := range pushes {
 		for _, l := range s.inboxes[p.inbox] {
 			l.busy.Add(1)

@@ -15,7 +15,7 @@ import (
 func TestDeliverMayCallTheStore(t *testing.T) {
 	const waiters = 50
 	ctx := context.Background()
-	s := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	s := memstore.New(&memstore.Config{Silent: true})
 	release := func(owner string, fence int64) {
 		t.Helper()
 		replies, err := s.Release(ctx, []driver.ReleaseRequest{{
@@ -65,7 +65,7 @@ func TestDeliverMayCallTheStore(t *testing.T) {
 
 func TestEveryListenerOfAnInboxHearsOfEachGrant(t *testing.T) {
 	ctx := context.Background()
-	s := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})
+	s := memstore.New(&memstore.Config{Silent: true})
 	heard := make([]int, 3)
 	stops := make([]func(), len(heard))
 	for i := range heard {

@@ -136,7 +136,7 @@ func (r *record) show(p *place) driver.Place {
 }
 
 // Line implements driver.Store. A cursor is the number of the last place of the previous page.
-func (s *Store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
+func (s *store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
 	var page driver.LinePage
 	now, err := s.enter(ctx)
 	if err != nil {

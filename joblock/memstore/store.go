@@ -11,17 +11,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
 const (
 	pageSize = 100 // records of a List page if the request has no Count
-	sweepMin = 256 // least value of Store.sweepAt
+	sweepMin = 256 // least value of store.sweepAt
 )
 
-// Store is a driver.Store in memory. A Store is safe for concurrent use. Several Lockers may share one Store.
-type Store struct {
+// store is the driver.Store of New.
+type store struct {
 	cfg  Config
 	warn sync.Once
 
@@ -33,11 +32,14 @@ type Store struct {
 	inboxes map[string][]*listener
 }
 
-var _ driver.Store = (*Store)(nil)
+var _ driver.Store = (*store)(nil)
 
-// New returns an empty Store. A nil cfg means the defaults. Validate and joblock.New return an error for a bad cfg.
-func New(cfg *Config) *Store {
-	s := &Store{
+// New returns an empty store. The store is safe for concurrent use, and several Lockers may share it. A nil cfg means the
+// defaults.
+func New(cfg *Config) driver.Store { return newStore(cfg) }
+
+func newStore(cfg *Config) *store {
+	s := &store{
 		records: make(map[string]record), sweepAt: sweepMin,
 		inboxes: make(map[string][]*listener), jobs: index{find: make(map[driver.Entry]*entry)},
 	}
@@ -53,67 +55,49 @@ func New(cfg *Config) *Store {
 	return s
 }
 
-// Validate returns joblock.ErrInvalid if Config.Notice is NoticeRefuse or unknown, or if New has not made s.
-func (s *Store) Validate() error {
-	if s == nil || s.records == nil {
-		return invalid("memstore: the Store was not made by New")
-	}
-	switch s.cfg.Notice {
-	case NoticeWarn, NoticeSilent:
-		return nil
-	case NoticeRefuse:
-		return invalid("memstore guards this process only, and Config.Notice refuses that")
-	}
-	return invalid("memstore: Config.Notice is none of NoticeWarn, NoticeSilent, NoticeRefuse")
-}
-
-func invalid(detail string) error {
-	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "new", Detail: detail}
-}
-
 // String says where the locks are, for messages to people.
-func (s *Store) String() string { return "the memory of this process" }
+func (s *store) String() string { return "the memory of this process" }
 
 // Acquire implements driver.Store.
-func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	replies := make([]driver.Reply, 1)
 	err := batch(ctx, s, []driver.AcquireRequest{req}, replies, func(r driver.AcquireRequest) string { return r.Key }, record.acquire)
 	return replies[0], err
 }
 
 // Take implements driver.Store. The batch is one atomic step.
-func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+func (s *store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	return replies, batch(ctx, s, reqs, replies, func(r driver.TakeRequest) string { return r.Key }, record.take)
 }
 
 // Resume implements driver.Store. The batch is one atomic step.
-func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+func (s *store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	return replies, batch(ctx, s, reqs, replies, func(r driver.ResumeRequest) string { return r.Key }, record.resume)
 }
 
 // Park implements driver.Store. The batch is one atomic step.
-func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+func (s *store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	return replies, batch(ctx, s, reqs, replies, func(r driver.ParkRequest) string { return r.Key }, record.park)
 }
 
 // Renew implements driver.Store. The batch is one atomic step.
-func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	return replies, batch(ctx, s, reqs, replies, func(r driver.RenewRequest) string { return r.Key }, record.renew)
 }
 
 // Release implements driver.Store. The batch is one atomic step.
-func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	return replies, batch(ctx, s, reqs, replies, func(r driver.ReleaseRequest) string { return r.Key }, s.release)
 }
 
 // The method release is record.release, with the queue that the record has or, for another slot than the first, with the
 // queue of the slots' key.
-func (s *Store) release(r record, now instant, req driver.ReleaseRequest) (record, answer) {
+func (s *store) release(r record, now instant, req driver.ReleaseRequest) (record, answer) {
 	key, other := driver.LineOf(req.Key)
 	if !other {
 		return r.release(now, req, nil)
@@ -125,13 +109,13 @@ func (s *Store) release(r record, now instant, req driver.ReleaseRequest) (recor
 }
 
 // Reserve implements driver.Store. The batch is one atomic step.
-func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+func (s *store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	return replies, batch(ctx, s, reqs, replies, func(r driver.ReserveRequest) string { return r.Key }, record.reserve)
 }
 
 // Inspect implements driver.Store. All records are read in one atomic step.
-func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
+func (s *store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -157,7 +141,7 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 // List implements driver.Store. Pages are in the order of keys. A cursor is the last key of the previous page. So a
 // record that is not forgotten between two pages is listed exactly once. The time for a page grows with the number of
 // all records.
-func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
+func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	var page driver.ListPage
 	now, err := s.enter(ctx)
 	if err != nil {
@@ -188,7 +172,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 }
 
 // SealKeys implements driver.Store.
-func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
+func (s *store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	now, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -210,13 +194,13 @@ func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 	return slices.Clone(s.seals), nil
 }
 
-// Close does nothing: a Store opens nothing, and other Lockers may share the Store.
-func (s *Store) Close() error { return nil }
+// Close does nothing: a store opens nothing, and other Lockers may share it.
+func (s *store) Close() error { return nil }
 
 // The function batch applies the transition to the record of each request, in one atomic step. The function batch
 // writes replies and delivers the pushes.
 func batch[R any](
-	ctx context.Context, s *Store, reqs []R, replies []driver.Reply, keyOf func(R) string,
+	ctx context.Context, s *store, reqs []R, replies []driver.Reply, keyOf func(R) string,
 	transition func(record, instant, R) (record, answer),
 ) error {
 	now, err := s.enter(ctx)
@@ -243,11 +227,11 @@ func batch[R any](
 
 // enter begins a call. If enter returns no error, s.mu is locked. The clock is read under s.mu, so the order of calls
 // is the order of their instants.
-func (s *Store) enter(ctx context.Context) (instant, error) {
+func (s *store) enter(ctx context.Context) (instant, error) {
 	if err := ctx.Err(); err != nil {
 		return instant{}, err
 	}
-	if s.cfg.Notice == NoticeWarn {
+	if !s.cfg.Silent {
 		s.warn.Do(func() {
 			s.cfg.Logger.Warn("joblock: locks are kept in memory and guard this process only")
 		})
@@ -258,7 +242,7 @@ func (s *Store) enter(ctx context.Context) (instant, error) {
 }
 
 // find returns the record of key, or the zero record. find drops a record whose retention is over.
-func (s *Store) find(now instant, key string) record {
+func (s *store) find(now instant, key string) record {
 	r := s.records[key]
 	if r.exists() && r.expires <= now.ms {
 		delete(s.records, key)
@@ -268,7 +252,7 @@ func (s *Store) find(now instant, key string) record {
 }
 
 // put stores r, unless r is the zero record.
-func (s *Store) put(now instant, key string, r record) {
+func (s *store) put(now instant, key string, r record) {
 	if !r.exists() {
 		return
 	}

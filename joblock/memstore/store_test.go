@@ -12,7 +12,7 @@ import (
 // Keys that nobody asks for again must not pile up.
 func TestForgottenRecordsAreSweptOut(t *testing.T) {
 	now := time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
-	s := New(&Config{Now: func() time.Time { return now }, Notice: NoticeSilent})
+	s := newStore(&Config{Now: func() time.Time { return now }, Silent: true})
 	take := func(key string, ttl time.Duration) {
 		t.Helper()
 		reply, err := s.Acquire(context.Background(), driver.AcquireRequest{
@@ -41,7 +41,7 @@ func TestForgottenRecordsAreSweptOut(t *testing.T) {
 }
 
 func TestClosedStoreStaysUsable(t *testing.T) {
-	s := New(&Config{Notice: NoticeSilent})
+	s := newStore(&Config{Silent: true})
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Fatalf("Close() = %v", err)
@@ -54,7 +54,7 @@ func TestClosedStoreStaysUsable(t *testing.T) {
 
 func TestDefaultClockStartsAtTheWallAndGoesOn(t *testing.T) {
 	before := time.Now()
-	clock := New(nil).cfg.Now
+	clock := newStore(nil).cfg.Now
 	first := clock()
 	second := clock()
 	if first.Before(before) || second.Before(first) {

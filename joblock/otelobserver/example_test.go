@@ -19,7 +19,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	store := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}) // in your program: redisstore.New(rdb, nil)
+	store := memstore.New(&memstore.Config{Silent: true}) // in your program: redisstore.New(rdb, nil)
 	locks, err := joblock.New(store, &joblock.Config{Observer: metrics})
 	if err != nil {
 		fmt.Println(err)

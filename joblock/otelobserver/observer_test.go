@@ -203,7 +203,7 @@ func TestNoGroupIsNoAttribute(t *testing.T) {
 // With a real Locker: neither keys nor owners come out.
 func TestMetricsOfALocker(t *testing.T) {
 	observe, read := newMetrics(t, nil)
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Observer: observe})
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{Observer: observe})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func newRig(t *testing.T) *rig {
 	redistest.Ran(t, srv.Backend())
 	r := &rig{tracing: newTracing(t, nil), t: t, opt: asynq.RedisClientOpt{Addr: srv.Addr()}, quiet: slog.New(slog.DiscardHandler)}
 	open := func(holder string) *joblock.Locker {
-		locks, err := joblock.New(redisstore.New(srv.Client(t), nil), &joblock.Config{Tracer: r.Tracer, Holder: holder, Logger: r.quiet})
+		locks, err := joblock.New(testkit.Must(redisstore.New(srv.Client(t), nil)), &joblock.Config{Tracer: r.Tracer, Holder: holder, Logger: r.quiet})
 		testkit.WantNil(t, "New", err)
 		return locks
 	}

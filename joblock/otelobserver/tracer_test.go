@@ -58,7 +58,7 @@ func (tr *tracing) begin(ctx context.Context, name string) (context.Context, tra
 
 func (tr *tracing) locker(t *testing.T) *joblock.Locker {
 	t.Helper()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{
 		Tracer: tr.Tracer, Holder: "web:1", Logger: slog.New(slog.DiscardHandler),
 	})
 	testkit.WantNil(t, "New", err)
@@ -130,7 +130,7 @@ func TestRequestWaitAndJobAreOneTrace(t *testing.T) {
 	tr := newTracing(t, nil)
 	quiet := slog.New(slog.DiscardHandler)
 	open := func(holder string) *joblock.Locker {
-		locks, err := joblock.New(redisstore.New(srv.Client(t), nil), &joblock.Config{
+		locks, err := joblock.New(testkit.Must(redisstore.New(srv.Client(t), nil)), &joblock.Config{
 			Tracer: tr.Tracer, Holder: holder, TTL: time.Second, Logger: quiet, // renewed every third of a second
 		})
 		testkit.WantNil(t, "New", err)
@@ -431,7 +431,7 @@ func TestHeadersAreUntrusted(t *testing.T) {
 // A Tracer that panics costs nobody a lock.
 func TestTracerThatPanics(t *testing.T) {
 	var log bytes.Buffer
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{
 		Tracer: panicking{}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	testkit.WantNil(t, "New", err)

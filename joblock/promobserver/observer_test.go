@@ -148,7 +148,7 @@ func TestMetricsOfALocker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Observer: observe})
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{Observer: observe})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ const (
 // WAIT waits only for the last write of its own connection. For the same reason a script that answers with a grant
 // always writes, even if an earlier run of the call made the grant. Refusals need no WAIT. But a WAIT that is sent only
 // after grants would take a second round trip.
-func (s *Store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
+func (s *store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	out := make([]answer, len(cmds))
 	todo := make([]int, len(cmds))
 	for i := range todo {
@@ -65,7 +65,7 @@ func (s *Store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []
 }
 
 // acknowledgedOn sends items to the node that has their keys, and returns the items that have to be sent again.
-func (s *Store) acknowledgedOn(
+func (s *store) acknowledgedOn(
 	ctx context.Context, rdb redis.UniversalClient, node sender, sc *script, items []int, cmds []*redis.Cmd, out []answer, try int,
 ) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items)+1)
@@ -99,7 +99,7 @@ func (s *Store) acknowledgedOn(
 // acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. If the node at addr
 // redirects an item too, acknowledgedAt follows, at most hops times. To begin again would not help then: the cluster
 // client may still name the first node. The result again has the items that have to be sent again.
-func (s *Store) acknowledgedAt(
+func (s *store) acknowledgedAt(
 	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try, hops int,
 ) (again []int) {
 	batch := make([]*redis.Cmd, 0, len(items))
@@ -133,7 +133,7 @@ func (s *Store) acknowledgedAt(
 //
 // follow makes a new connection. go-redis follows redirections too, but does not say on which connection. And the
 // cluster client may not know the node at addr yet.
-func (s *Store) follow(ctx context.Context, from sender, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
+func (s *store) follow(ctx context.Context, from sender, addr string, sc *script, cmds []*redis.Cmd) ([]answer, error) {
 	opt := cloneOptions(from.(*redis.Client).Options()) // only nodes of a cluster redirect
 	if strings.HasPrefix(addr, ":") {                   // a node that does not know its own address means its host
 		host, _, _ := net.SplitHostPort(opt.Addr)
@@ -185,7 +185,7 @@ func granted(sc *script, a answer) bool {
 	return err == nil && (r.Outcome == driver.OutcomeOK || !r.Since.IsZero())
 }
 
-func (s *Store) waitCmd(ctx context.Context) *redis.Cmd {
+func (s *store) waitCmd(ctx context.Context) *redis.Cmd {
 	return redis.NewCmd(ctx, "wait", s.replicas, s.replicaTimeout.Milliseconds())
 }
 
@@ -194,7 +194,7 @@ var errTooFew = errors.New("too few replicas acknowledged")
 
 // The method enough returns the error of the command wait, or errTooFew if fewer than Config.Replicas have
 // acknowledged.
-func (s *Store) enough(wait *redis.Cmd) error {
+func (s *store) enough(wait *redis.Cmd) error {
 	n, err := wait.Int()
 	if err == nil && n < s.replicas {
 		err = fmt.Errorf("redisstore: %w: %d of %d within %s", errTooFew, n, s.replicas, s.replicaTimeout)

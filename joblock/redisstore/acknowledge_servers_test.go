@@ -52,7 +52,7 @@ func patient(t testing.TB, srv *redistest.Server) *redis.Client {
 }
 
 // beForgiving has s wait for replicas for longer than Config allows.
-func beForgiving(s *Store) {
+func beForgiving(s *store) {
 	s.renew.Close() // its timeouts are short
 	s.renew, s.renewals, s.replicaTimeout = s.ops, unmerged(s.ops, s.calls.via), patience
 }
@@ -60,10 +60,10 @@ func beForgiving(s *Store) {
 // acknowledged returns a store that wants one replica, on a master.
 func acknowledged(t testing.TB, rdb redis.UniversalClient) *kit {
 	t.Helper()
-	s := New(rdb, &Config{Replicas: 1})
+	s := must(newStore(rdb, &Config{Replicas: 1}))
 	beForgiving(s)
 	t.Cleanup(func() { s.Close() })
-	return &kit{Store: s, t: t, rdb: rdb}
+	return &kit{store: s, t: t, rdb: rdb}
 }
 
 func TestConformanceAcknowledged(t *testing.T) {
@@ -77,7 +77,7 @@ func TestConformanceAcknowledged(t *testing.T) {
 		h := harnessWith(t, rdb, &Config{
 			Prefix: fmt.Sprintf("test %d:", n.Add(1)), Replicas: 1,
 		})
-		beForgiving(h.Store.(*Store))
+		beForgiving(h.Store.(*store))
 		h.Advance = time.Sleep
 		h.Deaf = true
 		return h
@@ -131,7 +131,7 @@ func TestGrantsWaitForReplicas(t *testing.T) {
 	short("take", err)
 	_, err = again().Take(ctx, taking)
 	short("take again", err)
-	takes, err := k.Store.Take(ctx, []driver.TakeRequest{k.taking("another"), k.taking("renewed")})
+	takes, err := k.store.Take(ctx, []driver.TakeRequest{k.taking("another"), k.taking("renewed")})
 	short("take of two", err)
 	if takes[0].Outcome != driver.OutcomeUnknown || takes[1].Outcome != driver.OutcomeHeld {
 		t.Errorf("takes without the replica: outcomes %d and %d, want none and a refusal", takes[0].Outcome, takes[1].Outcome)
@@ -210,7 +210,7 @@ func TestCallsAreSentOnToTheSameHost(t *testing.T) {
 // A push is sent before any replica has the grant: the waiter has to ask.
 func TestPushesAreAskedFor(t *testing.T) {
 	master, replica := withReplica(t)
-	store := New(patient(t, master), &Config{Replicas: 1})
+	store := must(newStore(patient(t, master), &Config{Replicas: 1}))
 	beForgiving(store)
 	locks, err := joblock.New(store, &joblock.Config{Poll: time.Minute, CallTimeout: patience})
 	if err != nil {
@@ -256,7 +256,7 @@ func failOver(t *testing.T, replicas int) (granted, lost int) {
 	master, replica := withReplica(t)
 	rdb := redis.NewClient(&redis.Options{Addr: master.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: 2 * patience})
 	defer rdb.Close()
-	s := New(rdb, &Config{Replicas: replicas})
+	s := must(newStore(rdb, &Config{Replicas: replicas}))
 	s.replicaTimeout = patience
 	defer s.Close()
 	ctx := context.Background()
@@ -292,7 +292,7 @@ func failOver(t *testing.T, replicas int) (granted, lost int) {
 	if err := admin.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
-	after := New(admin, nil)
+	after := must(newStore(admin, nil))
 	defer after.Close()
 	for key, term := range locks {
 		recs, err := after.Inspect(ctx, driver.InspectRequest{Keys: []string{key}})
@@ -336,13 +336,13 @@ func TestFailoverLosesNoAcknowledgedLock(t *testing.T) {
 func TestCheckFindsTooFewReplicas(t *testing.T) {
 	master, replica := withReplica(t)
 	for want, replicas := range map[bool]int{false: 1, true: 2} {
-		s := New(patient(t, master), &Config{Replicas: replicas})
+		s := must(newStore(patient(t, master), &Config{Replicas: replicas}))
 		beForgiving(s)
 		if want {
 			s.replicaTimeout = 50 * time.Millisecond
 		}
 		defer s.Close()
-		r, err := s.Check(context.Background())
+		r, err := Check(context.Background(), s)
 		if err != nil {
 			t.Fatalf("Check with Replicas %d: %v", replicas, err)
 		}
@@ -361,7 +361,7 @@ func TestCheckFindsTooFewReplicas(t *testing.T) {
 // detector sees it if both touch the same option.
 func TestFollowWhileTheNodeIsConnecting(t *testing.T) {
 	srv := redistest.Start(t)
-	s := New(srv.Client(t), nil)
+	s := must(newStore(srv.Client(t), nil))
 	defer s.Close()
 	for range 20 {
 		node := redis.NewClient(&redis.Options{Addr: srv.Addr()})

@@ -15,16 +15,18 @@ func TestReplicasAreChecked(t *testing.T) {
 	defer rdb.Close()
 	ring := redis.NewRing(&redis.RingOptions{})
 	defer ring.Close()
-	for name, s := range map[string]*Store{
-		"negative":    New(rdb, &Config{Replicas: -1}),
-		"too many":    New(rdb, &Config{Replicas: maxReplicas + 1}),
-		"too short":   New(rdb, &Config{Replicas: 1, ReplicaTimeout: time.Microsecond}),
-		"too long":    New(rdb, &Config{Replicas: 1, ReplicaTimeout: maxReplicaTimeout + 1}),
-		"with a ring": New(ring, &Config{Replicas: 1}),
+	for name, c := range map[string]struct {
+		rdb redis.UniversalClient
+		cfg Config
+	}{
+		"negative":    {rdb, Config{Replicas: -1}},
+		"too many":    {rdb, Config{Replicas: maxReplicas + 1}},
+		"too short":   {rdb, Config{Replicas: 1, ReplicaTimeout: time.Microsecond}},
+		"too long":    {rdb, Config{Replicas: 1, ReplicaTimeout: maxReplicaTimeout + 1}},
+		"with a ring": {ring, Config{Replicas: 1}},
 	} {
-		if err := s.Validate(); !errors.Is(err, joblock.ErrInvalid) {
-			t.Errorf("%s: Validate returned %v", name, err)
+		if s, err := New(c.rdb, &c.cfg); s != nil || !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("%s: New returned %v, %v", name, s, err)
 		}
-		s.Close()
 	}
 }

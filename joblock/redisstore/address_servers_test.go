@@ -43,7 +43,7 @@ func TestWrongAddressIsToldInTime(t *testing.T) {
 			// Without the package's own bounds, each wait for a reply would take far longer than the slack.
 			rdb := redis.NewClient(&redis.Options{Addr: tc.addr, ReadTimeout: time.Hour})
 			defer rdb.Close()
-			locks, err := joblock.New(New(rdb, nil), &joblock.Config{CallTimeout: timeout, Logger: slog.New(slog.DiscardHandler)})
+			locks, err := joblock.New(must(newStore(rdb, nil)), &joblock.Config{CallTimeout: timeout, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -163,7 +163,7 @@ func TestErrorOfABatchThatIsRefusedInPart(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
 	t.Cleanup(func() { rdb.Close() })
 	rdb.AddHook(answering{serverError("OOM "), io.EOF, serverError("OOM ")})
-	s := New(rdb, nil)
+	s := must(newStore(rdb, nil))
 	t.Cleanup(func() { s.Close() })
 	replies, _, err := batch(t.Context(), s, s.calls, sc, reqs, func(*driver.ReleaseRequest) *scriptCall { return newCall(sc, "key") })
 	if err != io.EOF || len(replies) != 3 {

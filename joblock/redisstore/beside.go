@@ -13,12 +13,10 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-var _ beside.Store = (*Store)(nil)
+var _ beside.Store = (*store)(nil)
 
-// SameServer is for this module alone.
-func (s *Store) SameServer(client redis.UniversalClient) bool {
-	return s.Validate() == nil && sameServer(s.app, client)
-}
+// SameServer implements beside.Store.
+func (s *store) SameServer(client redis.UniversalClient) bool { return sameServer(s.app, client) }
 
 // sameServer reports whether two clients certainly talk to the same database of one server: they are the
 // same client, or have the same address and user, and no Dialer of the application. With another user the server might
@@ -90,8 +88,8 @@ if type(answer) == 'table' and #answer == 2 and (answer[1] == 1 or answer[1] == 
 
 const notYet = "not yet" // the answer of steps
 
-// ReleaseBeside is for this module alone.
-func (s *Store) ReleaseBeside(ctx context.Context, req driver.ReleaseRequest, steps *beside.Steps, first, second string) (driver.Reply, error) {
+// ReleaseBeside implements beside.Store.
+func (s *store) ReleaseBeside(ctx context.Context, req driver.ReleaseRequest, steps *beside.Steps, first, second string) (driver.Reply, error) {
 	sc := besideScript(steps)
 	c := s.releaseArgs(newCall(sc, s.name(req.Key)), &req, s.listener(), false).str(first).str(second)
 	a := sc.run(ctx, s.calls, c.cmd(ctx))

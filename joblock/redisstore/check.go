@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Check reports what endangers locks on the servers of s, and what to change. Check looks at the kind of client,
+// Check reports what endangers locks on the servers of a store that New made, and what to change. Check looks at the kind of client,
 // eviction, version, persistence, full memory, replicas, clocks, permissions and pushes. Call Check when a program
 // starts, from monitoring, or for a person at a terminal:
 //
-//	report, err := store.Check(ctx)
+//	report, err := redisstore.Check(ctx, store)
 //	if err == nil {
 //		err = report.Err() // or log the report
 //	}
@@ -26,10 +28,10 @@ import (
 // the lock ends within ten seconds. Besides that, Check only reads: INFO, and CONFIG GET if the user may run CONFIG GET.
 // A Note says what Check was not allowed to read. An empty Report means that there is nothing to change.
 //
-// An error means that the check is incomplete. The error is joblock.ErrInvalid if Validate refuses the Store, otherwise
-// that of go-redis. The Report then has what Check found before the error.
-func (s *Store) Check(ctx context.Context) (Report, error) {
-	all, err := s.Examine(ctx)
+// An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise that of
+// go-redis. The Report then has what Check found before the error.
+func Check(ctx context.Context, s driver.Store) (Report, error) {
+	all, err := Examine(ctx, s)
 	var report Report
 	for _, f := range all {
 		if f.Severity != Well {
@@ -41,11 +43,12 @@ func (s *Store) Check(ctx context.Context) (Report, error) {
 
 // Examine is Check, but its Report also has what is well: what was looked at on which server, and what was found there.
 // What is neither well nor otherwise in the Report was not looked at.
-func (s *Store) Examine(ctx context.Context) (Report, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
+func Examine(ctx context.Context, s driver.Store) (Report, error) {
+	own, ok := s.(*store)
+	if !ok {
+		return nil, invalid("check: a %T is not a store of redisstore.New", s)
 	}
-	c := &check{s: s}
+	c := &check{s: own}
 	c.client(ctx)
 	err := c.servers(ctx)
 	switch {
@@ -61,7 +64,7 @@ func (s *Store) Examine(ctx context.Context) (Report, error) {
 
 // The type check is one call of Check.
 type check struct {
-	s *Store
+	s *store
 
 	mu     sync.Mutex // guards the fields below: Check asks the nodes of a cluster in parallel
 	report Report

@@ -41,9 +41,9 @@ func TestCheckHasNothingToSayOfAWellKeptServer(t *testing.T) {
 func TestExamineSaysWhatIsWell(t *testing.T) {
 	wells := func(rdb redis.UniversalClient) string {
 		t.Helper()
-		s := New(rdb, nil)
+		s := must(newStore(rdb, nil))
 		defer s.Close()
-		all, err := s.Examine(t.Context())
+		all, err := Examine(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,9 +95,9 @@ func TestCheckFindsWhatEndangersLocks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			srv := redistest.Start(t, append(append([]string{}, wellKept...), c.args...)...)
 			if c.subject == "client" { // its slots have no owner yet: nothing can be played
-				s := New(srv.Client(t), nil)
+				s := must(newStore(srv.Client(t), nil))
 				defer s.Close()
-				r, err := s.Check(context.Background())
+				r, err := Check(context.Background(), s)
 				if err == nil {
 					t.Error("a cluster without slots passes")
 				}
@@ -161,9 +161,9 @@ func TestCheckFindsReplicas(t *testing.T) {
 		}
 	}
 
-	s := New(replica.Client(t), nil)
+	s := must(newStore(replica.Client(t), nil))
 	defer s.Close()
-	r, err := s.Check(ctx)
+	r, err := Check(ctx, s)
 	if err == nil || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("Check of a replica returned %v", err)
 	}
@@ -195,13 +195,13 @@ func TestCheckTellsWhenItCannotLook(t *testing.T) {
 	dead := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer dead.Close()
 	for name, rdb := range map[string]*redis.Client{"WRONGPASS": wrong, "refused": dead} {
-		s := New(rdb, nil)
+		s := must(newStore(rdb, nil))
 		defer s.Close()
-		if r, err := s.Check(context.Background()); err == nil || !strings.Contains(err.Error(), name) {
+		if r, err := Check(context.Background(), s); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("Check returned %v, %v, want an error with %s", r, err, name)
 		}
 	}
-	if _, err := New(nil, nil).Check(context.Background()); !errors.Is(err, joblock.ErrInvalid) {
-		t.Errorf("Check without a client returned %v", err)
+	if _, err := Check(context.Background(), nil); !errors.Is(err, joblock.ErrInvalid) {
+		t.Errorf("Check of no store returned %v", err)
 	}
 }

@@ -19,11 +19,11 @@ import (
 // report runs Check and prints what it finds.
 func report(t *testing.T, rdb redis.UniversalClient) Report {
 	t.Helper()
-	s := New(rdb, nil)
+	s := must(newStore(rdb, nil))
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	r, err := s.Check(ctx)
+	r, err := Check(ctx, s)
 	if err != nil {
 		t.Fatalf("Check: %v", err)
 	}
@@ -51,10 +51,10 @@ func wantFinding(t *testing.T, r Report, severity Severity, subject string) Find
 // Who lists the locks right after Check finds no lock of Check, also if the server answers quickly.
 func TestCheckRemovesItsLock(t *testing.T) {
 	t.Parallel()
-	s := New(redistest.Shared(t).Client(t), nil)
+	s := must(newStore(redistest.Shared(t).Client(t), nil))
 	defer s.Close()
 	for range 20 {
-		if _, err := s.Check(t.Context()); err != nil {
+		if _, err := Check(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		page, err := s.List(t.Context(), driver.ListRequest{Count: 100})
@@ -89,7 +89,7 @@ func TestCheckFindsReplicasThatAreBehind(t *testing.T) {
 		{[]string{late, sync}, "warning: replica lag at r:1: [::1]:6380 has told nothing for 11 s, 10.0.0.4:6379 is not in step yet (send_bulk); "},
 		{[]string{""}, ""}, // a server that tells nothing of its replicas
 	} {
-		n := &checkedServer{check: &check{s: &Store{replicas: 1}}, addr: "r:1", info: info{"connected_slaves": strconv.Itoa(len(c.replicas))}}
+		n := &checkedServer{check: &check{s: &store{replicas: 1}}, addr: "r:1", info: info{"connected_slaves": strconv.Itoa(len(c.replicas))}}
 		for i, r := range c.replicas {
 			n.info["slave"+strconv.Itoa(i)] = r
 		}
@@ -144,7 +144,7 @@ func TestCheckTellsOfServersWithoutShardChannels(t *testing.T) {
 	closed.Close()
 	for version, want := range map[string]int{"6.2.14": 1, "7.0.0": 0} {
 		for sharded, want := range map[bool]int{true: want, false: 0} {
-			c := &check{s: &Store{sharded: sharded}}
+			c := &check{s: &store{sharded: sharded}}
 			(&checkedServer{check: c, info: info{"redis_version": version}}).shards(t.Context(), closed)
 			if len(c.report) != want {
 				t.Errorf("Redis %s, in a cluster %v: found %v", version, sharded, c.report)
@@ -191,7 +191,7 @@ func TestCheckFindsDangerousSettings(t *testing.T) {
 		"a server of now":    {info{"redis_version": "7.0.0", "arch_bits": "64"}, nil, Well, "version"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := &checkedServer{check: &check{s: &Store{}}, addr: "a:1", info: c.says}
+			n := &checkedServer{check: &check{s: &store{}}, addr: "a:1", info: c.says}
 			config := func(name string) (string, bool) {
 				val, ok := c.config[name]
 				return val, ok
@@ -220,7 +220,7 @@ func TestCheckFindsWhatIsWellNextToABadServer(t *testing.T) {
 		return map[string]string{"appendfsync": "always", "save": "3600 1"}[name], true
 	}
 	subjects := []string{"version", "role", "maxmemory-policy", "maxmemory", "appendonly", "min-replicas-to-write"}
-	c := &check{s: &Store{replicas: 1}}
+	c := &check{s: &store{replicas: 1}}
 	for _, addr := range []string{"bad:1", "well:1", "bad:2", "well:2"} {
 		n, replicas := &checkedServer{check: c, addr: addr, info: well}, "1"
 		if strings.HasPrefix(addr, "bad") {
@@ -270,8 +270,8 @@ func TestCheckThatEndsHalfWayRemovesItsLock(t *testing.T) {
 				cancel()
 			}
 		}))
-		s := New(rdb, nil)
-		_, err := s.Check(ctx)
+		s := must(newStore(rdb, nil))
+		_, err := Check(ctx, s)
 		page, lerr := s.List(t.Context(), driver.ListRequest{Count: 100})
 		s.Close()
 		cancel()

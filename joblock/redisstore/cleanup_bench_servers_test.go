@@ -121,7 +121,7 @@ func measureCleanUp(b *testing.B, done func() bool) {
 
 func benchLocker(b *testing.B, srv *redistest.Server) *joblock.Locker {
 	b.Helper()
-	locks, err := joblock.New(New(srv.Client(b), nil), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	locks, err := joblock.New(must(newStore(srv.Client(b), nil)), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -232,7 +232,7 @@ func TestCloseClosesOnlyItsOwn(t *testing.T) {
 	ctx := context.Background()
 	app := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { app.Close() })
-	s := New(app, nil)
+	s := must(newStore(app, nil))
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -247,7 +247,7 @@ func TestCloseClosesOnlyItsOwn(t *testing.T) {
 
 	// A client of another type is used as it is.
 	wrapped := &wrapper{UniversalClient: app}
-	s = New(wrapped, nil)
+	s = must(newStore(wrapped, nil))
 	r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "a", Owner: "o", Nonce: "n", TTL: long, Retain: long})
 	wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 	if wrapped.calls == 0 {
@@ -277,9 +277,9 @@ func TestNewDialsNothing(t *testing.T) {
 		return nil, net.ErrClosed
 	}
 	app := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial})
-	s := New(app, nil)
-	if err := s.Validate(); err != nil {
-		t.Error(err)
+	s, err := New(app, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -69,7 +69,7 @@ func miniHarness(t *testing.T) *storetest.Harness {
 
 // giveTime takes the short timeouts from the renewals of s, which are for a Locker that
 // tries again: a batch of hundreds takes miniredis most of a second as it is.
-func giveTime(t testing.TB, s *Store, rdb redis.UniversalClient) {
+func giveTime(t testing.TB, s *store, rdb redis.UniversalClient) {
 	own := s.renew
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -94,7 +94,7 @@ func harness(t testing.TB, rdb redis.UniversalClient, prefix string) *storetest.
 }
 
 func harnessWith(t testing.TB, rdb redis.UniversalClient, cfg *Config) *storetest.Harness {
-	s := New(rdb, cfg)
+	s := must(newStore(rdb, cfg))
 	giveTime(t, s, rdb)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {

@@ -3,7 +3,11 @@
 // and 9.1.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-//	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+//	store, err := redisstore.New(rdb, nil)
+//	if err != nil {
+//		return err
+//	}
+//	locks, err := joblock.New(store, nil)
 //
 // # Records
 //
@@ -133,7 +137,7 @@
 //
 // Calls also run through the hooks that a *redis.Client has when New is called. So the tracing of that client shows
 // the calls. A hook that fails a command, or panics, fails the call. Hooks do not see how connections are made, nor
-// what [Store.Check] asks the servers. New cannot read the hooks of a *redis.ClusterClient, so those hooks do not see
+// what [Check] asks the servers. New cannot read the hooks of a *redis.ClusterClient, so those hooks do not see
 // the calls. Hooks that ClusterOptions.NewClient adds to a node do see the calls.
 //
 // For any other redis.UniversalClient, a wrapper or a mock, New makes no clients: the Store sends every call through
@@ -161,7 +165,7 @@
 // to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME
-// for a ClientName. [Store.Check] names the missing permissions. A journal, the lock server and operators also use streams:
+// for a ClientName. [Check] names the missing permissions. A journal, the lock server and operators also use streams:
 // docs/operate.md in the repository says what they need.
 //
 // Begin with resetchannels. Channels belong to no database and obey no key pattern, and before Redis 7 a user had all
@@ -172,7 +176,7 @@
 //
 // # How to configure Redis
 //
-// [Store.Check] looks at the servers and reports which of these are missing:
+// [Check] looks at the servers and reports which of these are missing:
 //
 //   - maxmemory-policy noeviction. An evicted record is a lost lock. With noeviction a full server refuses new
 //     records. The records that the server has can still be renewed, parked, resumed and released.

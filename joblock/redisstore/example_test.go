@@ -22,12 +22,12 @@ func Example() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 
-	store := redisstore.New(rdb, &redisstore.Config{Prefix: "shop:lock:"})
-	defer store.Close()
-	if err := store.Validate(); err != nil {
+	store, err := redisstore.New(rdb, &redisstore.Config{Prefix: "shop:lock:"})
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	defer store.Close()
 
 	// A Locker makes these calls; an application only hands the store to it.
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func Example() {
 	// kept at [shop:lock:export:7]
 }
 
-func ExampleStore_Check() {
+func ExampleCheck() {
 	server, err := miniredis.Run() // stands for a Redis
 	if err != nil {
 		fmt.Println(err)
@@ -63,9 +63,13 @@ func ExampleStore_Check() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 
-	store := redisstore.New(rdb, nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer store.Close()
-	report, err := store.Check(context.Background())
+	report, err := redisstore.Check(context.Background(), store)
 	if err != nil {
 		fmt.Println("cannot look:", err)
 		return

@@ -83,7 +83,7 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 		term = k.stage(key, dead)
 		w := k.releaseCall(&driver.ReleaseRequest{Term: term, Nonce: "end", Retain: long}, "")
 		scripts, commands, micros = k.work(func() {
-			a := releaseScript.run(ctx, k.Store.calls, w.cmd(ctx))
+			a := releaseScript.run(ctx, k.store.calls, w.cmd(ctx))
 			if _, err := parseReply(releaseScript, a.val); a.err != nil || err != errMore {
 				t.Fatalf("release: %v, %v; want it to leave off", a.val, a.err)
 			}

@@ -316,7 +316,7 @@ func TestTakesOfABatchAfterManyDeadWaiters(t *testing.T) {
 			for n := range 4 {
 				batch = append(batch, take(fmt.Sprint(n), long))
 			}
-			got, err := k.Store.Take(ctx, batch)
+			got, err := k.store.Take(ctx, batch)
 			if err != nil || got[0].Outcome != driver.OutcomeOK {
 				t.Errorf("%d dead: the first Take: %+v, %v, want the key", dead, got[0], err)
 			}

@@ -19,10 +19,10 @@ func TestHooksSeeAcknowledgedCalls(t *testing.T) {
 	rdb := master.Client(t)
 	hook := &tracer{}
 	rdb.AddHook(hook)
-	store := New(rdb, &Config{Replicas: 1})
+	store := must(newStore(rdb, &Config{Replicas: 1}))
 	t.Cleanup(func() { store.Close() })
 	beForgiving(store)
-	k := &kit{Store: store, t: t, rdb: rdb}
+	k := &kit{store: store, t: t, rdb: rdb}
 	term := k.acquire("a")
 	if seen := hook.take(); !slices.Contains(seen, "wait") {
 		t.Errorf("of Acquire the hook saw %v", seen)

@@ -93,7 +93,7 @@ func TestHooksOfTheClientSeeTheCalls(t *testing.T) {
 			t.Errorf("of List the hook saw %v", seen)
 		}
 
-		if err := k.Store.Close(); err != nil {
+		if err := k.store.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if err := rdb.Ping(ctx).Err(); err != nil {

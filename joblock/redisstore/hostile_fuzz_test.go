@@ -16,7 +16,7 @@ import (
 func FuzzRecord(f *testing.F) {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(f).Addr()})
 	f.Cleanup(func() { rdb.Close() })
-	store := New(rdb, nil)
+	store := must(newStore(rdb, nil))
 	f.Cleanup(func() { _ = store.Close() })
 	const state = "jobH1795307164008897\nowner of key\na host\nq/1\n\n1795307164008897\n\nnonce\n\n1795307164008897--1795307164008897999999999999999999999999"
 	const place = "99999999999999\n120001\n       60000\nsomebody\na host\n\n\nnonce-0000000\njoblock:inbox:one\n1795307164008897"
@@ -30,7 +30,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add("", "", "5 9007199254740990 1", "-1\n-1\n-1\n\n\n\n", "-1", true)
 	f.Fuzz(func(t *testing.T, state, memo, queue, place, number string, usual bool) {
 		ctx := context.Background()
-		k := &kit{Store: store, t: t, rdb: rdb, usual: usual}
+		k := &kit{store: store, t: t, rdb: rdb, usual: usual}
 		term := k.acquire("key")
 		defer k.rdb.Del(ctx, k.name("key"), k.index(0))
 		if state == "" {
@@ -51,7 +51,7 @@ func FuzzRecord(f *testing.F) {
 func FuzzPush(f *testing.F) {
 	f.Add("7\njoblock:key")
 	f.Add("q/1\njoblock:key")
-	s := &Store{prefix: DefaultPrefix, places: []string{DefaultPrefix}}
+	s := &store{prefix: DefaultPrefix, places: []string{DefaultPrefix}}
 	f.Fuzz(func(t *testing.T, text string) {
 		if p, ok := s.parseForced(text); ok && (p.Fence < 1 || p.Key == "") {
 			t.Errorf("%q is the push %+v", text, p)

@@ -18,7 +18,7 @@ import (
 func TestErrorsNameTheKeyOfAHostileRecord(t *testing.T) {
 	t.Parallel()
 	k := newRealKit(t)
-	locks, err := joblock.New(k.Store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	locks, err := joblock.New(k.store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestHostileIndex(t *testing.T) {
 		"no key": "1", "": "-inf", "\n": "2", "q/1\nkey": "-1e300", "q/1\nlater": "inf", "\x00\xff": "0.5",
 	})
 	for round := range 3 {
-		due, err := dueOf(ctx, k.Store, 10, time.Millisecond)
+		due, err := dueOf(ctx, k.store, 10, time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestHostileIndex(t *testing.T) {
 		}) {
 			t.Errorf("%+v is due, which nobody has written", due)
 		}
-		if err := removeFrom(ctx, k.Store, due); err != nil {
+		if err := removeFrom(ctx, k.store, due); err != nil {
 			t.Fatal(err)
 		}
 	}

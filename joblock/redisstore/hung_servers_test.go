@@ -55,7 +55,7 @@ func acquireWithHung(t *testing.T, cluster *redistest.Cluster, hung int) {
 			defer func() { <-slots }()
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locks", Password: redistest.Password})
 			defer rdb.Close()
-			store := New(rdb, nil)
+			store := must(newStore(rdb, nil))
 			defer store.Close()
 			locks, err := joblock.New(store, &joblock.Config{CallTimeout: callTimeout, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {

@@ -33,7 +33,7 @@ type binding struct {
 // with two keys, a call of its own writes the entry first. A server refuses two keys while their slot migrates. A proxy
 // in front of several servers refuses two keys in different slots: after the first refusal bound does not try again.
 func bound[R any](
-	ctx context.Context, s *Store, sc *script, reqs []R, items []int, replies []driver.Reply,
+	ctx context.Context, s *store, sc *script, reqs []R, items []int, replies []driver.Reply,
 	entry func(*R) binding, call func(req *R, keys ...string) *scriptCall,
 ) (left []int, err error) {
 	if s.together() {
@@ -57,7 +57,7 @@ func bound[R any](
 
 // The method bind writes the entries of items to the index, in one pipeline. The results are the items that have their
 // entries, or need none.
-func (s *Store) bind(ctx context.Context, items []int, entry func(item int) binding) (written []int, err error) {
+func (s *store) bind(ctx context.Context, items []int, entry func(item int) binding) (written []int, err error) {
 	var entries []binding
 	var of []int
 	for _, i := range items {
@@ -80,10 +80,7 @@ func (s *Store) bind(ctx context.Context, items []int, entry func(item int) bind
 }
 
 // Due implements driver.Store, in one round trip.
-func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
-	if err := s.Validate(); err != nil {
-		return driver.DueReply{}, err
-	}
+func (s *store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {
 	a := dueScript.run(ctx, s.calls,
 		newCall(dueScript, s.index(req.Part)).int(int64(req.Limit)).micros(req.Claim).cmd(ctx))
 	if a.err != nil {
@@ -105,9 +102,9 @@ func (s *Store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 }
 
 // Settle implements driver.Store, in one pipeline with a call for each part.
-func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
-	if err := s.Validate(); err != nil || len(entries) == 0 {
-		return err
+func (s *store) Settle(ctx context.Context, entries []driver.Settlement) error {
+	if len(entries) == 0 {
+		return nil
 	}
 	type group struct {
 		part        int
@@ -142,11 +139,8 @@ func (s *Store) Settle(ctx context.Context, entries []driver.Settlement) error {
 }
 
 // Entries implements driver.Store, with one ZSCAN. A cursor is that of ZSCAN.
-func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
+func (s *store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
 	var page driver.EntriesPage
-	if err := s.Validate(); err != nil {
-		return page, err
-	}
 	at := uint64(0)
 	if req.Cursor != "" {
 		var err error
@@ -182,7 +176,7 @@ func (s *Store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 
 // indexError explains WRONGTYPE, which says that a value of another type is at the index's key. WRONGTYPE cannot be
 // about a record: scripts answer Foreign for a record of the wrong type.
-func (s *Store) indexError(err error) error {
+func (s *store) indexError(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
 		return invalid("the value at %q is not a sorted set, the index of the locks of jobs", s.indexes())
 	}

@@ -32,7 +32,7 @@ func BenchmarkDue(b *testing.B) {
 				k.rdb.ZAdd(ctx, k.index(0), redis.Z{Score: 1, Member: fmt.Sprintf("default/%036d\nexport:acct-%d", i, i)})
 			}
 			for b.Loop() {
-				due, err := dueOf(ctx, k.Store, 100, time.Microsecond)
+				due, err := dueOf(ctx, k.store, 100, time.Microsecond)
 				if err != nil || len(due) != 100 {
 					b.Fatalf("%d due, %v", len(due), err)
 				}

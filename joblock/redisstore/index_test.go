@@ -24,7 +24,7 @@ func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 	req.Grace = 0
 	r, err := k.Park(ctx, req)
 	wantOutcome(t, "park", r, err, driver.OutcomeOK)
-	due, err := dueOf(ctx, k.Store, 10, long)
+	due, err := dueOf(ctx, k.store, 10, long)
 	if err != nil || len(due) != 1 || due[0].Key != term.Key || due[0].Job != req.Job {
 		t.Fatalf("due: %+v, %v", due, err)
 	}
@@ -34,7 +34,7 @@ func walkThroughTheIndex(t *testing.T, k *kit, term driver.Term) {
 		Term: driver.Term{Key: term.Key}, Nonce: k.nonce(), Retain: long, Kind: driver.ReleaseForcedIdle, Job: req.Job,
 	}})
 	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
-	if err := removeFrom(ctx, k.Store, due); err != nil {
+	if err := removeFrom(ctx, k.store, due); err != nil {
 		t.Fatal(err)
 	}
 	if n := k.rdb.Exists(ctx, k.index(k.part(term.Key))).Val(); n != 0 {
@@ -83,10 +83,10 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 		_, park := k.Park(ctx, k.park(held))
 		_, resume := k.Resume(ctx, driver.ResumeRequest{Key: lapsed.Key, Owner: lapsed.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
 		_, take := k.Take(ctx, k.taking("new "+t.Name()))
-		_, due := dueOf(ctx, k.Store, 1, long)
+		_, due := dueOf(ctx, k.store, 1, long)
 		for call, err := range map[string]error{
 			"Take": take, "Park": park, "Resume": resume, "Due": due,
-			"Settle": removeFrom(ctx, k.Store, []driver.Entry{{Key: "key", Job: "q/1", Mark: 1}}),
+			"Settle": removeFrom(ctx, k.store, []driver.Entry{{Key: "key", Job: "q/1", Mark: 1}}),
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), `"joblock:"`) {
 				t.Errorf("%s: error %v, want ErrInvalid with the name", call, err)
@@ -163,7 +163,7 @@ func TestEntriesOfOthersAreNobodysLocks(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		k.rdb.ZAdd(ctx, k.index(0), redis.Z{Score: 1, Member: "something else"}, redis.Z{Score: 2, Member: "q/1\nkey"})
-		due, err := dueOf(ctx, k.Store, 10, long)
+		due, err := dueOf(ctx, k.store, 10, long)
 		if err != nil || len(due) != 1 || due[0].Key != "key" || due[0].Job != "q/1" {
 			t.Errorf("due are %+v, %v", due, err)
 		}
@@ -197,7 +197,7 @@ func TestEntriesThatStayAreOnAPage(t *testing.T) {
 		for _, l := range page.Entries {
 			delete(stays, l.Key)
 		}
-		due, err := dueOf(ctx, k.Store, 40, long)
+		due, err := dueOf(ctx, k.store, 40, long)
 		if err != nil {
 			t.Fatal(err)
 		}

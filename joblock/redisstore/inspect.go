@@ -21,10 +21,7 @@ const inspectTogether = 100
 // If a server refuses a script, a second pipeline reads that script's records one by one. A server may refuse because
 // the keys' slot migrates, or because the server may not show one of the records. With an error, a Record that could
 // not be read has only its Key.
-func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
+func (s *store) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
 	recs := make([]driver.Record, len(req.Keys))
 	err := s.inspect(ctx, req, func(i int, rec driver.Record, _ bool) { recs[i] = rec })
 	return recs, err
@@ -32,7 +29,7 @@ func (s *Store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 
 // The method inspect reads the records of req.Keys, and calls the function found once for each key, even for a key
 // without a record.
-func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
+func (s *store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
 	var failed error
 	answered := func(i int, a answer) {
 		rec, exists, err := driver.Record{Key: req.Keys[i]}, false, a.err
@@ -67,7 +64,7 @@ func (s *Store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 
 // inspectMany reads many records with each script. The result single has the indexes of the keys that have no answer,
 // because the server has refused the script.
-func (s *Store) inspectMany(ctx context.Context, req driver.InspectRequest, answered func(i int, a answer)) (single []int) {
+func (s *store) inspectMany(ctx context.Context, req driver.InspectRequest, answered func(i int, a answer)) (single []int) {
 	parts := make(map[int][]int) // the indexes of the keys, by part
 	for i, key := range req.Keys {
 		part := s.part(key)

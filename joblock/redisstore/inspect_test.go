@@ -94,7 +94,7 @@ func TestInspectAmongForbiddenRecords(t *testing.T) {
 	opts.Username, opts.Password = user, "secret"
 	rdb := redis.NewClient(&opts)
 	defer rdb.Close()
-	recs, err := New(rdb, nil).Inspect(ctx, driver.InspectRequest{Keys: keys})
+	recs, err := must(newStore(rdb, nil)).Inspect(ctx, driver.InspectRequest{Keys: keys})
 	if err == nil || !redis.HasErrorPrefix(err, "NOPERM") {
 		t.Errorf("inspect: %v, want NOPERM", err)
 	}

@@ -15,6 +15,14 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
+// must returns v, and panics if err is not nil.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // long is a lease that does not run out during a test.
 const long = time.Minute
 
@@ -106,7 +114,7 @@ func onBoth(t *testing.T, test func(t *testing.T, k *kit)) {
 
 // kit is a store, and a client of the same server for looking behind it.
 type kit struct {
-	*Store
+	*store
 	t   testing.TB
 	rdb redis.UniversalClient
 	n   atomic.Int64
@@ -117,13 +125,13 @@ type kit struct {
 func newKit(t testing.TB, rdb redis.UniversalClient) *kit { return newKitWith(t, rdb, nil) }
 
 func newKitWith(t testing.TB, rdb redis.UniversalClient, cfg *Config) *kit {
-	s := New(rdb, cfg)
+	s := must(newStore(rdb, cfg))
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return &kit{Store: s, t: t, rdb: rdb}
+	return &kit{store: s, t: t, rdb: rdb}
 }
 
 // newRealKit returns a kit on a database of the shared redis-server.
@@ -175,15 +183,15 @@ func (k *kit) acquire(key string) driver.Term {
 // Take, Resume and Park are those of the Store for a single request.
 
 func (k *kit) Take(ctx context.Context, req driver.TakeRequest) (driver.Reply, error) {
-	return first(k.Store.Take(ctx, []driver.TakeRequest{req}))
+	return first(k.store.Take(ctx, []driver.TakeRequest{req}))
 }
 
 func (k *kit) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Reply, error) {
-	return first(k.Store.Resume(ctx, []driver.ResumeRequest{req}))
+	return first(k.store.Resume(ctx, []driver.ResumeRequest{req}))
 }
 
 func (k *kit) Park(ctx context.Context, req driver.ParkRequest) (driver.Reply, error) {
-	return first(k.Store.Park(ctx, []driver.ParkRequest{req}))
+	return first(k.store.Park(ctx, []driver.ParkRequest{req}))
 }
 
 func first(replies []driver.Reply, err error) (driver.Reply, error) {

@@ -32,10 +32,7 @@ const (
 // If the node that a cursor names is no longer a master, List fails rather than skip the rest of that node's keys. Then
 // the caller has to begin again. A lock whose slot moves meanwhile may be missing. A cursor that List did not make is
 // joblock.ErrInvalid. With an error there are no records.
-func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
-	if err := s.Validate(); err != nil {
-		return driver.ListPage{}, err
-	}
+func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	at, err := parseCursor(req.Cursor)
 	if err != nil {
 		return driver.ListPage{}, err
@@ -85,7 +82,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 }
 
 // scanNodes returns the masters by their addresses, or nil if there is no cluster.
-func (s *Store) scanNodes(ctx context.Context) (map[string]*redis.Client, error) {
+func (s *store) scanNodes(ctx context.Context) (map[string]*redis.Client, error) {
 	var each func(context.Context, func(context.Context, *redis.Client) error) error
 	switch c := s.ops.(type) {
 	case *redis.ClusterClient:
@@ -116,7 +113,7 @@ func firstCursors(nodes map[string]*redis.Client) []string {
 }
 
 // scanNode returns the node to read.
-func (s *Store) scanNode(at cursor, nodes map[string]*redis.Client) (sender, error) {
+func (s *store) scanNode(at cursor, nodes map[string]*redis.Client) (sender, error) {
 	switch node := nodes[at.node]; {
 	case nodes == nil && at.node != "":
 		return nil, invalid("list cursor is from a cluster")
@@ -173,7 +170,7 @@ func scanProgress(at, next uint64) float64 {
 
 // The method pattern returns the MATCH pattern for the names of locks whose keys begin with prefix. In a cluster the
 // pattern also matches names that have prefix after a later brace.
-func (s *Store) pattern(prefix string) string {
+func (s *store) pattern(prefix string) string {
 	if s.Parts() > 1 {
 		return escapeGlob(s.prefix) + "{*}" + escapeGlob(prefix) + "*"
 	}

@@ -19,7 +19,7 @@ import (
 // with the test, may be ErrUnavailable, or take longer than it is given.
 func newStranger(t testing.TB, rdb redis.UniversalClient, cfg *joblock.Config) *joblock.Locker {
 	t.Helper()
-	locks, err := joblock.New(New(rdb, nil), cfg)
+	locks, err := joblock.New(must(newStore(rdb, nil)), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

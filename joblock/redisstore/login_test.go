@@ -14,7 +14,7 @@ import (
 // newLocker returns a Locker on a Store on rdb, closed with the test.
 func newLocker(t testing.TB, rdb redis.UniversalClient, cfg *joblock.Config) *joblock.Locker {
 	t.Helper()
-	locks, err := joblock.New(New(rdb, nil), cfg)
+	locks, err := joblock.New(must(newStore(rdb, nil)), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func TestOnlyCallsToOneServerAreMerged(t *testing.T) {
 	}
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer one.Close()
-	s := New(one, nil)
+	s := must(newStore(one, nil))
 	defer s.Close()
 	if s.calls.above != mergeAbove || s.calls.rdb != s.ops {
 		t.Errorf("one server's calls are merged above %d", s.calls.above)

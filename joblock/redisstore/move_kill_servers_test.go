@@ -22,10 +22,10 @@ func TestMastersDieAtEachStepOfAMove(t *testing.T) {
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: 2 * patience})
 	t.Cleanup(func() { _ = rdb.Close() })
-	store := New(rdb, &Config{Replicas: 1})
+	store := must(newStore(rdb, &Config{Replicas: 1}))
 	beForgiving(store)
 	t.Cleanup(func() { _ = store.Close() })
-	m := newMovedLocks(t, cluster, &kit{Store: store, t: t, rdb: rdb})
+	m := newMovedLocks(t, cluster, &kit{store: store, t: t, rdb: rdb})
 	m.asks = true
 	index := m.index(0)
 	slot := cluster.Slot(index)

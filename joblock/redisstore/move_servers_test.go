@@ -27,7 +27,7 @@ func TestLocksMoveWithTheirSlots(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	k := newKit(t, cluster.Client(t))
-	moveLocks(t, cluster, k, func() *Store { return New(k.rdb, nil) })
+	moveLocks(t, cluster, k, func() *store { return must(newStore(k.rdb, nil)) })
 	t.Run("one entry", func(t *testing.T) { moveOneEntry(t, cluster, k) })
 }
 
@@ -62,7 +62,7 @@ func moveOneEntry(t *testing.T, cluster *redistest.Cluster, k *kit) {
 			t.Errorf("%s a Park was told TRYAGAIN %d times, want %d", when, n, refused)
 		}
 		listed(when)
-		due, err := dueOf(ctx, k.Store, 10, time.Microsecond)
+		due, err := dueOf(ctx, k.store, 10, time.Microsecond)
 		if err != nil || len(due) != 1 {
 			t.Errorf("%s %d are due, %v", when, len(due), err)
 		}
@@ -81,9 +81,9 @@ func moveOneEntry(t *testing.T, cluster *redistest.Cluster, k *kit) {
 	rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(driver.Term{Key: term.Key, Owner: term.Owner})})
 	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 	move := cluster.BeginMove(slot, (cluster.Server(slot)+1)%3)
-	due, err := dueOf(ctx, k.Store, 10, long)
+	due, err := dueOf(ctx, k.store, 10, long)
 	if err == nil {
-		err = removeFrom(ctx, k.Store, due)
+		err = removeFrom(ctx, k.store, due)
 	}
 	if err != nil || k.rdb.Exists(ctx, index).Val() != 0 {
 		t.Errorf("the last entry is not removed: %v", err)
@@ -92,7 +92,7 @@ func moveOneEntry(t *testing.T, cluster *redistest.Cluster, k *kit) {
 }
 
 // moveLocks is the test for stores such as k's, of which open makes more.
-func moveLocks(t *testing.T, cluster *redistest.Cluster, k *kit, open func() *Store) {
+func moveLocks(t *testing.T, cluster *redistest.Cluster, k *kit, open func() *store) {
 	before := errorStats(t, cluster)
 	m := newMovedLocks(t, cluster, k)
 	m.open = open
@@ -144,7 +144,7 @@ type movedLocks struct {
 	*kit
 	t       *testing.T
 	cluster *redistest.Cluster
-	open    func() *Store // for others who use the same locks
+	open    func() *store // for others who use the same locks
 	probes  int           // calls with two keys that were told to try again
 	stages  int
 	asks    bool // waiters may have to ask for their grants
@@ -215,7 +215,7 @@ func (m *movedLocks) lineUp() {
 		m.jobs = append(m.jobs, job)
 	}
 	leaves := m.jobs[len(m.jobs)-2]
-	rs, err := m.Store.Release(ctx, []driver.ReleaseRequest{{
+	rs, err := m.store.Release(ctx, []driver.ReleaseRequest{{
 		Term:  driver.Term{Key: m.turn.Key, Grant: m.turnOf(leaves).Nonce},
 		Nonce: m.nonce(), Kind: driver.ReleaseForcedIdle, Job: leaves, Retain: long,
 	}})
@@ -269,7 +269,7 @@ func (m *movedLocks) keepTurns(due []driver.Entry) {
 	if len(wants) > 0 {
 		m.t.Errorf("jobs are in line but not in the index: %v", wants)
 	}
-	if err := removeFrom(ctx, m.Store, over); err != nil {
+	if err := removeFrom(ctx, m.store, over); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -452,7 +452,7 @@ func (m *movedLocks) parkedJobs(stage string) {
 	wantOutcomes(m.t, "release the job's", rs, err, 1, driver.OutcomeOK)
 	delete(m.parked, key)
 
-	due, err := dueOf(ctx, m.Store, 1000, time.Microsecond)
+	due, err := dueOf(ctx, m.store, 1000, time.Microsecond)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -463,7 +463,7 @@ func (m *movedLocks) parkedJobs(stage string) {
 	if done < 0 || len(due) != len(m.parked)+1 {
 		m.t.Fatalf("%d are due, want %d and %s, which is done", len(due), len(m.parked), key)
 	}
-	if err := removeFrom(ctx, m.Store, due[done:done+1]); err != nil {
+	if err := removeFrom(ctx, m.store, due[done:done+1]); err != nil {
 		m.t.Fatal(err)
 	}
 	var keep []driver.ReserveRequest
@@ -490,7 +490,7 @@ func (m *movedLocks) end() {
 	}
 	rs, err := m.Release(ctx, last)
 	wantOutcomes(m.t, "release all", rs, err, len(last), driver.OutcomeOK)
-	due, err := dueOf(ctx, m.Store, 1000, time.Microsecond)
+	due, err := dueOf(ctx, m.store, 1000, time.Microsecond)
 	for _, e := range due {
 		if _, ok := m.parked[e.Key]; !ok && e.Key != m.turn.Key {
 			m.t.Errorf("%s is due", e.Key)
@@ -499,7 +499,7 @@ func (m *movedLocks) end() {
 	if err != nil || len(due) < len(m.parked) {
 		m.t.Errorf("%d are due, want at least %d, %v", len(due), len(m.parked), err)
 	}
-	if err := removeFrom(ctx, m.Store, due); err != nil {
+	if err := removeFrom(ctx, m.store, due); err != nil {
 		m.t.Error(err)
 	}
 	if n := m.rdb.Exists(ctx, m.index(0)).Val(); n != 0 {
@@ -523,12 +523,12 @@ func TestAcknowledgedLocksMoveWithTheirSlots(t *testing.T) {
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: 2 * patience})
 	t.Cleanup(func() { _ = rdb.Close() })
-	open := func() *Store {
-		s := New(rdb, &Config{Replicas: 1})
+	open := func() *store {
+		s := must(newStore(rdb, &Config{Replicas: 1}))
 		beForgiving(s)
 		return s
 	}
-	k := &kit{Store: open(), t: t, rdb: rdb}
+	k := &kit{store: open(), t: t, rdb: rdb}
 	t.Cleanup(func() { _ = k.Close() })
 	moveLocks(t, cluster, k, open)
 }

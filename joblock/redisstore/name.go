@@ -30,14 +30,14 @@ func places(prefix string, tagged bool) []string {
 	return all
 }
 
-// Prefix returns what stands before every key of the Store in Redis: Config.Prefix, or DefaultPrefix.
-func (s *Store) Prefix() string { return s.prefix }
+// Prefix returns what stands before every key in Redis. Package server asserts it.
+func (s *store) Prefix() string { return s.prefix }
 
 // Parts implements driver.Store: 1, or 256 in a cluster.
-func (s *Store) Parts() int { return max(1, len(s.places)) }
+func (s *store) Parts() int { return max(1, len(s.places)) }
 
 // The method part returns the number of the part that key belongs to.
-func (s *Store) part(key string) int {
+func (s *store) part(key string) int {
 	if s.Parts() == 1 {
 		return 0
 	}
@@ -47,7 +47,7 @@ func (s *Store) part(key string) int {
 
 // The method index returns the Redis key of the index of the jobs' locks of a part. No lock can have that name, because
 // keys are not empty. The ACL pattern of the locks covers that name.
-func (s *Store) index(part int) string {
+func (s *store) index(part int) string {
 	if len(s.places) == 0 { // New has not made s: the call will return an error
 		return ""
 	}
@@ -55,7 +55,7 @@ func (s *Store) index(part int) string {
 }
 
 // The method indexes returns the ACL pattern for the Redis keys of the index.
-func (s *Store) indexes() string {
+func (s *store) indexes() string {
 	if s.Parts() > 1 {
 		return escapeGlob(s.prefix) + "*"
 	}
@@ -63,11 +63,11 @@ func (s *Store) indexes() string {
 }
 
 // The method name returns the Redis key of the record of key.
-func (s *Store) name(key string) string { return s.index(s.part(key)) + key }
+func (s *store) name(key string) string { return s.index(s.part(key)) + key }
 
 // keyOf returns the key whose record has the given Redis key. The result ok is false if no record can have that Redis
 // key.
-func (s *Store) keyOf(name string) (key string, ok bool) {
+func (s *store) keyOf(name string) (key string, ok bool) {
 	key, ok = strings.CutPrefix(name, s.prefix)
 	if ok && s.Parts() > 1 {
 		_, key, ok = strings.Cut(key, "}")

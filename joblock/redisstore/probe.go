@@ -78,7 +78,7 @@ func (c *check) probe(ctx context.Context) error {
 
 // The type probe is a lock on which Check tries the calls.
 type probe struct {
-	s    *Store
+	s    *store
 	id   string // key, owner and inbox
 	n    int    // number of nonces so far
 	step string // the call that is tried now, for people

@@ -44,7 +44,7 @@ type proofs struct {
 // The method load reads the seal keys in the background, unless a reading has begun within the last proofPause. Without
 // keys, pushes carry no grants, and a waiter asks for its grant. No call waits for the reading: in a cluster the node
 // with the seal keys may be away while the node with the lock answers.
-func (p *proofs) load(s *Store) {
+func (p *proofs) load(s *store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || !p.read.IsZero() && time.Since(p.read) <= proofPause {
@@ -69,7 +69,7 @@ func (p *proofs) close() {
 	p.reading.Wait()
 }
 
-func (p *proofs) readKeys(ctx context.Context, s *Store) {
+func (p *proofs) readKeys(ctx context.Context, s *store) {
 	var req driver.SealKeysRequest
 	_, _ = rand.Read(req.Fresh[:]) // rand.Read never fails
 	found, err := s.SealKeys(ctx, req)
@@ -119,7 +119,7 @@ func proofOf(key, text string) string {
 // parseGrant reads what record.lua publishes to an inbox. The first line is the nonce of an Acquire. With a proof there
 // are three more lines: the fence, a letter for how the previous ownership ended, and the proof. If the proof is not
 // valid, or the Store has Config.Replicas, the Push has no Grant.
-func (s *Store) parseGrant(text string) (driver.Push, bool) {
+func (s *store) parseGrant(text string) (driver.Push, bool) {
 	nonce, rest, proved := strings.Cut(text, "\n")
 	if i := strings.LastIndexByte(rest, '\n'); proved && i >= 0 && s.replicas == 0 {
 		if s.proofs.verify(text[:len(nonce)+1+i], rest[i+1:]) {
@@ -175,7 +175,7 @@ func (in *inboxes) own() string {
 // An answer {outcome, 1} says that a push was made without a proof: handOver sets s.passesOn. An answer {outcome,
 // nonce, lines} is a grant to an inbox of this Store: handOver delivers the push. Any other answer is returned
 // unchanged.
-func (s *Store) handOver(val any) any {
+func (s *store) handOver(val any) any {
 	list, ok := val.([]any)
 	if !ok || len(list) < 2 {
 		return val
@@ -210,7 +210,7 @@ func (s *Store) handOver(val any) any {
 // The method listener returns what a release sends about its Store, a line each: the address of the inbox to which the
 // script need not push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter,
 // listener returns "".
-func (s *Store) listener() string {
+func (s *store) listener() string {
 	own := s.inboxes.own()
 	if own == "" && !s.passesOn.Load() {
 		return ""

@@ -118,7 +118,7 @@ func TestDurationsSaturate(t *testing.T) {
 
 // Anybody may publish to a channel. What names no term must not look as if it did.
 func TestHostileForcedPushesAreDropped(t *testing.T) {
-	s := &Store{prefix: "joblock:", places: []string{"joblock:"}}
+	s := &store{prefix: "joblock:", places: []string{"joblock:"}}
 	const good = "7\njoblock:a key"
 	if f, ok := s.parseForced(good); !ok || f != (driver.Push{Key: "a key", Fence: 7}) {
 		t.Fatalf("good push: %+v, %v", f, ok)

@@ -13,7 +13,7 @@ type Severity uint8
 
 // The severities.
 const (
-	// Well: nothing has to change. The Finding only says what was looked at; see Store.Examine.
+	// Well: nothing has to change. The Finding only says what was looked at; see Examine.
 	Well Severity = iota
 	// Note: the Finding is good to know, and nothing has to change.
 	Note

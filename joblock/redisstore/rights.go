@@ -73,7 +73,7 @@ var replicaRights = area{severity: Fault, subject: "permissions", means: "with C
 	rights: []right{{"wait", "WAIT 0 1"}}}
 
 // areas returns the areas that this Store needs.
-func (s *Store) areas() []area {
+func (s *store) areas() []area {
 	all := []area{lockRights, jobRights, pushRights, listRights}
 	if _, many := s.ops.(*redis.ClusterClient); many {
 		all = append(all, clusterRights, shardRights)

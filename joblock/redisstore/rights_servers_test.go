@@ -30,7 +30,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 		for _, s := range servers {
 			s.SetUser(t, "locks", rules(areas...)...)
 		}
-		store := New(rdb, &Config{Replicas: replicas})
+		store := must(newStore(rdb, &Config{Replicas: replicas}))
 		if err := admin.Set(t.Context(), store.name("foreign"), "no lock", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestDocumentedRightsAreEnough(t *testing.T) {
 }
 
 // live has happen to locks of a store what can happen to them.
-func live(t *testing.T, store *Store) {
+func live(t *testing.T, store *store) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(what string, err error) {
@@ -146,7 +146,7 @@ func live(t *testing.T, store *Store) {
 	// A queue of which all but the ends have left, and then the first; and one in which
 	// everybody has died.
 	for _, alive := range []bool{true, false} {
-		k := &kit{Store: store, t: t}
+		k := &kit{store: store, t: t}
 		key := fmt.Sprint("queue ", alive)
 		term := k.acquire(key)
 		const n = 1300 // more places than are looked at one by one
@@ -180,7 +180,7 @@ func live(t *testing.T, store *Store) {
 
 	// Locks of jobs that nobody runs: found, kept, freed, and recovered where the record
 	// was forgotten by the index.
-	k := &kit{Store: store, t: t}
+	k := &kit{store: store, t: t}
 	for _, free := range []bool{true, false} {
 		term := k.acquire(fmt.Sprint("job ", free))
 		park := k.park(term)
@@ -255,9 +255,9 @@ func TestCheckNamesEveryRightThatIsMissing(t *testing.T) {
 		srv.SetUser(t, "locks", append(slices.Clone(all), without...)...)
 		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: redistest.Password})
 		defer rdb.Close()
-		s := New(rdb, cfg)
+		s := must(newStore(rdb, cfg))
 		defer s.Close()
-		r, err := s.Check(t.Context())
+		r, err := Check(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +347,7 @@ func TestProbeListensToTheServer(t *testing.T) {
 		srv.SetUser(t, "locks", append(rules(onOne...), publish)...)
 		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "locks", Password: redistest.Password})
 		defer rdb.Close()
-		p := &probe{s: newKit(t, rdb).Store, id: "probe" + publish}
+		p := &probe{s: newKit(t, rdb).store, id: "probe" + publish}
 		if err := errors.Join(p.transitions(ctx), p.handOver(ctx)); err != nil {
 			t.Fatalf("%s: %s: %v", publish, p.step, err)
 		}

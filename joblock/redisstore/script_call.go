@@ -151,10 +151,7 @@ func forCluster(via sender, cmd *redis.Cmd) redis.Cmder {
 }
 
 // The method one makes a single call, about one key.
-func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
-	if err := s.Validate(); err != nil {
-		return driver.Reply{}, err
-	}
+func (s *store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
 	var a answer
 	if s.replicas > 0 {
 		a = s.acknowledged(ctx, s.calls, sc, []*redis.Cmd{c.cmd(ctx)})[0]
@@ -170,7 +167,7 @@ func (s *Store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 // The function batch makes one call per request. An item without an answer stays OutcomeUnknown. The result err is the
 // error of the first such item, as firstError chooses: a thousand equal errors, joined, would not help. The result unfinished has the
 // indexes of the releases whose answer was errMore.
-func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
+func batch[R any](ctx context.Context, s *store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
 	var few [1]int // on the stack, because most batches have one item
 	items := few[:0]
@@ -185,10 +182,10 @@ func batch[R any](ctx context.Context, s *Store, m *merger, sc *script, reqs []R
 // left has the items whose answer was errMore or errUnlisted. The result apart has the items with two keys that the
 // server refused because of their slots. None of these is an error of the batch.
 func some[R any](
-	ctx context.Context, s *Store, m *merger, sc *script, reqs []R, items []int, replies []driver.Reply, call func(*R) *scriptCall,
+	ctx context.Context, s *store, m *merger, sc *script, reqs []R, items []int, replies []driver.Reply, call func(*R) *scriptCall,
 ) (left, apart []int, err error) {
-	if err := s.Validate(); err != nil || len(items) == 0 {
-		return nil, nil, err
+	if len(items) == 0 {
+		return nil, nil, nil
 	}
 	answered := func(i int, a answer) {
 		if a.err == nil {
@@ -222,11 +219,11 @@ func some[R any](
 }
 
 // The method together reports whether a script may have several keys of one part.
-func (s *Store) together() bool { return s.joint && !s.crossed.Load() }
+func (s *store) together() bool { return s.joint && !s.crossed.Load() }
 
 // The method apart reports whether the server has refused a script because of its keys' slots. A script with one key may
 // succeed then.
-func (s *Store) apart(err error) bool {
+func (s *store) apart(err error) bool {
 	if err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") {
 		s.crossed.Store(true)
 		return true
@@ -236,7 +233,7 @@ func (s *Store) apart(err error) bool {
 
 // The method send makes a batch of calls in one pipeline. With Config.Replicas, a script that grants, binds or prolongs
 // a lock goes through the method acknowledged.
-func (s *Store) send(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
+func (s *store) send(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	if s.replicas > 0 && sc != releaseScript && sc != releaseSlotScript && sc != reserveScript {
 		return s.acknowledged(ctx, m, sc, cmds)
 	}

@@ -48,11 +48,11 @@ func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
 	bare := redis.NewClient(&o)
 	t.Cleanup(func() { bare.Close() })
 	for _, tc := range []struct {
-		store *Store
+		store *store
 		want  string
 	}{
-		{k.Store, `a string that is no lock is at the Redis key "joblock:orders:7"`},
-		{newKit(t, bare).Store, `a value that is no lock is at the Redis key "joblock:orders:7"`},
+		{k.store, `a string that is no lock is at the Redis key "joblock:orders:7"`},
+		{newKit(t, bare).store, `a value that is no lock is at the Redis key "joblock:orders:7"`},
 	} {
 		locks, err := joblock.New(tc.store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {

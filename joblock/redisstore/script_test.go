@@ -126,7 +126,7 @@ func callsAfter(t *testing.T, k *kit, flush func()) {
 	rs, err = k.Release(ctx, []driver.ReleaseRequest{k.release(a), k.release(b)})
 	wantOutcomes(t, "release", rs, err, 2, driver.OutcomeOK)
 	flush()
-	rs, err = k.Store.Take(ctx, []driver.TakeRequest{k.taking("a"), k.taking("b"), k.taking("c")})
+	rs, err = k.store.Take(ctx, []driver.TakeRequest{k.taking("a"), k.taking("b"), k.taking("c")})
 	wantOutcomes(t, "take", rs, err, 3, driver.OutcomeOK)
 }
 
@@ -291,7 +291,7 @@ func TestForeignValuesStayByteForByte(t *testing.T) {
 	}
 	for name, put := range plant {
 		t.Run(name, func(t *testing.T) {
-			full := k.Store.prefix + name
+			full := k.store.prefix + name
 			put(full)
 			before := k.rdb.Dump(ctx, full).Val()
 			term := driver.Term{Key: name, Owner: "o", Fence: 1}
@@ -447,23 +447,23 @@ func TestBatchesArePipelines(t *testing.T) {
 						parks[i] = k.park(driver.Term{Key: key, Owner: "owner of " + key, Fence: fences[i].Fence})
 						parks[i].Reserve = reserve
 					}
-					rs, err := k.Store.Park(ctx, parks)
+					rs, err := k.store.Park(ctx, parks)
 					check(what, rs, err, c.bind)
 				}
 				for i, key := range keys {
 					takes[i] = k.taking(key)
 				}
 				seen.take()
-				rs, err := k.Store.Take(ctx, takes)
+				rs, err := k.store.Take(ctx, takes)
 				check("take", rs, err, c.bind)
-				rs, err = k.Store.Resume(ctx, resumes(false))
+				rs, err = k.store.Resume(ctx, resumes(false))
 				check("resume", rs, err, 1)
 				park("park", rs, long)
-				rs, err = k.Store.Resume(ctx, resumes(true))
+				rs, err = k.store.Resume(ctx, resumes(true))
 				check("take back", rs, err, c.unpark)
 				park("park briefly", rs, time.Millisecond)
 				time.Sleep(5 * time.Millisecond)
-				rs, err = k.Store.Resume(ctx, resumes(false))
+				rs, err = k.store.Resume(ctx, resumes(false))
 				check("recover", rs, err, c.late)
 				for _, key := range keys {
 					if err := k.rdb.Del(ctx, k.name(key)).Err(); err != nil {

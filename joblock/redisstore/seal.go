@@ -16,23 +16,20 @@ import (
 // The method sealKeys returns the Redis key of the seal keys. That key begins with the prefix, so the ACL pattern of
 // the locks also covers the seal keys. No lock has this name: package joblock reserves each name with a '%' that is not
 // followed by two hexadecimal digits.
-func (s *Store) sealKeys() string { return s.prefix + "%seal" }
+func (s *store) sealKeys() string { return s.prefix + "%seal" }
 
 // noLock reports whether name is a Redis key under the prefix at which the toolkit keeps something else than locks: the
 // seal keys, the records of what operators have done and were refused, which package internal/ops writes, or the journal, which package
 // joblock/journal writes. Whatever else will be kept beside the locks has a name with two '%' in front: versions that do not
 // know it leave it alone, and do not list it as a foreign value.
-func (s *Store) noLock(name string) bool {
+func (s *store) noLock(name string) bool {
 	return name == s.sealKeys() || name == s.prefix+"%audit" || name == s.prefix+"%refusals" || name == s.prefix+"%events" ||
 		strings.HasPrefix(name, s.prefix+"%%")
 }
 
 // String says where the locks are, as far as the client tells. The text helps to find two programs that look at
 // different places by mistake.
-func (s *Store) String() string {
-	if s == nil {
-		return "no Store"
-	}
+func (s *store) String() string {
 	where := ""
 	switch c := s.ops.(type) {
 	case *redis.Client:
@@ -44,10 +41,7 @@ func (s *Store) String() string {
 }
 
 // SealKeys implements driver.Store, in one round trip: in a cluster all seal keys are on one node.
-func (s *Store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
+func (s *store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]driver.SealKey, error) {
 	list := newCall(sealScript, s.sealKeys()).int(driver.MaxSealKeys).str(hex.EncodeToString(req.Fresh[:])).cmd(ctx).Args()
 	for _, k := range req.Known {
 		list = append(list, strconv.FormatInt(k.Since.UnixMicro(), 10), hex.EncodeToString(k.Secret[:]))

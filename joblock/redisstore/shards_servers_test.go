@@ -61,7 +61,7 @@ func (l *line) handOver(key string) {
 	wait := driver.AcquireRequest{Key: key, Owner: "waiter", Nonce: l.nonce(), TTL: long, Retain: long, Inbox: "inbox", Patience: long}
 	r, err := l.Acquire(ctx, wait)
 	wantOutcome(l.t, "wait", r, err, driver.OutcomeHeld)
-	other := New(l.rdb, nil) // to which the inbox does not belong
+	other := must(newStore(l.rdb, nil)) // to which the inbox does not belong
 	defer other.Close()
 	rs, err := other.Release(ctx, []driver.ReleaseRequest{l.release(term)})
 	wantOutcomes(l.t, "release", rs, err, 1, driver.OutcomeOK)
@@ -211,7 +211,7 @@ func deadInCluster(t *testing.T, cluster *redistest.Cluster, key string, name fu
 	}
 	stop = sync.OnceFunc(stop)
 	t.Cleanup(stop)
-	other := New(l.rdb, nil) // to which the inbox does not belong
+	other := must(newStore(l.rdb, nil)) // to which the inbox does not belong
 	t.Cleanup(func() { other.Close() })
 	// joins has two calls wait for the key: one with the inbox, and one that is new, or whose process the server does not
 	// know.

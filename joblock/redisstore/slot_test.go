@@ -19,7 +19,7 @@ func TestSlotIsNotGivenFromALineOfANewerBuild(t *testing.T) {
 		wait := driver.TakeRequest{
 			Key: "key", Owner: "owner", Nonce: "place", Job: "q/waits", Reserve: time.Minute, Retain: time.Minute, Grace: time.Minute, Patience: time.Minute,
 		}
-		if rs, err := k.Store.Take(ctx, []driver.TakeRequest{wait}); err != nil || rs[0].Outcome != driver.OutcomeHeld {
+		if rs, err := k.store.Take(ctx, []driver.TakeRequest{wait}); err != nil || rs[0].Outcome != driver.OutcomeHeld {
 			t.Fatalf("take: %+v, %v", rs, err)
 		}
 		name := k.name("key")

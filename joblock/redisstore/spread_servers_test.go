@@ -81,7 +81,7 @@ func TestLocksOfJobsAreSpreadOverACluster(t *testing.T) {
 		for i := first; i < min(keys, first+driver.MaxBatch); i++ {
 			takes = append(takes, k.taking(fmt.Sprintf("export:acct-%d", i)))
 		}
-		rs, err := k.Store.Take(ctx, takes)
+		rs, err := k.store.Take(ctx, takes)
 		wantOutcomes(t, "take", rs, err, len(takes), driver.OutcomeOK)
 	}
 	var entries int64

@@ -41,10 +41,9 @@ type Config struct {
 	ReplicaTimeout time.Duration
 }
 
-// Store keeps lock records in Redis. Make a Store with New. Several goroutines may use a Store at a time.
-type Store struct {
-	prefix  string
-	invalid error // what Validate and every call return; nil if New was given good arguments
+// store is the driver.Store of New.
+type store struct {
+	prefix string
 
 	app   redis.UniversalClient // what New was given
 	ops   redis.UniversalClient // for everything but renewals; sends a call again by itself
@@ -68,65 +67,70 @@ type Store struct {
 	replicaTimeout time.Duration
 }
 
-var (
-	_ driver.Store     = (*Store)(nil)
-	_ driver.Validator = (*Store)(nil)
-)
+var _ driver.Store = (*store)(nil)
 
-// New returns a Store in the Redis that rdb talks to. A nil cfg means the defaults. New sends nothing, and never
-// returns nil. For a nil rdb or a bad cfg, joblock.New and every call return an error: see Validate.
+// New returns a store in the Redis that rdb talks to. The store is safe for concurrent use. A nil cfg means the defaults.
+// New sends nothing. For a nil rdb or a bad cfg the error is joblock.ErrInvalid.
 //
-// For a *redis.Client or a *redis.ClusterClient the Store opens connections of its own, which Close closes. The options
+// For a *redis.Client or a *redis.ClusterClient the store opens connections of its own, which Close closes. The options
 // of these connections are those of rdb, with the differences in the section Connections of the package comment. For
-// any other implementation the Store opens no connections, and sends its calls through rdb.
-func New(rdb redis.UniversalClient, cfg *Config) *Store {
+// any other implementation the store opens no connections, and sends its calls through rdb.
+//
+// The Close of a Locker closes its store.
+func New(rdb redis.UniversalClient, cfg *Config) (driver.Store, error) {
+	s, err := newStore(rdb, cfg)
+	if err != nil {
+		return nil, err // not a nil *store
+	}
+	return s, nil
+}
+
+func newStore(rdb redis.UniversalClient, cfg *Config) (*store, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	s := &Store{
+	s := &store{
 		prefix:         cmp.Or(cfg.Prefix, DefaultPrefix),
 		replicas:       cfg.Replicas,
 		replicaTimeout: cmp.Or(cfg.ReplicaTimeout, defaultReplicaTimeout),
+		app:            rdb,
 	}
-	switch {
-	case isNil(rdb):
-		s.invalid = invalid("redis client is nil")
-	case len(s.prefix) > maxPrefixBytes:
-		s.invalid = invalid("Config.Prefix has %d bytes, at most %d are allowed", len(s.prefix), maxPrefixBytes)
-	case !printable(s.prefix):
-		s.invalid = invalid("Config.Prefix %q is not printable UTF-8", s.prefix)
-	case tagged(rdb) && strings.ContainsAny(s.prefix, "{}"):
-		s.invalid = invalid("Config.Prefix %q has a brace: in a cluster braces enclose the hash tag, which follows the prefix", s.prefix)
-	case s.replicas < 0 || s.replicas > maxReplicas:
-		s.invalid = invalid("Config.Replicas is %d, must be from 0 to %d", s.replicas, maxReplicas)
-	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > maxReplicaTimeout:
-		s.invalid = invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, maxReplicaTimeout)
-	default:
-		s.app = rdb
-		s.ops, s.renew, s.owned = ownClients(rdb)
-		_, one := rdb.(*redis.Client)
-		s.places, s.joint, s.hashes = places(s.prefix, tagged(rdb)), one || tagged(rdb), !one
-		_, s.sharded = rdb.(*redis.ClusterClient)
-		if s.replicas > 0 && !s.owned {
-			s.invalid = invalid("Config.Replicas needs a *redis.Client or a *redis.ClusterClient, not a %T", rdb)
-		}
-		s.calls, s.renewals = newMerger(s.ops, hooked(rdb, s.ops)), unmerged(s.renew, hooked(rdb, s.renew))
+	if err := s.validate(); err != nil {
+		return nil, err
 	}
-	return s
+	s.ops, s.renew, s.owned = ownClients(rdb)
+	if s.replicas > 0 && !s.owned {
+		return nil, invalid("Config.Replicas needs a *redis.Client or a *redis.ClusterClient, not a %T", rdb)
+	}
+	_, one := rdb.(*redis.Client)
+	s.places, s.joint, s.hashes = places(s.prefix, tagged(rdb)), one || tagged(rdb), !one
+	_, s.sharded = rdb.(*redis.ClusterClient)
+	s.calls, s.renewals = newMerger(s.ops, hooked(rdb, s.ops)), unmerged(s.renew, hooked(rdb, s.renew))
+	return s, nil
 }
 
-// Validate returns joblock.ErrInvalid if New was given a bad Config or no client, or if s was not made by New.
-// joblock.New calls Validate.
-func (s *Store) Validate() error {
-	if s == nil || s.ops == nil && s.invalid == nil {
-		return invalid("the Store was not made by New")
+// validate reports what New cannot use. Nothing is open yet.
+func (s *store) validate() error {
+	switch {
+	case isNil(s.app):
+		return invalid("redis client is nil")
+	case len(s.prefix) > maxPrefixBytes:
+		return invalid("Config.Prefix has %d bytes, at most %d are allowed", len(s.prefix), maxPrefixBytes)
+	case !printable(s.prefix):
+		return invalid("Config.Prefix %q is not printable UTF-8", s.prefix)
+	case tagged(s.app) && strings.ContainsAny(s.prefix, "{}"):
+		return invalid("Config.Prefix %q has a brace: in a cluster braces enclose the hash tag, which follows the prefix", s.prefix)
+	case s.replicas < 0 || s.replicas > maxReplicas:
+		return invalid("Config.Replicas is %d, must be from 0 to %d", s.replicas, maxReplicas)
+	case s.replicaTimeout < time.Millisecond || s.replicaTimeout > maxReplicaTimeout:
+		return invalid("Config.ReplicaTimeout is %s, must be from 1ms to %s", s.replicaTimeout, maxReplicaTimeout)
 	}
-	return s.invalid
+	return nil
 }
 
 // Close closes the connections that the Store has opened, but not the client that New was given. If the Store has
 // opened connections, calls under way and later calls fail. A second Close returns nil.
-func (s *Store) Close() error {
+func (s *store) Close() error {
 	s.proofs.close()
 	if !s.owned {
 		return nil
@@ -140,7 +144,7 @@ func (s *Store) Close() error {
 
 // Acquire implements driver.Store, in one round trip. If the key is free and more than a hundred dead waiters are first
 // in the key's queue, each further hundred dead waiters take one more round trip.
-func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
 	for {
 		c := acquireCall(s, &req)
 		reply, err := s.one(ctx, acquireScript, c)
@@ -156,7 +160,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	}
 }
 
-func acquireCall(s *Store, req *driver.AcquireRequest) *scriptCall {
+func acquireCall(s *store, req *driver.AcquireRequest) *scriptCall {
 	// The call has the key and three parts of the record as arguments. One text for all four takes one allocation.
 	var ttl [periodBytes]byte
 	fill(ttl[:], max(1, millis(req.TTL)))
@@ -196,7 +200,7 @@ func usual(nonce string) bool { return len(nonce) == usualNonce }
 // slot of a cluster migrates, behind a proxy of several servers, and if the client is neither a *redis.Client nor a
 // *redis.ClusterClient. If a key is free and more than a hundred dead waiters are first in the key's queue, each further
 // hundred dead waiters take one more pipeline.
-func (s *Store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+func (s *store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	var err error
 	for items := all(reqs); len(items) > 0; {
@@ -239,7 +243,7 @@ func all[R any](reqs []R) []int {
 // Resume implements driver.Store, in one pipeline. Items with Unpark and a Back take a pipeline of their own. Items that
 // recover a job's lock take one more pipeline afterwards. In the cases that Take names, there are up to two more
 // pipelines for each of these.
-func (s *Store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+func (s *store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	call := func(listed bool) func(req *driver.ResumeRequest, keys ...string) *scriptCall {
 		return func(req *driver.ResumeRequest, keys ...string) *scriptCall { return resumeCall(req, listed, keys...) }
@@ -297,7 +301,7 @@ func resumeCall(req *driver.ResumeRequest, listed bool, keys ...string) *scriptC
 }
 
 // Park implements driver.Store, in one pipeline. In the cases that Take names, there are up to two more pipelines.
-func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+func (s *store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	_, err := bound(ctx, s, parkScript, reqs, all(reqs), replies, func(req *driver.ParkRequest) binding {
 		return binding{req.Key, req.Job, req.Grace}
@@ -309,7 +313,7 @@ func (s *Store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.R
 }
 
 // Renew implements driver.Store, in one pipeline, on the connections for renewals.
-func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
 	replies, _, err := batch(ctx, s, s.renewals, renewScript, reqs, func(req *driver.RenewRequest) *scriptCall {
 		c := newCall(renewScript, s.name(req.Key)).term(&req.Term).
 			str(wide(req.TTL)).millis(req.Retain).millisOrZero(req.Reserve)
@@ -326,7 +330,7 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 
 // Release implements driver.Store, in one pipeline. If more than a hundred dead waiters are first in a key's queue,
 // each further hundred dead waiters take one more pipeline.
-func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	listener := s.listener()
 	call := func(req *driver.ReleaseRequest) *scriptCall { return s.releaseCall(req, listener) }
 	for i := range reqs {
@@ -342,10 +346,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 // releaseSlots is Release for a batch with slots. The releases of slots are in a pipeline of their own. While the Redis
 // slot of a key migrates in a cluster, and behind a proxy of several servers, the server may refuse these releases,
 // because their scripts have three keys. Such a refusal changes nothing, and is an error.
-func (s *Store) releaseSlots(ctx context.Context, reqs []driver.ReleaseRequest, call func(*driver.ReleaseRequest) *scriptCall) ([]driver.Reply, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
+func (s *store) releaseSlots(ctx context.Context, reqs []driver.ReleaseRequest, call func(*driver.ReleaseRequest) *scriptCall) ([]driver.Reply, error) {
 	var keys, slots []int
 	for i := range reqs {
 		if _, slot := driver.LineOf(reqs[i].Key); slot {
@@ -362,7 +363,7 @@ func (s *Store) releaseSlots(ctx context.Context, reqs []driver.ReleaseRequest, 
 	return replies, firstError(err, failed)
 }
 
-func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *scriptCall {
+func (s *store) releaseCall(req *driver.ReleaseRequest, listener string) *scriptCall {
 	if line, slot := driver.LineOf(req.Key); slot {
 		c := newCall(releaseSlotScript, s.name(req.Key), s.name(line), s.index(s.part(line)))
 		return s.releaseArgs(c, req, listener, true)
@@ -371,7 +372,7 @@ func (s *Store) releaseCall(req *driver.ReleaseRequest, listener string) *script
 }
 
 // releaseArgs adds the arguments of a release to c.
-func (s *Store) releaseArgs(c *scriptCall, req *driver.ReleaseRequest, listener string, slot bool) *scriptCall {
+func (s *store) releaseArgs(c *scriptCall, req *driver.ReleaseRequest, listener string, slot bool) *scriptCall {
 	any := req.Fence == 0 && (req.Grant == "" || !req.Kind.ByOwner())
 	c.str(recordHead(&req.Term, any)).str(req.Nonce).
 		millisOrZero(req.Brief).millis(req.Retain)
@@ -419,7 +420,7 @@ func (s *Store) releaseArgs(c *scriptCall, req *driver.ReleaseRequest, listener 
 // finishReleases repeats each release until that release has found the next waiter or the end of the queue.
 // finishReleases reports no errors, because the ownerships have already ended. If finishReleases fails, the next call
 // that asks for the key drops the other dead waiters.
-func (s *Store) finishReleases(ctx context.Context, sc *script, reqs []driver.ReleaseRequest, unfinished []int, replies []driver.Reply) {
+func (s *store) finishReleases(ctx context.Context, sc *script, reqs []driver.ReleaseRequest, unfinished []int, replies []driver.Reply) {
 	for len(unfinished) > 0 && ctx.Err() == nil {
 		cmds := make([]*redis.Cmd, len(unfinished))
 		for n, i := range unfinished {
@@ -444,7 +445,7 @@ func (s *Store) finishReleases(ctx context.Context, sc *script, reqs []driver.Re
 
 // Reserve implements driver.Store, in one pipeline. If a key with jobs that wait is free, dead waiters may take further
 // pipelines, as in Take.
-func (s *Store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+func (s *store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
 	call := func(listed bool) func(req *driver.ReserveRequest, keys ...string) *scriptCall {
 		return func(req *driver.ReserveRequest, keys ...string) *scriptCall { return reserveCall(req, listed, keys...) }
@@ -480,10 +481,7 @@ func reserveCall(req *driver.ReserveRequest, listed bool, keys ...string) *scrip
 }
 
 // Line implements driver.Store, in one round trip. A cursor is the number of a place.
-func (s *Store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
-	if err := s.Validate(); err != nil {
-		return driver.LinePage{}, err
-	}
+func (s *store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePage, error) {
 	from := int64(0)
 	if req.Cursor != "" {
 		var err error

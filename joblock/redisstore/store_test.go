@@ -13,48 +13,31 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-func TestBadConfigurationIsReportedByEveryCall(t *testing.T) {
+func TestBadConfigurationIsRefused(t *testing.T) {
 	app := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer app.Close()
 	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer many.Close()
 	ring := redis.NewRing(&redis.RingOptions{})
 	defer ring.Close()
-	for name, s := range map[string]*Store{
-		"nil":                 New(nil, nil),
-		"nil client":          New((*redis.Client)(nil), nil),
-		"nil cluster client":  New((*redis.ClusterClient)(nil), nil),
-		"long prefix":         New(app, &Config{Prefix: strings.Repeat("p", maxPrefixBytes+1)}),
-		"control character":   New(app, &Config{Prefix: "lock\n"}),
-		"not UTF-8":           New(app, &Config{Prefix: "\xff"}),
-		"invisible character": New(app, &Config{Prefix: "lock\u200b:"}),
-		"brace in a cluster":  New(many, &Config{Prefix: "a{b"}),
-		"brace in a ring":     New(ring, &Config{Prefix: "a}b"}),
+	for name, c := range map[string]struct {
+		rdb    redis.UniversalClient
+		prefix string
+	}{
+		"nil":                 {nil, ""},
+		"nil client":          {(*redis.Client)(nil), ""},
+		"nil cluster client":  {(*redis.ClusterClient)(nil), ""},
+		"nil ring":            {(*redis.Ring)(nil), ""},
+		"long prefix":         {app, strings.Repeat("p", maxPrefixBytes+1)},
+		"control character":   {app, "lock\n"},
+		"not UTF-8":           {app, "\xff"},
+		"invisible character": {app, "lock\u200b:"},
+		"brace in a cluster":  {many, "a{b"},
+		"brace in a ring":     {ring, "a}b"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			ctx := context.Background()
-			errs := map[string]error{"Validate": s.Validate()}
-			_, errs["Acquire"] = s.Acquire(ctx, driver.AcquireRequest{})
-			_, errs["Take"] = s.Take(ctx, make([]driver.TakeRequest, 1))
-			_, errs["Resume"] = s.Resume(ctx, make([]driver.ResumeRequest, 1))
-			_, errs["Park"] = s.Park(ctx, make([]driver.ParkRequest, 1))
-			_, errs["Park for a job"] = s.Park(ctx, []driver.ParkRequest{{Job: "q/1"}})
-			_, errs["Renew"] = s.Renew(ctx, nil)
-			_, errs["Release"] = s.Release(ctx, make([]driver.ReleaseRequest, 1))
-			_, errs["Reserve"] = s.Reserve(ctx, make([]driver.ReserveRequest, 1))
-			_, errs["Due"] = s.Due(ctx, driver.DueRequest{})
-			errs["Settle"] = s.Settle(ctx, nil)
-			_, errs["Inspect"] = s.Inspect(ctx, driver.InspectRequest{})
-			_, errs["List"] = s.List(ctx, driver.ListRequest{})
-			for call, err := range errs {
-				if !errors.Is(err, joblock.ErrInvalid) {
-					t.Errorf("%s gave %v, want ErrInvalid", call, err)
-				}
-			}
-			if err := s.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
-		})
+		if s, err := New(c.rdb, &Config{Prefix: c.prefix}); s != nil || !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("%s: New returned %v, %v, want nil and ErrInvalid", name, s, err)
+		}
 	}
 }
 
@@ -69,7 +52,7 @@ func TestPrefixes(t *testing.T) {
 		"a b/é*{tag}:":                      "a b/é*{tag}:k",
 		strings.Repeat("p", maxPrefixBytes): strings.Repeat("p", maxPrefixBytes) + "k",
 	} {
-		s := New(app, &Config{Prefix: prefix})
+		s := must(newStore(app, &Config{Prefix: prefix}))
 		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "k", Owner: "o", Nonce: "n", TTL: long, Retain: long})
 		wantOutcome(t, "acquire with "+prefix, r, err, driver.OutcomeOK)
 		if !m.Exists(want) {
@@ -92,7 +75,7 @@ func TestEmptyBatchesSendNothing(t *testing.T) {
 	wantOutcomes(t, "release", rs, err, 0, driver.OutcomeOK)
 	rs, err = k.Reserve(ctx, nil)
 	wantOutcomes(t, "reserve", rs, err, 0, driver.OutcomeOK)
-	if err := removeFrom(ctx, k.Store, nil); err != nil {
+	if err := removeFrom(ctx, k.store, nil); err != nil {
 		t.Errorf("settle: %v", err)
 	}
 	if recs, err := k.Inspect(ctx, driver.InspectRequest{}); err != nil || len(recs) != 0 {

@@ -29,16 +29,16 @@ const (
 
 // The method channel returns the Redis channel for the grants to an inbox. The channel's name begins with the prefix,
 // so that keys and channels have the same ACL pattern.
-func (s *Store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
+func (s *store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
 
 // shardChannel returns the shard channel for the grants to an inbox of the keys of one part. Shard channels are for a
 // cluster: the shard channel is in the slot of these keys.
-func (s *Store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
+func (s *store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
 
 // The method address returns what scripts are told about the channels of an inbox: the channel. In a cluster the
 // address has two tabs more, and the method inPart writes a hash tag between the tabs. Without the tabs this is the
 // shard channel, and without what lies between the tabs it is the channel.
-func (s *Store) address(inbox string) string {
+func (s *store) address(inbox string) string {
 	if s.sharded {
 		return s.prefix + "\t\tinbox:" + inbox
 	}
@@ -46,7 +46,7 @@ func (s *Store) address(inbox string) string {
 }
 
 // The method inPart completes a text that begins with an address, for a call for key.
-func (s *Store) inPart(key, text string) string {
+func (s *store) inPart(key, text string) string {
 	if s.sharded {
 		return strings.Replace(text, "\t\t", "\t"+s.index(s.part(key))[len(s.prefix):]+"\t", 1)
 	}
@@ -59,25 +59,22 @@ func (s *Store) inPart(key, text string) string {
 func sure(address string) string { return strings.Replace(address, "\t", "\t\t", 1) }
 
 // The method forced returns the Redis channel for forced releases.
-func (s *Store) forced() string { return s.prefix + "forced" }
+func (s *store) forced() string { return s.prefix + "forced" }
 
 // The method jobs returns the Redis channel for grants to waiting jobs.
-func (s *Store) jobs() string { return s.prefix + driver.JobsInbox }
+func (s *store) jobs() string { return s.prefix + driver.JobsInbox }
 
 // Subscribe implements driver.Store. The subscription has a connection of its own. If the connection breaks, go-redis
 // makes a new one. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes. There most
 // pushes do not come that way: see the type shards. Then the subscription has one more connection to each node that has
 // keys for which Acquires with this inbox wait.
-func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
+func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox && inbox != driver.JobsInbox, deliver)
 }
 
 // The method subscribe is Subscribe, with a choice. If own is true, the reply to a release of this Store may bring a
 // grant for inbox. If own is false, every push to inbox goes through the server.
-func (s *Store) subscribe(ctx context.Context, inbox string, own bool, deliver func(driver.Push)) (stop func(), err error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
+func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver func(driver.Push)) (stop func(), err error) {
 	channel, parse := s.channel(inbox), s.parseGrant
 	waits := false // whether calls of this process wait with the inbox
 	switch inbox {
@@ -185,7 +182,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // parseForced reads what release.lua publishes: the fence and the Redis key, a line each. Any other text is from a
 // stranger, and parseForced returns false.
-func (s *Store) parseForced(text string) (driver.Push, bool) {
+func (s *store) parseForced(text string) (driver.Push, bool) {
 	number, name, _ := strings.Cut(text, "\n")
 	fence, err := strconv.ParseInt(number, 10, 64)
 	key, ours := s.keyOf(name)
@@ -197,7 +194,7 @@ func (s *Store) parseForced(text string) (driver.Push, bool) {
 
 // parseJob reads what record.lua publishes when a waiting job gets a key: the job and the Redis key, a line each. Any
 // other text is from a stranger, and parseJob returns false.
-func (s *Store) parseJob(text string) (driver.Push, bool) {
+func (s *store) parseJob(text string) (driver.Push, bool) {
 	job, name, _ := strings.Cut(text, "\n")
 	key, ours := s.keyOf(name)
 	if job == "" || len(job) > driver.MaxLabelBytes || !ours {

@@ -90,7 +90,7 @@ func TestCluster(t *testing.T) {
 			}
 		}
 		for _, key := range []string{"key-1", "{", "}{", "a{b}c", "%seal", strings.Repeat("ö", driver.MaxKeyBytes/2)} {
-			name := k.Store.name(key)
+			name := k.store.name(key)
 			if slot := cluster.Slot(name); slot != cluster.Slot(k.index(k.part(key))) {
 				t.Errorf("%q is in slot %d, elsewhere than the index of its part", name, slot)
 			}
@@ -101,7 +101,7 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("only the names of locks are listed", func(t *testing.T) {
-		for _, name := range []string{"joblock:stray", "joblock:{}stray", "joblock:{x}stray", k.index(1+k.part("stray")) + "stray", k.Store.name("stray")} {
+		for _, name := range []string{"joblock:stray", "joblock:{}stray", "joblock:{x}stray", k.index(1+k.part("stray")) + "stray", k.store.name("stray")} {
 			if err := admin.Set(ctx, name, "v", time.Minute).Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -123,9 +123,9 @@ func TestNoLockIsUnlistedWhenSlotsMoveAndMastersDie(t *testing.T) {
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ClusterStateReloadInterval: 500 * time.Millisecond})
 	t.Cleanup(func() { _ = rdb.Close() })
-	store := New(rdb, &Config{Replicas: 1})
+	store := must(newStore(rdb, &Config{Replicas: 1}))
 	t.Cleanup(func() { _ = store.Close() })
-	p := &parkers{kit: &kit{Store: store, t: t, rdb: rdb}, cluster: cluster, parked: make(map[string]driver.Term)}
+	p := &parkers{kit: &kit{store: store, t: t, rdb: rdb}, cluster: cluster, parked: make(map[string]driver.Term)}
 
 	const part = 0
 	ctx, stop := context.WithCancel(t.Context())
@@ -189,7 +189,7 @@ func TestNoLockIsUnlistedWhenSlotsMoveAndMastersDie(t *testing.T) {
 				break
 			}
 			p.answered("settle", func(ctx context.Context) (driver.Reply, error) {
-				return driver.Reply{}, removeFrom(ctx, p.Store, due.Entries)
+				return driver.Reply{}, removeFrom(ctx, p.store, due.Entries)
 			})
 		}
 		if left := p.rdb.ZRange(t.Context(), p.index(part), 0, -1).Val(); len(left) > 0 {

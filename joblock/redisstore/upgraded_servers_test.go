@@ -48,7 +48,7 @@ func TestPushesInAnUpgradedCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := (&check{s: l.Store})
+	found := (&check{s: l.store})
 	(&checkedServer{check: found, info: info{"redis_version": "8.0.2"}}).shards(t.Context(), node)
 	if told := len(found.report) == 1 && found.report[0].Severity == Warning; told == listed {
 		t.Errorf("in the list of shards: %v, found %v", listed, found.report)

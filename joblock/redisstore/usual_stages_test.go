@@ -98,7 +98,7 @@ func usualJobs(t *testing.T, k *kit) {
 
 // twin is a Store on a miniredis, and what the test looks at behind the Store.
 type twin struct {
-	*Store
+	*store
 	server *miniredis.Miniredis
 }
 
@@ -140,13 +140,13 @@ func TestUsualStagesDecideAsTheGeneralOnes(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 		t.Cleanup(func() { rdb.Close() })
 		k := newKit(t, rdb)
-		giveTime(t, k.Store, rdb)
+		giveTime(t, k.store, rdb)
 		sub := rdb.Subscribe(t.Context(), k.channel("inbox"))
 		t.Cleanup(func() { sub.Close() })
 		if _, err := sub.Receive(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		twins[i] = twin{k.Store, m}
+		twins[i] = twin{k.store, m}
 	}
 	for seed := range uint64(share(100)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { compareStages(t, twins, rand.New(rand.NewPCG(seed, 0))) })

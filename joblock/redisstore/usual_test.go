@@ -137,8 +137,8 @@ func (s mixedStore) Reserve(ctx context.Context, reqs []driver.ReserveRequest) (
 func TestMixedKindsFollowTheModel(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	h := miniHarness(t)
-	one := h.Store.(*Store)
-	cluster := newKit(t, one.ops).Store
+	one := h.Store.(*store)
+	cluster := newKit(t, one.ops).store
 	giveTime(t, cluster, one.ops)
 	cluster.joint, cluster.hashes = false, true // as of a client that is not a *redis.Client
 	h.Store = mixedStore{usualStore{Store: one}, []driver.Store{usualStore{Store: one}, usualStore{Store: cluster}}}
@@ -248,7 +248,7 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 			if !short {
 				c.str("").str("0").flag(false)
 			}
-			a := releaseScript.run(ctx, k.Store.calls, c.cmd(ctx))
+			a := releaseScript.run(ctx, k.store.calls, c.cmd(ctx))
 			if list, ok := a.val.([]any); ok && len(list) == 3 {
 				granted++
 			}

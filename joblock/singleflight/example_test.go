@@ -15,7 +15,7 @@ import (
 // processes. One of them fetches, and all have the answer.
 func ExampleDo() {
 	ctx := context.Background()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -43,7 +43,7 @@ func ExampleDo() {
 // An access token knows for how long it is good. It is renewed a minute early.
 func ExampleDoFunc() {
 	ctx := context.Background()
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -22,7 +22,7 @@ func ExampleNew() {
 			return a
 		},
 	}))
-	store := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}) // in your program: redisstore.New(rdb, nil)
+	store := memstore.New(&memstore.Config{Silent: true}) // in your program: redisstore.New(rdb, nil)
 	locks, err := joblock.New(store, &joblock.Config{
 		Holder:   "web-1",
 		Observer: slogobserver.New(logger, nil),

@@ -113,7 +113,7 @@ func TestDefaultLogger(t *testing.T) {
 
 func TestNoOwnerIsLogged(t *testing.T) {
 	log, out := newLog(slog.LevelDebug)
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}),
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}),
 		&joblock.Config{Observer: slogobserver.New(log, nil)})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestRunOnABusyMachine(t *testing.T) {
 			now = now.Add(d)
 		}
 		store := memstore.New(&memstore.Config{
-			Notice: memstore.NoticeSilent,
+			Silent: true,
 			Now: func() time.Time {
 				mu.Lock()
 				defer mu.Unlock()

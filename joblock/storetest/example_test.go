@@ -15,7 +15,7 @@ import (
 func newHarness() *storetest.Harness {
 	now := time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
 	move := func(d time.Duration) { now = now.Add(d) }
-	store := memstore.New(&memstore.Config{Notice: memstore.NoticeSilent, Now: func() time.Time { return now }})
+	store := memstore.New(&memstore.Config{Silent: true, Now: func() time.Time { return now }})
 	return &storetest.Harness{Store: store, Advance: move, Step: move}
 }
 

@@ -17,7 +17,7 @@ func TestRunWithRealTime(t *testing.T) {
 			t.Parallel()
 		}
 		return &storetest.Harness{
-			Store:   memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}),
+			Store:   memstore.New(&memstore.Config{Silent: true}),
 			Advance: time.Sleep,
 			Unit:    10 * time.Millisecond,
 		}

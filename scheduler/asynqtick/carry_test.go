@@ -36,7 +36,7 @@ func withoutWorkers(t *testing.T, f func(b *bench)) {
 		redistest.Ran(t, redistest.MiniBackend())
 		b := &bench{T: t, rdb: redistest.MiniClient(t, redistest.Mini(t))}
 		var err error
-		b.locks, err = joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+		b.locks, err = joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "joblock.New", err)
 		b.jobs, err = handoff.NewClient(b.locks, asynq.NewClientFromRedisClient(b.rdb), asynq.NewInspectorFromRedisClient(b.rdb), &handoff.Config{Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "NewClient", err)

@@ -18,7 +18,7 @@ type noConfigs struct{ err error }
 func (p noConfigs) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) { return nil, p.err }
 
 func TestManagersThatCannotStart(t *testing.T) {
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestManagersThatCannotStart(t *testing.T) {
 }
 
 func TestTasksThatAreNotJobs(t *testing.T) {
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestTextOfWith(t *testing.T) {
 
 // Options that do not go together are refused at once, and not at the first tick.
 func TestWithThatIsRefused(t *testing.T) {
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

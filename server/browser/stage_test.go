@@ -19,6 +19,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -62,11 +63,11 @@ func newStage(t *testing.T, changes ...func(*stage, *server.Config)) *stage {
 	s.proxy = redistest.NewProxy(t, s.redis.Addr())
 	s.rdb = redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
 	var err error
-	s.locks, err = joblock.New(redisstore.New(s.rdb, nil), &joblock.Config{Holder: "jobs2:88", Logger: quiet})
+	s.locks, err = joblock.New(testkit.Must(redisstore.New(s.rdb, nil)), &joblock.Config{Holder: "jobs2:88", Logger: quiet})
 	s.nil(err)
 
 	through := redis.NewClient(&redis.Options{Addr: s.proxy.Addr(), MaxRetries: -1, DialTimeout: time.Second})
-	store := redisstore.New(through, nil)
+	store := testkit.Must(redisstore.New(through, nil))
 	locks, err := joblock.New(store, &joblock.Config{Holder: "server", Logger: quiet})
 	s.nil(err)
 	inspector := asynq.NewInspectorFromRedisClient(s.rdb)

@@ -67,7 +67,7 @@ func (shared) Close() error { return nil }
 func bubble(t *testing.T, f func(t *testing.T, n *network, c *client.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := &network{T: t, replicas: map[string]*replica{}, conns: map[net.Conn]string{}, store: shared{memstore.New(&memstore.Config{Notice: memstore.NoticeSilent})}}
+		n := &network{T: t, replicas: map[string]*replica{}, conns: map[net.Conn]string{}, store: shared{memstore.New(&memstore.Config{Silent: true})}}
 		n.start("a")
 		n.start("b")
 		f(t, n, n.client())

@@ -81,7 +81,7 @@ func eachStore(t *testing.T, f func(t *testing.T, peer func() driver.Store)) {
 	t.Run("miniredis", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mini := redistest.Mini(t)
-			f(t, func() driver.Store { return redisstore.New(redistest.MiniClient(t, mini), nil) })
+			f(t, func() driver.Store { return testkit.Must(redisstore.New(redistest.MiniClient(t, mini), nil)) })
 			redistest.Ran(t, redistest.MiniBackend())
 		})
 	})
@@ -95,7 +95,7 @@ type shared struct{ driver.Store }
 
 func (shared) Close() error { return nil }
 
-func memoryStore() driver.Store { return memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}) }
+func memoryStore() driver.Store { return memstore.New(&memstore.Config{Silent: true}) }
 
 // audited returns what makes a replica record the actions of operators.
 func audited(t *testing.T) (*miniredis.Miniredis, func(*server.Config)) {

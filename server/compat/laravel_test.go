@@ -32,7 +32,7 @@ func TestLaravelExamples(t *testing.T) {
 		redistest.Ran(t, redistest.MiniBackend())
 		rdb := redistest.MiniClient(t, mini)
 		quiet := slog.New(slog.DiscardHandler)
-		locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Logger: quiet})
+		locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Logger: quiet})
 		testkit.WantNil(t, "New", err)
 		inspector := asynq.NewInspectorFromRedisClient(rdb)
 		jobs, err := handoff.NewClient(locks, asynq.NewClientFromRedisClient(rdb), inspector, &handoff.Config{Logger: quiet})
@@ -175,7 +175,7 @@ func TestLaravelExamples(t *testing.T) {
 			}
 			note("3. Lock Key Patterns", goCode+")", "`"+p[0]+"`", joblock.Key(parts...) == want, want)
 		}
-		prefixed, err := joblock.New(redisstore.New(redistest.MiniClient(t, mini), &redisstore.Config{Prefix: "lock:"}), &joblock.Config{Logger: quiet})
+		prefixed, err := joblock.New(testkit.Must(redisstore.New(redistest.MiniClient(t, mini), &redisstore.Config{Prefix: "lock:"})), &joblock.Config{Logger: quiet})
 		testkit.WantNil(t, "New", err)
 		_, err = prefixed.Acquire(t.Context(), "PersonCreation:7")
 		testkit.WantNil(t, "Acquire", err)

@@ -132,7 +132,7 @@ func TestTerraformClient(t *testing.T) {
 	rs := redistest.Start(t)
 	rdb := rs.Client(t)
 	redistest.Ran(t, rs.Backend())
-	a := newReplica(t, redisstore.New(rs.Client(t), nil), people(map[string]server.Scope{"ann": server.ScopeLock, "bob": server.ScopeLock, "ops": server.ScopeOperate}),
+	a := newReplica(t, testkit.Must(redisstore.New(rs.Client(t), nil)), people(map[string]server.Scope{"ann": server.ScopeLock, "bob": server.ScopeLock, "ops": server.ScopeOperate}),
 		func(cfg *server.Config) { cfg.Redis = rdb })
 	mux := http.NewServeMux()
 	mux.Handle("/terraform/", http.StripPrefix("/terraform", mounted(t)(Terraform(a.s, ""))))

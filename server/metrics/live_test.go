@@ -32,7 +32,7 @@ func TestLiveScrapeHasEveryMetric(t *testing.T) {
 	redistest.Ran(t, srv.Backend())
 	rdb := srv.Client(t)
 	quiet := slog.New(slog.DiscardHandler)
-	store := redisstore.New(rdb, nil)
+	store := testkit.Must(redisstore.New(rdb, nil))
 	locks, err := joblock.New(store, &joblock.Config{Holder: "jobs1", Logger: quiet})
 	testkit.WantNil(t, "New", err)
 	m, err := New(Config{Locks: locks, Store: store, Every: time.Second, CheckEvery: time.Second, Logger: quiet, Share: 1})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/server"
 )
@@ -23,8 +24,8 @@ type Config struct {
 	// Locks reads the locks. Close the Metrics before Locks.
 	Locks *joblock.Locker
 
-	// Store, unless nil, is the store of Locks. The doctor then looks at its servers, too.
-	Store *redisstore.Store
+	// Store, unless nil, is the store of Locks, made by redisstore.New. The doctor then looks at its servers, too.
+	Store driver.Store
 
 	// Databases are the databases of asynq whose tasks have locks: the doctor compares their queues with those of jobs that
 	// have locks.
@@ -109,7 +110,7 @@ func New(cfg Config) (*Metrics, error) {
 func (cfg *Config) desk() (*ops.Desk, error) {
 	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes}
 	if cfg.Store != nil {
-		d.Check = cfg.Store.Check
+		d.Check = func(ctx context.Context) (redisstore.Report, error) { return redisstore.Check(ctx, cfg.Store) }
 	}
 	for _, db := range cfg.Databases {
 		of := ops.Database{Name: db.Name}

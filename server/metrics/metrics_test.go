@@ -45,7 +45,7 @@ type stage struct {
 
 func staged(t *testing.T, f func(t *testing.T, s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, store: faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))}
+		s := &stage{T: t, store: faultstore.New(memstore.New(&memstore.Config{Silent: true}))}
 		var err error
 		s.locks, err = joblock.New(s.store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "New", err)
@@ -237,7 +237,7 @@ func TestMetricsOfAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.MiniClient(t, redistest.Mini(t))
 		redistest.Ran(t, redistest.MiniBackend())
-		locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+		locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "New", err)
 		m, err := New(Config{Locks: locks, Logger: slog.New(slog.DiscardHandler)})
 		testkit.WantNil(t, "metrics.New", err)
@@ -307,7 +307,7 @@ func TestMetricsOfAServer(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	locks, err := joblock.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), nil)
+	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	testkit.WantNil(t, "New", err)
 	defer locks.Close(context.Background())
 	for want, cfg := range map[string]Config{

@@ -63,7 +63,11 @@ func start(stdin io.Reader, account, id string) (err error) {
 	addr := cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		return err
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,11 @@ func run() error {
 	redisOpt := asynq.RedisClientOpt{Addr: addr}
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks, err := joblock.New(redisstore.New(rdb, nil), nil)
+	store, err := redisstore.New(rdb, nil)
+	if err != nil {
+		return err
+	}
+	locks, err := joblock.New(store, nil)
 	if err != nil {
 		return err
 	}

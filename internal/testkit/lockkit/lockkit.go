@@ -32,7 +32,7 @@ const (
 // was called.
 type Kit struct {
 	*testing.T
-	Mem   *memstore.Store
+	Mem   driver.Store
 	Store *faultstore.Store
 	Locks *joblock.Locker
 	Logs  *testkit.Log
@@ -49,7 +49,7 @@ func New(t *testing.T, cfg *joblock.Config) *Kit {
 	k := &Kit{T: t, Logs: new(testkit.Log)}
 	start := time.Now()
 	k.Mem = memstore.New(&memstore.Config{
-		Notice: memstore.NoticeSilent,
+		Silent: true,
 		Now:    func() time.Time { return start.Add(time.Since(start) + k.StoreSkew) },
 	})
 	k.Store = faultstore.New(k.Mem)

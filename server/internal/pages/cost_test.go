@@ -119,7 +119,7 @@ func TestWhatAPageAsksOfTheStore(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				defer time.Sleep(time.Second) // look-ups that nobody waits for
-				store := &billed{Store: memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}), turn: make(chan struct{}, 1)}
+				store := &billed{Store: memstore.New(&memstore.Config{Silent: true}), turn: make(chan struct{}, 1)}
 				quiet := slog.New(slog.DiscardHandler)
 				end := func(l *joblock.Locker) { testkit.WantNil(t, "Close", l.Close(context.Background())) }
 				fill, err := joblock.New(store.Store, &joblock.Config{Logger: quiet})

@@ -499,7 +499,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 // session is a Locker with what is closed after it.
 type session struct {
 	*joblock.Locker
-	store *redisstore.Store
+	store driver.Store
 	rdb   redis.UniversalClient
 }
 
@@ -513,13 +513,22 @@ func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session,
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	store := redisstore.New(rdb, &redisstore.Config{Prefix: s.prefix})
+	store, err := redisstore.New(rdb, &redisstore.Config{Prefix: s.prefix})
+	if err != nil {
+		_ = rdb.Close()
+		return nil, err
+	}
 	locks, err := joblock.New(store, &cfg)
 	if err != nil {
 		_ = rdb.Close()
 		return nil, err
 	}
 	return &session{locks, store, rdb}, nil
+}
+
+// examine looks at the servers of the locks.
+func (s *session) examine(ctx context.Context) (redisstore.Report, error) {
+	return redisstore.Examine(ctx, s.store)
 }
 
 // Commands that take or change a lock divide --timeout between an unanswered call, which package joblock ends up to an

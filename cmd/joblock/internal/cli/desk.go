@@ -90,7 +90,7 @@ func (d *desk) open(s *server) (err error) {
 	}
 	d.name = at.name()
 	cfg := ops.Config{
-		Locks: d.session.Locker, Check: d.session.store.Examine, Audit: ops.NewAudit(d.session.rdb, s.prefix, s.timeout), ExplainActs: true,
+		Locks: d.session.Locker, Check: d.session.examine, Audit: ops.NewAudit(d.session.rdb, s.prefix, s.timeout), ExplainActs: true,
 		Journal: ops.NewJournal(d.session.rdb, s.prefix, s.timeout),
 	}
 	for _, a := range databases {

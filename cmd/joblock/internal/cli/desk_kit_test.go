@@ -34,7 +34,7 @@ func newOffice(t *testing.T) *office {
 	o := &office{T: t, redis: redistest.Start(t)}
 	rdb := o.redis.Client(t)
 	// A record of a free key lasts for twice CallTimeout, and a busy machine may take long to come and look.
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: "web-1:77", CallTimeout: patience, Logger: slog.New(slog.DiscardHandler)})
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Holder: "web-1:77", CallTimeout: patience, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

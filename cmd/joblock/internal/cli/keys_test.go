@@ -559,7 +559,7 @@ func TestHostileTextsInRedis(t *testing.T) {
 	if len(evil) != len(label) {
 		t.Fatalf("%d bytes, want %d", len(evil), len(label))
 	}
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: label})
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Holder: label})
 	testkit.WantNil(t, "New", err)
 	defer func() { _ = locks.Close(context.Background()) }()
 	for _, key := range []string{"label", "evil"} {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -78,7 +79,7 @@ func newScene(t *testing.T, heading string) *scene {
 // The method holder returns a Locker whose locks show this label.
 func (p *place) holder(label string) *joblock.Locker {
 	p.Helper()
-	locks, err := joblock.New(redisstore.New(p.redis.Client(p.T), &redisstore.Config{Prefix: p.prefix}),
+	locks, err := joblock.New(testkit.Must(redisstore.New(p.redis.Client(p.T), &redisstore.Config{Prefix: p.prefix})),
 		&joblock.Config{Holder: label, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		p.Fatal(err)
@@ -344,7 +345,7 @@ func playRole(text string) {
 	defer cancel()
 	quiet := slog.New(slog.DiscardHandler)
 	rdb := redis.NewClient(&redis.Options{Addr: cfg.Redis})
-	locks, err := joblock.New(redisstore.New(rdb, nil), &joblock.Config{Holder: cfg.Holder, Logger: quiet})
+	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Holder: cfg.Holder, Logger: quiet})
 	fail(err)
 	switch cfg.Role {
 	case "worker":

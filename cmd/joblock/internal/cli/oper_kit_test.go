@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -36,7 +37,7 @@ func newPlace(t *testing.T, redis *redistest.Server) *place {
 // The method locker returns another Locker of the place, as another process has it.
 func (p *place) locker() *joblock.Locker {
 	p.Helper()
-	locks, err := joblock.New(redisstore.New(p.redis.Client(p.T), &redisstore.Config{Prefix: p.prefix}),
+	locks, err := joblock.New(testkit.Must(redisstore.New(p.redis.Client(p.T), &redisstore.Config{Prefix: p.prefix})),
 		&joblock.Config{CallTimeout: patience, Logger: slog.New(slog.DiscardHandler)}) // so a free key is remembered for long
 	if err != nil {
 		p.Fatal(err)

@@ -70,7 +70,7 @@ func TestDocumentedRightsOfOperators(t *testing.T) {
 			quiet := slog.New(slog.DiscardHandler)
 			events, err := journal.New(rdb, &journal.Config{Prefix: prefix, All: true, Logger: quiet})
 			testkit.WantNil(t, "journal.New", err)
-			locks, err := joblock.New(redisstore.New(rdb, &redisstore.Config{Prefix: prefix}), &joblock.Config{Observer: events.Observe, Logger: quiet, CallTimeout: patience})
+			locks, err := joblock.New(testkit.Must(redisstore.New(rdb, &redisstore.Config{Prefix: prefix})), &joblock.Config{Observer: events.Observe, Logger: quiet, CallTimeout: patience})
 			testkit.WantNil(t, "joblock.New", err)
 			ctx, cancel := context.WithCancel(t.Context())
 			s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop", Logger: quiet})

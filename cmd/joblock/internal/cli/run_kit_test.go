@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -41,7 +42,7 @@ type stage struct {
 func newStage(t *testing.T, redis *redistest.Server) *stage {
 	t.Helper()
 	s := &stage{T: t, redis: redis, proxy: redistest.NewProxy(t, redis.Addr()), res: newResource(t)}
-	locks, err := joblock.New(redisstore.New(redis.Client(t), &redisstore.Config{Prefix: s.prefix()}), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
+	locks, err := joblock.New(testkit.Must(redisstore.New(redis.Client(t), &redisstore.Config{Prefix: s.prefix()})), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -53,7 +54,7 @@ func newWorkshop(t *testing.T, programs string, args ...string) *workshop {
 	t.Helper()
 	w := &workshop{stage: newStage(t, redistest.Start(t, args...)), bin: t.TempDir(), tmp: t.TempDir()}
 	var err error
-	if w.plain, err = joblock.New(redisstore.New(w.redis.Client(t), nil), nil); err != nil {
+	if w.plain, err = joblock.New(testkit.Must(redisstore.New(w.redis.Client(t), nil)), nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.plain.Close(context.Background()) })

@@ -38,7 +38,7 @@ func watching(t *testing.T, o watchOptions, f func(*lookout)) *lookout {
 	l := &lookout{T: t, over: make(chan struct{})}
 	synctest.Test(t, func(t *testing.T) {
 		l.T = t
-		l.store = faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		l.store = faultstore.New(memstore.New(&memstore.Config{Silent: true}))
 		locks, err := joblock.New(l.store, &joblock.Config{Logger: slog.New(slog.DiscardHandler), CallTimeout: time.Second})
 		testkit.WantNil(t, "New", err)
 		defer func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) }()
@@ -186,7 +186,7 @@ func TestWatchOutlivesAStoreThatIsAway(t *testing.T) {
 // Without an answer to the first look nobody knows whether there is a Redis at all.
 func TestWatchEndsIfTheFirstLookHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := faultstore.New(memstore.New(&memstore.Config{Notice: memstore.NoticeSilent}))
+		store := faultstore.New(memstore.New(&memstore.Config{Silent: true}))
 		store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Inspect, faultstore.List)
 		locks, err := joblock.New(store, nil)
 		testkit.WantNil(t, "New", err)

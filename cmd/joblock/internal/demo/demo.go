@@ -32,6 +32,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/journal"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
@@ -114,8 +115,12 @@ func (c *company) process(label string) (process, error) {
 func newProcess(label string, opts *redis.Options) (p process, err error) {
 	p.rdb = redis.NewClient(opts)
 	p.events, err = journal.New(p.rdb, &journal.Config{All: true, Source: label, Logger: quiet})
+	var store driver.Store
 	if err == nil {
-		p.locks, err = joblock.New(redisstore.New(p.rdb, nil), &joblock.Config{Holder: label, Logger: quiet, WatchForced: true, Observer: p.events.Observe})
+		store, err = redisstore.New(p.rdb, nil)
+	}
+	if err == nil {
+		p.locks, err = joblock.New(store, &joblock.Config{Holder: label, Logger: quiet, WatchForced: true, Observer: p.events.Observe})
 	}
 	if err != nil {
 		return p, errors.Join(err, p.close(context.Background()))
