@@ -132,11 +132,13 @@ func TestAsynqAtRestRunsNoLua(t *testing.T) {
 			return false
 		})
 		time.Sleep(5 * time.Minute)
+		m.Server().SetPreHook(nil)
+		srv.Shutdown()
+		mu.Lock()
+		defer mu.Unlock()
 		if len(tried) != 6 || len(inLua) > 0 {
 			t.Errorf("at rest asynq calls %v, and in Lua run %v", tried, inLua)
 		}
-		m.Server().SetPreHook(nil)
-		srv.Shutdown()
 	})
 }
 
