@@ -22,7 +22,7 @@ import (
 //
 // A key that was joined in another way, such as "export:" + id, has no parts that a call could check: with an empty id
 // all requests share the key "export:". A Locker accepts that key, and logs a warning when it takes a key that ends in a
-// separator or is blank.
+// separator, blanks after it or not, or is blank.
 //
 // For texts that may be long, such as URLs and lists of filters, put a hash into the key: the hexadecimal digits of
 // their SHA-256, or a KeyBuilder of NewSecretKeyBuilder, which hashes all parts.

@@ -138,14 +138,15 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 // PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume.
 // The note of the pause has the last error. A success resets the count, and so does the pause.
 //
-// For a Task, a tick that enqueues is a success, however the task ends. With TaskEnds, and so for jobs of package
-// asynqtick, the ends of the tasks count instead: a task that asynq has archived has failed. A node looks at the tasks
-// of the earlier ticks at the next tick, at the latest ten.
+// For a Task, a tick that enqueues is a success, however the task ends, also with asynqtick.Enqueue and EnqueueWith.
+// With TaskEnds, and so for jobs of asynqtick.Tasks, Scheduler and PeriodicTaskManager, the ends of the tasks count
+// instead: a task that asynq has archived has failed. A node looks at the tasks of the earlier ticks at the next tick,
+// at the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
 // TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end reports whether the
-// task with an ID has ended, and how: a nil failure is a success. After an error, the next tick asks again. Package
-// asynqtick sets this option itself.
+// task with an ID has ended, and how: a nil failure is a success. After an error, the next tick asks again.
+// asynqtick.Tasks, Scheduler and PeriodicTaskManager set this option for their jobs.
 func TaskEnds(end func(ctx context.Context, id string) (ended bool, failure, err error)) Option {
 	return func(o *options) { o.taskEnd = end }
 }

@@ -9,8 +9,9 @@ import (
 
 // archive archives a task that will not run again although asynq has retries left for it, and then frees the locks of
 // tokens for reason, in the background. If reason is verdict.ReasonFailed, that is a task whose last attempt has
-// failed, or whose Deadline has passed; archive ignores other tasks. It waits until asynq shows the task in the state
-// retry with a last error equal to text. If the task leaves the state active in any other way, archive does nothing.
+// failed, or whose Deadline passes before the next one; archive ignores other tasks. It waits until asynq shows the task
+// in the state retry with a last error equal to text. If the task leaves the state active in any other way, archive does
+// nothing.
 func (f freer) archive(ctx context.Context, text, reason string) {
 	mayRetry := !f.tries.Last() && reason == verdict.ReasonFailed
 	f.w.life.Go(func() {
@@ -25,7 +26,7 @@ func (f freer) archive(ctx context.Context, text, reason string) {
 					break
 				}
 				if mayRetry {
-					f.log().Warn("worker: the deadline of a job has passed: its task is archived, and its retries are not used",
+					f.log().Warn("worker: the deadline of a job has passed, or passes before its next attempt: its task is archived, and its retries are not used",
 						"deadline", info.Deadline, "retried", info.Retried, "max_retry", f.tries.Budget)
 				}
 				f.free(ctx, f.tokens, reason)

@@ -117,7 +117,8 @@
 // Once the Deadline of a task has passed, asynq calls no handler for the task, but goes on to retry it. With Configure,
 // the first delivery after the Deadline ends the job as a final failure: the ErrorHandler is called with
 // context.DeadlineExceeded, and the Worker archives the task within moments and logs a WARN. The same happens to a task
-// that waits in line with InLine; its place or key is then freed by the keeper. A Timeout alone is a failed attempt.
+// that waits in line with InLine; its place or key is then freed by the keeper. A Timeout alone is a failed attempt. If
+// the next attempt after a failed one would begin after the Deadline, the job ends with the failed attempt.
 //
 // A job that loses its lock repeatedly is retried repeatedly, at the pace of RetryDelayFunc: asynq counts no snoozes,
 // and the job is not to blame. An error that is not due to the loss is a failure like any other, and so is the loss of

@@ -59,10 +59,17 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 		switch {
 		case c.failedTooLong(ctx, err):
 			freer{c}.archive(ctx, err.Error(), verdict.ReasonHeld)
-		case errors.Is(a.ctx.Err(), context.DeadlineExceeded):
+		case a.mayExpire(err):
 			freer{c}.archive(ctx, err.Error(), verdict.ReasonFailed)
 		}
 	}
+}
+
+// mayExpire reports whether the next attempt, after one that has failed with err, may be due after the Deadline of the task.
+// The context of an attempt ends at the Deadline, or before.
+func (a *attempt) mayExpire(err error) bool {
+	retry, settled := errors.AsType[*verdict.Retry](err)
+	return !settled || a.left() <= retry.Delay
 }
 
 // failedTooLong reports whether a further attempt would be beyond Config.MaxHold after one that asynq has ended by

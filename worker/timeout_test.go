@@ -3,12 +3,14 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -185,6 +187,49 @@ func TestDeadlinePassesDuringTheRun(t *testing.T) {
 		r.wantEnded("key-a", "job failed")
 		r.wantRuns(&p, 1)
 	})
+}
+
+// If the next attempt would begin after the deadline, the job ends with the attempt that failed, and not when asynq
+// delivers the task for nothing: with asynq's delays that is hours later.
+func TestDeadlineBeforeTheNextAttempt(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(context.Context, int) error
+		opts []asynq.Option
+	}{
+		{"an error", fail, nil},
+		{"an error, with a timeout", fail, []asynq.Option{asynq.Timeout(time.Second)}},
+		{"a panic", blow, nil},
+		{"a timeout", obey, []asynq.Option{asynq.Timeout(time.Second)}},
+	} {
+		for _, sequence := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, sequence %t", tt.name, sequence), func(t *testing.T) {
+				virtual(t, func(r *rig) {
+					var p probe
+					delay := func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(1+59*n) * time.Minute }
+					r.serve(service{asynq: asynq.Config{RetryDelayFunc: delay}}, p.handler(tt.do))
+					opts := append(tt.opts, asynq.Deadline(time.Now().Add(30*time.Minute)))
+					key := "key-a"
+					if sequence {
+						key = seqKey
+						r.line().addOne(handoff.Sequence{}, "a", append(opts, asynq.MaxRetry(25))...)
+					} else {
+						r.enqueue("a", 25, opts...)
+					}
+					r.untilRetry("a", 1)
+					r.wantState(key, joblock.StateParked, "a")
+					begun := time.Now()
+					r.untilTask("a", "archived")
+					r.untilFree(key)
+					if took := time.Since(begun); took > 2*time.Minute {
+						t.Errorf("the job ended after %s", took)
+					}
+					r.wantEnded(key, "job failed")
+					r.wantRuns(&p, 2)
+				})
+			})
+		}
+	}
 }
 
 // A timeout alone, before the deadline, is one of the attempts.

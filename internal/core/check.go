@@ -49,14 +49,15 @@ func (l *Locker) doubt(op, key string) {
 	if key == "" {
 		return // a key of the toolkit alone
 	}
-	found := ""
-	switch last := key[len(key)-1]; {
-	case strings.IndexByte(separators, last) >= 0:
-		found = "ends in a separator"
-	case (last == ' ' || last >= utf8.RuneSelf) && strings.TrimSpace(key) == "":
+	found := "ends in a separator"
+	text := strings.TrimRightFunc(key, unicode.IsSpace)
+	switch {
+	case text == "":
 		found = "is blank"
-	default:
+	case strings.IndexByte(separators, text[len(text)-1]) < 0:
 		return
+	case len(text) < len(key):
+		found = "ends in a blank part"
 	}
 	l.mu.Lock()
 	logged := l.doubtful[key] || len(l.doubtful) == maxDoubtful

@@ -64,7 +64,8 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 //
 // What a tick does while the task of an earlier tick waits or runs:
 //
-//	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it.
+//	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it. With the
+//	          policy Skip, too. With Replace and KeepLast the new task takes the place of one that waits.
 //	Sequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
 //	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
 //	          while the sequence has halted. "joblock doctor" names such lines.
@@ -76,7 +77,10 @@ func EnqueueWith(jobs *handoff.Client, how handoff.How, task *asynq.Task, opts .
 		return nil
 	}
 	return Once(func(ctx context.Context, tick scheduler.Tick) error {
-		_, err := jobs.Enqueue(ctx, how, task, append(slices.Clip(opts), asynq.TaskID(tick.ID()))...)
+		done, err := jobs.Enqueue(ctx, how, task, append(slices.Clip(opts), asynq.TaskID(tick.ID()))...)
+		if err == nil && done.Duplicate && done.Task.ID != tick.ID() {
+			return fmt.Errorf("%w: by the task %s of queue %s", joblock.ErrHeld, done.Task.ID, done.Task.Queue)
+		}
 		return err
 	})
 }

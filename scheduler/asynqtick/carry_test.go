@@ -73,6 +73,9 @@ func TestTicksOfTasksThatCarryLocks(t *testing.T) {
 		"unique": {func(b *bench) func(context.Context, scheduler.Tick) error {
 			return asynqtick.EnqueueWith(b.jobs, handoff.Unique{Key: "k"}, digest)
 		}, nil, 1, 9, 0},
+		"unique, and a duplicate is no error": {func(b *bench) func(context.Context, scheduler.Tick) error {
+			return asynqtick.EnqueueWith(b.jobs, handoff.Unique{Key: "k", OnConflict: handoff.Skip}, digest)
+		}, nil, 1, 9, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withoutWorkers(t, func(b *bench) {

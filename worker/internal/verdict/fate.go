@@ -22,7 +22,7 @@ type Fate struct {
 // once.
 //
 // archive is "", or the last error of a task in the state retry that this Worker is about to archive: if this was the
-// last attempt, or if the task's Deadline has passed. Such a task will not run.
+// last attempt, or if the task is Expired. Such a task will not run.
 func FateOf(info *asynq.TaskInfo, err error, archive string, last bool) Fate {
 	switch {
 	case NoTask(err):
@@ -52,10 +52,14 @@ func FateInOrder(info *asynq.TaskInfo, err error, header string) Fate {
 	return FateOf(info, err, "", false)
 }
 
-// Expired reports whether the Deadline of the task has passed. asynq then calls no handler for the task, however many
-// retries are left.
+// Expired reports whether the Deadline of the task has passed, or will have when the task is due. asynq then calls no handler
+// for the task, however many retries are left.
 func Expired(info *asynq.TaskInfo) bool {
-	return !info.Deadline.IsZero() && !time.Now().Before(info.Deadline)
+	begin := time.Now()
+	if info.NextProcessAt.After(begin) {
+		begin = info.NextProcessAt
+	}
+	return !info.Deadline.IsZero() && !begin.Before(info.Deadline)
 }
 
 // Move is what to do with a task that asynq is about to move.
@@ -75,12 +79,12 @@ func ArchiveNow(info *asynq.TaskInfo, err error, text string, mayRetry bool) Mov
 		return GiveUp
 	case err != nil:
 		return LookAgain
+	case info.State == asynq.TaskStateActive && (!mayRetry || !info.Deadline.IsZero()):
+		return LookAgain
 	case mayRetry && !Expired(info):
 		return GiveUp
 	case info.State == asynq.TaskStateRetry && info.LastErr == text:
 		return Now
-	case info.State == asynq.TaskStateActive:
-		return LookAgain
 	}
 	return GiveUp
 }
