@@ -346,8 +346,10 @@
 // A Worker that releases a key runs some of the tasks that it has snoozed for the key at once, as many as the key may
 // need until asynq looks for tasks again, but no more than may wait in place. So 30 tasks of 0.2 s take some 7 to 9 s
 // with asynq's default TaskCheckInterval of 1 s, and not one asynq.Config.DelayedTaskCheckInterval, 5 s by default, for
-// each few of them. With MaxWait(0) a key runs one task for each look: some 30 s. A shorter TaskCheckInterval helps
-// both. If only other servers' tasks hold the key, a task waits until its pause ends.
+// each few of them. With MaxWait(0) a key runs one task for each look: some 30 s. If a lock is held for more than
+// 250 ms, at most a quarter of Concurrency are run for each look. This matters with MaxConcurrent: with a Concurrency of
+// 10, 40 tasks of 0.3 s take some 15 s, two at a time. A shorter TaskCheckInterval helps in each case, a larger
+// Concurrency in the last. If only other servers' tasks hold the key, a task waits until its pause ends.
 //
 //	busy                        snoozed. With DropIfBusy the task succeeds without being run, with FailIfBusy the
 //	                            attempt fails
