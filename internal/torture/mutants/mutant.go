@@ -162,7 +162,7 @@ var mutants = []mutant{
 		[]edit{{"joblock/redisstore/acknowledge.go", "err == nil && n < s.replicas", "false"}},
 		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true, ""},
 	{"a keeper takes what no list shows for gone",
-		[]edit{{listing, "		return false // a new task, or the task should have been seen again\n", "		*f = finding{kind: absent, reason: reasonAbsent}\n		return true\n"}},
+		[]edit{{listing, "		return false // a new task, or one that should have been seen again\n", "		*f = finding{kind: absent, reason: reasonAbsent}\n		return true\n"}},
 		[]string{"freed map["}, false, "TestTaskThatMovesWhileItsQueueIsListed"},
 	{"a keeper looks up what a page has not shown when all pages are read",
 		[]edit{{listing, "r != nil && seen.Before(r.passed)", "r != nil && false"}},
