@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The exit codes. The comment of the command has a table of their meanings.
@@ -106,6 +107,8 @@ func (s *server) told(cmd *cobra.Command, err error) string {
 		return strings.ReplaceAll(told(err), "\n", "; ")
 	case !ok:
 		return told(err)
+	case errors.Is(err, driver.ErrRefused):
+		return strings.Replace(text, "no answer of ", "refused by ", 1) // a refused call has done nothing
 	case !reads(cmd) && slices.Contains(writers, op):
 		return text + "; whether the call took effect is unknown"
 	}

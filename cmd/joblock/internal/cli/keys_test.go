@@ -23,6 +23,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/journal"
@@ -171,6 +172,7 @@ func TestWordsAboutASilentRedis(t *testing.T) {
 		{"force-release", silent("force release", errSilent), at + " within 3s (--timeout); whether the call took effect is unknown"},
 		{"force-release", silent("status", errSilent), at + " within 3s (--timeout)"},
 		{"ls", &joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "list", Err: errors.New("connection refused\nagain")}, at + ": connection refused; again"},
+		{"release", &joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "release", Key: "k", Err: fmt.Errorf("READONLY%w", driver.ErrRefused)}, "refused by Redis at db-1:7000/2: READONLY" + driver.ErrRefused.Error()},
 		{"release", silent("release", late), "not done within 6s"},
 		{"release", joblock.ErrNotFound, "no such lock"},
 		{"force-release", fmt.Errorf("%w: %w", ops.ErrNotRecorded, context.DeadlineExceeded), at + " within 3s (--timeout); nothing was changed, because it could not be recorded"},
