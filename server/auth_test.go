@@ -386,6 +386,7 @@ func TestBadConfigs(t *testing.T) {
 			"Config.MaxWaitingEach is -1":               {Locks: locks, Authorize: Anyone(), MaxWaitingEach: -1},
 			"Config.Burst is -1":                        {Locks: locks, Authorize: Anyone(), Burst: -1},
 			"Config.Rate is -1":                         {Locks: locks, Authorize: Anyone(), Rate: -1},
+			"must come from redisstore.New":             {Locks: locks, Authorize: Anyone(), Store: shared{store()}},
 		} {
 			_, err := New(cfg)
 			if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {

@@ -163,6 +163,9 @@ func New(cfg Config) (*Server, error) {
 	if !(cfg.Rate >= 0 && cfg.Rate <= 1e6) {
 		return nil, invalid("Config.Rate is %v, must be from 0 to 1000000", cfg.Rate)
 	}
+	if _, ok := cfg.Store.(prefixed); cfg.Store != nil && !ok {
+		return nil, invalid("Config.Store is a %T, must come from redisstore.New", cfg.Store)
+	}
 	s := &Server{cfg: cfg, in: (*core.Locker)(cfg.Locks), quotas: newQuotas(cfg), attempts: newAttempts()}
 	if s.sites, err = newSites(cfg); err != nil {
 		return nil, err
@@ -180,6 +183,10 @@ func New(cfg Config) (*Server, error) {
 // auditTimeout bounds a call that records an action, or reads the journal.
 const auditTimeout = 3 * time.Second
 
+// prefixed is a store from redisstore.New. With the prefix of another one, the record of actions would be looked for in the
+// wrong place.
+type prefixed interface{ Prefix() string }
+
 func (cfg *Config) desk() ops.Config {
 	acted := func(action, outcome string) { cfg.Meter.Action(MeteredAction{action, outcome}) }
 	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes, Acted: acted}
@@ -195,7 +202,7 @@ func (cfg *Config) desk() ops.Config {
 	}
 	if cfg.Redis != nil {
 		prefix := cmp.Or(cfg.Prefix, redisstore.DefaultPrefix)
-		if own, ok := cfg.Store.(interface{ Prefix() string }); ok && cfg.Prefix == "" {
+		if own, ok := cfg.Store.(prefixed); ok && cfg.Prefix == "" {
 			prefix = own.Prefix()
 		}
 		d.Audit = ops.NewAudit(cfg.Redis, prefix, auditTimeout)
