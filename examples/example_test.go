@@ -66,9 +66,13 @@ func Example() {
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		if _, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
+		job, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5)))
+		if err != nil {
 			handoff.Refuse(w, r, err)
+			return
 		}
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprintln(w, job.Task.ID)
 	})))
 
 	// Worker.
@@ -106,7 +110,7 @@ func Example() {
 	// stop]
 
 	// Output:
-	// 200
+	// 202
 	// 429
 	// the job has the lock: true
 }
@@ -140,6 +144,24 @@ func Example_process() {
 	// open]
 	check(err)
 
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		// [answer
+		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		job, err := p.Jobs.Enqueue(r.Context(), handoff.Unique{Key: joblock.Key("report", id)}, task, asynq.MaxRetry(5))
+		if err != nil {
+			handoff.Refuse(w, r, err) // 429 with Retry-After, if the key is taken
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprintln(w, job.Task.ID)
+		// answer]
+	}
+	for range 2 {
+		w := httptest.NewRecorder()
+		answer(w, httptest.NewRequest(http.MethodPost, "/reports/42", nil))
+		fmt.Println(w.Code)
+	}
+
 	// [web
 	// Web: at most one export per account, from the request to the end of its job.
 	perAccount := handoff.Middleware(p.Locks, func(r *http.Request) (handoff.Claim, error) {
@@ -148,9 +170,13 @@ func Example_process() {
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
-		if _, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
+		job, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5)))
+		if err != nil {
 			handoff.Refuse(w, r, err)
+			return
 		}
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprintln(w, job.Task.ID)
 	})))
 
 	// Worker.
@@ -185,7 +211,9 @@ func Example_process() {
 	// close]
 
 	// Output:
-	// 200
+	// 202
+	// 429
+	// 202
 	// the job has the lock: true
 	// the task of the tick has its lock: true
 }
