@@ -35,6 +35,8 @@ MODULES := $(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod)))
 NESTED := $(filter-out .,$(MODULES))
 # What others import, as CONTRIBUTING.md says.
 PUBLISHED := . joblock/otelobserver joblock/promobserver server server/compat
+# What a release tags: in addition the command, for go install.
+RELEASED := $(PUBLISHED) cmd/joblock
 # What talks to a server, and the servers in addition to the system's redis-server.
 MATRIX := ./internal/redistest ./joblock/redisstore ./internal/e2e ./worker ./handoff
 SERVERS ?= redis-8 valkey-9
@@ -187,11 +189,11 @@ api: ## what has changed for those who import the modules since the last tag, or
 
 .PHONY: licences
 licences: ## the licences of all that comes into a program with the published modules and the command
-	@.ci/licences.sh $(PUBLISHED) cmd/joblock
+	@.ci/licences.sh $(RELEASED)
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that the published modules and the command reach; needs a network
-	@for module in $(PUBLISHED) cmd/joblock; do \
+	@for module in $(RELEASED); do \
 		echo "== govulncheck in $$module"; \
 		(cd $$module && go run $(GOVULNCHECK) ./...); \
 	done
@@ -201,16 +203,21 @@ release-check: ## is .goreleaser.yaml right, and does the command build for each
 	go run $(GORELEASER) check
 	@for system in linux darwin windows; do CGO_ENABLED=0 GOOS=$$system go -C cmd/joblock build -o /dev/null . || exit 1; done
 
+.PHONY: release
+release: ## tag all modules as VERSION=v0.1.0, try them as a user would, and push the tags to REMOTE, if it is set
+	@.ci/release.sh "$(VERSION)" "$(REMOTE)" $(RELEASED)
+
 .PHONY: chart
 chart: ## check the Helm chart: lint, what it makes, and the schema of its values
 	@HELM=$(HELM) .ci/chart.sh
 
 .PHONY: image
 image: ## make an image of the command joblock and nothing else; needs docker
-	rm -rf $(CACHE)/image && mkdir -p $(CACHE)/image
-	CGO_ENABLED=0 go -C cmd/joblock build -trimpath -tags timetzdata -ldflags '-s -w' -o $(CACHE)/image/joblock .
-	cp /etc/ssl/certs/ca-certificates.crt $(CACHE)/image/
-	docker build -f deploy/Dockerfile -t joblock $(CACHE)/image
+	rm -rf $(CACHE)/image && mkdir -p $(CACHE)/image/deploy $(CACHE)/image/linux/$$(go env GOARCH)
+	CGO_ENABLED=0 GOOS=linux go -C cmd/joblock build -trimpath -tags timetzdata -ldflags '-s -w' \
+		-o $(CACHE)/image/linux/$$(go env GOARCH)/joblock .
+	cp /etc/ssl/certs/ca-certificates.crt $(CACHE)/image/deploy/
+	docker buildx build --platform linux/$$(go env GOARCH) --load -f deploy/Dockerfile -t joblock $(CACHE)/image
 
 .PHONY: debian-servers
 debian-servers: ## bring the servers of make servers into .cache/servers, from Debian

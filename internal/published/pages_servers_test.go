@@ -36,6 +36,7 @@ var tries = []try{
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/hibiken/asynq"
@@ -53,10 +54,13 @@ func check(err error) {
 
 func main() {
 	redisOpt := asynq.RedisClientOpt{}
-	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
+	tasks := asynq.NewServeMux()
 	ctx, id, task := context.Background(), "7", asynq.NewTask("invoice", nil)
 page 1
 page 2
+	_ = func(w http.ResponseWriter, r *http.Request) {
+page 3
+	}
 }
 `},
 	{"docs/monitoring.md", "go get github.com/joblock/toolkit github.com/joblock/toolkit/joblock/promobserver", `package main

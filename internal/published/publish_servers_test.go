@@ -9,7 +9,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/mod/modfile"
@@ -20,8 +22,19 @@ import (
 // root is the checkout.
 const root = "../.."
 
-// modules are the directories of the modules that a release has tags for.
-var modules = []string{".", "joblock/otelobserver", "joblock/promobserver", "server", "server/compat", "cmd/joblock"}
+// modules returns the directories of the modules that a release has tags for, from the Makefile.
+func modules(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^PUBLISHED := (.*)$`).FindSubmatch(text)
+	if found == nil {
+		t.Fatal("the Makefile has no PUBLISHED")
+	}
+	return append(strings.Fields(string(found[1])), "cmd/joblock")
+}
 
 // unpublished are directories of the checkout that no tag has.
 var unpublished = []string{".git", ".cache", "bin", "dist"}
@@ -57,7 +70,7 @@ func readMod(t *testing.T, dir string) *modfile.File {
 func publish(t *testing.T) (proxy string) {
 	t.Helper()
 	proxy = t.TempDir()
-	for _, dir := range modules {
+	for _, dir := range modules(t) {
 		m := module.Version{Path: readMod(t, dir).Module.Mod.Path, Version: version(t)}
 		at := filepath.Join(proxy, filepath.FromSlash(m.Path), "@v")
 		if err := os.MkdirAll(at, 0o755); err != nil {
