@@ -11,7 +11,7 @@ secrets=(--set redis.secretName=r --set accounts.secretName=a)
 needed=("${secrets[@]}" --set tls.insecure=true)
 full=("${secrets[@]}" --set tls.secretName=t --set serviceMonitor.enabled=true --set serviceMonitor.token.secretName=m
 	--set serviceMonitor.tls.caSecretName=c --set serviceMonitor.labels.release=prometheus --set 'redis.ports={26379,6379}'
-	--set 'networkPolicy.egress[0].ports[0].port=4317')
+	--set 'networkPolicy.egress[0].ports[0].port=4317' --set 'imagePullSecrets[0].name=registry')
 make() { "$bin/helm" template shop "$chart" --namespace web "$@"; }
 fail() { echo "chart: $1" >&2; exit 1; }
 
@@ -32,6 +32,7 @@ has NetworkPolicy '- {port: 26379, protocol: TCP}'
 has NetworkPolicy '- {port: 6379, protocol: TCP}'
 has NetworkPolicy '- port: 4317'
 has PodDisruptionBudget 'minAvailable: 1'
+for line in '- name: registry' 'topologyKey: kubernetes.io/hostname'; do has Deployment "$line"; done
 for line in 'release: prometheus' 'scheme: https' 'name: m' 'key: token' 'serverName: shop.web.svc' 'name: c' 'key: ca.crt'; do
 	has ServiceMonitor "$line"
 done
@@ -45,7 +46,7 @@ if grep -q PodDisruptionBudget <<<"$one"; then fail "one replica has a budget"; 
 
 for bad in replicas=0 service.type=Other redis.ports=6379 'redis.ports={}' 'redis.ports={x}' 'redis.ports={0}' 'redis.ports={1,1}' \
 	redis.port=6379 serviceMonitor.interval=often no.such=1 podDisruptionBudget.minAvailable=0 \
-	podDisruptionBudget.minAvailable=2 serviceMonitor.enabled=true serviceMonitor.token.key=x; do
+	podDisruptionBudget.minAvailable=2 serviceMonitor.enabled=true serviceMonitor.token.key=x 'imagePullSecrets={registry}'; do
 	if make "${needed[@]}" --set "$bad" >/dev/null 2>&1; then fail "the value $bad is taken"; fi
 done
 if make >/dev/null 2>&1; then fail "it needs no Secrets"; fi

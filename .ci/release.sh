@@ -13,6 +13,7 @@ wrong() { echo "release: $*" >&2; failed=1; }
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || { echo "release: want a version such as v0.1.0, not \"$version\"" >&2; exit 2; }
 [ -z "$(git status --porcelain)" ] || wrong "the checkout has changes that are not committed"
 .ci/notes.sh "$version" >/dev/null || failed=1
+[ -z "$(sed -n '/^## \[Unreleased\]/,/^## \[[0-9]/{/^##* \|^$/d;p}' CHANGELOG.md)" ] || wrong "CHANGELOG.md has lines under Unreleased"
 grep -q "^## \[${version#v}\] - 20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]$" CHANGELOG.md || wrong "CHANGELOG.md has no line \"## [${version#v}] - DATE\""
 
 # The modules require each other at this version, and the checkout replaces just this version.
