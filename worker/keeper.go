@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/worker/internal/verdict"
@@ -38,7 +39,14 @@ func (w *Worker) RunKeeper(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.life.Context(), cancel)()
-	return w.keeper.Run(ctx)
+	var pauses sync.WaitGroup
+	if !w.cfg.Keeper.DryRun {
+		pauses.Go(func() { w.endPauses(ctx) })
+	}
+	err := w.keeper.Run(ctx)
+	cancel()
+	pauses.Wait()
+	return err
 }
 
 // KeeperStats counts the locks, and the places of jobs that wait in line, that this Worker's keeper has checked. Each

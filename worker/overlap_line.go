@@ -49,7 +49,7 @@ func (o *overlap) lineUp(a *attempt, key string) (*core.Lock, error) {
 // slot other than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
 // results are nil. In a line with one slot, this costs a job one lookup of its task, once.
 func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*core.Lock, error) {
-	if !strings.Contains(a.lastErr(), jobline.WaitText) {
+	if last := a.lastErr(); !strings.Contains(last, jobline.WaitText) && !strings.Contains(last, jobline.PauseText) {
 		return nil, nil
 	}
 	got, err := jobline.SlotsOf(a.ctx, a.w.locks, token, a.job, jobline.SlotKeys(token.Key(), 2, driver.MaxSlots))

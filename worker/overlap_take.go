@@ -36,7 +36,7 @@ func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Ti
 			return nil, context.Cause(a.ctx)
 		}
 		refused := verdict.Refused{
-			Err: err, Snooze: a.w.snooze(err), IfBusy: o.ifBusy, InLine: o.inLine, Late: !time.Now().Before(latest),
+			Err: err, Snooze: a.w.snooze(err), IfBusy: o.ifBusy, Late: !time.Now().Before(latest),
 			Tries: a.tries, Carries: a.mayCarry(),
 		}
 		next := refused.Next()
@@ -73,6 +73,9 @@ func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Ti
 
 // acquire acquires the lock. If the lock is busy, acquire waits in place, until latest, and for as long as wait allows.
 func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
+	if snoozed := a.heldBack(a.ctx, []string{key}, nil); snoozed != nil {
+		return nil, snoozed
+	}
 	if o.inLine && canLineUp(a) {
 		return o.lineUp(a, key)
 	}

@@ -42,6 +42,9 @@ func (r resumer) all() error {
 func (r resumer) once() error {
 	// A call that the end of r.ctx cuts short may resume a lock that no attempt settles. joblock bounds each call.
 	ctx := context.WithoutCancel(r.ctx)
+	if snoozed := r.heldBack(ctx, keysOf(r.tokens), r.tokens); snoozed != nil {
+		return snoozed
+	}
 	if r.sequence != nil && r.sequence.Waits {
 		if slot, found, _ := r.findSlot(ctx, r.sequence.Limit); found { // an error shows up below
 			r.moveTo(slot)

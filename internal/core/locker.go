@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -27,6 +28,7 @@ type Locker struct {
 	janitor *janitor
 	inbox   *inbox
 	seals   *seal.Ring
+	set     *controls.Reader // what operators have set
 	bounds  bounds
 	now     func() time.Time // time.Now, except in tests of a clock that jumps
 
@@ -60,6 +62,7 @@ func newLocker(store driver.Store, cfg *Config) *Locker {
 	l.closing, l.closed = make(chan struct{}), make(chan struct{})
 	l.engine, l.janitor, l.inbox = newEngine(l), newJanitor(l), newInbox(l)
 	l.seals = newRing(l)
+	l.set = controls.NewReader(l.readControls)
 	return l
 }
 

@@ -17,6 +17,9 @@ const (
 	// EarlyText is in the last error of a task that was snoozed because its turn came before its time.
 	EarlyText = "the job's turn has come before its time"
 
+	// PauseText is in the last error of a task that was snoozed because an operator has paused one of its keys.
+	PauseText = "an operator has paused the job"
+
 	// ArchiveText is in the last error of each task that was snoozed by way of asynq's archive. Another middleware may
 	// put text in front. The keeper leaves an archived task without ArchiveText in the archive, and frees its locks: the
 	// task has failed.

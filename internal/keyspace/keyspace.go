@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Keepers is the key of the limit whose permits the working keepers hold. DryKeepers is the same for keepers that change
@@ -23,6 +25,37 @@ const (
 
 // Usual is the key of the record of how long the tasks of each type usually take; see package workerstats.
 const Usual = "%usual"
+
+// Controls is the key of the registry of what operators have set; see package controls. ControlsChanged is the key of a
+// lock whose release pushes that the registry has changed.
+const (
+	Controls        = "%controls"
+	ControlsChanged = "%controls:changed"
+)
+
+// pause begins the keys of the lines of jobs that are held back.
+const pause = "%pause:"
+
+// MaxPausedBytes is the largest length of a key that can be paused.
+const MaxPausedBytes = driver.MaxKeyBytes - len("%pause%end:")
+
+// Pause returns the key in whose line the jobs wait that the pause of key holds back.
+func Pause(key string) string { return pause + key }
+
+// Paused is the reverse of Pause.
+func Paused(line string) (key string, ok bool) { return strings.CutPrefix(line, pause) }
+
+// PauseEnd returns the key of the lock under which a process starts the jobs of a pause that has ended.
+func PauseEnd(key string) string { return "%pause%end:" + key }
+
+// Base returns the application's key of which key is a permit, a slot or the Next. All other keys are returned as they are.
+func Base(key string) string {
+	if limit, ok := Limit(key); ok {
+		return limit
+	}
+	key, _ = driver.LineOf(key)
+	return strings.TrimSuffix(key, Next(""))
+}
 
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }

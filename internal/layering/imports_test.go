@@ -31,7 +31,7 @@ type rule struct {
 
 var rules = []rule{
 	{"joblock", []string{"joblock/driver", "joblock/event", "internal/core", "internal/keyspace", msgpack}},
-	{"internal/core", []string{"joblock/driver", "joblock/event", "internal/dice", "internal/keyspace", "internal/seal", "internal/sleep", msgpack, uuid}},
+	{"internal/core", []string{"joblock/driver", "joblock/event", "internal/controls", "internal/dice", "internal/keyspace", "internal/seal", "internal/sleep", msgpack, uuid}},
 	{"joblock/driver", nil},
 	{"joblock/event", []string{"joblock/driver"}},
 	{"joblock/limit", []string{"joblock", "joblock/driver", "joblock/event", "internal/dice", "internal/core", "internal/keyspace"}},
@@ -65,6 +65,7 @@ var rules = []rule{
 	{"internal/monitoring", nil},
 	{"internal/beside", []string{"joblock/driver", goredis}},
 	{"internal/certs", nil},
+	{"internal/controls", []string{"internal/keyspace"}},
 	{"internal/crew", nil},
 	{"internal/dice", nil},
 	{"internal/life", []string{"internal/crew"}},

@@ -38,7 +38,6 @@ type Refused struct {
 	Err     error
 	Snooze  *Snooze // what SnoozeFor returns for Err
 	IfBusy  IfBusy
-	InLine  bool
 	Late    bool // no time is left for waits in place
 	Tries   Tries
 	Carries bool // the task may carry locks
@@ -46,7 +45,7 @@ type Refused struct {
 
 // Next returns what to do.
 func (r Refused) Next() Busy {
-	_, inLine := errors.AsType[*Snooze](r.Err) // the task waits in line
+	_, waits := errors.AsType[*Snooze](r.Err) // in a line, or for the end of a pause
 	switch busy := IsBusy(r.Err); {
 	case busy && r.IfBusy == DropIfBusy:
 		return DropTask
@@ -54,7 +53,7 @@ func (r Refused) Next() Busy {
 		return FailTask
 	case r.Tries.CanSnooze():
 		return SnoozeTask
-	case r.Tries.CanSnoozeByArchive(r.Carries) && (busy || r.InLine && inLine || r.Late):
+	case r.Tries.CanSnoozeByArchive(r.Carries) && (busy || waits || r.Late):
 		return ArchiveTask
 	case r.Late:
 		return OutOfTime

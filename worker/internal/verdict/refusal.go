@@ -100,6 +100,23 @@ func (t Tries) Turn(key string, most time.Duration) *Snooze {
 	return &Snooze{fmt.Errorf("%s in the line of key %q", jobline.WaitText, key), delay}
 }
 
+// Paused returns the error that snoozes a task of which an operator has paused a key; text says which, and until when. left
+// is the time until the pause ends by itself, or 0 if it does not. asynq brings the task back a little later than that,
+// if no process has started it. A task that cannot be snoozed by a retry asks again after most.
+func (t Tries) Paused(text string, left, most time.Duration) *Snooze {
+	delay := most
+	if t.CanSnooze() {
+		delay = Jittered(envelope.Wait)
+		if left > 0 {
+			delay = min(delay, left+startsWithin)
+		}
+	}
+	return &Snooze{fmt.Errorf("%s: %s", jobline.PauseText, text), delay}
+}
+
+// startsWithin is how long a task waits for the process that starts the jobs of a pause that has ended.
+const startsWithin = 10 * time.Second
+
 // Early returns an error that snoozes a task until notBefore.
 func Early(notBefore time.Time) *Snooze {
 	return &Snooze{fmt.Errorf("%s, %s", jobline.EarlyText, notBefore.Format(time.RFC3339)), time.Until(notBefore)}

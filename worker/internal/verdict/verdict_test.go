@@ -126,33 +126,32 @@ func TestSnoozeFor(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	held, away := lockError(joblock.ErrHeld, time.Minute), lockError(joblock.ErrUnavailable, 0)
-	waits := error(&Snooze{Err: errors.New("in line"), Delay: time.Hour})
+	waits := error(&Snooze{Err: errors.New("in line, or paused"), Delay: time.Hour})
 	retry, none := Tries{Limit: 1, Configured: true}, Tries{Configured: true}
 	for _, tt := range []struct {
 		name   string
 		err    error
 		ifBusy IfBusy
-		inLine bool
 		late   bool
 		tries  Tries
 		want   Busy
 	}{
-		{"busy", held, SnoozeIfBusy, false, false, retry, SnoozeTask},
-		{"busy, DropIfBusy", held, DropIfBusy, false, false, retry, DropTask},
-		{"busy, FailIfBusy", held, FailIfBusy, false, false, retry, FailTask},
-		{"busy, no retry left", held, SnoozeIfBusy, false, false, none, ArchiveTask},
-		{"busy, without Configure", held, SnoozeIfBusy, false, false, Tries{}, WaitOn},
-		{"busy, without Configure, late", held, SnoozeIfBusy, false, true, Tries{}, OutOfTime},
-		{"no answer", away, DropIfBusy, false, false, retry, SnoozeTask},
-		{"no answer, no retry left", away, SnoozeIfBusy, false, false, none, WaitOn},
-		{"no answer, no retry left, late", away, SnoozeIfBusy, false, true, none, ArchiveTask},
-		{"in line", waits, SnoozeIfBusy, true, false, retry, SnoozeTask},
-		{"in line, no retry left", waits, SnoozeIfBusy, true, false, none, ArchiveTask},
-		{"in line, no answer, no retry left", away, SnoozeIfBusy, true, false, none, WaitOn},
-		{"invalid", lockError(joblock.ErrInvalid, 0), SnoozeIfBusy, false, false, retry, FailTask},
+		{"busy", held, SnoozeIfBusy, false, retry, SnoozeTask},
+		{"busy, DropIfBusy", held, DropIfBusy, false, retry, DropTask},
+		{"busy, FailIfBusy", held, FailIfBusy, false, retry, FailTask},
+		{"busy, no retry left", held, SnoozeIfBusy, false, none, ArchiveTask},
+		{"busy, without Configure", held, SnoozeIfBusy, false, Tries{}, WaitOn},
+		{"busy, without Configure, late", held, SnoozeIfBusy, true, Tries{}, OutOfTime},
+		{"no answer", away, DropIfBusy, false, retry, SnoozeTask},
+		{"no answer, no retry left", away, SnoozeIfBusy, false, none, WaitOn},
+		{"no answer, no retry left, late", away, SnoozeIfBusy, true, none, ArchiveTask},
+		{"in line, or paused", waits, SnoozeIfBusy, false, retry, SnoozeTask},
+		{"in line, no retry left", waits, SnoozeIfBusy, false, none, ArchiveTask},
+		{"in line, no answer, no retry left", away, SnoozeIfBusy, false, none, WaitOn},
+		{"invalid", lockError(joblock.ErrInvalid, 0), SnoozeIfBusy, false, retry, FailTask},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := Refused{Err: tt.err, Snooze: SnoozeFor(tt.err, time.Minute), IfBusy: tt.ifBusy, InLine: tt.inLine, Late: tt.late, Tries: tt.tries}
+			r := Refused{Err: tt.err, Snooze: SnoozeFor(tt.err, time.Minute), IfBusy: tt.ifBusy, Late: tt.late, Tries: tt.tries}
 			if got := r.Next(); got != tt.want {
 				t.Errorf("Next is %d, want %d", got, tt.want)
 			}

@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/joblock/toolkit/internal/controls"
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// A job that a pause holds back has a place in a line of its own, that of the key keyspace.Pause, whose first job has the
+// key. Nothing starts these jobs but the end of the pause: see endPauses. The keeper keeps their places as it keeps those of
+// all jobs that wait.
+
+// heldBack returns the error that snoozes the attempt's task if an operator has paused one of keys, or a key above one of
+// them. Otherwise it returns nil. tokens are those of the locks that the task carries: their reservations are prolonged.
+func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.Token) *verdict.Snooze {
+	in := (*core.Locker)(a.w.locks)
+	set := in.Controls().Get(ctx)
+	for p, ok := set.Paused(keys...); ok; {
+		// The place first, and then the registry again: a pause that has ended starts the jobs that have a place by then.
+		err := a.waitBehind(ctx, p)
+		if err == nil {
+			set, err = in.Controls().Fresh(ctx)
+		}
+		if err != nil {
+			if snoozed := a.w.snooze(err); snoozed != nil {
+				return snoozed
+			}
+			return &verdict.Snooze{Err: err, Delay: verdict.Jittered(a.w.cfg.Snooze)}
+		}
+		still, covered := set.Paused(keys...)
+		if covered && still.Key == p.Key {
+			snoozed := a.paused(set, still)
+			a.keepReserved(ctx, tokens, a.w.reservation(snoozed.Delay))
+			return snoozed
+		}
+		a.w.next.Free(ctx, core.JobRelease{Key: keyspace.Pause(p.Key), Job: a.job, Reason: reasonResumed}) // or the keeper does
+		p, ok = still, covered
+	}
+	return nil
+}
+
+// reasonResumed is the reason in the record of a job's place in the line of a pause.
+const reasonResumed = "the pause has ended"
+
+// waitBehind gives the job a place in the line of the jobs that p holds back, unless it has one.
+func (a *attempt) waitBehind(ctx context.Context, p controls.Pause) error {
+	if !canLineUp(a) {
+		return nil // the job comes back by itself
+	}
+	key, in := keyspace.Pause(p.Key), (*core.Locker)(a.w.locks)
+	taken := in.Take(ctx, "pause", []core.Take{{
+		Key: key, Job: a.job, Reserve: envelope.Patience, Patience: envelope.Patience, Call: core.Call{Owner: ownerInLine(key, a.job)},
+	}})[0]
+	if taken.Err != nil && verdict.IsBusy(taken.Err) {
+		return nil // the job is the first in line
+	}
+	return taken.Err
+}
+
+// paused returns the error that snoozes the task because of p.
+func (a *attempt) paused(set *controls.Set, p controls.Pause) *verdict.Snooze {
+	tries, left, until := a.tries, time.Duration(0), ""
+	if !p.Until.IsZero() {
+		left = max(time.Millisecond, p.Until.Sub(set.Now()))
+		until = " until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	if a.canSnooze(); !canLineUp(a) {
+		tries.Configured = false // it asks again after Config.Snooze
+	}
+	text := fmt.Sprintf("the key %q, paused by %s%s", p.Key, p.By, until)
+	if p.Note != "" {
+		text += ": " + p.Note
+	}
+	return tries.Paused(text, left, a.w.cfg.Snooze)
+}
+
+// keepReserved keeps the locks and places of the job for the time that it is held back. Where that fails, the keeper does it, or the
+// lock is found gone when the job runs.
+func (a *attempt) keepReserved(ctx context.Context, tokens []joblock.Token, reserve time.Duration) {
+	all := make([]core.Reservation, len(tokens))
+	for i, token := range tokens {
+		all[i] = core.Reservation{Key: token.Key(), Job: a.job, For: reserve}
+	}
+	a.w.next.Reserve(ctx, all...)
+}
