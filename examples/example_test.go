@@ -197,7 +197,7 @@ func Example_process() {
 	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// cron]
-	_, err = admin.Of(s).Trigger(ctx, "digest") // nobody wants to wait for a minute
+	_, err = admin.Of(s).Trigger(ctx, "digest") // without waiting for a minute
 	check(err)
 	fmt.Println("the task of the tick has its lock:", <-digested)
 
@@ -305,7 +305,7 @@ func Example_schedule() {
 	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
 	check(s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute))))
 	// schedule]
-	_, err = admin.Of(s).Trigger(ctx, "rollup") // nobody wants to wait for 03:00
+	_, err = admin.Of(s).Trigger(ctx, "rollup") // without waiting for 03:00
 	check(err)
 
 	// [run

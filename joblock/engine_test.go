@@ -129,7 +129,7 @@ func TestRefusedRenewalsArePaced(t *testing.T) {
 	}
 }
 
-// Loss is told an eighth of the margin before the trust deadline, which is when
+// Loss is signalled an eighth of the margin before the trust deadline, which is when
 // the last answered request was sent, plus the TTL, minus the margin: a timer that
 // is late is then still in time. A call that never returns changes nothing.
 func TestLossIsToldBeforeTheTrustDeadline(t *testing.T) {

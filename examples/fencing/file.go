@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// WriteFile replaces the file at path, unless a later holder has written it. The fence is in a file beside it, which is
+// WriteFile replaces the file at path, unless a later holder has written it. The fence is in a file next to it, which is
 // locked meanwhile: all writers are on one machine, or on a file system that has locks across machines.
 func WriteFile(path string, body []byte, fence int64) (err error) {
 	guard, err := os.OpenFile(path+".fence", os.O_RDWR|os.O_CREATE, 0o600)

@@ -11,7 +11,7 @@ import (
 )
 
 // Put writes an object into a store that has conditional writes: If-Match and If-None-Match, as S3, GCS and Azure have.
-// The object carries the fence of its writer. A writer reads the fence, and writes only if nobody has written since.
+// The object carries the fence of its writer. A writer reads the fence, and writes only if there was no write since.
 func Put(ctx context.Context, client *http.Client, url string, body []byte, fence int64) error {
 	for {
 		etag, seen, err := head(ctx, client, url)
@@ -36,7 +36,7 @@ func Put(ctx context.Context, client *http.Client, url string, body []byte, fenc
 		case err != nil:
 			return err
 		case status == http.StatusPreconditionFailed:
-			continue // somebody was faster: with a larger fence?
+			continue // another writer was faster: with a larger fence?
 		case status >= 300:
 			return fmt.Errorf("put %s: status %d", url, status)
 		}

@@ -37,7 +37,7 @@ func run(ctx context.Context, addr string, work func(context.Context) error) (er
 	}
 	defer func() { err = errors.Join(err, locks.Close(context.WithoutCancel(ctx))) }() // before rdb is closed
 
-	// Longer than a lease, so that a holder that died is not waited for in vain.
+	// Longer than one lease, so waiting behind a dead holder still succeeds.
 	return locks.Do(ctx, "migrate", work, joblock.MaxWait(time.Minute))
 }
 

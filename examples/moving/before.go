@@ -64,7 +64,7 @@ func RedsyncBefore(ctx context.Context, rdb *redis.Client, key string, work Work
 	return work(ctx)
 }
 
-// SetNXBefore works under a lock that somebody has made by hand. What is wrong with it: the DEL frees the lock of whoever
+// SetNXBefore works under a handmade lock. What is wrong with it: the DEL frees the lock of whoever
 // has it after ten minutes, and a crash keeps others out for ten minutes.
 func SetNXBefore(ctx context.Context, rdb *redis.Client, key string, work Work) error {
 	ok, err := rdb.SetNX(ctx, key, "1", 10*time.Minute).Result()
@@ -79,7 +79,7 @@ func SetNXBefore(ctx context.Context, rdb *redis.Client, key string, work Work) 
 }
 
 // HandOverBefore takes a lock in a request, and has the job release it: with the owner's token in the payload, as with
-// Laravel's Cache::lock and restoreLock. The lock lapses if the job waits for longer than the TTL, and nobody notices.
+// Laravel's Cache::lock and restoreLock. If the job waits for longer than the TTL, the lock expires unnoticed.
 func HandOverBefore(ctx context.Context, rdb *redis.Client, client *asynq.Client, key, owner string) error {
 	ok, err := rdb.SetNX(ctx, key, owner, time.Hour).Result()
 	if err != nil {

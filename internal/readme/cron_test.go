@@ -69,7 +69,7 @@ func TestNamesInTheComparisonExist(t *testing.T) {
 
 // Each row of the comparison with other schedulers says whether the feature is there, and why not or in what it is better.
 func TestTheComparisonHasReasons(t *testing.T) {
-	_, text, ok := strings.Cut(read(t, "docs/cron.md"), "## Beside other schedulers")
+	_, text, ok := strings.Cut(read(t, "docs/cron.md"), "## Compared with other schedulers")
 	if !ok {
 		t.Fatal("docs/cron.md has no comparison")
 	}
