@@ -188,7 +188,7 @@ func (f *faults) onEnqueue(do func(ctx context.Context, apply func() error) erro
 	f.enqueue = do
 }
 
-// onEach has do called in place of every script that writes a task. The parameter n counts them from 1.
+// onEach has do called in place of every script that writes a task. n counts them from 1.
 func (f *faults) onEach(do func(n int32, apply func() error) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

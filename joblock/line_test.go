@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// line takes key for job with patience. The parameter token is that of an earlier Take, or nil.
+// line takes key for job with patience. token is that of an earlier Take, or nil.
 func (k *kit) line(key, job string, token *joblock.Token) core.Taken {
 	return (*core.Locker)(k.locks).Take(k.Context(), "take", []core.Take{{
 		Key: key, Job: job, Reserve: time.Hour, Patience: 2 * time.Hour, Most: 3, Token: (*core.Token)(token),

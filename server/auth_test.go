@@ -22,7 +22,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// accountsFile writes a file with one account, whose other fields are in the parameter rest.
+// accountsFile writes a file with one account, whose other fields are in rest.
 func accountsFile(t *testing.T, rest string) (path, token string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "accounts.json")

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// The type document is openapi.json, as far as the tests read it.
+// document is openapi.json, as far as the tests read it.
 type document struct {
 	Paths map[string]map[string]json.RawMessage `json:"paths"`
 

@@ -151,7 +151,7 @@ func (a *replica) follow(path string, change ...func(*http.Request)) *follower {
 	return f
 }
 
-// The method event returns the next event, as "kind key", and skips what only keeps the stream. It is "" at the end of the
+// event returns the next event, as "kind key", and skips what only keeps the stream. It is "" at the end of the
 // stream.
 func (f *follower) event() string {
 	for block := range f.blocks {

@@ -108,7 +108,7 @@ func eachStore(t *testing.T, f func(t *testing.T, peer func() driver.Store)) {
 // bubble runs f in virtual time, on memstore.
 func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 
-// The type shared is a store that no Locker closes.
+// shared is a store that no Locker closes.
 type shared struct{ driver.Store }
 
 func (shared) Close() error { return nil }

@@ -229,7 +229,7 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 	}
 }
 
-// endActive writes the end of an active task as asynq does. The parameter state is "" for a task that asynq deletes.
+// endActive writes the end of an active task as asynq does. state is "" for a task that asynq deletes.
 func (l *line) endActive(id, state string) {
 	l.t.Helper()
 	ctx, prefix := context.Background(), "asynq:{"+queue+"}:"

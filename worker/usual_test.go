@@ -17,7 +17,7 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// The method usual reads how long tasks usually take, in whole seconds.
+// usual reads how long tasks usually take, in whole seconds.
 func (r *rig) usual() (table workerstats.Durations, of []time.Duration) {
 	r.t.Helper()
 	views, err := memo.Read(context.Background(), r.locks, keyspace.Usual)

@@ -128,7 +128,7 @@ func (u *user) newJob() string {
 
 // lineUp takes a key for a job, or a place in the line of the key, and asks until the job's
 // turn has come: the job then has the key, or another slot of the key. Some jobs leave, and
-// some are forgotten. Whoever hears of a job's turn may deliver the job: see the method deliver.
+// some are forgotten. Whoever hears of a job's turn may deliver the job: see deliver.
 func (u *user) lineUp(ctx context.Context) {
 	job, key := u.newJob(), u.lockKey(u.dice)
 	token := u.newToken(key)

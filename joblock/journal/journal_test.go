@@ -24,7 +24,7 @@ import (
 
 var errAway = errors.New("away")
 
-// The type paper is a stream in memory, which can fail.
+// paper is a stream in memory, which can fail.
 type paper struct {
 	mu      sync.Mutex
 	entries []eventlog.Entry
@@ -63,7 +63,7 @@ func (p *paper) write(ctx context.Context, texts []string) (int, error) {
 	return len(texts), err
 }
 
-// The method lines returns what was written, as "kind key" or "dropped n".
+// lines returns what was written, as "kind key" or "dropped n".
 func (p *paper) lines() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,14 +78,14 @@ func (p *paper) lines() []string {
 	return lines
 }
 
-// The method told returns what was written, and in how many calls.
+// told returns what was written, and in how many calls.
 func (p *paper) told() (entries []eventlog.Entry, writes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.entries), p.writes
 }
 
-// The method fails makes the next calls fail. Of the entries of each, the first ones are written.
+// fails makes the next calls fail. Of the entries of each, the first ones are written.
 func (p *paper) fails(calls, keep int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,21 +16,21 @@ import (
 // settled is the remainder by 4 of the Mark of a settled entry.
 const settled = 2
 
-// index is the index of jobs. index.order is a heap by Mark, so that the method due reads only due entries.
+// index is the index of jobs. index.order is a heap by Mark, so that due reads only due entries.
 type index struct {
 	order []*entry
 	find  map[driver.Entry]*entry // by key and job, with Mark 0
 }
 
 type entry struct {
-	// Mark is when the entry is due, in µs. The method due sets an odd Mark, and all other methods set an even Mark, so
+	// Mark is when the entry is due, in µs. due sets an odd Mark, and all other methods set an even Mark, so
 	// that Settle sees whether the entry was written or settled after the Due that returned it. The Mark of an entry that
 	// was settled with Settled is no multiple of 4, and any other even Mark is one.
 	driver.Entry
 	at int // position in index.order
 }
 
-// The method bound writes the entry of key and job, and makes the entry due after the parameter grace. The method bound
+// bound writes the entry of key and job, and makes the entry due after grace. bound
 // also drops up to two entries that have been due for JobKeep. So the index stays small where no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
@@ -48,14 +48,14 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	x.put(now, e, grace, 0)
 }
 
-// The method put makes e due after the parameter wait or some µs later, and ends e's Mark. The parameter kind is the
+// put makes e due after wait or some µs later, and ends e's Mark. The parameter kind is the
 // remainder of the new Mark by 4.
 func (x *index) put(now instant, e *entry, wait time.Duration, kind int64) {
 	due := now.us + wait.Microseconds()
 	x.move(e, due+(kind+4-due%4)%4)
 }
 
-// The method due claims up to req.Limit entries that are due.
+// due claims up to req.Limit entries that are due.
 func (x *index) due(now instant, req driver.DueRequest) driver.DueReply {
 	mark := now.us + req.Claim.Microseconds()
 	mark += 1 - mark%2
@@ -78,7 +78,7 @@ func (x *index) due(now instant, req driver.DueRequest) driver.DueReply {
 	return reply
 }
 
-// The method settle does what the settlement says, if the entry still has the settlement's Mark.
+// settle does what the settlement says, if the entry still has the settlement's Mark.
 func (x *index) settle(now instant, l driver.Settlement) {
 	e := x.find[driver.Entry{Key: l.Key, Job: l.Job}]
 	switch {

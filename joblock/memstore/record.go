@@ -19,7 +19,7 @@ func (now instant) time() time.Time { return time.UnixMicro(now.us) }
 // millisecond: no lease ends early.
 func (now instant) after(d time.Duration) int64 { return now.ms + 1 + d.Milliseconds() }
 
-// The method left returns the time until a deadline, or 0 if the deadline has passed.
+// left returns the time until a deadline, or 0 if the deadline has passed.
 func (now instant) left(deadline int64) time.Duration {
 	return time.Duration(max(0, deadline-now.ms)) * time.Millisecond
 }

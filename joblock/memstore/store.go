@@ -95,7 +95,7 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 	return replies, batch(ctx, s, reqs, replies, func(r driver.ReleaseRequest) string { return r.Key }, s.release)
 }
 
-// The method release is record.release, with the queue that the record has or, for another slot than the first, with the
+// release is record.release, with the queue that the record has or, for another slot than the first, with the
 // queue of the slots' key.
 func (s *store) release(r record, now instant, req driver.ReleaseRequest) (record, answer) {
 	key, other := driver.LineOf(req.Key)
@@ -197,7 +197,7 @@ func (s *store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 // Close does nothing: a store opens nothing, and other Lockers may share it.
 func (s *store) Close() error { return nil }
 
-// The function batch applies the transition to the record of each request, in one atomic step. The function batch
+// batch applies the transition to the record of each request, in one atomic step, and
 // writes replies and delivers the pushes.
 func batch[R any](
 	ctx context.Context, s *store, reqs []R, replies []driver.Reply, keyOf func(R) string,

@@ -173,7 +173,7 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, answer) {
 	return r, r.granted(false)
 }
 
-// The parameter line is nil, or for another slot than the first the record that has the queue.
+// line is nil, or for another slot than the first the record that has the queue.
 func (r record) release(now instant, req driver.ReleaseRequest, line *record) (record, answer) {
 	owner := req.Kind.ByOwner()
 	q := cmp.Or(line, &r)
@@ -224,7 +224,7 @@ func (r record) release(now instant, req driver.ReleaseRequest, line *record) (r
 	return r, a
 }
 
-// The method pass grants the free key to the first in the queue of q, and adds that to the answer a.
+// pass grants the free key to the first in the queue of q, and adds that to the answer a.
 func (r *record) pass(now instant, req driver.ReleaseRequest, q *record, a answer) answer {
 	first := q.nextWaiter(now, q != r)
 	if first == nil {
@@ -266,7 +266,7 @@ func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer)
 	return r, a
 }
 
-// reservePlace is the method reserve for a job that waits.
+// reservePlace is reserve for a job that waits.
 func (r record) reservePlace(now instant, req driver.ReserveRequest, p *place) (record, answer) {
 	r.prolong(now, p, req.Reserve, req.Retain)
 	var next string
@@ -364,7 +364,7 @@ func (r *record) end(now instant, req driver.ReleaseRequest) {
 	r.keep(now, retain)
 }
 
-// keep sets when the record expires: the parameter retain after the end of the ownership, but not before queue.kept.
+// keep sets when the record expires: retain after the end of the ownership, but not before queue.kept.
 func (r *record) keep(now instant, retain time.Duration) {
 	r.expires = max(r.until, now.ms) + retain.Milliseconds()
 	if r.queue != nil {
@@ -372,7 +372,7 @@ func (r *record) keep(now instant, retain time.Duration) {
 	}
 }
 
-// granted returns the answer OutcomeOK with the present fence and, if the parameter memo is true, the memo.
+// granted returns the answer OutcomeOK with the present fence and, if memo is true, the memo.
 func (r record) granted(memo bool) answer {
 	a := answer{Reply: driver.Reply{Outcome: driver.OutcomeOK, Fence: r.fence}}
 	if memo {
@@ -381,7 +381,7 @@ func (r record) granted(memo bool) answer {
 	return a
 }
 
-// The method taken returns the answer OutcomeOK to the Take that began the present term.
+// taken returns the answer OutcomeOK to the Take that began the present term.
 func (r record) taken() answer {
 	a := r.granted(false)
 	a.Ended = r.prior
@@ -398,7 +398,7 @@ func (r record) acquired(now instant, req driver.AcquireRequest) answer {
 	return a
 }
 
-// The method over returns the answer OutcomeReleased.
+// over returns the answer OutcomeReleased.
 func (r record) over() answer {
 	return answer{Reply: driver.Reply{Outcome: driver.OutcomeReleased, Ended: r.ended, Reason: r.reason}}
 }

@@ -32,7 +32,7 @@ const (
 	ackHops = 2
 )
 
-// The method acknowledged is runAll for Stores with Config.Replicas. Each node gets one pipeline, with a WAIT at the
+// acknowledged is runAll for Stores with Config.Replicas. Each node gets one pipeline, with a WAIT at the
 // end. If the WAIT fails, no grant, Park or renewal in that pipeline counts: each of these calls has an error, and the
 // Locker cleans up or tries again.
 //
@@ -128,8 +128,8 @@ func (s *store) acknowledgedAt(
 	return again
 }
 
-// The method follow sends cmds and a WAIT to addr, because the node in the parameter from has redirected cmds. The
-// error is that of the method enough.
+// follow sends cmds and a WAIT to addr, because the node in the parameter from has redirected cmds. The
+// error is that of enough.
 //
 // follow makes a new connection. go-redis follows redirections too, but does not say on which connection. And the
 // cluster client may not know the node at addr yet.
@@ -176,7 +176,7 @@ func (s *store) follow(ctx context.Context, from sender, addr string, sc *script
 	}
 }
 
-// The function granted reports whether an answer needs the replicas' acknowledgement.
+// granted reports whether an answer needs the replicas' acknowledgement.
 func granted(sc *script, a answer) bool {
 	if a.err != nil {
 		return false
@@ -192,7 +192,7 @@ func (s *store) waitCmd(ctx context.Context) *redis.Cmd {
 // errTooFew is the error of a call that took effect, but on too few replicas.
 var errTooFew = errors.New("too few replicas acknowledged")
 
-// The method enough returns the error of the command wait, or errTooFew if fewer than Config.Replicas have
+// enough returns the error of the command wait, or errTooFew if fewer than Config.Replicas have
 // acknowledged.
 func (s *store) enough(wait *redis.Cmd) error {
 	n, err := wait.Int()
@@ -210,7 +210,7 @@ func (m *merger) master(ctx context.Context, key string) (sender, error) {
 	return m.via, nil
 }
 
-// The function redirected returns the address of the node to ask instead. The node that answered has lost the key's
+// redirected returns the address of the node to ask instead. The node that answered has lost the key's
 // slot (MOVED), or has lost the key while the slot migrates (ASK). After MOVED the client reads the topology again, but
 // not at once. Until then the client asks the old node.
 func redirected(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {

@@ -62,7 +62,7 @@ func Examine(ctx context.Context, s driver.Store) (Report, error) {
 	return c.report, err
 }
 
-// The type check is one call of Check.
+// check is one call of Check.
 type check struct {
 	s *store
 
@@ -77,7 +77,7 @@ func (c *check) add(f Finding) {
 	c.report = append(c.report, f)
 }
 
-// The method well adds a Finding that subject is well.
+// well adds a Finding that subject is well.
 func (c *check) well(node, subject, found string) { c.add(Finding{Well, node, subject, found, "", ""}) }
 
 // The method has reports whether c.report has a Finding about subject that is not well.
@@ -87,7 +87,7 @@ func (c *check) has(subject string) bool {
 	return slices.ContainsFunc(c.report, func(f Finding) bool { return f.Subject == subject && f.Severity != Well })
 }
 
-// The method client looks at the kind of client.
+// client looks at the kind of client.
 func (c *check) client(ctx context.Context) {
 	switch c.s.ops.(type) {
 	case *redis.Ring:
@@ -108,7 +108,7 @@ func (c *check) client(ctx context.Context) {
 	}
 }
 
-// The method servers calls the method server for every master.
+// servers calls server for every master.
 func (c *check) servers(ctx context.Context) error {
 	each := func(ctx context.Context, f func(context.Context, *redis.Client) error) error {
 		if one, ok := c.s.ops.(*redis.Client); ok {
@@ -129,7 +129,7 @@ func (c *check) servers(ctx context.Context) error {
 	return nil
 }
 
-// The method server asks the server of rdb for the time and the settings.
+// server asks the server of rdb for the time and the settings.
 func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	n := &checkedServer{check: c, addr: rdb.Options().Addr}
 	sent := time.Now()
@@ -162,7 +162,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	return nil
 }
 
-// The method clocks compares the servers' clocks with this machine's clock. Locks do not depend on the difference. But
+// clocks compares the servers' clocks with this machine's clock. Locks do not depend on the difference. But
 // a difference shows that some clock is wrong. If a server's clock is wrong, a fail-over makes the locks' clock jump.
 func (c *check) clocks() {
 	for _, skew := range c.skews {
@@ -194,7 +194,7 @@ func denied(err error) bool {
 	return false
 }
 
-// The type info is the answer to INFO.
+// info is the answer to INFO.
 type info map[string]string
 
 func parseInfo(text string) info {

@@ -28,20 +28,20 @@ func (n *checkedServer) find(s Severity, subject, found, means, fix string) {
 	n.add(Finding{s, n.addr, subject, found, means, fix})
 }
 
-// The method unread adds the Finding that this user may not run the given command.
+// unread adds the Finding that this user may not run the given command.
 func (n *checkedServer) unread(command string) {
 	n.find(Note, "permissions", "this user may not run "+command,
 		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
 }
 
-// The method config returns a setting. The result ok is false if this user may not read the setting.
+// config returns a setting. The result ok is false if this user may not read the setting.
 func (n *checkedServer) config(ctx context.Context, rdb *redis.Client, name string) (val string, ok bool) {
 	all, err := rdb.ConfigGet(ctx, name).Result()
 	val, ok = all[name]
 	return val, err == nil && ok
 }
 
-// The method wellUnless adds a Finding that subject is well, unless it is not or the server does not say.
+// wellUnless adds a Finding that subject is well, unless it is not or the server does not say.
 func (n *checkedServer) wellUnless(subject, found string) {
 	n.mu.Lock()
 	bad := slices.ContainsFunc(n.report, func(f Finding) bool { return f.Subject == subject && f.Node == n.addr })
@@ -61,7 +61,7 @@ func (n *checkedServer) version() {
 	}
 }
 
-// olderThan reports whether v is an older version than the parameter than. Only the major and minor numbers count. If v
+// olderThan reports whether v is an older version than than. Only the major and minor numbers count. If v
 // is no version, olderThan returns false.
 func olderThan(v, than string) bool {
 	var have, want [2]int
@@ -212,7 +212,7 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 // is, and Redis' own min-replicas-max-lag has the same default.
 const lateReplica = 10 // seconds
 
-// The method late names the replicas that do not have what this server has.
+// late names the replicas that do not have what this server has.
 func (n *checkedServer) late(replicas int64) (all []string) {
 	for i := range replicas {
 		of := make(map[string]string)

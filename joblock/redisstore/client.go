@@ -141,7 +141,7 @@ func renewClusterOptions(from *redis.ClusterOptions) *redis.ClusterOptions {
 // each connection.
 func onePool(size, read, write *int) { *size, *read, *write = -1, 0, 0 }
 
-// The function off returns v, or -1 if v is 0. go-redis turns the option -1 into 0, and 0 into a default.
+// off returns v, or -1 if v is 0. go-redis turns the option -1 into 0, and 0 into a default.
 func off[T ~int | ~int64](v T) T {
 	if v == 0 {
 		return -1
@@ -165,7 +165,7 @@ func atMost(d, limit time.Duration) time.Duration {
 	return d
 }
 
-// The type lookup is a hook of the nodes of a cluster. A client that does not know the slots yet asks one node after
+// lookup is a hook of the nodes of a cluster. A client that does not know the slots yet asks one node after
 // the other. The hook gives each node half of the time that the call has left. Otherwise a node that hangs would use up
 // all of that time, and the next call might ask the same node again.
 type lookup struct{}

@@ -7,13 +7,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The type sender is what scripts are sent through: a client, or the hooks of a client.
+// sender is what scripts are sent through: a client, or the hooks of a client.
 type sender interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
 }
 
-// The function hooked returns a sender that sends through own and runs the hooks of app around each command.
+// hooked returns a sender that sends through own and runs the hooks of app around each command.
 //
 // go-redis does not tell which hooks a client has. But a Conn has the hooks of its client, and a hook that is added to
 // the Conn runs innermost. That innermost hook diverts each command to own. So the Conn never takes a connection, needs
@@ -28,7 +28,7 @@ func hooked(app, own redis.UniversalClient) sender {
 	return guarded{hooks}
 }
 
-// The type guarded is a sender whose hooks may panic. Many calls are made in the background, where the application
+// guarded is a sender whose hooks may panic. Many calls are made in the background, where the application
 // cannot recover: the program would end. So guarded makes a panic the command's error.
 type guarded struct{ sender }
 
@@ -47,7 +47,7 @@ func (p guardedPipeline) Exec(ctx context.Context) (cmds []redis.Cmder, err erro
 	return p.Pipeliner.Exec(ctx)
 }
 
-// The function recovered stops a panic, and makes the panic an error. Then *err and each of cmds have that error.
+// recovered stops a panic, and makes the panic an error. Then *err and each of cmds have that error.
 func recovered(err *error, cmds ...redis.Cmder) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("redisstore: a hook of the application's client panicked: %v", p)
@@ -57,7 +57,7 @@ func recovered(err *error, cmds ...redis.Cmder) {
 	}
 }
 
-// The type divert is a hook that sends commands through another client.
+// divert is a hook that sends commands through another client.
 type divert struct{ to redis.UniversalClient }
 
 func (divert) DialHook(next redis.DialHook) redis.DialHook { return next }

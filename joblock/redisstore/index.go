@@ -18,14 +18,14 @@ import (
 // errUnlisted says that Resume or Reserve has to write the index entry first. Callers of this package do not see errUnlisted.
 var errUnlisted = errors.New("redisstore: not in the index")
 
-// The type binding is an entry of the index, to be written before key is bound to job or in the same step. Without a
+// binding is an entry of the index, to be written before key is bound to job or in the same step. Without a
 // job there is no entry to write.
 type binding struct {
 	key, job string
 	grace    time.Duration
 }
 
-// The function bound makes the calls for the given items of a batch, of a script that binds records to jobs. The
+// bound makes the calls for the given items of a batch, of a script that binds records to jobs. The
 // function entry returns the entry for a request. The function call makes the call with the given Redis keys. The
 // result left is that of the function some.
 //
@@ -55,7 +55,7 @@ func bound[R any](
 	return append(left, more...), s.indexError(cmp.Or(err, failed, unsent))
 }
 
-// The method bind writes the entries of items to the index, in one pipeline. The results are the items that have their
+// bind writes the entries of items to the index, in one pipeline. The results are the items that have their
 // entries, or need none.
 func (s *store) bind(ctx context.Context, items []int, entry func(item int) binding) (written []int, err error) {
 	var entries []binding

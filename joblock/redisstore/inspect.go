@@ -27,7 +27,7 @@ func (s *store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return recs, err
 }
 
-// The method inspect reads the records of req.Keys, and calls the function found once for each key, even for a key
+// inspect reads the records of req.Keys, and calls the function found once for each key, even for a key
 // without a record.
 func (s *store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
 	var failed error

@@ -126,7 +126,7 @@ func (s *store) scanNode(at cursor, nodes map[string]*redis.Client) (sender, err
 	}
 }
 
-// The type cursor says where a page begins: a SCAN cursor and, in a cluster, the address of the master that made the
+// cursor says where a page begins: a SCAN cursor and, in a cluster, the address of the master that made the
 // SCAN cursor. The zero cursor is the beginning of a list.
 type cursor struct {
 	node string
@@ -168,7 +168,7 @@ func scanProgress(at, next uint64) float64 {
 	return (float64(bits.Reverse64(next)) - float64(bits.Reverse64(at))) / all
 }
 
-// The method pattern returns the MATCH pattern for the names of locks whose keys begin with prefix. In a cluster the
+// pattern returns the MATCH pattern for the names of locks whose keys begin with prefix. In a cluster the
 // pattern also matches names that have prefix after a later brace.
 func (s *store) pattern(prefix string) string {
 	if s.Parts() > 1 {

@@ -21,7 +21,7 @@ const (
 	mergeMost = 100
 )
 
-// The type merger makes single calls for many goroutines. While few calls are under way, each caller sends its own call
+// merger makes single calls for many goroutines. While few calls are under way, each caller sends its own call
 // at once. Further calls wait until a call under way is answered, and then go in one pipeline. A pipeline is cheaper
 // than single calls: most of the cost of a small call is system calls, on both sides.
 //
@@ -36,7 +36,7 @@ type merger struct {
 	waiting  []*pipeline
 }
 
-// The type pipeline is a number of calls that go together. Until the channel done is closed, only the merger may use
+// pipeline is a number of calls that go together. Until the channel done is closed, only the merger may use
 // the cmds.
 type pipeline struct {
 	cmds  []*redis.Cmd // guarded by the merger's mu until sent
@@ -54,7 +54,7 @@ func newMerger(rdb redis.UniversalClient, via sender) *merger {
 	return unmerged(rdb, via)
 }
 
-// The function unmerged returns a merger that sends every call at once.
+// unmerged returns a merger that sends every call at once.
 func unmerged(rdb redis.UniversalClient, via sender) *merger {
 	return &merger{rdb: rdb, via: via, above: math.MaxInt}
 }
@@ -85,7 +85,7 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	return a
 }
 
-// The method enter counts a call as under way and returns nil, or adds the call to a pipeline and returns the pipeline.
+// enter counts a call as under way and returns nil, or adds the call to a pipeline and returns the pipeline.
 func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	return p
 }
 
-// The method leave takes a call out of its pipeline when the caller has gone, unless the pipeline has been sent.
+// leave takes a call out of its pipeline when the caller has gone, unless the pipeline has been sent.
 // Otherwise such calls would add to the load that made the caller wait too long.
 func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 	m.mu.Lock()
@@ -121,14 +121,14 @@ func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 // The variable forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.
 var forever = time.Unix(1<<40, 0)
 
-// The method next sends the next pipeline. A caller calls next when its call has ended.
+// next sends the next pipeline. A caller calls next when its call has ended.
 func (m *merger) next() {
 	if p := m.take(); p != nil {
 		go m.send(p)
 	}
 }
 
-// The method take returns the next pipeline. If there is none, take returns nil and counts one call or pipeline less
+// take returns the next pipeline. If there is none, take returns nil and counts one call or pipeline less
 // under way.
 func (m *merger) take() *pipeline {
 	m.mu.Lock()
@@ -143,7 +143,7 @@ func (m *merger) take() *pipeline {
 	return p
 }
 
-// The method send sends p and then the further pipelines. A goroutine of its own runs send: the context of one caller
+// send sends p and then the further pipelines. A goroutine of its own runs send: the context of one caller
 // must not end the calls of others.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {

@@ -18,7 +18,7 @@ func tagged(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// The function places returns what stands before the keys of each part: the prefix, or the prefix and a hash tag.
+// places returns what stands before the keys of each part: the prefix, or the prefix and a hash tag.
 func places(prefix string, tagged bool) []string {
 	if !tagged {
 		return []string{prefix}
@@ -36,7 +36,7 @@ func (s *store) Prefix() string { return s.prefix }
 // Parts implements driver.Store: 1, or 256 in a cluster.
 func (s *store) Parts() int { return max(1, len(s.places)) }
 
-// The method part returns the number of the part that key belongs to.
+// part returns the number of the part that key belongs to.
 func (s *store) part(key string) int {
 	if s.Parts() == 1 {
 		return 0
@@ -45,7 +45,7 @@ func (s *store) part(key string) int {
 	return hashtag.Of(line)
 }
 
-// The method index returns the Redis key of the index of the jobs' locks of a part. No lock can have that name, because
+// index returns the Redis key of the index of the jobs' locks of a part. No lock can have that name, because
 // keys are not empty. The ACL pattern of the locks covers that name.
 func (s *store) index(part int) string {
 	if len(s.places) == 0 { // New has not made s: the call will return an error
@@ -54,7 +54,7 @@ func (s *store) index(part int) string {
 	return s.places[part]
 }
 
-// The method indexes returns the ACL pattern for the Redis keys of the index.
+// indexes returns the ACL pattern for the Redis keys of the index.
 func (s *store) indexes() string {
 	if s.Parts() > 1 {
 		return escapeGlob(s.prefix) + "*"

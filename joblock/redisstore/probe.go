@@ -22,7 +22,7 @@ const (
 	probeCleanUp = time.Second
 )
 
-// The method probe asks the server what this user may do. Then probe tries the transitions of a lock, at a key that no
+// probe asks the server what this user may do. Then probe tries the transitions of a lock, at a key that no
 // application uses. The index stays as it is: a keeper would take an entry of the probe for a job's lock.
 func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
@@ -76,7 +76,7 @@ func (c *check) probe(ctx context.Context) error {
 	return lerr
 }
 
-// The type probe is a lock on which Check tries the calls.
+// probe is a lock on which Check tries the calls.
 type probe struct {
 	s    *store
 	id   string // key, owner and inbox
@@ -90,7 +90,7 @@ func (p *probe) nonce() string {
 	return fmt.Sprintf("check-%d", p.n)
 }
 
-// The method want returns err if err is not nil. Otherwise want returns an error if the outcome of r differs from the
+// want returns err if err is not nil. Otherwise want returns an error if the outcome of r differs from the
 // parameter want.
 func (p *probe) want(r driver.Reply, err error, want driver.Outcome) error {
 	if err == nil && r.Outcome != want {
@@ -116,7 +116,7 @@ func (p *probe) release(ctx context.Context, owner string) error {
 	return p.want(rs[0], nil, driver.OutcomeOK)
 }
 
-// The method transitions tries the calls for a lock that nobody waits for, except the release.
+// transitions tries the calls for a lock that nobody waits for, except the release.
 func (p *probe) transitions(ctx context.Context) error {
 	p.step = "acquire"
 	r, err := p.acquire(ctx, p.id, p.nonce(), "")
@@ -215,7 +215,7 @@ func (p *probe) cleanUp(ctx context.Context, err error) {
 	p.gone(ctx)
 }
 
-// The method gone waits until the server has forgotten the probe's lock: who lists the locks after a check, as package ops
+// gone waits until the server has forgotten the probe's lock: who lists the locks after a check, as package ops
 // does in search of any lock at all, must not find that one. That takes twice probeRetain, unless the server's clock stands
 // still.
 func (p *probe) gone(ctx context.Context) {

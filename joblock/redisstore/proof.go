@@ -27,7 +27,7 @@ const (
 	proofTimeout = 10 * time.Second
 )
 
-// The type proofs has the keys for proofs. A proof shows that the grant in a push is from a script of this package.
+// proofs has the keys for proofs. A proof shows that the grant in a push is from a script of this package.
 // Whoever may publish, and read records, knows everything in such a push except the proof. The proof is a MAC. The
 // script that grants computes the MAC, with a key that comes with the call and is not stored. That key is derived from
 // a seal key. So only somebody who can forge what tasks carry can forge a push with a grant.
@@ -41,7 +41,7 @@ type proofs struct {
 	reading sync.WaitGroup
 }
 
-// The method load reads the seal keys in the background, unless a reading has begun within the last proofPause. Without
+// load reads the seal keys in the background, unless a reading has begun within the last proofPause. Without
 // keys, pushes carry no grants, and a waiter asks for its grant. No call waits for the reading: in a cluster the node
 // with the seal keys may be away while the node with the lock answers.
 func (p *proofs) load(s *store) {
@@ -58,7 +58,7 @@ func (p *proofs) load(s *store) {
 	})
 }
 
-// The method close ends the reading under way. Later calls of load do nothing.
+// close ends the reading under way. Later calls of load do nothing.
 func (p *proofs) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -87,7 +87,7 @@ func (p *proofs) readKeys(ctx context.Context, s *store) {
 	p.mu.Unlock()
 }
 
-// The method key returns the key that makes proofs, "" if there is none.
+// key returns the key that makes proofs, "" if there is none.
 func (p *proofs) key() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *proofs) key() string {
 	return p.keys[0]
 }
 
-// The method verify reports whether the parameter proof is the proof of text, by any of the keys.
+// verify reports whether proof is the proof of text, by any of the keys.
 func (p *proofs) verify(text, proof string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *store) parseGrant(text string) (driver.Push, bool) {
 	return driver.Push{Nonce: nonce}, true
 }
 
-// The function push returns a Push with a grant. The parameter lines has two lines: the fence, and a letter that the
+// push returns a Push with a grant. lines has two lines: the fence, and a letter that the
 // map endings knows. If lines is not valid, the Push has no Grant.
 func push(nonce, lines string) driver.Push {
 	number, letter, _ := strings.Cut(lines, "\n")
@@ -141,7 +141,7 @@ func push(nonce, lines string) driver.Push {
 	return driver.Push{Nonce: nonce, Grant: &driver.Grant{Fence: fence, Ended: ended}}
 }
 
-// The type inboxes remembers one inbox that the Store is subscribed to. If a release grants the key to a waiter with
+// inboxes remembers one inbox that the Store is subscribed to. If a release grants the key to a waiter with
 // that inbox, the script tells the grant in the reply to the release, and publishes nothing.
 type inboxes struct {
 	mu      sync.RWMutex // held for reading during a delivery
@@ -207,7 +207,7 @@ func (s *store) handOver(val any) any {
 	return alone
 }
 
-// The method listener returns what a release sends about its Store, a line each: the address of the inbox to which the
+// listener returns what a release sends about its Store, a line each: the address of the inbox to which the
 // script need not push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter,
 // listener returns "".
 func (s *store) listener() string {

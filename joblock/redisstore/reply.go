@@ -25,8 +25,8 @@ const (
 // errMore has taken effect, and its Reply is valid.
 var errMore = errors.New("redisstore: there may be more waiters")
 
-// The type fields reads the answer of a script from front to back. A field of another type or out of range sets bad.
-// The method end reports bad as an error.
+// fields reads the answer of a script from front to back. A field of another type or out of range sets bad.
+// end reports bad as an error.
 type fields struct {
 	rest []any
 	bad  bool
@@ -42,7 +42,7 @@ func (f *fields) next() any {
 	return v
 }
 
-// The method num reads a non-negative integer.
+// num reads a non-negative integer.
 func (f *fields) num() int64 {
 	n, ok := f.next().(int64)
 	if !ok || n < 0 {
@@ -52,7 +52,7 @@ func (f *fields) num() int64 {
 	return n
 }
 
-// The method digits reads a positive number that comes as text: a fence, or a time in microseconds since 1970. Such
+// digits reads a positive number that comes as text: a fence, or a time in microseconds since 1970. Such
 // numbers come as text because not every server can return so large a Lua number as an integer.
 func (f *fields) digits() int64 {
 	n, err := strconv.ParseInt(strings.TrimLeft(f.str(), " "), 10, 64)
@@ -70,10 +70,10 @@ func (f *fields) str() string {
 
 func (f *fields) clock() time.Time { return time.UnixMicro(f.digits()) }
 
-// The method date reads a time as clock does, and drops the fraction of a millisecond.
+// date reads a time as clock does, and drops the fraction of a millisecond.
 func (f *fields) date() time.Time { return time.UnixMilli(f.digits() / 1000) }
 
-// The method moment reads a time as date does. 0 or less is no time.
+// moment reads a time as date does. 0 or less is no time.
 func (f *fields) moment() time.Time {
 	us, err := strconv.ParseInt(strings.TrimLeft(f.str(), " "), 10, 64)
 	f.bad = f.bad || err != nil
@@ -83,7 +83,7 @@ func (f *fields) moment() time.Time {
 	return time.UnixMilli(us / 1000)
 }
 
-// The method blob reads a string that may be missing.
+// blob reads a string that may be missing.
 func (f *fields) blob() []byte {
 	switch v := f.next().(type) {
 	case nil:
@@ -95,7 +95,7 @@ func (f *fields) blob() []byte {
 	return nil
 }
 
-// The method job reads the job that a call has granted the key to. A missing job is "".
+// job reads the job that a call has granted the key to. A missing job is "".
 func (f *fields) job() string {
 	if len(f.rest) == 0 {
 		return ""
@@ -146,7 +146,7 @@ func (f *fields) ended() driver.Ended {
 	return e
 }
 
-// The function outcome reads the first field of an answer. The returned fields are the rest of the answer.
+// outcome reads the first field of an answer. The returned fields are the rest of the answer.
 func outcome(val any) (driver.Outcome, fields) {
 	var f fields
 	n, alone := val.(int64) // an answer may be an outcome without further fields
@@ -161,7 +161,7 @@ func outcome(val any) (driver.Outcome, fields) {
 	return driver.Outcome(n), f
 }
 
-// The method end returns errReply unless all fields were read and none was bad. The error does not show the fields: an
+// end returns errReply unless all fields were read and none was bad. The error does not show the fields: an
 // owner might be among them.
 func (f *fields) end(op string) error {
 	if f.bad || len(f.rest) > 0 {
@@ -170,7 +170,7 @@ func (f *fields) end(op string) error {
 	return nil
 }
 
-// The method foreign reads the rest of the answer FOREIGN, and describes the value that is no record.
+// foreign reads the rest of the answer FOREIGN, and describes the value that is no record.
 func (f *fields) foreign() string {
 	kind, key := f.str(), f.str()
 	if kind == "" { // this user may not run TYPE

@@ -86,7 +86,7 @@ func (r Report) Err() error {
 	return &joblock.Error{Code: joblock.CodeOf(joblock.ErrInvalid), Op: "check", Detail: strings.Join(faults, "\n")}
 }
 
-// The method sort puts the worst Findings first. Among Findings of one Severity, those about the same subject come
+// sort puts the worst Findings first. Among Findings of one Severity, those about the same subject come
 // together.
 func (r Report) sort() {
 	slices.SortStableFunc(r, func(a, b Finding) int {

@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The type right is a rule, which ACL SETUSER takes after a "+", and a call that needs the rule. In the field call,
+// right is a rule, which ACL SETUSER takes after a "+", and a call that needs the rule. In the field call,
 // $key and $index stand for Redis keys, and $channel stands for a channel.
 type right struct{ rule, call string }
 
-// The type area is a part of a Store's work, and the rights which that part needs. The package comment lists the same
+// area is a part of a Store's work, and the rights which that part needs. The package comment lists the same
 // rights, and a test compares the two lists.
 type area struct {
 	rights   []right
@@ -86,7 +86,7 @@ func (s *store) areas() []area {
 	return all
 }
 
-// The method rights asks the server what this user may not do, and adds the Findings. The result told is false if the
+// rights asks the server what this user may not do, and adds the Findings. The result told is false if the
 // server cannot answer; some servers other than Redis cannot. The result usable is false if this user cannot use locks.
 func (c *check) rights(ctx context.Context, key string) (told, usable bool, err error) {
 	areas := c.s.areas()
@@ -146,7 +146,7 @@ return denied`, []string{c.s.name(key)}, calls...)
 	return true, usable, nil
 }
 
-// The method fix says what to allow a user. The parameter text is the error with which the server denied the user's
+// fix says what to allow a user. text is the error with which the server denied the user's
 // call.
 func (c *check) fix(text string) string {
 	switch {

@@ -83,7 +83,7 @@ var releaseStages = []string{
 	"record#write", "record#state", "answer",
 }
 
-// The type script is a Lua script and the first arguments of its calls. The arguments are interfaces, so that a call
+// script is a Lua script and the first arguments of its calls. The arguments are interfaces, so that a call
 // does not box each of them anew.
 type script struct {
 	op      string
@@ -122,7 +122,7 @@ func (sc *script) withSource(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	return newCmd(ctx, args)
 }
 
-// The method run makes one call. The call takes one round trip, or two if the server does not know the script: after a
+// run makes one call. The call takes one round trip, or two if the server does not know the script: after a
 // restart, a SCRIPT FLUSH or a fail-over.
 func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
 	a := m.do(ctx, cmd)
@@ -132,7 +132,7 @@ func (sc *script) run(ctx context.Context, m *merger, cmd *redis.Cmd) answer {
 	return a
 }
 
-// The type answer is the reply to one call, or the error of that call.
+// answer is the reply to one call, or the error of that call.
 type answer struct {
 	val any
 	err error
@@ -172,7 +172,7 @@ func (sc *script) runAll(ctx context.Context, m *merger, cmds []*redis.Cmd) []an
 	}
 }
 
-// The function exec sends the cmds that are not nil, in one pipeline.
+// exec sends the cmds that are not nil, in one pipeline.
 func exec(ctx context.Context, via sender, cmds []*redis.Cmd) {
 	pipe := via.Pipeline()
 	for _, cmd := range cmds {

@@ -35,7 +35,7 @@ func newCall(sc *script, keys ...string) *scriptCall {
 	return c
 }
 
-// The method add adds an argument as go-redis takes it.
+// add adds an argument as go-redis takes it.
 func (c *scriptCall) add(arg any) *scriptCall {
 	c.args = append(c.args, arg)
 	return c
@@ -50,18 +50,18 @@ func (c *scriptCall) str(s string) *scriptCall {
 	return c.add(&c.texts[c.text-1])
 }
 
-// The method millis adds a duration in milliseconds, at least 1: a PEXPIRE with less would delete the record and its
+// millis adds a duration in milliseconds, at least 1: a PEXPIRE with less would delete the record and its
 // fence.
 func (c *scriptCall) millis(d time.Duration) *scriptCall { return c.int(max(1, millis(d))) }
 
 // millisOrZero adds a duration that may be 0.
 func (c *scriptCall) millisOrZero(d time.Duration) *scriptCall { return c.int(millis(d)) }
 
-// The function millis returns d in milliseconds, rounded up: a lease may be longer in the store than its holder
+// millis returns d in milliseconds, rounded up: a lease may be longer in the store than its holder
 // believes, but not shorter. For a negative d the result is 0.
 func millis(d time.Duration) int64 { return max(0, int64((d+time.Millisecond-1)/time.Millisecond)) }
 
-// The function wide formats a period as in a record: in milliseconds, at least 1, and 12 bytes wide.
+// wide formats a period as in a record: in milliseconds, at least 1, and 12 bytes wide.
 func wide(d time.Duration) string {
 	var text [periodBytes]byte
 	fill(text[:], max(1, millis(d)))
@@ -73,7 +73,7 @@ const (
 	fenceBytes  = 16 // width of a fence
 )
 
-// The function fill writes n in decimal to the end of text, and fills the rest of text with spaces.
+// fill writes n in decimal to the end of text, and fills the rest of text with spaces.
 func fill(text []byte, n int64) {
 	i := len(text) - 1
 	for ; i == len(text)-1 || n > 0; i-- {
@@ -85,12 +85,12 @@ func fill(text []byte, n int64) {
 	}
 }
 
-// The method term adds the term that a call names, as two arguments: the beginning of the record, and the grant.
+// term adds the term that a call names, as two arguments: the beginning of the record, and the grant.
 func (c *scriptCall) term(t *driver.Term) *scriptCall {
 	return c.str(recordHead(t, false)).str(t.Grant)
 }
 
-// recordHead returns the beginning of the record of t, up to the owner. If the parameter any is true, "any" stands in
+// recordHead returns the beginning of the record of t, up to the owner. If any is true, "any" stands in
 // the place of the fence: scripts then accept any term of the owner.
 func recordHead(t *driver.Term, any bool) string {
 	if any {
@@ -119,7 +119,7 @@ func (c *scriptCall) flag(b bool) *scriptCall {
 	return c.str("0")
 }
 
-// The method cmd makes the command. The alternative redis.Script.Run copies the arguments twice, and has no form for
+// cmd makes the command. The alternative redis.Script.Run copies the arguments twice, and has no form for
 // pipelines.
 func (c *scriptCall) cmd(ctx context.Context) *redis.Cmd {
 	c.made = *newCmd(ctx, c.args)
@@ -132,17 +132,17 @@ func newCmd(ctx context.Context, args []any) *redis.Cmd {
 	return cmd
 }
 
-// The function manyKeys reports whether cmd is a call of a script with more than one key.
+// manyKeys reports whether cmd is a call of a script with more than one key.
 func manyKeys(cmd *redis.Cmd) bool { return cmd.Args()[keyAt-1] != 1 }
 
-// The type jointCall is a call with more than one key in a cluster. While the keys' slot migrates, such a call may get TRYAGAIN
+// jointCall is a call with more than one key in a cluster. While the keys' slot migrates, such a call may get TRYAGAIN
 // again and again. So go-redis must not send the call again.
 type jointCall struct{ *redis.Cmd }
 
 // NoRetry is for go-redis.
 func (c jointCall) NoRetry() bool { return redis.IsTryAgainError(c.Err()) }
 
-// The function forCluster returns what to hand to go-redis for cmd.
+// forCluster returns what to hand to go-redis for cmd.
 func forCluster(via sender, cmd *redis.Cmd) redis.Cmder {
 	if _, many := via.(*redis.ClusterClient); many && len(cmd.Args()) > keyAt && manyKeys(cmd) {
 		return jointCall{cmd}
@@ -150,7 +150,7 @@ func forCluster(via sender, cmd *redis.Cmd) redis.Cmder {
 	return cmd
 }
 
-// The method one makes a single call, about one key.
+// one makes a single call, about one key.
 func (s *store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Reply, error) {
 	var a answer
 	if s.replicas > 0 {
@@ -164,7 +164,7 @@ func (s *store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 	return parseReply(sc, a.val)
 }
 
-// The function batch makes one call per request. An item without an answer stays OutcomeUnknown. The result err is the
+// batch makes one call per request. An item without an answer stays OutcomeUnknown. The result err is the
 // error of the first such item, as firstError chooses: a thousand equal errors, joined, would not help. The result unfinished has the
 // indexes of the releases whose answer was errMore.
 func batch[R any](ctx context.Context, s *store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
@@ -178,7 +178,7 @@ func batch[R any](ctx context.Context, s *store, m *merger, sc *script, reqs []R
 	return replies, unfinished, err
 }
 
-// The function some makes the calls for the given items of a batch, and sets the replies to these items. The result
+// some makes the calls for the given items of a batch, and sets the replies to these items. The result
 // left has the items whose answer was errMore or errUnlisted. The result apart has the items with two keys that the
 // server refused because of their slots. None of these is an error of the batch.
 func some[R any](
@@ -218,10 +218,10 @@ func some[R any](
 	return left, apart, err
 }
 
-// The method together reports whether a script may have several keys of one part.
+// together reports whether a script may have several keys of one part.
 func (s *store) together() bool { return s.joint && !s.crossed.Load() }
 
-// The method apart reports whether the server has refused a script because of its keys' slots. A script with one key may
+// apart reports whether the server has refused a script because of its keys' slots. A script with one key may
 // succeed then.
 func (s *store) apart(err error) bool {
 	if err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") {
@@ -231,8 +231,8 @@ func (s *store) apart(err error) bool {
 	return redis.IsTryAgainError(err)
 }
 
-// The method send makes a batch of calls in one pipeline. With Config.Replicas, a script that grants, binds or prolongs
-// a lock goes through the method acknowledged.
+// send makes a batch of calls in one pipeline. With Config.Replicas, a script that grants, binds or prolongs
+// a lock goes through acknowledged.
 func (s *store) send(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	if s.replicas > 0 && sc != releaseScript && sc != releaseSlotScript && sc != reserveScript {
 		return s.acknowledged(ctx, m, sc, cmds)

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The method sealKeys returns the Redis key of the seal keys. That key begins with the prefix, so the ACL pattern of
+// sealKeys returns the Redis key of the seal keys. That key begins with the prefix, so the ACL pattern of
 // the locks also covers the seal keys. No lock has this name: package joblock reserves each name with a '%' that is not
 // followed by two hexadecimal digits.
 func (s *store) sealKeys() string { return s.prefix + "%seal" }

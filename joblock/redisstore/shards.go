@@ -30,7 +30,7 @@ const (
 	shardAvoid = time.Minute
 )
 
-// The type shards is the part of a subscription that only a cluster has: the subscriptions to the shard channels of one
+// shards is the part of a subscription that only a cluster has: the subscriptions to the shard channels of one
 // inbox. The server hands a message on a shard channel only to the node that has the channel's slot. Without shard
 // channels, each push goes to all nodes.
 //
@@ -56,7 +56,7 @@ type shards struct {
 	off   bool // the server has no shard channels, or this user may not use these
 }
 
-// The type shardPart is a part of the locks in which this process waits.
+// shardPart is a part of the locks in which this process waits.
 type shardPart struct {
 	until time.Time  // when the last place has ended that this process has taken in a queue of the part, and shardLinger
 	node  *shardNode // where the part's channel is subscribed to, or nil
@@ -64,7 +64,7 @@ type shardPart struct {
 	again time.Time  // not before then is the next attempt
 }
 
-// The type shardNode is the connection to one node.
+// shardNode is the connection to one node.
 type shardNode struct {
 	client *redis.Client
 	sub    *redis.PubSub
@@ -80,7 +80,7 @@ func newShards(cluster *redis.ClusterClient, channel func(part int) string, deli
 	return h
 }
 
-// The method stop ends all subscriptions, and waits for a call of deliver that has begun.
+// stop ends all subscriptions, and waits for a call of deliver that has begun.
 func (h *shards) stop() {
 	h.end()
 	h.mu.Lock()
@@ -91,7 +91,7 @@ func (h *shards) stop() {
 	h.work.Wait()
 }
 
-// The method want says that this process waits in a part, for at most the given time from now. The result sure says that
+// want says that this process waits in a part, for at most the given time from now. The result sure says that
 // the part's channel is subscribed to.
 func (h *shards) want(part int, patience time.Duration) (sure bool) {
 	until := time.Now().Add(patience + shardLinger)
@@ -119,7 +119,7 @@ func (h *shards) awake() {
 	}
 }
 
-// The method run subscribes to the channels that are wanted, and gives up those that are no longer wanted.
+// run subscribes to the channels that are wanted, and gives up those that are no longer wanted.
 func (h *shards) run() {
 	timer := time.NewTimer(pingEvery)
 	defer timer.Stop()
@@ -138,7 +138,7 @@ func (h *shards) run() {
 	}
 }
 
-// The method settle makes one attempt for each part, and reports whether all parts are subscribed to.
+// settle makes one attempt for each part, and reports whether all parts are subscribed to.
 func (h *shards) settle() (all bool) {
 	now := time.Now()
 	all = true
@@ -170,8 +170,8 @@ func (h *shards) settle() (all bool) {
 	return all
 }
 
-// The method subscribe subscribes to the channel of a part, at the node that has the slot as far as the client knows.
-// The parameter dead has the nodes that did not answer before: such a node would hold up the other parts once more.
+// subscribe subscribes to the channel of a part, at the node that has the slot as far as the client knows.
+// dead has the nodes that did not answer before: such a node would hold up the other parts once more.
 func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
 	client, err := h.cluster.MasterForKey(ctx, h.channel(part))
@@ -206,7 +206,7 @@ func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 	return true
 }
 
-// The method able reports whether shard channels may be used at a node, and gives up a node where they may not.
+// able reports whether shard channels may be used at a node, and gives up a node where they may not.
 //
 // A server from 7.2 on that has read a nodes.conf of an older server is not in its own list of shards, until its next
 // start (github.com/redis/redis/pull/14495). SPUBLISH, from anybody, ends such a server. The connection of the
@@ -245,7 +245,7 @@ func inOwnShards(ctx context.Context, node *redis.Client) (bool, error) {
 	}), err
 }
 
-// The method tell sends one command about the channel of a part. If that fails, tell gives up the node.
+// tell sends one command about the channel of a part. If that fails, tell gives up the node.
 func (h *shards) tell(node *shardNode, command func(context.Context, ...string) error, part int) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
 	defer cancel()
@@ -256,7 +256,7 @@ func (h *shards) tell(node *shardNode, command func(context.Context, ...string) 
 	return err == nil
 }
 
-// The method lose gives up a node's connection. The parts that were subscribed to there need a new subscription.
+// lose gives up a node's connection. The parts that were subscribed to there need a new subscription.
 func (h *shards) lose(node *shardNode) {
 	_ = node.sub.Close() // the connection may be broken
 	h.cluster.ReloadState(h.ctx)
@@ -273,7 +273,7 @@ func (h *shards) lose(node *shardNode) {
 	h.awake()
 }
 
-// The method moved notes that the parts that match are no longer subscribed to at node.
+// moved notes that the parts that match are no longer subscribed to at node.
 func (h *shards) moved(node *shardNode, match func(part int) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -286,7 +286,7 @@ func (h *shards) moved(node *shardNode, match func(part int) bool) {
 	}
 }
 
-// The method receive reads what a node sends, until the connection breaks.
+// receive reads what a node sends, until the connection breaks.
 func (h *shards) receive(node *shardNode) {
 	defer h.lose(node)
 	from := &ear{sub: node.sub, every: pingEvery}
@@ -320,7 +320,7 @@ func (h *shards) receive(node *shardNode) {
 	}
 }
 
-// The method confirmed notes that a channel is subscribed to at node.
+// confirmed notes that a channel is subscribed to at node.
 func (h *shards) confirmed(node *shardNode, channel string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -331,7 +331,7 @@ func (h *shards) confirmed(node *shardNode, channel string) {
 	}
 }
 
-// The method refused deals with an error that a node has answered, and reports whether the connection can be used
+// refused deals with an error that a node has answered, and reports whether the connection can be used
 // further on.
 func (h *shards) refused(node *shardNode, err redis.Error) bool {
 	if words := strings.Fields(err.Error()); len(words) == 3 && words[0] == "MOVED" {
@@ -348,7 +348,7 @@ func (h *shards) refused(node *shardNode, err redis.Error) bool {
 	return false
 }
 
-// The type shardInboxes has the shards of each inbox that a Store is subscribed to.
+// shardInboxes has the shards of each inbox that a Store is subscribed to.
 type shardInboxes struct {
 	mu   sync.RWMutex
 	open map[string][]*shards
@@ -372,7 +372,7 @@ func (i *shardInboxes) add(inbox string, h *shards) (stop func()) {
 	}
 }
 
-// The method want says that an Acquire with this inbox is about to wait. The result sure says that the inbox is
+// want says that an Acquire with this inbox is about to wait. The result sure says that the inbox is
 // subscribed to at the node of the part.
 func (i *shardInboxes) want(inbox string, part int, patience time.Duration) (sure bool) {
 	i.mu.RLock()

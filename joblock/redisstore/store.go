@@ -231,7 +231,7 @@ func (s *store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 	return replies, err
 }
 
-// The function all returns the indexes of reqs.
+// all returns the indexes of reqs.
 func all[R any](reqs []R) []int {
 	items := make([]int, len(reqs))
 	for i := range items {
@@ -269,7 +269,7 @@ func (s *store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	return replies, firstError(err, failed)
 }
 
-// The function resumeCall makes the call. If listed is true, there is an entry of the index, or the script writes one.
+// resumeCall makes the call. If listed is true, there is an entry of the index, or the script writes one.
 func resumeCall(req *driver.ResumeRequest, listed bool, keys ...string) *scriptCall {
 	var times [2 * periodBytes]byte
 	ttl := max(1, millis(req.TTL))
@@ -416,7 +416,7 @@ func (s *store) releaseArgs(c *scriptCall, req *driver.ReleaseRequest, listener 
 	return c
 }
 
-// finishReleases sends the releases in the parameter unfinished again. These releases stopped in the middle of a queue.
+// finishReleases sends the releases in unfinished again. These releases stopped in the middle of a queue.
 // finishReleases repeats each release until that release has found the next waiter or the end of the queue.
 // finishReleases reports no errors, because the ownerships have already ended. If finishReleases fails, the next call
 // that asks for the key drops the other dead waiters.
@@ -466,7 +466,7 @@ func (s *store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 	return replies, err
 }
 
-// The function reserveCall makes the call. If listed is true, there is an entry of the index, or the script writes one.
+// reserveCall makes the call. If listed is true, there is an entry of the index, or the script writes one.
 func reserveCall(req *driver.ReserveRequest, listed bool, keys ...string) *scriptCall {
 	c := newCall(reserveScript, keys...).str(req.Job).millis(req.Reserve).millis(req.Retain)
 	if listed {

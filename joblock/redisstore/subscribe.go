@@ -27,7 +27,7 @@ const (
 	listenPause = 100 * time.Millisecond
 )
 
-// The method channel returns the Redis channel for the grants to an inbox. The channel's name begins with the prefix,
+// channel returns the Redis channel for the grants to an inbox. The channel's name begins with the prefix,
 // so that keys and channels have the same ACL pattern.
 func (s *store) channel(inbox string) string { return s.prefix + "inbox:" + inbox }
 
@@ -35,8 +35,8 @@ func (s *store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 // cluster: the shard channel is in the slot of these keys.
 func (s *store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
 
-// The method address returns what scripts are told about the channels of an inbox: the channel. In a cluster the
-// address has two tabs more, and the method inPart writes a hash tag between the tabs. Without the tabs this is the
+// address returns what scripts are told about the channels of an inbox: the channel. In a cluster the
+// address has two tabs more, and inPart writes a hash tag between the tabs. Without the tabs this is the
 // shard channel, and without what lies between the tabs it is the channel.
 func (s *store) address(inbox string) string {
 	if s.sharded {
@@ -45,7 +45,7 @@ func (s *store) address(inbox string) string {
 	return s.channel(inbox)
 }
 
-// The method inPart completes a text that begins with an address, for a call for key.
+// inPart completes a text that begins with an address, for a call for key.
 func (s *store) inPart(key, text string) string {
 	if s.sharded {
 		return strings.Replace(text, "\t\t", "\t"+s.index(s.part(key))[len(s.prefix):]+"\t", 1)
@@ -53,15 +53,15 @@ func (s *store) inPart(key, text string) string {
 	return text
 }
 
-// The function sure returns the address of a waiter whose shard channel is subscribed to: the first tab is double. If
+// sure returns the address of a waiter whose shard channel is subscribed to: the first tab is double. If
 // nobody is subscribed to that channel later, the waiter has died, or its slot has moved. Without that mark, the waiter
 // may be new.
 func sure(address string) string { return strings.Replace(address, "\t", "\t\t", 1) }
 
-// The method forced returns the Redis channel for forced releases.
+// forced returns the Redis channel for forced releases.
 func (s *store) forced() string { return s.prefix + "forced" }
 
-// The method jobs returns the Redis channel for grants to waiting jobs.
+// jobs returns the Redis channel for grants to waiting jobs.
 func (s *store) jobs() string { return s.prefix + driver.JobsInbox }
 
 // Subscribe implements driver.Store. The subscription has a connection of its own. If the connection breaks, go-redis
@@ -72,7 +72,7 @@ func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox && inbox != driver.JobsInbox, deliver)
 }
 
-// The method subscribe is Subscribe, with a choice. If own is true, the reply to a release of this Store may bring a
+// subscribe is Subscribe, with a choice. If own is true, the reply to a release of this Store may bring a
 // grant for inbox. If own is false, every push to inbox goes through the server.
 func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver func(driver.Push)) (stop func(), err error) {
 	channel, parse := s.channel(inbox), s.parseGrant
@@ -117,7 +117,7 @@ func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 	}, nil
 }
 
-// The function listen calls the function hear with each message, until ctx ends. If the connection breaks, go-redis
+// listen calls the function hear with each message, until ctx ends. If the connection breaks, go-redis
 // makes a new one. The method Channel of a redis.PubSub would do the same with two more switches of goroutines for each
 // message.
 func listen(ctx context.Context, from *ear, hear func(text string)) {
@@ -133,14 +133,14 @@ func listen(ctx context.Context, from *ear, hear func(text string)) {
 	}
 }
 
-// The type ear reads the connection of a subscription, and finds out whether a silent connection is dead.
+// ear reads the connection of a subscription, and finds out whether a silent connection is dead.
 type ear struct {
 	sub   *redis.PubSub
 	every time.Duration // see pingEvery
 	asked bool          // a PING has had no answer yet
 }
 
-// The method next returns what the connection brings next: a message, or an answer to a command. The result is nil if
+// next returns what the connection brings next: a message, or an answer to a command. The result is nil if
 // the connection has brought nothing for the time every, and a PING was sent. After an error the connection is closed,
 // and go-redis makes a new one, within a bounded time. A PING without an answer is such an error. An error that the
 // server has answered leaves the connection open.
@@ -170,7 +170,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// The function pause sleeps for d. The result is false if ctx ended first.
+// pause sleeps for d. The result is false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -106,7 +106,7 @@ type twin struct {
 // stands for none, and the letter that says how long the nonces are.
 var sameText = strings.NewReplacer(`\n-------------\n`, `\n\n`, `"jobh`, `"jobH`, `"jobr`, `"jobR`, `"jobd`, `"jobD`, `"jobf`, `"jobF`)
 
-// The method text returns the records and the index. The keys for proofs, which a Store makes in the background, are
+// text returns the records and the index. The keys for proofs, which a Store makes in the background, are
 // none of both.
 func (w twin) text() string {
 	var all strings.Builder

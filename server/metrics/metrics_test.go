@@ -69,7 +69,7 @@ func (s *stage) lines() []string {
 	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(l string) bool { return l == "" || l[0] == '#' })
 }
 
-// The method wants checks that the scrape has these lines, none that begins with one of those after "no ", and one
+// wants checks that the scrape has these lines, none that begins with one of those after "no ", and one
 // that begins with each of those after "~".
 func (s *stage) wants(lines ...string) {
 	s.Helper()
