@@ -34,7 +34,7 @@ BACKENDS := $(CACHE)/backends.tsv
 MODULES := $(patsubst %/,%,$(sort $(dir $(wildcard go.mod */go.mod */*/go.mod))))
 NESTED := $(filter-out .,$(MODULES))
 # What others import, as CONTRIBUTING.md says.
-PUBLISHED := . joblock/otelobserver joblock/promobserver server server/compat
+PUBLISHED := . joblock/otelobserver joblock/promobserver outbox server server/compat
 # What a release tags: in addition the command, for go install.
 RELEASED := $(PUBLISHED) cmd/joblock
 # What talks to a server, and the servers in addition to the system's redis-server.
@@ -224,5 +224,5 @@ debian-servers: ## bring the servers of make servers into .cache/servers, from D
 	@.ci/servers.sh
 
 .PHONY: setup
-setup: ## install what the tests need and is missing: redis-server, a C compiler, a browser, promtool, curl
+setup: ## install what the tests need and is missing: redis-server, a C compiler, a browser, promtool, curl, databases
 	@.ci/setup.sh

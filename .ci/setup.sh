@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh [redis] installs what the tests need in addition to Go, if it is missing. For make test that is redis-server;
 # for all tests also a C compiler for the race detector, promtool for the alerts, a browser for the pages of the lock
-# server, curl for its documents, and the sources of locales for servers in locales other than C. It asks nothing;
-# without root it goes through sudo.
+# server, curl for its documents, PostgreSQL and MariaDB for the outbox, and the sources of locales for servers in locales
+# other than C. It asks nothing; without root it goes through sudo.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -26,6 +26,8 @@ as_root() {
 
 have_browser() { have chromium || have chromium-browser || have google-chrome || [ -n "${JOBLOCK_CHROMIUM:-}" ]; }
 
+have_databases() { ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || have initdb && have mariadb-install-db; }
+
 have_locales() { have localedef && [ -e /usr/share/i18n/locales/en_US ]; }
 
 # with_apt redis|cc|browser, and so on: one function for each package manager. Tried in turn.
@@ -35,6 +37,7 @@ with_apt() {
 	[ "$1" = browser ] && packages=(chromium)
 	[ "$1" = prom ] && packages=(prometheus)
 	[ "$1" = curl ] && packages=(curl)
+	[ "$1" = databases ] && packages=(postgresql mariadb-server)
 	[ "$1" = locales ] && packages=(locales)
 	# Lists that are a little old may do, so a failed update is not the end.
 	as_root apt-get -o DPkg::Lock::Timeout=120 update -q || true
@@ -49,6 +52,7 @@ with_dnf() {
 	browser) as_root dnf install -y chromium ;;
 	prom) as_root dnf install -y golang-github-prometheus ;;
 	curl) as_root dnf install -y curl ;;
+	databases) as_root dnf install -y postgresql-server mariadb-server ;;
 	locales) as_root dnf install -y glibc-common glibc-locale-source ;;
 	# Newer Fedora ships Valkey, which has redis-server in a package for compatibility.
 	redis) as_root dnf install -y redis || as_root dnf install -y valkey valkey-compat-redis ;;
@@ -61,6 +65,7 @@ with_apk() {
 	[ "$1" = browser ] && packages=(chromium)
 	[ "$1" = prom ] && packages=(prometheus)
 	[ "$1" = curl ] && packages=(curl)
+	[ "$1" = databases ] && packages=(postgresql mariadb)
 	[ "$1" = locales ] && return 1 # musl compares texts by their bytes in every locale
 	as_root apk add --no-cache "${packages[@]}"
 }
@@ -71,8 +76,9 @@ with_brew() {
 	[ "$1" = browser ] && package=chromium
 	[ "$1" = prom ] && package=prometheus
 	[ "$1" = curl ] && package=curl
+	[ "$1" = databases ] && package=(postgresql mariadb)
 	[ "$1" = locales ] && return 1 # the systems of brew have others
-	brew install "$package" # brew refuses to run as root
+	brew install "${package[@]}" # brew refuses to run as root
 }
 
 # ensure WHAT NAME TEST... installs WHAT unless the test says that it is there.
@@ -118,4 +124,5 @@ ensure cc "a C compiler" have_cc
 ensure_for_some "the alerts are not tried with promtool" prom promtool have promtool
 ensure_for_some "the pages of the lock server are not tried in a browser" browser "a browser" have_browser
 ensure_for_some "the commands of docs/server.md are not tried" curl curl have curl
+ensure_for_some "the outbox is tried in SQLite only" databases "PostgreSQL or MariaDB" have_databases
 ensure_for_some "no server is tried in another locale than C" locales "the sources of locales" have_locales

@@ -15,7 +15,7 @@ for module; do
 	cp "$module/go.mod" "$module/go.sum" "$temp/"
 	ours=()
 	while read -r path dir; do ours+=("$path" "$dir"); done < <(
-		for dir in . joblock/otelobserver joblock/promobserver server server/compat; do
+		for dir in . joblock/otelobserver joblock/promobserver outbox server server/compat; do
 			[ "$dir" = "$module" ] || echo "$(sed -n 's/^module //p' "$dir/go.mod") $PWD/$dir"
 		done
 	)

@@ -58,7 +58,7 @@ func (c *Client) engine() *enqueue.Client { return (*enqueue.Client)(c) }
 // seconds after the end of ctx, or after an error of the locks' store or of asynq; nine seconds if it replaces a job.
 // Without a deadline Enqueue waits for a silent server as long as asynq's Redis client waits.
 func (c *Client) Enqueue(ctx context.Context, how How, task *asynq.Task, opts ...asynq.Option) (Result, error) {
-	done, err := c.engine().Enqueue(ctx, Item{how, task, opts}.request())
+	done, err := c.engine().Enqueue(ctx, Item{how, task, opts}.Request())
 	return resultOf(done), err
 }
 
@@ -69,7 +69,8 @@ type Item struct {
 	Opts []asynq.Option // override those of Task, as in asynq
 }
 
-func (i Item) request() enqueue.Request {
+// Request returns i as the toolkit's own packages have it.
+func (i Item) Request() enqueue.Request {
 	req := enqueue.Request{Task: i.Task, Opts: i.Opts}
 	if i.How != nil {
 		req.How = i.How.engine()
@@ -95,7 +96,7 @@ func (i Item) request() enqueue.Request {
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	reqs := make([]enqueue.Request, len(items))
 	for i, item := range items {
-		reqs[i] = item.request()
+		reqs[i] = item.Request()
 	}
 	all, err := c.engine().EnqueueMany(ctx, reqs)
 	if err != nil {

@@ -26,7 +26,7 @@ type Request struct {
 	// Call, unless zero, makes the enqueue repeatable, also by another process and at the same time. Copies have the same
 	// Call, and the same asynq.TaskID. A key that a copy has taken without an enqueue in the end is left to the other
 	// copies, to a keeper and to the reservation: a copy that released the key could release it under the task of another
-	// copy. ErrRepeated means that another copy has enqueued the task. EnqueueMany takes no Call.
+	// copy. ErrRepeated means that another copy has enqueued the task.
 	Call Call
 }
 

@@ -57,6 +57,12 @@ func Base(key string) string {
 	return strings.TrimSuffix(key, Next(""))
 }
 
+// Outbox returns the key of the lock of the relay of the outbox with this name, which is a part of a key.
+func Outbox(name string) string { return Outboxes + name }
+
+// Outboxes is the prefix of the keys of Outbox.
+const Outboxes = "%outbox:"
+
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }
 

@@ -21,7 +21,7 @@ const module = "github.com/joblock/toolkit"
 const root = "toolkit"
 
 // nested are the directories of the modules below the root that users import from.
-var nested = []string{"joblock/otelobserver", "joblock/promobserver", "server", "server/compat"}
+var nested = []string{"joblock/otelobserver", "joblock/promobserver", "outbox", "server", "server/compat"}
 
 // others are the modules without packages for users: the command, and those that are only built in a checkout.
 var others = []string{"bench", "cmd/joblock", "examples/fencing", "examples/moving", "examples/observed", "examples/routers", "internal/published", "server/browser"}

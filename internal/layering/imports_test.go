@@ -48,6 +48,8 @@ var rules = []rule{
 	{"joblock/promobserver", []string{"joblock", "joblock/event", "internal/metric", prometheus}},
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", "internal/metric", otel + "/otel/attribute", otel + "/otel/codes", otel + "/otel/metric", otel + "/otel/propagation", otel + "/otel/trace"}},
 	{"handoff", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "internal/...", asynq, uuid}},
+	{"outbox", []string{"handoff", "joblock", "joblock/driver", "internal/core", "internal/enqueue", "internal/keyspace", "internal/sleep", "internal/workerstats", asynq, uuid}},
+	{"outbox/pgxbox", []string{"outbox", "github.com/jackc/pgx/v5"}},
 	{root, []string{"internal/life", "joblock", "joblock/driver", "joblock/redisstore", "handoff", "worker", asynq, goredis}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/sleep"}},
@@ -77,6 +79,7 @@ var rules = []rule{
 	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/dice", "internal/faultstore", "internal/testkit"}},
 	{"internal/testkit/envelopekit", []string{"internal/envelope", "internal/seal"}},
 	{"internal/redistest", []string{goredis, mini}},
+	{"internal/sqltest", nil},
 	{"internal/history", []string{"joblock", "joblock/driver", "joblock/jobs", "internal/core", "internal/keyspace", porcup}},
 	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/certs", "internal/core", "internal/enqueue", "internal/envelope", "internal/ops", "internal/sleep", "server/internal/...", asynq, goredis, "golang.org/x/time"}},
 	{"server/metrics", []string{"joblock", "joblock/driver", "joblock/redisstore", "scheduler/admin", "server", "internal/metric", "internal/ops", "internal/sleep", prometheus}},
@@ -92,12 +95,12 @@ var rules = []rule{
 // testOnly must not be reachable from what users compile.
 var testOnly = []string{
 	mini, porcup, "go.uber.org/goleak", rapid, otel + "/otel/sdk",
-	module + "/internal/testkit", module + "/internal/redistest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/internal/ministore", module + "/joblock/joblocktest", module + "/joblock/storetest",
+	module + "/internal/testkit", module + "/internal/redistest", module + "/internal/sqltest", module + "/internal/history", module + "/internal/faultstore", module + "/internal/storemodel", module + "/internal/ministore", module + "/joblock/joblocktest", module + "/joblock/storetest",
 }
 
 // mayReachTests are the packages that exist for tests, and the examples: one that brings
 // its own miniredis runs on a machine without Redis.
-var mayReachTests = []string{"internal/redistest", "internal/faultstore", "internal/history", "internal/ministore", "internal/storemodel", "internal/testkit", "internal/torture", "joblock/joblocktest", "joblock/storetest", "examples"}
+var mayReachTests = []string{"internal/redistest", "internal/sqltest", "internal/faultstore", "internal/history", "internal/ministore", "internal/storemodel", "internal/testkit", "internal/torture", "joblock/joblocktest", "joblock/storetest", "examples"}
 
 // neverMeet are packages that only programs compose: none of them may reach another.
 var neverMeet = []string{"handoff", "worker", "scheduler"}
@@ -115,6 +118,7 @@ var unreachable = map[string][]string{
 	"joblock/joblocktest":  {goredis, asynq, otel, prometheus},
 	"handoff":              {otel, prometheus},
 	root:                   {otel, prometheus},
+	"outbox":               {otel, prometheus, "github.com/jackc"},
 	"worker":               {otel, prometheus},
 	"scheduler":            {goredis, asynq, otel, prometheus},
 	"scheduler/admin":      {goredis, asynq, otel, prometheus},

@@ -81,7 +81,7 @@ func TestMissingTestsAreFound(t *testing.T) {
 var testDirs = map[string][]string{
 	"joblock": {"joblock"}, "jobs": {"joblock/jobs"}, "fallback": {"joblock/fallback"}, "singleflight": {"joblock/singleflight"},
 	"otelobserver": {"joblock/otelobserver"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
-	"worker": {"worker"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
+	"worker": {"worker"}, "outbox": {"outbox"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
 	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},
 	"cli": {"cmd/joblock/internal/cli"}, "ops": {"internal/ops"}, "server": {"server"}, "compat": {"server/compat"}, "forrst": {"server/compat/forrst"}, "soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
 }

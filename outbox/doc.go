@@ -1,0 +1,75 @@
+// Package outbox enqueues jobs in database transactions: the job exists if, and only if, the transaction is committed.
+//
+//	box, err := outbox.New(p.Jobs, db, outbox.Postgres, nil) // p is a *toolkit.Process, db a *sql.DB
+//	p.Go(box.Run)                                            // the relay
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	defer tx.Rollback()
+//	// … write the order …
+//	_, err = box.Enqueue(ctx, tx, handoff.Sequence{Key: joblock.Key("customer", id)}, task)
+//	err = tx.Commit()
+//
+// Enqueue writes a row into the table joblock_outbox. The relay, which runs in the application, reads committed rows and
+// enqueues their tasks with a handoff.Client. docs/outbox.md is a guide, with a comparison.
+//
+// # What is promised
+//
+//   - The task of a committed row is enqueued at least once, and that of a rolled back row never.
+//   - asynq has one task for a row: the task's ID is that of the row. The task can only run again if the relay died, or
+//     lost the database, between the enqueue and the mark on the row, and the first task had ended and was removed by
+//     then. An asynq.Retention of a minute on the task rules that out, unless the relay is down for longer.
+//   - The rows of one key are enqueued in the order of their ids: the next one when asynq has the one before. A row that
+//     waits makes the later rows of its key wait, and no others. The key of a row is that of Unique, of Sequence, or of
+//     the first lock of Carry.
+//   - Two transactions that write rows of one key at the same time have no order: the one that commits first may come
+//     first. A transaction that locks the customer's row before Enqueue, as most do, has its place in the order of commits.
+//
+// # Who has the key
+//
+//	the key is taken        Unique, Sequence: at the relay              Carry, Sequence.Lock: before Enqueue
+//	before the transaction  free                                        the request's
+//	Enqueue                 free                                        parked for the job
+//	rollback                free                                        parked; Reclaim gives it back
+//	  … the process dies    free                                        the keeper frees it a minute or two after Enqueue
+//	commit                  free: another job may take it first         parked for the job
+//	  … the relay is down   free                                        parked for about a minute, then free
+//	the relay enqueues      the job's, or the job has a place in line   the job's
+//	  … and dies            the next relay goes on with the same key    the next relay goes on
+//	the job runs            as with handoff.Client.Enqueue              likewise; a lock that is gone is taken again
+//
+// Take the key at the relay, which is the default, if the order of jobs is what counts: a rollback then leaves nothing
+// behind, and Enqueue works while Redis is away. Take a lock before the transaction and hand it over with Carry if a
+// second request must be refused at once, or if no other job may come between the request and its job.
+//
+// No lock has two holders in any of these cases. If a lock of Carry was freed before the relay came, the job takes the
+// key again when it runs, and waits while another caller has it: see worker.Config.OnLockLost. Row columns show the key of a lock
+// and the job, but not the owner token, which is encrypted with the secret of the locks' store or of joblock.Config.Secrets.
+//
+// # When a key is busy at the relay
+//
+//	handoff.Unique with Reject              the row waits until the key is free, and is tried every few seconds
+//	  … Skip                                the row is done: the other job's task stands for it. Its column error says so
+//	  … Replace, KeepLast                   as with Enqueue. A row that Replace cannot put in the place of a running job waits
+//	handoff.Sequence                        the job gets a place in line
+//	  … a line with MaxWaiting jobs         the row waits
+//	the TaskID of another task              refused; the row's own task counts as enqueued
+//	asynq.Unique, another task has it       the row is done. Its column error says so
+//	ErrInvalid, such as a passed Deadline   refused
+//
+// A row that is refused stays in the table with state 2 and its error, is logged as an ERROR, and does not hold up
+// other rows. Repair what is wrong, and set its state to 0 and its due_ms to 0, or delete the row. An error that is
+// none of these is tried twenty times in about a quarter of an hour before the row is refused. Outages of Redis are not counted.
+//
+// # A crash at each step
+//
+//	kill -9 of                                    what then
+//	the application before COMMIT                 the database rolls back; for Carry see the table above
+//	the application after COMMIT                  the row is there, and the relay enqueues its task
+//	the relay before the enqueue                  the next relay starts when the lease has ended, within ten seconds
+//	the relay after it has taken the key          the next relay finds the key taken by the same row, and enqueues the task
+//	the relay after the enqueue                   the next relay finds the task, and marks the row
+//	the database                                  the relay pauses and logs; then as a crash after the enqueue
+//	Redis, which keeps its data                   the relay pauses and logs
+//	Redis, which loses its data                   rows that are not sent go on; see docs/failures.md for tasks and locks
+//	two relays at a time, after a frozen process  each enqueues under the same TaskID and the same key: one task
+package outbox

@@ -1,0 +1,488 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/enqueue"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/internal/workerstats"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+const (
+	// longestLease is the longest lease of the relay's lock: how long the others wait when its process has died.
+	longestLease = 10 * time.Second
+
+	// cleanEvery is how often sent rows are deleted, and cleanRows how many at a time.
+	cleanEvery = 10 * time.Second
+	cleanRows  = 1000
+
+	// A relay pauses between rounds while the database or Redis is away.
+	minOutage = 100 * time.Millisecond
+	maxOutage = 5 * time.Second
+
+	mostError = 1000 // bytes of an error in the table
+)
+
+// Run works as the relay until ctx ends, and then returns nil: it enqueues the tasks of committed rows. Of the processes
+// that call Run for one Config.Name, one works, and the others stand by. When it stops, the next one starts at once; if
+// it dies, ten seconds later, or after the TTL of the locks if that is shorter. toolkit.Process.Go runs it:
+//
+//	p.Go(box.Run)
+//
+// Run logs outages of the database and of Redis, and goes on when they are over. It returns joblock.ErrClosed if the
+// Locker is closed, and joblock.ErrInvalid if the Outbox was not made by New.
+func (b *Outbox) Run(ctx context.Context) error {
+	if b == nil || b.db == nil {
+		return invalid("run", "the Outbox was not made by New")
+	}
+	locks := (*core.Locker)(b.jobs.Locks())
+	o := core.Options{
+		OwnKey: true, Memo: true, MaxRenew: driver.MaxPeriod, TTL: min(longestLease, locks.Settings().TTL),
+	}
+	err := locks.Singleton(ctx, keyspace.Outbox(b.cfg.Name), b.relay, o)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// relay enqueues rows until ctx ends.
+func (b *Outbox) relay(ctx context.Context) error {
+	var others sync.WaitGroup
+	defer others.Wait()
+	stopping, stop := context.WithCancel(ctx)
+	defer stop()
+	if b.cfg.Listen != nil {
+		others.Go(func() { b.listen(stopping) })
+	}
+	if lock, ok := core.FromContext(ctx); ok {
+		others.Go(func() { b.tell(stopping, lock) })
+	}
+	others.Go(func() { b.clean(stopping) })
+	outage := minOutage
+	for ctx.Err() == nil {
+		full, err := b.round(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			b.cfg.Logger.WarnContext(ctx, "outbox: the relay pauses", "outbox", b.cfg.Name, "pause", outage, "err", err)
+			b.note(func(s *relayed) { s.LastError = shortened(err) })
+			_ = sleep.For(ctx, outage)
+			outage = min(2*outage, maxOutage)
+		case err == nil && !full:
+			outage = minOutage
+			b.idle(ctx)
+		default:
+			outage = minOutage
+		}
+	}
+	return nil
+}
+
+// idle waits for a notification, for Config.Poll at most.
+func (b *Outbox) idle(ctx context.Context) {
+	timer := time.NewTimer(b.cfg.Poll)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-b.wake:
+	}
+}
+
+// listen listens for notifications until ctx ends.
+func (b *Outbox) listen(ctx context.Context) {
+	wake := func() {
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+	for pause := minOutage; ctx.Err() == nil; pause = min(2*pause, maxOutage) {
+		began := time.Now()
+		err := b.cfg.Listen(ctx, channel, wake)
+		if ctx.Err() != nil {
+			return
+		}
+		b.cfg.Logger.WarnContext(ctx, "outbox: the relay has no notifications and polls, until it can listen again", "outbox", b.cfg.Name, "err", err)
+		if time.Since(began) > maxOutage {
+			pause = minOutage
+		}
+		_ = sleep.For(ctx, pause)
+	}
+}
+
+// row is a row that is to be enqueued.
+type row struct {
+	id        int64
+	uid, key  string
+	taskType  string
+	payload   []byte
+	job       string
+	attempts  int
+	kept      enqueue.Deferred
+	err       error // why the row is not sent
+	verdict   verdict
+	nextTryMS int64 // from now; for rows that are not sent
+}
+
+// round enqueues a batch of rows. full is true if there may be more to do. The error is that of the database, or says
+// that Redis is away.
+func (b *Outbox) round(ctx context.Context) (full bool, err error) {
+	waiting, err := b.waiting(ctx)
+	if err != nil {
+		return false, err
+	}
+	rows, err := b.due(ctx)
+	if err != nil || len(rows) == 0 {
+		return false, err
+	}
+	away := b.send(ctx, rows, waiting)
+	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if err := b.mark(marking, rows); err != nil {
+		return false, err
+	}
+	return len(rows) == b.cfg.Batch, away
+}
+
+// line says which row of a key waits for its next try.
+type line struct {
+	first int64 // its id
+	left  int64 // milliseconds
+}
+
+// waiting returns the keys with rows that wait for their next try.
+func (b *Outbox) waiting(ctx context.Context) (map[string]line, error) {
+	rows, err := b.db.QueryContext(ctx, b.dialect.sql(
+		"SELECT order_key, MIN(id), MIN(due_ms) - {now} FROM joblock_outbox WHERE state = 0 AND due_ms > {now} GROUP BY order_key"))
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read the rows that wait: %w", err)
+	}
+	defer rows.Close()
+	out := make(map[string]line)
+	for rows.Next() {
+		var key string
+		var l line
+		if err := rows.Scan(&key, &l.first, &l.left); err != nil {
+			return nil, err
+		}
+		out[key] = l
+	}
+	return out, rows.Err()
+}
+
+// due returns the first rows that are due.
+func (b *Outbox) due(ctx context.Context) (out []*row, err error) {
+	rows, err := b.db.QueryContext(ctx, b.dialect.sql(`SELECT id, uid, order_key, task_type, payload, job, attempts
+		FROM joblock_outbox WHERE state = 0 AND due_ms <= {now} ORDER BY id LIMIT ?`), b.cfg.Batch)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read rows: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		r := &row{verdict: away}
+		if err := rows.Scan(&r.id, &r.uid, &r.key, &r.taskType, &r.payload, &r.job, &r.attempts); err != nil {
+			return nil, fmt.Errorf("outbox: read a row: %w", err)
+		}
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+// errPaused is why a row is not sent whose turn does not come in this round.
+var errPaused = errors.New("an earlier row of its key waits")
+
+// send enqueues the rows of each key in the order of their ids: the next one when asynq has the one before. Rows of
+// different keys go together. It returns an error if Redis is away.
+func (b *Outbox) send(ctx context.Context, rows []*row, waiting map[string]line) error {
+	lines := make(map[string][]*row)
+	var keys []string // in the order of their first rows
+	for _, r := range rows {
+		if len(lines[r.key]) == 0 {
+			keys = append(keys, r.key)
+		}
+		lines[r.key] = append(lines[r.key], r)
+	}
+	for key, l := range waiting {
+		if of := lines[key]; len(of) > 0 && l.first < of[0].id {
+			hold(of, waits, max(1, l.left), nil)
+			delete(lines, key)
+		} else if len(of) > 0 { // a row that waits comes after some of these, which was possible only by hand
+			for i, r := range of {
+				if r.id > l.first {
+					hold(of[i:], waits, max(1, l.left), nil)
+					lines[key] = of[:i]
+					break
+				}
+			}
+		}
+	}
+	for {
+		var wave []*row
+		for _, key := range keys {
+			if len(lines[key]) > 0 {
+				wave = append(wave, lines[key][0])
+			}
+		}
+		if len(wave) == 0 {
+			return nil
+		}
+		b.enqueue(ctx, wave)
+		absent := 0
+		for _, r := range wave {
+			switch r.verdict {
+			case sent, refused:
+				lines[r.key] = lines[r.key][1:]
+				continue
+			case away:
+				absent++
+			}
+			hold(lines[r.key], r.verdict, r.nextTryMS, r.err)
+			delete(lines, r.key)
+		}
+		if absent == len(wave) {
+			err := wave[0].err
+			for _, r := range wave {
+				r.nextTryMS = 0 // all together: no row waits for itself
+			}
+			for _, of := range lines {
+				hold(of, away, 0, nil)
+			}
+			return fmt.Errorf("outbox: the tasks of %d rows could not be enqueued: %w", absent, err)
+		}
+	}
+}
+
+// hold lets rows of one key wait, the first because of err.
+func hold(rows []*row, v verdict, left int64, err error) {
+	for i, r := range rows {
+		r.verdict, r.nextTryMS, r.err = v, left, errPaused
+		if i == 0 && err != nil {
+			r.err = err
+		}
+	}
+}
+
+// enqueue enqueues rows of different keys, and sets their verdicts.
+func (b *Outbox) enqueue(ctx context.Context, wave []*row) {
+	var reqs []enqueue.Request
+	var of []*row
+	for _, r := range wave {
+		req, err := b.restore(ctx, r)
+		if err != nil {
+			b.judge(ctx, r, enqueue.Result{Err: err})
+			continue
+		}
+		reqs, of = append(reqs, req), append(of, r)
+	}
+	if len(reqs) == 0 {
+		return
+	}
+	results, err := b.jobs.EnqueueMany(ctx, reqs)
+	for i, r := range of {
+		if err != nil {
+			b.judge(ctx, r, enqueue.Result{Err: err})
+		} else {
+			b.judge(ctx, r, results[i])
+		}
+	}
+}
+
+// restore returns what the row says.
+func (b *Outbox) restore(ctx context.Context, r *row) (enqueue.Request, error) {
+	if err := json.Unmarshal([]byte(r.job), &r.kept); err != nil {
+		return enqueue.Request{}, invalid("relay", "column job of the row cannot be read: %s", err)
+	}
+	return b.jobs.Restore(ctx, &r.kept, r.uid, r.taskType, r.payload)
+}
+
+// judge sets the verdict on r.
+func (b *Outbox) judge(ctx context.Context, r *row, done enqueue.Result) {
+	r.err = done.Err
+	r.verdict = judge(done.Err)
+	switch {
+	case r.verdict == sent && done.Duplicate:
+		r.err = fmt.Errorf("not enqueued, another job has the key: %s/%s", done.Task.Queue, done.Task.ID)
+	case r.verdict == lookUp:
+		r.verdict = b.identify(ctx, r)
+	case r.verdict == unclear && r.attempts+1 >= maxAttempts:
+		r.verdict = refused
+		r.err = fmt.Errorf("given up after %d tries: %w", maxAttempts, r.err)
+	}
+	r.nextTryMS = r.verdict.pause(r.attempts).Milliseconds()
+}
+
+// identify returns the verdict on a row for which asynq has reported a conflict.
+func (b *Outbox) identify(ctx context.Context, r *row) verdict {
+	conflict := r.err
+	taken := errors.Is(conflict, asynq.ErrTaskIDConflict)
+	task, absent, err := b.jobs.TaskInfo(ctx, r.kept.Queue, r.kept.ID)
+	switch {
+	case err != nil:
+		r.err = fmt.Errorf("%w; and asynq's task could not be read: %w", conflict, err)
+		return away
+	case !absent && task.Headers[rowHeader] == r.uid, absent && !r.kept.Named && taken:
+		r.err = nil
+		return sent
+	case absent && taken:
+		return waits // the other task has just ended
+	case taken:
+		return refused
+	}
+	r.err = fmt.Errorf("not enqueued, as the option asynq.Unique asks: %w", conflict)
+	return sent
+}
+
+// mark writes the verdicts into the table.
+func (b *Outbox) mark(ctx context.Context, rows []*row) error {
+	var done []any            // ids of sent rows without a note
+	held := map[int64][]any{} // ids of rows that only wait for an earlier one, by their pause
+	counts := relayed{}       // of this round
+	var notes []*row          // each is written by itself
+	for _, r := range rows {
+		switch {
+		case r.verdict == sent:
+			counts.Sent++
+			if r.err == nil || b.cfg.Retention < 0 {
+				done = append(done, r.id)
+				continue
+			}
+			notes = append(notes, r)
+		case r.verdict == refused:
+			counts.Refused++
+			notes = append(notes, r)
+			b.cfg.Logger.ErrorContext(ctx, "outbox: a job was refused for good and stays in the table", "outbox", b.cfg.Name,
+				"id", r.id, "task", r.taskType, "key", r.key, "err", r.err)
+		case r.nextTryMS == 0: // Redis is away
+		case errors.Is(r.err, errPaused):
+			held[r.nextTryMS] = append(held[r.nextTryMS], r.id)
+		default:
+			counts.Retried++
+			notes = append(notes, r)
+		}
+	}
+	b.note(func(s *relayed) {
+		s.Sent, s.Refused, s.Retried = s.Sent+counts.Sent, s.Refused+counts.Refused, s.Retried+counts.Retried
+	})
+	if len(done) > 0 {
+		query := "DELETE FROM joblock_outbox WHERE id IN (" + marks(len(done)) + ")"
+		if b.cfg.Retention > 0 {
+			query = fmt.Sprintf("UPDATE joblock_outbox SET state = 1, due_ms = {now} + %d WHERE id IN (%s)", b.cfg.Retention.Milliseconds(), marks(len(done)))
+		}
+		if err := b.exec(ctx, query, done...); err != nil {
+			return err
+		}
+	}
+	for left, ids := range held {
+		query := fmt.Sprintf("UPDATE joblock_outbox SET due_ms = {now} + %d WHERE id IN (%s) AND state = 0", left, marks(len(ids)))
+		if err := b.exec(ctx, query, ids...); err != nil {
+			return err
+		}
+	}
+	for _, r := range notes {
+		state, charge, left := 0, 1, r.nextTryMS
+		switch r.verdict {
+		case sent:
+			state, left = 1, b.cfg.Retention.Milliseconds()
+		case refused:
+			state, left = 2, 0
+		case away:
+			charge = 0
+		}
+		query := fmt.Sprintf("UPDATE joblock_outbox SET state = %d, due_ms = {now} + %d, attempts = attempts + %d, error = ? WHERE id = ? AND state = 0", state, left, charge)
+		if err := b.exec(ctx, query, shortened(r.err), r.id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Outbox) exec(ctx context.Context, query string, args ...any) error {
+	if _, err := b.db.ExecContext(ctx, b.dialect.sql(query), args...); err != nil {
+		return fmt.Errorf("outbox: mark rows: %w", err)
+	}
+	return nil
+}
+
+// clean deletes sent rows at the end of their retention, until ctx ends.
+func (b *Outbox) clean(ctx context.Context) {
+	query := b.dialect.sql(fmt.Sprintf(`DELETE FROM joblock_outbox WHERE id IN (SELECT id FROM
+		(SELECT id FROM joblock_outbox WHERE state = 1 AND due_ms <= {now} LIMIT %d) AS old)`, cleanRows))
+	for more := false; more || sleep.For(ctx, cleanEvery) == nil; {
+		done, err := b.db.ExecContext(ctx, query)
+		if more = false; err != nil {
+			if ctx.Err() == nil {
+				b.cfg.Logger.WarnContext(ctx, "outbox: could not delete old rows, and will try again", "outbox", b.cfg.Name, "err", err)
+			}
+			continue
+		}
+		n, _ := done.RowsAffected() // all drivers know it
+		more = n == cleanRows && ctx.Err() == nil
+	}
+}
+
+// relayed counts what the relay of this process has done.
+type relayed struct {
+	Sent, Refused, Retried int64
+	LastError              string
+}
+
+func (b *Outbox) note(f func(*relayed)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(&b.stats)
+}
+
+// tell writes the stats of the outbox into the memo of the relay's lock, for operators, once per
+// workerstats.RelayPeriod, until ctx ends.
+func (b *Outbox) tell(ctx context.Context, lock *core.Lock) {
+	began, asOf := time.Now(), lock.AsOf()
+	for {
+		s, err := b.Stats(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		b.mu.Lock()
+		f := workerstats.Relay{
+			At: asOf.Add(time.Since(began)).UTC(), Began: asOf.UTC(), Database: b.dialect.String(),
+			Sent: b.stats.Sent, Retried: b.stats.Retried, Gaveup: b.stats.Refused, LastError: b.stats.LastError,
+		}
+		b.mu.Unlock()
+		if err != nil {
+			f.Unread, f.LastError = true, shortened(err)
+		} else {
+			f.Backlog, f.Refused, f.Oldest = s.Backlog, s.Refused, s.Oldest.Milliseconds()
+		}
+		if err := lock.WriteMemo(ctx, f.Encode()); err != nil && ctx.Err() == nil {
+			b.cfg.Logger.Debug("outbox: the relay could not write its stats, which only people read", "err", err)
+		}
+		if sleep.For(ctx, workerstats.RelayPeriod) != nil {
+			return
+		}
+	}
+}
+
+// shortened returns the text of err for the table and the stats.
+func shortened(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	for i := range text {
+		if i > mostError {
+			return text[:i] + "…"
+		}
+	}
+	return cmp.Or(text, "an error without a text")
+}
