@@ -66,6 +66,10 @@ func (s *Store) Line(ctx context.Context, req driver.LineRequest) (driver.LinePa
 	return do(ctx, s, Line, 1, func(ctx context.Context) (driver.LinePage, error) { return s.inner.Line(ctx, req) })
 }
 
+func (s *Store) Admit(ctx context.Context, reqs []driver.AdmitRequest) ([]driver.AdmitReply, error) {
+	return do(ctx, s, Admit, len(reqs), func(ctx context.Context) ([]driver.AdmitReply, error) { return s.inner.Admit(ctx, reqs) })
+}
+
 // Subscribe counts as Watch, and its pushes as Forced, if inbox is driver.ForcedInbox. For all other inboxes Subscribe
 // counts as Listen, and its pushes as Push.
 func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {

@@ -29,6 +29,7 @@ const (
 	Inspect  = "inspect"
 	List     = "list"
 	Line     = "line"
+	Admit    = "admit"
 	Listen   = "listen" // Subscribe to an inbox of waiters
 	Push     = "push"   // a push to an inbox of waiters
 	Watch    = "watch"  // Subscribe to driver.ForcedInbox

@@ -18,6 +18,7 @@ type Store struct {
 	index   map[pair]entry
 	marks   int64 // the last mark given
 	seals   []driver.SealKey
+	rates   map[string]*driver.Rate
 	inboxes map[string][]*listener
 	pushes  []func() // deliveries that the present call has to make at its end
 }
@@ -62,6 +63,7 @@ func (s *Store) enter(ctx context.Context) (time.Time, error) {
 	s.mu.Lock()
 	if s.records == nil {
 		s.records, s.index, s.inboxes = map[string]record{}, map[pair]entry{}, map[string][]*listener{}
+		s.rates = map[string]*driver.Rate{}
 	}
 	if s.Now != nil {
 		return s.Now(), nil

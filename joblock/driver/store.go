@@ -61,6 +61,10 @@ type Store interface {
 	// package comment.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
+	// Admit counts starts against the rates of keys, and keeps the lines of those who wait for an opening. The replies are
+	// in the order of reqs.
+	Admit(ctx context.Context, reqs []AdmitRequest) ([]AdmitReply, error)
+
 	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an
 	// Acquire goes to another Store, this Store may miss the Push. ForcedInbox and JobsInbox belong to all Stores that
 	// have the same locks. The end of ctx does not end the subscription. deliver must not block, and stop waits for a

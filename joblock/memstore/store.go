@@ -29,6 +29,7 @@ type store struct {
 	sweepAt int // number of records at which put drops the records whose retention is over
 	jobs    index
 	seals   []driver.SealKey // in the order in which SealKeys returns them
+	rates   rates
 	inboxes map[string][]*listener
 }
 

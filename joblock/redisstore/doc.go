@@ -152,14 +152,15 @@
 //	ACL SETUSER locks reset on >password ~joblock:* resetchannels &joblock:*
 //	    +eval +evalsha +time +exists +type +mget +set +del +hmget +hget +hset +hdel +pexpire +pttl
 //	    +zadd +zrem +zscore +zmscore +zrangebyscore
+//	    +zcount +zremrangebyscore +zrevrangebyscore
 //	    +publish +subscribe +unsubscribe +ping +pubsub|numsub
 //	    +scan +zscan
 //	    +cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
 //	    +cluster|shards +cluster|myid
 //	    +wait
 //
-// The first line of commands is for every lock, the second for the locks of jobs, the third for waiting and
-// joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters that have died (see Waiting in package joblock), and not used in
+// The first line of commands is for every lock, the second for the locks of jobs, the third, with those of the second, for
+// rate limits, the fourth for waiting and joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters that have died (see Waiting in package joblock), and not used in
 // a cluster, where PUBSUB SHARDNUMSUB is. SCAN is for List, and ZSCAN is for lists of the locks of jobs. The two lines after
 // SCAN are only for a cluster. CLUSTER SLOTS and ASKING are for every lock there. Without one of the others each push goes
 // to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.

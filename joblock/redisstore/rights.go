@@ -39,6 +39,13 @@ var jobRights = area{severity: Fault, subject: "permissions", means: "locks cann
 		{"zrangebyscore", "ZRANGEBYSCORE $index 1 2"},
 	}}
 
+// rateRights are for Admit.
+var rateRights = area{severity: Warning, subject: "permissions", means: "rate limits fail, all else works",
+	rights: []right{
+		{"zcount", "ZCOUNT $key 1 2"}, {"zremrangebyscore", "ZREMRANGEBYSCORE $key 1 2"},
+		{"zrevrangebyscore", "ZREVRANGEBYSCORE $key 2 1"},
+	}}
+
 // pushRights are for waiting, and for joblock.Config.WatchForced.
 var pushRights = area{severity: Warning, subject: "pub/sub",
 	means: "waiters find their grants only by asking, once per joblock.Config.Poll", with: " &$prefix*",
@@ -74,7 +81,7 @@ var replicaRights = area{severity: Fault, subject: "permissions", means: "with C
 
 // areas returns the areas that this Store needs.
 func (s *store) areas() []area {
-	all := []area{lockRights, jobRights, pushRights, listRights}
+	all := []area{lockRights, jobRights, rateRights, pushRights, listRights}
 	if _, many := s.ops.(*redis.ClusterClient); many {
 		all = append(all, clusterRights, shardRights)
 	} else {

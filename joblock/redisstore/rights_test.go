@@ -22,7 +22,7 @@ func rules(areas ...area) []string {
 }
 
 // onOne are the areas of a Store on one server.
-var onOne = []area{lockRights, jobRights, pushRights, deathRights, listRights}
+var onOne = []area{lockRights, jobRights, rateRights, pushRights, deathRights, listRights}
 
 func TestRightsAreDocumented(t *testing.T) {
 	documented := redistest.Rules(t, "doc.go", "Permissions")
@@ -58,7 +58,7 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 	slices.Sort(called)
 	called = slices.Compact(called)
 	var listed []string
-	for _, a := range []area{lockRights, jobRights, pushRights, deathRights, shardRights} {
+	for _, a := range []area{lockRights, jobRights, rateRights, pushRights, deathRights, shardRights} {
 		for _, r := range a.rights {
 			notOfScripts := []string{
 				"eval", "evalsha", "subscribe", "unsubscribe", "ping", "ssubscribe", "sunsubscribe", "cluster|shards", "cluster|myid",

@@ -35,7 +35,7 @@ func TestScriptsNumberOutcomesAndStatesAsJoblockDoes(t *testing.T) {
 var keysOf = map[*script]int{
 	acquireScript: 1, takeScript: 2, resumeScript: 2, parkScript: 2, renewScript: 1, releaseScript: 1, releaseSlotScript: 3,
 	reserveScript: 2, inspectScript: 1, inspectManyScript: 0, lineScript: 1,
-	bindScript: 1, dueScript: 1, settleScript: 1, sealScript: 1,
+	bindScript: 1, dueScript: 1, settleScript: 1, sealScript: 1, rateScript: 1,
 }
 
 // sources returns the texts of all scripts.

@@ -49,6 +49,10 @@ var contextCases = []testCase{
 				_, err := k.Store.SealKeys(ctx, driver.SealKeysRequest{Fresh: [driver.SealKeyBytes]byte{1}})
 				return err
 			},
+			"Admit": func() error {
+				_, err := k.Store.Admit(ctx, []driver.AdmitRequest{k.startReq("key", "q/job")})
+				return err
+			},
 			"Inspect": func() error {
 				_, err := k.Store.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
 				return err

@@ -64,6 +64,7 @@ var areas = []area{
 	{name: "jobs", cases: jobCases},
 	{name: "index", cases: indexCases},
 	{name: "seal keys", cases: sealCases},
+	{name: "rate", cases: rateCases},
 	{name: "resend", cases: resendCases},
 	{name: "batch", cases: batchCases},
 	{name: "inspect", cases: inspectCases},
