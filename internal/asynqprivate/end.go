@@ -5,32 +5,32 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/joblock/toolkit/internal/beside"
+	"github.com/joblock/toolkit/internal/scriptstep"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Ends returns a function that releases the key of the job with this ID, which has ended, to the next job. In the same
 // step, the release verifies that asynq has written the end, and runs the task of the next job if that task is scheduled
-// in the same Redis. If asynq has not written the end, the error is beside.ErrNotYet. Ends returns nil if store does not
+// in the same Redis. If asynq has not written the end, the error is scriptstep.ErrNotYet. Ends returns nil if store does not
 // keep its records in the same Redis as in, or if the scripts of this version of asynq are not known here.
 //
 // Why: without Ends a job of a sequence makes two more calls, a lookup and a run, which reduces the rate of jobs that do
 // nothing to three quarters, with 20 keys in one Redis.
 func (in *Inspector) Ends(store driver.Store, queue, id string) func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
-	s, able := store.(beside.Store)
+	s, able := store.(scriptstep.Store)
 	if in.moves == nil || !able || !s.SameServer(in.client) {
 		return nil
 	}
 	of := in.moves.of(queue, id)
 	return func(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-		reply, err := s.ReleaseBeside(ctx, reqs[0], in.moves.end, of(in.moves.task), of(in.moves.set))
+		reply, err := s.ReleaseWithSteps(ctx, reqs[0], in.moves.end, of(in.moves.task), of(in.moves.set))
 		return []driver.Reply{reply}, err
 	}
 }
 
-// endOf returns the steps to run with the release: see beside.Steps.
-func endOf(m *moves) *beside.Steps {
-	return &beside.Steps{
+// endOf returns the steps to run with the release: see scriptstep.Steps.
+func endOf(m *moves) *scriptstep.Steps {
+	return &scriptstep.Steps{
 		// A job that has ended has no task any more, or a completed one. A missing task proves nothing if asynq's keys of
 		// the queue are elsewhere, behind a proxy of several servers: but where asynq has written the end, it has counted
 		// the job.

@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/beside"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/scriptstep"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -151,7 +151,7 @@ func TestEndOfAJobThatIsNotWritten(t *testing.T) {
 			eachEnding(t, "default", func(e *ending) {
 				written(e)
 				got, err := e.release()
-				e.want(got, err, driver.Reply{}, beside.ErrNotYet, "owner a", asynq.TaskStateScheduled)
+				e.want(got, err, driver.Reply{}, scriptstep.ErrNotYet, "owner a", asynq.TaskStateScheduled)
 			})
 		})
 	}

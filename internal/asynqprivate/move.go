@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/joblock/toolkit/internal/beside"
+	"github.com/joblock/toolkit/internal/scriptstep"
 )
 
 // The digests of the scripts with which asynq looks up and runs a task. The moves below are right for these two scripts
@@ -90,7 +90,7 @@ func (in *Inspector) move(what string, script *redis.Script, keys []string, args
 // state, to which the name of the state is appended.
 type moves struct {
 	task, pending, set string
-	end                *beside.Steps // for Ends
+	end                *scriptstep.Steps // for Ends
 }
 
 // Names in the templates.

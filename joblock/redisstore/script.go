@@ -76,7 +76,7 @@ var (
 	sealScript   = newScript("seal keys", "seal")
 )
 
-// releaseStages is the row of releaseScript, to which beside.go adds steps.
+// releaseStages is the row of releaseScript, to which steps.go adds steps.
 var releaseStages = []string{
 	"record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
 	"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "queue#give", "release#left", "grant",

@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/joblock/toolkit/internal/beside"
+	"github.com/joblock/toolkit/internal/scriptstep"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-var _ beside.Store = (*store)(nil)
+var _ scriptstep.Store = (*store)(nil)
 
-// SameServer implements beside.Store.
+// SameServer implements scriptstep.Store.
 func (s *store) SameServer(client redis.UniversalClient) bool { return sameServer(s.app, client) }
 
 // sameServer reports whether two clients certainly talk to the same database of one server: they are the
@@ -56,13 +56,13 @@ var dialerOfGoRedis = sync.OnceValue(func() uintptr {
 	return reflect.ValueOf(client.Options().Dialer).Pointer()
 })
 
-// besides has the scripts of releases with steps, by *beside.Steps.
-var besides sync.Map
+// stepScripts has the scripts of releases with steps, by *scriptstep.Steps.
+var stepScripts sync.Map
 
-// besideScript returns the script of a release with steps. The stages of the release are a function there,
+// scriptWithSteps returns the script of a release with steps. The stages of the release are a function there,
 // because they return. The steps' arguments are the last two of the call.
-func besideScript(steps *beside.Steps) *script {
-	if sc, ok := besides.Load(steps); ok {
+func scriptWithSteps(steps *scriptstep.Steps) *script {
+	if sc, ok := stepScripts.Load(steps); ok {
 		return sc.(*script)
 	}
 	var src strings.Builder
@@ -82,22 +82,22 @@ if type(answer) == 'table' and #answer == 2 and (answer[1] == 1 or answer[1] == 
 `)
 	src.WriteString(steps.After)
 	src.WriteString("\n  end)\n  if done and started then return answer[1] end\nend\nreturn answer\n")
-	sc, _ := besides.LoadOrStore(steps, scriptOf("release", src.String()))
+	sc, _ := stepScripts.LoadOrStore(steps, scriptOf("release", src.String()))
 	return sc.(*script)
 }
 
 const notYet = "not yet" // the answer of steps
 
-// ReleaseBeside implements beside.Store.
-func (s *store) ReleaseBeside(ctx context.Context, req driver.ReleaseRequest, steps *beside.Steps, first, second string) (driver.Reply, error) {
-	sc := besideScript(steps)
+// ReleaseWithSteps implements scriptstep.Store.
+func (s *store) ReleaseWithSteps(ctx context.Context, req driver.ReleaseRequest, steps *scriptstep.Steps, first, second string) (driver.Reply, error) {
+	sc := scriptWithSteps(steps)
 	c := s.releaseArgs(newCall(sc, s.name(req.Key)), &req, s.listener(), false).str(first).str(second)
 	a := sc.run(ctx, s.calls, c.cmd(ctx))
 	if a.err != nil {
 		return driver.Reply{}, a.err
 	}
 	if a.val == notYet {
-		return driver.Reply{}, beside.ErrNotYet
+		return driver.Reply{}, scriptstep.ErrNotYet
 	}
 	reply, err := parseReply(releaseScript, s.handOver(a.val))
 	if err == errMore {

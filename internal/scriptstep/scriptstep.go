@@ -1,7 +1,7 @@
-// Package beside runs additional steps that are not about locks in the script of a release, so that the server executes
+// Package scriptstep runs additional steps that are not about locks in the script of a release, so that the server executes
 // them and the release atomically, with one command. That requires that the keys of the steps are on the server of the
 // lock, and that the server is no cluster.
-package beside
+package scriptstep
 
 import (
 	"context"
@@ -30,11 +30,11 @@ type Store interface {
 	// to.
 	SameServer(client redis.UniversalClient) bool
 
-	// ReleaseBeside is driver.Store.Release of one key, with steps. Call SameServer first. The key must not be that of a
+	// ReleaseWithSteps is driver.Store.Release of one key, with steps. Call SameServer first. The key must not be that of a
 	// slot other than the first. The error is ErrNotYet if Before says so, or could not run. If After has started the job
 	// that got the key, driver.Reply.Next is "".
-	ReleaseBeside(ctx context.Context, req driver.ReleaseRequest, steps *Steps, first, second string) (driver.Reply, error)
+	ReleaseWithSteps(ctx context.Context, req driver.ReleaseRequest, steps *Steps, first, second string) (driver.Reply, error)
 }
 
 // ErrNotYet means that the release has changed nothing.
-var ErrNotYet = errors.New("beside: the release has to wait")
+var ErrNotYet = errors.New("scriptstep: the release has to wait")
