@@ -11,6 +11,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,10 +40,10 @@ func main() {
 	}
 }
 
-func run(out io.Writer, addr string) (err error) {
+func run(out io.Writer, named string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 45*time.Second, errors.New("the story took too long"))
 	defer cancel()
-	addr, stopRedis, err := findRedis(ctx, addr)
+	addr, stopRedis, err := findRedis(ctx, named)
 	if err != nil {
 		return err
 	}
@@ -104,6 +105,7 @@ func run(out io.Writer, addr string) (err error) {
 	}
 	defer stopWeb()
 
+	s.intro(cmp.Or(named, "an embedded Redis"))
 	return s.tell(ctx, url+"/exports/"+s.account)
 }
 

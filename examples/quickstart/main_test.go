@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNoRedis wants one error, and nothing told before it.
+// TestNoRedis wants one error, and no output before it.
 func TestNoRedis(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,7 +24,8 @@ type story struct {
 	key     string
 	start   time.Time
 
-	mu     sync.Mutex // guards out and what follows
+	mu     sync.Mutex // guards out and the fields below
+	seen   []int64    // the fences in the output, in their order
 	fences []int64    // of the job's attempts, in order
 	ledger ledger
 
@@ -39,25 +41,43 @@ func newStory(out io.Writer, locks *joblock.Locker, account string) *story {
 	}
 }
 
-// say prints one line: when, who, the key, the fence, what.
+// say prints one line: when, who, the fence, what.
 func (s *story) say(actor string, fence int64, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	number := "-"
-	if fence > 0 {
-		number = strconv.FormatInt(fence, 10)
+	fmt.Fprintf(s.out, "%6.2fs  %-8s %4s  %s\n", time.Since(s.start).Seconds(), actor, s.short(fence), fmt.Sprintf(format, args...))
+}
+
+// short returns #1 for the first fence of the output, and so on. Real fences have 16 digits. The caller has locked mu.
+func (s *story) short(fence int64) string {
+	if fence == 0 {
+		return ""
 	}
-	fmt.Fprintf(s.out, "%6.2fs  %-9s  %s  fence %-16s  %s\n",
-		time.Since(s.start).Seconds(), actor, s.key, number, fmt.Sprintf(format, args...))
+	n := slices.Index(s.seen, fence)
+	if n < 0 {
+		n, s.seen = len(s.seen), append(s.seen, fence)
+	}
+	return "#" + strconv.Itoa(n+1)
+}
+
+// intro says who plays.
+func (s *story) intro(redis string) {
+	fmt.Fprintf(s.out, `A web server, a worker and %s, in this process. An account has one export at a time:
+its request takes the lock %s and hands it to a job. Each holding has a larger fence: #1, #2, …
+The export writes into a ledger, which refuses a fence smaller than the largest that it has seen.
+
+`, redis, s.key)
 }
 
 // ledger is the resource that the lock protects. It remembers the largest fence
 // it has seen and refuses smaller ones.
 type ledger struct{ seen int64 }
 
+var errFence = errors.New("the fence is smaller than one that the ledger has seen")
+
 func (l *ledger) write(fence int64) error {
 	if fence < l.seen {
-		return fmt.Errorf("fence %d refused, have seen %d", fence, l.seen)
+		return errFence
 	}
 	l.seen = fence
 	return nil
@@ -89,9 +109,9 @@ func (s *story) export(ctx context.Context, _ *asynq.Task) error {
 	case 2:
 		fence := lock.Fence()
 		<-ctx.Done()
-		s.say("worker", fence, "attempt 2 is told to stop (%v), and does not listen", context.Cause(ctx))
+		s.say("worker", fence, "attempt 2 should stop (%v), but its handler ignores that", context.Cause(ctx))
 		<-lock.Done()
-		s.say("worker", fence, "attempt 2 overran for too long: its lease has lapsed")
+		s.say("worker", fence, "attempt 2 still runs: its lease is not renewed any more, and has lapsed")
 		<-s.written[0] // ignores ctx, works on, and wants to write after its successor
 		s.mu.Lock()
 		err := s.ledger.write(fence)
@@ -99,7 +119,7 @@ func (s *story) export(ctx context.Context, _ *asynq.Task) error {
 		if err == nil {
 			return nil // tell finds that nothing was refused
 		}
-		s.say("ledger", fence, "attempt 2 is fenced off: %v", err)
+		s.say("ledger", fence, "the late write of attempt 2 is refused: %v", err)
 		close(s.refused)
 		return err
 	}
@@ -109,7 +129,7 @@ func (s *story) export(ctx context.Context, _ *asynq.Task) error {
 	if err != nil {
 		return err
 	}
-	s.say("ledger", lock.Fence(), "written")
+	s.say("ledger", lock.Fence(), "the export is written")
 	close(s.written[attempt-3])
 	return nil
 }
@@ -168,8 +188,10 @@ func (s *story) tell(ctx context.Context, url string) error {
 			return fmt.Errorf("fences did not grow: %v", s.fences)
 		}
 	}
-	fmt.Fprintf(s.out, "%6.2fs  all of it happened: 1 of 5 requests won, 3 attempts under one lock, 1 fenced off, the next request won\n",
-		time.Since(s.start).Seconds())
+	fmt.Fprint(s.out, `
+All of it happened: one of five requests won, three attempts ran under one lock, a late write was
+refused, and the next request won. Next: docs/start.md, the same in a program of your own.
+`)
 	return nil
 }
 
@@ -188,7 +210,7 @@ func (s *story) fivePosts(ctx context.Context, url string) error {
 			answers <- answer{status, again, err}
 		}()
 	}
-	count := map[int]int{}
+	count, busy := map[int]int{}, ""
 	for range cap(answers) {
 		a := <-answers
 		if a.err != nil {
@@ -199,12 +221,13 @@ func (s *story) fivePosts(ctx context.Context, url string) error {
 			if n, err := strconv.Atoi(a.again); err != nil || n < 1 {
 				return fmt.Errorf("429 with Retry-After %q", a.again)
 			}
-			s.say("client", 0, "429, Retry-After: %s", a.again)
+			busy = a.again
 		}
 	}
 	if count[http.StatusAccepted] != 1 || count[http.StatusTooManyRequests] != 4 {
 		return fmt.Errorf("answers %v, want one 202 and four 429", count)
 	}
+	s.say("client", 0, "one request was answered 202, four were answered 429 with Retry-After: %s", busy)
 	return nil
 }
 

@@ -25,7 +25,7 @@ func TestStory(t *testing.T) {
 			if err := run(&out, tt.addr(t)); err != nil {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
-			if !strings.Contains(out.String(), "all of it happened") {
+			if !strings.Contains(out.String(), "All of it happened") {
 				t.Errorf("no last line in\n%s", out.String())
 			}
 		})

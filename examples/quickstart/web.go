@@ -20,15 +20,14 @@ func routes(s *story, locks *joblock.Locker, jobs *handoff.Client, queue string)
 	mux.Handle("POST /exports/{account}", takeLock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
 		defer lock.Release(r.Context()) // harmless once the job has the lock
-		taken := lock.Fence()
+		s.say("request", lock.Fence(), "has the lock")
 		job, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil,
 			asynq.Queue(queue), asynq.MaxRetry(2), asynq.Timeout(time.Second)))
 		if err != nil {
 			handoff.Refuse(w, r, err)
 			return
 		}
-		s.say("request", taken, "took the lock")
-		s.say("request", lock.Fence(), "handed it to job %s, answers 202", job.Task.ID[:8])
+		s.say("request", lock.Fence(), "handed the lock to job %s, and answers 202", job.Task.ID[:8])
 		w.Header().Set("Location", "/exports/"+job.Task.ID)
 		w.WriteHeader(http.StatusAccepted)
 	})))
