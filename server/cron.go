@@ -91,15 +91,6 @@ func (c *call) useRange(scope *string, from, to time.Time) error {
 	return c.useScope(scope)
 }
 
-func mayCron(c *call, req *ops.CronRequest) error {
-	req.All = req.Name == "" && c.r.PathValue("name") == ""
-	return c.useScope(&req.Scope)
-}
-
-func mayBackfill(c *call, req *ops.CronBackfillRequest) error {
-	return c.useRange(&req.Scope, req.From, req.To)
-}
-
 // cronProblem returns the problem for an error of package scheduler, with a text that names the cron job.
 func cronProblem(err error) error {
 	if p := (*problem.Problem)(nil); err == nil || errors.As(err, &p) {

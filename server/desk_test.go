@@ -443,7 +443,7 @@ func TestAJobIsEnded(t *testing.T) {
 		path := "/v1/jobs/default/" + then
 		seen := with("If-Match", a.get(path).header.Get("ETag"))
 		for _, bad := range []string{"run", "drop", "archive"} {
-			if o := a.post(path+"/"+bad, object{"reason": "hangs", "then": then}, seen).refused(http.StatusBadRequest, "LOCK_INVALID"); !strings.Contains(o.text("detail"), "cancel") {
+			if o := a.post(path+"/"+bad, object{"reason": "hangs", "then": then}, seen).refused(http.StatusBadRequest, "REQUEST_INVALID"); !strings.Contains(o.text("detail"), "then") {
 				t.Errorf("%s: the detail is %q", bad, o.text("detail"))
 			}
 		}

@@ -86,7 +86,7 @@ func (g guest) Force(key string, fence int64, reason string) error {
 	if p := g.c.act(); p != nil {
 		return p
 	}
-	_, err := g.c.operator().ForceRelease(g.c.lasting(), ops.ForceRequest{Key: key, Fence: fence, Reason: reason})
+	_, err := g.c.operator().Act(g.c.lasting(), ops.ForceRelease{Key: key, Fence: fence, Reason: reason})
 	return err
 }
 

@@ -86,11 +86,11 @@ func (s *Server) job(c *call, q *routes.JobQuery) (a routes.JobAnswer, err error
 
 // maySteer refuses an action on a task that the caller may not perform. With AllKeys the queue decides. Otherwise the task
 // must carry locks, all of which the caller may use. Locks bound to the job give no right, because their holders bind them.
-func maySteer(c *call, req *ops.TaskRequest) error {
+func (c *call) maySteer(queue, id string, req any) error {
 	if err := c.seen(req); err != nil {
 		return err
 	}
-	if !c.who.mayEnqueueIn(req.Queue) {
+	if !c.who.mayEnqueueIn(queue) {
 		return foreignQueue()
 	}
 	if c.who.AllKeys {
@@ -98,7 +98,7 @@ func maySteer(c *call, req *ops.TaskRequest) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), walkTime)
 	defer cancel()
-	own, err := c.s.desk.CarriesOnly(ctx, ops.Task{Queue: req.Queue, ID: req.ID}.Job(), c.who.mayUse)
+	own, err := c.s.desk.CarriesOnly(ctx, ops.Task{Queue: queue, ID: id}.Job(), c.who.mayUse)
 	if err != nil {
 		return taskProblem(err)
 	}
@@ -131,28 +131,4 @@ func taskProblem(err error) error {
 		return problem.New(http.StatusServiceUnavailable, joblock.CodeOf(joblock.ErrUnavailable), "asynq did not answer: it is unknown whether the call took effect").Again(time.Second)
 	}
 	return err
-}
-
-// maySkip refuses a skip that the caller may not perform.
-func maySkip(c *call, req *ops.SkipRequest) (err error) {
-	if req.Key, err = c.keyFrom(req.Key); err == nil {
-		err = c.seen(req)
-	}
-	if err != nil || c.who.AllQueues {
-		return err
-	}
-	locks, err := c.s.desk.Read(c.r.Context(), req.Key)
-	if err != nil {
-		return err
-	}
-	return c.useJob(locks[0].Job)
-}
-
-func skipProblem(err error) error {
-	if errors.Is(err, joblock.ErrNotOwner) {
-		p := problem.NotHolder("the key has another fence by now")
-		p.Status = http.StatusPreconditionFailed
-		return p
-	}
-	return taskProblem(err)
 }

@@ -100,21 +100,37 @@ func (s *Server) statuses(c *call, req *routes.StatusesRequest) (l routes.List[o
 	return l, err
 }
 
-// mayForce refuses a forced release that the caller may not perform. The fence of the holding that the caller has seen is
-// in If-Match.
-func mayForce(c *call, req *ops.ForceRequest) (err error) {
-	if req.Key, err = c.keyFrom(req.Key); err == nil {
+// mayFree refuses an action on a key that the caller may not perform. The fence of the holding that the caller has seen is in
+// If-Match. To skip a job takes a right to its queue.
+func (c *call) mayFree(verb *ops.Verb, key *string, req any) (err error) {
+	if *key, err = c.keyFrom(*key); err == nil {
 		err = c.seen(req)
 	}
-	return err
-}
-
-// forceProblem returns the problem of an error of a forced release.
-func forceProblem(err error) error {
-	if !errors.Is(err, joblock.ErrNotOwner) {
+	if _, skips := verb.Action.(ops.SkipJob); err != nil || !skips || c.who.AllQueues {
 		return err
 	}
-	return moved{err}
+	locks, err := c.s.desk.Read(c.r.Context(), *key)
+	if err != nil {
+		return err
+	}
+	return c.useJob(locks[0].Job)
+}
+
+// keyProblem returns the problem of an error of an action on a key.
+func keyProblem(err error) error {
+	e := (*joblock.Error)(nil)
+	full := errors.As(err, &e) && (e.Detail != "" || e.Key != "") // more than a sentinel
+	switch {
+	case full && errors.Is(err, joblock.ErrNotOwner):
+		return moved{err}
+	case full:
+		return err
+	case errors.Is(err, joblock.ErrNotOwner):
+		p := problem.NotHolder("the key has another fence by now")
+		p.Status = http.StatusPreconditionFailed
+		return p
+	}
+	return taskProblem(err)
 }
 
 // moved is the error for a key whose holding is no longer the one that the caller has seen. Its status is 412.

@@ -269,7 +269,7 @@ func operationID(row *routes.Row, keyed bool) string {
 		id += strings.ToUpper(w[:1]) + w[1:]
 	}
 	id = strings.ToLower(id[:1]) + id[1:]
-	if row.Path == routes.CronBackfill.Path && row.Method == http.MethodPost {
+	if row.Path == routes.CronCount.Path && row.Method == http.MethodPost {
 		id += "Start"
 	}
 	if keyed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -18,18 +19,33 @@ import (
 // operator returns the desk through which the caller acts.
 func (c *call) operator() ops.Operator { return c.s.desk.As(c.who.ID, c.r.RemoteAddr) }
 
-// does returns the handler of an operator's action: guard refuses what the caller may not do, and fail returns the problem
-// of an error.
-func does[Req, Res any](guard func(*call, *Req) error, do func(ops.Operator, context.Context, Req) (Res, error), fail func(error) error) func(*call, *Req) (Res, error) {
-	return func(c *call, req *Req) (res Res, err error) {
-		if err := guard(c, req); err != nil {
-			return res, err
-		}
-		if res, err = do(c.operator(), c.lasting(), *req); err != nil {
-			err = fail(err)
-		}
-		return res, err
+// performs performs an operator's action, which req points to, if the caller may. What the action names decides about that.
+func performs(c *call, req any) (any, error) {
+	v := reflect.ValueOf(req).Elem()
+	verb, about := ops.VerbOf(v.Interface().(ops.Action).Verb()), func(name string) *string { return v.FieldByName(name).Addr().Interface().(*string) }
+	if verb == nil { // a name that no action has, such as that of an unknown Then
+		verb = &ops.Verb{Action: v.Interface().(ops.Action)}
 	}
+	var err error
+	fail := func(err error) error { return err }
+	switch {
+	case verb.Has("Key"):
+		err, fail = c.mayFree(verb, about("Key"), req), keyProblem
+	case verb.Has("Queue"):
+		err, fail = c.maySteer(*about("Queue"), *about("ID"), req), taskProblem
+	case verb.Has("From"):
+		err, fail = c.useRange(about("Scope"), v.FieldByName("From").Interface().(time.Time), v.FieldByName("To").Interface().(time.Time)), cronProblem
+	case verb.Has("Scope"):
+		err, fail = c.useScope(about("Scope")), cronProblem
+	}
+	if err != nil {
+		return nil, err
+	}
+	done, err := c.operator().Act(c.lasting(), v.Interface().(ops.Action))
+	if err != nil {
+		return nil, fail(err)
+	}
+	return done, nil
 }
 
 // acts is a route that performs an action for an operator, which takes a place in the record of actions.

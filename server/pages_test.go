@@ -299,9 +299,9 @@ func TestWordsOfThePages(t *testing.T) {
 		s.open("locks").has(http.StatusOK, "The rows on the screen were read when this page was made", "Stop refresh").lacks("read every second", ">Pause</button>")
 		s.open("locks").has(http.StatusOK, `<span class="w">export:</span><wbr>`)
 		form := []string{"scope", "shop", "name", cronName, "reason", "maintenance"}
-		s.submit("act", append(form, "do", "trigger")...).has(http.StatusSeeOther)
+		s.submit("act", append(form, "do", "cron-trigger")...).has(http.StatusSeeOther)
 		time.Sleep(time.Minute)
-		s.submit("act", append(form, "do", "pause")...).has(http.StatusSeeOther)
+		s.submit("act", append(form, "do", "cron-pause")...).has(http.StatusSeeOther)
 		j, err := journal.New(s.s.cfg.Redis, nil)
 		testkit.WantNil(t, "journal.New", err)
 		j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.Failed, Tick: scheduler.Tick{Name: cronName, At: time.Now()}, Err: errors.New("no disk")})
@@ -421,15 +421,15 @@ func (s *stage) crawl() map[string]*seen {
 func TestForceFromThePages(t *testing.T) {
 	staged(t, PagesConfig{}, nil, func(s *stage) {
 		fence := s.fence(heldKey)
-		act := "act?" + url.Values{"do": {"force"}, "key": {heldKey}}.Encode()
+		act := "act?" + url.Values{"do": {"force-release"}, "key": {heldKey}}.Encode()
 		page := s.open(act).has(http.StatusOK, "web1:71 has had the lock", "two may work at the same time", "The next in line has the key", "Type "+heldKey, `name="fence" value="`+fence+`"`)
 		page.lacks("Free if idle</a>")
-		form := []string{"do", "force", "key", heldKey, "fence", fence}
+		form := []string{"do", "force-release", "key", heldKey, "fence", fence}
 		s.submit("act", form...).has(http.StatusUnprocessableEntity, "Say why")
 		s.submit("act", append(form, "reason", "it hangs")...).has(http.StatusUnprocessableEntity, "What was typed", `value="it hangs"`)
 		s.submit("act", append(form, "reason", "it hangs", "typed", jobKey)...).has(http.StatusUnprocessableEntity)
 		s.submit("act", append(form, "reason", strings.Repeat("x", 300), "typed", heldKey)...).has(http.StatusUnprocessableEntity, "at most 256")
-		s.submit("act", "do", "force", "key", heldKey, "reason", "it hangs", "typed", heldKey).has(http.StatusBadRequest, "no fence")
+		s.submit("act", "do", "force-release", "key", heldKey, "reason", "it hangs", "typed", heldKey).has(http.StatusBadRequest, "no fence")
 		if s.fence(heldKey) != fence {
 			t.Fatal("a form that is not whole has freed the key")
 		}
@@ -452,13 +452,13 @@ func TestForceFromThePages(t *testing.T) {
 // The milder action is offered where nobody runs under a lock, and does nothing when somebody does.
 func TestFreeIfIdleFromThePages(t *testing.T) {
 	staged(t, PagesConfig{}, nil, func(s *stage) {
-		s.open(s.lockPage(jobKey)).has(http.StatusOK, "Free if idle").lacks("do=force")
-		s.open("act?do=idle&key="+url.QueryEscape(heldKey)).has(http.StatusOK, "Somebody runs under the lock")
-		s.open("act?do=force&key="+url.QueryEscape(jobKey)).has(http.StatusOK, "Free if idle")
-		s.open("act?do=idle&key="+freeKey).has(http.StatusOK, "nothing to free")
+		s.open(s.lockPage(jobKey)).has(http.StatusOK, "Free if idle").lacks("do=force-release")
+		s.open("act?do=free-if-idle&key="+url.QueryEscape(heldKey)).has(http.StatusOK, "Somebody runs under the lock")
+		s.open("act?do=force-release&key="+url.QueryEscape(jobKey)).has(http.StatusOK, "Free if idle")
+		s.open("act?do=free-if-idle&key="+freeKey).has(http.StatusOK, "nothing to free")
 		fence := s.fence(heldKey)
-		s.submit("act", "do", "idle", "key", heldKey, "fence", fence, "reason", "x").has(http.StatusConflict)
-		s.submit("act", "do", "idle", "key", jobKey, "fence", s.fence(jobKey), "reason", "x").has(http.StatusSeeOther)
+		s.submit("act", "do", "free-if-idle", "key", heldKey, "fence", fence, "reason", "x").has(http.StatusConflict)
+		s.submit("act", "do", "free-if-idle", "key", jobKey, "fence", s.fence(jobKey), "reason", "x").has(http.StatusSeeOther)
 		s.wantState(jobKey, joblock.StateFree)
 		if s.fence(heldKey) != fence {
 			t.Error("free if idle has freed a key under which somebody runs")
@@ -469,17 +469,17 @@ func TestFreeIfIdleFromThePages(t *testing.T) {
 func TestTasksFromThePages(t *testing.T) {
 	staged(t, PagesConfig{}, nil, func(s *stage) {
 		s.open("job?job="+url.QueryEscape(s.job)).has(http.StatusOK, "no disk", "1 of 4", jobKey, "Run the task", "Delete the task").lacks("Cancel the task")
-		s.open("act?do=run&job="+url.QueryEscape(s.job)).has(http.StatusOK, "asynq takes the task now")
-		s.open("act?do=cancel&job="+url.QueryEscape(s.job)).has(http.StatusOK, "The task is retry by now")
-		s.open("act?do=run&job="+url.QueryEscape(s.job)).has(http.StatusOK, `name="step" value="retry-1"`)
-		s.submit("act", "do", "run", "job", s.job, "step", "archived-4", "reason", "now").has(http.StatusConflict, "the task has moved on: it is at step retry-1 by now, not at archived-4")
-		to := s.submit("act", "do", "run", "job", s.job, "step", "retry-1", "reason", "now").has(http.StatusSeeOther).location()
+		s.open("act?do=run-task&job="+url.QueryEscape(s.job)).has(http.StatusOK, "asynq takes the task now")
+		s.open("act?do=cancel-task&job="+url.QueryEscape(s.job)).has(http.StatusOK, "The task is retry by now")
+		s.open("act?do=run-task&job="+url.QueryEscape(s.job)).has(http.StatusOK, `name="step" value="retry-1"`)
+		s.submit("act", "do", "run-task", "job", s.job, "step", "archived-4", "reason", "now").has(http.StatusConflict, "the task has moved on: it is at step retry-1 by now, not at archived-4")
+		to := s.submit("act", "do", "run-task", "job", s.job, "step", "retry-1", "reason", "now").has(http.StatusSeeOther).location()
 		s.open(to).has(http.StatusOK, "run task of default/export-41 : done", "pending")
-		s.submit("act", "do", "delete", "job", s.job, "reason", "away").has(http.StatusSeeOther)
+		s.submit("act", "do", "delete-task", "job", s.job, "reason", "away").has(http.StatusSeeOther)
 		if s.tasks.count() != 0 {
 			t.Error("the task is still there")
 		}
-		s.submit("act", "do", "run", "job", s.job, "reason", "now").has(http.StatusConflict, "absent by now")
+		s.submit("act", "do", "run-task", "job", s.job, "reason", "now").has(http.StatusConflict, "absent by now")
 		s.open("job?job=nonsense").has(http.StatusBadRequest)
 	})
 }
@@ -489,27 +489,27 @@ func TestCronFromThePages(t *testing.T) {
 		at := "cronjob?" + url.Values{"scope": {"shop"}, "name": {cronName}}.Encode()
 		s.open(at).has(http.StatusOK, "at 02:30", "node-1", "The job has not run yet", "Next ticks", "+01:00")
 		form := []string{"scope", "shop", "name", cronName, "reason", "maintenance"}
-		to := s.submit("act", append(form, "do", "pause")...).has(http.StatusSeeOther).location()
+		to := s.submit("act", append(form, "do", "cron-pause")...).has(http.StatusSeeOther).location()
 		s.open(to).has(http.StatusOK, "cron pause of nightly/report : done", "paused", "maintenance", "Resume")
-		s.open("act?do=pause&"+at[len("cronjob?"):]).has(http.StatusOK, "The job is paused since", "maintenance", "A new reason replaces that reason")
-		s.submit("act", append(form, "do", "pause")...).has(http.StatusConflict, "There was nothing to do", "Nothing was changed or recorded")
-		s.submit("act", append(form, "do", "resume")...).has(http.StatusSeeOther)
-		s.submit("act", append(form, "do", "resume")...).has(http.StatusConflict, "There was nothing to do")
-		to = s.submit("act", append(form, "do", "trigger")...).has(http.StatusSeeOther).location()
+		s.open("act?do=cron-pause&"+at[len("cronjob?"):]).has(http.StatusOK, "The job is paused since", "maintenance", "A new reason replaces that reason")
+		s.submit("act", append(form, "do", "cron-pause")...).has(http.StatusConflict, "There was nothing to do", "Nothing was changed or recorded")
+		s.submit("act", append(form, "do", "cron-resume")...).has(http.StatusSeeOther)
+		s.submit("act", append(form, "do", "cron-resume")...).has(http.StatusConflict, "There was nothing to do")
+		to = s.submit("act", append(form, "do", "cron-trigger")...).has(http.StatusSeeOther).location()
 		s.open(to).has(http.StatusOK, "cron trigger of nightly/report : asked")
 		time.Sleep(time.Minute)
 		s.open(at).has(http.StatusOK, "failed", "no disk", "trigger")
 		s.open("cron?trouble=1").has(http.StatusOK, cronName, "1 in trouble")
-		s.submit("act", append(form, "do", "forget")...).has(http.StatusConflict, "A node that is up has the job")
-		s.submit("act", "do", "pause-all", "scope", "shop", "reason", "all").has(http.StatusUnprocessableEntity)
-		s.submit("act", "do", "pause-all", "scope", "shop", "reason", "all", "typed", "shop").has(http.StatusSeeOther)
+		s.submit("act", append(form, "do", "cron-forget")...).has(http.StatusConflict, "A node that is up has the job")
+		s.submit("act", "do", "cron-pause-all", "scope", "shop", "reason", "all").has(http.StatusUnprocessableEntity)
+		s.submit("act", "do", "cron-pause-all", "scope", "shop", "reason", "all", "typed", "shop").has(http.StatusSeeOther)
 		s.open("cron")
 		s.open("help").has(http.StatusOK).lacks("No scope")
 		if page := s.open("help"); !strings.Contains(page.text, "All cron jobs of <b>shop</b> are paused") {
 			t.Error("not every page says that all cron jobs are paused")
 		}
-		s.submit("act", "do", "resume-all", "scope", "shop", "reason", "all").has(http.StatusSeeOther)
-		s.open("act?do=pause&scope=other&name=x").has(http.StatusBadRequest)
+		s.submit("act", "do", "cron-resume-all", "scope", "shop", "reason", "all").has(http.StatusSeeOther)
+		s.open("act?do=cron-pause&scope=other&name=x").has(http.StatusBadRequest)
 		s.open("cronjob?scope=shop&name=nobody").has(http.StatusNotFound)
 	})
 }
@@ -517,16 +517,16 @@ func TestCronFromThePages(t *testing.T) {
 // What a caller may not do is neither offered nor done.
 func TestRightsOnThePages(t *testing.T) {
 	actions := map[string]func(s *stage) []string{
-		"force":     func(s *stage) []string { return []string{"key", heldKey, "fence", s.fence(heldKey), "typed", heldKey} },
-		"idle":      func(s *stage) []string { return []string{"key", jobKey, "fence", s.fence(jobKey)} },
-		"run":       func(s *stage) []string { return []string{"job", s.job} },
-		"delete":    func(s *stage) []string { return []string{"job", s.job} },
-		"pause":     func(s *stage) []string { return []string{"scope", "shop", "name", cronName} },
-		"trigger":   func(s *stage) []string { return []string{"scope", "shop", "name", cronName} },
-		"pause-all": func(s *stage) []string { return []string{"scope", "shop", "typed", "shop"} },
+		"force-release":  func(s *stage) []string { return []string{"key", heldKey, "fence", s.fence(heldKey), "typed", heldKey} },
+		"free-if-idle":   func(s *stage) []string { return []string{"key", jobKey, "fence", s.fence(jobKey)} },
+		"run-task":       func(s *stage) []string { return []string{"job", s.job} },
+		"delete-task":    func(s *stage) []string { return []string{"job", s.job} },
+		"cron-pause":     func(s *stage) []string { return []string{"scope", "shop", "name", cronName} },
+		"cron-trigger":   func(s *stage) []string { return []string{"scope", "shop", "name", cronName} },
+		"cron-pause-all": func(s *stage) []string { return []string{"scope", "shop", "typed", "shop"} },
 	}
-	order := []string{"run", "delete", "force", "pause", "trigger", "pause-all", "idle"} // with the lock goes the right to steer its job
-	cron := []string{"pause", "trigger", "pause-all"}
+	order := []string{"run-task", "delete-task", "force-release", "cron-pause", "cron-trigger", "cron-pause-all", "free-if-idle"} // with the lock goes the right to steer its job
+	cron := []string{"cron-pause", "cron-trigger", "cron-pause-all"}
 	for name, tc := range map[string]struct {
 		who   Principal
 		pages PagesConfig
@@ -541,7 +541,7 @@ func TestRightsOnThePages(t *testing.T) {
 		"read-only":  {Principal{ID: "x", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, PagesConfig{ReadOnly: true}, func(string) bool { return false }, 200},
 		"other keys": {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"import:"}, AllQueues: true}, PagesConfig{}, func(string) bool { return false }, 200},
 		"own keys":   {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Prefixes: []string{"export:"}, AllQueues: true}, PagesConfig{}, func(do string) bool { return !slices.Contains(cron, do) }, 200},
-		"queues":     {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Queues: []string{"mail"}, AllKeys: true}, PagesConfig{}, func(do string) bool { return do == "force" || do == "idle" }, 200},
+		"queues":     {Principal{ID: "x", Scopes: ScopeRead | ScopeOperate, Queues: []string{"mail"}, AllKeys: true}, PagesConfig{}, func(do string) bool { return do == "force-release" || do == "free-if-idle" }, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			authorize := func(cfg *Config) {
@@ -563,9 +563,9 @@ func TestRightsOnThePages(t *testing.T) {
 				if strings.Contains(locks.whole(), heldKey) != sees {
 					t.Errorf("sees the key: %t", !sees)
 				}
-				for _, path := range []string{s.lockPage(heldKey), "act?do=force&key=" + url.QueryEscape(heldKey)} {
+				for _, path := range []string{s.lockPage(heldKey), "act?do=force-release&key=" + url.QueryEscape(heldKey)} {
 					page := s.open(path)
-					if offers := strings.Contains(page.text, `do=force`) || strings.Contains(page.text, `value="force"`); offers != tc.may("force") {
+					if offers := strings.Contains(page.text, `do=force-release`) || strings.Contains(page.text, `value="force-release"`); offers != tc.may("force-release") {
 						t.Errorf("%s offers to force: %t", path, offers)
 					}
 				}
@@ -587,11 +587,11 @@ func TestRightsOnThePages(t *testing.T) {
 					}
 				}
 				bulk := s.open("bulk?prefix=export:")
-				if (bulk.status == 200) != (tc.may("idle")) && name != "other keys" {
+				if (bulk.status == 200) != (tc.may("free-if-idle")) && name != "other keys" {
 					t.Errorf("bulk: %d", bulk.status)
 				}
 				forged := s.submit("bulk", "query", "prefix=export:", "k", heldKey, "f", s.fence(heldKey), "s", "held", "live", "1", "typed", "1 live", "reason", "x")
-				if tc.may("idle") != (forged.status == 200) {
+				if tc.may("free-if-idle") != (forged.status == 200) {
 					t.Errorf("bulk: %d %s", forged.status, forged.words())
 				}
 			})
@@ -602,7 +602,7 @@ func TestRightsOnThePages(t *testing.T) {
 // Nothing but a page of the server itself may send a form.
 func TestFormsOfOtherSites(t *testing.T) {
 	staged(t, PagesConfig{}, func(cfg *Config) { cfg.Hosts = []string{"localhost", "ops.example"} }, func(s *stage) {
-		form := []string{"do", "idle", "key", jobKey, "fence", s.fence(jobKey), "reason", "x"}
+		form := []string{"do", "free-if-idle", "key", jobKey, "fence", s.fence(jobKey), "reason", "x"}
 		for name, headers := range map[string]map[string]string{
 			"cross-site":    {"Sec-Fetch-Site": "cross-site"},
 			"same-site":     {"Sec-Fetch-Site": "same-site"},
@@ -645,14 +645,14 @@ func TestSessions(t *testing.T) {
 			t.Errorf("the login is at %s", to)
 		}
 		b.open("live?page=locks").has(http.StatusUnauthorized)
-		b.submit("act", "do", "force").has(http.StatusUnauthorized)
+		b.submit("act", "do", "force-release").has(http.StatusUnauthorized)
 		b.open("login?next=locks").has(http.StatusOK, `name="token"`, `value="locks"`)
 		for _, wrong := range []string{"", "x", token + "x", token[:len(token)-1], "jl_billing_", strings.Repeat("x", 1000)} {
 			b.submit("login", "token", wrong).has(http.StatusUnauthorized, "Nobody has this token")
 		}
 		for next, to := range map[string]string{
 			"locks": "locks", "lock?key=billing:1": "lock?key=billing%3A1", "https://evil.example/": "./", "//evil.example": "./", "/\\evil.example": "./", "javascript:alert(1)": "./",
-			"lock?key=%zz": "lock", "act?do=force": "./", "../x": "./", "": "./", "logout": "./", "locks\r\nX: y": "./",
+			"lock?key=%zz": "lock", "act?do=force-release": "./", "../x": "./", "": "./", "logout": "./", "locks\r\nX: y": "./",
 		} {
 			r := b.submit("login", "token", " "+token+"\n", "next", next).has(http.StatusSeeOther)
 			if r.location() != to {
@@ -749,7 +749,7 @@ func TestHostileTextsOnThePages(t *testing.T) {
 		s.tasks.put(job, asynq.TaskInfo{ID: evil, Queue: "default", Type: evil + "\u202e", LastErr: evil + "\u202e\x1b[2J", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1})
 		_, err = l.Park(s.Context(), joblock.ForJob(job), joblock.Reserve(time.Hour))
 		testkit.WantNil(t, "Park", err)
-		s.submit("act", "do", "idle", "key", evil, "fence", s.fence(evil), "reason", evil).has(http.StatusSeeOther)
+		s.submit("act", "do", "free-if-idle", "key", evil, "fence", s.fence(evil), "reason", evil).has(http.StatusSeeOther)
 		l, err = s.locks.TryAcquire(s.Context(), evil, joblock.Holder(evil))
 		testkit.WantNil(t, "TryAcquire", err)
 		_, err = l.Park(s.Context(), joblock.ForJob(job), joblock.Reserve(time.Hour))
@@ -757,7 +757,7 @@ func TestHostileTextsOnThePages(t *testing.T) {
 		time.Sleep(time.Minute)
 		q := url.QueryEscape(evil)
 		shown := 0
-		for _, path := range []string{"", "locks", "locks?prefix=" + q + "&holder=" + q + "&job=" + q, "lock?key=" + q, "jobs", "jobs?queue=" + q, "job?job=" + url.QueryEscape(job), "audit", "audit?by=" + q, "act?do=idle&key=" + q,
+		for _, path := range []string{"", "locks", "locks?prefix=" + q + "&holder=" + q + "&job=" + q, "lock?key=" + q, "jobs", "jobs?queue=" + q, "job?job=" + url.QueryEscape(job), "audit", "audit?by=" + q, "act?do=free-if-idle&key=" + q,
 			"bulk?prefix=" + q, "cron?name=" + q, "limits?prefix=" + q, "events?key=" + q, "login?next=" + q, "cronjob?scope=" + q + "&name=" + q, "act?do=" + q, "locks?state=" + q, "locks?older=" + q, "locks?after=" + q, q} {
 			page := s.open(path)
 			page.lacks("<script>alert", "<img src=x", "\u202e", "ZgotmplZ")
@@ -838,7 +838,7 @@ func TestPagesWhileTheStoreIsAway(t *testing.T) {
 		}
 		s.open("locks").has(http.StatusOK, heldKey)
 		s.open(s.lockPage("unknown")).has(http.StatusServiceUnavailable, "The store does not answer")
-		s.submit("act", "do", "idle", "key", jobKey, "fence", "1", "reason", "x").has(http.StatusServiceUnavailable)
+		s.submit("act", "do", "free-if-idle", "key", jobKey, "fence", "1", "reason", "x").has(http.StatusServiceUnavailable)
 		s.store.Clear()
 		time.Sleep(15 * time.Second)
 		for _, path := range paths {
@@ -1073,7 +1073,7 @@ func TestPagesSteerOnlyTasksThatCarryTheCallersLocks(t *testing.T) {
 				t.Errorf("%s: the API answers %d %s", job, r.status, r.text)
 			}
 			put()
-			if p := s.submit("act", "do", "delete", "job", job, "reason", "x"); p.status != page || s.tasks.count() != left-gone {
+			if p := s.submit("act", "do", "delete-task", "job", job, "reason", "x"); p.status != page || s.tasks.count() != left-gone {
 				t.Errorf("%s: the page answers %d, %d tasks are left", job, p.status, s.tasks.count())
 			}
 		}
@@ -1092,15 +1092,15 @@ func TestPagesSteerTasksOfEveryQueue(t *testing.T) {
 		s.tasks.put("a/b%/1", asynq.TaskInfo{ID: "1", Queue: "a/b%", Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1})
 		left := s.tasks.count()
 		for _, bad := range []string{"a/b%c/1", "a%2fb%25c/1", "/1", "a%2Fb%25c/"} {
-			if p := s.submit("act", "do", "delete", "job", bad, "reason", "x"); p.status != http.StatusBadRequest && p.status != http.StatusForbidden {
+			if p := s.submit("act", "do", "delete-task", "job", bad, "reason", "x"); p.status != http.StatusBadRequest && p.status != http.StatusForbidden {
 				t.Errorf("%s: %d %s", bad, p.status, p.words())
 			}
 		}
-		s.submit("act", "do", "delete", "job", other, "reason", "x").has(http.StatusForbidden)
+		s.submit("act", "do", "delete-task", "job", other, "reason", "x").has(http.StatusForbidden)
 		s.open("job?" + url.Values{"job": {other}}.Encode()).has(http.StatusForbidden)
 		s.open("job?"+url.Values{"job": {job}}.Encode()).has(http.StatusOK, "Delete the task")
-		s.submit("act", "do", "run", "job", job, "reason", "x").has(http.StatusSeeOther)
-		s.submit("act", "do", "delete", "job", job, "reason", "x").has(http.StatusSeeOther)
+		s.submit("act", "do", "run-task", "job", job, "reason", "x").has(http.StatusSeeOther)
+		s.submit("act", "do", "delete-task", "job", job, "reason", "x").has(http.StatusSeeOther)
 		if n := s.tasks.count(); n != left-1 {
 			t.Errorf("%d tasks are left of %d", n, left)
 		}

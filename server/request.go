@@ -16,9 +16,14 @@ import (
 
 // on returns the route of a row, served by do. The result of do is the answer, unless do has written one.
 func on[Req, Res any](row *routes.Route[Req, Res], do func(c *call, req *Req) (Res, error)) []route {
+	return at(&row.Row, func(c *call, req any) (any, error) { return do(c, req.(*Req)) })
+}
+
+// at returns the route of a row, served by do. req is a pointer to a Row.Request.
+func at(row *routes.Row, do func(c *call, req any) (any, error)) []route {
 	serve := func(c *call) (*answer, error) {
-		req := new(Req)
-		if err := c.decode(&row.Row, req); err != nil {
+		req := reflect.New(row.Request).Interface()
+		if err := c.decode(row, req); err != nil {
 			return nil, err
 		}
 		res, err := do(c, req)

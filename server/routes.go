@@ -29,22 +29,12 @@ func (s *Server) routes() []route {
 		on(routes.Doctor, s.doctor), on(routes.Audit, s.audit), on(routes.Events, s.events), on(routes.History, s.history),
 		on(routes.CronScopes, s.cronScopes), on(routes.CronJobs, s.cronJobs), on(routes.CronJob, s.cronJob), on(routes.CronNext, s.cronNext),
 		on(routes.CronNodes, s.cronNodes), on(routes.CronPreview, s.cronPreview), on(routes.CronCount, s.cronCount),
-
-		on(routes.ForceRelease, does(mayForce, ops.Operator.ForceRelease, forceProblem)),
-		on(routes.SkipJob, does(maySkip, ops.Operator.SkipJob, skipProblem)),
-		on(routes.RunTask, does(maySteer, ops.Operator.RunTask, taskProblem)),
-		on(routes.CancelTask, does(maySteer, ops.Operator.CancelTask, taskProblem)),
-		on(routes.DropTask, does(maySteer, ops.Operator.DropTask, taskProblem)),
-		on(routes.ArchiveTask, does(maySteer, ops.Operator.ArchiveTask, taskProblem)),
-		on(routes.CronPause, does(mayCron, ops.Operator.CronPause, cronProblem)),
-		on(routes.CronResume, does(mayCron, ops.Operator.CronResume, cronProblem)),
-		on(routes.CronPauseAll, does(mayCron, ops.Operator.CronPause, cronProblem)),
-		on(routes.CronResumeAll, does(mayCron, ops.Operator.CronResume, cronProblem)),
-		on(routes.CronTrigger, does(mayCron, ops.Operator.CronTrigger, cronProblem)),
-		on(routes.CronBackfill, does(mayBackfill, ops.Operator.CronBackfill, cronProblem)),
-		on(routes.CronStopBackfill, does(mayCron, ops.Operator.CronStopBackfill, cronProblem)),
-		on(routes.CronForget, does(mayCron, ops.Operator.CronForget, cronProblem)),
 	)
+	for _, v := range ops.Verbs {
+		if v.Path != "" {
+			all = append(all, at(routes.Of(v.Action), performs)...)
+		}
+	}
 	if s.cfg.Metrics != nil {
 		all = append(all, on(routes.Metrics, s.metrics)...)
 	}

@@ -11,28 +11,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// ForceRequest says which holding ForceRelease ends.
-type ForceRequest struct {
-	Key    string `json:"key"`
-	Fence  int64  `match:"lock"`             // of the holding that the operator has seen: Lock.Fence
-	IfIdle bool   `json:"if_idle,omitempty"` // only while the lock is parked or orphaned: nothing runs under it
-	Reason string `json:"reason"`            // for others, from 1 to 256 bytes
-}
-
-// Forced is what was done to free a key.
-type Forced struct {
-	Before Lock   `json:"before"`
-	After  Lock   `json:"after"` // with the next in line, if any
-	Audit  string `json:"audit"` // the AuditEntry.ID
-
-	// Problems say, in sentences, what could not be read or recorded after the key was freed.
-	Problems []string `json:"problems,omitempty"`
-}
-
-// ForceRelease frees a key regardless of its holder. If the key has another fence than the request by now, ForceRelease
+// ForceRelease frees a key regardless of its holder. If the key has another fence than the action by now, ForceRelease
 // changes nothing. The next in line gets the key in the same step. A live holder is not stopped: its contexts end at its
-// next renewal, or at once with joblock.Config.WatchForced. Until then the fences protect the resource. ForceRelease is
-// recorded before it begins.
+// next renewal, or at once with joblock.Config.WatchForced. Until then the fences protect the resource.
 //
 // Errors, with which nothing was freed:
 //
@@ -44,41 +25,54 @@ type Forced struct {
 //	ErrClosed
 //
 // After ErrUnavailable the key may be freed. All sentinels but the first are those of package joblock.
-func (d *Desk) ForceRelease(ctx context.Context, req ForceRequest) (Forced, error) {
-	op := forceName(req.IfIdle)
+type ForceRelease struct {
+	Key    string `json:"key"`
+	Fence  int64  `match:"lock"`             // of the holding that the operator has seen: Lock.Fence
+	IfIdle bool   `json:"if_idle,omitempty"` // only while the lock is parked or orphaned: nothing runs under it
+	Reason string `json:"reason"`            // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (req ForceRelease) Verb() string {
+	if req.IfIdle {
+		return ActFreeIdle
+	}
+	return ActForce
+}
+
+func (req ForceRelease) perform(ctx context.Context, d *Desk) (Acted, error) {
+	op := req.Verb()
 	if err := d.who.check(op, req.Key, req.Reason); err != nil {
-		return Forced{}, err
+		return Acted{}, err
 	}
 	if req.Fence < 1 || req.Fence > driver.MaxFence {
-		return Forced{}, core.Invalid(op, req.Key, "fence is %d, must be from 1 to %d", req.Fence, int64(driver.MaxFence))
+		return Acted{}, core.Invalid(op, req.Key, "fence is %d, must be from 1 to %d", req.Fence, int64(driver.MaxFence))
 	}
 	before, err := d.read(ctx, op, req.Key)
 	if err != nil {
-		return Forced{}, err
+		return Acted{}, err
 	}
-	done := Forced{Before: before}
 	seen := joblock.Status{Key: req.Key, Fence: req.Fence}
 	if before.Fence == req.Fence {
 		seen.Job = before.Job
 	}
 	e := AuditEntry{Action: op, Key: req.Key, Fence: req.Fence, IfIdle: req.IfIdle, Before: &before}
-	id, unrecorded, err := d.act(ctx, req.Reason, e, req.refusal(op, before), func(ctx context.Context) error {
+	done, err := d.record(ctx, req.Reason, e, req.refusal(op, before), func(ctx context.Context) error {
 		return Force(ctx, d.cfg.Locks, seen, req.IfIdle, signed(req.Reason, d.who.by))
 	})
-	if done.Audit = id; unrecorded != "" {
-		done.Problems = append(done.Problems, unrecorded)
-	}
+	done.Before = &before
 	if err != nil {
 		return done, err
 	}
-	if done.After, err = d.read(ctx, op, req.Key); err != nil {
+	after, err := d.read(ctx, op, req.Key)
+	if done.After = &after; err != nil {
 		done.Problems = append(done.Problems, fmt.Sprintf("The key was freed, but could not be read afterwards: %s.", err))
 	}
 	return done, nil
 }
 
 // refusal returns the error with which the store refuses the request while the lock is as it was read, or nil.
-func (req *ForceRequest) refusal(op string, l Lock) error {
+func (req *ForceRelease) refusal(op string, l Lock) error {
 	outcome := driver.OutcomeOK
 	switch {
 	case l.State == joblock.StateFree:

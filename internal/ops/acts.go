@@ -19,19 +19,6 @@ const (
 	actsShown = 8
 )
 
-// The names of the actions that free a key, as used in the record, in errors and in offers.
-const (
-	actForce = string(ActForce)
-	actIdle  = string(ActFreeIdle)
-)
-
-func forceName(ifIdle bool) string {
-	if ifIdle {
-		return actIdle
-	}
-	return actForce
-}
-
 // actsOn returns the latest actions on l and its job that have or may have changed something, the newest first.
 func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error) {
 	now := l.Now.Time
@@ -79,14 +66,14 @@ func (s *story) telling(err error) string {
 // forcedBy returns the operator's action that ended the last holding, or nil.
 func (s *story) forcedBy() *AuditEntry {
 	return s.act(func(e AuditEntry) bool {
-		return s.FreedBy == FreedByForce && (e.Action == actForce || e.Action == actIdle) && e.Key == s.Key && e.Fence == s.Fence
+		return s.FreedBy == FreedByForce && (e.Action == ActForce || e.Action == ActFreeIdle) && e.Key == s.Key && e.Fence == s.Fence
 	})
 }
 
 // deletedBy returns the deletion of the task of the job, or nil.
 func (s *story) deletedBy() *AuditEntry {
 	return s.act(func(e AuditEntry) bool {
-		return s.Job != "" && (e.Action == actDelete || e.Action == actEndDelete) && e.Key == s.Job
+		return s.Job != "" && (e.Action == ActDeleteTask || e.Action == ActEndDelete) && e.Key == s.Job
 	})
 }
 
@@ -122,7 +109,7 @@ func (s *story) operators() string {
 	}
 	text := "What operators did: " + strings.Join(all, "; ") + "."
 	if len(s.acts) == actsShown {
-		text += " \"joblock audit -- " + Shell(s.Key) + "\" has all that they did to the key."
+		text += " The record of actions has all that they did to the key."
 	}
 	return text
 }

@@ -37,12 +37,12 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		}
 		force := func(key string) {
 			t.Helper()
-			_, err := s.ForceRelease(t.Context(), ForceRequest{Key: key, Fence: s.lock(key).Fence, Reason: eva.Reason})
+			_, err := s.Act(t.Context(), ForceRelease{Key: key, Fence: s.lock(key).Fence, Reason: eva.Reason})
 			testkit.WantNil(t, "Force", err)
 		}
 		s.acquire("forced", joblock.Retain(time.Hour))
 		force("forced")
-		_, err := s.As("bob", "").ForceRelease(t.Context(), ForceRequest{Key: "forced", Fence: 1, Reason: "too late"})
+		_, err := s.As("bob", "").Act(t.Context(), ForceRelease{Key: "forced", Fence: 1, Reason: "too late"})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 		time.Sleep(4 * time.Minute)
 		wants("forced", "and lost it when an operator freed it at", "(4 min ago) by eva@laptop (hangs since noon).")
@@ -59,15 +59,15 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 
 		// What frees a key only if nobody runs is nowhere called by the name of what frees it in any case.
 		s.park("idle", "default/9")
-		ask := ForceRequest{Key: "idle", Fence: s.lock("idle").Fence + 1, IfIdle: true, Reason: eva.Reason}
-		_, err = s.ForceRelease(t.Context(), ask)
+		ask := ForceRelease{Key: "idle", Fence: s.lock("idle").Fence + 1, IfIdle: true, Reason: eva.Reason}
+		_, err = s.Act(t.Context(), ask)
 		testkit.WantErr(t, err, joblock.ErrNotOwner)
 		ask.Fence--
-		_, err = s.ForceRelease(t.Context(), ask)
+		_, err = s.Act(t.Context(), ask)
 		testkit.WantNil(t, "Force", err)
 		wants("idle", "lost it when an operator freed it at", "by eva@laptop (hangs since noon).")
 		for e, err := range Actions(s.Audit(t.Context(), AuditQuery{Key: "idle"})) {
-			if err != nil || e.Key == "idle" && (e.Action != string(ActFreeIdle) || strings.Contains(e.Error, "force")) {
+			if err != nil || e.Key == "idle" && (e.Action != ActFreeIdle || strings.Contains(e.Error, "force")) {
 				t.Errorf("%+v, %v", e, err)
 			}
 		}
@@ -77,13 +77,13 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		s.park("job", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateArchived})
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "2", Type: "t", State: asynq.TaskStateArchived})
-		_, err = s.DropTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Reason: eva.Reason})
+		_, err = s.Act(t.Context(), DropTask{Queue: "default", ID: "1", Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot delete
 		wants("job", "has failed for good")
 		if got := text("job"); strings.Contains(got, "eva") {
 			t.Errorf("what was refused is told: %s", got)
 		}
-		s.audit.entries = append(s.audit.entries, AuditEntry{ID: "a", At: Time{time.Now()}, Action: actDelete, Key: "default/1", By: "eva", From: "laptop", Reason: "sent by hand"})
+		s.audit.entries = append(s.audit.entries, AuditEntry{ID: "a", At: Time{time.Now()}, Action: ActDeleteTask, Key: "default/1", By: "eva", From: "laptop", Reason: "sent by hand"})
 		delete(s.asynq.tasks, "default/1")
 		time.Sleep(time.Minute)
 		wants("job", "asynq does not have its task: it was deleted at", "(1 min ago) by eva (sent by hand), and whether it took effect is not known.")

@@ -8,10 +8,16 @@ import (
 )
 
 // actions returns what an operator may do, the mildest first.
-func (s *story) actions(f Frees) []Action {
-	all := []Action{}
-	add := func(name ActionName, command, effect, danger string) {
-		all = append(all, Action{Name: name, Command: command, Effect: effect, Danger: danger})
+func (s *story) actions(f Frees) []Offer {
+	all := []Offer{}
+	add := func(name string, effect, danger string) {
+		o := Offer{Name: name, Effect: effect, Danger: danger}
+		if v := VerbOf(name); v != nil && v.Has("Queue") || name == ActUnpause {
+			o.Args = Args{Job: s.task.Job(), Step: s.task.Step}
+		} else if v != nil {
+			o.Args = Args{Key: s.Key, Fence: s.Fence}
+		}
+		all = append(all, o)
 	}
 	if !s.Locked() {
 		return s.permitActions(f)
@@ -24,37 +30,36 @@ func (s *story) actions(f Frees) []Action {
 		case !f.JobEnds.IsZero():
 			effect = fmt.Sprintf("The job frees the key at its end: at %s at the latest, with the pauses of asynq's default RetryDelayFunc.", s.clock(f.JobEnds.Time))
 		}
-		add(ActWait, "", effect, "")
+		add(ActWait, effect, "")
 	}
 	s.taskActions(add)
 	if s.Job != "" && !s.keeps() {
-		add(ActStartKeep, "", "Start a worker process with a keeper: a keeper frees the locks of jobs that are over, and keeps those of jobs that live.", "")
+		add(ActStartKeep, "Start a worker process with a keeper: a keeper frees the locks of jobs that are over, and keeps those of jobs that live.", "")
 	}
 	return append(all, s.force())
 }
 
-// force returns the action that is a forced release of the key, which has a holder or is reserved.
-func (s *story) force() Action {
-	force := fmt.Sprintf("joblock force-release --fence %d --reason TEXT", s.Fence)
-	key := " -- " + Shell(s.Key)
+// force returns the offer of a forced release of the key, which has a holder or is reserved.
+func (s *story) force() Offer {
+	o := Offer{ActForce, Args{Key: s.Key, Fence: s.Fence}, s.effect(), s.danger()}
 	if s.State != joblock.StateHeld {
-		return Action{ActFreeIdle, force + " --if-idle" + key, s.effect() + " If somebody runs under the lock by then, nothing happens.", s.danger()}
+		o.Name, o.Effect = ActFreeIdle, o.Effect+" If somebody runs under the lock by then, nothing happens."
 	}
-	return Action{ActForce, force + key, s.effect(), s.danger()}
+	return o
 }
 
 // permitsShown is how many permits an explanation names, and offers to free.
 const permitsShown = 8
 
 // permitActions returns what an operator may do to the permits of a limit, or to the slots of a sequence.
-func (s *story) permitActions(f Frees) []Action {
-	all := []Action{}
+func (s *story) permitActions(f Frees) []Offer {
+	all := []Offer{}
 	p := s.Permits
 	if p == nil || p.Taken == 0 {
 		return all
 	}
 	if !f.Latest.IsZero() {
-		all = append(all, Action{Name: ActWait, Effect: fmt.Sprintf("The next one that a holder gives back is free. If %s: number %d is free from %s.", f.If, p.soonest().Number, s.clock(f.Latest.Time))})
+		all = append(all, Offer{Name: ActWait, Effect: fmt.Sprintf("The next one that a holder gives back is free. If %s: number %d is free from %s.", f.If, p.soonest().Number, s.clock(f.Latest.Time))})
 	}
 	for _, l := range p.Permits[:min(permitsShown, len(p.Permits))] {
 		one := story{Lock: l, keeper: s.keeper, known: s.known, now: s.now}
@@ -115,42 +120,41 @@ func (s *story) danger() string {
 }
 
 // taskActions adds the actions on the task of the job.
-func (s *story) taskActions(add func(name ActionName, command, effect, danger string)) {
+func (s *story) taskActions(add func(name string, effect, danger string)) {
 	t := &s.task
 	if t.State == "" || t.State == TaskUnknown || t.State == TaskNoQueue || t.State == TaskAbsent || t.State == "completed" {
 		return
 	}
-	job := t.flag() + " --reason TEXT -- " + Shell(t.Job())
 	if t.Paused {
-		add(ActUnpause, "asynq queue unpause "+Shell(t.Queue), "The queue's workers take tasks again, this one among them.", "")
+		add(ActUnpause, "The queue's workers take tasks again, this one among them.", "")
 	}
 	gone := "The job is gone. " + s.afterEnd("deleted")
 	archive := func() {
-		add(ActArchive, "joblock jobs archive"+job, "asynq keeps the task in its archive, and runs it no more by itself; \"joblock jobs run\" runs it later. "+s.afterArchive(), "")
+		add(ActArchive, "asynq keeps the task in its archive, and runs it no more by itself; it can be run later. "+s.afterArchive(), "")
 	}
 	switch {
 	case t.State == "active":
 		const told, deaf = "The handler that runs the task is told to end. ", "A handler that does not heed that goes on"
-		add(ActCancelTask, "joblock jobs cancel"+job, told+"The attempt then counts as failed. "+s.afterCancel(), deaf+".")
-		add(ActEndArchive, "joblock jobs cancel --then archive"+job, told+"When it has returned, the task goes into asynq's archive before another attempt begins; \"joblock jobs run\" runs it later. "+s.afterArchive(), deaf+", and the task stays.")
-		add(ActEndDelete, "joblock jobs cancel --then drop"+job, told+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), deaf+", and the task stays. "+t.undone())
+		add(ActCancelTask, told+"The attempt then counts as failed. "+s.afterCancel(), deaf+".")
+		add(ActEndArchive, told+"When it has returned, the task goes into asynq's archive before another attempt begins; it can be run later. "+s.afterArchive(), deaf+", and the task stays.")
+		add(ActEndDelete, told+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), deaf+", and the task stays. "+t.undone())
 	case t.Snoozed:
 	case s.halted():
-		add(ActRunTask, "joblock jobs run"+job, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
-		add(ActSkipJob, fmt.Sprintf("joblock jobs skip --fence %d --reason TEXT -- %s", s.Fence, Shell(s.Key)), s.effect(), s.danger())
-		add(ActDeleteTask, "joblock jobs drop"+job, gone, "")
+		add(ActRunTask, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")
+		add(ActSkipJob, s.effect(), s.danger())
+		add(ActDeleteTask, gone, "")
 	case t.State == "archived":
-		add(ActRunTask, "joblock jobs run"+job, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
+		add(ActRunTask, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
 	case t.State == "pending":
 		archive()
-		add(ActDeleteTask, "joblock jobs drop"+job, gone, t.undone())
+		add(ActDeleteTask, gone, t.undone())
 	case t.State == "aggregating":
 		archive()
-		add(ActDeleteTask, "joblock jobs drop"+job, gone, t.undone())
+		add(ActDeleteTask, gone, t.undone())
 	default:
-		add(ActRunTask, "joblock jobs run"+job, "asynq takes the task now, and does not wait for its time.", "")
+		add(ActRunTask, "asynq takes the task now, and does not wait for its time.", "")
 		archive()
-		add(ActDeleteTask, "joblock jobs drop"+job, gone, t.undone())
+		add(ActDeleteTask, gone, t.undone())
 	}
 }
 

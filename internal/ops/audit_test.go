@@ -86,7 +86,7 @@ func TestRefusalsTakeThePlaceOfNoAction(t *testing.T) {
 	desk.who = actor{eva.By, eva.From}
 	force := func(key string, fence int64, idle bool, want error) {
 		t.Helper()
-		_, err := desk.ForceRelease(t.Context(), ForceRequest{Key: key, Fence: fence, IfIdle: idle, Reason: eva.Reason})
+		_, err := desk.Act(t.Context(), ForceRelease{Key: key, Fence: fence, IfIdle: idle, Reason: eva.Reason})
 		if want == nil {
 			testkit.WantNil(t, "Force", err)
 			return

@@ -164,24 +164,6 @@ type CronNode struct {
 	Jobs    int    `json:"jobs"` // how many cron jobs the node has
 }
 
-// Acted is the result of an action on a cron job or on a task.
-type Acted struct {
-	Audit string   `json:"audit"`         // the AuditEntry.ID; "" if Unchanged
-	Run   *CronRun `json:"run,omitempty"` // of CronTrigger that waits: the execution
-
-	// Unchanged says that there was nothing to do, so nothing was changed and nothing was recorded.
-	Unchanged bool `json:"unchanged,omitempty"`
-
-	// Was is the pause that was in effect before CronPause or CronResume: of the job alone, or of all jobs for all. After
-	// a CronPause that is not Unchanged, the pause continues with the new reason.
-	Was *CronPause `json:"was,omitempty"`
-
-	// Became is what happened to the task, for a CancelTask with a Then.
-	Became Became `json:"became,omitempty"`
-
-	Problems []string `json:"problems,omitempty"`
-}
-
 // admin returns the Admin of a scope; by is the name that pauses show.
 func (d *Desk) admin(scope, by string) (*admin.Admin, error) {
 	return admin.New(d.cfg.Locks, scope, by)
@@ -302,84 +284,156 @@ func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) 
 // NoReason is the reason of an operator who gave none.
 const NoReason = "no reason given"
 
-// CronRequest says which cron job an action is about. Either Name or All is required.
-type CronRequest struct {
+// PauseCron pauses a cron job. The reason is the note of the pause. If it is already paused, a new reason replaces that of
+// the pause; with the same reason, or with NoReason, the result is Unchanged. Errors are those of admin.Admin.Pause, and
+// ErrNotRecorded.
+type PauseCron struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
-	All    bool   // of CronPause and CronResume alone, in place of Name: all cron jobs of the scope
-	Wait   bool   // of CronTrigger alone: wait until the run ends
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// Check refuses a request for all cron jobs unless the action, such as "cron pause", supports it and the request sets
-// All.
-func (r *CronRequest) Check(action string) error {
-	switch {
-	case r.All && action != cronPause && action != cronResume:
-		return core.Invalid(action, "", "All is only for CronPause and CronResume")
-	case r.All && r.Name != "":
-		return core.Invalid(action, "", "Name is %q, must be empty with All", r.Name)
-	case !r.All && r.Name == "":
-		return core.Invalid(action, "", "Name is empty, must be that of a cron job")
-	}
-	return nil
+// ResumeCron ends the pause of a cron job. Without such a pause the result is Unchanged. Errors are those of PauseCron.
+type ResumeCron struct {
+	Scope  string `query:"scope"`
+	Name   string `path:"name"`
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// The actions that can be about all cron jobs of a scope.
-const (
-	cronPause  = "cron pause"
-	cronResume = "cron resume"
-)
+// PauseAllCron pauses all cron jobs of a scope, whether one of them is paused by itself or not; see PauseCron.
+type PauseAllCron struct {
+	Scope  string `query:"scope"`
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
 
-// CronPause pauses a cron job, or with CronRequest.All all cron jobs of the scope. The reason is the note of the pause.
-// If it is already paused, a new reason replaces that of the pause; with the same reason, or with NoReason, the result is
-// Unchanged. Errors are those of admin.Admin.Pause, and ErrNotRecorded.
-func (d *Desk) CronPause(ctx context.Context, req CronRequest) (Acted, error) {
-	was, err := d.pauseOf(ctx, cronPause, req)
+// ResumeAllCron ends the pause of all cron jobs of a scope; see ResumeCron. A job that is paused by itself stays paused.
+type ResumeAllCron struct {
+	Scope  string `query:"scope"`
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// TriggerCron asks for one execution of a cron job. With Wait it waits until the execution ends, and returns it as
+// Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution ended if TriggerCron waited. With
+// Config.Follow it says OutcomeAsked first, and how the execution ended once it has. Errors are those of
+// admin.Admin.Trigger, and ErrNotRecorded.
+type TriggerCron struct {
+	Scope  string `query:"scope"`
+	Name   string `path:"name"`
+	Wait   bool   // until the run ends
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// ForgetCron removes the record of a cron job that no node has any more. Errors are those of admin.Admin.Forget, and
+// ErrNotRecorded.
+type ForgetCron struct {
+	Scope  string `query:"scope"`
+	Name   string `path:"name"`
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// The names of these actions, as Action has them.
+func (PauseCron) Verb() string     { return ActCronPause }
+func (ResumeCron) Verb() string    { return ActCronResume }
+func (PauseAllCron) Verb() string  { return ActCronPauseAll }
+func (ResumeAllCron) Verb() string { return ActCronResumeAll }
+func (TriggerCron) Verb() string   { return ActCronTrigger }
+func (ForgetCron) Verb() string    { return ActCronForget }
+
+func (req PauseCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	return c.pause(ctx, func(ctx context.Context, a *admin.Admin) error { return a.Pause(ctx, req.Name, req.Reason) })
+}
+
+func (req ResumeCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	return c.resume(ctx, func(ctx context.Context, a *admin.Admin) error { return a.Resume(ctx, req.Name, req.Reason) })
+}
+
+func (req PauseAllCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, "", req.Reason)
+	return c.pause(ctx, func(ctx context.Context, a *admin.Admin) error { return a.PauseAll(ctx, req.Reason) })
+}
+
+func (req ResumeAllCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, "", req.Reason)
+	return c.resume(ctx, func(ctx context.Context, a *admin.Admin) error { return a.ResumeAll(ctx, req.Reason) })
+}
+
+func (req ForgetCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return a.Forget(ctx, req.Name) })
+}
+
+// cronAction is an action on a cron job, or on all of a scope.
+type cronAction struct {
+	d                         *Desk
+	verb, scope, name, reason string
+	all                       bool
+}
+
+func (d *Desk) cronAction(verb string, scope, name, reason string) *cronAction {
+	return &cronAction{d, verb, scope, name, reason, verb == ActCronPauseAll || verb == ActCronResumeAll}
+}
+
+func (c *cronAction) check() error {
+	if !c.all && c.name == "" {
+		return core.Invalid(c.verb, "", "Name is empty, must be that of a cron job")
+	}
+	return c.d.who.check(c.verb, c.name, c.reason)
+}
+
+// do runs the action between two entries of the audit.
+func (c *cronAction) do(ctx context.Context, do func(context.Context, *admin.Admin, *Acted) error) (acted Acted, err error) {
+	if err := c.check(); err != nil {
+		return acted, err
+	}
+	a, err := c.d.admin(c.scope, c.d.who.by)
+	if err != nil {
+		return acted, err
+	}
+	id, unrecorded, err := c.d.act(ctx, c.reason, AuditEntry{Action: c.verb, Scope: c.scope, Key: c.name}, nil, func(ctx context.Context) error {
+		return do(ctx, a, &acted)
+	})
+	if acted.Audit = id; unrecorded != "" {
+		acted.Problems = append(acted.Problems, unrecorded)
+	}
+	return acted, err
+}
+
+func (c *cronAction) pause(ctx context.Context, do func(context.Context, *admin.Admin) error) (Acted, error) {
+	was, err := c.was(ctx)
 	if err != nil {
 		return Acted{}, err
 	}
-	if was != nil && (req.Reason == NoReason || req.Reason == was.Reason) {
+	if was != nil && (c.reason == NoReason || c.reason == was.Reason) {
 		return Acted{Unchanged: true, Was: was}, nil
 	}
-	done, err := d.cron(ctx, cronPause, req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		if req.All {
-			return a.PauseAll(ctx, req.Reason)
-		}
-		return a.Pause(ctx, req.Name, req.Reason)
-	})
+	done, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return do(ctx, a) })
 	done.Was = was
 	return done, err
 }
 
-// CronResume ends the pause of a cron job, or with CronRequest.All the pause of all. Without such a pause the result is
-// Unchanged. Errors are those of CronPause.
-func (d *Desk) CronResume(ctx context.Context, req CronRequest) (Acted, error) {
-	was, err := d.pauseOf(ctx, cronResume, req)
+func (c *cronAction) resume(ctx context.Context, do func(context.Context, *admin.Admin) error) (Acted, error) {
+	was, err := c.was(ctx)
 	if err != nil {
 		return Acted{}, err
 	}
 	if was == nil {
 		return Acted{Unchanged: true}, nil
 	}
-	done, err := d.cron(ctx, cronResume, req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		if req.All {
-			return a.ResumeAll(ctx, req.Reason)
-		}
-		return a.Resume(ctx, req.Name, req.Reason)
-	})
+	done, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return do(ctx, a) })
 	done.Was = was
 	return done, err
 }
 
-// pauseOf returns the pause of the job alone or, with All, the pause of all jobs; nil if there is none.
-func (d *Desk) pauseOf(ctx context.Context, action string, req CronRequest) (*CronPause, error) {
-	if err := cmp.Or(req.Check(action), d.who.check(action, req.Name, req.Reason)); err != nil {
+// was returns the pause of the job alone, or the pause of all jobs; nil if there is none.
+func (c *cronAction) was(ctx context.Context) (*CronPause, error) {
+	if err := c.check(); err != nil {
 		return nil, err
 	}
 	var pauses []CronPause
-	if req.All {
-		jobs, err := d.CronJobs(ctx, req.Scope)
+	if c.all {
+		jobs, err := c.d.CronJobs(ctx, c.scope)
 		if err != nil {
 			return nil, err
 		}
@@ -387,28 +441,24 @@ func (d *Desk) pauseOf(ctx context.Context, action string, req CronRequest) (*Cr
 			pauses = jobs[0].Pauses
 		}
 	} else {
-		j, err := d.CronJob(ctx, req.Scope, req.Name)
+		j, err := c.d.CronJob(ctx, c.scope, c.name)
 		if err != nil {
 			return nil, err
 		}
 		pauses = j.Pauses
 	}
 	for i := range pauses {
-		if pauses[i].All == req.All {
+		if pauses[i].All == c.all {
 			return &pauses[i], nil
 		}
 	}
 	return nil, nil
 }
 
-// CronTrigger asks for one execution of a cron job. With CronRequest.Wait it waits until the execution ends, and returns
-// it as Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution ended if CronTrigger waited.
-// With Config.Follow it says OutcomeAsked first, and how the execution ended once it has. Errors are those of
-// admin.Admin.Trigger, and ErrNotRecorded.
-func (d *Desk) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
-	const action = "cron trigger"
+func (req TriggerCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
 	if req.Wait {
-		return d.cron(ctx, action, req, func(ctx context.Context, a *admin.Admin, acted *Acted) error {
+		return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *Acted) error {
 			wait, err := a.Trigger(ctx, req.Name)
 			if err != nil {
 				return err
@@ -422,14 +472,14 @@ func (d *Desk) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) 
 		})
 	}
 	var end func(context.Context) (admin.Execution, error)
-	acted, err := d.cron(ctx, action, req, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
+	acted, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
 		if end, err = a.Trigger(ctx, req.Name); err != nil {
 			return err
 		}
 		return &outcome{OutcomeAsked, ""}
 	})
 	if err == nil && d.cfg.Follow != nil {
-		e := AuditEntry{Action: action, Scope: req.Scope, Key: req.Name, By: d.who.by, From: d.who.from, Reason: req.Reason, Of: acted.Audit}
+		e := AuditEntry{Action: c.verb, Scope: req.Scope, Key: req.Name, By: d.who.by, From: d.who.from, Reason: req.Reason, Of: acted.Audit}
 		if err := d.cfg.Follow(func(ctx context.Context) { d.follow(ctx, e, end) }); err != nil {
 			d.unfollowed(e, "nobody waits for the end of the run, and its record stays as it is", err)
 			acted.Problems = append(acted.Problems, fmt.Sprintf("How the run ends will not be recorded: %s.", err))
@@ -493,32 +543,6 @@ func (d *Desk) unfollowed(e AuditEntry, what string, err error) {
 	if d.cfg.Logger != nil {
 		d.cfg.Logger.Warn("joblock: cron trigger: "+what, "scope", e.Scope, "job", e.Key, "audit", e.Of, "ended", e.Outcome, "err", err)
 	}
-}
-
-// CronForget removes the record of a cron job that no node has any more. Errors are those of admin.Admin.Forget, and
-// ErrNotRecorded.
-func (d *Desk) CronForget(ctx context.Context, req CronRequest) (Acted, error) {
-	return d.cron(ctx, "cron forget", req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		return a.Forget(ctx, req.Name)
-	})
-}
-
-// cron runs an action on a cron job, between two entries of the audit.
-func (d *Desk) cron(ctx context.Context, action string, req CronRequest, do func(context.Context, *admin.Admin, *Acted) error) (acted Acted, err error) {
-	if err := cmp.Or(req.Check(action), d.who.check(action, req.Name, req.Reason)); err != nil {
-		return acted, err
-	}
-	a, err := d.admin(req.Scope, d.who.by)
-	if err != nil {
-		return acted, err
-	}
-	id, unrecorded, err := d.act(ctx, req.Reason, AuditEntry{Action: action, Scope: req.Scope, Key: req.Name}, nil, func(ctx context.Context) error {
-		return do(ctx, a, &acted)
-	})
-	if acted.Audit = id; unrecorded != "" {
-		acted.Problems = append(acted.Problems, unrecorded)
-	}
-	return acted, err
 }
 
 func cronJob(scope string, now Time, e admin.Entry) CronJob {

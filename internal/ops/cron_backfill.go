@@ -12,13 +12,41 @@ import (
 // ErrBackfilling is admin.ErrBackfilling.
 var ErrBackfilling = admin.ErrBackfilling
 
-// CronBackfillRequest says which ticks CronBackfill executes.
-type CronBackfillRequest struct {
+// BackfillCron executes the ticks of a past range. Acted.Ticks is how many there are. Errors are those of
+// admin.Admin.Backfill, and ErrNotRecorded.
+type BackfillCron struct {
 	Scope  string    `query:"scope"`
 	Name   string    `path:"name"`
 	From   time.Time `json:"from"` // the first and the last instant that the ticks may have
 	To     time.Time `json:"to"`
 	Reason string    `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (BackfillCron) Verb() string { return ActCronBackfill }
+
+func (req BackfillCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *Acted) (err error) {
+		acted.Ticks, err = a.Backfill(ctx, req.Name, req.From, req.To)
+		return err
+	})
+}
+
+// StopBackfill ends the backfill of a cron job before its next tick. Errors are those of admin.Admin.StopBackfill, and
+// ErrNotRecorded.
+type StopBackfill struct {
+	Scope  string `query:"scope"`
+	Name   string `path:"name"`
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (StopBackfill) Verb() string { return ActCronStop }
+
+func (req StopBackfill) perform(ctx context.Context, d *Desk) (Acted, error) {
+	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return a.StopBackfill(ctx, req.Name) })
 }
 
 // CronRange is a past range of time of a cron job.
@@ -29,35 +57,12 @@ type CronRange struct {
 	To    time.Time `query:"to"`
 }
 
-// Backfilled is the result of CronBackfill, and of CronCount.
-type Backfilled struct {
-	Ticks int `json:"ticks"` // number of ticks in the range
-	Acted
-}
-
-// CronBackfill executes the ticks of a past range. Errors are those of admin.Admin.Backfill, and ErrNotRecorded.
-func (d *Desk) CronBackfill(ctx context.Context, req CronBackfillRequest) (got Backfilled, err error) {
-	got.Acted, err = d.cron(ctx, "cron backfill", CronRequest{Scope: req.Scope, Name: req.Name, Reason: req.Reason}, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
-		got.Ticks, err = a.Backfill(ctx, req.Name, req.From, req.To)
-		return err
-	})
-	return got, err
-}
-
-// CronStopBackfill ends the backfill of a cron job before its next tick. Errors are those of
-// admin.Admin.StopBackfill, and ErrNotRecorded.
-func (d *Desk) CronStopBackfill(ctx context.Context, req CronRequest) (Acted, error) {
-	return d.cron(ctx, "cron stop backfill", req, func(ctx context.Context, a *admin.Admin, _ *Acted) error {
-		return a.StopBackfill(ctx, req.Name)
-	})
-}
-
 // CronScopes returns the scopes that any scheduler has had in the last year, sorted. See admin.Scopes.
 func (d *Desk) CronScopes(ctx context.Context) ([]string, error) {
 	return admin.Scopes(ctx, d.cfg.Locks)
 }
 
-// CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
+// CronCount returns how many ticks BackfillCron would execute. The errors are those of BackfillCron for the same range.
 func (d *Desk) CronCount(ctx context.Context, r CronRange) (int, error) {
 	name, from, to := r.Name, r.From, r.To
 	j, err := d.CronJob(ctx, r.Scope, name)

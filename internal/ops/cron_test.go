@@ -59,23 +59,23 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		acted, err := s.CronTrigger(ctx, CronRequest{Scope: "shop", Name: "rollup", Wait: true, Reason: eva.Reason})
+		acted, err := s.Act(ctx, TriggerCron{Scope: "shop", Name: "rollup", Wait: true, Reason: eva.Reason})
 		if err != nil || acted.Run == nil || acted.Run.State != scheduler.Failed || acted.Run.Error != "no disk" || acted.Run.Node != "node-1" || acted.Audit == "" {
 			t.Errorf("%+v, %v", acted, err)
 		}
-		_, err = s.CronPause(ctx, CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+		_, err = s.Act(ctx, PauseCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 		testkit.WantNil(t, "CronPause", err)
-		_, err = s.CronPause(ctx, CronRequest{Scope: "shop", All: true, Reason: eva.Reason})
+		_, err = s.Act(ctx, PauseAllCron{Scope: "shop", Reason: eva.Reason})
 		testkit.WantNil(t, "CronPause of all", err)
 		job, err := s.CronJob(ctx, "shop", "rollup")
 		if err != nil || !job.Paused || len(job.Pauses) != 2 || job.Pauses[0].By != eva.By || job.Pauses[0].Reason != eva.Reason || job.Latest.Error != "no disk" {
 			t.Errorf("%+v, %v", job, err)
 		}
-		for _, name := range []string{"rollup", ""} {
-			_, err = s.CronResume(ctx, CronRequest{Scope: "shop", Name: name, All: name == "", Reason: eva.Reason})
+		for _, resume := range []Action{ResumeCron{Scope: "shop", Name: "rollup", Reason: eva.Reason}, ResumeAllCron{Scope: "shop", Reason: eva.Reason}} {
+			_, err = s.Act(ctx, resume)
 			testkit.WantNil(t, "CronResume", err)
 		}
-		_, err = s.CronForget(ctx, CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+		_, err = s.Act(ctx, ForgetCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrHeld)
 		if last := s.audit.entries[len(s.audit.entries)-1]; last.Outcome != OutcomeRefused || last.Action != "cron forget" || last.Scope != "shop" || last.Key != "rollup" {
 			t.Errorf("%+v", last)
@@ -84,22 +84,22 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 		if found, err := findings(s.Doctor(ctx)); err != nil || len(found) != 1 || found[0].Severity != Warning || !strings.Contains(found[0].Found, "failed on node-1: no disk") || !strings.HasSuffix(found[0].Fix, "joblock cron trigger --scope shop -- rollup runs the job again") || strings.Contains(found[0].Found, "on record") {
 			t.Errorf("doctor after a failure: %+v, %v", found, err)
 		}
-		_, err = s.CronTrigger(ctx, CronRequest{Scope: "shop", Name: "rollup", Wait: true, Reason: eva.Reason})
+		_, err = s.Act(ctx, TriggerCron{Scope: "shop", Name: "rollup", Wait: true, Reason: eva.Reason})
 		testkit.WantNil(t, "CronTrigger", err)
-		_, err = s.CronPause(ctx, CronRequest{Scope: "shop", All: true, Reason: eva.Reason})
+		_, err = s.Act(ctx, PauseAllCron{Scope: "shop", Reason: eva.Reason})
 		testkit.WantNil(t, "CronPause of all", err)
 		if found, err := findings(s.Doctor(ctx)); err != nil || len(found) != 2 || !strings.Contains(found[0].Found, "the last 2 runs on record failed, the first of them that of "+moment(acted.Run.Tick.Time)) ||
 			found[1].Severity != Note || found[1].Node != "shop" || !strings.Contains(found[1].Found, "all jobs are paused since") || found[1].Fix != "joblock cron resume --scope shop --all, if the pause was forgotten" {
 			t.Errorf("doctor after two failures and in a pause: %+v, %v", found, err)
 		}
-		_, err = s.CronResume(ctx, CronRequest{Scope: "shop", All: true, Reason: eva.Reason})
+		_, err = s.Act(ctx, ResumeAllCron{Scope: "shop", Reason: eva.Reason})
 		testkit.WantNil(t, "CronResume of all", err)
 		stop()
 		found, err := findings(s.Doctor(ctx))
 		if err != nil || len(found) == 0 || found[0].Severity != Fault || found[0].Subject != "cron" || !strings.Contains(found[0].Found, "no node is up") {
 			t.Errorf("doctor without nodes: %+v, %v", found, err)
 		}
-		_, err = s.CronForget(ctx, CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+		_, err = s.Act(ctx, ForgetCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 		testkit.WantNil(t, "CronForget", err)
 		_, err = s.CronJob(ctx, "shop", "rollup")
 		testkit.WantErr(t, err, joblock.ErrNotFound)
@@ -109,21 +109,21 @@ func TestCronJobsAreShownAndSteered(t *testing.T) {
 func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		stop := s.schedule()
-		_, err := s.As("eva", "").CronPause(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Reason: "before"})
+		_, err := s.As("eva", "").Act(t.Context(), PauseCron{Scope: "shop", Name: "rollup", Reason: "before"})
 		testkit.WantNil(t, "CronPause", err)
 		s.audit.err = errors.New("full")
 		for name, act := range map[string]func() (Acted, error){
 			"pause": func() (Acted, error) {
-				return s.CronPause(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+				return s.Act(t.Context(), PauseCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
 			"resume": func() (Acted, error) {
-				return s.CronResume(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+				return s.Act(t.Context(), ResumeCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
 			"trigger": func() (Acted, error) {
-				return s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+				return s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
 			"forget": func() (Acted, error) {
-				return s.CronForget(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+				return s.Act(t.Context(), ForgetCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
 		} {
 			if _, err := act(); !errors.Is(err, ErrNotRecorded) {
@@ -134,7 +134,7 @@ func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
 		if err != nil || len(job.Pauses) != 1 || job.Pauses[0].Reason != "before" || job.Latest != nil {
 			t.Errorf("%+v, %v", job, err)
 		}
-		_, err = s.As("eva", "").CronPause(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Reason: ""})
+		_, err = s.As("eva", "").Act(t.Context(), PauseCron{Scope: "shop", Name: "rollup", Reason: ""})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 		_, err = s.CronJobs(t.Context(), "")
 		testkit.WantErr(t, err, joblock.ErrInvalid)
@@ -146,6 +146,10 @@ func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
 // reason of a pause, and is an action.
 func TestPauseOfThePaused(t *testing.T) {
 	for name, what := range map[string]string{"one job": "rollup", "all jobs": ""} {
+		paused, resume := VerbOf(ActCronPause), VerbOf(ActCronResume)
+		if what == "" {
+			paused, resume = VerbOf(ActCronPauseAll), VerbOf(ActCronResumeAll)
+		}
 		t.Run(name, func(t *testing.T) {
 			staged(t, func(t *testing.T, s *stage) {
 				defer s.schedule()()
@@ -167,27 +171,27 @@ func TestPauseOfThePaused(t *testing.T) {
 						t.Errorf("%s: %d records, want %d", what, n, 2*records)
 					}
 				}
-				done, err := s.As("eva", "").CronResume(t.Context(), CronRequest{Scope: "shop", Name: what, All: what == "", Reason: "x"})
+				done, err := s.As("eva", "").Act(t.Context(), resume.With(Args{Scope: "shop", Cron: what, Reason: "x"}))
 				want("resume of the running", done, err, true, "", 0)
-				done, err = s.As("eva", "").CronPause(t.Context(), CronRequest{Scope: "shop", Name: what, All: what == "", Reason: "migration"})
+				done, err = s.As("eva", "").Act(t.Context(), paused.With(Args{Scope: "shop", Cron: what, Reason: "migration"}))
 				want("pause", done, err, false, "", 1)
 				began := pause()
 				time.Sleep(time.Hour)
 				for _, reason := range []string{"migration", NoReason} {
-					done, err = s.As("bob", "").CronPause(t.Context(), CronRequest{Scope: "shop", Name: what, All: what == "", Reason: reason})
+					done, err = s.As("bob", "").Act(t.Context(), paused.With(Args{Scope: "shop", Cron: what, Reason: reason}))
 					want("the same pause", done, err, true, "migration", 1)
 				}
 				if now := pause(); now != began {
 					t.Errorf("%+v, want %+v", now, began)
 				}
-				done, err = s.As("bob", "").CronPause(t.Context(), CronRequest{Scope: "shop", Name: what, All: what == "", Reason: "it takes longer"})
+				done, err = s.As("bob", "").Act(t.Context(), paused.With(Args{Scope: "shop", Cron: what, Reason: "it takes longer"}))
 				want("a new reason", done, err, false, "migration", 2)
 				if now := pause(); now.By != "bob" || now.Reason != "it takes longer" || now.Since != began.Since {
 					t.Errorf("%+v, want the beginning of %+v", now, began)
 				}
-				done, err = s.As("eva", "").CronResume(t.Context(), CronRequest{Scope: "shop", Name: what, All: what == "", Reason: "x"})
+				done, err = s.As("eva", "").Act(t.Context(), resume.With(Args{Scope: "shop", Cron: what, Reason: "x"}))
 				want("resume", done, err, false, "it takes longer", 3)
-				_, err = s.As("eva", "").CronPause(t.Context(), CronRequest{Scope: "shop", Name: what, All: what == "", Reason: ""})
+				_, err = s.As("eva", "").Act(t.Context(), paused.With(Args{Scope: "shop", Cron: what, Reason: ""}))
 				testkit.WantErr(t, err, joblock.ErrInvalid)
 			})
 		})
@@ -199,17 +203,17 @@ func TestRecordOfATrigger(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		defer s.schedule()()
 		last := func() AuditEntry { return s.audit.entries[len(s.audit.entries)-1] }
-		_, err := s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Reason: eva.Reason})
+		_, err := s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 		testkit.WantNil(t, "CronTrigger", err)
 		if e := last(); e.Outcome != OutcomeAsked || e.Error != "" {
 			t.Errorf("without a wait: %+v", e)
 		}
-		_, err = s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "rollup", Wait: true, Reason: eva.Reason})
+		_, err = s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "rollup", Wait: true, Reason: eva.Reason})
 		testkit.WantNil(t, "CronTrigger", err)
 		if e := last(); e.Outcome != OutcomeFailed || e.Error != "the run has ended as failed: no disk" {
 			t.Errorf("with a wait: %+v", e)
 		}
-		_, err = s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "none", Reason: eva.Reason})
+		_, err = s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "none", Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 		if e := last(); e.Outcome != OutcomeRefused {
 			t.Errorf("no such job: %+v", e)
@@ -248,7 +252,7 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 				defer over()
 				var follow func(context.Context)
 				s.cfg.Follow = func(wait func(context.Context)) error { follow = wait; return nil }
-				done, err := s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "job", Reason: eva.Reason})
+				done, err := s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "job", Reason: eva.Reason})
 				testkit.WantNil(t, "CronTrigger", err)
 				if is := s.audit.entries[1]; is.Outcome != OutcomeAsked || is.Of != done.Audit {
 					t.Errorf("at first: %+v", is)
@@ -298,7 +302,7 @@ func TestLogOfATriggerThatIsNotFollowed(t *testing.T) {
 				s.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				var follow func(context.Context)
 				s.cfg.Follow = func(wait func(context.Context)) error { follow = wait; return c.refuses }
-				done, err := s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "job", Reason: eva.Reason})
+				done, err := s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "job", Reason: eva.Reason})
 				testkit.WantNil(t, "CronTrigger", err)
 				if c.refuses != nil {
 					if want := []string{"How the run ends will not be recorded: too many."}; !slices.Equal(done.Problems, want) {
@@ -364,7 +368,7 @@ func TestNextTicksInAPause(t *testing.T) {
 		defer s.schedule()()
 		for _, paused := range []bool{false, true} {
 			if paused {
-				_, err := s.CronPause(t.Context(), CronRequest{Scope: "shop", All: true, Reason: eva.Reason})
+				_, err := s.Act(t.Context(), PauseAllCron{Scope: "shop", Reason: eva.Reason})
 				testkit.WantNil(t, "CronPause", err)
 			}
 			ticks, err := s.CronNext(t.Context(), CronNextQuery{Scope: "shop", Name: "rollup", N: 2})
@@ -510,7 +514,7 @@ func TestJobsThatStandStill(t *testing.T) {
 			t.Errorf("troubles %s, %+v", codes, report)
 		}
 		enqueued = false
-		acted, err := s.CronTrigger(t.Context(), CronRequest{Scope: "shop", Name: "report", Wait: true, Reason: eva.Reason})
+		acted, err := s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "report", Wait: true, Reason: eva.Reason})
 		if last := s.audit.entries[len(s.audit.entries)-1]; err != nil || acted.Run == nil || acted.Run.State != scheduler.Enqueued || last.Outcome != OutcomeAsked {
 			t.Errorf("%+v, %v, recorded as %+v", acted.Run, err, last)
 		}

@@ -476,7 +476,7 @@ func TestForceIsRecorded(t *testing.T) {
 			<-ctx.Done() // has the lock until the test ends
 			return lock, err
 		})
-		done, err := s.ForceRelease(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Reason: eva.Reason})
+		done, err := s.Act(t.Context(), ForceRelease{Key: "export:7", Fence: seen.Fence, Reason: eva.Reason})
 		testkit.WantNil(t, "Force", err)
 		if done.Before.Fence != seen.Fence || done.After.Holder != "web:2" || done.Audit != "1" || len(done.Problems) > 0 {
 			t.Errorf("%+v", done)
@@ -488,7 +488,7 @@ func TestForceIsRecorded(t *testing.T) {
 		if ended.Of != "1" || ended.Outcome != OutcomeDone || ended.Error != "" {
 			t.Errorf("after: %+v", ended)
 		}
-		_, err = s.ForceRelease(t.Context(), ForceRequest{Key: "export:7", Fence: seen.Fence, Reason: eva.Reason})
+		_, err = s.Act(t.Context(), ForceRelease{Key: "export:7", Fence: seen.Fence, Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrNotOwner)
 		if last := s.audit.entries[2]; len(s.audit.entries) != 3 || last.Outcome != OutcomeRefused || last.Of != "" || last.Error == "" {
 			t.Errorf("a fence that has moved on: %+v", last)
@@ -501,7 +501,7 @@ func TestForceIsRecorded(t *testing.T) {
 func TestForceSignsTheReason(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		s.acquire("k")
-		_, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: s.lock("k").Fence, Reason: eva.Reason})
+		_, err := s.Act(t.Context(), ForceRelease{Key: "k", Fence: s.lock("k").Fence, Reason: eva.Reason})
 		testkit.WantNil(t, "Force", err)
 		if l := s.lock("k"); l.Ended != joblock.EndedForced || l.Reason != "hangs since noon (by eva@laptop)" {
 			t.Errorf("%+v", l)
@@ -523,17 +523,17 @@ func TestForceThatCannotBeRecordedIsRefused(t *testing.T) {
 		s.acquire("k")
 		fence := s.lock("k").Fence
 		s.audit.fails = 1
-		_, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: fence, Reason: eva.Reason})
+		_, err := s.Act(t.Context(), ForceRelease{Key: "k", Fence: fence, Reason: eva.Reason})
 		testkit.WantErr(t, err, ErrNotRecorded)
 		without, err := New(Config{Locks: s.locks})
 		testkit.WantNil(t, "New", err)
-		_, err = without.As(eva.By, eva.From).ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: fence, Reason: eva.Reason})
+		_, err = without.As(eva.By, eva.From).Act(t.Context(), ForceRelease{Key: "k", Fence: fence, Reason: eva.Reason})
 		testkit.WantErr(t, err, ErrNotRecorded)
 		if l := s.lock("k"); l.State != joblock.StateHeld || l.Fence != fence {
 			t.Errorf("after two refusals: %+v", l)
 		}
 		s.audit.fails = 3
-		done, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: fence, Reason: eva.Reason})
+		done, err := s.Act(t.Context(), ForceRelease{Key: "k", Fence: fence, Reason: eva.Reason})
 		if err != nil || len(done.Problems) != 1 || !strings.Contains(done.Problems[0], "could not be recorded") {
 			t.Errorf("the outcome could not be recorded: %+v, %v", done, err)
 		}
@@ -542,7 +542,7 @@ func TestForceThatCannotBeRecordedIsRefused(t *testing.T) {
 
 func TestForceRefusesBadInput(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
-		for name, req := range map[string]ForceRequest{
+		for name, req := range map[string]ForceRelease{
 			"no name":   {Key: "k", Fence: 1, Reason: "x"},
 			"no reason": {Key: "k", Fence: 1},
 			"no fence":  {Key: "k", Reason: eva.Reason},
@@ -554,11 +554,11 @@ func TestForceRefusesBadInput(t *testing.T) {
 			if !other {
 				who = eva.By
 			}
-			if _, err := s.As(who, "").ForceRelease(t.Context(), req); !errors.Is(err, joblock.ErrInvalid) || len(s.audit.entries) > 0 {
+			if _, err := s.As(who, "").Act(t.Context(), req); !errors.Is(err, joblock.ErrInvalid) || len(s.audit.entries) > 0 {
 				t.Errorf("%s: %v, %d entries; want ErrInvalid and none", name, err, len(s.audit.entries))
 			}
 		}
-		_, err := s.ForceRelease(t.Context(), ForceRequest{Key: "k", Fence: 1, Reason: eva.Reason})
+		_, err := s.Act(t.Context(), ForceRelease{Key: "k", Fence: 1, Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 	})
 }
@@ -588,9 +588,9 @@ func TestExplainTheKeyOfALimit(t *testing.T) {
 		}
 		for i, a := range e.Actions[1:] {
 			l := e.Lock.Permits.Permits[i]
-			want := fmt.Sprintf("joblock force-release --fence %d --reason TEXT -- 'geo%%#%d'", l.Fence, i+1)
-			if a.Name != ActForce || a.Command != want || !strings.Contains(a.Effect, l.Holder) || a.Danger == "" {
-				t.Errorf("%+v, want %s", a, want)
+			want := Args{Key: fmt.Sprintf("geo%%#%d", i+1), Fence: l.Fence}
+			if a.Name != ActForce || a.Args != want || !strings.Contains(a.Effect, l.Holder) || a.Danger == "" {
+				t.Errorf("%+v, want %+v", a, want)
 			}
 		}
 	})

@@ -33,13 +33,16 @@
 //
 // # What an operator may do
 //
+// An [Action] is data: a type with its arguments, which Act performs. [Verbs] is the table of all of them. Explain and
+// Sequences offer actions by their names with their arguments; each face has its own words for them.
+//
 //	ForceRelease frees a key
 //	SkipJob      moves a sequence on past the job that has failed and halts it
 //	RunTask      makes asynq run a task again, or now
 //	CancelTask   cancels the context of the handler that runs a task, and on request then deletes or archives the task
 //	DropTask     deletes a task that does not run
 //	ArchiveTask  takes a task that does not run out of its queue, and keeps it to be run later
-//	Cron…        pauses, resumes, triggers, backfills or forgets a cron job
+//	…Cron        pauses, resumes, triggers, backfills or forgets a cron job
 //
 // ForceRelease and SkipJob name the holding that the operator has seen, by its fence: if the key has another fence by
 // now, both change nothing. An action on a task changes nothing unless the task is in a state that fits. Every action has

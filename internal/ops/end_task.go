@@ -44,18 +44,13 @@ const (
 )
 
 // end cancels the attempt of a task, and then deletes or archives the task.
-func (d *Desk) end(ctx context.Context, req TaskRequest) (Acted, error) {
-	action := actEndDelete
-	switch req.Then {
-	case ThenDrop:
-	case ThenArchive:
-		action = actEndArchive
-	default:
-		return Acted{}, checkThen(actCancel, req.Then)
+func (d *Desk) end(ctx context.Context, req CancelTask) (Acted, error) {
+	if req.Then != ThenDrop && req.Then != ThenArchive {
+		return Acted{}, checkThen(req.Then)
 	}
 	var became Became
-	done, err := d.steer(ctx, action, req, cancellable, func(s Steerer) (err error) {
-		became, err = d.ending(ctx, s, req, action)
+	done, err := d.steer(ctx, req.Verb(), req.task(), func(s Steerer) (err error) {
+		became, err = d.ending(ctx, s, req)
 		return err
 	})
 	if err == nil {
@@ -66,7 +61,7 @@ func (d *Desk) end(ctx context.Context, req TaskRequest) (Acted, error) {
 
 // ending cancels, waits for the handler to return, and then deletes or archives the task before another attempt begins.
 // If another attempt begins all the same, ending cancels that one too.
-func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action string) (Became, error) {
+func (d *Desk) ending(ctx context.Context, s Steerer, req CancelTask) (Became, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	began := d.lookUp(ctx, job)
 	switch began.State {
@@ -74,7 +69,7 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req TaskRequest, action st
 	case TaskUnknown:
 		return "", errors.New(strings.TrimSuffix(began.Problem, "."))
 	default:
-		return "", refusal(action, job, ErrMovedOn, "the attempt has ended just now")
+		return "", refusal(req.Verb(), job, ErrMovedOn, "the attempt has ended just now")
 	}
 	if err := s.CancelProcessing(req.ID); err != nil {
 		return "", err
@@ -140,7 +135,7 @@ func (t Task) newer(began Task) bool {
 	return !slices.Equal(t.owners, began.owners) || behind < began.Attempt-1
 }
 
-// checkThen returns the error of an action for which there is no such Then.
-func checkThen(action string, then Then) error {
-	return &refused{fmt.Sprintf("%s: then is %q, must be %q or %q, and makes sense with a cancel alone", action, visible(shorten(string(then), 40)), ThenDrop, ThenArchive), joblock.ErrInvalid, nil}
+// checkThen returns the error of a Then that does not exist.
+func checkThen(then Then) error {
+	return &refused{fmt.Sprintf("%s: then is %q, must be %q or %q", ActCancelTask, visible(shorten(string(then), 40)), ThenDrop, ThenArchive), joblock.ErrInvalid, nil}
 }

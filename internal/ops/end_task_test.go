@@ -114,7 +114,7 @@ func TestEndOfATask(t *testing.T) {
 				_, task, err := s.Job(t.Context(), "default/1")
 				testkit.WantNil(t, "Job", err)
 				began := time.Now()
-				done, err := s.CancelTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Step: task.Step, Then: c.then, Reason: eva.Reason})
+				done, err := s.Act(t.Context(), CancelTask{Queue: "default", ID: "1", Step: task.Step, Then: c.then, Reason: eva.Reason})
 				testkit.WantNil(t, "CancelTask", err)
 				took := time.Since(began)
 				last := s.audit.entries[len(s.audit.entries)-1]
@@ -198,7 +198,7 @@ func TestEndOfATaskThatOthersChange(t *testing.T) {
 				_, task, err := s.Job(ctx, "default/1")
 				testkit.WantNil(t, "Job", err)
 				began := time.Now()
-				_, err = s.CancelTask(ctx, TaskRequest{Queue: "default", ID: "1", Step: task.Step, Then: ThenDrop, Reason: eva.Reason})
+				_, err = s.Act(ctx, CancelTask{Queue: "default", ID: "1", Step: task.Step, Then: ThenDrop, Reason: eva.Reason})
 				took := time.Since(began)
 				if !errors.Is(err, c.err) || c.err == nil && err != nil {
 					t.Errorf("error %v, want %v", err, c.err)
@@ -226,7 +226,7 @@ func TestEndOfATaskThatIsEnqueuedAnew(t *testing.T) {
 			db.onCancel = func() error { s.asynq.set(enqueued("k", state)); return nil }
 			s.cfg.Databases = []Database{{"jobs", db}}
 			s.asynq.set(enqueued("k", asynq.TaskStateActive))
-			done, err := s.CancelTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason})
+			done, err := s.Act(t.Context(), CancelTask{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason})
 			if did := strings.Join(db.did, ", "); err != nil || done.Became != BecameAnew || did != "cancel 1" {
 				t.Errorf("%s: %v, %q; %q was done", state, err, done.Became, did)
 			}
@@ -249,7 +249,7 @@ func TestEndOfATaskWithoutAnAnswer(t *testing.T) {
 					s.asynq.err = errors.New("away")
 				}
 			}
-			_, err := s.CancelTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason})
+			_, err := s.Act(t.Context(), CancelTask{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason})
 			if !errors.Is(err, joblock.ErrUnavailable) || len(db.did) > 0 {
 				t.Errorf("at look %d: %v; %q was done", look, err, db.did)
 			}
@@ -276,7 +276,7 @@ func TestEndOfATaskThatHasJustEnded(t *testing.T) {
 					s.asynq.set(info)
 				}
 			}
-			_, err = s.CancelTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Step: task.Step, Then: ThenDrop, Reason: eva.Reason})
+			_, err = s.Act(t.Context(), CancelTask{Queue: "default", ID: "1", Step: task.Step, Then: ThenDrop, Reason: eva.Reason})
 			switch last := s.audit.entries[len(s.audit.entries)-1]; {
 			case errors.Is(err, ErrMovedOn) && strings.Contains(err.Error(), "has ended just now"):
 				late++
@@ -308,20 +308,15 @@ func TestEndOfATaskIsRefused(t *testing.T) {
 		s.cfg.Databases = []Database{{"jobs", db}}
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateRetry, Retried: 1, MaxRetry: 3})
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "2", Type: "t", State: asynq.TaskStateActive, Retried: 1, MaxRetry: 3})
-		for _, req := range []TaskRequest{{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason}, {Queue: "default", ID: "2", Step: "active-1", Then: ThenArchive, Reason: eva.Reason}} {
-			if _, err := s.CancelTask(t.Context(), req); !errors.Is(err, joblock.ErrBusy) || len(db.did) > 0 {
+		for _, req := range []CancelTask{{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason}, {Queue: "default", ID: "2", Step: "active-1", Then: ThenArchive, Reason: eva.Reason}} {
+			if _, err := s.Act(t.Context(), req); !errors.Is(err, joblock.ErrBusy) || len(db.did) > 0 {
 				t.Errorf("%+v: %v, %q was done", req, err, db.did)
 			}
 		}
 		recorded := len(s.audit.entries)
-		for name, do := range map[string]func(context.Context, TaskRequest) (Acted, error){"cancel": s.CancelTask, "run": s.RunTask, "drop": s.DropTask, "archive": s.ArchiveTask} {
-			req := TaskRequest{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason}
-			if name == "cancel" {
-				req.ID, req.Then = "2", "hide"
-			}
-			if _, err := do(t.Context(), req); !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), string(req.Then)) || len(db.did) > 0 {
-				t.Errorf("%s, then %s: %v, %q was done", name, req.Then, err, db.did)
-			}
+		_, err := s.Act(t.Context(), CancelTask{Queue: "default", ID: "2", Then: "hide", Reason: eva.Reason})
+		if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), "hide") || len(db.did) > 0 {
+			t.Errorf("then hide: %v, %q was done", err, db.did)
 		}
 		if len(s.audit.entries) != recorded {
 			t.Errorf("on record is %+v", s.audit.entries[recorded:])
@@ -340,13 +335,13 @@ func TestCancelOfATaskWhoseIDAnotherOneHas(t *testing.T) {
 		s.asynq.set(own)
 		s.asynq.set(other)
 		for _, then := range []Then{"", ThenDrop, ThenArchive} {
-			if _, err := s.CancelTask(t.Context(), TaskRequest{Queue: "own", ID: "1", Then: then, Reason: eva.Reason}); !errors.Is(err, joblock.ErrBusy) || len(db.did) > 0 {
+			if _, err := s.Act(t.Context(), CancelTask{Queue: "own", ID: "1", Then: then, Reason: eva.Reason}); !errors.Is(err, joblock.ErrBusy) || len(db.did) > 0 {
 				t.Errorf("then %q: %v, %q was done", then, err, db.did)
 			}
 		}
 		other.State = asynq.TaskStatePending
 		s.asynq.set(other)
-		_, err := s.CancelTask(t.Context(), TaskRequest{Queue: "own", ID: "1", Reason: eva.Reason})
+		_, err := s.Act(t.Context(), CancelTask{Queue: "own", ID: "1", Reason: eva.Reason})
 		testkit.WantNil(t, "CancelTask", err)
 		if got := strings.Join(db.did, ", "); got != "cancel 1" {
 			t.Errorf("%q was done", got)

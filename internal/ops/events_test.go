@@ -302,7 +302,7 @@ func TestHistoryOfAKey(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.write(eventlog.Entry{Kind: "acquired", Key: key, Holder: "web-1", Waited: 3000})
 		time.Sleep(time.Minute)
-		_, err := c.desk.As("eva", "here").ForceRelease(t.Context(), ForceRequest{Key: key, Fence: 5, Reason: "stuck"})
+		_, err := c.desk.As("eva", "here").Act(t.Context(), ForceRelease{Key: key, Fence: 5, Reason: "stuck"})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
 		time.Sleep(time.Minute)
 		c.write(eventlog.Entry{Kind: "lost", Key: key, Holder: "web-1", Held: 60_000, Error: "bad\x1b"})

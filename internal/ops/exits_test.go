@@ -226,13 +226,14 @@ func TestSequencesAreListed(t *testing.T) {
 		testkit.WantNil(t, "PauseQueue", p.inspector.PauseQueue("default"))
 		all := want(SequencesQuery{}, "ledger halted default/l1 1/1+1, wallet halted default/w1 1/1+2, "+
 			"imports stuck default/m1 3/3+2, alone stuck default/x1 1/1+0, desk running  1/0+1")
-		if c := all[0].Command; c != "joblock jobs run --step archived-0 --reason TEXT -- default/l1" || !strings.Contains(all[0].Why, "its sequence halts") {
-			t.Errorf("a halted sequence: %q, %q", c, all[0].Why)
+		run := Args{Job: "default/l1", Step: "archived-0"}
+		if i := slices.IndexFunc(all[0].Actions, func(a Offer) bool { return a.Name == ActRunTask }); i < 0 || all[0].Actions[i].Args != run || !strings.Contains(all[0].Why, "its sequence halts") {
+			t.Errorf("a halted sequence: %+v, %q", all[0].Actions, all[0].Why)
 		}
-		if !strings.Contains(all[2].Why, "is paused") || !strings.Contains(all[4].Why, "web:1 has the key, and no job") || all[4].Command != "joblock explain -- desk" {
-			t.Errorf("%q, %q, %q", all[2].Why, all[4].Why, all[4].Command)
+		if !strings.Contains(all[2].Why, "is paused") || !strings.Contains(all[4].Why, "web:1 has the key, and no job") {
+			t.Errorf("%q, %q", all[2].Why, all[4].Why)
 		}
-		if i := slices.IndexFunc(all[0].Actions, func(a Action) bool { return a.Name == ActSkipJob }); i < 0 || !strings.Contains(all[0].Actions[i].Effect, "The next in line") {
+		if i := slices.IndexFunc(all[0].Actions, func(a Offer) bool { return a.Name == ActSkipJob }); i < 0 || !strings.Contains(all[0].Actions[i].Effect, "The next in line") {
 			t.Errorf("%+v", all[0].Actions)
 		}
 		want(SequencesQuery{Halted: true}, "ledger halted default/l1 1/1+1, wallet halted default/w1 1/1+2")
@@ -312,7 +313,7 @@ func TestSequencesAreExplained(t *testing.T) {
 		}
 		e, err = p.Explain(ctx, "ledger")
 		testkit.WantNil(t, "Explain", err)
-		i := slices.IndexFunc(e.Actions, func(a Action) bool { return a.Name == ActFreeIdle })
+		i := slices.IndexFunc(e.Actions, func(a Offer) bool { return a.Name == ActFreeIdle })
 		if i < 0 || e.Actions[i].Effect == "" || e.Actions[0].Name == ActWait {
 			t.Errorf("%+v", e.Actions)
 		}

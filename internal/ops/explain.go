@@ -16,7 +16,7 @@ type Explanation struct {
 	Key     string   `json:"key"`
 	Text    []string `json:"text"`    // who has the key and why, what its job does, who is next
 	Frees   Frees    `json:"frees"`   // what frees the key without intervention
-	Actions []Action `json:"actions"` // what an operator may do, the mildest first
+	Actions []Offer  `json:"actions"` // what an operator may do, the mildest first
 	Lock    Lock     `json:"lock"`    // what the explanation is based on
 
 	// Acts are recent actions of operators on the key, its permits and its job, the newest first. See Config.ExplainActs.
@@ -62,33 +62,6 @@ const (
 	ByReservation FreesBy = "reservation" // the end of the reservation
 	ByJob         FreesBy = "job"         // the worker that ends the job of the lock
 	ByKeeper      FreesBy = "keeper"      // a check of the keeper
-)
-
-// Action is what an operator may do.
-type Action struct {
-	Name    ActionName `json:"name"`
-	Command string     `json:"command,omitempty"` // for a shell; "" if there is none
-	Effect  string     `json:"effect"`            // in sentences
-	Danger  string     `json:"danger,omitempty"`  // what may go wrong, in sentences
-}
-
-// ActionName names an Action.
-type ActionName string
-
-// The actions. The last two are what Desk.ForceRelease does.
-const (
-	ActWait       ActionName = "wait"
-	ActUnpause    ActionName = "unpause queue"
-	ActRunTask    ActionName = "run task"
-	ActCancelTask ActionName = "cancel task"
-	ActEndArchive ActionName = "end and archive task"
-	ActEndDelete  ActionName = "end and delete task"
-	ActSkipJob    ActionName = "skip job"
-	ActArchive    ActionName = "archive task"
-	ActDeleteTask ActionName = "delete task"
-	ActStartKeep  ActionName = "start a keeper"
-	ActFreeIdle   ActionName = "free if idle"
-	ActForce      ActionName = "force release"
 )
 
 // Explain reads one key as Lock does, and describes what happens to the key. If asynq or the keepers' stats could not be

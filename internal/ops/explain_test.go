@@ -277,22 +277,6 @@ func TestHolderOfAResumedLock(t *testing.T) {
 	}
 }
 
-// A command in an action is safe to paste, whatever the key is.
-func TestCommandsAreSafeToPaste(t *testing.T) {
-	for key, want := range map[string]string{
-		"export:7": " -- export:7", "it's; rm": ` -- 'it'\''s; rm'`, "-rf": ` -- '-rf'`, "a\x1b[2Jb": ` -- $'a\x1b[2Jb'`, "": " -- ''",
-		"\xff'": ` -- $'\xff\''`, "$(x)": " -- '$(x)'",
-	} {
-		l := lockIn(joblock.StateHeld, "", time.Minute)
-		l.Key = key
-		got := explain(l, Keeper{}, true, nil, nil)
-		last := got.Actions[len(got.Actions)-1]
-		if last.Name != ActForce || last.Command != "joblock force-release --fence 5 --reason TEXT"+want {
-			t.Errorf("%q: %+v, want it to end in %s", key, last, want)
-		}
-	}
-}
-
 func TestNothingSteersATerminal(t *testing.T) {
 	l := lockIn(joblock.StateHeld, "q/\x1b[31m1", time.Minute)
 	l.Holder, l.Key = "web\x1b]0;owned\a", "k\x9b1m"
@@ -301,7 +285,7 @@ func TestNothingSteersATerminal(t *testing.T) {
 	e := explain(l, Keeper{}, true, nil, nil)
 	all := strings.Join(e.Text, "") + e.Frees.Text
 	for _, a := range e.Actions {
-		all += a.Command + a.Effect + a.Danger
+		all += a.Effect + a.Danger
 	}
 	for _, r := range all {
 		if r < ' ' || 0x7f <= r && r < 0xa0 || r == '\u202e' || r == utf8.RuneError {
@@ -355,7 +339,7 @@ func TestATaskThatHangs(t *testing.T) {
 		if want := "25 attempts are left: 1 d 1 h in all"; task.Attempt == 2 && !strings.Contains(e.Frees.Text, want) {
 			t.Errorf("%s; want %q", e.Frees.Text, want)
 		}
-		i := slices.IndexFunc(e.Actions, func(a Action) bool { return a.Name == ActCancelTask })
+		i := slices.IndexFunc(e.Actions, func(a Offer) bool { return a.Name == ActCancelTask })
 		return e.Actions[i].Effect
 	}
 	if got := effect(); !strings.Contains(got, "Attempt 3 of 26 follows, and may hang again.") {
@@ -364,13 +348,13 @@ func TestATaskThatHangs(t *testing.T) {
 	if task.Attempt = 26; !strings.Contains(effect(), "This attempt is the last one") {
 		t.Error(effect())
 	}
-	if err := task.CheckDelete(); !errors.Is(err, joblock.ErrBusy) || !strings.Contains(err.Error(), "cancel it with then=drop") {
+	if err := task.Check(ActDeleteTask); !errors.Is(err, joblock.ErrBusy) || !strings.Contains(err.Error(), "cancel it with then=drop") {
 		t.Error(err)
 	}
-	testkit.WantNil(t, "CheckCancel", task.CheckCancel())
+	testkit.WantNil(t, "Check", task.Check(ActCancelTask))
 	task.State = "retry"
-	testkit.WantErr(t, task.CheckCancel(), joblock.ErrBusy)
-	testkit.WantNil(t, "CheckDelete", task.CheckDelete())
+	testkit.WantErr(t, task.Check(ActCancelTask), joblock.ErrBusy)
+	testkit.WantNil(t, "Check", task.Check(ActDeleteTask))
 }
 
 // A keeper that frees what a job has left behind is no operator who forces.
@@ -400,7 +384,7 @@ func TestTheTimeOfADeletedTaskIsOne(t *testing.T) {
 			task, gone := taskStates["retry"], taskStates["absent"]
 			before.Task, after.Task = &task, &gone
 			at := explain(after, working(KeeperPlace{}), true, nil, nil).Frees.Latest.UTC().Format("15:04:05 UTC")
-			i := slices.IndexFunc(explain(before, working(KeeperPlace{}), true, nil, nil).Actions, func(a Action) bool {
+			i := slices.IndexFunc(explain(before, working(KeeperPlace{}), true, nil, nil).Actions, func(a Offer) bool {
 				return a.Name == ActDeleteTask && strings.Contains(a.Effect, "A keeper frees the lock at "+at+" at the latest")
 			})
 			if i < 0 {
@@ -434,7 +418,7 @@ func TestDangerOfDeletingAnAggregate(t *testing.T) {
 			Headers: s.header(token, "default/1", "export", func(e *envelope.Envelope) { e.Members = 3 })})
 		got, err := s.Explain(t.Context(), "export:7")
 		testkit.WantNil(t, "Explain", err)
-		if i := slices.IndexFunc(got.Actions, func(a Action) bool { return a.Name == ActDeleteTask }); i < 0 || !strings.Contains(got.Actions[i].Danger, "3 tasks of a group") {
+		if i := slices.IndexFunc(got.Actions, func(a Offer) bool { return a.Name == ActDeleteTask }); i < 0 || !strings.Contains(got.Actions[i].Danger, "3 tasks of a group") {
 			t.Errorf("%+v, want a danger that names the three tasks", got.Actions)
 		}
 	})

@@ -22,7 +22,7 @@ import (
 //	ErrInvalid   seen has no fence, or the reason is bad
 //	ErrUnavailable, ErrClosed
 func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifIdle bool, reason string) error {
-	op := forceName(ifIdle)
+	op := ForceRelease{IfIdle: ifIdle}.Verb()
 	if err := core.CheckText(op, seen.Key, "reason", reason, 1, driver.MaxLabelBytes); err != nil {
 		return err
 	}

@@ -53,12 +53,12 @@ func (c *chronicle) act(e AuditEntry) {
 func TestHistoryHasTheActionsOnTasks(t *testing.T) {
 	chronicled(t, func(t *testing.T, c *chronicle) {
 		c.act(AuditEntry{Action: "run task", Key: "default/3"})
-		c.act(AuditEntry{Action: "skip", Key: key, Fence: 1, Before: &Lock{Key: key, Job: "default/3"}})
+		c.act(AuditEntry{Action: "skip job", Key: key, Fence: 1, Before: &Lock{Key: key, Job: "default/3"}})
 		time.Sleep(time.Minute)
 		c.write(eventlog.Entry{Kind: "lost", Key: key, Job: "default/4", Holder: "w"})
-		c.act(AuditEntry{Action: actDelete, Key: "default/4"})
-		c.act(AuditEntry{Action: actCancel, Key: "default/2", Keys: []string{"other", key}})
-		c.act(AuditEntry{Action: actDelete, Key: "default/9"})
+		c.act(AuditEntry{Action: ActDeleteTask, Key: "default/4"})
+		c.act(AuditEntry{Action: ActCancelTask, Key: "default/2", Keys: []string{"other", key}})
+		c.act(AuditEntry{Action: ActDeleteTask, Key: "default/9"})
 		c.act(AuditEntry{Action: "cron pause", Scope: "shop", Key: "default/1"})
 		time.Sleep(time.Minute)
 		lock, err := c.desk.cfg.Locks.TryAcquire(t.Context(), key, joblock.Holder("web"))
@@ -69,7 +69,7 @@ func TestHistoryHasTheActionsOnTasks(t *testing.T) {
 		c.act(AuditEntry{Action: "run task", Key: "default/1"})
 		c.wantTexts(key,
 			`run task: run task on "default/3": done by eva: because`,
-			`skip: skip: done by eva: because`,
+			`skip job: skip job: done by eva: because`,
 			`lost: w for the job default/4 has lost the lock, after 0 ms`,
 			`delete task: delete task on "default/4": done by eva: because`,
 			`cancel task: cancel task on "default/2": done by eva: because`,
@@ -114,7 +114,7 @@ func TestHistoryHasWhatTheRecordTells(t *testing.T) {
 		testkit.WantNil(t, "Release", take("released").Release(t.Context(), joblock.Reason("done")))
 		take("lapsed")
 		take("forced")
-		_, err := c.desk.ForceRelease(t.Context(), ForceRequest{Key: "forced", Fence: must(c.desk.Lock(t.Context(), "forced"))(t).Fence, Reason: eva.Reason})
+		_, err := c.desk.Act(t.Context(), ForceRelease{Key: "forced", Fence: must(c.desk.Lock(t.Context(), "forced"))(t).Fence, Reason: eva.Reason})
 		testkit.WantNil(t, "Force", err)
 		take("app")
 		testkit.WantNil(t, "ForceRelease", locks.ForceRelease(t.Context(), "app", joblock.Reason("by hand")))
@@ -248,7 +248,7 @@ func TestActionsOnTasksNameTheKeys(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		token := s.park("export:7", "default/1")
 		s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "export", State: asynq.TaskStateArchived, Headers: s.header(token, "default/1", "export", nil)})
-		_, err := s.RunTask(t.Context(), TaskRequest{Queue: "default", ID: "1", Reason: eva.Reason})
+		_, err := s.Act(t.Context(), RunTask{Queue: "default", ID: "1", Reason: eva.Reason})
 		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot run it
 		if e := s.audit.entries; len(e) != 2 || !slices.Equal(e[0].Keys, []string{"export:7"}) {
 			t.Errorf("%+v", e)

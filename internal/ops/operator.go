@@ -16,16 +16,10 @@ type Operator interface {
 	Waiters(ctx context.Context, key string) iter.Seq2[Waiter, error]
 	Permits(ctx context.Context, key string, n int) (Permits, error)
 	Explain(ctx context.Context, key string) (Explanation, error)
-	ForceRelease(ctx context.Context, req ForceRequest) (Forced, error)
 
 	Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error]
 	Job(ctx context.Context, job string) ([]Job, Task, error)
 	Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error]
-	RunTask(ctx context.Context, req TaskRequest) (Acted, error)
-	CancelTask(ctx context.Context, req TaskRequest) (Acted, error)
-	DropTask(ctx context.Context, req TaskRequest) (Acted, error)
-	ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error)
-	SkipJob(ctx context.Context, req SkipRequest) (Acted, error)
 
 	CronScopes(ctx context.Context) ([]string, error)
 	CronJobs(ctx context.Context, scope string) ([]CronJob, error)
@@ -33,12 +27,8 @@ type Operator interface {
 	CronNext(ctx context.Context, q CronNextQuery) ([]CronTick, error)
 	CronNodes(ctx context.Context, scope string) ([]CronNode, error)
 	CronCount(ctx context.Context, r CronRange) (int, error)
-	CronPause(ctx context.Context, req CronRequest) (Acted, error)
-	CronResume(ctx context.Context, req CronRequest) (Acted, error)
-	CronTrigger(ctx context.Context, req CronRequest) (Acted, error)
-	CronBackfill(ctx context.Context, req CronBackfillRequest) (Backfilled, error)
-	CronStopBackfill(ctx context.Context, req CronRequest) (Acted, error)
-	CronForget(ctx context.Context, req CronRequest) (Acted, error)
+
+	Act(ctx context.Context, a Action) (Acted, error)
 
 	Keeper(ctx context.Context) (Keeper, error)
 	Doctor(ctx context.Context) (Checkup, error)

@@ -30,9 +30,8 @@ type Sequence struct {
 	Limit   int    `json:"limit,omitempty"` // how many jobs may run at a time; 0 if it is not known
 	Waiting int    `json:"waiting"`         // how many wait; for a while this includes waiters that have died
 
-	// Command is what to do next, for a shell. Actions are all that an operator may do, the mildest first.
-	Command string   `json:"command"`
-	Actions []Action `json:"actions"`
+	// Actions are what an operator may do, the mildest first.
+	Actions []Offer `json:"actions"`
 }
 
 // SequenceState says whether the jobs of a Sequence proceed.
@@ -236,12 +235,6 @@ func (s *Sequence) judge(keeper Keeper) {
 		s.ofJob(&st)
 	}
 	s.Actions = st.actions(st.frees())
-	s.Command = "joblock explain -- " + Shell(s.Key)
-	if s.State == SequenceHalted {
-		if i := slices.IndexFunc(s.Actions, func(a Action) bool { return a.Name == ActRunTask }); i >= 0 {
-			s.Command = s.Actions[i].Command
-		}
-	}
 }
 
 // ofNoJob judges a sequence whose key a process has, or whose key is free.

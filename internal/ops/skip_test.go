@@ -38,7 +38,7 @@ func TestSkipJob(t *testing.T) {
 			return st
 		}
 		skip := func(fence int64) error {
-			_, err := p.SkipJob(t.Context(), SkipRequest{Key: "k", Fence: fence, Reason: "the customer is gone"})
+			_, err := p.Act(t.Context(), SkipJob{Key: "k", Fence: fence, Reason: "the customer is gone"})
 			return err
 		}
 		wantLine := func(ids ...string) {
@@ -53,8 +53,8 @@ func TestSkipJob(t *testing.T) {
 			}
 		}
 		testkit.WantErr(t, skip(1), joblock.ErrNotFound)
-		for _, bad := range []SkipRequest{{Key: "k", Fence: 1}, {Fence: 1, Reason: "r"}, {Key: "k", Fence: 1, Reason: strings.Repeat("r", 257)}, {Key: "k", Fence: 1, Reason: "two\nlines"}} {
-			if _, err := p.SkipJob(t.Context(), bad); !errors.Is(err, joblock.ErrInvalid) {
+		for _, bad := range []SkipJob{{Key: "k", Fence: 1}, {Fence: 1, Reason: "r"}, {Key: "k", Fence: 1, Reason: strings.Repeat("r", 257)}, {Key: "k", Fence: 1, Reason: "two\nlines"}} {
+			if _, err := p.Act(t.Context(), bad); !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("%+v: %v, want ErrInvalid", bad, err)
 			}
 		}
@@ -100,7 +100,7 @@ func TestSkipJobOfAPause(t *testing.T) {
 		time.Sleep(2 * envelope.EnqueueGrace)
 		skip := func(lastErr string) error {
 			s.asynq.set(asynq.TaskInfo{Queue: "default", ID: "1", Type: "t", State: asynq.TaskStateArchived, LastErr: lastErr})
-			_, err := s.SkipJob(t.Context(), SkipRequest{Key: "k", Fence: s.lock("k").Fence, Reason: "the customer is gone"})
+			_, err := s.Act(t.Context(), SkipJob{Key: "k", Fence: s.lock("k").Fence, Reason: "the customer is gone"})
 			return err
 		}
 		testkit.WantErr(t, skip(jobline.ArchiveText+"busy"), joblock.ErrBusy)
@@ -114,7 +114,7 @@ func TestSkipJobThatCannotBeJudged(t *testing.T) {
 		s.park("k", "default/1")
 		time.Sleep(2 * envelope.EnqueueGrace)
 		s.asynq.err = errors.New("connection refused")
-		_, err := s.SkipJob(t.Context(), SkipRequest{Key: "k", Fence: s.lock("k").Fence, Reason: "r"})
+		_, err := s.Act(t.Context(), SkipJob{Key: "k", Fence: s.lock("k").Fence, Reason: "r"})
 		testkit.WantErr(t, err, joblock.ErrUnavailable)
 		if l := s.lock("k"); l.State != joblock.StateParked {
 			t.Errorf("after a refused skip: %+v", l)
@@ -128,7 +128,7 @@ func TestSkipJobThatCannotBeJudged(t *testing.T) {
 		desk, err := New(Config{Locks: locks, Audit: new(memory)})
 		testkit.WantNil(t, "New", err)
 		testkit.WantNil(t, "Set", rdb.Set(t.Context(), redisstore.DefaultPrefix+"k", "of a newer build", 0).Err())
-		_, err = desk.As("eva", "test").SkipJob(t.Context(), SkipRequest{Key: "k", Fence: 1, Reason: "r"})
+		_, err = desk.As("eva", "test").Act(t.Context(), SkipJob{Key: "k", Fence: 1, Reason: "r"})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 	})
 }

@@ -27,55 +27,31 @@ type Steerer interface {
 	CancelProcessing(id string) error
 }
 
-// The actions on tasks; CheckDelete, CheckArchive and CheckCancel report whether the state of a task allows them.
-const (
-	actRun     = "run task"
-	actDelete  = "delete task"
-	actArchive = "archive task"
-	actCancel  = "cancel task"
-
-	actEndArchive = string(ActEndArchive)
-	actEndDelete  = string(ActEndDelete)
-)
-
 var (
 	deletable   = []TaskState{"pending", "scheduled", "retry", "archived", "completed", "aggregating"}
 	archivable  = []TaskState{"pending", "scheduled", "retry", "aggregating"}
 	cancellable = []TaskState{"active"}
 )
 
-// CheckDelete returns the error with which DropTask refuses a task that is in this state, or nil.
-func (t Task) CheckDelete() error { return t.in(actDelete, deletable) }
-
-// CheckArchive returns the error with which ArchiveTask refuses a task that is in this state, or nil.
-func (t Task) CheckArchive() error { return t.in(actArchive, archivable) }
-
-// CheckCancel returns the error with which CancelTask refuses a task that is in this state, or nil.
-func (t Task) CheckCancel() error { return t.in(actCancel, cancellable) }
+// Check returns the error with which an action refuses a task that is in this state, or nil.
+func (t Task) Check(name string) error {
+	v := VerbOf(name)
+	if v == nil || v.States == nil {
+		return nil
+	}
+	return t.in(name, v.States)
+}
 
 // ErrMovedOn means that a task is no longer at the step that the request names. It matches joblock.ErrBusy.
 var ErrMovedOn error = &refused{"the task has moved on", joblock.ErrBusy, nil}
 
 // CheckStep returns the error with which an action refuses a task that is no longer at the given Step, or nil. The step
 // "" allows every task.
-func (t Task) CheckStep(action, step string) error {
+func (t Task) CheckStep(action string, step string) error {
 	if step == "" || t.Step == step {
 		return nil
 	}
 	return refusal(action, t.Job(), ErrMovedOn, fmt.Sprintf("the task has moved on: it is at step %s by now, not at %s", cmp.Or(t.Step, string(t.State)), visible(step)))
-}
-
-// TaskRequest says which task an action changes.
-type TaskRequest struct {
-	Queue string `path:"queue"`
-	ID    string `path:"id"`
-
-	// Step is the Task.Step that the operator has seen. If the task has moved on by then, the action changes nothing. ""
-	// means any step.
-	Step string `match:"task"`
-
-	Then   Then   `json:"then,omitempty"` // of CancelTask alone: what to do with the task when the handler has returned
-	Reason string `json:"reason"`         // for others, from 1 to 256 bytes
 }
 
 // RunTask makes asynq run now a task that is scheduled, waits for a retry or is archived. A job that has halted its
@@ -88,8 +64,18 @@ type TaskRequest struct {
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
 // is about to run, waits in a line, or was completed and is not in the archive, ErrInvalid, and ErrNotRecorded. After
 // ErrUnavailable the task may run.
-func (d *Desk) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return d.steer(ctx, actRun, req, []TaskState{"scheduled", "retry", "archived", "completed"}, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
+type RunTask struct {
+	Queue  string `path:"queue"`
+	ID     string `path:"id"`
+	Step   string `match:"task"`  // the Task.Step that the operator has seen; "" means any step
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (RunTask) Verb() string { return ActRunTask }
+
+func (req RunTask) perform(ctx context.Context, d *Desk) (Acted, error) {
+	return d.steer(ctx, ActRunTask, req, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
 }
 
 // DropTask deletes a task that does not run. The keeper then gives its lock or its place in line to the next, within a
@@ -97,8 +83,18 @@ func (d *Desk) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
 //
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
 // runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be gone.
-func (d *Desk) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return d.steer(ctx, actDelete, req, deletable, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
+type DropTask struct {
+	Queue  string `path:"queue"`
+	ID     string `path:"id"`
+	Step   string `match:"task"`  // the Task.Step that the operator has seen; "" means any step
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (DropTask) Verb() string { return ActDeleteTask }
+
+func (req DropTask) perform(ctx context.Context, d *Desk) (Acted, error) {
+	return d.steer(ctx, ActDeleteTask, RunTask(req), func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
 }
 
 // ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive for inspection or a later
@@ -109,8 +105,18 @@ func (d *Desk) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
 //
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
 // runs, or has ended, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be archived.
-func (d *Desk) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return d.steer(ctx, actArchive, req, archivable, func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
+type ArchiveTask struct {
+	Queue  string `path:"queue"`
+	ID     string `path:"id"`
+	Step   string `match:"task"`  // the Task.Step that the operator has seen; "" means any step
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (ArchiveTask) Verb() string { return ActArchive }
+
+func (req ArchiveTask) perform(ctx context.Context, d *Desk) (Acted, error) {
+	return d.steer(ctx, ActArchive, RunTask(req), func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
 }
 
 // CancelTask cancels the context of the handler that runs a task. The attempt then ends as after a timeout, if the
@@ -126,11 +132,30 @@ func (d *Desk) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) 
 // Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
 // does not run, or is not the only running task with its ID, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the
 // message may be sent, and with a Then the task may be deleted or archived.
-func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
+type CancelTask struct {
+	Queue  string `path:"queue"`
+	ID     string `path:"id"`
+	Step   string `match:"task"`          // the Task.Step that the operator has seen; "" means any step
+	Then   Then   `json:"then,omitempty"` // what to do with the task when the handler has returned
+	Reason string `json:"reason"`         // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (req CancelTask) Verb() string {
+	switch req.Then {
+	case ThenArchive:
+		return ActEndArchive
+	case ThenDrop:
+		return ActEndDelete
+	}
+	return ActCancelTask
+}
+
+func (req CancelTask) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if req.Then != "" {
 		return d.end(ctx, req)
 	}
-	return d.steer(ctx, actCancel, req, cancellable, func(s Steerer) error {
+	return d.steer(ctx, ActCancelTask, req.task(), func(s Steerer) error {
 		if err := s.CancelProcessing(req.ID); err != nil {
 			return err
 		}
@@ -138,8 +163,13 @@ func (d *Desk) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
 	})
 }
 
-// steer changes a task that is in one of the given states.
-func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states []TaskState, do func(Steerer) error) (Acted, error) {
+// task returns the part of req that all actions on tasks have.
+func (req CancelTask) task() RunTask {
+	return RunTask{Queue: req.Queue, ID: req.ID, Step: req.Step, Reason: req.Reason}
+}
+
+// steer changes a task, if its state allows the action.
+func (d *Desk) steer(ctx context.Context, action string, req RunTask, do func(Steerer) error) (Acted, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	if err := cmp.Or(d.who.check(action, "", req.Reason), core.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
 		return Acted{}, err
@@ -147,15 +177,12 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return Acted{}, core.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
 	}
-	if req.Then != "" && action != actEndDelete && action != actEndArchive {
-		return Acted{}, checkThen(action, req.Then)
-	}
-	t, no := d.steerable(ctx, action, req, states)
+	t, no := d.steerable(ctx, action, req)
 	if errors.Is(no, joblock.ErrUnavailable) {
 		no = nil // it may not be refused
 	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: t.keys}, no, func(ctx context.Context) error {
-		t, err := d.steerable(ctx, action, req, states)
+		t, err := d.steerable(ctx, action, req)
 		if err != nil {
 			return err
 		}
@@ -182,16 +209,16 @@ func (d *Desk) steer(ctx context.Context, action string, req TaskRequest, states
 }
 
 // steerable returns the task of a request, and the error with which the action refuses it, or nil.
-func (d *Desk) steerable(ctx context.Context, action string, req TaskRequest, states []TaskState) (Task, error) {
+func (d *Desk) steerable(ctx context.Context, action string, req RunTask) (Task, error) {
 	t := d.task(ctx, envelope.Job(req.Queue, req.ID))
-	err := t.in(action, states)
+	err := t.Check(action)
 	if err == nil || errors.Is(err, joblock.ErrBusy) {
 		err = cmp.Or(t.CheckStep(action, req.Step), err)
 	}
-	if err == nil && action == actRun {
+	if err == nil && action == ActRunTask {
 		err = d.checkTurn(ctx, t)
 	}
-	if err == nil && action != actRun && action != actDelete && action != actArchive {
+	if err == nil && action != ActRunTask && action != ActDeleteTask && action != ActArchive {
 		err = d.checkAlone(ctx, action, t)
 	}
 	return t, err
@@ -203,12 +230,12 @@ func (d *Desk) checkTurn(ctx context.Context, t Task) error {
 	if !t.Waits || t.Sequence == "" {
 		return nil
 	}
-	recs, err := d.in.Inspect(ctx, actRun, t.Sequence, driver.InspectRequest{Keys: []string{t.Sequence}, Places: []string{core.PlaceOf(t.Job())}})
+	recs, err := d.in.Inspect(ctx, ActRunTask, t.Sequence, driver.InspectRequest{Keys: []string{t.Sequence}, Places: []string{core.PlaceOf(t.Job())}})
 	if err != nil {
 		return err
 	}
 	if at := recs[0].Place; at != nil && at.Job == t.Job() {
-		return refusal(actRun, t.Job(), joblock.ErrBusy, fmt.Sprintf("the job waits in line for %q, place %d: it starts when its turn comes", t.Sequence, at.Ahead+1))
+		return refusal(ActRunTask, t.Job(), joblock.ErrBusy, fmt.Sprintf("the job waits in line for %q, place %d: it starts when its turn comes", t.Sequence, at.Ahead+1))
 	}
 	return nil
 }
@@ -256,8 +283,8 @@ func (t Task) in(action string, states []TaskState) error {
 		}
 	}
 	detail := fmt.Sprintf("the task is %s", t.State)
-	if t.State == "active" && (action == actDelete || action == actArchive) {
-		then := map[string]Then{actDelete: ThenDrop, actArchive: ThenArchive}[action]
+	if t.State == "active" && (action == ActDeleteTask || action == ActArchive) {
+		then := map[string]Then{ActDeleteTask: ThenDrop, ActArchive: ThenArchive}[action]
 		detail += fmt.Sprintf(": cancel it with then=%s, which waits for its handler", then)
 	}
 	return refusal(action, t.Job(), joblock.ErrBusy, detail)
@@ -277,15 +304,8 @@ func (e *refused) Unwrap() error { return e.sentinel }
 // Away returns the Redis client's error for an unanswered read, otherwise nil.
 func (e *refused) Away() error { return e.away }
 
-func refusal(action, job string, sentinel error, detail string) error {
+func refusal(action string, job string, sentinel error, detail string) error {
 	return &refused{fmt.Sprintf("%s %q: %s", action, job, detail), sentinel, nil}
-}
-
-// SkipRequest says which failed job SkipJob passes over.
-type SkipRequest struct {
-	Key    string `json:"key"`    // of the sequence
-	Fence  int64  `match:"lock"`  // of the holding that the operator has seen: Sequence.Lock.Fence
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
 // SkipJob moves a sequence on past the job that has failed and halts it: SkipJob frees the key, and the next job in line
@@ -303,8 +323,17 @@ type SkipRequest struct {
 //
 // ErrUnavailable means that asynq has not answered, in which case the sequence stays as it is, or that the locks' store
 // has not, in which case the sequence may have moved on.
-func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
-	const op = "skip"
+type SkipJob struct {
+	Key    string `json:"key"`    // of the sequence
+	Fence  int64  `match:"lock"`  // of the holding that the operator has seen: Sequence.Lock.Fence
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (SkipJob) Verb() string { return ActSkipJob }
+
+func (req SkipJob) perform(ctx context.Context, d *Desk) (Acted, error) {
+	const op = ActSkipJob
 	key, fence := req.Key, req.Fence
 	if err := d.who.check(op, key, req.Reason); err != nil {
 		return Acted{}, err
@@ -313,7 +342,7 @@ func (d *Desk) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
 	if err != nil {
 		return Acted{}, err
 	}
-	refuse := func(sentinel error, detail string) error { return refusal(op, key, sentinel, detail) }
+	refuse := func(sentinel error, detail string) error { return refusal(ActSkipJob, key, sentinel, detail) }
 	if before.State == joblock.StateForeign {
 		return Acted{}, core.Refusal(op, key, driver.Reply{Outcome: driver.OutcomeForeign})
 	}

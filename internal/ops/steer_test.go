@@ -63,14 +63,7 @@ func TestActionsAreTiedToTheStepThatWasSeen(t *testing.T) {
 				db := &steerable{fakeAsynq: s.asynq}
 				s.cfg.Databases = []Database{{"jobs", db}}
 				act := func(step string) error {
-					req := TaskRequest{Queue: "default", ID: "1", Step: step, Reason: eva.Reason}
-					do := map[string]func() (Acted, error){
-						"run":     func() (Acted, error) { return s.RunTask(t.Context(), req) },
-						"delete":  func() (Acted, error) { return s.DropTask(t.Context(), req) },
-						"archive": func() (Acted, error) { return s.ArchiveTask(t.Context(), req) },
-						"cancel":  func() (Acted, error) { return s.CancelTask(t.Context(), req) },
-					}[c.do]
-					_, err := do()
+					_, err := s.Act(t.Context(), VerbOf(c.do+" task").With(Args{Job: "default/1", Step: step, Reason: eva.Reason}))
 					return err
 				}
 				s.asynq.set(c.seen)
@@ -118,7 +111,7 @@ func TestAJobInLine(t *testing.T) {
 			t.Errorf("%+v, %+v, %v", task, locks, err)
 		}
 		run := func(id string) error {
-			_, err := p.RunTask(t.Context(), TaskRequest{Queue: "default", ID: id, Reason: eva.Reason})
+			_, err := p.Act(t.Context(), RunTask{Queue: "default", ID: id, Reason: eva.Reason})
 			return err
 		}
 		if err := run("c"); !errors.Is(err, joblock.ErrBusy) || !strings.Contains(err.Error(), `the job waits in line for "ledger", place 2`) {

@@ -268,14 +268,6 @@ func failedForGood(info *asynq.TaskInfo, attempts int) bool {
 		(info.Retried == 0 || info.Retried+1 >= attempts || strings.Contains(info.LastErr, asynq.SkipRetry.Error()))
 }
 
-// flag returns the command-line flag that ties a command to the step of the task.
-func (t Task) flag() string {
-	if t.Step == "" {
-		return ""
-	}
-	return " --step " + Shell(t.Step)
-}
-
 // limitOf returns how many jobs of the sequence of job may run at a time, or 0 if it is not known.
 func (d *Desk) limitOf(ctx context.Context, job string) int {
 	if job == "" || len(d.cfg.Databases) == 0 {

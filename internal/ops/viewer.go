@@ -28,8 +28,7 @@ func (v Viewer) MaySeeAction(e AuditEntry) bool {
 	if v.Key == nil || e.Scope != "" {
 		return true
 	}
-	switch e.Action {
-	case actRun, actDelete, actArchive, actCancel, actEndArchive, actEndDelete: // Key is that of a job
+	if verb := VerbOf(e.Action); verb != nil && verb.Has("Queue") { // Key is that of a job
 		return len(e.Keys) > 0 && !slices.ContainsFunc(e.Keys, func(key string) bool { return !v.Key(key) })
 	}
 	return v.Key(e.Key)

@@ -275,7 +275,7 @@ func (s *stage) sights() []sight {
 		{"doctor", "doctor", "Doctor", false},
 		{"audit", "audit", "Audit", false},
 		{"help", "help", "Before you force a lock", false},
-		{"force", "act?do=force&key=" + q("exports:acct-7"), "If you go on", false},
+		{"force", "act?do=force-release&key=" + q("exports:acct-7"), "If you go on", false},
 		{"bulk", "bulk?prefix=exports:", "Free many locks", false},
 	}
 }

@@ -32,7 +32,7 @@ func callOf(op string, row *routes.Row, req any) (call, error) {
 	if key := v.FieldByName("Key"); key.IsValid() {
 		one.key = key.String()
 	}
-	if task, ok := req.(ops.TaskRequest); ok && task.Then != "" {
+	if task, ok := req.(ops.CancelTask); ok && task.Then != "" {
 		one.wait = ops.EndWait
 	}
 	for _, f := range routes.Fields(row.Request) {

@@ -156,7 +156,7 @@ func TestLostAnswers(t *testing.T) {
 		_, err = c.Lock(ctx, key)
 		testkit.WantNil(t, "Lock", err)
 		once()
-		_, err = c.ForceRelease(ctx, client.ForceRequest{Key: key, Fence: g.Fence, Reason: "test"})
+		_, err = c.Act(ctx, client.ForceRelease{Key: key, Fence: g.Fence, Reason: "test"})
 		wantIs(t, "Force", err, joblock.ErrUnavailable)
 		names(1)
 		once()
@@ -309,7 +309,7 @@ func TestObjectsLoseNothing(t *testing.T) {
 		for _, err := range c.Audit(ctx, client.AuditQuery{Key: key, Since: time.Now()}) {
 			t.Error(err)
 		}
-		_, err = c.ForceRelease(ctx, client.ForceRequest{Key: key, Fence: lock.Fence, Reason: "test"})
+		_, err = c.Act(ctx, client.ForceRelease{Key: key, Fence: lock.Fence, Reason: "test"})
 		wantIs(t, "an action without an audit", err, client.ErrNotRecorded)
 		if _, err = c.CronJobs(ctx, "none"); err == nil {
 			t.Error("a scope that the server does not have")
@@ -436,22 +436,11 @@ func TestNamesOfLaterServers(t *testing.T) {
 func TestActionsOnAllCronJobs(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		ctx := t.Context()
-		type action = func(context.Context, client.CronRequest) (client.Acted, error)
-		for name, act := range map[string]action{"trigger": c.CronTrigger, "trigger and wait": func(ctx context.Context, req client.CronRequest) (client.Acted, error) {
-			req.Wait = true
-			return c.CronTrigger(ctx, req)
-		}, "forget": c.CronForget, "stop": c.CronStopBackfill} {
-			for _, req := range []client.CronRequest{{Reason: "test"}, {All: true}, {All: true, Name: "digest"}} {
-				if _, err := act(ctx, req); !errors.Is(err, joblock.ErrInvalid) {
-					t.Errorf("%s of %+v: %v", name, req, err)
-				}
-			}
-		}
-		for name, act := range map[string]action{"pause": c.CronPause, "resume": c.CronResume} {
-			for _, req := range []client.CronRequest{{Reason: "test"}, {All: true, Name: "digest"}} {
-				if _, err := act(ctx, req); !errors.Is(err, joblock.ErrInvalid) {
-					t.Errorf("%s of %+v: %v", name, req, err)
-				}
+		for _, act := range []client.Action{
+			client.TriggerCron{Reason: "test"}, client.TriggerCron{Wait: true, Reason: "test"}, client.ForgetCron{}, client.StopBackfill{}, client.PauseCron{Reason: "test"}, client.ResumeCron{},
+		} {
+			if _, err := c.Act(ctx, act); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%#v: %v", act, err)
 			}
 		}
 		_, err := c.CronJob(ctx, "", "")
@@ -460,13 +449,13 @@ func TestActionsOnAllCronJobs(t *testing.T) {
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 		_, err = c.CronCount(ctx, client.CronRange{})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
-		_, err = c.CronBackfill(ctx, client.CronBackfillRequest{})
+		_, err = c.Act(ctx, client.BackfillCron{})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 		if sent := n.requests(); len(sent) > 0 {
 			t.Errorf("sent were %q", sent)
 		}
-		_, _ = c.CronPause(ctx, client.CronRequest{All: true, Reason: "test"})
-		_, _ = c.CronResume(ctx, client.CronRequest{Name: "digest", Reason: "test"})
+		_, _ = c.Act(ctx, client.PauseAllCron{Reason: "test"})
+		_, _ = c.Act(ctx, client.ResumeCron{Name: "digest", Reason: "test"})
 		if sent := fmt.Sprint(n.requests()); !strings.Contains(sent, "/v1/cron-pause") || !strings.Contains(sent, "/v1/cron/digest/resume") {
 			t.Errorf("sent were %s", sent)
 		}
@@ -554,7 +543,7 @@ func TestBadTextsAreNotSent(t *testing.T) {
 			"Enqueue":  func() error { _, err := c.Enqueue(ctx, client.EnqueueRequest{Key: "k", Type: bad}); return err },
 			"Statuses": func() error { _, err := c.Statuses(ctx, "k", bad); return err },
 			"ForceRelease": func() error {
-				_, err := c.ForceRelease(ctx, client.ForceRequest{Key: "k", Fence: 1, Reason: bad})
+				_, err := c.Act(ctx, client.ForceRelease{Key: "k", Fence: 1, Reason: bad})
 				return err
 			},
 			"Payload": func() error {
@@ -565,7 +554,7 @@ func TestBadTextsAreNotSent(t *testing.T) {
 				_, err := c.Acquire(ctx, client.AcquireRequest{Key: "k", IdempotencyKey: "a\nb"})
 				return err
 			},
-			"RunTask": func() error { _, err := c.RunTask(ctx, client.TaskRequest{Queue: "default"}); return err },
+			"RunTask": func() error { _, err := c.Act(ctx, client.RunTask{Queue: "default"}); return err },
 			"Job":     func() error { _, _, err := c.Job(ctx, "/id"); return err },
 			"New":     func() error { _, err := client.New(client.Config{URLs: []string{"http://a?"}}); return err },
 		} {

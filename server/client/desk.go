@@ -162,41 +162,68 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
 	return ask(ctx, c, "history", routes.History, routes.HistoryQuery{HistoryQuery: q})
 }
 
-// ForceRelease frees a key regardless of its holder, unless the fence has changed. Errors match joblock.ErrNotOwner in that
-// case, joblock.ErrNotFound, joblock.ErrBusy with IfIdle, ErrNotRecorded, and joblock.ErrUnavailable, after which the key
-// may be free.
-func (c *Client) ForceRelease(ctx context.Context, req ForceRequest) (Forced, error) {
-	return ask(ctx, c, "force release", routes.ForceRelease, req)
+// Act performs an action of an operator. Its type documents what it does; the server decides about its name of who acts.
+// Errors match ErrNotRecorded, with which nothing was changed; joblock.ErrInvalid; and joblock.ErrUnavailable, after which
+// the action may have taken effect. In addition there are
+//
+//	on a key      joblock.ErrNotOwner if the fence has changed, joblock.ErrNotFound, joblock.ErrBusy with IfIdle
+//	on a task     ErrTaskNotFound, ErrTaskState
+//	on cron jobs  ErrCronNotFound, and ErrBackfilling while a backfill has not ended
+//
+// A CancelTask with a Then waits up to ten seconds more for the handler to return. A TriggerCron with Wait waits until the
+// run has ended: Acted.Run is the run, in whatever State it ended. It waits for as long as no node executes the job, so give
+// ctx a deadline. If ctx ends, the error is the cause of ctx, and the trigger stays. A server that does not answer for a
+// while does not end the wait.
+func (c *Client) Act(ctx context.Context, a Action) (Acted, error) {
+	row := routes.Of(a)
+	if row == nil {
+		return Acted{}, core.Invalid("act", "", "the action is a %T, must be one of the types that are Actions", a)
+	}
+	trigger, waits := a.(TriggerCron)
+	if waits = waits && trigger.Wait; waits {
+		return c.trigger(ctx, row, trigger)
+	}
+	return perform(ctx, c, row, a)
 }
 
-// RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. Errors match ErrTaskNotFound,
-// ErrTaskState, ErrNotRecorded, and joblock.ErrUnavailable, after which the action may have taken effect.
-func (c *Client) RunTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return ask(ctx, c, "run task", routes.RunTask, req)
+func perform(ctx context.Context, c *Client, row *routes.Row, a Action) (done Acted, err error) {
+	one, err := callOf(a.Verb(), row, a)
+	if err == nil {
+		one.into = &done
+		_, err = c.do(ctx, one)
+	}
+	return done, err
 }
 
-// CancelTask ends the context of the handler that runs a task; see RunTask. With a Then the call waits up to ten seconds more
-// for the handler to return, and Acted.Became is the outcome of the task.
-func (c *Client) CancelTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return ask(ctx, c, "cancel task", routes.CancelTask, req)
+// trigger triggers a cron job, and waits for the end of the run.
+func (c *Client) trigger(ctx context.Context, row *routes.Row, a TriggerCron) (Acted, error) {
+	var before CronJob
+	var err error
+	if a.Name != "" {
+		before, err = c.CronJob(ctx, a.Scope, a.Name)
+	}
+	if err != nil {
+		return Acted{}, err
+	}
+	done, err := perform(ctx, c, row, a)
+	if err != nil {
+		return done, err
+	}
+	for wait := firstLook; pause(ctx, wait); wait = min(2*wait, lastLook) {
+		j, err := c.CronJob(ctx, a.Scope, a.Name)
+		if err != nil && ctx.Err() == nil && !next(err, true) && !rateLimited(err) {
+			return done, err
+		}
+		if run := triggered(j, before.Now); err == nil && run != nil {
+			done.Run = run
+			return done, nil
+		}
+	}
+	return done, context.Cause(ctx)
 }
 
-// DropTask deletes a task that does not run; see RunTask.
-func (c *Client) DropTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return ask(ctx, c, "drop task", routes.DropTask, req)
-}
-
-// ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive, to be run later. Errors are
-// those of DropTask.
-func (c *Client) ArchiveTask(ctx context.Context, req TaskRequest) (Acted, error) {
-	return ask(ctx, c, "archive task", routes.ArchiveTask, req)
-}
-
-// SkipJob moves the sequence of a key on past the job that has failed and halts it, unless the fence has changed. Errors
-// are those of RunTask, and joblock.ErrNotOwner.
-func (c *Client) SkipJob(ctx context.Context, req SkipRequest) (Acted, error) {
-	return ask(ctx, c, "skip", routes.SkipJob, req)
-}
+// The first and the longest pause of trigger between two looks.
+const firstLook, lastLook = 50 * time.Millisecond, time.Second
 
 // CronScopes returns the scopes of cron jobs that the server shows.
 func (c *Client) CronScopes(ctx context.Context) ([]string, error) {
@@ -240,60 +267,6 @@ func (c *Client) CronPreview(ctx context.Context, q CronPreviewQuery) (CronPlan,
 	return ask(ctx, c, "cron preview", routes.CronPreview, routes.CronPreviewQuery(q))
 }
 
-// CronPause skips the ticks of a cron job, or of all cron jobs of the scope, until CronResume. Errors of this and the
-// following actions match joblock.ErrInvalid for a bad request, ErrCronNotFound, ErrNotRecorded, and
-// joblock.ErrUnavailable, after which the action may have taken effect.
-func (c *Client) CronPause(ctx context.Context, req CronRequest) (Acted, error) {
-	route := routes.CronPause
-	if req.All {
-		route = routes.CronPauseAll
-	}
-	return c.cron(ctx, "cron pause", route, req)
-}
-
-// CronResume ends the pause of a cron job or, with All, the pause of all.
-func (c *Client) CronResume(ctx context.Context, req CronRequest) (Acted, error) {
-	route := routes.CronResume
-	if req.All {
-		route = routes.CronResumeAll
-	}
-	return c.cron(ctx, "cron resume", route, req)
-}
-
-// CronTrigger executes a cron job once, soon. With CronRequest.Wait it waits until the run has ended: Acted.Run is the run,
-// in whatever State it ended. It waits for as long as no node executes the job, so give ctx a deadline. If ctx ends, the
-// error is the cause of ctx, and the trigger stays. A server that does not answer for a while does not end the wait.
-func (c *Client) CronTrigger(ctx context.Context, req CronRequest) (Acted, error) {
-	if !req.Wait {
-		return c.cron(ctx, "cron trigger", routes.CronTrigger, req)
-	}
-	if err := req.Check("cron trigger"); err != nil {
-		return Acted{}, err
-	}
-	before, err := c.CronJob(ctx, req.Scope, req.Name)
-	if err != nil {
-		return Acted{}, err
-	}
-	done, err := c.cron(ctx, "cron trigger", routes.CronTrigger, req)
-	if err != nil {
-		return done, err
-	}
-	for wait := firstLook; pause(ctx, wait); wait = min(2*wait, lastLook) {
-		j, err := c.CronJob(ctx, req.Scope, req.Name)
-		if err != nil && ctx.Err() == nil && !next(err, true) && !rateLimited(err) {
-			return done, err
-		}
-		if run := triggered(j, before.Now); err == nil && run != nil {
-			done.Run = run
-			return done, nil
-		}
-	}
-	return done, context.Cause(ctx)
-}
-
-// The first and the longest pause of CronTrigger between two looks.
-const firstLook, lastLook = 50 * time.Millisecond, time.Second
-
 // triggered returns the first ended run of a trigger requested at since or later, nil if there is none.
 func triggered(j CronJob, since Time) (first *CronRun) {
 	for _, r := range j.Runs() {
@@ -307,32 +280,8 @@ func triggered(j CronJob, since Time) (first *CronRun) {
 	return first
 }
 
-// CronCount returns how many ticks CronBackfill would execute. The errors are those of CronBackfill for the same range.
+// CronCount returns how many ticks BackfillCron would execute. The errors are those of BackfillCron for the same range.
 func (c *Client) CronCount(ctx context.Context, req CronRange) (int, error) {
 	got, err := ask(ctx, c, "cron backfill", routes.CronCount, req)
 	return got.Ticks, err
-}
-
-// CronBackfill executes the ticks of a range of the past once each, one after the other. CronJob shows how far the backfill has
-// come. Errors are those of CronPause, joblock.ErrInvalid for a bad range, and ErrBackfilling while the cron job has a backfill
-// that has not ended.
-func (c *Client) CronBackfill(ctx context.Context, req CronBackfillRequest) (Backfilled, error) {
-	return ask(ctx, c, "cron backfill", routes.CronBackfill, req)
-}
-
-// CronStopBackfill ends the backfill of a cron job before its next tick.
-func (c *Client) CronStopBackfill(ctx context.Context, req CronRequest) (Acted, error) {
-	return c.cron(ctx, "cron stop backfill", routes.CronStopBackfill, req)
-}
-
-// CronForget removes the record of a cron job that no node has.
-func (c *Client) CronForget(ctx context.Context, req CronRequest) (Acted, error) {
-	return c.cron(ctx, "cron forget", routes.CronForget, req)
-}
-
-func (c *Client) cron(ctx context.Context, op string, route *routes.Route[CronRequest, Acted], req CronRequest) (Acted, error) {
-	if err := req.Check(op); err != nil {
-		return Acted{}, err
-	}
-	return ask(ctx, c, op, route, req)
 }

@@ -13,9 +13,6 @@ type (
 	// LocksQuery says which locks Locks shows. Share and Progress are ignored.
 	LocksQuery = ops.LocksQuery
 
-	// ForceRequest says which holding ForceRelease ends.
-	ForceRequest = ops.ForceRequest
-
 	// Permits are the permits of a limit, or the slots of a sequence.
 	Permits = ops.Permits
 
@@ -84,11 +81,12 @@ type (
 	// FreesBy is what frees a key.
 	FreesBy = ops.FreesBy
 
-	// Action is what an operator may do.
-	Action = ops.Action
+	// Offer proposes to an operator what to do: an action by its name, such as ForceRelease{}.Verb(), with its arguments; or
+	// to "wait", to "unpause queue", or to "start a keeper".
+	Offer = ops.Offer
 
-	// ActionName names an Action.
-	ActionName = ops.ActionName
+	// Args are the arguments of an Offer.
+	Args = ops.Args
 )
 
 // Frees.By: what frees a key.
@@ -99,22 +97,6 @@ const (
 	FreesByReservation FreesBy = ops.ByReservation // the end of the reservation
 	FreesByJob         FreesBy = ops.ByJob         // the worker that ends the job of the lock
 	FreesByKeeper      FreesBy = ops.ByKeeper      // a check of the keeper
-)
-
-// Action.Name: what an operator may do. The last two are what ForceRelease does.
-const (
-	ActionWait         ActionName = ops.ActWait
-	ActionUnpause      ActionName = ops.ActUnpause
-	ActionRunTask      ActionName = ops.ActRunTask
-	ActionCancelTask   ActionName = ops.ActCancelTask
-	ActionEndArchive   ActionName = ops.ActEndArchive
-	ActionEndDelete    ActionName = ops.ActEndDelete
-	ActionSkipJob      ActionName = ops.ActSkipJob
-	ActionArchiveTask  ActionName = ops.ActArchive
-	ActionDeleteTask   ActionName = ops.ActDeleteTask
-	ActionStartKeeper  ActionName = ops.ActStartKeep
-	ActionFreeIdle     ActionName = ops.ActFreeIdle
-	ActionForceRelease ActionName = ops.ActForce
 )
 
 // Jobs.
@@ -136,12 +118,6 @@ type (
 
 	// SequencesQuery says which sequences Sequences shows. Share and Progress are ignored.
 	SequencesQuery = ops.SequencesQuery
-
-	// TaskRequest says which task an action changes.
-	TaskRequest = ops.TaskRequest
-
-	// SkipRequest says which failed job SkipJob skips.
-	SkipRequest = ops.SkipRequest
 
 	// Sequence is the line of jobs behind one key.
 	Sequence = ops.Sequence
@@ -199,10 +175,25 @@ const (
 
 // What operators have done.
 type (
-	// Forced is what ForceRelease has done.
-	Forced = ops.Forced
+	// Action is something that an operator does; see Client.Act. The following types are Actions.
+	Action = ops.Action
 
-	// Acted is the result of an action on a cron job or on a task.
+	ForceRelease  = ops.ForceRelease
+	SkipJob       = ops.SkipJob
+	RunTask       = ops.RunTask
+	CancelTask    = ops.CancelTask
+	DropTask      = ops.DropTask
+	ArchiveTask   = ops.ArchiveTask
+	PauseCron     = ops.PauseCron
+	ResumeCron    = ops.ResumeCron
+	PauseAllCron  = ops.PauseAllCron
+	ResumeAllCron = ops.ResumeAllCron
+	TriggerCron   = ops.TriggerCron
+	BackfillCron  = ops.BackfillCron
+	StopBackfill  = ops.StopBackfill
+	ForgetCron    = ops.ForgetCron
+
+	// Acted is the result of an action.
 	Acted = ops.Acted
 
 	// Then says what to do with a task whose handler is cancelled.
@@ -218,7 +209,7 @@ type (
 	AuditEntry = ops.AuditEntry
 )
 
-// TaskRequest.Then: what to do with the task. "" leaves it to asynq, which retries it or fails it for good.
+// CancelTask.Then: what to do with the task. "" leaves it to asynq, which retries it or fails it for good.
 const (
 	ThenDrop    Then = ops.ThenDrop    // it is deleted
 	ThenArchive Then = ops.ThenArchive // it is kept in asynq's archive, to be run later
@@ -248,20 +239,11 @@ type (
 	// CronJob is a cron job in the whole cluster.
 	CronJob = ops.CronJob
 
-	// CronRequest says which cron job an action is about.
-	CronRequest = ops.CronRequest
-
 	// CronNextQuery says which ticks CronNext returns.
 	CronNextQuery = ops.CronNextQuery
 
 	// CronRange is a range of the past of a cron job.
 	CronRange = ops.CronRange
-
-	// CronBackfillRequest says which ticks CronBackfill executes.
-	CronBackfillRequest = ops.CronBackfillRequest
-
-	// Backfilled is the result of CronBackfill.
-	Backfilled = ops.Backfilled
 
 	// CronState is what a cron job does now.
 	CronState = ops.CronState

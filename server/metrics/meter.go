@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/joblock/toolkit/internal/metric"
+	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/server"
 )
 
@@ -37,9 +38,9 @@ func newMeter() *meter {
 	for _, code := range refusals {
 		m.failures.WithLabelValues(code)
 	}
-	for _, action := range []string{"force release", "free if idle", "cron pause", "cron resume", "cron trigger", "cron forget"} {
+	for _, verb := range ops.Verbs {
 		for _, outcome := range []string{"done", "refused", "unknown", "not_recorded"} {
-			m.actions.WithLabelValues(action, outcome)
+			m.actions.WithLabelValues(verb.Action.Verb(), outcome)
 		}
 	}
 	return m

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/cmdline"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -36,6 +37,7 @@ type ActBody struct {
 	Do    string
 	Title string // of the page
 	Verb  string // on the button
+	verb  *ops.Verb
 
 	Key   string
 	Job   string
@@ -67,10 +69,19 @@ type ActBody struct {
 	Back   string
 }
 
-var verbs = map[string]string{
-	"force": "Force release", "idle": "Free if idle", "skip": "Skip the job", "run": "Run the task", "cancel": "Cancel the task", "end": "End the job, delete it", "end-archive": "End the job, archive it", "delete": "Delete the task", "archive": "Archive the task",
-	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
+// doOf returns the name of an action for an address.
+func doOf(name string) string { return strings.ReplaceAll(name, " ", "-") }
+
+// is reports whether the page is that of the action of this name.
+func (b *ActBody) is(name string) bool { return b.Do == doOf(name) }
+
+// Deadly reports whether the button is red.
+func (b *ActBody) Deadly() bool {
+	return b.is(ops.ActForce) || b.is(ops.ActCronPauseAll) || b.is(ops.ActDeleteTask) || b.is(ops.ActEndDelete)
 }
+
+// Forces reports whether the action may free the key of a live holder.
+func (b *ActBody) Forces() bool { return b.is(ops.ActForce) }
 
 // act is the page of an action, and the action. The form of the page sends its values back.
 func (h *Handler) act(w http.ResponseWriter, r *http.Request, v *View) {
@@ -117,22 +128,24 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 	deny := func(format string, args ...any) error {
 		return &shown{http.StatusForbidden, "Not allowed", fmt.Sprintf(format, args...) + " Nothing was changed."}
 	}
-	if b.Verb = verbs[b.Do]; b.Verb == "" {
+	b.verb = ops.VerbOf(strings.ReplaceAll(b.Do, "-", " "))
+	if b.verb == nil || b.verb.Has("From") { // a range needs a form of its own
 		return bad("There is no action %q.", shorten(visible(b.Do), 40))
 	}
-	cron := cronTitles[b.Do] != ""
-	may, right := v.Who.Operate, "operate"
+	b.Verb = b.verb.Title
+	cron := b.verb.Has("Scope")
+	may := v.Who.Operate
 	if cron {
-		may, right = v.Who.Cron, "cron"
+		may = v.Who.Cron
 	}
-	if why := v.WhyNot(may, right); why != "" {
+	if why := v.WhyNot(may, b.verb.Right); why != "" {
 		return deny("%s", why)
 	}
 	if cron {
 		if !slices.Contains(h.cfg.Scopes, b.Scope) {
 			return bad("The scope is %q, must be one of: %s.", shorten(visible(b.Scope), 60), strings.Join(h.cfg.Scopes, ", "))
 		}
-		if all := strings.HasSuffix(b.Do, "-all"); all != (b.Name == "") {
+		if b.verb.Has("Name") != (b.Name != "") {
 			return bad("The address names no cron job, or one too many.")
 		}
 		return nil
@@ -140,7 +153,7 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 	if b.Key != "" && !v.Who.MayUse(b.Key) {
 		return deny("You may not use this key.")
 	}
-	if steerTitles[b.Do] == "" {
+	if b.verb.Has("Key") {
 		if b.Key == "" {
 			return bad("The address has no key.")
 		}
@@ -170,9 +183,9 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	b.Title = b.Verb
 	switch {
-	case cronTitles[b.Do] != "":
+	case b.verb.Has("Scope"):
 		return h.prepareCron(ctx, b)
-	case steerTitles[b.Do] != "":
+	case b.verb.Has("Queue"):
 		return h.prepareTask(ctx, v, b)
 	}
 	e, err := h.cfg.Desk.Explain(ctx, b.Key)
@@ -183,33 +196,32 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	v.Now = h.storeNow()
 	b.Explain, b.Lock, b.Fence, b.Wait, b.Back = &e, &e.Lock, e.Lock.Fence, e.Frees.Text, "lock?"+url.Values{"key": {b.Key}}.Encode()
 	b.Title = b.Verb + ": " + shorten(visible(b.Key), 60)
-	want := map[string]ops.ActionName{"force": ops.ActForce, "idle": ops.ActFreeIdle, "skip": ops.ActSkipJob}[b.Do]
 	for _, a := range e.Actions {
-		if a.Name == want {
-			b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
+		if b.is(a.Name) {
+			b.Effect, b.Danger, b.Command = a.Effect, a.Danger, cmdline.Of(a)
 		}
 	}
-	if b.Do == "skip" && e.Lock.Job != "" && !v.Who.mayJob(e.Lock.Job) {
+	if b.is(ops.ActSkipJob) && e.Lock.Job != "" && !v.Who.mayJob(e.Lock.Job) {
 		return &shown{http.StatusForbidden, "Not allowed", "You may not steer jobs of this queue. Nothing was changed."}
 	}
 	held := e.Lock.State == joblock.StateHeld
 	switch {
 	case !e.Lock.Locked():
 		b.Nothing = "Nobody has the key by now, so there is nothing to free."
-	case b.Do == "idle" && held:
+	case b.is(ops.ActFreeIdle) && held:
 		b.Nothing = "Somebody runs under the lock, so this would do nothing."
-	case b.Do == "skip" && b.Effect == "":
+	case b.is(ops.ActSkipJob) && b.Effect == "":
 		b.Nothing = "No job halts a sequence here, so there is none to skip."
-	case b.Do == "force" && !held:
+	case b.is(ops.ActForce) && !held:
 		// The lock has no running holder. The milder action does the same, and nothing if a holder runs by then.
 		for _, a := range e.Actions {
 			if a.Name == ops.ActFreeIdle {
-				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, a.Command
-				b.Instead = &Offer{Title: "Free if idle", Href: actURL("do", "idle", "key", b.Key)}
+				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, cmdline.Of(a)
+				b.Instead = &Offer{Title: ops.VerbOf(ops.ActFreeIdle).Title, Href: actURL("do", doOf(ops.ActFreeIdle), "key", b.Key)}
 			}
 		}
 	}
-	if b.Do == "force" && held {
+	if b.is(ops.ActForce) && held {
 		b.Typed = b.Key
 	}
 	return nil
@@ -222,8 +234,7 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	}
 	b.Task, b.Step, b.Back = &task, task.Step, "job?"+url.Values{"job": {b.Job}}.Encode()
 	b.Title = b.Verb + ": " + shorten(visible(b.Job), 60)
-	b.Effect = steerEffects[b.Do]
-	want := steerNames[b.Do]
+	b.Effect = steerEffect(b.verb)
 	for _, j := range locks {
 		if !v.Who.MayUse(j.Key) || j.Place != nil {
 			continue
@@ -236,12 +247,12 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 			b.Explain, b.Lock = &e, &e.Lock
 		}
 		for _, a := range e.Actions {
-			if a.Name == want && e.Lock.Job == b.Job {
-				b.Effect, b.Danger, b.Command = inPages(a.Effect), a.Danger, a.Command
+			if b.is(a.Name) && e.Lock.Job == b.Job {
+				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, cmdline.Of(a)
 			}
 		}
 	}
-	if b.Do == "end" || b.Do == "end-archive" {
+	if b.is(ops.ActEndDelete) || b.is(ops.ActEndArchive) {
 		b.Danger = fmt.Sprintf("A handler that does not heed the end of its context goes on. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
 	}
 	b.Wait, b.WaitAt = idle(task, b.Explain)
@@ -255,17 +266,12 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 		b.Back = "lock?" + url.Values{"key": {b.Key}}.Encode()
 	}
 	switch {
-	case b.Do == "run" && task.Waits && slices.ContainsFunc(locks, func(j ops.Job) bool { return j.Place != nil }):
+	case b.is(ops.ActRunTask) && task.Waits && slices.ContainsFunc(locks, func(j ops.Job) bool { return j.Place != nil }):
 		b.Nothing = "The job waits in line, and starts when its turn comes. Running the task would send it back to wait."
-	case !steers(b.Do, task):
+	case !steers(b.verb.Action.Verb(), task):
 		b.Nothing = fmt.Sprintf("The task is %s by now, so that does not fit.", task.State)
 	}
 	return nil
-}
-
-// inPages returns the effect of an action with the names of buttons instead of commands.
-func inPages(effect string) string {
-	return strings.ReplaceAll(effect, `"joblock jobs run" runs it`, `"Run the task" runs it`)
 }
 
 // idle says what happens to a task without an action, and when, if that is known. e is of its lock, and may be nil.
@@ -325,14 +331,14 @@ func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
 		b.Title = b.Verb + ": " + shorten(visible(b.Name), 60)
 		b.Back = "cronjob?" + url.Values{"scope": {b.Scope}, "name": {b.Name}}.Encode()
 	}
-	b.Effect = cronEffect(b.Do, j)
-	b.Wait, b.WaitAt = cronIdle(b.Do, j)
+	b.Effect = cronEffect(b.verb.Action.Verb(), j)
+	b.Wait, b.WaitAt = cronIdle(b.verb.Action.Verb(), j)
 	switch {
-	case b.Name != "" && b.Do == "trigger" && len(j.Nodes) == 0:
+	case b.Name != "" && b.is(ops.ActCronTrigger) && len(j.Nodes) == 0:
 		b.Danger = "No node that is up has the job. The run begins when one comes."
-	case b.Do == "forget" && len(j.Nodes) > 0:
+	case b.is(ops.ActCronForget) && len(j.Nodes) > 0:
 		b.Nothing = "A node that is up has the job, so it is not forgotten: it would be there again at once."
-	case b.Do == "pause-all":
+	case b.is(ops.ActCronPauseAll):
 		b.Danger = "Nothing that depends on any of these jobs is done until somebody resumes them. Every page says so meanwhile."
 		b.Typed = b.Scope
 	}
@@ -401,43 +407,16 @@ func (h *Handler) refused(v *View, b *ActBody, why string) {
 }
 
 func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id string, err error) {
-	desk := h.cfg.Desk.As(v.Who.ID, v.Who.From)
-	queue, task, _ := ops.ParseJob(b.Job)
-	req := ops.TaskRequest{Queue: queue, ID: task, Step: b.Stood, Reason: b.Reason}
-	cron := ops.CronRequest{Scope: b.Scope, Name: b.Name, All: b.Name == "", Reason: b.Reason}
-	var acted ops.Acted
-	switch b.Do {
-	case "force", "idle":
-		forced, err := desk.ForceRelease(ctx, ops.ForceRequest{Key: b.Key, Fence: seen, IfIdle: b.Do == "idle", Reason: b.Reason})
-		return forced.Audit, err
-	case "skip":
-		acted, err = desk.SkipJob(ctx, ops.SkipRequest{Key: b.Key, Fence: seen, Reason: b.Reason})
-	case "run":
-		acted, err = desk.RunTask(ctx, req)
-	case "cancel":
-		acted, err = desk.CancelTask(ctx, req)
-	case "end", "end-archive":
-		req.Then = map[string]ops.Then{"end": ops.ThenDrop, "end-archive": ops.ThenArchive}[b.Do]
-		acted, err = desk.CancelTask(ctx, req)
-	case "delete":
-		acted, err = desk.DropTask(ctx, req)
-	case "archive":
-		acted, err = desk.ArchiveTask(ctx, req)
-	case "pause", "pause-all":
-		acted, err = desk.CronPause(ctx, cron)
-	case "resume", "resume-all":
-		acted, err = desk.CronResume(ctx, cron)
-	case "trigger":
-		acted, err = desk.CronTrigger(ctx, cron)
-	case "forget":
-		if acted, err = desk.CronForget(ctx, cron); err == nil {
-			b.Back = "cron?" + url.Values{"scope": {b.Scope}}.Encode()
-		}
-	}
-	if err == nil && acted.Unchanged {
+	done, err := h.cfg.Desk.As(v.Who.ID, v.Who.From).Act(ctx, b.verb.With(ops.Args{
+		Key: b.Key, Fence: seen, Job: b.Job, Step: b.Stood, Scope: b.Scope, Cron: b.Name, Reason: b.Reason,
+	}))
+	switch {
+	case err == nil && done.Unchanged:
 		err = errUnchanged
+	case err == nil && b.is(ops.ActCronForget): // the job has no page any more
+		b.Back = "cron?" + url.Values{"scope": {b.Scope}}.Encode()
 	}
-	return acted.Audit, err
+	return done.Audit, err
 }
 
 // errUnchanged is for an action that had nothing to do.

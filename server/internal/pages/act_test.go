@@ -27,16 +27,17 @@ func (s *steered) Job(context.Context, string) ([]ops.Job, ops.Task, error) {
 }
 
 func (s *steered) Explain(_ context.Context, key string) (ops.Explanation, error) {
-	return ops.Explanation{Key: key, Lock: s.lock, Actions: []ops.Action{
-		{Name: ops.ActCancelTask, Command: "joblock jobs cancel", Effect: "The handler is told to end."},
-		{Name: ops.ActEndArchive, Command: "joblock jobs cancel --then archive", Effect: `It is archived; "joblock jobs run" runs it later.`},
-		{Name: ops.ActEndDelete, Command: "joblock jobs cancel --then drop", Effect: "It is deleted."},
+	return ops.Explanation{Key: key, Lock: s.lock, Actions: []ops.Offer{
+		{Name: ops.ActCancelTask, Args: ops.Args{Job: "default/1"}, Effect: "The handler is told to end."},
+		{Name: ops.ActEndArchive, Args: ops.Args{Job: "default/1"}, Effect: "It is archived; it can be run later."},
+		{Name: ops.ActEndDelete, Args: ops.Args{Job: "default/1"}, Effect: "It is deleted."},
 	}}, nil
 }
 
 func (s *steered) As(string, string) ops.Operator { return s }
 
-func (s *steered) CancelTask(_ context.Context, req ops.TaskRequest) (ops.Acted, error) {
+func (s *steered) Act(_ context.Context, a ops.Action) (ops.Acted, error) {
+	req := a.(ops.CancelTask)
 	s.did = append(s.did, string(req.Then)+" "+req.ID+" at "+req.Step+": "+req.Reason)
 	s.acts = append(s.acts, ops.AuditEntry{ID: "9-0", At: ops.Time{Time: time.Now()}, Action: "end and delete task", Key: s.task.Job(), By: "x", Reason: req.Reason, Outcome: "asked", Error: "the handler has not returned within 10 s"})
 	return ops.Acted{Audit: "9-0"}, nil
@@ -61,13 +62,13 @@ func TestEndOfAJob(t *testing.T) {
 		h := s.handler(t)
 		get := func(path string) string { t.Helper(); return h.get(path, someone).Body.String() }
 		page := get("lock?key=stuck")
-		wantPage(t, page, true, "End the job, delete it…", "act?do=end&amp;job=default%2F1&amp;key=stuck", "End the job, archive it…", "act?do=end-archive&amp;job=default%2F1&amp;key=stuck", "It is archived; &#34;Run the task&#34; runs it later.", "joblock jobs cancel --then archive")
+		wantPage(t, page, true, "End the job, delete it…", "act?do=end-and-delete-task&amp;job=default%2F1&amp;key=stuck", "End the job, archive it…", "act?do=end-and-archive-task&amp;job=default%2F1&amp;key=stuck", "It is archived; it can be run later.", "joblock jobs cancel --then archive")
 		wantPage(t, page, false, "joblock jobs run")
 		wantPage(t, get("job?job=default/1"), true, "End the job, delete it…", "End the job, archive it…")
-		page = get("act?do=end&job=default%2F1&key=stuck")
+		page = get("act?do=end-and-delete-task&job=default%2F1&key=stuck")
 		wantPage(t, page, true, "<title>End the job, delete it: stuck (invoices) · joblock</title>", "It is deleted.", "which the record of the action says after 10 s", "Attempt 1 of 26 goes on, for at most 1 h in all", "attempt 2 follows", "Its time is up at", "01:00:00 UTC", "in 1 h", `value="active-1"`)
 		wantPage(t, page, false, "Everything stays as it is")
-		form := url.Values{"do": {"end"}, "job": {"default/1"}, "key": {"stuck"}, "step": {"active-1"}, "reason": {"TICKET-5"}, "fence": {"7"}}
+		form := url.Values{"do": {"end-and-delete-task"}, "job": {"default/1"}, "key": {"stuck"}, "step": {"active-1"}, "reason": {"TICKET-5"}, "fence": {"7"}}
 		r := httptest.NewRequest(http.MethodPost, "http://localhost/act", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
@@ -77,7 +78,7 @@ func TestEndOfAJob(t *testing.T) {
 		} else {
 			wantPage(t, get(to), true, "end and delete task", "asked: the handler has not returned within 10 s")
 		}
-		form.Set("do", "end-archive")
+		form.Set("do", "end-and-archive-task")
 		r = httptest.NewRequest(http.MethodPost, "http://localhost/act", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w = httptest.NewRecorder()
@@ -87,7 +88,7 @@ func TestEndOfAJob(t *testing.T) {
 		}
 		s.task.State, s.task.Step = "retry", "retry-1"
 		time.Sleep(2 * time.Second)
-		wantPage(t, get("act?do=end&job=default%2F1"), true, "The task is retry by now")
+		wantPage(t, get("act?do=end-and-delete-task&job=default%2F1"), true, "The task is retry by now")
 	})
 }
 
@@ -119,13 +120,13 @@ func TestWhatBecomesOfATask(t *testing.T) {
 		}
 	}
 	next := ops.CronJob{Next: ops.Time{Time: at}}
-	for do, want := range map[string]string{"pause": "at its next tick, at", "pause-all": "run as before", "resume-all": "stay paused", "forget": "The record stays"} {
+	for do, want := range map[string]string{ops.ActCronPause: "at its next tick, at", ops.ActCronPauseAll: "run as before", ops.ActCronResumeAll: "stay paused", ops.ActCronForget: "The record stays"} {
 		if text, _ := cronIdle(do, next); !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q", do, text, want)
 		}
 	}
 	next.Paused = true
-	if text, when := cronIdle("resume", next); !strings.Contains(text, "stays paused") || !when.IsZero() {
+	if text, when := cronIdle(ops.ActCronResume, next); !strings.Contains(text, "stays paused") || !when.IsZero() {
 		t.Error(text, when)
 	}
 }

@@ -27,7 +27,8 @@ type AuditBody struct {
 const actionFree = "freed by an operator"
 
 func freeing(action string) bool {
-	return action == string(ops.ActForce) || action == string(ops.ActFreeIdle) || action == "skip"
+	verb := ops.VerbOf(action)
+	return verb != nil && verb.Has("Key")
 }
 
 func (h *Handler) auditPage(ctx context.Context, v *View) (any, error) {

@@ -203,7 +203,7 @@ func (h *Handler) carryOutMany(r *http.Request, v *View, b *BulkBody) {
 		group.Go(func() {
 			defer func() { <-turn }()
 			row := &b.Rows[i]
-			_, err := desk.ForceRelease(ctx, ops.ForceRequest{Key: row.Key, Fence: row.Fence, IfIdle: !b.Live, Reason: b.Reason})
+			_, err := desk.Act(ctx, ops.ForceRelease{Key: row.Key, Fence: row.Fence, IfIdle: !b.Live, Reason: b.Reason})
 			row.Result, row.Class = bulkResult(err)
 		})
 	}

@@ -155,7 +155,7 @@ func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
 		}
 	}
 	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool {
-		return slices.Contains(h.cfg.Scopes, e.Scope) && (b.Scope == "" || e.Scope == b.Scope) && (e.Key == "" || e.Action == actionForget)
+		return slices.Contains(h.cfg.Scopes, e.Scope) && (b.Scope == "" || e.Scope == b.Scope) && (e.Key == "" || e.Action == ops.ActCronForget)
 	})
 	return b, nil
 }
@@ -258,7 +258,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	if v.MayCron() {
 		for _, do := range cronOffers(got.job) {
 			b.Actions = append(b.Actions, Offer{
-				Title: cronTitles[do], Href: actURL("do", do, "scope", scope, "name", name), Action: ops.Action{Effect: cronEffect(do, got.job)},
+				Title: ops.VerbOf(do).Title, Href: actURL("do", doOf(do), "scope", scope, "name", name), Offer: ops.Offer{Effect: cronEffect(do, got.job)},
 			})
 		}
 	}
@@ -272,7 +272,7 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 		}
 	}
 	b.Done = h.doneAction(ctx, v, func(e ops.AuditEntry) bool { return e.Scope == scope && e.Key == name })
-	if b.Asked = b.Done != nil && b.Done.What == actionTrigger; b.Asked {
+	if b.Asked = b.Done != nil && b.Done.What == ops.ActCronTrigger; b.Asked {
 		b.Ran = ranAfter(runs, b.Done.At)
 	}
 	v.Title = shorten(visible(name), 60)
@@ -290,39 +290,29 @@ func ranAfter(runs []ops.CronRun, asked time.Time) (ran *ops.CronRun) {
 	return ran
 }
 
-// actionTrigger is what the record calls a trigger.
-const actionTrigger = "cron trigger"
-
-// actionForget is what the record calls the action after which the job no longer has a page.
-const actionForget = "cron forget"
-
 func cronOffers(j ops.CronJob) []string {
 	var all []string
 	if slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }) {
-		all = append(all, "resume")
+		all = append(all, ops.ActCronResume)
 	} else {
-		all = append(all, "pause")
+		all = append(all, ops.ActCronPause)
 	}
 	if len(j.Nodes) > 0 {
-		all = append(all, "trigger")
+		all = append(all, ops.ActCronTrigger)
 	} else if j.State != ops.CronRunning {
-		all = append(all, "forget")
+		all = append(all, ops.ActCronForget)
 	}
 	return all
-}
-
-var cronTitles = map[string]string{
-	"pause": "Pause", "resume": "Resume", "trigger": "Trigger", "forget": "Forget", "pause-all": "Pause all", "resume-all": "Resume all",
 }
 
 // cronIdle says what happens to a cron job, or to all of a scope, without an action, and when.
 func cronIdle(do string, j ops.CronJob) (text string, at time.Time) {
 	switch {
-	case do == "pause-all":
+	case do == ops.ActCronPauseAll:
 		return "The cron jobs of the scope run as before.", at
-	case do == "resume-all":
+	case do == ops.ActCronResumeAll:
 		return "The cron jobs of the scope stay paused, and their ticks are skipped.", at
-	case do == "forget":
+	case do == ops.ActCronForget:
 		return "The record stays, and runs nothing.", at
 	case j.Paused:
 		return "The job stays paused, and its ticks are skipped.", at
@@ -339,19 +329,19 @@ func cronEffect(do string, j ops.CronJob) string {
 		running = " The job is running now."
 	}
 	switch do {
-	case "pause":
+	case ops.ActCronPause:
 		for _, p := range j.Pauses {
 			if !p.All {
 				return "The job is " + visible(p.String()) + ". A new reason replaces that reason, and nothing else changes."
 			}
 		}
 		return "From the next tick on, ticks are skipped until somebody resumes the job. A run that has begun goes on." + running
-	case "resume":
+	case ops.ActCronResume:
 		if !slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }) {
 			return "The job is not paused by itself, so nothing would change."
 		}
 		return "The next tick runs again. Ticks that came during the pause stay skipped."
-	case "trigger":
+	case ops.ActCronTrigger:
 		text := "The job runs once, now, on a node that has it"
 		if len(j.Nodes) > 0 {
 			text += ": " + visible(strings.Join(j.Nodes, ", "))
@@ -364,11 +354,11 @@ func cronEffect(do string, j ops.CronJob) string {
 			text += " The job is paused, and runs all the same."
 		}
 		return text
-	case "forget":
+	case ops.ActCronForget:
 		return "The record of the job is removed: its history, counts, spec and pause. If a node has the job by then, nothing happens."
-	case "pause-all":
+	case ops.ActCronPauseAll:
 		return "From their next ticks on, all cron jobs of the scope skip their ticks until somebody resumes them. Runs that have begun go on."
-	case "resume-all":
+	case ops.ActCronResumeAll:
 		return "The ticks of all cron jobs of the scope run again, except of those that are paused one by one. Ticks that came during the pause stay skipped."
 	}
 	return ""

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -174,10 +175,12 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 		}
 	}
 	if v.MayOperate() && own {
-		for _, do := range []string{"run", "cancel", "end-archive", "end", "archive", "delete"} {
-			inLine := do == "run" && b.Task.Waits && slices.ContainsFunc(b.Locks, func(j ops.Job) bool { return j.Place != nil })
-			if steers(do, b.Task) && !inLine {
-				b.Actions = append(b.Actions, Offer{Title: steerTitles[do], Href: actURL("do", do, "job", job), Action: ops.Action{Effect: steerEffects[do]}})
+		for i := range ops.Verbs {
+			verb := &ops.Verbs[i]
+			name := verb.Action.Verb()
+			inLine := name == ops.ActRunTask && b.Task.Waits && slices.ContainsFunc(b.Locks, func(j ops.Job) bool { return j.Place != nil })
+			if verb.Has("Queue") && steers(name, b.Task) && !inLine {
+				b.Actions = append(b.Actions, Offer{Title: verb.Title, Href: actURL("do", doOf(name), "job", job), Offer: ops.Offer{Effect: steerEffect(verb)}})
 			}
 		}
 	}
@@ -186,38 +189,24 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-var steerTitles = map[string]string{
-	"run": "Run the task", "cancel": "Cancel the task", "end-archive": "End the job, archive it", "end": "End the job, delete it", "archive": "Archive the task", "delete": "Delete the task",
-}
-
-// steerNames has package ops's names of the actions on a task.
-var steerNames = map[string]ops.ActionName{
-	"run": ops.ActRunTask, "cancel": ops.ActCancelTask, "end-archive": ops.ActEndArchive, "end": ops.ActEndDelete, "archive": ops.ActArchive, "delete": ops.ActDeleteTask,
+// steerEffect says what an action does to any task.
+func steerEffect(v *ops.Verb) string {
+	return cmp.Or(steerEffects[v.Action.Verb()], v.Doc)
 }
 
 var steerEffects = map[string]string{
-	"run":         "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it anew.",
-	"cancel":      "The context of the running handler ends, and the attempt counts as failed. A handler that ignores its context goes on.",
-	"end-archive": "The context of the running handler ends. When the handler has returned, the task goes into asynq's archive, before another attempt begins, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
-	"end":         "The context of the running handler ends. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
-	"archive":     "asynq keeps the task in its archive, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
-	"delete":      "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+	ops.ActRunTask:    "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it anew.",
+	ops.ActCancelTask: "The context of the running handler ends, and the attempt counts as failed. A handler that ignores its context goes on.",
+	ops.ActEndArchive: "The context of the running handler ends. When the handler has returned, the task goes into asynq's archive, before another attempt begins, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
+	ops.ActEndDelete:  "The context of the running handler ends. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+	ops.ActArchive:    "asynq keeps the task in its archive, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
+	ops.ActDeleteTask: "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
 }
 
 // steers reports whether an action fits the state of a task.
-func steers(do string, t ops.Task) bool {
-	switch do {
-	case "run":
-		if t.Waits && t.State == "scheduled" {
-			return false // it would go back to wait for its turn
-		}
-		return t.State == "scheduled" || t.State == "retry" || t.State == "archived"
-	case "cancel", "end", "end-archive":
-		return t.CheckCancel() == nil
-	case "archive":
-		return t.CheckArchive() == nil
-	case "delete":
-		return t.CheckDelete() == nil
+func steers(name string, t ops.Task) bool {
+	if name == ops.ActRunTask && (t.Waits && t.State == "scheduled" || t.State == "completed") {
+		return false // it would go back to wait for its turn, or is done
 	}
-	return false
+	return t.Check(name) == nil
 }

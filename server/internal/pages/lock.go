@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/cmdline"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
@@ -52,9 +53,10 @@ type UnknownKey struct {
 
 // Offer is something that an operator may do, with the page on which to do it.
 type Offer struct {
-	ops.Action
-	Title string
-	Href  string // "" if the pages cannot do it, or the caller may not
+	ops.Offer
+	Title   string
+	Command string // of the command line, "" if there is none
+	Href    string // "" if the pages cannot do it, or the caller may not
 }
 
 // HistoryItem is something that has happened to a key.
@@ -82,10 +84,9 @@ func (i *HistoryItem) Good() bool {
 	return i.Outcome == ops.OutcomeDone || i.Outcome == ops.OutcomeAsked
 }
 
-var offerTitles = map[ops.ActionName]string{
-	ops.ActWait: "Wait", ops.ActUnpause: "Unpause the queue", ops.ActRunTask: "Run the task", ops.ActCancelTask: "Cancel the task",
-	ops.ActEndArchive: steerTitles["end-archive"], ops.ActEndDelete: steerTitles["end"], ops.ActSkipJob: "Skip the job", ops.ActArchive: "Archive the task", ops.ActDeleteTask: "Delete the task", ops.ActStartKeep: "Start a keeper",
-	ops.ActFreeIdle: "Free if idle", ops.ActForce: "Force release",
+// The titles of offers that are no actions.
+var offerTitles = map[string]string{
+	ops.ActWait: "Wait", ops.ActUnpause: "Unpause the queue", ops.ActStartKeep: "Start a keeper",
 }
 
 func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
@@ -201,32 +202,23 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 // apart reports whether two instants differ by more than the precision with which stores report them.
 func apart(a, b time.Time) bool { return a.Sub(b).Abs() > 100*time.Millisecond }
 
-// offer returns an action of package ops with the page on which to do it.
-func (v *View) offer(a ops.Action, l ops.Lock) Offer {
-	a.Effect = inPages(a.Effect)
-	o := Offer{Action: a, Title: offerTitles[a.Name]}
-	if !v.MayOperate() {
+// offer returns an offer of package ops with the page on which to do it.
+func (v *View) offer(a ops.Offer, l ops.Lock) Offer {
+	o := Offer{Offer: a, Title: offerTitles[a.Name], Command: cmdline.Of(a)}
+	verb := ops.VerbOf(a.Name)
+	if verb == nil {
 		return o
 	}
-	task := ""
-	if l.Task != nil && v.Who.mayJob(l.Task.Job()) {
-		task = l.Job
-	}
-	switch a.Name {
-	case ops.ActForce, ops.ActFreeIdle:
-		if l.Locked() { // the offers for the permits of a limit are on the pages of the permits
-			o.Href = actURL("do", map[bool]string{true: "force", false: "idle"}[a.Name == ops.ActForce], "key", l.Key)
+	o.Title = verb.Title
+	switch {
+	case !v.MayOperate():
+	case verb.Has("Queue"):
+		if l.Task != nil && v.Who.mayJob(l.Task.Job()) {
+			o.Href = actURL("do", doOf(a.Name), "job", l.Job, "key", l.Key)
 		}
-	case ops.ActSkipJob:
-		if v.Who.mayJob(l.Job) {
-			o.Href = actURL("do", "skip", "key", l.Key)
-		}
+	case a.Name == ops.ActSkipJob && !v.Who.mayJob(l.Job), !l.Locked(): // the offers for the permits of a limit are on the pages of the permits
 	default:
-		for do, name := range steerNames {
-			if name == a.Name && task != "" {
-				o.Href = actURL("do", do, "job", task, "key", l.Key)
-			}
-		}
+		o.Href = actURL("do", doOf(a.Name), "key", l.Key)
 	}
 	return o
 }

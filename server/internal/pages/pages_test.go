@@ -426,7 +426,7 @@ func TestSequences(t *testing.T) {
 		}
 		halted := ops.Sequence{
 			Key: "webhooks:globex", State: ops.SequenceHalted, Since: at(time.Hour), Job: "webhooks/<b>9</b>", Waiting: 12, Limit: 1, Running: 1, Why: "Its task has failed for good.", Task: &ops.Task{Type: "webhook"},
-			Actions: []ops.Action{{Name: ops.ActRunTask}, {Name: ops.ActSkipJob}, {Name: ops.ActForce}},
+			Actions: []ops.Offer{{Name: ops.ActRunTask}, {Name: ops.ActSkipJob}, {Name: ops.ActForce}},
 		}
 		f.sequences = append(f.sequences, halted, ops.Sequence{Key: "webhooks:initech", State: ops.SequenceStuck, Since: at(time.Minute), Waiting: 2, Why: "No keeper works."})
 		f.jobs = []ops.Job{
@@ -453,14 +453,14 @@ func TestSequences(t *testing.T) {
 			}
 		}
 		all := page("sequences", someone)
-		wants(all, "122 sequences", "1 halted", "1 stuck", "webhooks/&lt;b&gt;9&lt;/b&gt;", "Its task has failed for good.", "do=run", "do=skip", "no do=force", "Next 100", "1 of 1")
+		wants(all, "122 sequences", "1 halted", "1 stuck", "webhooks/&lt;b&gt;9&lt;/b&gt;", "Its task has failed for good.", "do=run-task", "do=skip-job", "no do=force-release", "Next 100", "1 of 1")
 		if a, b, c := strings.Index(all, "webhooks:globex"), strings.Index(all, "webhooks:initech"), strings.Index(all, "mail:119"); a < 0 || a > b || b > c {
 			t.Errorf("the order is %d, %d, %d", a, b, c)
 		}
 		wants(page("sequences?after=mail:022", someone), "mail:021", "mail:000", "no mail:022", "no webhooks:globex")
 		wants(page("sequences?state=halted", someone), "1 sequence", "webhooks:globex", "no initech")
 		wants(page("sequences?prefix=webhooks:i", someone), "webhooks:initech", "no globex")
-		wants(page("sequences", &Caller{ID: "x", AllKeys: true, AllQueues: true}), "webhooks:globex", "no do=run", "no do=skip")
+		wants(page("sequences", &Caller{ID: "x", AllKeys: true, AllQueues: true}), "webhooks:globex", "no do=run-task", "no do=skip-job")
 		wants(page("sequences", &Caller{ID: "x", Operate: true, Prefixes: []string{"mail:"}, AllQueues: true}), "120 sequences", "none halted", "no globex")
 		wants(page("sequences", &Caller{ID: "x", Operate: true, Queues: []string{"mail"}, AllKeys: true}), "mail:119", "none halted", "no globex")
 		wants(page("", someone), "1 sequence has", "webhooks:globex")
@@ -483,7 +483,7 @@ func TestJobThatWaitsForItsTurn(t *testing.T) {
 		if strings.Count(text, "at its turn") != 1 || strings.Count(text, `data-t="in"`) != 1 {
 			t.Error(text)
 		}
-		if steers("run", waits) || !steers("delete", waits) || !steers("run", ops.Task{State: "archived", Waits: true}) {
+		if steers(ops.ActRunTask, waits) || !steers(ops.ActDeleteTask, waits) || !steers(ops.ActRunTask, ops.Task{State: "archived", Waits: true}) {
 			t.Error("what may be done to a job that waits for its turn")
 		}
 	})

@@ -93,9 +93,9 @@ func (v *View) Halting(s ops.Sequence) (all []Offer) {
 	for _, a := range s.Actions {
 		switch a.Name {
 		case ops.ActRunTask:
-			all = append(all, Offer{Title: "Run again", Href: actURL("do", "run", "job", s.Job, "key", s.Key)})
+			all = append(all, Offer{Title: "Run again", Href: actURL("do", doOf(ops.ActRunTask), "job", s.Job, "key", s.Key)})
 		case ops.ActSkipJob:
-			all = append(all, Offer{Title: "Skip", Href: actURL("do", "skip", "key", s.Key)})
+			all = append(all, Offer{Title: "Skip", Href: actURL("do", doOf(ops.ActSkipJob), "key", s.Key)})
 		}
 	}
 	return all

@@ -31,7 +31,7 @@ func TestWhoseReasonItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for who, text := range map[string]string{"eva": "recorded, with your name eva; others see it", "anyone": "recorded as by “anyone”, because this server does not ask who you are"} {
 			h := newKeyed(t, map[string]ops.Explanation{"k": {Lock: ops.Lock{State: joblock.StateParked, Fence: 4}}})
-			wantPage(t, h.get("act?do=idle&key=k", &Caller{ID: who, Operate: true, AllKeys: true, AllQueues: true}).Body.String(), true, text)
+			wantPage(t, h.get("act?do=free-if-idle&key=k", &Caller{ID: who, Operate: true, AllKeys: true, AllQueues: true}).Body.String(), true, text)
 		}
 	})
 }

@@ -60,12 +60,6 @@ func post[Req, Res any](path, scope, doc string, row Row) *Route[Req, Res] {
 	return add[Req, Res](http.MethodPost, path, scope, doc, row)
 }
 
-// act returns a route of an action, which an operator names by what it changes.
-func act[Req, Res any](path, scope, doc string, row Row) *Route[Req, Res] {
-	row.Acts, row.Errors = true, append(row.Errors, http.StatusNotFound, http.StatusConflict)
-	return post[Req, Res](path, scope, doc, row)
-}
-
 func add[Req, Res any](method, path, scope, doc string, row Row) *Route[Req, Res] {
 	row.Method, row.Path, row.Scope, row.Doc = method, path, scope, doc
 	row.Request, row.Answer = reflect.TypeFor[Req](), reflect.TypeFor[Res]()
@@ -118,23 +112,29 @@ var (
 	CronCount   = get[ops.CronRange, Count]("/v1/cron/{name}/backfill", "read", "How many ticks a backfill of a range would execute.", Row{Errors: []int{http.StatusNotFound}})
 )
 
-// What operators do.
-var (
-	ForceRelease     = act[ops.ForceRequest, ops.Forced]("/v1/force-release", "operate", "Free a key, whoever has it.", Row{Keyed: true, Errors: ifSeen})
-	SkipJob          = act[ops.SkipRequest, ops.Acted]("/v1/skip", "operate", "Move a sequence on past the job that has failed and halts it.", Row{Keyed: true, Errors: ifSeen})
-	RunTask          = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/run", "operate", "Run a task now that is scheduled, waits for a retry or is archived.", Row{Errors: ifSeen})
-	CancelTask       = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/cancel", "operate", "End the context of the handler that runs a task, and delete or archive the task then if that is wanted.", Row{Errors: ifSeen})
-	DropTask         = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/drop", "operate", "Delete a task that does not run. Its lock or its place goes to the next.", Row{Errors: ifSeen})
-	ArchiveTask      = act[ops.TaskRequest, ops.Acted]("/v1/jobs/{queue}/{id}/archive", "operate", "Take a task that does not run out of its queue, and keep it in asynq's archive.", Row{Errors: ifSeen})
-	CronPause        = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/pause", "cron", "Pause a cron job.", Row{})
-	CronResume       = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/resume", "cron", "End the pause of a cron job.", Row{})
-	CronPauseAll     = act[ops.CronRequest, ops.Acted]("/v1/cron-pause", "cron", "Pause all cron jobs of a scope.", Row{})
-	CronResumeAll    = act[ops.CronRequest, ops.Acted]("/v1/cron-resume", "cron", "End the pause of all cron jobs of a scope.", Row{})
-	CronTrigger      = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/trigger", "cron", "Execute a cron job once. To find the run: of the runs of /v1/cron/{name} with the cause trigger, it is the first whose tick is not before the now that the route showed before.", Row{})
-	CronBackfill     = act[ops.CronBackfillRequest, ops.Backfilled]("/v1/cron/{name}/backfill", "cron", "Execute the ticks of a range of the past once each, one after the other, at most 10,000. A cron job has one backfill at a time.", Row{})
-	CronStopBackfill = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/stop-backfill", "cron", "End the backfill of a cron job before its next tick.", Row{})
-	CronForget       = act[ops.CronRequest, ops.Acted]("/v1/cron/{name}/forget", "cron", "Remove the record of a cron job that no node has.", Row{})
-)
+// acts has the routes of what operators do, by the type of the action.
+var acts = actions()
+
+func actions() map[reflect.Type]*Row {
+	rows := make(map[reflect.Type]*Row)
+	for _, v := range ops.Verbs {
+		if v.Path == "" {
+			continue
+		}
+		row := &Row{Method: http.MethodPost, Path: v.Path, Scope: v.Right, Doc: v.Doc, Keyed: v.Has("Key"), Acts: true,
+			Request: reflect.TypeOf(v.Action), Answer: reflect.TypeFor[ops.Acted]()}
+		if v.Has("Fence") || v.Has("Step") {
+			row.Errors = append(row.Errors, ifSeen...)
+		}
+		row.Errors = append(row.Errors, http.StatusNotFound, http.StatusConflict)
+		rows[row.Request] = row
+		All = append(All, row)
+	}
+	return rows
+}
+
+// Of returns the route of an action.
+func Of(a ops.Action) *Row { return acts[reflect.TypeOf(a)] }
 
 // The server itself.
 var (

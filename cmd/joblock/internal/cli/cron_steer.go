@@ -38,7 +38,7 @@ it acts: you type the scope, or give --yes.`,
 					return eachName(names, func(name string) error {
 						ctx, cancel := c.bounded(ctx)
 						defer cancel()
-						done, err := cron.CronPause(ctx, ops.CronRequest{Scope: cron.scope, Name: name, Reason: who.why()})
+						done, err := cron.Act(ctx, ops.PauseCron{Scope: cron.scope, Name: name, Reason: who.why()})
 						if err != nil {
 							return err
 						}
@@ -60,7 +60,7 @@ it acts: you type the scope, or give --yes.`,
 				}
 				ctx, cancel := c.bounded(ctx)
 				defer cancel()
-				done, err := cron.CronPause(ctx, ops.CronRequest{Scope: cron.scope, All: true, Reason: who.why()})
+				done, err := cron.Act(ctx, ops.PauseAllCron{Scope: cron.scope, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -112,7 +112,7 @@ If nothing is paused, resume says so, changes and records nothing, and exits wit
 					if len(jobs) > 0 && !slices.ContainsFunc(jobs[0].Pauses, together) {
 						return tell(cmd, "nothing to resume: the jobs of scope %q are not paused all together%s", cron.scope, alone(jobs))
 					}
-					done, err := cron.CronResume(ctx, ops.CronRequest{Scope: cron.scope, All: true, Reason: who.why()})
+					done, err := cron.Act(ctx, ops.ResumeAllCron{Scope: cron.scope, Reason: who.why()})
 					if err != nil {
 						return err
 					}
@@ -134,7 +134,7 @@ If nothing is paused, resume says so, changes and records nothing, and exits wit
 					case !slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }):
 						return tell(cmd, "nothing to resume: %q is paused only with all jobs of scope %q: %s; \"joblock cron resume --all\" ends that", name, cron.scope, j.Pauses[0])
 					}
-					done, err := cron.CronResume(bounded, ops.CronRequest{Scope: cron.scope, Name: name, Reason: who.why()})
+					done, err := cron.Act(bounded, ops.ResumeCron{Scope: cron.scope, Name: name, Reason: who.why()})
 					if err != nil {
 						return err
 					}
@@ -215,7 +215,7 @@ Exit codes besides those of "joblock help":
 				if !wait {
 					ctx, cancel := c.bounded(ctx)
 					defer cancel()
-					done, err := cron.CronTrigger(ctx, ops.CronRequest{Scope: cron.scope, Name: name, Reason: who.why()})
+					done, err := cron.Act(ctx, ops.TriggerCron{Scope: cron.scope, Name: name, Reason: who.why()})
 					if err != nil {
 						return err
 					}
@@ -225,7 +225,7 @@ Exit codes besides those of "joblock help":
 				late := fmt.Errorf("the run of %q has not ended within %s; the trigger stays", name, within)
 				ctx, cancel := context.WithTimeoutCause(ctx, within, &exitError{exitBusy, late})
 				defer cancel()
-				done, err := cron.CronTrigger(ctx, ops.CronRequest{Scope: cron.scope, Name: name, Wait: true, Reason: who.why()})
+				done, err := cron.Act(ctx, ops.TriggerCron{Scope: cron.scope, Name: name, Wait: true, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -293,7 +293,7 @@ Exit codes besides those of "joblock help":
 				}
 				ctx, cancel := c.bounded(ctx)
 				defer cancel()
-				done, err := cron.CronForget(ctx, ops.CronRequest{Scope: cron.scope, Name: name, Reason: who.why()})
+				done, err := cron.Act(ctx, ops.ForgetCron{Scope: cron.scope, Name: name, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -353,7 +353,7 @@ Exit codes besides those of "joblock help":
 				if stop {
 					ctx, cancel := c.bounded(ctx)
 					defer cancel()
-					done, err := cron.CronStopBackfill(ctx, ops.CronRequest{Scope: cron.scope, Name: name, Reason: who.why()})
+					done, err := cron.Act(ctx, ops.StopBackfill{Scope: cron.scope, Name: name, Reason: who.why()})
 					if err != nil {
 						return err
 					}
@@ -388,14 +388,14 @@ Exit codes besides those of "joblock help":
 				}
 				bounded, cancel := c.bounded(ctx)
 				defer cancel()
-				done, err := cron.CronBackfill(bounded, ops.CronBackfillRequest{Scope: cron.scope, Name: name, From: begin, To: end, Reason: who.why()})
+				done, err := cron.Act(bounded, ops.BackfillCron{Scope: cron.scope, Name: name, From: begin, To: end, Reason: who.why()})
 				if err != nil {
 					if errors.Is(err, admin.ErrBackfilling) {
 						err = &exitError{exitBusy, err}
 					}
 					return err
 				}
-				if err := acted(cmd, done.Acted, "%s of %q will run; \"joblock cron get --scope %s -- %s\" shows how far the backfill has come", plural(n, "tick"), name, ops.Shell(cron.scope), ops.Shell(name)); err != nil || !wait {
+				if err := acted(cmd, done, "%s of %q will run; \"joblock cron get --scope %s -- %s\" shows how far the backfill has come", plural(n, "tick"), name, ops.Shell(cron.scope), ops.Shell(name)); err != nil || !wait {
 					return err
 				}
 				if j, err = cron.CronJob(bounded, cron.scope, name); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/joblock/toolkit/internal/cmdline"
 	"github.com/joblock/toolkit/internal/ops"
 )
 
@@ -23,7 +24,7 @@ and what an operator may do, the mildest first, each with its command.
 Explain changes nothing. If asynq is in another Redis than the locks, --asynq says where.
 
 With -o json: {"v":1, "key", "text": [sentences], "frees": {"by", "text", "latest", "within_ms", "if"},
-"actions": [{"name", "command", "effect", "danger"}], "lock", "acts"}. The sentences are for people, and change.
+"actions": [{"name", the arguments "key", "fence", "job", "step", "effect", "danger"}], "lock", "acts"}. The sentences are for people, and change.
 
 Exit codes:
   0   the key was read
@@ -66,9 +67,6 @@ Exit codes:
 	return cmd
 }
 
-// Commands in an explanation that ask for confirmation.
-var asking = []string{"joblock force-release", "joblock jobs cancel", "joblock jobs drop", "joblock jobs skip"}
-
 // explanationText returns the paragraphs of an explanation. A line feed begins a line within a paragraph.
 func explanationText(e ops.Explanation) []string {
 	text := slices.Clone(e.Text)
@@ -88,11 +86,11 @@ func explanationText(e ops.Explanation) []string {
 		if a.Danger != "" {
 			paragraph += " Danger: " + a.Danger
 		}
-		if a.Command != "" {
-			paragraph += "\n   " + a.Command
+		if text := cmdline.Of(a); text != "" {
+			paragraph += "\n   " + text
 		}
 		text = append(text, paragraph)
-		asks = asks || slices.ContainsFunc(asking, func(command string) bool { return strings.HasPrefix(a.Command, command+" ") })
+		asks = asks || cmdline.Asks(a)
 	}
 	if asks {
 		text = append(text, "TEXT says why, for those who look later. A command that ends or deletes something asks first; without a terminal it needs --yes.")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/joblock/toolkit/internal/cmdline"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -141,8 +142,8 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 	}
 	if !l.Locked() {
 		for _, a := range e.Actions {
-			if a.Command != "" {
-				p.say("%s\n  %s", a.Effect, a.Command)
+			if text := cmdline.Of(a); text != "" {
+				p.say("%s\n  %s", a.Effect, text)
 			}
 		}
 		if len(e.Actions) > 0 {
@@ -156,7 +157,7 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 		if !found {
 			return usage("--fence is missing: %d is the present fence", l.Fence)
 		}
-		return usage("--fence is missing; this holding is freed by:\n  %s", force.Command)
+		return usage("--fence is missing; this holding is freed by:\n  %s", cmdline.Of(force))
 	}
 	if l.Fence != o.fence {
 		return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because the fence is %d by now, and not %d", safe(o.key), l.Fence, o.fence)}
@@ -172,10 +173,10 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 }
 
 // forceAction returns the action of e that is a forced release, if there is one.
-func forceAction(e ops.Explanation) (ops.Action, bool) {
-	i := slices.IndexFunc(e.Actions, func(a ops.Action) bool { return a.Name == ops.ActForce || a.Name == ops.ActFreeIdle })
+func forceAction(e ops.Explanation) (ops.Offer, bool) {
+	i := slices.IndexFunc(e.Actions, func(a ops.Offer) bool { return a.Name == ops.ActForce || a.Name == ops.ActFreeIdle })
 	if i < 0 {
-		return ops.Action{}, false
+		return ops.Offer{}, false
 	}
 	return e.Actions[i], true
 }
@@ -183,7 +184,7 @@ func forceAction(e ops.Explanation) (ops.Action, bool) {
 func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.server.timeout, errSilent)
 	defer cancel()
-	done, err := d.ForceRelease(ctx, ops.ForceRequest{Key: o.key, Fence: o.fence, IfIdle: o.ifIdle, Reason: o.reason})
+	done, err := d.Act(ctx, ops.ForceRelease{Key: o.key, Fence: o.fence, IfIdle: o.ifIdle, Reason: o.reason})
 	for _, text := range done.Problems {
 		p.say("%s", text)
 	}
@@ -197,19 +198,19 @@ func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	case err != nil:
 		return err
 	}
-	return printOne(p, []column[ops.Forced]{
-		{head: "KEY", text: func(f ops.Forced) string { return f.Before.Key }},
-		{head: "FREED FROM", text: func(f ops.Forced) string { return f.Before.Holder }},
-		{head: "JOB", text: func(f ops.Forced) string { return f.Before.Job }},
-		{head: "FENCE", text: func(f ops.Forced) string { return fmt.Sprint(f.Before.Fence) }},
-		{head: "NOW", text: func(f ops.Forced) string { return f.After.State.String() }},
-		{head: "HOLDER NOW", text: func(f ops.Forced) string {
+	return printOne(p, []column[ops.Acted]{
+		{head: "KEY", text: func(f ops.Acted) string { return f.Before.Key }},
+		{head: "FREED FROM", text: func(f ops.Acted) string { return f.Before.Holder }},
+		{head: "JOB", text: func(f ops.Acted) string { return f.Before.Job }},
+		{head: "FENCE", text: func(f ops.Acted) string { return fmt.Sprint(f.Before.Fence) }},
+		{head: "NOW", text: func(f ops.Acted) string { return f.After.State.String() }},
+		{head: "HOLDER NOW", text: func(f ops.Acted) string {
 			if !f.After.Locked() {
 				return ""
 			}
 			return f.After.Holder
 		}},
-		{head: "RECORD", text: func(f ops.Forced) string { return f.Audit }},
+		{head: "RECORD", text: func(f ops.Acted) string { return f.Audit }},
 	}, done)
 }
 

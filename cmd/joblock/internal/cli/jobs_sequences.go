@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/joblock/toolkit/internal/cmdline"
 	"github.com/joblock/toolkit/internal/ops"
 )
 
@@ -116,7 +117,7 @@ func sequenceColumns(p *printer) []column[ops.Sequence] {
 		{head: "WAITERS", text: func(s ops.Sequence) string { return fmt.Sprint(s.Waiting) }},
 		{head: "ERROR", text: func(s ops.Sequence) string { return s.Error }, role: always[ops.Sequence](bad)},
 		{head: "WHY", wide: true, text: func(s ops.Sequence) string { return s.Why }},
-		{head: "COMMAND", text: func(s ops.Sequence) string { return s.Command }},
+		{head: "COMMAND", text: cmdline.Next},
 	}
 }
 

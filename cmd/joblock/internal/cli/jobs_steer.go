@@ -57,7 +57,7 @@ when its turn comes, and would go back to wait before.
 				return err
 			}
 			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.RunTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Reason: who.why()})
+				done, err := d.Act(ctx, ops.RunTask{Queue: queue, ID: id, Step: step, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -106,7 +106,7 @@ jobs run" finds it. A task that ends well meanwhile is left alone. Before it ask
 				if err != nil {
 					return "", err
 				}
-				if err := cmp.Or(task.CheckStep("cancel task", step), task.CheckCancel()); err != nil {
+				if err := cmp.Or(task.CheckStep(ops.ActCancelTask, step), task.Check(ops.ActCancelTask)); err != nil {
 					return "", err
 				}
 				step = task.Step
@@ -116,7 +116,7 @@ jobs run" finds it. A task that ends well meanwhile is left alone. Before it ask
 				}
 				return text, nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.CancelTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Then: ops.Then(then), Reason: who.why()})
+				done, err := d.Act(ctx, ops.CancelTask{Queue: queue, ID: id, Step: step, Then: ops.Then(then), Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -178,7 +178,7 @@ Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 				if err != nil {
 					return "", err
 				}
-				if err := cmp.Or(task.CheckStep("delete task", step), task.CheckDelete()); err != nil {
+				if err := cmp.Or(task.CheckStep(ops.ActDeleteTask, step), task.Check(ops.ActDeleteTask)); err != nil {
 					return "", err
 				}
 				step = task.Step
@@ -188,7 +188,7 @@ Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 				}
 				return text + payloadText(ctx, d, args[0]), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.DropTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Reason: who.why()})
+				done, err := d.Act(ctx, ops.DropTask{Queue: queue, ID: id, Step: step, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -232,13 +232,13 @@ runs needs "joblock jobs cancel --then archive".
 				if err != nil {
 					return "", err
 				}
-				if err := cmp.Or(task.CheckStep("archive task", step), task.CheckArchive()); err != nil {
+				if err := cmp.Or(task.CheckStep(ops.ActArchive, step), task.Check(ops.ActArchive)); err != nil {
 					return "", err
 				}
 				step = task.Step
 				return archiveText(task, locks) + payloadText(ctx, d, args[0]), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.ArchiveTask(ctx, ops.TaskRequest{Queue: queue, ID: id, Step: step, Reason: who.why()})
+				done, err := d.Act(ctx, ops.ArchiveTask{Queue: queue, ID: id, Step: step, Reason: who.why()})
 				if err != nil {
 					return err
 				}
@@ -314,7 +314,7 @@ has not failed. Skip asks, and is tied to the job that it has shown; with --fenc
 				}
 				return skipText(seen), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.SkipJob(ctx, ops.SkipRequest{Key: args[0], Fence: seen.Fence, Reason: who.why()})
+				done, err := d.Act(ctx, ops.SkipJob{Key: args[0], Fence: seen.Fence, Reason: who.why()})
 				if err != nil {
 					return err
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/cmdline"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -225,9 +226,9 @@ func TestSequencesAreListed(t *testing.T) {
 		t.Fatalf("sequences %+v", all)
 	}
 	q.do("jobs", "sequences", "-o", "wide", "--check").wants(exitNo, "WHY", "its sequence halts", "1 of 1", "found 1 sequence that halted")
-	q.do("jobs", "sequences", "--halted", "--no-headers").wants(0, all[0].Command).lacks("webhooks:aaa")
+	q.do("jobs", "sequences", "--halted", "--no-headers").wants(0, cmdline.Next(all[0])).lacks("webhooks:aaa")
 	q.do("jobs", "sequences", "webhooks:aa", "-o", "name").wants(0, "webhooks:aaa").lacks("acme")
-	q.do(strings.Fields(strings.Replace(all[0].Command, "TEXT", "mended", 1))[1:]...).wants(0, "asynq runs the task webhooks/acme-1 now")
+	q.do(strings.Fields(strings.Replace(cmdline.Next(all[0]), "TEXT", "mended", 1))[1:]...).wants(0, "asynq runs the task webhooks/acme-1 now")
 	q.do("jobs", "sequences", "--check").wants(0, "waiting").lacks("halted")
 	for _, bad := range [][]string{{"a", "b"}, {"--share", "2"}, {"-o", "x"}} {
 		q.do(append([]string{"jobs", "sequences"}, bad...)...).wants(exitUsage)

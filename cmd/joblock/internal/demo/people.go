@@ -90,7 +90,7 @@ func (c *company) onCall() error {
 			return pause
 		}
 		c.pause(hung)
-		_, _ = desk.As("eva", "ops-1").ForceRelease(ctx, ops.ForceRequest{Key: key, Fence: lock.Fence(), Reason: "hangs since the disk is full; reindexed by hand"})
+		_, _ = desk.As("eva", "ops-1").Act(ctx, ops.ForceRelease{Key: key, Fence: lock.Fence(), Reason: "hangs since the disk is full; reindexed by hand"})
 		return pause
 	})
 	return nil
