@@ -723,6 +723,7 @@ var deeds = []struct {
 	{"run a task", func(s *stage) *seen { return s.deed("run-task", "job", s.job) }},
 	{"archive a task", func(s *stage) *seen { return s.deed("archive-task", "job", s.job) }},
 	{"delete a task", func(s *stage) *seen { return s.deed("delete-task", "job", s.job) }},
+	{"add a note about a job", func(s *stage) *seen { return s.deed("annotate-job", "job", s.job) }},
 	{"skip a job", func(s *stage) *seen { return s.deed("skip-job", "key", jobKey, "fence", s.fence(jobKey)) }},
 	{"free many", func(s *stage) *seen {
 		return s.submit("bulk", "query", "prefix=export:", "k", "export:many", "f", s.fence("export:many"), "s", "parked", "live", "0", "reason", "x")

@@ -42,6 +42,7 @@
 //	CancelTask   cancels the context of the handler that runs a task, and on request then deletes or archives the task
 //	DropTask     deletes a task that does not run
 //	ArchiveTask  takes a task that does not run out of its queue, and keeps it to be run later
+//	AnnotateJob  leaves a note about a job
 //	…Cron        pauses, resumes, triggers, backfills or forgets a cron job
 //
 // ForceRelease and SkipJob name the holding that the operator has seen, by its fence: if the key has another fence by

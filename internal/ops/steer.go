@@ -33,13 +33,13 @@ var (
 	cancellable = []TaskState{"active"}
 )
 
-// Check returns the error with which an action refuses a task that is in this state, or nil.
+// Check returns the error with which an action refuses a task that is in this state, or that is not known, or nil.
 func (t Task) Check(name string) error {
-	v := VerbOf(name)
-	if v == nil || v.States == nil {
-		return nil
+	states := []TaskState{t.State}
+	if v := VerbOf(name); v != nil && v.States != nil {
+		states = v.States
 	}
-	return t.in(name, v.States)
+	return t.in(name, states)
 }
 
 // ErrMovedOn means that a task is no longer at the step that the request names. It matches joblock.ErrBusy.

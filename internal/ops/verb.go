@@ -63,6 +63,7 @@ var Verbs = []Verb{
 	{CancelTask{Then: ThenDrop}, "End the job, delete it", "", "operate", "", cancellable},
 	{ArchiveTask{}, "Archive the task", "/v1/jobs/{queue}/{id}/archive", "operate", "Take a task that does not run out of its queue, and keep it in asynq's archive.", archivable},
 	{DropTask{}, "Delete the task", "/v1/jobs/{queue}/{id}/drop", "operate", "Delete a task that does not run. Its lock or its place goes to the next.", deletable},
+	{AnnotateJob{}, "Add a note", "/v1/jobs/{queue}/{id}/annotate", "operate", "Leave a note about a job, for others who look at it. It changes nothing else.", nil},
 	{PauseCron{}, "Pause", "/v1/cron/{name}/pause", "cron", "Pause a cron job.", nil},
 	{ResumeCron{}, "Resume", "/v1/cron/{name}/resume", "cron", "End the pause of a cron job.", nil},
 	{PauseAllCron{}, "Pause all", "/v1/cron-pause", "cron", "Pause all cron jobs of a scope.", nil},

@@ -184,6 +184,7 @@ type (
 	CancelTask    = ops.CancelTask
 	DropTask      = ops.DropTask
 	ArchiveTask   = ops.ArchiveTask
+	AnnotateJob   = ops.AnnotateJob
 	PauseCron     = ops.PauseCron
 	ResumeCron    = ops.ResumeCron
 	PauseAllCron  = ops.PauseAllCron

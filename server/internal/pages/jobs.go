@@ -131,6 +131,7 @@ type JobBody struct {
 	WhyNot  string
 	Done    *HistoryItem
 	Hidden  bool
+	History []HistoryItem // what operators have done to the job, and their notes
 }
 
 type jobRead struct {
@@ -181,6 +182,15 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 			inLine := name == ops.ActRunTask && b.Task.Waits && slices.ContainsFunc(b.Locks, func(j ops.Job) bool { return j.Place != nil })
 			if verb.Has("Queue") && steers(name, b.Task) && !inLine {
 				b.Actions = append(b.Actions, Offer{Title: verb.Title, Href: actURL("do", doOf(name), "job", job), Offer: ops.Offer{Effect: steerEffect(verb)}})
+			}
+		}
+	}
+	if (v.Who.Operate || v.Who.Admin) && !b.Hidden {
+		if tail, err := h.tail(ctx); err == nil {
+			for _, e := range tail.val {
+				if e.Scope == "" && e.Key == job && v.Who.viewer().MaySeeAction(e) && len(b.History) < historyRows {
+					b.History = append(b.History, itemOf(e))
+				}
 			}
 		}
 	}

@@ -32,7 +32,7 @@ The databases of asynq are that of --redis, or those of --asynq.`,
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(newJobsLs(s), newJobsGet(s), newJobsSequences(s), newJobsRun(s), newJobsCancel(s), newJobsArchive(s), newJobsDrop(s), newJobsSkip(s))
+	cmd.AddCommand(append(steersJobs(s), newJobsLs(s), newJobsGet(s), newJobsSequences(s))...)
 	return cmd
 }
 

@@ -15,6 +15,11 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
+// steersJobs returns the commands that change tasks.
+func steersJobs(s *server) []*cobra.Command {
+	return []*cobra.Command{newJobsRun(s), newJobsCancel(s), newJobsArchive(s), newJobsDrop(s), newJobsSkip(s), newJobsAnnotate(s)}
+}
+
 // parseJob reads an argument QUEUE/ID.
 func parseJob(text string) (queue, id string, err error) {
 	queue, id, ok := envelope.ParseJob(text)
@@ -326,6 +331,33 @@ has not failed. Skip asks, and is tied to the job that it has shown; with --fenc
 	cmd.Flags().Int64Var(&fence, "fence", 0, "the `FENCE` of the holding that you mean, as \"joblock get\" shows it")
 	ask.flags(cmd)
 	return cmd
+}
+
+func newJobsAnnotate(s *server) *cobra.Command {
+	return &cobra.Command{
+		Use:   "annotate QUEUE/ID NOTE",
+		Short: "leave a note about a job, for others who look at it",
+		Long: `Annotate records a note of at most 256 bytes about a job, with your name and the time. "joblock explain" of the keys of the
+job, its page and "joblock audit" show it. Nothing else changes.
+
+Exit codes besides those of "joblock help":
+  1   there is no such task: nothing was recorded`,
+		Example: `  joblock jobs annotate webhooks/acme-7 "the customer restores a backup until noon; leave it in retry"`,
+		Args:    exactly("QUEUE/ID", "NOTE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			queue, id, err := parseJob(args[0])
+			if err != nil {
+				return err
+			}
+			return s.acting(cmd, func(ctx context.Context, d *desk) error {
+				done, err := d.Act(ctx, ops.AnnotateJob{Queue: queue, ID: id, Reason: args[1]})
+				if err != nil {
+					return err
+				}
+				return acted(cmd, done, "recorded the note about %s", args[0])
+			})
+		},
+	}
 }
 
 // cancelText says what "jobs cancel" does to a task that runs.

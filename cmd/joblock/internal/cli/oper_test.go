@@ -24,7 +24,7 @@ var steerers = map[string]string{
 	"jobs ls": "", "jobs get": "exports/41", "doctor": "",
 
 	"cron pause": "rollup", "cron resume": "rollup", "cron trigger": "rollup", "cron forget": "rollup --yes", "cron backfill": "rollup --stop",
-	"jobs run": "exports/41", "jobs cancel": "exports/41 --yes", "jobs drop": "exports/41 --yes", "jobs skip": "webhooks:acme --yes",
+	"jobs run": "exports/41", "jobs cancel": "exports/41 --yes", "jobs drop": "exports/41 --yes", "jobs skip": "webhooks:acme --yes", "jobs annotate": "exports/41 note",
 }
 
 func TestHelpOfTheSteerers(t *testing.T) {
