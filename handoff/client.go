@@ -143,7 +143,8 @@ func resultOf(done enqueue.Result) Result {
 // Withdraw deletes the task of a job that does not run, and frees its key, its place in line or its locks at once. It
 // is for callers who enqueue within a database transaction that is rolled back afterwards. done is the result of the
 // enqueue, or Result{Task: info} in a process that knows only the task. A Duplicate was not enqueued by the caller, and
-// is left alone. A job that was Replaced does not come back.
+// is left alone. A job that was Replaced does not come back. Of a Chain that has begun, Withdraw takes back the steps that
+// are left, if done is the result of the enqueue; a step that a handler has added is not found.
 //
 // A job that waits for a retry, or was archived, is withdrawn too: it may have failed because the transaction was not
 // committed. Errors, with which the job is left as it is:

@@ -18,6 +18,7 @@ import (
 //	Carry     locks that the caller holds, and that the job takes over
 //	Unique    a key that one job has at a time
 //	Sequence  a key whose jobs run one after another
+//	Chain     one of these, for several tasks that run one after another
 type How interface{ engine() enqueue.How }
 
 // Carry hands locks that the caller holds over to the job, such as the lock of a request, which joblock.FromContext

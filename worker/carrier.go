@@ -21,6 +21,7 @@ type carrier struct {
 	untilStart []joblock.Token    // of tokens: those whose locks the task has only until the task starts
 	fromStart  []joblock.Token    // of tokens: those whose locks an attempt acquires before the handler is called
 	sequence   *envelope.Sequence // nil if the task is not part of a sequence
+	chained    *chained           // the steps that follow
 	members    int                // of how many tasks of a group the task was made; 0 if it is no aggregate
 
 	locks    core.Locks    // the locks that this attempt has resumed or acquired
@@ -37,6 +38,7 @@ func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 	c := &carrier{
 		attempt: a, tokens: slices.Clone(env.Tokens), asked: env.Tokens,
 		untilStart: env.UntilStart, fromStart: env.FromStart, sequence: env.Sequence, members: env.Members,
+		chained: chainOf(env),
 	}
 	// Attempts resume in the order of keys, so of two attempts with common keys one gets all locks, instead of each
 	// getting some.

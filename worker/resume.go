@@ -45,6 +45,9 @@ func (r resumer) once() error {
 	if snoozed := r.heldBack(ctx, keysOf(r.tokens), r.tokens); snoozed != nil {
 		return snoozed
 	}
+	if snoozed := r.awaitPrev(); snoozed != nil {
+		return snoozed
+	}
 	if r.sequence != nil && r.sequence.Waits {
 		if slot, found, _ := r.findSlot(ctx, r.sequence.Limit); found { // an error shows up below
 			r.moveTo(slot)
@@ -56,11 +59,16 @@ func (r resumer) once() error {
 	}
 	resumed, errs := r.resume(ctx, tokens)
 	locks := slices.DeleteFunc(slices.Clone(resumed), func(lock *core.Lock) bool { return lock == nil })
+	handedOn := false
 	for i, token := range tokens {
 		if resumed[i] != nil {
 			continue
 		}
 		lock, err := r.gone(ctx, token, errs[i])
+		if err == errHandedOn {
+			handedOn = true
+			continue
+		}
 		if lock != nil {
 			locks = append(locks, lock)
 			continue
@@ -79,6 +87,13 @@ func (r resumer) once() error {
 		}
 		r.locks = locks
 		return settler(r).settle(fmt.Errorf("worker: lock %q: %w", token.Key(), err))
+	}
+	if handedOn {
+		r.locks = locks
+		steps, _ := r.chained.following()
+		err := settler(r).handOn(steps, false)
+		r.locks = nil
+		return err
 	}
 	if snoozed := r.early(); snoozed != nil {
 		r.park(locks, r.w.reservation(snoozed.Delay))
@@ -103,7 +118,14 @@ func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*cor
 		return nil, err
 	}
 	if errors.Is(err, joblock.ErrNotOwner) {
-		if err := r.movedTo(ctx, token); err != nil {
+		sts, err := r.w.locks.Status(ctx, token.Key())
+		if err != nil {
+			return nil, err
+		}
+		if lock, mine, err := r.handedOn(ctx, token, sts[0]); mine {
+			return lock, err
+		}
+		if err := verdict.MovedTo(token, sts[0]); err != nil {
 			return nil, err
 		}
 	}

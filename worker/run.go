@@ -38,6 +38,9 @@ func (c *carrier) run(next asynq.Handler) (err error) {
 	if len(c.untilStart) > 0 {
 		ctx = context.WithValue(ctx, startKey{}, c)
 	}
+	if len(c.tokens) > len(c.untilStart) {
+		ctx = context.WithValue(ctx, chainKey{}, c.chained)
+	}
 	defer c.limitOverrun(c.locks)()
 
 	began, finished := time.Now(), false

@@ -29,6 +29,9 @@ func (s settler) settle(err error) error {
 		}
 		return err
 	case verdict.Release:
+		if steps, added := s.chained.following(); len(steps) > 0 && end.Reason == verdict.ReasonDone {
+			return s.handOn(steps, added)
+		}
 		s.finish(end.Reason)
 		return end.Err
 	}

@@ -2,6 +2,7 @@ package asynqprivate
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"unsafe"
 
@@ -17,17 +18,20 @@ import (
 type Inspector struct {
 	inner  *asynq.Inspector
 	client redis.UniversalClient // nil if this version of asynq keeps the client of an Inspector elsewhere
+	sender *asynq.Client         // on client; nil if client is nil
 	moves  *moves                // nil if the scripts of this version of asynq are not known here
 }
 
 // New returns an Inspector for the same Redis as in, on the same connections. If this version of asynq keeps the client
-// of an Inspector elsewhere, the calls are those of in, RunScheduled finds no task, and CanPostpone is false.
+// of an Inspector elsewhere, the calls are those of in, RunScheduled finds no task, CanPostpone is false, and Enqueue fails.
 func New(in *asynq.Inspector) *Inspector {
 	client := clientOf(in)
 	if client == nil {
 		return &Inspector{inner: in}
 	}
-	return &Inspector{asynq.NewInspectorFromRedisClient(everyQueue{client}), client, movesOfThisAsynq()}
+	return &Inspector{
+		asynq.NewInspectorFromRedisClient(everyQueue{client}), client, asynq.NewClientFromRedisClient(client), movesOfThisAsynq(),
+	}
 }
 
 // All returns the result of New for each of ins.
@@ -47,6 +51,15 @@ func (in *Inspector) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
 
 // RunTask is that of asynq.Inspector. If the queue does not exist, the error is as with GetTaskInfo.
 func (in *Inspector) RunTask(queue, id string) error { return in.inner.RunTask(queue, id) }
+
+// Enqueue is EnqueueContext of an asynq.Client on the connections of the Inspector: a Worker enqueues the next steps of
+// chains, and has no Client. With an asynq that keeps the client of an Inspector elsewhere, Enqueue returns an error.
+func (in *Inspector) Enqueue(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if in.sender == nil {
+		return nil, errors.New("this version of asynq keeps the Redis client of an Inspector elsewhere, so the task cannot be enqueued")
+	}
+	return in.sender.EnqueueContext(ctx, task, opts...)
+}
 
 // clientOf returns the client of in, an *asynq.Inspector or a test's substitute, or nil. asynq has no accessor: the field
 // rdb has a type of an internal package, whose method Client returns the client.

@@ -87,6 +87,8 @@ func (u Unique) standsFor(env envelope.Envelope) string {
 		return fmt.Sprintf("asynq has aggregated %d tasks of a group into its task", env.Members)
 	case env.Sequence != nil:
 		return "it is a job of a sequence"
+	case env.Chain != nil && env.Chain.Step > 1:
+		return fmt.Sprintf("it is step %d of a chain that has begun", env.Chain.Step)
 	case i >= 0:
 		return fmt.Sprintf("it also has the lock on %.80q", env.Tokens[i].Key())
 	}

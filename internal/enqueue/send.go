@@ -85,6 +85,7 @@ func (d *dispatch) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 // seal makes the header in which the task carries its locks.
 func (d *dispatch) seal(ctx context.Context) error {
 	env := envelope.Envelope{Tokens: d.tokens, Retries: d.retries}
+	d.chained(&env)
 	further, err := d.kind.mark(&env)
 	if err == nil {
 		d.header, err = env.Seal(ctx, d.c.ring, d.job, d.task.Type())

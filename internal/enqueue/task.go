@@ -17,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/asynqprivate"
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -40,6 +41,8 @@ type taskSpec struct {
 	until   time.Time // the Deadline, in whole seconds, as asynq keeps it; zero means none
 	unique  bool      // the option asynq.Unique is among opts
 	grouped bool      // the option asynq.Group is among opts
+
+	then []chain.Step // the tasks of the chain that follow
 }
 
 // readTask reads the options of task. It refuses what asynq would refuse or ignore. All its errors match ErrInvalid.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
@@ -20,12 +21,17 @@ import (
 type Receipt struct {
 	header [sha256.Size]byte // digest of the task's header
 	tokens []joblock.Token
-	limit  int  // of the sequence in whose line the job waits
-	waits  bool // the job waits in line, or did
+	limit  int      // of the sequence in whose line the job waits
+	waits  bool     // the job waits in line, or did
+	then   []string // the jobs of the steps that follow in the chain
 }
 
 func (d *dispatch) receipt() *Receipt {
-	return &Receipt{header: sha256.Sum256([]byte(d.header)), tokens: d.tokens}
+	r := &Receipt{header: sha256.Sum256([]byte(d.header)), tokens: d.tokens}
+	for i, step := range d.then {
+		r.then = append(r.then, envelope.Job(step.Queue, chain.NewLink(i+2, false, d.tokens[0].Digest(), d.queue, d.id).String()))
+	}
+	return r
 }
 
 // Withdraw is handoff.Client.Withdraw.
@@ -40,7 +46,7 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	if done.Task == nil {
 		return Invalid(op, "", "Result.Task is nil, must be the task of a job")
 	}
-	w := &withdrawal{c: c, done: done, job: envelope.Job(done.Task.Queue, done.Task.ID)}
+	w := &withdrawal{c: c, done: done}
 	for giveUp := time.Now().Add(settleFor / 2); ; time.Sleep(deletePause) {
 		// A task can be active for a moment only, because it finds its lock busy.
 		err := w.try(ctx)
@@ -64,13 +70,13 @@ func (w *withdrawal) failed(sentinel error, detail string, cause error) error {
 func (w *withdrawal) try(ctx context.Context) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	task, err := w.c.taskInfo(ctx, w.done.Task.Queue, w.done.Task.ID)
+	task, later, err := w.find(ctx)
 	switch {
 	case isGone(err):
 		return w.leftBehind(ctx)
 	case err != nil:
 		return w.failed(joblock.ErrUnavailable, "the job's task could not be read", err)
-	case !w.same(task):
+	case !later && !w.same(task):
 		return w.failed(joblock.ErrNotOwner, "another job has the task ID by now", nil)
 	case task.State == asynq.TaskStateActive:
 		return w.failed(joblock.ErrBusy, "the job runs", nil)
@@ -96,6 +102,28 @@ func (w *withdrawal) try(ctx context.Context) error {
 		return w.failed(joblock.ErrUnavailable, "the job's task may still exist", err)
 	}
 	return w.free(ctx, env, lock)
+}
+
+// find returns the task of the job. Of a chain whose first step is done, it is that of the step that is under way, and
+// later is true.
+func (w *withdrawal) find(ctx context.Context) (task *asynq.TaskInfo, later bool, err error) {
+	w.job = envelope.Job(w.done.Task.Queue, w.done.Task.ID)
+	task, err = w.c.taskInfo(ctx, w.done.Task.Queue, w.done.Task.ID)
+	if w.done.Receipt == nil || !isGone(err) && (err != nil || w.same(task) && task.State != asynq.TaskStateCompleted) {
+		return task, false, err
+	}
+	for _, job := range w.done.Receipt.then {
+		queue, id, _ := envelope.ParseJob(job)
+		switch step, serr := w.c.taskInfo(ctx, queue, id); {
+		case isGone(serr), serr == nil && step.State == asynq.TaskStateCompleted:
+		case serr != nil:
+			return nil, false, serr
+		default:
+			w.job = job
+			return step, true, nil
+		}
+	}
+	return task, false, err
 }
 
 // same reports whether task is the one that was enqueued, and not a later one with its ID.

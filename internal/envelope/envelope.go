@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -58,6 +59,9 @@ type Envelope struct {
 	// Members is how many tasks of a group asynq has aggregated into the task, those without locks included; 0 if the task
 	// is no aggregate.
 	Members int
+
+	// Chain, unless nil, is the task's part in a chain.
+	Chain *chain.Chain
 }
 
 // Sequence is a job's part in a sequence of jobs: see package handoff, Jobs in a sequence.

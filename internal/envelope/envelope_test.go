@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -78,6 +79,8 @@ func TestSealedEnvelopeOpensToItself(t *testing.T) {
 		}
 		if n == 1 {
 			want.Sequence.NotBefore = time.Time{}
+		} else {
+			want.Chain = &chain.Chain{Step: n, Queue: "q", ID: "ü x", Prev: "q/ü x", Next: []chain.Step{{Type: "a b", Payload: []byte{0, 255}, Queue: "q", Retries: 3}}}
 		}
 		headers := sealed(t, ring(t), want)
 		if !utf8.ValidString(headers[Header]) {
@@ -93,6 +96,9 @@ func TestSealedEnvelopeOpensToItself(t *testing.T) {
 			}
 			if *got.Sequence != *want.Sequence {
 				t.Errorf("opened %+v, sealed %+v", got.Sequence, want.Sequence)
+			}
+			if !reflect.DeepEqual(got.Chain, want.Chain) {
+				t.Errorf("opened %+v, sealed %+v", got.Chain, want.Chain)
 			}
 			if got.Retries != want.Retries || !slices.Equal(got.Tokens, want.Tokens) ||
 				!slices.Equal(got.UntilStart, want.UntilStart) || !slices.Equal(got.FromStart, want.FromStart) {

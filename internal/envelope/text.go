@@ -2,17 +2,20 @@ package envelope
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The text of an envelope is a series of words, each followed by a space, and then the job and the type of the task:
+// The text of an envelope is a series of words, each followed by a space, and then the job and the type of the task, and its part
+// in a chain:
 //
 //	version       "1"
 //	retries       the field Retries; of an aggregate also the field Members
@@ -21,7 +24,9 @@ import (
 //	until start   the indices of the tokens in the field UntilStart; "-" if there is none
 //	from start    likewise of the field FromStart
 //	tokens        the tokens
-//	length        of the job, in bytes
+//	length        of the job, in bytes; with a Chain also that of the type
+//
+// The field Chain follows, in JSON: few tasks have one, and its payloads are most of it.
 //
 // Numbers and tokens are separated by commas.
 //
@@ -88,7 +93,17 @@ func (e *Envelope) text(job, taskType string) (string, error) {
 		out = append(append(out, between), token...)
 	}
 	out = strconv.AppendInt(append(out, ' '), int64(len(job)), 10)
+	if e.Chain != nil {
+		out = strconv.AppendInt(append(out, ','), int64(len(taskType)), 10)
+	}
 	out = append(append(append(out, ' '), job...), taskType...)
+	if e.Chain != nil {
+		steps, err := json.Marshal(e.Chain)
+		if err != nil {
+			return "", err
+		}
+		out = append(out, steps...)
+	}
 	return string(out), nil
 }
 
@@ -121,11 +136,22 @@ func read(text string) (e Opened, taskType string, err error) {
 			return e, "", core.Invalid(op, "", "version %.20q is unknown", words[0])
 		}
 	}
-	n, err := strconv.Atoi(words[6])
+	ofJob, ofType, chained := strings.Cut(words[6], ",")
+	n, err := strconv.Atoi(ofJob)
 	if err != nil || n < 0 || n > len(text) {
 		return e, "", core.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
 	}
 	e.Job, taskType = text[:n], text[n:]
+	if chained {
+		if n, err = strconv.Atoi(ofType); err != nil || n < 0 || n > len(taskType) {
+			return e, "", core.Invalid(op, "", "the length of the type is no number from 0 to %d", len(taskType))
+		}
+		e.Chain = new(chain.Chain)
+		if err := json.Unmarshal([]byte(taskType[n:]), e.Chain); err != nil || e.Chain.Step < 1 {
+			return e, "", core.Invalid(op, "", "the chain cannot be read: %v", err)
+		}
+		taskType = taskType[:n]
+	}
 	retries, members, aggregate := strings.Cut(words[1], ",")
 	if e.Retries, err = strconv.Atoi(retries); err != nil || e.Retries < -1 {
 		return e, "", core.Invalid(op, "", "the retries are no number of at least -1")

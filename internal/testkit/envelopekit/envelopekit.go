@@ -15,8 +15,12 @@ func Read(headers map[string]string) (envelope.Opened, bool, error) {
 	text, _ := seal.Text(headers[envelope.Header]) // Open refuses a bad text
 	var taskType string
 	if words := strings.SplitN(text, " ", 8); len(words) == 8 {
-		if n, _ := strconv.Atoi(words[6]); n >= 0 && n <= len(words[7]) {
+		ofJob, ofType, chained := strings.Cut(words[6], ",")
+		if n, _ := strconv.Atoi(ofJob); n >= 0 && n <= len(words[7]) {
 			taskType = words[7][n:]
+		}
+		if n, _ := strconv.Atoi(ofType); chained && n >= 0 && n <= len(taskType) {
+			taskType = taskType[:n]
 		}
 	}
 	return envelope.Open(context.Background(), func(context.Context, string) (seal.Opened, error) {

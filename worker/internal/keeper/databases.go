@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/workerstats"
@@ -43,7 +44,42 @@ func (d *databases) task(job string) (finding, error) {
 			return l, err
 		}
 	}
+	// A step of a chain may be about to enqueue the next one, to which it has handed its locks.
+	if link, ok := chain.ParseID(id); ok {
+		p, err := d.before(link, queue)
+		if err != nil || p.kind == alive {
+			p.waits = false
+			return p, err
+		}
+	}
 	return f, nil
+}
+
+// before looks up the step before that of link, whose queue is queue. If its own queue is not known, before looks in all
+// queues: that is the case only for a lock whose task does not exist, and so is rare.
+func (d *databases) before(link chain.Link, queue string) (best finding, err error) {
+	ids, first := link.Before()
+	queues := []string{link.Queue}
+	if !first {
+		queues = append(queues, queue)
+		for _, in := range d.cfg.Inspectors {
+			all, err := in.Queues()
+			if err != nil {
+				return best, err
+			}
+			queues = append(queues, all...)
+		}
+	}
+	slices.Sort(queues)
+	for _, q := range slices.Compact(queues) {
+		for _, id := range ids {
+			f, err := d.find(q, id)
+			if err != nil || f.kind == alive {
+				return f, err
+			}
+		}
+	}
+	return best, nil
 }
 
 // find looks up a task in each asynq database of Config.Inspectors. It returns the finding of the highest findingKind.

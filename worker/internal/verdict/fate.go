@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
+	"github.com/joblock/toolkit/joblock"
 )
 
 // Fate is what the Inspector's answer says about the task of an attempt that has ended.
@@ -117,4 +119,15 @@ func LeaveArchive(info *asynq.TaskInfo, err error, kept string) Move {
 		return LookAgain
 	}
 	return GiveUp // the task was run there
+}
+
+// PrevEnded reports whether asynq has written the end of the step before in a chain. info is the task with the ID of
+// that step; a task without a token of owner, a digest, is another task that has got the ID since.
+func PrevEnded(info *asynq.TaskInfo, owner string) bool {
+	switch {
+	case info.State == asynq.TaskStateCompleted, info.State == asynq.TaskStateArchived && !jobline.InArchive(info):
+		return true
+	}
+	env, ok := envelope.Peek(envelope.Task{Job: envelope.Job(info.Queue, info.ID), Type: info.Type, Headers: info.Headers})
+	return !ok || !slices.ContainsFunc(env.Tokens, func(t joblock.Token) bool { return t.Digest() == owner })
 }
