@@ -88,9 +88,10 @@ func (c *carrier) halts(reason string) bool {
 	return verdict.IsFailed(reason) && c.sequence != nil && c.sequence.Halt
 }
 
-// ending returns c.locks without the lock of a sequence that the job has halted.
-func (c *carrier) ending(halted bool) core.Locks {
-	if !halted {
+// ending returns c.locks, without the lock of the sequence if that is kept: the job has halted the sequence, or narrow has ended
+// the lock.
+func (c *carrier) ending(kept bool) core.Locks {
+	if !kept {
 		return c.locks
 	}
 	key := c.sequence.Token.Key()
@@ -98,11 +99,11 @@ func (c *carrier) ending(halted bool) core.Locks {
 }
 
 // unsettled returns those of c.tokens whose locks neither this attempt nor the handler has released. The token of a
-// sequence that the job has halted is left out.
-func (c *carrier) unsettled(halted bool) []joblock.Token {
+// sequence is left out if its lock is kept: see ending.
+func (c *carrier) unsettled(kept bool) []joblock.Token {
 	var left []joblock.Token
 	for _, token := range c.tokens {
-		if halted && c.inSequence(token) {
+		if kept && c.inSequence(token) {
 			continue
 		}
 		lock, held := c.locks.ByKey(token.Key())

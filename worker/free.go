@@ -23,7 +23,7 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 		f.keepHalted(ctx, tokens[i])
 		tokens = slices.Delete(slices.Clone(tokens), i, i+1)
 	} else if i >= 0 {
-		if slot, found, _ := f.findSlot(ctx, f.sequence.Limit); found { // after an error the keeper frees the slot
+		if slot, found, _ := f.findSlot(ctx, f.mostSlots(ctx)); found { // after an error the keeper frees the slot
 			tokens = slices.Clone(tokens)
 			tokens[i] = slot
 			f.moveTo(slot)

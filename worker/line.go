@@ -12,6 +12,14 @@ import (
 
 // The place of a job in the line of a key, or its slot: see Sequences in the package comment.
 
+// mostSlots returns how many slots the sequence has, now or at the enqueue of the job.
+func (c *carrier) mostSlots(ctx context.Context) int {
+	if named, ok := c.named(); ok {
+		return max(named.limit(ctx), c.sequence.Limit)
+	}
+	return c.sequence.Limit
+}
+
 // findSlot looks among the first limit slots of the sequence for one that is the job's, and returns the token of that
 // slot. If limit is below 2, findSlot makes no call.
 func (c *carrier) findSlot(ctx context.Context, limit int) (slot joblock.Token, found bool, err error) {

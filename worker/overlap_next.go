@@ -26,7 +26,7 @@ func (o *overlap) callNext(key string, held time.Duration) {
 	pickup := float64(3*w.checkInterval.Load()) / 2
 	want := math.Ceil(pickup / float64(max(held, time.Millisecond)))
 	if o.limit != nil {
-		want *= float64(*o.limit)
+		want *= float64(o.concurrent(w.life.Context()))
 	}
 	called := w.room.call(k, int(max(1, min(want, float64(most)))), most)
 	if len(called) == 0 {

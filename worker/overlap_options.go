@@ -1,10 +1,13 @@
 package worker
 
 import (
+	"context"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/controls"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -15,6 +18,14 @@ type OverlapOption func(*overlap)
 // from 1 to limit.Max.
 func MaxConcurrent(n int) OverlapOption {
 	return func(o *overlap) { o.limit = &n }
+}
+
+// LimitName names the limit of MaxConcurrent, so that an operator can set it at run time, with "joblock limits set"; n is the
+// value until then. The name is that of a resource, like "provider-acme", and any number of limits may have it. A change
+// reaches all servers within a second. With a smaller value the tasks that run go on, and until they have ended more may
+// run than the value says. Name has 1 to 128 bytes. LimitName without MaxConcurrent is joblock.ErrInvalid for each attempt.
+func LimitName(name string) OverlapOption {
+	return func(o *overlap) { o.limitName = &name }
 }
 
 // MaxWait sets the longest wait in place for a busy key; with 0 a task does not wait. A wait also ends when a tenth of
@@ -61,14 +72,15 @@ func InLine() OverlapOption { return func(o *overlap) { o.inLine = true } }
 
 // overlap has the arguments and the state of one call of WithoutOverlapping.
 type overlap struct {
-	w       *Worker
-	key     func(*asynq.Task) string
-	limit   *int           // nil without the option MaxConcurrent
-	maxWait *time.Duration // nil without the option MaxWait
-	ifBusy  verdict.IfBusy
-	inLine  bool
-	err     error // the result of each attempt, because an argument of WithoutOverlapping is invalid; or nil
-	pace    pace
+	w         *Worker
+	key       func(*asynq.Task) string
+	limit     *int           // nil without the option MaxConcurrent
+	limitName *string        // nil without the option LimitName
+	maxWait   *time.Duration // nil without the option MaxWait
+	ifBusy    verdict.IfBusy
+	inLine    bool
+	err       error // the result of each attempt, because an argument of WithoutOverlapping is invalid; or nil
+	pace      pace
 }
 
 // check says what is wrong with the options, or returns nil.
@@ -76,8 +88,20 @@ func (o *overlap) check() error {
 	switch {
 	case o.maxWait != nil && *o.maxWait < 0:
 		return verdict.Invalid("MaxWait is %s, must not be negative", *o.maxWait)
+	case o.limitName != nil && o.limit == nil:
+		return verdict.Invalid("LimitName was given without MaxConcurrent")
+	case o.limitName != nil && (*o.limitName == "" || len(*o.limitName) > controls.MaxName):
+		return verdict.Invalid("LimitName has %d bytes, must be from 1 to %d", len(*o.limitName), controls.MaxName)
 	case o.inLine && (o.limit != nil || o.ifBusy != verdict.SnoozeIfBusy):
 		return verdict.Invalid("InLine was combined with MaxConcurrent, DropIfBusy or FailIfBusy")
 	}
 	return nil
+}
+
+// concurrent returns how many tasks with one key may run at a time. o.limit must not be nil.
+func (o *overlap) concurrent(ctx context.Context) int {
+	if o.limitName == nil {
+		return *o.limit
+	}
+	return (*core.Locker)(o.w.locks).Controls().Limit(ctx, *o.limitName, *o.limit)
 }

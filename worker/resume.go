@@ -49,7 +49,7 @@ func (r resumer) once() error {
 		return snoozed
 	}
 	if r.sequence != nil && r.sequence.Waits {
-		if slot, found, _ := r.findSlot(ctx, r.sequence.Limit); found { // an error shows up below
+		if slot, found, _ := r.findSlot(ctx, r.mostSlots(ctx)); found { // an error shows up below
 			r.moveTo(slot)
 		}
 	}

@@ -42,6 +42,7 @@ func (c *carrier) run(next asynq.Handler) (err error) {
 		ctx = context.WithValue(ctx, chainKey{}, c.chained)
 	}
 	defer c.limitOverrun(c.locks)()
+	defer c.inLimits()()
 
 	began, finished := time.Now(), false
 	defer func() {

@@ -67,9 +67,9 @@ func (s settler) abandoned() {
 func (s settler) finish(reason string) {
 	ctx := s.ctx
 	settle := func() {
-		halted := s.halts(reason) && s.halt(ctx)
-		s.end(ctx, s.ending(halted), reason)
-		freer(s).free(ctx, s.unsettled(halted), reason)
+		kept := s.halts(reason) && s.halt(ctx) || s.narrow(ctx)
+		s.end(ctx, s.ending(kept), reason)
+		freer(s).free(ctx, s.unsettled(kept), reason)
 	}
 	if s.sequence != nil && s.ctx.Err() == nil {
 		atOnce := func() bool { return s.endAtOnce(ctx, reason) }

@@ -27,6 +27,7 @@ type tools struct {
 	delay  atomic.Pointer[asynq.RetryDelayFunc] // the user's, or asynq's default; nil until Configure is called
 	counts atomic.Pointer[func(error) bool]     // the user's IsFailure; nil if there is none
 
+	limits    namedLimits
 	distrusts distrusts
 	told      struct{ configure, middleware, order, started atomic.Bool } // which mistakes in the set-up were logged
 	inArchive atomic.Int64                                                // how many tasks are in the archive for a snooze

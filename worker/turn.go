@@ -22,7 +22,7 @@ import (
 // without a place gets no slot. The answer of a Take does not settle it: the Take may have been sent before, and then
 // finds the place that it has made itself.
 func (r resumer) lineUp(ctx context.Context, token joblock.Token) (*core.Lock, error) {
-	if slot, found, err := r.findSlot(ctx, r.sequence.Limit); found || err != nil {
+	if slot, found, err := r.findSlot(ctx, r.mostSlots(ctx)); found || err != nil {
 		return r.resumeSlot(ctx, slot, err)
 	}
 	if key, other := driver.LineOf(token.Key()); other { // the line is that of the first slot

@@ -50,6 +50,7 @@ func (w *Worker) endPauses(ctx context.Context) {
 		if set.Stale() {
 			_ = in.ChangeControls(ctx, in.Settings().Holder, func(*controls.Set, int64, time.Time) error { return nil })
 		}
+		w.applyLimits(ctx)
 		for _, p := range set.Pauses {
 			if p.Ended(set.Now()) {
 				if _, busy := under.LoadOrStore(p.ID, true); !busy {

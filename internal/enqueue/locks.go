@@ -47,6 +47,11 @@ func takeAll(ctx context.Context, locks *joblock.Locker, takes []take) []taken {
 	return (*core.Locker)(locks).Take(ctx, opEnqueue, takes)
 }
 
+// limitNow returns the value that an operator has set for the limit with this name, or code.
+func limitNow(ctx context.Context, locks *joblock.Locker, name string, code int) int {
+	return (*core.Locker)(locks).Controls().Limit(ctx, name, code)
+}
+
 // tokenOf returns the token of a take that has succeeded.
 func tokenOf(t taken) joblock.Token { return joblock.Token(t.Token) }
 

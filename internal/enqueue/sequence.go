@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
@@ -22,12 +23,16 @@ type Sequence struct {
 	Key           string
 	Lock          *joblock.Lock
 	Limit         int
+	LimitName     string
 	MaxWaiting    int
 	HaltOnFailure bool
 }
 
-func (s Sequence) plan(_ context.Context, d *dispatch) (kind, error) {
+func (s Sequence) plan(ctx context.Context, d *dispatch) (kind, error) {
 	err := s.check()
+	if err == nil && s.LimitName != "" {
+		s.Limit = limitNow(ctx, d.c.locks, s.LimitName, max(1, s.Limit))
+	}
 	if err == nil && d.grouped {
 		err = Invalid(opEnqueue, s.key(), "the option asynq.Group and a sequence exclude each other: asynq would make one task of several jobs")
 	}
@@ -52,8 +57,12 @@ func (s Sequence) check() error {
 		return Invalid(opEnqueue, s.Key, "Sequence.Lock is on another key, %q", s.Lock.Key())
 	case s.Limit < 0 || s.Limit > driver.MaxSlots:
 		return Invalid(opEnqueue, key, "Sequence.Limit is %d, must be from 0 to %d", s.Limit, driver.MaxSlots)
-	case s.Limit > 1 && !jobline.SlotsFit(key):
-		return Invalid(opEnqueue, key, "key has %d bytes, at most %d are allowed with a Limit above 1", len(key), jobline.MaxSlotKeyBytes)
+	case len(s.LimitName) > controls.MaxName:
+		return Invalid(opEnqueue, key, "Sequence.LimitName has %d bytes, at most %d are allowed", len(s.LimitName), controls.MaxName)
+	case (s.Limit > 1 || s.LimitName != "") && !jobline.SlotsFit(key):
+		return Invalid(opEnqueue, key, "key has %d bytes, at most %d are allowed with a Limit above 1 or a LimitName", len(key), jobline.MaxSlotKeyBytes)
+	case s.LimitName != "" && s.HaltOnFailure:
+		return Invalid(opEnqueue, key, "Sequence.HaltOnFailure and Sequence.LimitName are both set: only a sequence whose jobs run one at a time can halt")
 	case s.Limit > 1 && s.HaltOnFailure:
 		return Invalid(opEnqueue, key, "Sequence.HaltOnFailure is set and Sequence.Limit is %d: only a sequence whose jobs run one at a time can halt", s.Limit)
 	case s.MaxWaiting < 0:
@@ -87,7 +96,7 @@ func (s Sequence) unkept() (keys []string, ok bool) { return nil, !s.HaltOnFailu
 
 // part returns what part the job of env has in the sequence.
 func (s Sequence) part(env *envelope.Envelope) *envelope.Sequence {
-	seq := &envelope.Sequence{Token: env.Tokens[0], Halt: s.HaltOnFailure}
+	seq := &envelope.Sequence{Token: env.Tokens[0], Halt: s.HaltOnFailure, LimitName: s.LimitName}
 	if s.Limit > 1 {
 		seq.Limit = s.Limit
 	}

@@ -70,6 +70,8 @@ type Sequence struct {
 	Halt  bool          // after a final failure of the job, the key stays with the job
 	Limit int           // how many jobs of the sequence may run at a time: the number of slots; 0 means 1
 
+	LimitName string // the name of the limit whose value an operator may set in place of Limit; "" for none
+
 	// Waits says that the task was enqueued to wait for its turn. Its time in asynq is then Wait after the enqueue, and
 	// NotBefore is the time that the author asked for, rounded up to a whole second; zero means none.
 	Waits     bool

@@ -199,7 +199,9 @@ func TestGenuineTextThatCannotBeRead(t *testing.T) {
 		"too many places":    words(0, "-", "0,0", "-", token),
 		"no such sequence":   words(0, "1,0,0,0,0", "-", "-", token),
 		"short sequence":     words(0, "0,0,0,0", "-", "-", token),
-		"long sequence":      words(0, "0,0,0,0,0,0", "-", "-", token),
+		"long sequence":      words(0, "0,0,0,0,0,name,0", "-", "-", token),
+		"no limit's name":    words(0, "0,0,0,0,0,", "-", "-", token),
+		"bad limit's name":   words(0, "0,0,0,0,0,%zz", "-", "-", token),
 		"no sequence":        words(0, token, "-", "-", token),
 		"another halt":       words(0, "0,2,0,0,0", "-", "-", token),
 		"another wait":       words(0, "0,0,0,-1,0", "-", "-", token),
@@ -433,7 +435,7 @@ func FuzzRead(f *testing.F) {
 	for _, e := range []Envelope{
 		{Tokens: all, Retries: 25, UntilStart: all[:1], FromStart: all[1:]},
 		{Tokens: all, Retries: -1, Members: 2},
-		{Tokens: all[:1], Sequence: &Sequence{Token: all[0], Halt: true, Limit: 3, Waits: true, NotBefore: time.UnixMilli(1)}},
+		{Tokens: all[:1], Sequence: &Sequence{Token: all[0], Halt: true, Limit: 3, LimitName: "a, b", Waits: true, NotBefore: time.UnixMilli(1)}},
 	} {
 		text, err := e.text(job, taskType)
 		if err != nil {

@@ -3,6 +3,7 @@ package envelope
 import (
 	"cmp"
 	"encoding/json"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 //	version       "1"
 //	retries       the field Retries; of an aggregate also the field Members
 //	sequence      the field Sequence: "-", or five numbers: the index of the token; 1 for Halt; Limit; 1 for Waits;
-//	              NotBefore in Unix milliseconds
+//	              NotBefore in Unix milliseconds; and LimitName, escaped, unless it is ""
 //	until start   the indices of the tokens in the field UntilStart; "-" if there is none
 //	from start    likewise of the field FromStart
 //	tokens        the tokens
@@ -63,6 +64,9 @@ func (e *Envelope) text(job, taskType string) (string, error) {
 		out = strconv.AppendInt(out, int64(at), 10)
 		for _, n := range [...]int64{one(s.Halt), int64(s.Limit), one(s.Waits), notBefore} {
 			out = strconv.AppendInt(append(out, ','), n, 10)
+		}
+		if s.LimitName != "" {
+			out = append(append(out, ','), url.QueryEscape(s.LimitName)...)
 		}
 	}
 	for _, some := range [...][]joblock.Token{e.UntilStart, e.FromStart} {
@@ -191,7 +195,7 @@ func (e *Envelope) readSequence(word string) (*Sequence, error) {
 		var part string
 		var err error
 		part, rest, more = strings.Cut(rest, ",")
-		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || more != (i < len(n)-1) {
+		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || !more && i < len(n)-1 {
 			return nil, core.Invalid("open envelope", "", "the sequence is not %d numbers", len(n))
 		}
 	}
@@ -203,6 +207,11 @@ func (e *Envelope) readSequence(word string) (*Sequence, error) {
 		return nil, core.Invalid("open envelope", "", "the sequence has a flag that is neither 0 nor 1")
 	}
 	s := &Sequence{Token: token, Halt: n[1] == 1, Limit: int(n[2]), Waits: n[3] == 1}
+	if more {
+		if s.LimitName, err = url.QueryUnescape(rest); err != nil || s.LimitName == "" || strings.Contains(rest, ",") {
+			return nil, core.Invalid("open envelope", "", "the name of the sequence's limit cannot be read")
+		}
+	}
 	if n[4] != 0 {
 		s.NotBefore = time.UnixMilli(n[4])
 	}

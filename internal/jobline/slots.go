@@ -4,6 +4,7 @@ package jobline
 
 import (
 	"context"
+	"slices"
 
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -28,6 +29,9 @@ var MaxSlotKeyBytes = driver.MaxKeyBytes - len(driver.SlotKey("", driver.MaxSlot
 
 // SlotsFit reports whether all slots of key have names.
 func SlotsFit(key string) bool { return len(key) <= MaxSlotKeyBytes }
+
+// IsSlot reports whether slot is one of the first limit slots of key.
+func IsSlot(slot, key string, limit int) bool { return slices.Contains(SlotKeys(key, 1, limit), slot) }
 
 // SlotsOf returns those of keys that are reserved for job under the owner of token, in the order of keys: a job that has
 // waited in line does not know which slot it got. Without keys it sends nothing. Errors are those of Locker.Status.
