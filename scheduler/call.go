@@ -21,11 +21,11 @@ const queuePoll = 2 * time.Second
 // worker has freed the lock that a dead node has left behind: after a minute and a round of checks.
 const unclearFor = 2 * time.Minute
 
-// heed is how long a function may go on after the end of its context before the execution counts as an overrun.
-const heed = 5 * time.Second
+// grace is how long a function may go on after the end of its context before the execution counts as an overrun.
+const grace = 5 * time.Second
 
 // call calls the job's function, and repeats failed attempts while retries are left. It returns the number of attempts
-// and the error of the last one. If the function goes on for longer than heed after its context has ended, other than
+// and the error of the last one. If the function goes on for longer than grace after its context has ended, other than
 // by the end of Run, call calls overrun with the cause, and with nil when the function has returned.
 func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger, overrun func(cause error)) (attempts int, err error) {
 	ctx = WithTick(ctx, tick)
@@ -94,7 +94,7 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger, overr
 
 // awaitEnd waits for the end of a function whose context has ended with cause. See job.call for overrun.
 func awaitEnd(ended <-chan struct{}, cause error, overrun func(error)) {
-	timer := time.NewTimer(heed)
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-ended:

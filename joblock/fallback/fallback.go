@@ -60,7 +60,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Locker, error) {
 	case f.cfg.Overrun < 0:
 		return nil, core.Invalid(op, "", "Config.Overrun is %s, must not be negative", f.cfg.Overrun)
 	case f.cfg.Away == Proceed && set.Observer == nil:
-		return nil, core.Invalid(op, "", "Config.Away is Proceed and the joblock.Locker has no Observer: nobody would be told of a fall-back")
+		return nil, core.Invalid(op, "", "Config.Away is Proceed and the joblock.Locker has no Observer: a fall-back would go unreported")
 	}
 	var err error
 	f.local, err = core.New(newLocalStore(), &core.Config{
@@ -123,7 +123,7 @@ func (f *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	return f.locks.Do(ctx, key, run, core.Acquiring(opts), acquire)
 }
 
-// acquire returns the lock under which the function runs. beside is the local lock of a call that has the store's lock;
+// acquire returns the lock under which the function runs. local is the local lock of a call that has the store's lock;
 // it is nil after a fall-back.
 //
 // The store's lock comes before the local lock. In the other order only one waiter of each process would be in the

@@ -57,7 +57,7 @@ func New(t testing.TB, cfg *joblock.Config) *Kit {
 	k.faults = faultstore.New(mem)
 	k.Store = &watchedStore{Store: k.faults, watched: sync.OnceFunc(func() { close(k.watched) })}
 	k.Locks = k.locker(k.Store, full)
-	full.Holder = "somebody else"
+	full.Holder = "another holder"
 	k.others = k.locker(mem, full)
 	return k
 }
@@ -127,7 +127,7 @@ func (k *Kit) Hold(key string) (release func()) {
 func (k *Kit) Lose(key string) {
 	k.t.Helper()
 	if !k.Status(key).Locked() {
-		k.t.Fatalf("joblocktest: lose: nobody has the lock on %q", key)
+		k.t.Fatalf("joblocktest: lose: the lock on %q has no holder", key)
 	}
 	// The push must not come before the subscription, which the first lock of Locks has begun.
 	select {

@@ -183,7 +183,7 @@ func TestMisuseEndsTheTest(t *testing.T) {
 	}{
 		"nothing":            {func(f *fake) { joblocktest.New(f, nil) }, ""},
 		"a bad Config":       {func(f *fake) { joblocktest.New(f, &joblock.Config{TTL: -1}) }, "Config.TTL"},
-		"a lock that is not": {func(f *fake) { joblocktest.New(f, nil).Lose("a") }, `nobody has the lock on "a"`},
+		"a lock that is not": {func(f *fake) { joblocktest.New(f, nil).Lose("a") }, `the lock on "a" has no holder`},
 		"a bad key":          {func(f *fake) { joblocktest.New(f, nil).Context("") }, "key"},
 		"a busy key": {func(f *fake) {
 			k := joblocktest.New(f, nil)

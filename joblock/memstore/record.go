@@ -10,7 +10,7 @@ import (
 // microseconds.
 type instant struct {
 	ms, us  int64
-	inboxes map[string][]*listener // Store.inboxes: an inbox to which nobody listens is not in the map
+	inboxes map[string][]*listener // Store.inboxes: an inbox without a subscriber is not in the map
 }
 
 func (now instant) time() time.Time { return time.UnixMicro(now.us) }

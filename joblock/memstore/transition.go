@@ -12,7 +12,7 @@ import (
 // the request; it returns the new record and the answer. Each case has the name of its row. Both records share the
 // queue, which a transition may change. So do not use the old record after a transition.
 
-// answer is what a transition returns besides the record.
+// answer is what a transition returns in addition to the record.
 type answer struct {
 	driver.Reply
 	pushes []push        // to deliver after the step
@@ -25,7 +25,7 @@ func (a answer) binding(job string, grace time.Duration) answer {
 	return a
 }
 
-// waits adds to a what the caller hears of the place p in the queue of r.
+// waits adds to a what the caller gets to know of the place p in the queue of r.
 func (a answer) waits(now instant, r record, p *place) answer {
 	a.Ahead, a.Now, a.Since = r.ahead(p), now.time(), time.UnixMicro(p.since)
 	return a
@@ -290,8 +290,8 @@ func (r record) reservePlace(now instant, req driver.ReserveRequest, p *place) (
 
 // The methods below are the words that the table has in capitals, and other parts that several rows share.
 
-// serve is the step GRANT of the transition table, for the waiter at p, in the call of somebody else. The result is the
-// push for the waiter. If nobody listens to the waiter's inbox, the waiter has died, or asks soon. So its lease ends
+// serve is the step GRANT of the transition table, for the waiter at p, in the call of another caller. The result is the
+// push for the waiter. If the waiter's inbox has no subscriber, the waiter has died, or asks soon. So its lease ends
 // with its place.
 func (r *record) serve(now instant, p *place) push {
 	w := p.waiter

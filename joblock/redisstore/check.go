@@ -25,7 +25,7 @@ import (
 //
 // Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. If ctx ends meanwhile,
 // Check removes the lock all the same; if the server does not answer either,
-// the lock ends within ten seconds. Besides that, Check only reads: INFO, and CONFIG GET if the user may run CONFIG GET.
+// the lock ends within ten seconds. Apart from that, Check only reads: INFO, and CONFIG GET if the user may run CONFIG GET.
 // A Note says what Check was not allowed to read. An empty Report means that there is nothing to change.
 //
 // An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise that of
@@ -80,7 +80,7 @@ func (c *check) add(f Finding) {
 // well adds a Finding that subject is well.
 func (c *check) well(node, subject, found string) { c.add(Finding{Well, node, subject, found, "", ""}) }
 
-// The method has reports whether c.report has a Finding about subject that is not well.
+// has reports whether c.report has a Finding about subject that is not well.
 func (c *check) has(subject string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

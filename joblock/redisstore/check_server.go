@@ -127,7 +127,7 @@ func (n *checkedServer) memory() {
 				"when memory is short the server drops records: locks that are held become free, and fences forgotten", fix)
 		} else {
 			n.find(Note, "maxmemory-policy", policy+" without a maxmemory",
-				"nothing is dropped until somebody sets a maxmemory; then locks are", fix)
+				"nothing is dropped until a maxmemory is set; then locks are", fix)
 		}
 	}
 	if used := n.info.num("used_memory"); limit > 0 && float64(used) > fullAt*float64(limit) {
@@ -226,7 +226,7 @@ func (n *checkedServer) late(replicas int64) (all []string) {
 		case of["state"] != "online":
 			all = append(all, where+" is not in step yet ("+of["state"]+")")
 		case lag > lateReplica:
-			all = append(all, fmt.Sprintf("%s has told nothing for %d s", where, lag))
+			all = append(all, fmt.Sprintf("%s has reported nothing for %d s", where, lag))
 		}
 	}
 	return all

@@ -32,7 +32,7 @@
 // position in the text. Such a call takes three commands. The record of a key that was used once takes some 230 bytes
 // until Redis expires the record.
 //
-// A lock that somebody waits for, or that has a memo, is a hash instead. The field s of the hash is the text. The
+// A lock with waiters, or with a memo, is a hash instead. The field s of the hash is the text. The
 // other fields are memo, and q, q<n>, w<call> and g<n> for the queue of waiters. A release that leaves nobody waiting,
 // and no memo, makes the lock a string again.
 //
@@ -76,7 +76,7 @@
 //
 // The seal keys are a sorted set at the prefix and "%seal" ("joblock:%seal"). Package joblock reserves that name. The
 // members are the keys in hexadecimal. A member's score is the time at which that key was made, in µs since 1970.
-// Whoever can read a seal key can forge what a task carries.
+// A client that can read a seal key can forge what a task carries.
 //
 // # Calls
 //
@@ -112,7 +112,7 @@
 // the connection.
 //
 // In a cluster pushes go to shard channels, which only one node has to do with. The Store has one more connection to
-// each node that has keys for which this process waits. A push goes to all nodes only if nobody is subscribed to the
+// each node that has keys for which this process waits. A push goes to all nodes only if there is no subscriber of the
 // shard channel at that moment: while a slot migrates, just after the first wait for a key of a part, or if the waiter
 // has died. A server or a user without shard channels tells all nodes of each push.
 //
@@ -205,7 +205,7 @@
 // acknowledged it (WAIT).
 // Otherwise the call returns an error, and the outcome of the call is unknown. The Locker cleans up or tries again, as
 // after any error. So while fewer than n replicas can be reached, no lock can be taken, and held locks are lost: the
-// holders are told in time, and nobody else gets the locks.
+// holders find out in time, and no one else gets the locks.
 //
 // The gain was measured: masters were killed under load 50 times. With Replicas 1 the promoted replica had all of
 // 10,160 granted locks. With Replicas 0 the promoted replica lacked 1,075 of 10,171, in 19 of the 50 fail-overs. (One
@@ -213,7 +213,7 @@
 //
 // Replicas is no proof against loss: n replicas have the write, but a replica without the write may be promoted. Set n
 // to the number of all replicas, or choose by replica-priority which replicas may be promoted. Set
-// min-replicas-to-write as well: a master that is cut off can still count a replica that has not been told of the new
+// min-replicas-to-write as well: a master that is cut off can still count a replica that has not heard of the new
 // master.
 //
 // The cost is one WAIT for each call, even a refused call, and one WAIT for each batch of renewals. While a slot of a

@@ -59,7 +59,7 @@ func unmerged(rdb redis.UniversalClient, via sender) *merger {
 	return &merger{rdb: rdb, via: via, above: math.MaxInt}
 }
 
-// The method do makes one call. The caller must not use cmd afterwards. If ctx ends before the answer, the server may
+// do makes one call. The caller must not use cmd afterwards. If ctx ends before the answer, the server may
 // still run the call, unless the call was still waiting to be sent.
 func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	p := m.enter(ctx, cmd)
@@ -118,7 +118,7 @@ func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
 	}
 }
 
-// The variable forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.
+// forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.
 var forever = time.Unix(1<<40, 0)
 
 // next sends the next pipeline. A caller calls next when its call has ended.

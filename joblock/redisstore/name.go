@@ -62,7 +62,7 @@ func (s *store) indexes() string {
 	return escapeGlob(s.prefix)
 }
 
-// The method name returns the Redis key of the record of key.
+// name returns the Redis key of the record of key.
 func (s *store) name(key string) string { return s.index(s.part(key)) + key }
 
 // keyOf returns the key whose record has the given Redis key. The result ok is false if no record can have that Redis

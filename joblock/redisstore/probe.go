@@ -58,7 +58,7 @@ func (c *check) probe(ctx context.Context) error {
 		c.well("", "permissions", "this user may take a lock, renew it, hand it over and release it")
 	}
 	if p.deaf == "" && !c.has(pushRights.subject) {
-		c.well("", pushRights.subject, "a waiter was told at once that its lock had become free")
+		c.well("", pushRights.subject, "a waiter was notified at once that its lock had become free")
 	}
 	if told {
 		return nil
@@ -116,7 +116,7 @@ func (p *probe) release(ctx context.Context, owner string) error {
 	return p.want(rs[0], nil, driver.OutcomeOK)
 }
 
-// transitions tries the calls for a lock that nobody waits for, except the release.
+// transitions tries the calls for a lock without waiters, except the release.
 func (p *probe) transitions(ctx context.Context) error {
 	p.step = "acquire"
 	r, err := p.acquire(ctx, p.id, p.nonce(), "")

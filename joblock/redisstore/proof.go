@@ -28,9 +28,9 @@ const (
 )
 
 // proofs has the keys for proofs. A proof shows that the grant in a push is from a script of this package.
-// Whoever may publish, and read records, knows everything in such a push except the proof. The proof is a MAC. The
+// A client that may publish, and read records, knows everything in such a push except the proof. The proof is a MAC. The
 // script that grants computes the MAC, with a key that comes with the call and is not stored. That key is derived from
-// a seal key. So only somebody who can forge what tasks carry can forge a push with a grant.
+// a seal key. So only a client that can forge what tasks carry can forge a push with a grant.
 type proofs struct {
 	mu     sync.Mutex
 	keys   []string           // in the order of the seal keys; the first key makes proofs, and any key verifies a proof

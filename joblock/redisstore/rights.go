@@ -61,7 +61,7 @@ var deathRights = area{severity: Warning, subject: "pub/sub",
 
 // shardRights are for waiting in a cluster.
 var shardRights = area{severity: Warning, subject: "pub/sub",
-	means: "each hand-over of a key is told to all nodes of the cluster, and one to a process that has died keeps the key for the whole TTL", with: " &$prefix*",
+	means: "each hand-over of a key is published on all nodes of the cluster, and one to a process that has died keeps the key for the whole TTL", with: " &$prefix*",
 	rights: []right{
 		{"spublish", "SPUBLISH $shard m"}, {"ssubscribe", "SSUBSCRIBE $shard"}, {"sunsubscribe", "SUNSUBSCRIBE $shard"},
 		{"pubsub|shardnumsub", "PUBSUB SHARDNUMSUB $shard"}, {"cluster|shards", "CLUSTER SHARDS"}, {"cluster|myid", "CLUSTER MYID"},

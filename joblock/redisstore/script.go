@@ -84,7 +84,7 @@ var releaseStages = []string{
 }
 
 // script is a Lua script and the first arguments of its calls. The arguments are interfaces, so that a call
-// does not box each of them anew.
+// does not box each of them again.
 type script struct {
 	op      string
 	source  any

@@ -210,7 +210,7 @@ func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 //
 // A server from 7.2 on that has read a nodes.conf of an older server is not in its own list of shards, until its next
 // start (github.com/redis/redis/pull/14495). SPUBLISH, from anybody, ends such a server. The connection of the
-// subscription is there before the question: the server cannot start anew in between without breaking the connection.
+// subscription is there before the question: the server cannot restart in between without breaking the connection.
 func (h *shards) able(node *shardNode) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
 	defer cancel()
@@ -291,7 +291,7 @@ func (h *shards) receive(node *shardNode) {
 	defer h.lose(node)
 	from := &ear{sub: node.sub, every: pingEvery}
 	for {
-		// go-redis makes a broken connection anew, but then names all channels in one command, which the server refuses.
+		// go-redis reconnects, but then names all channels in one command, which the server refuses.
 		// So receive gives the connection up.
 		got, err := from.next(h.ctx)
 		var refused redis.Error

@@ -35,7 +35,7 @@ func (s *store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 // cluster: the shard channel is in the slot of these keys.
 func (s *store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
 
-// address returns what scripts are told about the channels of an inbox: the channel. In a cluster the
+// address returns what scripts get about the channels of an inbox: the channel. In a cluster the
 // address has two tabs more, and inPart writes a hash tag between the tabs. Without the tabs this is the
 // shard channel, and without what lies between the tabs it is the channel.
 func (s *store) address(inbox string) string {
@@ -54,7 +54,7 @@ func (s *store) inPart(key, text string) string {
 }
 
 // sure returns the address of a waiter whose shard channel is subscribed to: the first tab is double. If
-// nobody is subscribed to that channel later, the waiter has died, or its slot has moved. Without that mark, the waiter
+// that channel has no subscriber later, the waiter has died, or its slot has moved. Without that mark, the waiter
 // may be new.
 func sure(address string) string { return strings.Replace(address, "\t", "\t\t", 1) }
 

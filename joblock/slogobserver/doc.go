@@ -23,6 +23,6 @@
 //	locks      number of renewals that got no answer
 //	err        why the event happened
 //
-// The function Level says which level an event has. Even without an Observer, a Locker logs the worst events, such as
+// Level says which level an event has. Even without an Observer, a Locker logs the worst events, such as
 // a lost lock, to joblock.Config.Logger.
 package slogobserver
