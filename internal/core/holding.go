@@ -64,6 +64,7 @@ type holding struct {
 	renewAt  time.Time // when the next renewal is due
 
 	fence  int64
+	hint   *string       // driver.Reply.Hint of the call that began the term, until the lease is renewed; a pointer, as terms.owner
 	since  time.Time     // when this process took, resumed or reclaimed the lock
 	trust  time.Time     // trust deadline, with its monotonic reading
 	job    string        // the job that the lock is bound to
@@ -124,14 +125,14 @@ type step struct {
 
 // granted is the first event: at the time now, the answer arrives that the store has granted a term with this fence.
 // The lease counts from the time sent.
-func granted(t terms, sent, now time.Time, fence int64, renewing bool, retain time.Duration) holding {
+func granted(t terms, sent, now time.Time, fence int64, renewing bool, retain time.Duration, hint *string) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
-	h.begin(sent, now, fence)
+	h.begin(sent, now, fence, hint)
 	return h
 }
 
-func (h *holding) begin(sent, now time.Time, fence int64) {
-	h.fence, h.since = fence, now
+func (h *holding) begin(sent, now time.Time, fence int64, hint *string) {
+	h.fence, h.hint, h.since = fence, hint, now
 	h.extend(sent)
 }
 
@@ -312,6 +313,7 @@ func (h *holding) renewalAnswered(a renewalAnswer) (step, error) {
 			}
 			h.extend(a.sent)
 		}
+		h.hint = nil
 		return s, nil
 	case driver.OutcomeUnknown:
 		if due {
@@ -412,7 +414,7 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 		return step{}, lateGrant(op, h.key)
 	}
 	h.state, h.over, h.job, h.parkReserve = lockHeld, nil, h.resumedBy, 0
-	h.begin(sent, now, r.Fence)
+	h.begin(sent, now, r.Fence, &r.Hint)
 	return step{tell: event.Reclaimed, moved: true}, nil
 }
 
@@ -446,6 +448,9 @@ func (h *holding) releaseBegun(op string, req driver.ReleaseRequest, reserve tim
 	}
 	h.releaseNonce = cmp.Or(h.releaseNonce, req.Nonce)
 	req.Term, req.Nonce, req.Retain, req.Brief = h.term(), h.releaseNonce, h.retain, min(h.retain, req.Brief)
+	if h.hint != nil {
+		req.Hint = *h.hint
+	}
 	until := h.trust.Add(h.margin)
 	reserved := h.resumed || h.parkNonce != "" // a reservation may outlast the lease
 	if reserved {

@@ -29,7 +29,7 @@ func testTerms() terms {
 	return terms{key: "key", owner: &owner, holder: "us", ttl: 30 * time.Second, margin: 4 * time.Second}
 }
 
-func testHolding() holding { return granted(testTerms(), begun, begun, 10, true, time.Minute) }
+func testHolding() holding { return granted(testTerms(), begun, begun, 10, true, time.Minute, nil) }
 
 // The answers of the store.
 var (
@@ -271,6 +271,10 @@ type field struct{ name, text string }
 
 // fieldsOf are the fields of a holding but for its terms.
 func fieldsOf(h *holding) []field {
+	var hint string
+	if h.hint != nil {
+		hint = *h.hint
+	}
 	return []field{
 		{"state", text(h.state)}, {"fence", text(h.fence)}, {"since", text(h.since)}, {"trust", text(h.trust)},
 		{"job", text(h.job)}, {"over", text(h.over)}, {"retain", text(h.retain)}, {"shared", text(h.shared)},
@@ -278,7 +282,7 @@ func fieldsOf(h *holding) []field {
 		{"takingBack", text(int64(h.takingBack))},
 		{"parkNonce", text(h.parkNonce)}, {"parkReserve", text(h.parkReserve)},
 		{"reclaimNonce", text(h.reclaimNonce)}, {"reclaimSent", text(h.reclaimSent)}, {"releaseNonce", text(h.releaseNonce)},
-		{"doubt", text(h.doubt)},
+		{"doubt", text(h.doubt)}, {"hint", text(hint)},
 	}
 }
 

@@ -36,8 +36,8 @@ type Lock struct {
 func (l *Locker) newLock(key string, o *Options, sent, now time.Time, r driver.Reply, resumed bool) *Lock {
 	both := &struct {
 		Lock
-		owner string
-	}{owner: o.Owner} // one allocation
+		owner, hint string
+	}{owner: o.Owner, hint: r.Hint} // one allocation
 	k := &both.Lock
 	t := terms{key: key, owner: &both.owner, holder: o.Holder, ttl: o.TTL, margin: l.cfg.margin(o.TTL)}
 	if o.MaxRenew > 0 {
@@ -47,7 +47,7 @@ func (l *Locker) newLock(key string, o *Options, sent, now time.Time, r driver.R
 		t.resumed, t.resumedBy, t.reserve = true, o.Job, o.Reserve
 	}
 	k.l, k.prior, k.recovered, k.silent, k.memo, k.asOf, k.index = l, r.Ended, r.Recovered, o.Silent, r.Memo, r.Now, -1
-	k.h = granted(t, sent, now, r.Fence, !o.NoRenew, o.Retain)
+	k.h = granted(t, sent, now, r.Fence, !o.NoRenew, o.Retain, &both.hint)
 	if o.Shared || o.kept {
 		k.h.ownerShared()
 	}

@@ -62,4 +62,8 @@ type Reply struct {
 	Since time.Time // Held of Take and Reserve, with a place: when the place was taken; equal to Now if the place is new
 
 	Next string // any outcome of Release and Reserve: the waiting job that this call has granted the key to, or ""
+
+	// Hint is for a later ReleaseRequest of the same term. It may be empty, and means nothing to any other Store. A
+	// Hint has the owner in it: keep it out of logs. OK of Acquire and Resume.
+	Hint string
 }

@@ -113,6 +113,10 @@ type ReleaseRequest struct {
 	Starts bool          // the caller starts the job in Reply.Next: there is no push to JobsInbox
 	Grace  time.Duration // for the entry of a waiting job that gets a slot: see Slots in the package comment
 
+	// Hint is Reply.Hint of the call that began the term, or "". It changes no answer: with it the release may cost the
+	// store less. A Hint that is no longer true, because the lease was renewed since, does no harm.
+	Hint string
+
 	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that every process
 	// that may ask for this record knows of the end. See Retention in the package comment for an exception.
 	Brief time.Duration

@@ -155,6 +155,7 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	n.version()
 	n.cluster(c.s.ops)
 	n.shards(ctx, rdb)
+	n.native(ctx, rdb)
 	n.role()
 	n.memory()
 	n.persistence(func(name string) (string, bool) { return n.config(ctx, rdb, name) })

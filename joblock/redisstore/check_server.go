@@ -92,6 +92,20 @@ func (n *checkedServer) cluster(client redis.UniversalClient) {
 	}
 }
 
+// native adds a Finding about the calls that need no script. The command changes nothing, because no record has that text.
+func (n *checkedServer) native(ctx context.Context, rdb *redis.Client) {
+	if n.s.native.off {
+		return
+	}
+	err := rdb.Do(ctx, "set", n.s.name("joblock-check"), "", "ifeq", "no record", "px", 1).Err()
+	switch {
+	case err == redis.Nil:
+		n.well(n.addr, "scripts", "a lock that nobody waits for is taken and released without one")
+	case err != nil && redis.HasErrorPrefix(err, "ERR"):
+		n.well(n.addr, "scripts", "each call is one; Redis from 8.4 on and Valkey from 8.1 on can do without for most")
+	}
+}
+
 // shardsFrom is the oldest Redis with shard channels.
 const shardsFrom = "7.0"
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
@@ -44,8 +45,9 @@ func TestModelOnMiniredis(t *testing.T) {
 
 // miniHarness has a clock that is set by hand. Redis takes both the time of day
 // and the expiry of keys from one clock, so both are moved.
-func miniHarness(t *testing.T) *storetest.Harness {
-	m := redistest.MiniServer(t)
+func miniHarness(t *testing.T) *storetest.Harness { return miniHarnessOn(t, redistest.MiniServer(t)) }
+
+func miniHarnessOn(t *testing.T, m *miniredis.Miniredis) *storetest.Harness {
 	m.ClockTTL(false)
 	now := time.UnixMicro(1_700_000_000_123_456)
 	m.SetTime(now)

@@ -14,7 +14,7 @@
 // A lock is one string at prefix + key, for a cluster see below. The string is a text of lines, which redis-cli shows
 // unchanged:
 //
-//	jobH<fence>   H: owned; R, F, D: released, forced, done; the fence is a number that grows
+//	jobH<fence>   H, N: owned; R, F, D: released, forced, done; the fence is a number that grows
 //	              with every Acquire, Take, Park and Resume
 //	owner         the token's owner, now or last; a secret
 //	holder        label of who holds the lock, now or last
@@ -27,6 +27,8 @@
 //	the times     when the lock was last acquired, taken, parked, resumed or ended; how the
 //	              previous ownership ended; if owned, when the lease began, and how long the
 //	              lease and the reservation are from then on
+//
+// A record that was written without a script has no times: the expiry of its key dates it. scripts/record.lua says how.
 //
 // Times are in µs since 1970, lengths in ms. The numbers have a fixed width, so most calls read a field by its
 // position in the text. Such a call takes three commands. The record of a key that was used once takes some 230 bytes
@@ -84,6 +86,15 @@
 // keys, the record and its part of the index. Locks can be taken, renewed, parked and released while their slot
 // migrates. Then a server may refuse a script with two keys (TRYAGAIN), and the Store uses two scripts with one key
 // each.
+//
+// Two transitions need no script on Redis 8.4 or later and Valkey 8.1 or later, which have SET with IFEQ: the Acquire of
+// a free key, and the Release of a lock or of a job's lock that was not renewed. They cost the server a sixth of the
+// script. The script still decides in every other case: somebody waits or waited seconds ago, the lock has a memo or is a
+// slot of several, the call is late or repeated, the record is another than this process knows. It also does in a cluster,
+// with [Config].Replicas, and for any client other than a *redis.Client. The Store asks the server what it can do after
+// its first calls, once a minute if it cannot, and again after a refusal. [Config].ScriptsOnly switches the path off,
+// [NativeCalls] counts its calls, and [Examine] says whether a server has it. Processes with and without it have the same
+// locks. Such an Acquire is SET, PEXPIRETIME and GETRANGE in one pipeline, such a Release PTTL and SET.
 //
 //	Acquire                           one round trip
 //	a batch of Take, Park             one pipeline
@@ -151,6 +162,7 @@
 //
 //	ACL SETUSER locks reset on >password ~joblock:* resetchannels &joblock:*
 //	    +eval +evalsha +time +exists +type +mget +set +del +hmget +hget +hset +hdel +pexpire +pttl
+//	    +pexpiretime +getrange
 //	    +zadd +zrem +zscore +zmscore +zrangebyscore
 //	    +zcount +zremrangebyscore +zrevrangebyscore
 //	    +publish +subscribe +unsubscribe +ping +pubsub|numsub
@@ -159,8 +171,8 @@
 //	    +cluster|shards +cluster|myid
 //	    +wait
 //
-// The first line of commands is for every lock, the second for the locks of jobs, the third, with those of the second, for
-// rate limits, the fourth for waiting and joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters that have died (see Waiting in package joblock), and not used in
+// The first two lines of commands are for every lock, the third for the locks of jobs, the fourth, with those of the third, for
+// rate limits, the fifth for waiting and joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters that have died (see Waiting in package joblock), and not used in
 // a cluster, where PUBSUB SHARDNUMSUB is. SCAN is for List, and ZSCAN is for lists of the locks of jobs. The two lines after
 // SCAN are only for a cluster. CLUSTER SLOTS and ASKING are for every lock there. Without one of the others each push goes
 // to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.

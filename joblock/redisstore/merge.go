@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -85,8 +86,43 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	return a
 }
 
-// enter counts a call as under way and returns nil, or adds the call to a pipeline and returns the pipeline.
-func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
+// together makes calls that belong together, in their order and on one connection. The answers are in cmds. Each of the
+// cmds may have run although it has an error.
+func (m *merger) together(ctx context.Context, cmds []*redis.Cmd) {
+	p := m.enter(ctx, cmds...)
+	if p == nil {
+		defer m.next()
+		exec(ctx, m.via, cmds)
+		return
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		if !m.leave(p, cmds...) { // the pipeline still writes to cmds
+			for i := range cmds {
+				cmds[i] = &redis.Cmd{}
+			}
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(ctx.Err())
+		}
+		return
+	}
+	for _, cmd := range cmds {
+		var reply redis.Error
+		if err := cmd.Err(); err != nil && !errors.As(err, &reply) {
+			// As in do.
+			for i, cmd := range cmds {
+				cmds[i] = redis.NewCmd(ctx, cmd.Args()...)
+			}
+			exec(ctx, m.via, cmds)
+			return
+		}
+	}
+}
+
+// enter counts a call as under way and returns nil, or adds its commands to a pipeline and returns the pipeline.
+func (m *merger) enter(ctx context.Context, cmds ...*redis.Cmd) *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.underway < m.above {
@@ -94,12 +130,12 @@ func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 		return nil
 	}
 	n := len(m.waiting)
-	if n == 0 || len(m.waiting[n-1].cmds) == mergeMost {
+	if n == 0 || len(m.waiting[n-1].cmds) >= mergeMost {
 		m.waiting = append(m.waiting, &pipeline{done: make(chan struct{})})
 		n++
 	}
 	p := m.waiting[n-1]
-	p.cmds = append(p.cmds, cmd)
+	p.cmds = append(p.cmds, cmds...)
 	if until, ends := ctx.Deadline(); !ends {
 		p.until = forever
 	} else if until.After(p.until) {
@@ -108,14 +144,18 @@ func (m *merger) enter(ctx context.Context, cmd *redis.Cmd) *pipeline {
 	return p
 }
 
-// leave takes a call out of its pipeline when the caller has gone, unless the pipeline has been sent.
+// leave takes a call out of its pipeline when the caller has gone, and returns true, unless the pipeline has been sent.
 // Otherwise such calls would add to the load that made the caller wait too long.
-func (m *merger) leave(p *pipeline, cmd *redis.Cmd) {
+func (m *merger) leave(p *pipeline, cmds ...*redis.Cmd) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i := slices.Index(p.cmds, cmd); i >= 0 && !p.sent {
-		p.cmds = slices.Delete(p.cmds, i, i+1)
+	if p.sent {
+		return false
 	}
+	if i := slices.Index(p.cmds, cmds[0]); i >= 0 {
+		p.cmds = slices.Delete(p.cmds, i, i+len(cmds))
+	}
+	return true
 }
 
 // forever is a time beyond every deadline. The client's own timeouts end a call without a deadline.

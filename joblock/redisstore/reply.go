@@ -189,6 +189,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 		r := driver.Reply{Outcome: driver.OutcomeOK}
 		switch sc {
 		case resumeScript:
+			text, r.Hint = text[:min(fenceBytes, len(text))], text[min(fenceBytes, len(text)):]
 			f.rest = []any{text}
 			r.Fence = f.digits()
 		case acquireScript, takeScript:

@@ -29,7 +29,8 @@ var lockRights = area{severity: Fault, subject: "permissions", means: "locks can
 		{"eval", "EVAL x 0"}, {"evalsha", "EVALSHA x 0"}, {"time", "TIME"},
 		{"exists", "EXISTS $key"}, {"mget", "MGET $key"}, {"set", "SET $key v"}, {"del", "DEL $key"}, {"hmget", "HMGET $key f"}, {"hget", "HGET $key f"}, {"hset", "HSET $key f v"},
 		{"hdel", "HDEL $key f"},
-		{"pexpire", "PEXPIRE $key 1"}, {"pttl", "PTTL $key"}, {"type", "TYPE $key"},
+		{"pexpire", "PEXPIRE $key 1"}, {"pttl", "PTTL $key"}, {"pexpiretime", "PEXPIRETIME $key"}, {"getrange", "GETRANGE $key 0 1"},
+		{"type", "TYPE $key"},
 	}}
 
 // jobRights are for the index of the locks of jobs.

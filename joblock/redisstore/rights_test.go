@@ -61,7 +61,7 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 	for _, a := range []area{lockRights, jobRights, rateRights, pushRights, deathRights, shardRights} {
 		for _, r := range a.rights {
 			notOfScripts := []string{
-				"eval", "evalsha", "subscribe", "unsubscribe", "ping", "ssubscribe", "sunsubscribe", "cluster|shards", "cluster|myid",
+				"eval", "evalsha", "getrange", "subscribe", "unsubscribe", "ping", "ssubscribe", "sunsubscribe", "cluster|shards", "cluster|myid",
 			}
 			if !slices.Contains(notOfScripts, r.rule) {
 				command, _, _ := strings.Cut(r.rule, "|")

@@ -39,6 +39,10 @@ type Config struct {
 	// ReplicaTimeout is how long a call waits for the replicas: from 1 ms to 500 ms. Fractions of a millisecond are cut
 	// off. Default: 200 ms.
 	ReplicaTimeout time.Duration
+
+	// ScriptsOnly has every call made by a script, also on servers on which some calls can do without: see Calls in the
+	// package comment. Nothing but the cost changes.
+	ScriptsOnly bool
 }
 
 // store is the driver.Store of New.
@@ -62,6 +66,8 @@ type store struct {
 	shards   shardInboxes
 	crossed  atomic.Bool // a server has refused a script because its keys are in different slots
 	passesOn atomic.Bool // a release of this Store has granted a key to a waiter
+
+	native native
 
 	replicas       int
 	replicaTimeout time.Duration
@@ -105,6 +111,7 @@ func newStore(rdb redis.UniversalClient, cfg *Config) (*store, error) {
 	_, one := rdb.(*redis.Client)
 	s.places, s.joint, s.hashes = places(s.prefix, tagged(rdb)), one || tagged(rdb), !one
 	_, s.sharded = rdb.(*redis.ClusterClient)
+	s.native.off = cfg.ScriptsOnly || !one || s.replicas > 0
 	s.calls, s.renewals = newMerger(s.ops, hooked(rdb, s.ops)), unmerged(s.renew, hooked(rdb, s.renew))
 	return s, nil
 }
@@ -145,11 +152,17 @@ func (s *store) Close() error {
 // Acquire implements driver.Store, in one round trip. If the key is free and more than a hundred dead waiters are first
 // in the key's queue, each further hundred dead waiters take one more round trip.
 func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	if reply, done, err := s.acquireNative(ctx, &req); done {
+		return reply, err
+	}
 	for {
 		c := acquireCall(s, &req)
 		reply, err := s.one(ctx, acquireScript, c)
 		if reply.Outcome == driver.OutcomeOK && reply.Lease == 0 { // of the stage usual grant
 			reply.Lease = req.TTL + time.Millisecond // as in the record, where the lease is rounded up
+		}
+		if reply.Outcome == driver.OutcomeHeld && req.Inbox != "" {
+			s.native.wait(req.Key)
 		}
 		if err != errMore {
 			return reply, err
@@ -266,6 +279,9 @@ func (s *store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 	_, failed = bound(ctx, s, resumeScript, reqs, unlisted, replies, func(req *driver.ResumeRequest) binding {
 		return binding{req.Key, req.Job, req.Grace}
 	}, call(true))
+	for i := range replies {
+		replies[i].Hint = s.resumeHint(&reqs[i], &replies[i])
+	}
 	return replies, firstError(err, failed)
 }
 
@@ -331,6 +347,11 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver
 // Release implements driver.Store, in one pipeline. If more than a hundred dead waiters are first in a key's queue,
 // each further hundred dead waiters take one more pipeline.
 func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	if len(reqs) == 1 {
+		if reply, done, err := s.releaseNative(ctx, &reqs[0]); done {
+			return []driver.Reply{reply}, err
+		}
+	}
 	listener := s.listener()
 	call := func(req *driver.ReleaseRequest) *scriptCall { return s.releaseCall(req, listener) }
 	for i := range reqs {

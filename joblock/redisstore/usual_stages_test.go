@@ -237,6 +237,7 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 				if err != nil {
 					t.Fatalf("step %d, call %d: %v", step, call, err)
 				}
+				replies[i].Hint = "" // only the short stage knows the record so well
 			}
 			if i == 0 {
 				run()

@@ -24,8 +24,8 @@
 -- A record is a text of lines. Numbers have a fixed width, filled with spaces at the front. Zeros at the front would
 -- make the Lua of miniredis read a number as octal. A time is µs since 1970 in 16 bytes. The lines are:
 --
---   'job', a letter, the fence   H: owned; R, F or D: released, forced or done. The letter is
---                                lower case if a nonce in the record has other than 13 bytes
+--   'job', a letter, the fence   H or N: owned; R, F or D: released, forced or done. The letter
+--                                is lower case if a nonce in the record has other than 13 bytes
 --   owner
 --   holder
 --   job
@@ -41,6 +41,16 @@
 --     and if owned               when the lease and the reservation began, 16 bytes; the
 --                                length of the lease in ms, 0 if parked, in 12 bytes; the
 --                                length of the reservation in ms, in 12 bytes
+--
+-- native.go writes records without a script, so without knowing the server's clock. Such a record is dated by the expiry
+-- of its key: it was written so many ms before the key expires as its key then had to live. There are two kinds. Both are
+-- texts, and become records of the other kinds as soon as a script writes them:
+--
+--   owned, with the letter N     in the place of when the lease began stands the time that the key
+--                                had to live, in ms. The ownership began when the record was written.
+--                                Its fence is that time, or the fence of the first line if that is larger
+--   ended, with a nonce of       changed is the time that the key had to live, in ms. The nonce is when
+--   13 digits                    the reservation would have ended, in ms
 --
 -- The text is the value of the key. If somebody waits, or there is a memo, or the kind is h, the value is a hash
 -- instead, with these fields:
@@ -148,7 +158,9 @@ if text and ARGV[8] == nil and sub(text, 21, 20 + #ARGV[1]) == ARGV[1]
       end
       return now
     end
-    if not redis.pcall('SET', key, text, 'PX', ARGV[6]).err then return now end
+    if not redis.pcall('SET', key, text, 'PX', ARGV[6]).err then
+      return now .. sub(text, -104, -89) .. sub(text, -72, -60) .. sub(text, -42, -42)
+    end
   end
 end
 
@@ -249,7 +261,7 @@ local now_us = now + 0
 local now_ms = (now_us - now_us % 1000) / 1000
 
 -- What a record looks like, from its fence on.
-local RECORD = '^job([HRFDhrfd])([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)\n([%d ]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)([-RFDL])([-mhM])([%d ]*)$'
+local RECORD = '^job([HNRFDhrfd])([%d ]+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)\n([%d ]*)\n([^\n]*)\n([^\n]*)\n([%d ]+)([-RFDL])([-mhM])([%d ]*)$'
 local hash, queue, foreign
 if not record then
   row = row or redis.pcall('HMGET', key, 's', 'q')
@@ -270,12 +282,30 @@ if exists then
     or not (tonumber(fence) and tonumber(first) and tonumber(since) and tonumber(changed))
     or fence >= MAX_FENCE or first >= MAX_FENCE or since >= MAX_FENCE or changed >= MAX_FENCE
   if not foreign then
+    local native = ended == 'N' or ended ~= 'H' and ended ~= 'h' and #nonce == 13
     ended = string.upper(ended)
-    if ended == 'H' then
+    if ended == 'H' or ended == 'N' then
       ended, at, ttl, reserve = '', string.sub(running, 1, 16), string.sub(running, 17, 28), string.sub(running, 29)
       foreign = #running ~= 40 or not (tonumber(at) and tonumber(ttl) and tonumber(reserve))
     else
       foreign = running ~= ''
+    end
+    if native and not foreign then
+      local expires, life = redis.call('PEXPIRETIME', key), tonumber(ended == '' and at or changed)
+      local written = expires - life
+      -- Without an expiry, or with one before the life of the key began, a stranger has changed the key.
+      foreign = hash or written <= 0 or written >= 9007199254740 or not tonumber(nonce) and ended ~= ''
+      if not foreign then
+        written = string.format('%16d', written * 1000)
+        if ended ~= '' then
+          changed, nonce = written, written + 0 >= nonce * 1000 and 'late' or ''
+        else
+          if fence < written then fence = written end
+          first, since, changed, at = fence, written, written, written
+          record = 'jobH' .. fence .. '\n' .. owner .. '\n' .. holder .. '\n' .. job .. '\n' .. reason .. '\n' .. first .. '\n'
+            .. (since == first and '' or since) .. '\n' .. nonce .. '\n' .. last .. '\n' .. changed .. prior .. kind .. at .. ttl .. reserve
+        end
+      end
     end
   end
   exists = not foreign

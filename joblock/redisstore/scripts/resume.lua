@@ -6,7 +6,8 @@
 --          [, a digit 1|0: with the memo; then the us until the entry is due, or nothing if
 --          there is no entry and none is to be written
 --          [, to take a Park back: the job before that Park]]
--- Returns  from the stage usual resume: the fence
+-- Returns  from the stage usual resume: the fence; of a record that is a text, then the lines first and last and how
+--          the previous ownership ended, by which the Store knows the record
 --          {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN

@@ -1,0 +1,381 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Calls without Lua. Redis from 8.4 on and Valkey from 8.1 on have SET key new IFEQ old: where this Store knows the record
+// byte for byte, one command does what the script would do. The record that it writes names no time, because no process
+// but the server knows the server's clock: the expiry of the key dates it, see record.lua. Whatever the server answers
+// but success, the script decides, with the same nonce.
+//
+// The expiry is always a PX. A server replicates that as SET with PXAT, which every version understands, but a SET with
+// IFEQ and PXAT, or without an expiry, word for word.
+
+const (
+	// nativeAfter is how many calls that could be native a Store makes by script before it asks what the server can do.
+	// A process that ends after a few calls never asks.
+	nativeAfter = 16
+	// nativeAgain is how long a Store waits before it asks a server again that has refused.
+	nativeAgain = time.Minute
+	// contendedFor is how long calls for a key that had waiters go by script.
+	contendedFor = 10 * time.Second
+	// refusedPause is how many Acquires go by script after one found its key held.
+	refusedPause = 16
+	// lateMargin is how much of the reservation must be left at a native END. With less, the script tells from the
+	// record whether the END was in time.
+	lateMargin = 100 * time.Millisecond
+	// endedMost bounds the ended records that a Store remembers.
+	endedMost = 4096
+)
+
+// native is what a Store knows about calls without Lua.
+type native struct {
+	off     bool // all calls go by script
+	able    atomic.Bool
+	skipped atomic.Int64 // calls since New
+	askAt   atomic.Int64 // Unix ns; not before that the Store asks the server
+
+	pause     atomic.Int64      // Acquires that go by script
+	contended [256]atomic.Int64 // Unix ns until which keys with this hash go by script
+
+	made, refused atomic.Int64
+
+	mu    sync.Mutex
+	ended map[string]endedRecord // by key
+}
+
+// endedRecord is a record that a native END has written.
+type endedRecord struct {
+	text  string
+	until time.Time // when the server forgets it, or earlier
+}
+
+// NativeCalls returns how many calls of a store that New made went without Lua, and how many more were tried in that way
+// but went on by script, because the record was another than this process knew. Both count from New on, and are for
+// metrics. The section Calls of the package comment says which calls these are.
+func NativeCalls(s driver.Store) (made, refused int64) {
+	own, ok := s.(*store)
+	if !ok {
+		return 0, 0
+	}
+	return own.native.made.Load(), own.native.refused.Load()
+}
+
+// ready reports whether a call for key may go without Lua.
+func (n *native) ready(ctx context.Context, s *store, key string) bool {
+	if n.off {
+		return false
+	}
+	if !n.able.Load() && !n.ask(ctx, s, key) {
+		return false
+	}
+	until := n.mark(key).Load()
+	return until == 0 || until < time.Now().UnixNano()
+}
+
+// ask asks the server whether it has IFEQ, with a command that changes nothing.
+func (n *native) ask(ctx context.Context, s *store, key string) bool {
+	if n.skipped.Add(1) <= nativeAfter {
+		return false
+	}
+	now, at := time.Now(), n.askAt.Load()
+	if now.UnixNano() < at || !n.askAt.CompareAndSwap(at, now.Add(nativeAgain).UnixNano()) {
+		return false
+	}
+	cmd := redis.NewCmd(ctx, "set", s.name(key), "", "ifeq", "no record", "px", 1)
+	a := s.calls.do(ctx, cmd)
+	if a.err == redis.Nil || a.err != nil && redis.HasErrorPrefix(a.err, "WRONGTYPE") {
+		n.able.Store(true)
+		return true
+	}
+	return false
+}
+
+// failed notes an error that a server has answered. It returns false for an error of the connection: the outcome of the
+// call is then unknown.
+func (n *native) failed(key string, err error) bool {
+	switch {
+	case redis.HasErrorPrefix(err, "WRONGTYPE"): // a hash: the key has waiters, or a memo
+		n.wait(key)
+	case redis.HasErrorPrefix(err, "ERR"), redis.HasErrorPrefix(err, "NOPERM"):
+		n.able.Store(false)
+		n.askAt.Store(time.Now().Add(nativeAgain).UnixNano())
+	default:
+		var reply redis.Error
+		return errors.As(err, &reply)
+	}
+	return true
+}
+
+func (n *native) mark(key string) *atomic.Int64 {
+	h := uint32(2166136261)
+	for i := range len(key) {
+		h = (h ^ uint32(key[i])) * 16777619
+	}
+	return &n.contended[h%uint32(len(n.contended))]
+}
+
+// wait notes that somebody waits for key.
+func (n *native) wait(key string) {
+	if !n.off {
+		n.mark(key).Store(time.Now().Add(contendedFor).UnixNano())
+	}
+}
+
+// remember keeps the text of an ended record, for the next Acquire of key.
+func (n *native) remember(key, text string, life time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ended == nil || len(n.ended) >= endedMost {
+		n.ended = make(map[string]endedRecord)
+	}
+	n.ended[key] = endedRecord{text, time.Now().Add(life)}
+}
+
+// forget returns what remember has kept for key, or "", and drops it.
+func (n *native) forget(key string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e, ok := n.ended[key]
+	if !ok {
+		return ""
+	}
+	delete(n.ended, key)
+	if time.Now().After(e.until) {
+		return ""
+	}
+	return e.text
+}
+
+// nativeCall is one or several commands about one key, in one allocation.
+type nativeCall struct {
+	name, text, old, nonce string
+	px, from, to           int64
+	args                   [3][8]any
+	made                   [3]redis.Cmd
+	cmds                   [3]*redis.Cmd
+}
+
+// A command of the call. The elements of args are pointers, as those of scriptCall.
+func (c *nativeCall) cmd(ctx context.Context, i, n int) {
+	c.made[i] = *redis.NewCmd(ctx, c.args[i][:n]...)
+	c.cmds[i] = &c.made[i]
+}
+
+// acquireNative makes an Acquire without Lua. done is false if the script has to follow.
+//
+// Three commands in one pipeline: SET takes the key; PEXPIRETIME tells when the server did; GETRANGE shows that nobody
+// has changed the record in between, and the expiry with it.
+func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (reply driver.Reply, done bool, err error) {
+	n := &s.native
+	if n.off || req.Memo || req.Inbox != "" || !usual(req.Nonce) || n.pause.Load() > 0 && n.pause.Add(-1) >= 0 || !n.ready(ctx, s, req.Key) {
+		return reply, false, nil
+	}
+	if _, slot := driver.LineOf(req.Key); slot {
+		return reply, false, nil
+	}
+	rec := record{
+		kind: nativeKind, owner: req.Owner, holder: req.Holder, nonce: req.Nonce, memo: '-', ttl: max(1, millis(req.TTL)),
+	}
+	rec.reserve = rec.ttl
+	rec.at = rec.ttl + 1 + millis(req.Retain) // the lease is rounded up by 1 ms
+	old := n.forget(req.Key)
+	for range 2 {
+		before, ok := record{}, false
+		if old != "" {
+			if before, ok = readEnded(old); !ok {
+				break // held, or a record that only the script understands
+			}
+		}
+		rec.fence, rec.last, rec.prior = before.fence+1, noLast, '-'
+		if ok {
+			rec.last, rec.prior = before.last, before.kind[len(before.kind)-1]
+		}
+		rec.first = rec.fence
+		c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: old, nonce: req.Nonce, px: rec.at}
+		c.to = int64(len(c.text)) - ownedTail - 2 - int64(len(rec.last))
+		c.from = c.to - usualNonce
+		c.to--
+		if old == "" {
+			c.args[0] = [8]any{"set", &c.name, &c.text, "nx", "get", "px", &c.px}
+			c.cmd(ctx, 0, 7)
+		} else {
+			c.args[0] = [8]any{"set", &c.name, &c.text, "ifeq", &c.old, "get", "px", &c.px}
+			c.cmd(ctx, 0, 8)
+		}
+		c.args[1] = [8]any{"pexpiretime", &c.name}
+		c.cmd(ctx, 1, 2)
+		c.args[2] = [8]any{"getrange", &c.name, &c.from, &c.to}
+		c.cmd(ctx, 2, 4)
+		s.calls.together(ctx, c.cmds[:])
+		found, _ := c.cmds[0].Val().(string)
+		if err := c.cmds[0].Err(); err != nil && err != redis.Nil {
+			if n.failed(req.Key, err) {
+				break
+			}
+			return reply, true, refused(withoutArgs(err))
+		}
+		if found != old {
+			n.refused.Add(1)
+			if old = found; strings.HasPrefix(old, ownedKind) || strings.HasPrefix(old, nativeKind) {
+				n.pause.Store(refusedPause)
+				break
+			}
+			continue
+		}
+		expires, _ := c.cmds[1].Val().(int64)
+		if nonce, _ := c.cmds[2].Val().(string); nonce != req.Nonce || expires <= rec.at {
+			n.refused.Add(1)
+			n.wait(req.Key)
+			break // somebody waits already: the script knows this call again
+		}
+		n.made.Add(1)
+		start := (expires - rec.at) * 1000
+		reply.Outcome, reply.Fence, reply.Ended = driver.OutcomeOK, max(rec.fence, start), endings[string(rec.prior)]
+		reply.Lease = req.TTL + time.Millisecond
+		reply.Hint = hint(c.text, start, rec.at)
+		return reply, true, nil
+	}
+	return reply, false, nil
+}
+
+// readEnded reads the text of a record that a Release of its owner has ended, as the stage usual grant does.
+func readEnded(text string) (record, bool) {
+	r, ok := readRecord(text)
+	return r, ok && (r.kind == endedKind || r.kind == doneKind) && usual(r.last) && r.memo == '-' && r.fence < driver.MaxFence
+}
+
+// hint is the Reply.Hint of a term: the text of its record, when it was written in us, and for how long in ms.
+func hint(text string, written, life int64) string {
+	var tail [fenceBytes + periodBytes]byte
+	fill(tail[:fenceBytes], written)
+	fill(tail[fenceBytes:], life)
+	return text + string(tail[:])
+}
+
+// resumeHint returns the Hint of the reply to a Resume. From the stage usual resume, the Hint of reply has the lines of
+// the record that the request does not have.
+func (s *store) resumeHint(req *driver.ResumeRequest, reply *driver.Reply) string {
+	known := reply.Hint
+	if s.native.off || len(known) != fenceBytes+usualNonce+1 {
+		return ""
+	}
+	first, err := strconv.ParseInt(strings.TrimLeft(known[:fenceBytes], " "), 10, 64)
+	if err != nil {
+		return ""
+	}
+	ttl := max(1, millis(req.TTL))
+	rec := record{
+		kind: ownedKind, fence: reply.Fence, owner: req.Owner, holder: req.Holder, job: req.Job, first: first,
+		nonce: req.Nonce, last: known[fenceBytes : fenceBytes+usualNonce], changed: reply.Fence, prior: known[len(known)-1], memo: '-',
+		at: reply.Fence, ttl: ttl, reserve: ttl + millis(req.Reserve),
+	}
+	return hint(rec.text(), reply.Fence, rec.reserve+1+max(1, millis(req.Retain)))
+}
+
+func readHint(hint string) (text string, rec record, written, life int64, ok bool) {
+	at := len(hint) - fenceBytes - periodBytes
+	if at < 0 {
+		return
+	}
+	text = hint[:at]
+	if rec, ok = readRecord(text); !ok {
+		return
+	}
+	written, err1 := strconv.ParseInt(strings.TrimLeft(hint[at:at+fenceBytes], " "), 10, 64)
+	life, err2 := strconv.ParseInt(strings.TrimLeft(hint[at+fenceBytes:], " "), 10, 64)
+	return text, rec, written, life, err1 == nil && err2 == nil
+}
+
+// releaseNative makes a Release without Lua. done is false if the script has to follow.
+//
+// Two commands in one pipeline: PTTL tells how much of the reservation is left, by the clock of the server, and SET ends
+// it if the record is the one in the Hint.
+func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (reply driver.Reply, done bool, err error) {
+	n := &s.native
+	if n.off || req.Hint == "" || req.Kind != driver.ReleaseOwn || req.Grant != "" || req.Fence == 0 || !usual(req.Nonce) || !n.ready(ctx, s, req.Key) {
+		return reply, false, nil
+	}
+	if _, slot := driver.LineOf(req.Key); slot {
+		return reply, false, nil
+	}
+	old, rec, written, life, ok := readHint(req.Hint)
+	fence := rec.fence
+	if rec.kind == nativeKind {
+		fence = max(fence, written)
+	}
+	if !ok || !rec.owned() || rec.memo != '-' || fence != req.Fence || rec.owner != req.Owner || req.Job != "" && rec.job != req.Job {
+		return reply, false, nil
+	}
+	if rec.kind == nativeKind {
+		rec.fence, rec.first, rec.since = fence, fence, written
+		if rec.since == rec.first {
+			rec.since = 0
+		}
+	}
+	rec.kind, rec.reason, rec.last, rec.prior = endedKind, req.Reason, req.Nonce, '-'
+	if req.Done {
+		rec.kind = doneKind
+	}
+	begun := written/1000 + 1 // rounded up, as in record.lua
+	rec.nonce = strconv.FormatInt(begun+rec.reserve, 10)
+	retain := max(1, millis(req.Retain))
+	rec.changed = retain
+	if req.Brief > 0 {
+		rec.changed = millis(req.Brief)
+	}
+	if !usual(rec.nonce) { // a clock far from that of this century
+		return reply, false, nil
+	}
+	c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: old, px: rec.changed}
+	c.args[0] = [8]any{"pttl", &c.name}
+	c.cmd(ctx, 0, 2)
+	c.args[1] = [8]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
+	c.cmd(ctx, 1, 7)
+	sent := time.Now()
+	s.calls.together(ctx, c.cmds[:2])
+	if err := c.cmds[1].Err(); err != nil {
+		n.refused.Add(1)
+		if err == redis.Nil || n.failed(req.Key, err) {
+			return reply, false, nil
+		}
+		return reply, true, refused(withoutArgs(err))
+	}
+	rest, _ := c.cmds[0].Val().(int64) // ms until the key of the old record would have expired
+	left := rest - (life - rec.reserve - 1)
+	if now := (begun - 1 + life - rest) * 1000; rec.changed != retain && now < fence {
+		s.remain(ctx, c, &rec, now, retain)
+		return reply, false, nil
+	}
+	if left < lateMargin.Milliseconds() || time.Since(sent) > lateMargin {
+		return reply, false, nil // the row "again" of the script says whether it was in time
+	}
+	n.made.Add(1)
+	n.remember(req.Key, c.text, time.Duration(rec.changed)*time.Millisecond)
+	reply.Outcome = driver.OutcomeOK
+	return reply, true, nil
+}
+
+// remain has the server remember the record that c has ended for retain ms, because its clock, which shows now in us, was
+// set back to before the fence. See Retention in package driver. If this process dies before, the record is remembered
+// for Brief only.
+func (s *store) remain(ctx context.Context, c *nativeCall, rec *record, now, retain int64) {
+	late := &nativeCall{name: c.name, old: c.text, px: retain}
+	kept := *rec
+	kept.changed, kept.nonce = max(now, 1), "" // as the script writes it: the clock is behind, so the END was in time
+	late.text = kept.text()
+	late.args[0] = [8]any{"set", &late.name, &late.text, "ifeq", &late.old, "px", &late.px}
+	late.cmd(ctx, 0, 7)
+	s.calls.together(ctx, late.cmds[:1])
+}
