@@ -15,9 +15,9 @@
 // # What is promised
 //
 //   - The task of a committed row is enqueued at least once, and that of a rolled back row never.
-//   - asynq has one task for a row: the task's ID is that of the row. The task can only run again if the relay died, or
-//     lost the database, between the enqueue and the mark on the row, and the first task had ended and was removed by
-//     then. An asynq.Retention of a minute on the task rules that out, unless the relay is down for longer.
+//   - asynq has one task for a row: a repeated enqueue finds the task by its ID. A relay repeats an enqueue if it has died,
+//     or lost the database, before it marked the row. asynq keeps completed tasks for a minute, unless the task has an
+//     asynq.Retention or an asynq.TaskID, so the job is only enqueued again if no relay works for that long.
 //   - The rows of one key are enqueued in the order of their ids: the next one when asynq has the one before. A row that
 //     waits makes the later rows of its key wait, and no others. The key of a row is that of Unique, of Sequence, or of
 //     the first lock of Carry.

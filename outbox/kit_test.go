@@ -20,7 +20,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// kit is an outbox in SQLite and a Redis in memory.
+// kit is an outbox, with a Redis in memory.
 type kit struct {
 	*Outbox
 	t   *testing.T
@@ -46,11 +46,23 @@ func newKit(t *testing.T, cfg *Config) *kit {
 		full = *cfg
 		full.Logger = logger
 	}
-	k.Outbox = must(New(k.p.Jobs, sqlite(t, filepath.Join(t.TempDir(), "db")), SQLite, &full))(t)
-	if err := Migrate(t.Context(), k.db, SQLite); err != nil {
+	db, d := database(t)
+	k.Outbox = must(New(k.p.Jobs, db, d, &full))(t)
+	if err := Migrate(t.Context(), k.db, k.dialect); err != nil {
 		t.Fatal(err)
 	}
 	return k
+}
+
+// database opens an empty database: in SQLite, unless another file of this package says otherwise.
+var database = func(t *testing.T) (*sql.DB, Dialect) {
+	return sqlite(t, filepath.Join(t.TempDir(), "db")), SQLite
+}
+
+// exec runs a statement, whose parameters are question marks.
+func (k *kit) exec(query string, args ...any) {
+	k.t.Helper()
+	must(k.db.Exec(k.dialect.sql(query), args...))(k.t)
 }
 
 func must[T any](v T, err error) func(testing.TB) T {
@@ -66,12 +78,13 @@ func must[T any](v T, err error) func(testing.TB) T {
 // sqlite opens the database in a file.
 func sqlite(t testing.TB, file string) *sql.DB {
 	t.Helper()
-	db, err := driver.Open(fmt.Sprintf("file:%s?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must(openSQLite(file))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+func openSQLite(file string) (*sql.DB, error) {
+	return driver.Open("file:" + file + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock=immediate")
 }
 
 // in runs f in a transaction, and commits it or rolls it back.
@@ -112,7 +125,7 @@ func (k *kit) relayAll() {
 // hurry makes all rows due that wait.
 func (k *kit) hurry() {
 	k.t.Helper()
-	must(k.db.Exec("UPDATE joblock_outbox SET due_ms = 0 WHERE state = 0"))(k.t)
+	k.exec("UPDATE joblock_outbox SET due_ms = 0 WHERE state = 0")
 }
 
 // states returns how many rows are pending, sent and refused.
@@ -120,7 +133,7 @@ func (k *kit) states() string {
 	k.t.Helper()
 	var n [3]int
 	for state := range n {
-		if err := k.db.QueryRow("SELECT COUNT(*) FROM joblock_outbox WHERE state = ?", state).Scan(&n[state]); err != nil {
+		if err := k.db.QueryRow(k.dialect.sql("SELECT COUNT(*) FROM joblock_outbox WHERE state = ?"), state).Scan(&n[state]); err != nil {
 			k.t.Fatal(err)
 		}
 	}
@@ -137,7 +150,7 @@ func (k *kit) wantStates(want string) {
 // errorOf returns the error in the row of a job.
 func (k *kit) errorOf(job Job) (text string) {
 	k.t.Helper()
-	if err := k.db.QueryRow("SELECT error FROM joblock_outbox WHERE uid = ?", job.uid).Scan(&text); err != nil {
+	if err := k.db.QueryRow(k.dialect.sql("SELECT error FROM joblock_outbox WHERE uid = ?"), job.uid).Scan(&text); err != nil {
 		k.t.Fatal(err)
 	}
 	return text
@@ -191,6 +204,6 @@ func newProcess(t *testing.T, k *kit) (*kit, error) {
 		}
 	})
 	cfg := k.cfg
-	n.Outbox, err = New(n.p.Jobs, k.db, SQLite, &cfg)
+	n.Outbox, err = New(n.p.Jobs, k.db, k.dialect, &cfg)
 	return &n, err
 }

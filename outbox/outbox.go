@@ -58,6 +58,9 @@ const (
 	settleTimeout = 5 * time.Second  // for what must still be done after the end of a context
 )
 
+// taskRetention is how long asynq keeps a completed task, so that a relay that repeats the enqueue finds it.
+var taskRetention = time.Minute
+
 // Outbox enqueues tasks in database transactions. Make one per process and database with New. An Outbox is safe for
 // concurrent use.
 type Outbox struct {
@@ -129,8 +132,9 @@ type Job struct {
 // for the job at once, so that no other caller gets the key between the commit and the job. After a rollback give them
 // back with Reclaim.
 //
-// An asynq.ProcessIn counts from the call of Enqueue. Without asynq.TaskID the task has a random ID, which is that of
-// the row: however often the relay repeats the enqueue, asynq has one task.
+// An asynq.ProcessIn counts from the call of Enqueue. Without asynq.TaskID the task gets an ID of its own, which the row
+// keeps, and asynq keeps the completed task for a minute: however often the relay repeats the enqueue meanwhile, asynq has
+// one task. With asynq.TaskID, or asynq.Retention, that is up to the caller.
 //
 // An error is that of the database, or matches a sentinel of joblock: ErrInvalid for bad arguments, and for Carry the
 // errors of handoff.Client.Enqueue. After an error no row was written, and the caller has its locks, except after
@@ -152,6 +156,9 @@ func (b *Outbox) Enqueue(ctx context.Context, tx Tx, how handoff.How, task *asyn
 		kept.Headers = make(map[string]string)
 	}
 	kept.Headers[rowHeader] = job.uid
+	if kept.Options.Retention == nil && !kept.Named {
+		kept.Options.Retention = &taskRetention
+	}
 	text, err := json.Marshal(kept)
 	if err == nil {
 		err = b.insert(ctx, tx, job, task, text)

@@ -132,7 +132,7 @@ func TestATaskHasItsHeadersAndOptions(t *testing.T) {
 	bare := k.put(handoff.Sequence{Key: "bare"}, asynq.NewTask("work", nil))
 	k.relayAll()
 	info = must(k.p.Inspector.GetTaskInfo("default", bare.TaskID))(t)
-	if info.MaxRetry != 26 || len(info.Payload) != 0 {
+	if info.MaxRetry != 26 || len(info.Payload) != 0 || info.Retention != time.Minute {
 		t.Errorf("task without options: %+v", info)
 	}
 }
@@ -161,7 +161,7 @@ func TestARepeatedEnqueueMakesNoSecondTask(t *testing.T) {
 			k.relayAll()
 			before := k.key("key")
 			for range 2 {
-				must(k.db.Exec("UPDATE joblock_outbox SET state = 0, due_ms = 0"))(t)
+				k.exec("UPDATE joblock_outbox SET state = 0, due_ms = 0")
 				k.relayAll()
 			}
 			k.wantStates("0 pending, 1 sent, 0 refused")
@@ -293,10 +293,10 @@ func TestWhatIsRefusedForGoodIsKeptWithItsError(t *testing.T) {
 	broken := k.put(handoff.Sequence{Key: "key"}, task("broken"))
 	unknown := k.put(handoff.Sequence{Key: "key"}, task("unknown"))
 	expired := k.put(handoff.Sequence{Key: "key"}, task("expired"), asynq.Deadline(time.Now().Add(time.Hour)))
-	must(k.db.Exec(`UPDATE joblock_outbox SET job = '{"queue":' WHERE uid = ?`, broken.uid))(t)
-	must(k.db.Exec(`UPDATE joblock_outbox SET job = replace(job, '"Sequence"', '"Later"') WHERE uid = ?`, unknown.uid))(t)
-	must(k.db.Exec(`UPDATE joblock_outbox SET job = replace(job, ?, '"deadline":"2001-01-01T00:00:00Z"') WHERE uid = ?`,
-		`"deadline":"`+time.Unix(expired.kept.Options.Deadline.Unix(), 0).Format(time.RFC3339)+`"`, expired.uid))(t)
+	k.exec(`UPDATE joblock_outbox SET job = '{"queue":' WHERE uid = ?`, broken.uid)
+	k.exec(`UPDATE joblock_outbox SET job = replace(job, '"Sequence"', '"Later"') WHERE uid = ?`, unknown.uid)
+	k.exec(`UPDATE joblock_outbox SET job = replace(job, ?, '"deadline":"2001-01-01T00:00:00Z"') WHERE uid = ?`,
+		`"deadline":"`+time.Unix(expired.kept.Options.Deadline.Unix(), 0).Format(time.RFC3339)+`"`, expired.uid)
 	k.put(handoff.Sequence{Key: "key"}, task("good"))
 	k.put(handoff.Unique{Key: "other"}, task("other"))
 	k.relayAll()
@@ -396,7 +396,7 @@ func TestReclaimGivesTheLocksOfARolledBackTransactionBack(t *testing.T) {
 func TestAnEnqueueThatFailsGivesTheLocksBack(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, nil)
-	must(k.db.Exec("DROP TABLE joblock_outbox"))(t)
+	k.exec("DROP TABLE joblock_outbox")
 	lock := must(k.p.Locks.TryAcquire(t.Context(), "key"))(t)
 	k.in(false, func(tx *sql.Tx) {
 		if _, err := k.Enqueue(t.Context(), tx, handoff.Carry(lock), task("")); err == nil || !strings.Contains(err.Error(), "joblock_outbox") {

@@ -417,19 +417,23 @@ func (b *Outbox) exec(ctx context.Context, query string, args ...any) error {
 
 // clean deletes sent rows at the end of their retention, until ctx ends.
 func (b *Outbox) clean(ctx context.Context) {
-	query := b.dialect.sql(fmt.Sprintf(`DELETE FROM joblock_outbox WHERE id IN (SELECT id FROM
-		(SELECT id FROM joblock_outbox WHERE state = 1 AND due_ms <= {now} LIMIT %d) AS old)`, cleanRows))
 	for more := false; more || sleep.For(ctx, cleanEvery) == nil; {
-		done, err := b.db.ExecContext(ctx, query)
-		if more = false; err != nil {
-			if ctx.Err() == nil {
-				b.cfg.Logger.WarnContext(ctx, "outbox: could not delete old rows, and will try again", "outbox", b.cfg.Name, "err", err)
-			}
-			continue
-		}
-		n, _ := done.RowsAffected() // all drivers know it
+		n, err := b.cleanOnce(ctx)
 		more = n == cleanRows && ctx.Err() == nil
+		if err != nil && ctx.Err() == nil {
+			b.cfg.Logger.WarnContext(ctx, "outbox: could not delete old rows, and will try again", "outbox", b.cfg.Name, "err", err)
+		}
 	}
+}
+
+// cleanOnce deletes up to cleanRows rows, and returns how many.
+func (b *Outbox) cleanOnce(ctx context.Context) (int64, error) {
+	done, err := b.db.ExecContext(ctx, b.dialect.sql(fmt.Sprintf(`DELETE FROM joblock_outbox WHERE id IN (SELECT id FROM
+		(SELECT id FROM joblock_outbox WHERE state = 1 AND due_ms <= {now} LIMIT %d) AS old)`, cleanRows)))
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
 }
 
 // relayed counts what the relay of this process has done.

@@ -49,7 +49,7 @@ var rules = []rule{
 	{"joblock/otelobserver", []string{"joblock", "joblock/event", "internal/metric", otel + "/otel/attribute", otel + "/otel/codes", otel + "/otel/metric", otel + "/otel/propagation", otel + "/otel/trace"}},
 	{"handoff", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "internal/...", asynq, uuid}},
 	{"outbox", []string{"handoff", "joblock", "joblock/driver", "internal/core", "internal/enqueue", "internal/keyspace", "internal/sleep", "internal/workerstats", asynq, uuid}},
-	{"outbox/pgxbox", []string{"outbox", "github.com/jackc/pgx/v5"}},
+	{"outbox/pgxbox", []string{"github.com/jackc/pgx/v5"}},
 	{root, []string{"internal/life", "joblock", "joblock/driver", "joblock/redisstore", "handoff", "worker", asynq, goredis}},
 	{"worker", []string{"joblock", "joblock/driver", "joblock/event", "joblock/jobs", "joblock/limit", "worker/...", "internal/...", asynq, uuid}},
 	{"scheduler", []string{"joblock", "joblock/driver", "joblock/memo", "scheduler/spec", "scheduler/internal/...", "internal/dice", "internal/sleep"}},

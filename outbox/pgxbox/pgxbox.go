@@ -8,23 +8,23 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/joblock/toolkit/outbox"
 )
 
-// Tx returns tx for Outbox.Enqueue. tx is a pgx.Tx, or any other type with its method Exec. For outbox.New,
-// stdlib.OpenDBFromPool of pgx makes a *sql.DB of a pgxpool.Pool.
-func Tx(tx interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}) outbox.Tx {
-	return adapted{tx.Exec}
-}
-
-type adapted struct {
+// Transaction is a transaction of pgx as an outbox.Tx.
+type Transaction struct {
 	exec func(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-func (a adapted) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+// Tx returns tx for Outbox.Enqueue. tx is a pgx.Tx, or another type with its method Exec. For outbox.New,
+// stdlib.OpenDBFromPool of pgx makes a *sql.DB of a pgxpool.Pool.
+func Tx(tx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}) Transaction {
+	return Transaction{tx.Exec}
+}
+
+// ExecContext is Exec of the transaction.
+func (a Transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	tag, err := a.exec(ctx, query, args...)
 	return driver.RowsAffected(tag.RowsAffected()), err
 }

@@ -1,0 +1,164 @@
+//go:build servers
+
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/sqltest"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// openSQL opens the database of a dialect by its address: that of a server of sqltest, or the path of a file.
+func openSQL(d Dialect, addr string) (*sql.DB, error) {
+	switch d {
+	case Postgres:
+		return sql.Open("pgx", addr)
+	case MySQL:
+		cfg := mysql.NewConfig()
+		addr, name, _ := strings.Cut(addr, "/")
+		cfg.User, cfg.Net, cfg.Addr, cfg.DBName = "root", "tcp", addr, name
+		c, err := mysql.NewConnector(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return sql.OpenDB(c), nil
+	}
+	return openSQLite(addr)
+}
+
+// startSQL starts the server of a dialect, and returns the address of a database.
+func startSQL(t *testing.T, d Dialect) (addr string) {
+	t.Helper()
+	switch d {
+	case Postgres:
+		return sqltest.Postgres(t, "fsync=off", "max_connections=200")
+	case MySQL:
+		addr := sqltest.MariaDB(t, "--innodb-flush-log-at-trx-commit=2")
+		db := must(openSQL(MySQL, addr+"/"))(t)
+		defer db.Close()
+		must(db.Exec("CREATE DATABASE test"))(t)
+		return addr + "/test"
+	}
+	return t.TempDir() + "/db"
+}
+
+// The tests of this package, in databases that are servers.
+func TestInPostgres(t *testing.T) { inServer(t, Postgres) }
+
+func TestInMariaDB(t *testing.T) { inServer(t, MySQL) }
+
+func inServer(t *testing.T, d Dialect) {
+	addr := startSQL(t, d)
+	var number atomic.Int64
+	inDatabase = append(inDatabase, func(sub *testing.T) (*sql.DB, Dialect) {
+		if !strings.HasPrefix(sub.Name(), t.Name()+"/") {
+			return nil, 0
+		}
+		name := fmt.Sprint("t", number.Add(1))
+		admin := must(openSQL(d, addr))(sub)
+		defer admin.Close()
+		must(admin.Exec("CREATE DATABASE " + name))(sub)
+		own := strings.Replace(addr, "/test", "/"+name, 1)
+		own = strings.Replace(own, "dbname=postgres", "dbname="+name, 1)
+		db := must(openSQL(d, own))(sub)
+		sub.Cleanup(func() { _ = db.Close() })
+		return db, d
+	})
+	for name, test := range map[string]func(*testing.T){
+		"commit": TestAJobExistsIfAndOnlyIfItsTransactionIsCommitted, "options": TestATaskHasItsHeadersAndOptions,
+		"repeat": TestARepeatedEnqueueMakesNoSecondTask, "order": TestTheJobsOfAKeyAreEnqueuedInTheirOrder,
+		"busy": TestAJobWhoseKeyIsTakenWaitsInTheTable, "policies": TestThePoliciesOfUniqueApplyAtTheRelay,
+		"refused": TestWhatIsRefusedForGoodIsKeptWithItsError, "carry": TestALockThatIsCarriedIsTheJobsFromTheEnqueueOn,
+		"reclaim": TestReclaimGivesTheLocksOfARolledBackTransactionBack, "outage": TestAnOutageOfRedisChargesNoRow,
+		"clean": retention,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// inDatabase has functions that open the databases of tests. The first one that does not return nil decides.
+var inDatabase []func(t *testing.T) (*sql.DB, Dialect)
+
+func init() {
+	memory := database
+	database = func(t *testing.T) (*sql.DB, Dialect) {
+		for _, open := range inDatabase {
+			if db, d := open(t); db != nil {
+				return db, d
+			}
+		}
+		return memory(t)
+	}
+}
+
+func retention(t *testing.T) {
+	k := newKit(t, nil)
+	for i := range 5 {
+		k.put(handoff.Unique{Key: fmt.Sprint("key", i)}, task("one"))
+	}
+	k.relayAll()
+	k.exec("UPDATE joblock_outbox SET due_ms = 0 WHERE id > 2")
+	must(k.cleanOnce(t.Context()))(t)
+	k.wantStates("0 pending, 2 sent, 0 refused")
+	if err := Migrate(t.Context(), k.db, k.dialect); err != nil {
+		t.Errorf("Migrate again: %v", err)
+	}
+	k.put(handoff.Unique{Key: "old"}, task("old"))
+	stats := must(k.Stats(t.Context()))(t)
+	if stats.Backlog != 1 || stats.Oldest < 0 || stats.Oldest > time.Minute {
+		t.Errorf("stats %+v", stats)
+	}
+}
+
+// A transaction of pgx, and a relay that hears of the commit.
+func TestPgx(t *testing.T) {
+	addr := startSQL(t, Postgres)
+	server := redistest.Start(t)
+	a := newApp(t, Postgres, addr, server.Addr(), true)
+	conn := must(pgx.Connect(t.Context(), addr))(t)
+	defer conn.Close(context.Background())
+	a.p.Go(a.box.Run)
+	put := func(commit bool, how handoff.How) (job Job) {
+		tx := must(conn.Begin(t.Context()))(t)
+		job = must(a.box.Enqueue(t.Context(), pgxTx(tx), how, task("one")))(t)
+		end := tx.Rollback
+		if commit {
+			end = tx.Commit
+		}
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return job
+	}
+	put(false, handoff.Unique{Key: "rolled back"})
+	for i := range 3 { // the relay polls once a minute: without notifications each takes that long
+		job := put(true, handoff.Sequence{Key: fmt.Sprint("key", i)})
+		for {
+			if _, err := a.p.Inspector.GetTaskInfo(job.Queue, job.TaskID); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	lock := must(a.p.Locks.TryAcquire(t.Context(), "lock"))(t)
+	if err := a.box.Reclaim(t.Context(), put(false, handoff.Carry(lock))); err != nil {
+		t.Error(err)
+	}
+	if err := a.box.Reclaim(t.Context(), put(true, handoff.Carry(lock))); !errors.Is(err, joblock.ErrBusy) {
+		t.Errorf("Reclaim of a committed job: %v, want ErrBusy", err)
+	}
+}

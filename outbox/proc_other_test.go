@@ -1,0 +1,7 @@
+//go:build !linux
+
+package outbox
+
+import "syscall"
+
+var dieWithParent *syscall.SysProcAttr
