@@ -34,7 +34,10 @@ func Postgres(t testing.TB, settings ...string) string {
 	dir, as := place(t, "postgres")
 	data := filepath.Join(dir, "data")
 	run(t, as, initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
-	port := start(t, dir, as, func(port int) *exec.Cmd {
+	ready := func(port int) bool { // the port is open before
+		return exec.Command(filepath.Join(filepath.Dir(initdb), "pg_isready"), "-q", "-h", "127.0.0.1", "-p", strconv.Itoa(port)).Run() == nil
+	}
+	port := start(t, dir, as, ready, func(port int) *exec.Cmd {
 		args := []string{"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", dir}
 		for _, s := range settings {
 			args = append(args, "-c", s)
@@ -54,7 +57,7 @@ func MariaDB(t testing.TB, settings ...string) (addr string) {
 	dir, as := place(t, "mysql")
 	data := filepath.Join(dir, "data")
 	run(t, as, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
-	port := start(t, dir, as, func(port int) *exec.Cmd {
+	port := start(t, dir, as, isOpen, func(port int) *exec.Cmd {
 		args := append([]string{"--no-defaults", "--datadir=" + data, "--port=" + strconv.Itoa(port), "--bind-address=127.0.0.1",
 			"--skip-name-resolve", "--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid")}, settings...)
 		return exec.Command(server, args...)
@@ -114,9 +117,9 @@ func run(t testing.TB, as *syscall.Credential, name string, args ...string) {
 	}
 }
 
-// start starts a server on a free port, and returns when the port accepts connections. The server is killed at the end
+// start starts a server on a free port, and returns when it is ready. The server is killed at the end
 // of the test.
-func start(t testing.TB, dir string, as *syscall.Credential, command func(port int) *exec.Cmd) int {
+func start(t testing.TB, dir string, as *syscall.Credential, ready func(port int) bool, command func(port int) *exec.Cmd) int {
 	t.Helper()
 	logName := filepath.Join(dir, "log")
 	for range startTries {
@@ -146,7 +149,7 @@ func start(t testing.TB, dir string, as *syscall.Credential, command func(port i
 				<-ended
 			}
 		})
-		if answers(port, ended) {
+		if answers(port, ready, ended) {
 			return port
 		}
 	}
@@ -155,17 +158,24 @@ func start(t testing.TB, dir string, as *syscall.Credential, command func(port i
 	return 0
 }
 
-// answers waits until the port accepts connections. It returns false if the server has ended.
-func answers(port int, ended <-chan struct{}) bool {
+// isOpen reports whether the port accepts connections.
+func isOpen(port int) bool {
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// answers waits until the server is ready. It returns false if the server has ended.
+func answers(port int, ready func(port int) bool, ended <-chan struct{}) bool {
 	for giveUp := time.Now().Add(startTimeout); time.Now().Before(giveUp); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-ended:
 			return false
 		default:
 		}
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			c.Close()
+		if ready(port) {
 			return true
 		}
 	}
