@@ -111,6 +111,11 @@ func (r *lineRole) runJob(ctx context.Context, task *asynq.Task, rdb *redis.Clie
 	if n, _ := asynq.GetRetryCount(ctx); n == 0 && failsAtFirst(e.key, e.job) {
 		return tell(failed, errors.New("one job in ten fails once"))
 	}
+	if strings.HasPrefix(e.key, "chain") && e.job%chainSteps == chainAdder {
+		if err := worker.Then(ctx, chainTask(e.key, e.job+1)); err != nil {
+			return tell(failed, err)
+		}
+	}
 	return tell(done, nil)
 }
 

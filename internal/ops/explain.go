@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -35,8 +36,8 @@ type Frees struct {
 	If     string `json:"if,omitempty"`       // the condition of Latest, such as "the holder does not renew its lease"
 
 	// JobEnds is the latest time at which the job of the lock ends by itself if all its attempts fail. The pauses between
-	// attempts are the longest of asynq's default RetryDelayFunc, because the worker's setting is not known. JobEnds is
-	// zero if the lock has no live job, or if the time is not known or more than ten years off.
+	// attempts are the longest of asynq's default RetryDelayFunc, because the worker's setting is not known. Of a chain, it
+	// is the latest end of the last step, if each step succeeds at its last attempt. JobEnds is zero if the lock has no live job, or if the time is not known or more than ten years off.
 	JobEnds Time `json:"job_ends,omitzero"`
 }
 
@@ -268,6 +269,9 @@ func (s *story) doing() string {
 		if by := s.deletedBy(); by != nil {
 			return fmt.Sprintf("asynq does not have its task: it was deleted at %s%s.", s.when(by.At.Time), s.byWhom(by))
 		}
+		if link, ok := chain.ParseID(t.ID); ok {
+			return fmt.Sprintf("asynq does not have its task, step %d of a chain: the task was deleted, or the worker of the step before has died just before it was enqueued. Then asynq delivers that step again, which enqueues this one.", link.Step)
+		}
 		return "asynq does not have its task: the task was deleted or trimmed, or is only now being enqueued."
 	case "active":
 		fmt.Fprintf(&b, "In asynq its task %s is active, %s.", visible(t.Type), s.attempt())
@@ -303,6 +307,9 @@ func (s *story) doing() string {
 		fmt.Fprintf(&b, "In asynq its task %s was completed at %s.", visible(t.Type), s.clock(t.CompletedAt.Time))
 	default:
 		fmt.Fprintf(&b, "In asynq its task %s is %s.", visible(t.Type), visible(string(t.State)))
+	}
+	if t.Chain != "" && !t.Ended() {
+		fmt.Fprintf(&b, " It is a step of a chain (%s): the key stays taken until the last step is done, or a step has failed for good.", t.Chain)
 	}
 	if long := cmp.Or(s.long(), s.unusual()); long != "" {
 		b.WriteString(" " + long)

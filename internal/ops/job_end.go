@@ -58,6 +58,15 @@ func (s *story) lasts(f Frees) Frees {
 		return f
 	}
 	at, left := s.task.endsBy(s.now)
+	if left > 0 && len(s.task.next) > 0 {
+		at = s.task.chainEndsBy(at)
+		f.JobEnds = Time{at}
+		f.Text += " The key is free when the last step of its chain is done, or when a step has failed for good."
+		if !at.IsZero() {
+			f.Text += fmt.Sprintf(" If each step succeeds only at its last attempt, that is at %s at the latest (%s).", s.clock(at), s.until(at))
+		}
+		return f
+	}
 	f.JobEnds = Time{at}
 	switch {
 	case left == 0:
@@ -69,4 +78,28 @@ func (s *story) lasts(f Frees) Frees {
 		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job ends by itself at %s at the latest (%s), pauses between attempts included. That holds with free workers and asynq's default RetryDelayFunc: a RetryDelayFunc or a MaxHold of the worker is not known here.", left, s.clock(at), s.until(at))
 	}
 	return f
+}
+
+// asynqTimeout is asynq's default for a task with neither a Timeout nor a Deadline.
+const asynqTimeout = 30 * time.Minute
+
+// chainEndsBy returns the latest time at which the last step of the chain ends, if the present step ends at the time at and
+// each of the others begins when the one before has ended; zero if it is not known.
+func (t Task) chainEndsBy(at time.Time) time.Time {
+	for _, s := range t.next {
+		if at.IsZero() {
+			break
+		}
+		if due := s.Due(at); due.After(at) {
+			at = due
+		}
+		step := Task{State: "pending", Attempts: s.Retries + 1, Timeout: Millis(s.Timeout)}
+		if s.Deadline != 0 {
+			step.Deadline = Time{time.Unix(s.Deadline, 0)}
+		} else if s.Timeout == 0 {
+			step.Timeout = Millis(asynqTimeout)
+		}
+		at, _ = step.endsBy(at)
+	}
+	return at
 }

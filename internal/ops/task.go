@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
@@ -62,11 +63,16 @@ type Task struct {
 	Sequence string `json:"sequence,omitempty"`
 	Limit    int    `json:"limit,omitempty"`
 
+	// Chain says which step of a chain the task is and which follow, such as "step 2 of 3, then notify"; "" if the task is of
+	// no chain. Steps that a handler adds are counted when they are enqueued.
+	Chain string `json:"chain,omitempty"`
+
 	owners []string // digests of the tokens in the task's header, as far as the header can be believed
 	keys   []string // of these tokens
 	hidden bool     // the caller may not see the task
 	// members is how many tasks of a group asynq has aggregated into the task, as far as the header can be believed.
 	members int
+	next    []chain.Step // that follow in the chain, likewise
 }
 
 // undone describes the work that is lost if the task is deleted.
@@ -227,6 +233,9 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 			t.owners, t.keys = append(t.owners, token.Digest()), append(t.keys, token.Key())
 		}
 		t.members = env.Members
+		if env.Chain != nil {
+			t.Chain, t.next = chainText(env.Chain), env.Chain.Next
+		}
 		if env.Retries >= 0 {
 			t.Attempts = env.Retries + 1
 		}
@@ -258,6 +267,21 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		}
 	}
 	return t
+}
+
+// chainShown is how many steps that follow are named.
+const chainShown = 3
+
+// chainText returns Task.Chain.
+func chainText(c *chain.Chain) string {
+	text := fmt.Sprintf("step %d of %d", c.Step, c.Step+len(c.Next))
+	for i, step := range c.Next {
+		if i == chainShown {
+			return text + fmt.Sprintf(" and %d more", len(c.Next)-i)
+		}
+		text += ", then " + visible(step.Type)
+	}
+	return text
 }
 
 // failedForGood reports whether an attempt has archived a task: the last one that the author allows, or one that failed

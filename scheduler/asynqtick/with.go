@@ -80,6 +80,15 @@ func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
 // describe returns a text for how a task is enqueued. The text identifies the job, on all nodes and in later releases
 // of the package that has how's type, so it has no addresses, and no fields that are not set.
 func describe(how handoff.How) string {
+	if chain, ok := how.(handoff.Chain); ok && chain.Under != nil {
+		text := "handoff.Chain, " + describe(chain.Under)
+		for _, task := range chain.Then {
+			if task != nil {
+				text += ", then " + task.Type()
+			}
+		}
+		return text
+	}
 	v := reflect.ValueOf(how)
 	if v.Kind() != reflect.Struct {
 		return fmt.Sprintf("%T: %v", how, how)

@@ -47,6 +47,9 @@ func TestTextOfWith(t *testing.T) {
 		"handoff.Unique, Key: k, OnConflict: 3": handoff.Unique{Key: "k", OnConflict: handoff.KeepLast},
 		"handoff.Unique":                        handoff.Unique{},
 		"<nil>: <nil>":                          nil,
+		"handoff.Chain, handoff.Unique, Key: k, then mail": handoff.Chain{
+			Under: handoff.Unique{Key: "k"}, Then: []*asynq.Task{asynq.NewTask("mail", nil)},
+		},
 	} {
 		if got := describe(how); got != want {
 			t.Errorf("%+v: %q, want %q", how, got, want)

@@ -150,6 +150,9 @@ func taskText(t ops.Task) string {
 	if t.Type != "" {
 		text = t.Type + ", " + text
 	}
+	if t.Chain != "" {
+		text += ", " + t.Chain
+	}
 	if t.Attempt > 0 {
 		text += fmt.Sprintf(", attempt %d of %d", t.Attempt, t.Attempts)
 	}

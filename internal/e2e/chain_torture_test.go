@@ -1,0 +1,127 @@
+//go:build servers
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/chain"
+	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/testkit"
+)
+
+// chainSteps is how many steps a chain of TestChainsSurviveKilledWorkers has. The handler of the step chainAdder adds the
+// step behind itself.
+const (
+	chainSteps = 6
+	chainAdder = 2
+)
+
+// chainTask returns the task of a job that is a step of a chain, but not the first.
+func chainTask(key string, job int) *asynq.Task {
+	return asynq.NewTask("job", fmt.Append(nil, key, " ", job), asynq.MaxRetry(100), asynq.Timeout(10*time.Minute))
+}
+
+// chainItem returns a chain of the jobs of key from first on.
+func chainItem(key string, first int, under handoff.How) handoff.Item {
+	how := handoff.Chain{Under: under}
+	for job := first + 1; job < first+chainSteps; job++ {
+		if job != first+chainAdder+1 {
+			how.Then = append(how.Then, chainTask(key, job))
+		}
+	}
+	return handoff.Item{Task: lineTask(key, first), How: how}
+}
+
+// Chains under unique keys, and two chains in the line of each of some sequences, go through four worker processes, of
+// which one after the other is killed and replaced. One step in ten fails once and is retried, and one in each chain is
+// added by the handler of the step before. By a ledger outside of Redis, the steps of each key ran in their order, one at a
+// time, under growing fences. No step was lost, and only a step whose worker was killed ran again after it was done, but
+// never after a step behind. With JOBLOCK_CHAINS set to a time, workers are killed for so long.
+func TestChainsSurviveKilledWorkers(t *testing.T) {
+	testkit.Seed(t, testkit.EnvSeed(t))
+	kill, keys := 6*time.Second, 16
+	if text := os.Getenv("JOBLOCK_CHAINS"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < kill {
+			t.Fatalf("JOBLOCK_CHAINS is %q, want a time of at least %s: %v", text, kill, err)
+		}
+		keys, kill = int(d/kill)*keys, d
+	}
+	r := newLineRig(t, true)
+	role := lineRole{Ledger: r.path, Work: 250 * time.Millisecond, Short: true}
+	procs, names := make([]*workerProc, 4), 0
+	start := func(i int) {
+		names++
+		role.Process = fmt.Sprintf("w%d", names)
+		procs[i] = role.start(t, r.server.Addr())
+		procs[i].name = role.Process
+	}
+	for i := range procs {
+		start(i)
+	}
+	var items []handoff.Item
+	counts := map[string]int{}
+	for i := range keys {
+		one, two := fmt.Sprintf("chain-%04d", i), fmt.Sprintf("chains-%04d", i)
+		counts[one], counts[two] = chainSteps, 2*chainSteps
+		items = append(items, chainItem(one, 0, handoff.Unique{Key: one}),
+			chainItem(two, 0, handoff.Sequence{Key: two}), chainItem(two, chainSteps, handoff.Sequence{Key: two}))
+	}
+	go func() {
+		for part := range slices.Chunk(items, 48) {
+			r.enqueue(t, part)
+			time.Sleep(3 * time.Second)
+		}
+	}()
+	begin, kills := time.Now(), 0
+	for ; time.Since(begin) < kill; kills++ {
+		time.Sleep(300*time.Millisecond + dice.N(600*time.Millisecond))
+		i := dice.Perm(len(procs))[0]
+		if err := r.ledger.write(ledgerEntry{verb: killing, process: procs[i].name}); err != nil {
+			t.Fatal(err)
+		}
+		procs[i].kill()
+		cutLeases(t, r.rdb, slices.Concat(procs[:i], procs[i+1:]), func(id string) {
+			e := givenUpStep(id)
+			if err := r.ledger.write(e); err != nil {
+				t.Fatal(err)
+			}
+		})
+		start(i)
+	}
+	r.untilAllAreDone(t, 5*time.Minute)
+	t.Logf("%d chains of %d steps, all done after %s", len(items), chainSteps, time.Since(begin).Round(100*time.Millisecond))
+	for _, p := range procs {
+		if err := p.stop(); err != nil {
+			t.Errorf("a worker process ended with %v", err)
+		}
+	}
+	v := judge(readLedger(t, r.path), counts)
+	t.Log(v)
+	if len(v.complaints) > 0 {
+		t.Errorf("broken are the rules %q", v.rules())
+	}
+	if v.kills != kills || v.failed == 0 {
+		t.Errorf("the ledger has %d kills and %d failures; there were %d kills, and one step in ten was to fail", v.kills, v.failed, kills)
+	}
+	await(t, "no lock to be left", func() bool { return len(left(t, r.locks)) == 0 })
+}
+
+// givenUpStep is givenUp for a step of a chain.
+func givenUpStep(id string) ledgerEntry {
+	link, ok := chain.ParseID(id)
+	if !ok {
+		return givenUp(id)
+	}
+	e := givenUp(link.ID)
+	e.job += link.Step - 1
+	return e
+}
