@@ -163,6 +163,37 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	return c.engine().Withdraw(ctx, enqueue.Result{Task: done.Task, Duplicate: done.Duplicate, Receipt: done.receipt})
 }
 
+// Job returns the job that has key, for Withdraw and Reschedule. Of a key of KeepLast or Debounce that is the job that
+// waits, if there is one, and otherwise the one that runs. The error is joblock.ErrNotFound if no job has the key, or its
+// task does not exist or does not carry the lock on the key; joblock.ErrUnavailable, ErrInvalid or ErrClosed.
+func (c *Client) Job(ctx context.Context, key string) (Result, error) {
+	done, err := c.engine().Job(ctx, key)
+	return resultOf(done), err
+}
+
+// Reschedule makes a job that waits due at another time, earlier or later, without changing its ID, payload or key: one
+// that is scheduled, pending, or waits for a retry. A time that is not in the future means at once. done is as for
+// Withdraw; a Duplicate is the job of another enqueue, and is moved too. asynq keeps whole seconds, so the time is
+// rounded up.
+//
+// A Debounce moves the job again with its next enqueue. To change the payload too, enqueue with Replace and the same
+// asynq.TaskID.
+//
+//	joblock.ErrBusy      the job runs, or is about to
+//	joblock.ErrNotFound  the job is done, archived, replaced, withdrawn or deleted
+//	joblock.ErrNotOwner  another job has the TaskID by now
+//	joblock.ErrInvalid   done has no task; the job is in a sequence or a group; the time is not before its Deadline, or
+//	                     later than a lock can be reserved
+//	joblock.ErrUnavailable, with which the job may have either time: call again. Also with a version of asynq whose
+//	                     scripts this build does not know: nothing has changed
+//
+// The move is one step in asynq's Redis, so a crash leaves the job with one of the two times. Moving a pending task takes
+// the server time in proportion to the pending tasks of its queue. Reschedule goes on after the end of ctx, for five
+// seconds at most.
+func (c *Client) Reschedule(ctx context.Context, done Result, at time.Time) error {
+	return c.engine().Reschedule(ctx, enqueue.Result{Task: done.Task, Receipt: done.receipt}, at)
+}
+
 // Close ends the Client's background work: the search for tasks whose enqueue was unclear, and the release of their
 // locks. Locks that are still unclear are left to their reservations. Close waits until the work has ended. If ctx ends
 // first, Close returns ctx's cause. Without Close the work ends after five minutes at most.

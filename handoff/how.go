@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -17,6 +18,7 @@ import (
 //
 //	Carry     locks that the caller holds, and that the job takes over
 //	Unique    a key that one job has at a time
+//	Debounce  a key whose job runs when no further one was enqueued for a while
 //	Sequence  a key whose jobs run one after another
 //	Chain     one of these, for several tasks that run one after another
 type How interface{ engine() enqueue.How }
@@ -76,10 +78,25 @@ type Unique struct {
 	// must be Reject, and Enqueue takes up to two round trips more. EnqueueMany takes no Limit. 0 means one job, under an
 	// ordinary lock, which a permit does not keep out.
 	Limit int
+
+	// Cooldown keeps the key for this long after the job is done, for no job: a throttle. With UntilStarted the time counts
+	// from the start of the job. From 1 ms to 366 days; 0 means none; a Limit excludes it. The key is then free by itself.
+	//
+	// Until then Reject and Replace return ErrHeld, whose Remaining is the rest of the cooldown and for which JobOf
+	// returns no job. Skip returns a Duplicate, with the task of the job that is done or, if asynq no longer has it, a Task
+	// with its Queue and ID alone. With KeepLast the newest job waits for the end of the
+	// cooldown: the first of many runs at once, and the last of them when the cooldown is over.
+	//
+	// Only success begins a cooldown. A job that fails for good, returns asynq.RevokeTask, is withdrawn or deleted frees
+	// the key at once, except with UntilStarted, where it has started. If the locks' store does not answer when the job
+	// is done, the key may be free without a cooldown.
+	Cooldown time.Duration
 }
 
 func (u Unique) engine() enqueue.How {
-	return enqueue.Unique{Key: u.Key, UntilStarted: u.UntilStarted, OnConflict: enqueue.OnConflict(u.OnConflict), Limit: u.Limit}
+	return enqueue.Unique{
+		Key: u.Key, UntilStarted: u.UntilStarted, OnConflict: enqueue.OnConflict(u.OnConflict), Limit: u.Limit, Cooldown: u.Cooldown,
+	}
 }
 
 // OnConflict says what Enqueue does when another job has the key of a Unique.

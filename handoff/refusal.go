@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/joblock"
 )
 
@@ -164,7 +165,10 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	case http.StatusTooManyRequests:
 		// Stores keep a lease a millisecond longer than asked for, which must not cost a second.
 		left := e.Remaining - time.Millisecond
-		left = min(left, max(time.Minute, left/reservedShare), maxRetryAfter)
+		if _, cools := envelope.ParseCooling(e.Job); !cools { // else nothing but time frees the key
+			left = min(left, max(time.Minute, left/reservedShare))
+		}
+		left = min(left, maxRetryAfter)
 		f.RetryAfter = time.Duration(wholeSeconds(left)) * time.Second
 	case http.StatusServiceUnavailable:
 		f.RetryAfter = time.Second

@@ -16,10 +16,11 @@ import (
 // carrier is an attempt of a task that carries locks.
 type carrier struct {
 	*attempt
-	tokens     []joblock.Token    // the tokens that the task carries, sorted by key
-	asked      []joblock.Token    // the same tokens, in the order in which the task's author handed the locks over
-	untilStart []joblock.Token    // of tokens: those whose locks the task has only until the task starts
-	fromStart  []joblock.Token    // of tokens: those whose locks an attempt acquires before the handler is called
+	tokens     []joblock.Token // the tokens that the task carries, sorted by key
+	asked      []joblock.Token // the same tokens, in the order in which the task's author handed the locks over
+	untilStart []joblock.Token // of tokens: those whose locks the task has only until the task starts
+	fromStart  []joblock.Token // of tokens: those whose locks an attempt acquires before the handler is called
+	cooldowns  []envelope.Cooldown
 	sequence   *envelope.Sequence // nil if the task is not part of a sequence
 	chained    *chained           // the steps that follow
 	members    int                // of how many tasks of a group the task was made; 0 if it is no aggregate
@@ -37,7 +38,8 @@ func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.tries.Budget, a.tries.Limit)
 	c := &carrier{
 		attempt: a, tokens: slices.Clone(env.Tokens), asked: env.Tokens,
-		untilStart: env.UntilStart, fromStart: env.FromStart, sequence: env.Sequence, members: env.Members,
+		untilStart: env.UntilStart, fromStart: env.FromStart, cooldowns: env.Cooldowns,
+		sequence: env.Sequence, members: env.Members,
 		chained: chainOf(env),
 	}
 	// Attempts resume in the order of keys, so of two attempts with common keys one gets all locks, instead of each

@@ -173,7 +173,7 @@ func (s settler) parkFor(ctx context.Context, job string, reserve time.Duration)
 			s.report(lock, "hand over", err)
 		}
 	}
-	env.Tokens = nil
+	env.Tokens, env.Cooldowns = nil, nil
 	for _, token := range s.asked {
 		if slices.Contains(s.untilStart, token) {
 			continue
@@ -183,6 +183,9 @@ func (s settler) parkFor(ctx context.Context, job string, reserve time.Duration)
 			with = got
 		}
 		env.Tokens = append(env.Tokens, with)
+		if cools := s.cooldown(token); cools > 0 {
+			env.Cooldowns = append(env.Cooldowns, envelope.Cooldown{Token: with, For: cools})
+		}
 		if s.inSequence(token) {
 			env.Sequence = &envelope.Sequence{Token: with, Halt: s.sequence.Halt, Limit: s.sequence.Limit}
 		}

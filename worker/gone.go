@@ -13,10 +13,10 @@ import (
 type resumer struct{ *carrier }
 
 // duplicate reports whether this attempt is a duplicate delivery of a job that is done. Call duplicate only if the lock
-// of token has ended as joblock.EndedDone. If asynq does not answer, the error is joblock.ErrUnavailable.
+// of token has ended as joblock.EndedDone, or may cool down after this job. If asynq does not answer, the error is joblock.ErrUnavailable.
 func (r resumer) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := r.w.locks.Status(ctx, token.Key())
-	if err != nil || sts[0].Job != r.job { // then the handler has handed the lock over to another job
+	if err != nil || sts[0].Job != r.job && !r.cooled(token, sts[0]) { // then the handler has handed the lock over to another job
 		return false, err
 	}
 	info, err := r.w.inspector.GetTaskInfo(r.queue, r.id)

@@ -159,6 +159,9 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 		if slices.ContainsFunc(carried.FromStart, sameKey) {
 			env.FromStart = append(env.FromStart, token)
 		}
+		if i := slices.IndexFunc(carried.Cooldowns, func(c envelope.Cooldown) bool { return c.Token.Key() == key }); i >= 0 {
+			env.Cooldowns = append(env.Cooldowns, envelope.Cooldown{Token: token, For: carried.Cooldowns[i].For})
+		}
 	}
 	header, err := env.Seal(ctx, m.w.ring, m.job(), m.task.Type())
 	if err != nil {
@@ -226,6 +229,7 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 		all.Tokens = append(all.Tokens, c.Tokens...)
 		all.UntilStart = append(all.UntilStart, c.UntilStart...)
 		all.FromStart = append(all.FromStart, c.FromStart...)
+		all.Cooldowns = append(all.Cooldowns, c.Cooldowns...)
 	}
 	return all, nil
 }

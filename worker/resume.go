@@ -130,7 +130,7 @@ func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*cor
 		}
 	}
 	log := r.log().With("key", token.Key(), "cause", err)
-	if e.Ended == joblock.EndedDone {
+	if e.Ended == joblock.EndedDone || errors.Is(err, joblock.ErrNotOwner) && r.cooldown(token) > 0 {
 		over, err := r.duplicate(ctx, token)
 		if err != nil {
 			return nil, err

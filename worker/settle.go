@@ -68,7 +68,11 @@ func (s settler) finish(reason string) {
 	ctx := s.ctx
 	settle := func() {
 		kept := s.halts(reason) && s.halt(ctx) || s.narrow(ctx)
-		s.end(ctx, s.ending(kept), reason)
+		ending := s.ending(kept)
+		if reason == verdict.ReasonDone {
+			ending = s.coolDown(ctx, ending)
+		}
+		s.end(ctx, ending, reason)
 		freer(s).free(ctx, s.unsettled(kept), reason)
 	}
 	if s.sequence != nil && s.ctx.Err() == nil {

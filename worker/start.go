@@ -15,7 +15,7 @@ import (
 
 type startKey struct{}
 
-// start releases the locks of c.untilStart, which only keep other jobs from being enqueued:
+// start releases the locks of c.untilStart, or lets them cool down: they only keep other jobs from being enqueued.
 //
 //	released, or gone                 nil: an earlier attempt may have released the lock
 //	held, or bound to another job     an error that snoozes the task, because another enqueue is replacing the task
@@ -23,7 +23,12 @@ type startKey struct{}
 //	any other error                   logged; nil
 func (c *carrier) start(ctx context.Context) error {
 	for _, token := range c.untilStart {
-		err := c.w.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: verdict.ReasonStarted, Job: c.job})[0]
+		var err error
+		if c.cooldown(token) > 0 {
+			err = c.startCooling(ctx, token)
+		} else {
+			err = c.w.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: verdict.ReasonStarted, Job: c.job})[0]
+		}
 		if errors.Is(err, joblock.ErrNotOwner) {
 			err = c.movedTo(ctx, token)
 		}
@@ -64,10 +69,11 @@ func startedTooEarly(ctx context.Context, err error) {
 	}
 }
 
-// movedTo is verdict.MovedTo for token. An error that is no snooze comes from Status.
+// movedTo is verdict.MovedTo for token, and nil if the lock cools down after this job. An error that is no snooze comes
+// from Status.
 func (c *carrier) movedTo(ctx context.Context, token joblock.Token) error {
 	sts, err := c.w.locks.Status(ctx, token.Key())
-	if err != nil {
+	if err != nil || c.cooled(token, sts[0]) {
 		return err
 	}
 	return verdict.MovedTo(token, sts[0])

@@ -18,8 +18,8 @@ import (
 )
 
 // The digests of the scripts with which asynq looks up and runs a task. The moves below are right for these two scripts
-// only. With others, RunScheduled finds no task, so its caller looks the task up first, CanPostpone is false, and Ends
-// returns nil.
+// only. With others, RunScheduled finds no task, so its caller looks the task up first, CanPostpone is false, Reschedule
+// is an error, and Ends returns nil.
 const (
 	lookUpDigest = "1463a65d3fd6698099862e1314658984affe6ed7"
 	runDigest    = "2fb646810e3433bbe85fba1a6b407eb3eced7b63"
@@ -45,6 +45,30 @@ end
 redis.call('ZADD', KEYS[3], ARGV[2], ARGV[1])
 redis.call('HSET', KEYS[1], 'state', 'retry')
 return 1`)
+
+	// reschedule gives a task that waits another time. KEYS are the task, the list of pending tasks, and the sets of
+	// scheduled tasks and of retries; ARGV are the ID, when the task is due, and "1" if that is now.
+	reschedule = redis.NewScript(`local state = redis.call('HGET', KEYS[1], 'state')
+local from = state == 'scheduled' and KEYS[3] or state == 'retry' and KEYS[4]
+if state == 'pending' then
+  if ARGV[3] == '1' then
+    return 1
+  end
+  if redis.call('LREM', KEYS[2], 1, ARGV[1]) == 0 then
+    return 0
+  end
+  redis.call('HDEL', KEYS[1], 'pending_since')
+  redis.call('HSET', KEYS[1], 'state', 'scheduled')
+  from = KEYS[3]
+elseif not from or redis.call('ZREM', from, ARGV[1]) == 0 then
+  return 0
+elseif ARGV[3] == '1' then
+  redis.call('LPUSH', KEYS[2], ARGV[1])
+  redis.call('HSET', KEYS[1], 'state', 'pending')
+  return 1
+end
+redis.call('ZADD', from, ARGV[2], ARGV[1])
+return 1`)
 )
 
 // RunScheduled is RunTask for a scheduled task, in one step, so that no other client can archive the task between a
@@ -68,12 +92,32 @@ func (in *Inspector) CanPostpone() bool { return in.moves != nil }
 // Postpone, such a task waits in the archive, where it may be deleted.
 func (in *Inspector) Postpone(queue, id, lastErr string, due time.Time) error {
 	if in.moves == nil {
-		return errors.New("asynq has scripts that are not known here")
+		return errUnknownScripts
 	}
 	of := in.moves.of(queue, id)
 	set := of(in.moves.set)
 	return in.move("postpone", postpone, []string{of(in.moves.task), set + "archived", set + "retry"}, id, due.Unix(), lastErr)
 }
+
+// Reschedule makes a task that is pending, scheduled or waiting for a retry due at due, in one step; with the zero time at
+// once. If the task is in any other state or does not exist, the error is asynq.ErrTaskNotFound. Of a pending task the
+// server looks through the list of pending tasks.
+//
+// Why: asynq cannot move a task, and a task that is deleted and enqueued again under its ID may be lost in between.
+func (in *Inspector) Reschedule(queue, id string, due time.Time) error {
+	if in.moves == nil {
+		return errUnknownScripts
+	}
+	of, now := in.moves.of(queue, id), "0"
+	if due.IsZero() {
+		now = "1"
+	}
+	set := of(in.moves.set)
+	keys := []string{of(in.moves.task), of(in.moves.pending), set + "scheduled", set + "retry"}
+	return in.move("reschedule", reschedule, keys, id, due.Unix(), now)
+}
+
+var errUnknownScripts = errors.New("asynq has scripts that are not known here")
 
 func (in *Inspector) move(what string, script *redis.Script, keys []string, args ...any) error {
 	n, err := script.Run(context.Background(), in.client, keys, args...).Int()

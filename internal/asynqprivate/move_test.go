@@ -158,3 +158,45 @@ func TestPostpone(t *testing.T) {
 		s.must(nil, in.RunTask("default", "c")) // asynq finds the task where it is
 	})
 }
+
+// Reschedule moves a task that waits as it is, in whatever list it is, and no other.
+func TestReschedule(t *testing.T) {
+	eachServer(t, `it's [a] "queue"\n.*`, func(s *tasks) {
+		t, in, due := s.t, s.inner, time.Now().Add(time.Hour).Truncate(time.Second)
+		s.enqueue("active")
+		s.must(s.rdb.HSet(context.Background(), s.in.moves.of(s.queue, "active")(s.in.moves.task), "state", "active").Result())
+		s.enqueue("archived", asynq.ProcessIn(time.Hour))
+		s.must(nil, in.ArchiveTask(s.queue, "archived"))
+		for _, id := range []string{"active", "archived", "none"} {
+			for _, at := range []time.Time{due, {}} {
+				if err := s.in.Reschedule(s.queue, id, at); !errors.Is(err, asynq.ErrTaskNotFound) {
+					t.Errorf("%s: %v, want ErrTaskNotFound", id, err)
+				}
+			}
+		}
+		s.enqueue("pending", asynq.Retention(time.Minute))
+		s.enqueue("scheduled", asynq.ProcessIn(2*time.Hour), asynq.Retention(time.Minute))
+		s.enqueue("retry", asynq.Retention(time.Minute))
+		s.must(nil, in.ArchiveTask(s.queue, "retry"))
+		s.must(nil, s.in.Postpone(s.queue, "retry", "", due.Add(time.Hour)))
+		want := map[string]asynq.TaskState{"pending": asynq.TaskStateScheduled, "scheduled": asynq.TaskStateScheduled, "retry": asynq.TaskStateRetry}
+		for id, state := range want {
+			s.must(nil, s.in.Reschedule(s.queue, id, due))
+			if got, err := in.GetTaskInfo(s.queue, id); err != nil || got.State != state || !got.NextProcessAt.Equal(due) || got.Retention != time.Minute || string(got.Payload) != "payload" {
+				t.Errorf("%s is %+v, %v", id, got, err)
+			}
+		}
+		if q, err := in.GetQueueInfo(s.queue); err != nil || q.Pending != 1 || q.Scheduled != 2 || q.Retry != 1 || q.Archived != 1 {
+			t.Errorf("the queue is %+v, %v", q, err)
+		}
+		for range 2 { // the second time they are pending
+			for id := range want {
+				s.must(nil, s.in.Reschedule(s.queue, id, time.Time{}))
+				s.want(id, asynq.TaskStatePending)
+			}
+		}
+		if q, err := in.GetQueueInfo(s.queue); err != nil || q.Pending != 4 || q.Scheduled != 0 || q.Retry != 0 {
+			t.Errorf("the queue is %+v, %v", q, err)
+		}
+	})
+}

@@ -46,10 +46,11 @@ type Client struct {
 	reserve   time.Duration
 	logger    *slog.Logger
 
-	next    *jobline.Starter // of jobs whose turn in line comes with a call of this Client
-	turns   turns            // of calls that may replace a job
-	life    *life.Life       // counts the watches, lookAfter, and starts of jobs, for which Close waits
-	senders *crew.Crew       // of enqueues that outlive their callers; Close does not wait for them
+	moves   *asynqprivate.Inspector // of tasks, in asynq's Redis
+	next    *jobline.Starter        // of jobs whose turn in line comes with a call of this Client
+	turns   turns                   // of calls that may replace a job
+	life    *life.Life              // counts the watches, lookAfter, and starts of jobs, for which Close waits
+	senders *crew.Crew              // of enqueues that outlive their callers; Close does not wait for them
 
 	mu      sync.Mutex // guards the fields below
 	watches int
@@ -85,7 +86,8 @@ func New(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector
 	}
 	c.life = life.New()
 	c.senders = crew.New(c.life.Context())
-	c.next = &jobline.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{asynqprivate.New(inspector)}, Logger: c.logger, Go: c.life.Go}
+	c.moves = asynqprivate.New(inspector)
+	c.next = &jobline.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{c.moves}, Logger: c.logger, Go: c.life.Go}
 	return c, nil
 }
 

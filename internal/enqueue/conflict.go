@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -16,6 +17,9 @@ import (
 // conflict decides what to do when another job or a request has the key. held is the ErrHeld that names the other job.
 // The results are those of tryUnique.
 func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, again, error) {
+	if after, cools := envelope.ParseCooling(held.Job); cools {
+		return u.coolsDown(ctx, held, after)
+	}
 	// If the key has no job, or its job does not exist, most likely an enqueue is under way, whose end Reject need not
 	// wait for.
 	retry, contended := never, never
@@ -79,6 +83,25 @@ func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, aga
 		return Result{Task: other, Duplicate: true}, never, nil
 	}
 	return Result{}, never, held
+}
+
+// coolsDown is conflict while the key cools down after the job after. With Skip the result has the task of that job, or
+// its queue and ID if asynq no longer has the task.
+func (u *unique) coolsDown(ctx context.Context, held *joblock.Error, after string) (Result, again, error) {
+	queue, id, ok := envelope.ParseJob(after)
+	if u.OnConflict != Skip || !ok {
+		return Result{}, never, foreign(held, fmt.Sprintf("the key cools down for another %s, after job %s", held.Remaining.Round(time.Millisecond), after))
+	}
+	if err := u.mayTouch(queue, nil); err != nil {
+		return Result{}, never, err
+	}
+	dctx, cancel := settling(ctx)
+	defer cancel()
+	task, err := u.c.taskInfo(dctx, queue, id)
+	if err != nil {
+		task = &asynq.TaskInfo{Queue: queue, ID: id, State: asynq.TaskStateCompleted}
+	}
+	return Result{Task: task, Duplicate: true}, never, nil
 }
 
 // splitToken returns the token for key, and the other tokens. If there is no token for key, ok is false.

@@ -40,7 +40,7 @@ type Deferred struct {
 }
 
 // storable has a value of each How whose exported fields say all that a later enqueue needs.
-var storable = []How{Unique{}, Sequence{}}
+var storable = []How{Unique{}, Sequence{}, Debounce{}}
 
 // Defer checks req as Enqueue does, and returns what is to be kept of it. The locks of a Carry or of Sequence.Lock are
 // parked for the job: Undo gives them back. For any other How nothing is sent to the locks' store, so a conflict about the
@@ -207,7 +207,7 @@ func (k *keptKind) keys() (named, alone []string) {
 
 func (k *keptKind) ask(*batch) { k.tokens = k.env.Tokens }
 
-func (k *keptKind) mark(env *envelope.Envelope) ([]asynq.Option, error) {
+func (k *keptKind) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
 	env.Sequence, env.UntilStart, env.FromStart = k.env.Sequence, k.env.UntilStart, k.env.FromStart
 	if env.Sequence == nil {
 		return nil, nil

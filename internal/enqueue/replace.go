@@ -66,9 +66,10 @@ func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock
 	case err != nil:
 		return Result{}, never, err
 	}
+	u.old = old
 	r := &replacement{
 		c:    u.c,
-		next: dispatch{taskSpec: u.taskSpec, c: u.c, kind: u, tokens: []joblock.Token{lock.Token()}},
+		next: dispatch{taskSpec: u.taskSpec, c: u.c, kind: u.kind, tokens: []joblock.Token{lock.Token()}},
 		lock: lock, old: old, rest: rest,
 	}
 	info, err := r.swap(ctx)

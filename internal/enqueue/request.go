@@ -51,7 +51,7 @@ type kind interface {
 	ask(b *batch)
 
 	// mark writes into env, which has the tokens, what else the worker must know. It returns further options for asynq.
-	mark(env *envelope.Envelope) ([]asynq.Option, error)
+	mark(ctx context.Context, env *envelope.Envelope) ([]asynq.Option, error)
 
 	// finish enqueues the task, as a rule by dispatch.enqueue. err is the result of ask, such as an ErrHeld.
 	finish(ctx context.Context, err error) (Result, error)

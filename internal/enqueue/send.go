@@ -39,7 +39,7 @@ func (d *dispatch) enter(context.Context) (leave func(error) error, err error) {
 	return func(err error) error { return err }, nil
 }
 
-func (d *dispatch) mark(*envelope.Envelope) ([]asynq.Option, error) { return nil, nil }
+func (d *dispatch) mark(context.Context, *envelope.Envelope) ([]asynq.Option, error) { return nil, nil }
 
 func (d *dispatch) finish(ctx context.Context, err error) (done Result, _ error) {
 	done.Task, err = d.enqueue(ctx, err)
@@ -86,7 +86,7 @@ func (d *dispatch) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 func (d *dispatch) seal(ctx context.Context) error {
 	env := envelope.Envelope{Tokens: d.tokens, Retries: d.retries}
 	d.chained(&env)
-	further, err := d.kind.mark(&env)
+	further, err := d.kind.mark(ctx, &env)
 	if err == nil {
 		d.header, err = env.Seal(ctx, d.c.ring, d.job, d.task.Type())
 	}

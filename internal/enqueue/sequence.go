@@ -109,7 +109,7 @@ type firstInLine struct {
 	of Sequence
 }
 
-func (f *firstInLine) mark(env *envelope.Envelope) ([]asynq.Option, error) {
+func (f *firstInLine) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
 	env.Sequence = f.of.part(env)
 	return f.dueOnTime(), nil
 }
@@ -182,7 +182,7 @@ func (l *inLine) askForSlot(b *batch) {
 	}
 }
 
-func (l *inLine) mark(env *envelope.Envelope) ([]asynq.Option, error) {
+func (l *inLine) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
 	env.Sequence = l.part(env)
 	if l.waits == nil {
 		return l.dueOnTime(), nil

@@ -40,6 +40,7 @@ type taskSpec struct {
 	at      time.Time // when the task is due; zero means at once
 	until   time.Time // the Deadline, in whole seconds, as asynq keeps it; zero means none
 	unique  bool      // the option asynq.Unique is among opts
+	named   bool      // the option asynq.TaskID is among opts
 	grouped bool      // the option asynq.Group is among opts
 
 	then []chain.Step // the tasks of the chain that follow
@@ -63,7 +64,7 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 			return nil, err
 		}
 	}
-	if s.id == "" {
+	if s.named = s.id != ""; !s.named {
 		s.id = newTaskID()
 	}
 	s.job = envelope.Job(s.queue, s.id)

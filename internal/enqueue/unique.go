@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
@@ -22,6 +23,7 @@ type Unique struct {
 	UntilStarted bool
 	OnConflict   OnConflict
 	Limit        int
+	Cooldown     time.Duration
 }
 
 // OnConflict is handoff.OnConflict.
@@ -38,6 +40,9 @@ func (u Unique) plan(ctx context.Context, d *dispatch) (kind, error) {
 	err := u.check()
 	if err == nil && d.unique {
 		err = badTask("the option asynq.Unique and handoff.Unique are two kinds of uniqueness, use one")
+	}
+	if name := envelope.Cooling(d.job); err == nil && u.Cooldown > 0 && len(name) > driver.MaxLabelBytes {
+		err = badTask("queue and task ID are %d bytes too long for a job with a cooldown", len(name)-driver.MaxLabelBytes)
 	}
 	if err == nil {
 		err = d.c.checkCarried(ctx, u)
@@ -60,11 +65,22 @@ func (u Unique) check() error {
 	case u.Limit > 0 && (u.UntilStarted || u.OnConflict != Reject):
 		return Invalid(opEnqueue, u.Key, "Unique.Limit is %d: Unique.UntilStarted must then be false, and Unique.OnConflict must be Reject", u.Limit)
 	}
+	if u.Cooldown != 0 {
+		if u.Limit > 0 {
+			return Invalid(opEnqueue, u.Key, "Unique.Cooldown is %s and Unique.Limit is %d, use one: a permit has no cooldown", u.Cooldown, u.Limit)
+		}
+		if u.Cooldown < minCooldown || u.Cooldown > driver.MaxPeriod {
+			return Invalid(opEnqueue, u.Key, "Unique.Cooldown is %s, must be from %s to %s, or 0 for none", u.Cooldown, minCooldown, driver.MaxPeriod)
+		}
+	}
 	if detail := keyspace.CheckApplication(u.Key); detail != "" {
 		return Invalid(opEnqueue, u.Key, "%s", detail) // TryAcquire would let the key of slot pass
 	}
 	return nil
 }
+
+// minCooldown is the shortest Unique.Cooldown: what is left of a cooldown is told in milliseconds.
+const minCooldown = driver.MinPeriod
 
 // slot returns the key of the lock that the job gets at its enqueue.
 func (u Unique) slot() string {
@@ -104,8 +120,9 @@ type unique struct {
 	taking
 	Unique
 
-	hasTurn      bool      // the enqueue goes on before others that may replace the job; see enter
-	contendUntil time.Time // when to give up replacing a job that others replace; zero before enter
+	hasTurn      bool            // the enqueue goes on before others that may replace the job; see enter
+	old          *asynq.TaskInfo // the task that is being replaced
+	contendUntil time.Time       // when to give up replacing a job that others replace; zero before enter
 }
 
 func (u *unique) keys() (named, alone []string) { return []string{u.Key}, []string{u.slot()} }
@@ -120,21 +137,24 @@ func (u *unique) ask(b *batch) {
 
 func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.slot()}, true }
 
-// mark records which lock the job has only until its start, and under which lock it runs.
-func (u Unique) mark(env *envelope.Envelope) ([]asynq.Option, error) {
+// mark records which lock the job has only until its start, under which lock it runs, and whether Key cools down.
+func (u Unique) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
 	token := env.Tokens[0]
 	if u.UntilStarted || u.OnConflict == KeepLast {
 		env.UntilStart = []joblock.Token{token}
 	}
-	if u.OnConflict != KeepLast {
-		return nil, nil
+	if u.OnConflict == KeepLast {
+		run, err := forKey(token, u.Key)
+		if err != nil {
+			return nil, err
+		}
+		env.Tokens = append(env.Tokens, run)
+		env.FromStart = []joblock.Token{run}
+		token = run
 	}
-	run, err := forKey(token, u.Key)
-	if err != nil {
-		return nil, err
+	if u.Cooldown > 0 {
+		env.Cooldowns = []envelope.Cooldown{{Token: token, For: u.Cooldown}}
 	}
-	env.Tokens = append(env.Tokens, run)
-	env.FromStart = []joblock.Token{run}
 	return nil, nil
 }
 

@@ -46,34 +46,44 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	if done.Task == nil {
 		return Invalid(op, "", "Result.Task is nil, must be the task of a job")
 	}
-	w := &withdrawal{c: c, done: done}
+	w := &withdrawal{c: c, waiting: waiting{op: op, done: done}}
+	return unlessBusy(func() error { return w.try(ctx) })
+}
+
+// unlessBusy returns the error of try, which is called again while that is joblock.ErrBusy, for half of settleFor: a task
+// can be active for a moment only, because it finds its lock busy.
+func unlessBusy(try func() error) error {
 	for giveUp := time.Now().Add(settleFor / 2); ; time.Sleep(deletePause) {
-		// A task can be active for a moment only, because it finds its lock busy.
-		err := w.try(ctx)
+		err := try()
 		if !errors.Is(err, joblock.ErrBusy) || !time.Now().Before(giveUp) {
 			return err
 		}
 	}
 }
 
-// withdrawal is one call of Withdraw.
-type withdrawal struct {
-	c    *Client
+// waiting is the job of a call that changes or ends a job before it runs.
+type waiting struct {
+	op   string
 	done Result
 	job  string
 }
 
-func (w *withdrawal) failed(sentinel error, detail string, cause error) error {
-	return own(&joblock.Error{Code: joblock.CodeOf(sentinel), Op: "withdraw", Job: w.job, Detail: detail, Err: cause})
+func (w *waiting) failed(sentinel error, detail string, cause error) error {
+	return own(&joblock.Error{Code: joblock.CodeOf(sentinel), Op: w.op, Job: w.job, Detail: detail, Err: cause})
 }
 
-func (w *withdrawal) try(ctx context.Context) error {
-	ctx, cancel := settling(ctx)
-	defer cancel()
-	task, later, err := w.find(ctx)
+// same reports whether task is the one that was enqueued, and not a later one with its ID.
+func (w *waiting) same(task *asynq.TaskInfo) bool {
+	if w.done.Receipt != nil {
+		return sha256.Sum256([]byte(task.Headers[envelope.Header])) == w.done.Receipt.header
+	}
+	return task.Type == w.done.Task.Type && bytes.Equal(task.Payload, w.done.Task.Payload)
+}
+
+// read returns the error for a task that the Inspector has answered with task and err, unless the task waits or is
+// archived.
+func (w *waiting) read(task *asynq.TaskInfo, later bool, err error) error {
 	switch {
-	case isGone(err):
-		return w.leftBehind(ctx)
 	case err != nil:
 		return w.failed(joblock.ErrUnavailable, "the job's task could not be read", err)
 	case !later && !w.same(task):
@@ -82,6 +92,25 @@ func (w *withdrawal) try(ctx context.Context) error {
 		return w.failed(joblock.ErrBusy, "the job runs", nil)
 	case task.State == asynq.TaskStateCompleted:
 		return w.failed(joblock.ErrNotFound, "the job is done", nil)
+	}
+	return nil
+}
+
+// withdrawal is one call of Withdraw.
+type withdrawal struct {
+	waiting
+	c *Client
+}
+
+func (w *withdrawal) try(ctx context.Context) error {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	task, later, err := w.find(ctx)
+	if isGone(err) {
+		return w.leftBehind(ctx)
+	}
+	if err := w.read(task, later, err); err != nil {
+		return err
 	}
 	env, err := w.c.envelopeOf(ctx, task)
 	if err != nil {
@@ -126,14 +155,6 @@ func (w *withdrawal) find(ctx context.Context) (task *asynq.TaskInfo, later bool
 	return task, false, err
 }
 
-// same reports whether task is the one that was enqueued, and not a later one with its ID.
-func (w *withdrawal) same(task *asynq.TaskInfo) bool {
-	if w.done.Receipt != nil {
-		return sha256.Sum256([]byte(task.Headers[envelope.Header])) == w.done.Receipt.header
-	}
-	return task.Type == w.done.Task.Type && bytes.Equal(task.Payload, w.done.Task.Payload)
-}
-
 // hold takes one of the job's locks, so that the job neither starts nor is replaced. The lock is nil if the job has
 // none: it waits in line, or has started and lost its locks.
 func (w *withdrawal) hold(ctx context.Context, env envelope.Envelope) (*joblock.Lock, error) {
@@ -176,11 +197,13 @@ func (w *withdrawal) release(ctx context.Context, token joblock.Token) error {
 	return w.c.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: reasonWithdrawn, Job: w.job})[0]
 }
 
+const noTaskAnyMore = "its task does not exist any more: the job is done, or was replaced, withdrawn, deleted or " +
+	"aggregated into the task of its group"
+
 // leftBehind frees what a job without a task has left, as it was at the enqueue. If nothing is left, the job has run,
 // or was removed in another way.
 func (w *withdrawal) leftBehind(ctx context.Context) error {
-	gone := w.failed(joblock.ErrNotFound, "its task does not exist any more: the job is done, or was replaced, withdrawn, deleted or "+
-		"aggregated into the task of its group", nil)
+	gone := w.failed(joblock.ErrNotFound, noTaskAnyMore, nil)
 	if w.done.Receipt == nil {
 		return gone
 	}

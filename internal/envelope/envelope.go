@@ -53,6 +53,10 @@ type Envelope struct {
 	// then the job does not hold them.
 	UntilStart, FromStart []joblock.Token
 
+	// Cooldowns are the locks that stay reserved, for no job, for a time after the job is done; those of UntilStart after the
+	// job has started. No token has two.
+	Cooldowns []Cooldown
+
 	// Sequence, unless nil, is the job's part in a sequence.
 	Sequence *Sequence
 
@@ -62,6 +66,12 @@ type Envelope struct {
 
 	// Chain, unless nil, is the task's part in a chain.
 	Chain *chain.Chain
+}
+
+// Cooldown says for how long the lock of Token stays reserved.
+type Cooldown struct {
+	Token joblock.Token // of Envelope.Tokens
+	For   time.Duration
 }
 
 // Sequence is a job's part in a sequence of jobs: see package handoff, Jobs in a sequence.
@@ -106,6 +116,17 @@ var (
 	queueEscaper   = strings.NewReplacer("%", "%25", "/", "%2F")
 	queueUnescaper = strings.NewReplacer("%25", "%", "%2F", "/")
 )
+
+// CoolingPrefix begins the names in place of a job under which a lock cools down. ParseJob accepts none of them.
+const CoolingPrefix = "%cooldown:"
+
+// Cooling returns the name under which a lock is reserved during the cooldown that follows job.
+func Cooling(job string) string { return CoolingPrefix + job }
+
+// ParseCooling is the reverse of Cooling. cools is true if a lock that is reserved for name cools down.
+func ParseCooling(name string) (job string, cools bool) {
+	return strings.CutPrefix(name, CoolingPrefix)
+}
 
 const aggregatePrefix = "aggregate:"
 

@@ -187,9 +187,9 @@ func TestGenuineTextThatCannotBeRead(t *testing.T) {
 		"no words":           "text",
 		"another version":    "2" + words(0, "-", "-", "-", token)[1:],
 		"one word":           "2 ",
-		"few words":          "1 0 - - - " + token + " 1",
-		"a word more":        "1 0 - - - x " + token + rest,
-		"a number more":      "2 0 - - - " + token + " 3" + rest,
+		"few words":          "1 0 - - - - " + token + " 1",
+		"a word more":        "1 0 - - - - x " + token + rest,
+		"a number more":      "2 0 - - - - " + token + " 3" + rest,
 		"a later token":      words(0, "-", "-", "-", later),
 		"no tokens":          words(0, "-", "-", "-", ""),
 		"too many tokens":    words(0, "-", "-", "-", strings.Repeat(token+",", MaxCarried)+token),
@@ -205,12 +205,18 @@ func TestGenuineTextThatCannotBeRead(t *testing.T) {
 		"no sequence":        words(0, token, "-", "-", token),
 		"another halt":       words(0, "0,2,0,0,0", "-", "-", token),
 		"another wait":       words(0, "0,0,0,-1,0", "-", "-", token),
+		"half a cooldown":    cooling(0, "-", "-", "-", "0", token),
+		"a cooldown of 0":    cooling(0, "-", "-", "-", "0,0", token),
+		"a long cooldown":    cooling(0, "-", "-", "-", "0,31622400001", token),
+		"no such cooldown":   cooling(0, "-", "-", "-", "1,1000", token),
+		"a cooldown twice":   cooling(0, "-", "-", "-", "0,1000,0,1000", token+","+token),
+		"no cooldown":        cooling(0, "-", "-", "-", "0,x", token),
 		"negative retries":   words(-2, "-", "-", "-", token),
-		"no members":         "1 0, - - - " + token + rest,
-		"zero members":       "1 0,0 - - - " + token + rest,
+		"no members":         "1 0, - - - - " + token + rest,
+		"zero members":       "1 0,0 - - - - " + token + rest,
 		"no retries":         "1 " + token + words(0, "-", "-", "-", token)[3:],
-		"long job":           "1 0 - - - " + token + " 999 " + job + taskType,
-		"negative job":       "1 0 - - - " + token + " -1 " + job + taskType,
+		"long job":           "1 0 - - - - " + token + " 999 " + job + taskType,
+		"negative job":       "1 0 - - - - " + token + " -1 " + job + taskType,
 		"broken token":       words(0, "-", "-", "-", token[1:]),
 		"the earliest form":  words(0, "-", "-", "-", token)[2:],
 		"a very long number": strings.Repeat("9", 1<<20) + " ",
@@ -243,7 +249,11 @@ func TestGenuineTextThatCannotBeRead(t *testing.T) {
 
 // words returns the text of an envelope of these words.
 func words(retries int, sequence, untilStart, fromStart, tokens string) string {
-	return fmt.Sprint("1 ", retries, " ", sequence, " ", untilStart, " ", fromStart, " ", tokens, " ", len(job), " ", job, taskType)
+	return cooling(retries, sequence, untilStart, fromStart, "-", tokens)
+}
+
+func cooling(retries int, sequence, untilStart, fromStart, cooldowns, tokens string) string {
+	return fmt.Sprint("1 ", retries, " ", sequence, " ", untilStart, " ", fromStart, " ", cooldowns, " ", tokens, " ", len(job), " ", job, taskType)
 }
 
 func TestTextOfAnEnvelope(t *testing.T) {
@@ -261,6 +271,9 @@ func TestTextOfAnEnvelope(t *testing.T) {
 		words(-1, "-", "0", "1,2", strings.Join(texts, ",")):          {Tokens: all, Retries: -1, UntilStart: all[:1], FromStart: all[1:]},
 		"1 3,7" + words(3, "-", "-", "-", texts[0])[len("1 3"):]:      {Tokens: all[:1], Retries: 3, Members: 7},
 		words(0, "1,1,7,0,0", "-", "-", strings.Join(texts[:2], ",")): {Tokens: all[:2], Sequence: &Sequence{Token: all[1], Halt: true, Limit: 7}},
+		cooling(0, "-", "0", "1", "1,300000,2,1", strings.Join(texts, ",")): {
+			Tokens: all, UntilStart: all[:1], FromStart: all[1:2], Cooldowns: []Cooldown{{all[1], 5 * time.Minute}, {all[2], time.Millisecond}},
+		},
 		words(0, "0,0,0,1,1700000000001", "-", "-", texts[0]): {
 			Tokens: all[:1], Sequence: &Sequence{Token: all[0], Waits: true, NotBefore: time.UnixMilli(1700000000001)},
 		},
@@ -434,7 +447,7 @@ func FuzzRead(f *testing.F) {
 	all := tokens(f, 2)
 	for _, e := range []Envelope{
 		{Tokens: all, Retries: 25, UntilStart: all[:1], FromStart: all[1:]},
-		{Tokens: all, Retries: -1, Members: 2},
+		{Tokens: all, Retries: -1, Members: 2, Cooldowns: []Cooldown{{all[1], time.Second}}},
 		{Tokens: all[:1], Sequence: &Sequence{Token: all[0], Halt: true, Limit: 3, LimitName: "a, b", Waits: true, NotBefore: time.UnixMilli(1)}},
 	} {
 		text, err := e.text(job, taskType)
@@ -443,7 +456,7 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add("1 0 - - -  0 ")
+	f.Add("1 0 - - - -  0 ")
 	f.Fuzz(func(t *testing.T, text string) {
 		e, taskType, err := read(text)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The text of an envelope is a series of words, each followed by a space, and then the job and the type of the task, and its part
@@ -24,6 +25,7 @@ import (
 //	              NotBefore in Unix milliseconds; and LimitName, escaped, unless it is ""
 //	until start   the indices of the tokens in the field UntilStart; "-" if there is none
 //	from start    likewise of the field FromStart
+//	cooldowns     the field Cooldowns: for each the index of the token and the time in milliseconds; "-" if there is none
 //	tokens        the tokens
 //	length        of the job, in bytes; with a Chain also that of the type
 //
@@ -85,6 +87,20 @@ func (e *Envelope) text(job, taskType string) (string, error) {
 			out = strconv.AppendInt(out, int64(at), 10)
 		}
 	}
+	out = append(out, ' ')
+	if len(e.Cooldowns) == 0 {
+		out = append(out, none...)
+	}
+	for i, c := range e.Cooldowns {
+		at, err := e.place(c.Token)
+		if err != nil {
+			return "", err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendInt(append(strconv.AppendInt(out, int64(at), 10), ','), c.For.Milliseconds(), 10)
+	}
 	for i, t := range e.Tokens {
 		token, err := t.MarshalText()
 		if err != nil {
@@ -130,7 +146,7 @@ func (e *Envelope) place(t joblock.Token) (int, error) {
 // read is the reverse of Envelope.text.
 func read(text string) (e Opened, taskType string, err error) {
 	const op = "open envelope"
-	var words [7]string
+	var words [8]string
 	for i := range words {
 		var more bool
 		if words[i], text, more = strings.Cut(text, " "); !more {
@@ -140,7 +156,7 @@ func read(text string) (e Opened, taskType string, err error) {
 			return e, "", core.Invalid(op, "", "version %.20q is unknown", words[0])
 		}
 	}
-	ofJob, ofType, chained := strings.Cut(words[6], ",")
+	ofJob, ofType, chained := strings.Cut(words[7], ",")
 	n, err := strconv.Atoi(ofJob)
 	if err != nil || n < 0 || n > len(text) {
 		return e, "", core.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
@@ -165,23 +181,24 @@ func read(text string) (e Opened, taskType string, err error) {
 			return e, "", core.Invalid(op, "", "the members of the group are no number of at least 1")
 		}
 	}
-	count := 1 + strings.Count(words[5], ",")
+	count := 1 + strings.Count(words[6], ",")
 	if count > MaxCarried {
 		return e, "", core.Invalid(op, "", "%d tokens, must be from 1 to %d", count, MaxCarried)
 	}
 	e.Tokens = make([]joblock.Token, 0, count)
-	for token := range strings.SplitSeq(words[5], ",") {
+	for token := range strings.SplitSeq(words[6], ",") {
 		t, err := joblock.ParseToken(token)
 		if err != nil {
 			return e, "", err
 		}
 		e.Tokens = append(e.Tokens, t)
 	}
-	var err1, err2, err3 error
+	var err1, err2, err3, err4 error
 	e.Sequence, err1 = e.readSequence(words[wordSequence])
 	e.UntilStart, err2 = e.at(words[3])
 	e.FromStart, err3 = e.at(words[4])
-	return e, taskType, cmp.Or(err1, err2, err3)
+	e.Cooldowns, err4 = e.readCooldowns(words[5])
+	return e, taskType, cmp.Or(err1, err2, err3, err4)
 }
 
 // readSequence reads the word about the sequence. The result is nil if there is none.
@@ -216,6 +233,37 @@ func (e *Envelope) readSequence(word string) (*Sequence, error) {
 		s.NotBefore = time.UnixMilli(n[4])
 	}
 	return s, nil
+}
+
+// readCooldowns reads the word about the cooldowns.
+func (e *Envelope) readCooldowns(word string) ([]Cooldown, error) {
+	if word == none {
+		return nil, nil
+	}
+	n := 1 + strings.Count(word, ",")
+	if n%2 != 0 || n > 2*len(e.Tokens) {
+		return nil, core.Invalid("open envelope", "", "%d numbers of cooldowns for %d tokens", n, len(e.Tokens))
+	}
+	all := make([]Cooldown, 0, n/2)
+	for word != "" {
+		var index, length string
+		index, word, _ = strings.Cut(word, ",")
+		length, word, _ = strings.Cut(word, ",")
+		i, err1 := strconv.ParseInt(index, 10, 64)
+		ms, err2 := strconv.ParseInt(length, 10, 64)
+		if err1 != nil || err2 != nil || ms <= 0 || ms > driver.MaxPeriod.Milliseconds() {
+			return nil, core.Invalid("open envelope", "", "a cooldown is not the index of a token and a time")
+		}
+		t, err := e.token(i)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(c Cooldown) bool { return c.Token == t }) {
+			return nil, core.Invalid("open envelope", "", "two cooldowns of token %d", i)
+		}
+		all = append(all, Cooldown{t, time.Duration(ms) * time.Millisecond})
+	}
+	return all, nil
 }
 
 // at returns the tokens with the indices in word.

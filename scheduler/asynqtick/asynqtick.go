@@ -65,10 +65,11 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 // What a tick does while the task of an earlier tick waits or runs:
 //
 //	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it. With the
-//	          policy Skip, too. With Replace and KeepLast the new task takes the place of one that waits.
+//	          policy Skip, too, and so in a Cooldown. With Replace and KeepLast the new task takes the place of one that waits.
 //	Sequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
 //	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
 //	          while the sequence has halted. "joblock doctor" names such lines.
+//	Debounce  Each tick fails with joblock.ErrInvalid: its task has the tick's ID.
 //
 // The tick's ID overrides an asynq.TaskID in opts. If jobs, how or task is nil, EnqueueWith returns nil, which Task
 // refuses.
