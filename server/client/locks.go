@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
@@ -17,11 +18,11 @@ import (
 
 // AcquireRequest says which lock Acquire takes. Key is required.
 type AcquireRequest struct {
-	Key     string
-	TTL     time.Duration // of the lease; 0 means the server's default
-	MaxWait time.Duration // how long to wait for the lock; 0 means not at all. The server bounds it: see "serve --max-wait"
-	Holder  string        // a label for people; "" means the server's
-	Limit   int           // 0, or the number of permits of Key; see package limit
+	Key     string        `wire:"key"`
+	TTL     time.Duration `wire:"ttl_ms"`  // of the lease; 0 means the server's default
+	MaxWait time.Duration `wire:"wait_ms"` // how long to wait for the lock; 0 means not at all. The server bounds it: see "serve --max-wait"
+	Holder  string        `wire:"holder"`  // a label for people; "" means the server's
+	Limit   int           `wire:"limit"`   // 0, or the number of permits of Key; see package limit
 
 	// IdempotencyKey names this call. A call with the same name, the same key and the same parameters finds the lock that
 	// an earlier one has taken, even if this process has restarted since. Keep it secret. Default a random one, so that the
@@ -77,8 +78,6 @@ func ms(d time.Duration) int64 {
 
 const idempotencyHeader = "Idempotency-Key"
 
-func named(name string) http.Header { return http.Header{idempotencyHeader: {name}} }
-
 // Acquire takes a lock, and waits for it for AcquireRequest.MaxWait at most. The lock is not renewed; call Renew.
 //
 // Errors match joblock.ErrHeld, joblock.ErrTimeout after a wait, joblock.ErrUnavailable, and joblock.ErrInvalid. With an
@@ -88,17 +87,35 @@ func (c *Client) Acquire(ctx context.Context, req AcquireRequest) (Grant, error)
 	if req.MaxWait < 0 {
 		return Grant{}, core.Invalid("acquire", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
 	}
-	op := call{op: "acquire", key: req.Key, method: http.MethodPost, path: routes.Acquire.Path, wait: req.MaxWait, body: struct {
-		Key    string `json:"key"`
-		TTL    int64  `json:"ttl_ms,omitempty"`
-		Wait   int64  `json:"wait_ms,omitempty"`
-		Holder string `json:"holder,omitempty"`
-		Limit  int    `json:"limit,omitempty"`
-	}{req.Key, ms(req.TTL), ms(req.MaxWait), req.Holder, req.Limit}}
+	op := lockCall("acquire", routes.Acquire.Path, req.Key, req)
+	op.wait, op.again = req.MaxWait, false
 	if req.Limit == 0 {
-		op.again, op.header = true, named(cmp.Or(req.IdempotencyKey, rand.Text()))
+		op = op.named(req.IdempotencyKey)
 	}
 	return c.grant(ctx, op)
+}
+
+// lockCall returns a call about a lock. Its body has the fields of req with the tag wire, but for those that are zero. A
+// duration is written in milliseconds.
+func lockCall(op, path, key string, req any) call {
+	v, body := reflect.ValueOf(req), make(map[string]any)
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		name, of := f.Tag.Get("wire"), v.FieldByIndex(f.Index)
+		if name == "" || of.IsZero() {
+			continue
+		}
+		body[name] = of.Interface()
+		if d, ok := of.Interface().(time.Duration); ok {
+			body[name] = ms(d)
+		}
+	}
+	return call{op: op, key: key, method: http.MethodPost, path: path, again: true, body: body}
+}
+
+// named returns c with a name, "" for a random one, so that it can be repeated.
+func (c call) named(name string) call {
+	c.again, c.header = true, http.Header{idempotencyHeader: {cmp.Or(name, rand.Text())}}
+	return c
 }
 
 func (c *Client) grant(ctx context.Context, op call) (Grant, error) {
@@ -113,9 +130,9 @@ func (c *Client) grant(ctx context.Context, op call) (Grant, error) {
 
 // RenewRequest says which lease Renew begins.
 type RenewRequest struct {
-	Token   joblock.Token
-	TTL     time.Duration // 0 means that of the token
-	Reserve time.Duration // how long the key of a job's lock stays reserved after the lease; 0 means as it is
+	Token   joblock.Token `wire:"token"`
+	TTL     time.Duration `wire:"ttl_ms"`     // 0 means that of the token
+	Reserve time.Duration `wire:"reserve_ms"` // how long the key of a job's lock stays reserved after the lease; 0 means as it is
 }
 
 // Renew begins a new lease of the lock of a token.
@@ -123,11 +140,7 @@ type RenewRequest struct {
 // Errors match joblock.ErrLost, joblock.ErrNotOwner, joblock.ErrAlreadyReleased, joblock.ErrNotFound and
 // joblock.ErrUnavailable. After the last of these the lock lasts as long as was known before.
 func (c *Client) Renew(ctx context.Context, req RenewRequest) (Grant, error) {
-	return c.grant(ctx, call{op: "renew", key: req.Token.Key(), method: http.MethodPost, path: routes.Renew.Path, again: true, body: struct {
-		Token   joblock.Token `json:"token"`
-		TTL     int64         `json:"ttl_ms,omitempty"`
-		Reserve int64         `json:"reserve_ms,omitempty"`
-	}{req.Token, ms(req.TTL), ms(req.Reserve)}})
+	return c.grant(ctx, lockCall("renew", routes.Renew.Path, req.Token.Key(), req))
 }
 
 // Release gives the lock of token back. The reason may be "". A repeated Release succeeds.
@@ -139,10 +152,12 @@ func (c *Client) Release(ctx context.Context, token joblock.Token, reason string
 		Ended   joblock.Ended `json:"ended"`
 		Reason  string        `json:"reason"`
 	}
-	_, err := c.do(ctx, call{op: "release", key: token.Key(), method: http.MethodPost, path: routes.Release.Path, again: true, into: &got, body: struct {
-		Token  joblock.Token `json:"token"`
-		Reason string        `json:"reason,omitempty"`
-	}{token, reason}})
+	op := lockCall("release", routes.Release.Path, token.Key(), struct {
+		Token  joblock.Token `wire:"token"`
+		Reason string        `wire:"reason"`
+	}{token, reason})
+	op.into = &got
+	_, err := c.do(ctx, op)
 	if err == nil && got.Already {
 		return &Problem{Status: http.StatusOK, Code: joblock.CodeOf(joblock.ErrAlreadyReleased), Key: token.Key(), Ended: got.Ended, Reason: got.Reason, op: "release"}
 	}
@@ -151,19 +166,17 @@ func (c *Client) Release(ctx context.Context, token joblock.Token, reason string
 
 // ParkRequest says what Park reserves.
 type ParkRequest struct {
-	Token   joblock.Token
-	Job     string        // "queue/taskID": only this job can resume the lock; "": the bearer of the new token
-	Reserve time.Duration // how long the key stays reserved; 0 means the server's default
+	Token   joblock.Token `wire:"token"`
+	Job     string        `wire:"job"`        // "queue/taskID": only this job can resume the lock; "": the bearer of the new token
+	Reserve time.Duration `wire:"reserve_ms"` // how long the key stays reserved; 0 means the server's default
 }
 
 // Park ends the lease, and reserves the key for the bearer of the token that Park returns. Errors match those of Renew.
 func (c *Client) Park(ctx context.Context, req ParkRequest) (joblock.Token, error) {
 	var got granted
-	_, err := c.do(ctx, call{op: "park", key: req.Token.Key(), method: http.MethodPost, path: routes.Park.Path, again: true, into: &got, body: struct {
-		Token   joblock.Token `json:"token"`
-		Job     string        `json:"job,omitempty"`
-		Reserve int64         `json:"reserve_ms,omitempty"`
-	}{req.Token, req.Job, ms(req.Reserve)}})
+	op := lockCall("park", routes.Park.Path, req.Token.Key(), req)
+	op.into = &got
+	_, err := c.do(ctx, op)
 	if err != nil {
 		return joblock.Token{}, err
 	}
@@ -175,11 +188,11 @@ func (c *Client) Park(ctx context.Context, req ParkRequest) (joblock.Token, erro
 
 // ResumeRequest says which lock Resume takes over.
 type ResumeRequest struct {
-	Token   joblock.Token
-	Job     string        // the job that the lock is parked for, if it is for a job
-	TTL     time.Duration // 0 means that of the token
-	Holder  string
-	Reserve time.Duration // how long the key stays reserved after the lease; 0 means as it was parked
+	Token   joblock.Token `wire:"token"`
+	Job     string        `wire:"job"`    // the job that the lock is parked for, if it is for a job
+	TTL     time.Duration `wire:"ttl_ms"` // 0 means that of the token
+	Holder  string        `wire:"holder"`
+	Reserve time.Duration `wire:"reserve_ms"` // how long the key stays reserved after the lease; 0 means as it was parked
 
 	IdempotencyKey string // as of AcquireRequest
 }
@@ -187,41 +200,34 @@ type ResumeRequest struct {
 // Resume takes the lock of a token over, under a new fence and with a new token. Errors match those of Renew, and
 // joblock.ErrBusy while another holder of the token runs.
 func (c *Client) Resume(ctx context.Context, req ResumeRequest) (Grant, error) {
-	return c.grant(ctx, call{op: "resume", key: req.Token.Key(), method: http.MethodPost, path: routes.Resume.Path, again: true,
-		header: named(cmp.Or(req.IdempotencyKey, rand.Text())), body: struct {
-			Token   joblock.Token `json:"token"`
-			Job     string        `json:"job,omitempty"`
-			TTL     int64         `json:"ttl_ms,omitempty"`
-			Holder  string        `json:"holder,omitempty"`
-			Reserve int64         `json:"reserve_ms,omitempty"`
-		}{req.Token, req.Job, ms(req.TTL), req.Holder, ms(req.Reserve)}})
+	return c.grant(ctx, lockCall("resume", routes.Resume.Path, req.Token.Key(), req).named(req.IdempotencyKey))
 }
 
 // EnqueueRequest is a task of asynq, and the key whose lock it carries. Key and Type are required. The zero value of each
 // other field means the server's default; /openapi.json explains them.
 type EnqueueRequest struct {
-	Key  string
-	Type string // of the task
+	Key  string `wire:"key"`
+	Type string `wire:"type"` // of the task
 
-	Payload json.RawMessage // JSON; or
-	Bytes   []byte          // any bytes
+	Payload json.RawMessage `wire:"payload"`        // JSON; or
+	Bytes   []byte          `wire:"payload_base64"` // any bytes
 
-	Queue     string
-	TaskID    string
-	MaxRetry  *int
-	Timeout   time.Duration // of an attempt
-	Delay     time.Duration // how long to wait before the first attempt
-	Retention time.Duration // how long asynq keeps a completed task
+	Queue     string        `wire:"queue"`
+	TaskID    string        `wire:"task_id"`
+	MaxRetry  *int          `wire:"max_retry"`
+	Timeout   time.Duration `wire:"timeout_ms"`   // of an attempt
+	Delay     time.Duration `wire:"delay_ms"`     // how long to wait before the first attempt
+	Retention time.Duration `wire:"retention_ms"` // how long asynq keeps a completed task
 
 	// One job per key.
-	Until      Until
-	OnConflict OnConflict
+	Until      Until      `wire:"until"`
+	OnConflict OnConflict `wire:"on_conflict"`
 
 	// Or a line of jobs, of which Limit run at a time and MaxWaiting wait.
-	Sequence   bool
-	Limit      int
-	MaxWaiting int
-	OnFailure  OnFailure
+	Sequence   bool      `wire:"sequence"`
+	Limit      int       `wire:"limit"`
+	MaxWaiting int       `wire:"max_waiting"`
+	OnFailure  OnFailure `wire:"on_failure"`
 
 	IdempotencyKey string // as of AcquireRequest; the ID of the task is derived from it
 }
@@ -255,25 +261,6 @@ const (
 	Halt OnFailure = "halt"  // the line halts until an operator decides; see SkipJob
 )
 
-type enqueueBody struct {
-	Key        string          `json:"key"`
-	Type       string          `json:"type"`
-	Payload    json.RawMessage `json:"payload,omitempty"`
-	Bytes      []byte          `json:"payload_base64,omitempty"`
-	Queue      string          `json:"queue,omitempty"`
-	TaskID     string          `json:"task_id,omitempty"`
-	MaxRetry   *int            `json:"max_retry,omitempty"`
-	Timeout    int64           `json:"timeout_ms,omitempty"`
-	Delay      int64           `json:"delay_ms,omitempty"`
-	Retention  int64           `json:"retention_ms,omitempty"`
-	Until      Until           `json:"until,omitempty"`
-	OnConflict OnConflict      `json:"on_conflict,omitempty"`
-	Sequence   bool            `json:"sequence,omitempty"`
-	Limit      int             `json:"limit,omitempty"`
-	MaxWaiting int             `json:"max_waiting,omitempty"`
-	OnFailure  OnFailure       `json:"on_failure,omitempty"`
-}
-
 // Enqueued is a task that carries a lock.
 type Enqueued struct {
 	Key       string `json:"key"`
@@ -291,11 +278,9 @@ type Enqueued struct {
 // joblock.ErrInvalid, and joblock.ErrUnavailable, after which the task may be enqueued.
 func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, error) {
 	var got Enqueued
-	_, err := c.do(ctx, call{op: "enqueue", key: req.Key, method: http.MethodPost, path: routes.Enqueue.Path, into: &got,
-		again: true, header: named(cmp.Or(req.IdempotencyKey, rand.Text())), body: enqueueBody{
-			req.Key, req.Type, req.Payload, req.Bytes, req.Queue, req.TaskID, req.MaxRetry, ms(req.Timeout), ms(req.Delay), ms(req.Retention),
-			req.Until, req.OnConflict, req.Sequence, req.Limit, req.MaxWaiting, req.OnFailure,
-		}})
+	op := lockCall("enqueue", routes.Enqueue.Path, req.Key, req).named(req.IdempotencyKey)
+	op.into = &got
+	_, err := c.do(ctx, op)
 	return got, err
 }
 
