@@ -12,13 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
 var (
-	_ scheduler.Runner = (*asynq.Scheduler)(nil)
-	_ scheduler.Runner = (*asynq.PeriodicTaskManager)(nil)
+	_ asynqtick.Runner = (*asynq.Scheduler)(nil)
+	_ asynqtick.Runner = (*asynq.PeriodicTaskManager)(nil)
 )
 
 // asynqRig is an asynq installation in a bubble whose tasks take 10 ms.
@@ -98,7 +97,7 @@ func TestAsynqsOwnSchedulerForContrast(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				if err := scheduler.RunSingleton(ctx, n.locks, "asynq", func() (scheduler.Runner, error) { return r.scheduler(skew), nil }); err != nil {
+				if err := asynqtick.RunSingleton(ctx, n.locks, "asynq", func() (asynqtick.Runner, error) { return r.scheduler(skew), nil }); err != nil {
 					r.Error(err)
 				}
 			}()

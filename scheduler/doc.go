@@ -9,7 +9,7 @@
 //	err = s.Run(ctx)                              // until ctx ends
 //
 // All nodes run the same lines. Package spec has the syntax of a spec. [Option] has time zones, policies, timeouts and
-// retries. Package asynqtick has tasks of asynq, and [RunSingleton] services that have a Start and a Shutdown.
+// retries. Package asynqtick has tasks of asynq, and its RunSingleton services that have a Start and a Shutdown.
 //
 // # One tick
 //

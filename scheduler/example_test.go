@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/joblock"
@@ -104,25 +103,4 @@ func Example_admin() {
 	}
 	// Output:
 	// rollup CRON_TZ=UTC 0 3 * * * paused: true
-}
-
-// An existing asynq scheduler runs on one node at a time.
-func ExampleRunSingleton() {
-	locks := exampleLocks()
-	defer locks.Close(context.Background())
-	server, err := miniredis.Run() // the Redis of asynq
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	ctx, stop := context.WithCancel(context.Background())
-	newScheduler := func() (scheduler.Runner, error) {
-		s := asynq.NewScheduler(asynq.RedisClientOpt{Addr: server.Addr()}, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
-		_, err := s.Register("0 3 * * *", asynq.NewTask("rollup", nil))
-		stop() // as if the process were stopped now
-		return s, err
-	}
-	fmt.Println(scheduler.RunSingleton(ctx, locks, "asynq-scheduler", newScheduler))
-	// Output:
-	// <nil>
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
-	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
 // service counts the running services. Like asynq's, a service cannot be started twice.
@@ -51,7 +51,7 @@ func TestRunSingleton(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
 			go func() {
-				done <- scheduler.RunSingleton(ctx, n.locks, "lead", func() (scheduler.Runner, error) {
+				done <- asynqtick.RunSingleton(ctx, n.locks, "lead", func() (asynqtick.Runner, error) {
 					terms.Add(1)
 					return &service{t: t, running: &running}, nil
 				})
@@ -94,22 +94,22 @@ func TestRunSingletonErrors(t *testing.T) {
 		mine := errors.New("mine")
 		var running atomic.Int32
 		for name, tc := range map[string]struct {
-			make func() (scheduler.Runner, error)
+			make func() (asynqtick.Runner, error)
 			want error
 		}{
 			"none":       {nil, joblock.ErrInvalid},
-			"made":       {func() (scheduler.Runner, error) { return nil, mine }, mine},
-			"nil Runner": {func() (scheduler.Runner, error) { return nil, nil }, joblock.ErrInvalid},
-			"Start":      {func() (scheduler.Runner, error) { return &service{t: t, running: &running, fail: mine}, nil }, mine},
+			"made":       {func() (asynqtick.Runner, error) { return nil, mine }, mine},
+			"nil Runner": {func() (asynqtick.Runner, error) { return nil, nil }, joblock.ErrInvalid},
+			"Start":      {func() (asynqtick.Runner, error) { return &service{t: t, running: &running, fail: mine}, nil }, mine},
 		} {
-			if err := scheduler.RunSingleton(ctx, locks, "lead", tc.make); !errors.Is(err, tc.want) {
+			if err := asynqtick.RunSingleton(ctx, locks, "lead", tc.make); !errors.Is(err, tc.want) {
 				t.Errorf("%s: %v, want %v", name, err, tc.want)
 			}
 		}
 		if running.Load() != 0 {
 			t.Error("what did not start was shut down")
 		}
-		if err := scheduler.RunSingleton(ctx, nil, "lead", func() (scheduler.Runner, error) { return nil, mine }); !errors.Is(err, joblock.ErrInvalid) {
+		if err := asynqtick.RunSingleton(ctx, nil, "lead", func() (asynqtick.Runner, error) { return nil, mine }); !errors.Is(err, joblock.ErrInvalid) {
 			t.Errorf("nil locks: %v", err)
 		}
 		if st, err := testkit.One(locks.Status(ctx, "lead")); err != nil || st.Locked() {
@@ -117,7 +117,7 @@ func TestRunSingletonErrors(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		if err := scheduler.RunSingleton(ended, locks, "lead", func() (scheduler.Runner, error) { return nil, mine }); err != nil {
+		if err := asynqtick.RunSingleton(ended, locks, "lead", func() (asynqtick.Runner, error) { return nil, mine }); err != nil {
 			t.Errorf("with a context that has ended: %v, want nil", err)
 		}
 	})
