@@ -31,7 +31,7 @@ func (req AnnotateJob) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return Acted{}, core.Invalid(ActAnnotate, "", "the job is %q, must be QUEUE/ID", job)
 	}
-	t := d.task(ctx, job)
+	t := d.asynq().task(ctx, job)
 	if err := t.Check(ActAnnotate); err != nil {
 		return Acted{}, err
 	}

@@ -254,10 +254,10 @@ func Actions(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] 
 	}
 }
 
-// act runs do, the action in e, between two entries of the audit. id is the ID of the first entry. If that entry cannot
-// be written, act does not run do, and the error matches ErrNotRecorded. If the second entry cannot be written,
-// unrecorded says so in a sentence. If refusal is not nil, the action is refused with it, and the only entry says so.
-func (d *Desk) act(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (id, unrecorded string, err error) {
+// record runs do, the action in e, between two entries of the audit. done has the ID of the first entry. If that entry
+// cannot be written, record does not run do, and the error matches ErrNotRecorded. If the second entry cannot be written,
+// done.Problems says so. If refusal is not nil, the action is refused with it, and the only entry says so.
+func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (done Acted, err error) {
 	e.By, e.From, e.Reason = d.who.by, d.who.from, reason
 	acted := d.cfg.Acted
 	if acted == nil {
@@ -265,21 +265,21 @@ func (d *Desk) act(ctx context.Context, reason string, e AuditEntry, refusal err
 	}
 	if d.cfg.Audit == nil {
 		acted(e.Action, outcomeNotRecorded)
-		return "", "", fmt.Errorf("%w: there is no place for records", ErrNotRecorded)
+		return done, fmt.Errorf("%w: there is no place for records", ErrNotRecorded)
 	}
 	if refusal != nil {
 		e.Before, e.Outcome, e.Error = nil, OutcomeRefused, refusal.Error()
 	}
-	if id, err = d.cfg.Audit.Write(ctx, e); err != nil {
+	if done.Audit, err = d.cfg.Audit.Write(ctx, e); err != nil {
 		acted(e.Action, outcomeNotRecorded)
-		return "", "", fmt.Errorf("%w: %w", ErrNotRecorded, err)
+		return done, fmt.Errorf("%w: %w", ErrNotRecorded, err)
 	}
 	if refusal != nil {
 		acted(e.Action, OutcomeRefused)
-		return id, "", refusal
+		return done, refusal
 	}
 	err = do(ctx)
-	e.Of, e.Before, e.Outcome = id, nil, OutcomeDone
+	e.Of, e.Before, e.Outcome = done.Audit, nil, OutcomeDone
 	var is *outcome
 	switch {
 	case errors.As(err, &is):
@@ -291,9 +291,9 @@ func (d *Desk) act(ctx context.Context, reason string, e AuditEntry, refusal err
 	}
 	acted(e.Action, e.Outcome)
 	if _, werr := d.cfg.Audit.Write(context.WithoutCancel(ctx), e); werr != nil {
-		unrecorded = fmt.Sprintf("The outcome of the action could not be recorded: %s.", werr)
+		done.Problems = append(done.Problems, fmt.Sprintf("The outcome of the action could not be recorded: %s.", werr))
 	}
-	return id, unrecorded, err
+	return done, err
 }
 
 // outcome is the result of an action that is neither done nor refused. The caller of the action gets no error.

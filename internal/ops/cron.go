@@ -340,27 +340,27 @@ func (TriggerCron) Verb() string   { return ActCronTrigger }
 func (ForgetCron) Verb() string    { return ActCronForget }
 
 func (req PauseCron) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	return c.pause(ctx, func(ctx context.Context, a *admin.Admin) error { return a.Pause(ctx, req.Name, req.Reason) })
 }
 
 func (req ResumeCron) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	return c.resume(ctx, func(ctx context.Context, a *admin.Admin) error { return a.Resume(ctx, req.Name, req.Reason) })
 }
 
 func (req PauseAllCron) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, "", req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, "", req.Reason)
 	return c.pause(ctx, func(ctx context.Context, a *admin.Admin) error { return a.PauseAll(ctx, req.Reason) })
 }
 
 func (req ResumeAllCron) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, "", req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, "", req.Reason)
 	return c.resume(ctx, func(ctx context.Context, a *admin.Admin) error { return a.ResumeAll(ctx, req.Reason) })
 }
 
 func (req ForgetCron) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return a.Forget(ctx, req.Name) })
 }
 
@@ -371,7 +371,7 @@ type cronAction struct {
 	all                       bool
 }
 
-func (d *Desk) cronAction(verb string, scope, name, reason string) *cronAction {
+func newCronAction(d *Desk, verb string, scope, name, reason string) *cronAction {
 	return &cronAction{d, verb, scope, name, reason, verb == ActCronPauseAll || verb == ActCronResumeAll}
 }
 
@@ -391,12 +391,11 @@ func (c *cronAction) do(ctx context.Context, do func(context.Context, *admin.Adm
 	if err != nil {
 		return acted, err
 	}
-	id, unrecorded, err := c.d.act(ctx, c.reason, AuditEntry{Action: c.verb, Scope: c.scope, Key: c.name}, nil, func(ctx context.Context) error {
-		return do(ctx, a, &acted)
+	var got Acted
+	acted, err = c.d.record(ctx, c.reason, AuditEntry{Action: c.verb, Scope: c.scope, Key: c.name}, nil, func(ctx context.Context) error {
+		return do(ctx, a, &got)
 	})
-	if acted.Audit = id; unrecorded != "" {
-		acted.Problems = append(acted.Problems, unrecorded)
-	}
+	acted.Run, acted.Ticks = got.Run, got.Ticks
 	return acted, err
 }
 
@@ -456,7 +455,7 @@ func (c *cronAction) was(ctx context.Context) (*CronPause, error) {
 }
 
 func (req TriggerCron) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	if req.Wait {
 		return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *Acted) error {
 			wait, err := a.Trigger(ctx, req.Name)
@@ -480,8 +479,8 @@ func (req TriggerCron) perform(ctx context.Context, d *Desk) (Acted, error) {
 	})
 	if err == nil && d.cfg.Follow != nil {
 		e := AuditEntry{Action: c.verb, Scope: req.Scope, Key: req.Name, By: d.who.by, From: d.who.from, Reason: req.Reason, Of: acted.Audit}
-		if err := d.cfg.Follow(func(ctx context.Context) { d.follow(ctx, e, end) }); err != nil {
-			d.unfollowed(e, "nobody waits for the end of the run, and its record stays as it is", err)
+		if err := d.cfg.Follow(func(ctx context.Context) { c.follow(ctx, e, end) }); err != nil {
+			c.unfollowed(e, "nobody waits for the end of the run, and its record stays as it is", err)
 			acted.Problems = append(acted.Problems, fmt.Sprintf("How the run ends will not be recorded: %s.", err))
 		}
 	}
@@ -504,7 +503,7 @@ const followPause = time.Second
 
 // follow waits for the end of an execution, and writes e with the outcome. If ctx ends first, follow writes nothing: the
 // record says that the execution was asked for.
-func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Context) (admin.Execution, error)) {
+func (c *cronAction) follow(ctx context.Context, e AuditEntry, end func(context.Context) (admin.Execution, error)) {
 	x, err := end(ctx)
 	for ; errors.Is(err, joblock.ErrUnavailable); x, err = end(ctx) {
 		if sleep.For(ctx, followPause) != nil {
@@ -518,30 +517,30 @@ func (d *Desk) follow(ctx context.Context, e AuditEntry, end func(context.Contex
 	case err == nil:
 		e.Outcome, e.Error = is.outcome, is.text
 	case ctx.Err() != nil:
-		d.unfollowed(e, "nobody waits any more for the end of the run, and its record stays as it is", context.Cause(ctx))
+		c.unfollowed(e, "nobody waits any more for the end of the run, and its record stays as it is", context.Cause(ctx))
 		return
 	default:
 		e.Outcome, e.Error = OutcomeUnknown, err.Error()
 	}
 	for told := false; ; told = true {
-		_, err := d.cfg.Audit.Write(ctx, e)
+		_, err := c.d.cfg.Audit.Write(ctx, e)
 		if err == nil {
 			return
 		}
 		if !told {
-			d.unfollowed(e, "how the run has ended cannot be recorded, and is tried again each second", err)
+			c.unfollowed(e, "how the run has ended cannot be recorded, and is tried again each second", err)
 		}
 		if sleep.For(ctx, followPause) != nil {
-			d.unfollowed(e, "how the run has ended was not recorded", err)
+			c.unfollowed(e, "how the run has ended was not recorded", err)
 			return
 		}
 	}
 }
 
 // unfollowed logs that the entry e about the end of an execution is not written.
-func (d *Desk) unfollowed(e AuditEntry, what string, err error) {
-	if d.cfg.Logger != nil {
-		d.cfg.Logger.Warn("joblock: cron trigger: "+what, "scope", e.Scope, "job", e.Key, "audit", e.Of, "ended", e.Outcome, "err", err)
+func (c *cronAction) unfollowed(e AuditEntry, what string, err error) {
+	if c.d.cfg.Logger != nil {
+		c.d.cfg.Logger.Warn("joblock: cron trigger: "+what, "scope", e.Scope, "job", e.Key, "audit", e.Of, "ended", e.Outcome, "err", err)
 	}
 }
 

@@ -26,7 +26,7 @@ type BackfillCron struct {
 func (BackfillCron) Verb() string { return ActCronBackfill }
 
 func (req BackfillCron) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *Acted) (err error) {
 		acted.Ticks, err = a.Backfill(ctx, req.Name, req.From, req.To)
 		return err
@@ -45,7 +45,7 @@ type StopBackfill struct {
 func (StopBackfill) Verb() string { return ActCronStop }
 
 func (req StopBackfill) perform(ctx context.Context, d *Desk) (Acted, error) {
-	c := d.cronAction(req.Verb(), req.Scope, req.Name, req.Reason)
+	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return a.StopBackfill(ctx, req.Name) })
 }
 

@@ -239,7 +239,7 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 		"the wait ends":      {nil, func(_ *stage, over context.CancelFunc) { over() }, AuditEntry{Outcome: OutcomeAsked}},
 		"it is lost": {nil, func(s *stage, over context.CancelFunc) {
 			over()
-			s.follow(s.Context(), AuditEntry{Of: "1", Action: "cron trigger", Scope: "shop", Key: "job", By: eva.By, Reason: eva.Reason},
+			newCronAction(s.Desk, ActCronTrigger, "shop", "job", eva.Reason).follow(s.Context(), AuditEntry{Of: "1", Action: "cron trigger", Scope: "shop", Key: "job", By: eva.By, Reason: eva.Reason},
 				func(context.Context) (x admin.Execution, err error) {
 					return x, errors.New("no longer in the history")
 				})

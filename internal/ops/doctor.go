@@ -298,7 +298,7 @@ func (c *checkup) sample(ctx context.Context) error {
 	for part := range c.in.Parts() {
 		for req := (driver.EntriesRequest{Part: part, Count: indexPage}); read < sampled; {
 			looked := !now.IsZero() // one record of a page is enough for the store's time
-			page, found, err := c.page(ctx, "doctor", req, func(driver.Entry) bool {
+			page, found, err := c.index().page(ctx, "doctor", req, func(driver.Entry) bool {
 				defer func() { looked = true }()
 				return !looked
 			})

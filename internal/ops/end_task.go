@@ -44,13 +44,13 @@ const (
 )
 
 // end cancels the attempt of a task, and then deletes or archives the task.
-func (d *Desk) end(ctx context.Context, req CancelTask) (Acted, error) {
+func (req CancelTask) end(ctx context.Context, d *Desk) (Acted, error) {
 	if req.Then != ThenDrop && req.Then != ThenArchive {
 		return Acted{}, checkThen(req.Then)
 	}
 	var became Became
-	done, err := d.steer(ctx, req.Verb(), req.task(), func(s Steerer) (err error) {
-		became, err = d.ending(ctx, s, req)
+	done, err := steering{d, req.Verb(), req.task()}.do(ctx, func(s Steerer) (err error) {
+		became, err = req.ending(ctx, d.asynq(), s)
 		return err
 	})
 	if err == nil {
@@ -61,9 +61,9 @@ func (d *Desk) end(ctx context.Context, req CancelTask) (Acted, error) {
 
 // ending cancels, waits for the handler to return, and then deletes or archives the task before another attempt begins.
 // If another attempt begins all the same, ending cancels that one too.
-func (d *Desk) ending(ctx context.Context, s Steerer, req CancelTask) (Became, error) {
+func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Became, error) {
 	job := envelope.Job(req.Queue, req.ID)
-	began := d.lookUp(ctx, job)
+	began := dbs.lookUp(ctx, job)
 	switch began.State {
 	case "active":
 	case TaskUnknown:
@@ -80,7 +80,7 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req CancelTask) (Became, e
 	}
 	cancelled := began.Step
 	for until := time.Now().Add(EndWait); ; {
-		t := d.lookUp(ctx, job)
+		t := dbs.lookUp(ctx, job)
 		switch {
 		case t.State == TaskUnknown: // perhaps at the next look
 		case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
@@ -104,7 +104,7 @@ func (d *Desk) ending(ctx context.Context, s Steerer, req CancelTask) (Became, e
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				return BecameOver, nil
 			}
-			if now := d.lookUp(ctx, job); now.Step == t.Step { // otherwise it has just moved on
+			if now := dbs.lookUp(ctx, job); now.Step == t.Step { // otherwise it has just moved on
 				return "", err
 			}
 		}

@@ -27,14 +27,19 @@ type bound struct {
 	record driver.Record // with Record.Place, if the job waits
 }
 
+// index is the index of jobs in a store.
+type index struct{ in *core.Locker }
+
+func (d *Desk) index() index { return index{d.in} }
+
 // pages iterates over the index of jobs by pages, and reads the records of the entries for which wants returns true.
 // After a page that took the time t, it pauses for t*(1/share-1). The time of the loop's body counts too if the body
 // calls the servers.
-func (d *Desk) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.Entry) bool) iter.Seq2[[]bound, error] {
+func (x index) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.Entry) bool) iter.Seq2[[]bound, error] {
 	const op = "list jobs"
 	return func(yield func([]bound, error) bool) {
 		share = cmp.Or(share, defaultShare)
-		if err := d.in.Check(op); err != nil {
+		if err := x.in.Check(op); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -42,12 +47,12 @@ func (d *Desk) pages(ctx context.Context, share float64, progress func(float64),
 			yield(nil, core.Invalid(op, "", "the share is %v, must be from 0.001 to 1", share))
 			return
 		}
-		parts := d.in.Parts()
+		parts := x.in.Parts()
 		for part := range parts {
 			done := 0.0
 			for req := (driver.EntriesRequest{Part: part, Count: indexPage}); ; {
 				began := time.Now()
-				page, found, err := d.page(ctx, op, req, wants)
+				page, found, err := x.page(ctx, op, req, wants)
 				if err == nil {
 					done = min(1, done+page.Progress)
 					if page.Next == "" {
@@ -74,8 +79,8 @@ func (d *Desk) pages(ctx context.Context, share float64, progress func(float64),
 }
 
 // page reads a page of the index, and the records of the entries for which wants returns true.
-func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, wants func(driver.Entry) bool) (page driver.EntriesPage, found []bound, err error) {
-	err = d.in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
+func (x index) page(ctx context.Context, op string, req driver.EntriesRequest, wants func(driver.Entry) bool) (page driver.EntriesPage, found []bound, err error) {
+	err = x.in.Call(ctx, op, "", func(ctx context.Context, store driver.Store) (err error) {
 		page, err = store.Entries(ctx, req)
 		return err
 	})
@@ -91,7 +96,7 @@ func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, w
 	}
 	for from := 0; from < len(found); from += driver.MaxBatch {
 		to := min(len(found), from+driver.MaxBatch)
-		recs, err := d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: read.Keys[from:to], Places: read.Places[from:to]})
+		recs, err := x.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: read.Keys[from:to], Places: read.Places[from:to]})
 		if err != nil {
 			return page, nil, err
 		}
@@ -102,10 +107,10 @@ func (d *Desk) page(ctx context.Context, op string, req driver.EntriesRequest, w
 	return page, found, nil
 }
 
-// boundLocks iterates over the locks that are bound to a job, for the queue and the prefix of q.
-func (d *Desk) boundLocks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
+// locks iterates over the locks that are bound to a job, for the queue and the prefix of q.
+func (x index) locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
-		for found, err := range d.pages(ctx, q.Share, q.Progress, q.wantsEntry) {
+		for found, err := range x.pages(ctx, q.Share, q.Progress, q.wantsEntry) {
 			if err != nil {
 				yield(Lock{}, err)
 				return
@@ -132,4 +137,47 @@ func (q *LocksQuery) binds(b bound, l Lock) bool {
 func isIn(job, queue string) bool {
 	in, _, _ := envelope.ParseJob(job)
 	return queue == "" || in == queue
+}
+
+// locksPage is LocksPage for the locks that are bound to a job.
+func (x index) locksPage(ctx context.Context, q LocksQuery, from string, most int) (page Page, err error) {
+	walk := indexWalk{op: "list", share: q.Share, until: time.Now().Add(pageTime), wants: q.wantsEntry}
+	page.Items, page.Next, err = pageOf(ctx, x, walk, from, most, func(some []bound) (locks []Lock) {
+		for _, b := range some {
+			if l := lockOf(b.record); q.binds(b, l) && q.wants(l) {
+				locks = append(locks, l)
+			}
+		}
+		return locks
+	})
+	return page, err
+}
+
+// place returns the place in the index at which a page begins.
+func (x index) place(op, from string) (jobStep, error) {
+	at, ok := parseJobStep(from)
+	if !ok || at.Part >= x.in.Parts() {
+		return at, core.Invalid(op, "", "cursor is none that an earlier page had")
+	}
+	return at, nil
+}
+
+// lines reads the index of jobs and groups it by the keys of the lines. It reads no records.
+func (x index) lines(ctx context.Context, q SequencesQuery) (jobLines, error) {
+	lines := make(jobLines)
+	note := func(l driver.Entry) bool {
+		lines.note(l, q.Prefix)
+		return false
+	}
+	progress := func(done float64) {
+		if q.Progress != nil {
+			q.Progress(done / 2)
+		}
+	}
+	for _, err := range x.pages(ctx, q.Share, progress, note) {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return lines, nil
 }

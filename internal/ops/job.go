@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
@@ -110,7 +109,7 @@ func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 		return nil, Task{}, core.Invalid("job", "", "%.80q names no task; a job is queue/taskID", job)
 	}
 	all := []Job{}
-	task := d.task(ctx, job)
+	task := d.asynq().task(ctx, job)
 	for j, err := range d.jobs(ctx, JobsQuery{Share: 1}, func(l driver.Entry) bool { return l.Job == job }) {
 		if err != nil {
 			return all, task, err
@@ -127,12 +126,12 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.Entry) b
 			yield(Job{}, kerr)
 			return
 		}
-		for found, err := range d.pages(ctx, q.Share, q.Progress, wants) {
+		for found, err := range d.index().pages(ctx, q.Share, q.Progress, wants) {
 			if err != nil {
 				yield(Job{}, err)
 				return
 			}
-			for _, j := range d.join(ctx, found, keeper) {
+			for _, j := range join(ctx, d.asynq(), found, keeper) {
 				if q.shows(j) && !yield(j, nil) {
 					return
 				}
@@ -142,7 +141,7 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.Entry) b
 }
 
 // join returns the jobs of a page, with their tasks.
-func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
+func join(ctx context.Context, dbs databases, found []bound, keeper Keeper) []Job {
 	var all []Job
 	for _, b := range found {
 		l := lockOf(b.record)
@@ -160,7 +159,7 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 	for i := range all {
 		jobs[i], tasks[i] = all[i].Job, &all[i].Task
 	}
-	d.lookUpAll(ctx, jobs, tasks)
+	dbs.lookUpAll(ctx, jobs, tasks)
 	for i := range all {
 		j := &all[i]
 		s := story{Lock: j.Lock, task: j.Task, keeper: keeper, known: true, now: j.Lock.Now.Time}
@@ -172,21 +171,6 @@ func (d *Desk) join(ctx context.Context, found []bound, keeper Keeper) []Job {
 		}
 	}
 	return all
-}
-
-// lookUpAll looks up the tasks of jobs, lookups at a time.
-func (d *Desk) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
-	var group sync.WaitGroup
-	turn := make(chan struct{}, lookups)
-	for i := range jobs {
-		turn <- struct{}{}
-		group.Go(func() {
-			*tasks[i] = d.lookUp(ctx, jobs[i])
-			<-turn
-		})
-	}
-	group.Wait()
-	d.pauses(ctx, tasks...)
 }
 
 // ran returns how long the present attempt has had the lock, 0 if none runs.

@@ -43,7 +43,7 @@ func (d *Desk) JobsPage(ctx context.Context, q JobsQuery, from string, most int)
 	if err := d.in.Check(op); err != nil {
 		return JobsPage{}, err
 	}
-	if _, err := d.indexPlace(op, from); err != nil {
+	if _, err := d.index().place(op, from); err != nil {
 		return JobsPage{}, err
 	}
 	until := time.Now().Add(pageTime)
@@ -52,22 +52,8 @@ func (d *Desk) JobsPage(ctx context.Context, q JobsQuery, from string, most int)
 		return JobsPage{}, err
 	}
 	page := JobsPage{}
-	page.Items, page.Next, err = pageOf(ctx, d, indexWalk{op: op, share: q.Share, wants: q.wants, until: until}, from, most, func(some []bound) []Job {
-		return d.joinUntil(ctx, until, some, q, keeper)
-	})
-	return page, err
-}
-
-// boundPage is LocksPage for the locks that are bound to a job.
-func (d *Desk) boundPage(ctx context.Context, q LocksQuery, from string, most int) (page Page, err error) {
-	walk := indexWalk{op: "list", share: q.Share, until: time.Now().Add(pageTime), wants: q.wantsEntry}
-	page.Items, page.Next, err = pageOf(ctx, d, walk, from, most, func(some []bound) (locks []Lock) {
-		for _, b := range some {
-			if l := lockOf(b.record); q.binds(b, l) && q.wants(l) {
-				locks = append(locks, l)
-			}
-		}
-		return locks
+	page.Items, page.Next, err = pageOf(ctx, d.index(), indexWalk{op: op, share: q.Share, wants: q.wants, until: until}, from, most, func(some []bound) []Job {
+		return joinUntil(ctx, d.asynq(), until, some, q, keeper)
 	})
 	return page, err
 }
@@ -80,30 +66,21 @@ type indexWalk struct {
 	until time.Time // the page ends soon after
 }
 
-// indexPlace returns the place in the index at which a page begins.
-func (d *Desk) indexPlace(op, from string) (jobStep, error) {
-	at, ok := parseJobStep(from)
-	if !ok || at.Part >= d.in.Parts() {
-		return at, core.Invalid(op, "", "cursor is none that an earlier page had")
-	}
-	return at, nil
-}
-
 // pageOf iterates over the index of jobs from a place on. The page has what join makes of some entries, at most one item
 // of each. next continues the walk; "" at its end.
-func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, most int, join func([]bound) []T) (items []T, next string, err error) {
+func pageOf[T any](ctx context.Context, x index, walk indexWalk, from string, most int, join func([]bound) []T) (items []T, next string, err error) {
 	share := cmp.Or(walk.share, defaultShare)
 	if !(share >= 0.001 && share <= 1) {
 		return nil, "", core.Invalid(walk.op, "", "the share is %v, must be from 0.001 to 1", share)
 	}
-	at, err := d.indexPlace(walk.op, from)
+	at, err := x.place(walk.op, from)
 	if err != nil {
 		return nil, "", err
 	}
 	items = []T{}
-	for at.Part < d.in.Parts() {
+	for at.Part < x.in.Parts() {
 		began := time.Now()
-		index, found, err := d.page(ctx, walk.op, driver.EntriesRequest{Part: at.Part, Cursor: at.Cursor, Count: indexPage}, walk.wants)
+		page, found, err := x.page(ctx, walk.op, driver.EntriesRequest{Part: at.Part, Cursor: at.Cursor, Count: indexPage}, walk.wants)
 		if err != nil {
 			return nil, "", err
 		}
@@ -120,7 +97,7 @@ func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, mo
 		if len(found) > 0 {
 			break
 		}
-		at = jobStep{Part: at.Part, Cursor: index.Next}
+		at = jobStep{Part: at.Part, Cursor: page.Next}
 		if at.Cursor == "" {
 			at.Part++
 		}
@@ -131,7 +108,7 @@ func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, mo
 			return nil, "", err
 		}
 	}
-	if at.Part < d.in.Parts() {
+	if at.Part < x.in.Parts() {
 		text, err := json.Marshal(at)
 		if err != nil {
 			return nil, "", err
@@ -142,10 +119,10 @@ func pageOf[T any](ctx context.Context, d *Desk, walk indexWalk, from string, mo
 }
 
 // joinUntil returns those jobs of found that match q. It waits for asynq until until, and a moment at least.
-func (d *Desk) joinUntil(ctx context.Context, until time.Time, found []bound, q JobsQuery, keeper Keeper) []Job {
+func joinUntil(ctx context.Context, dbs databases, until time.Time, found []bound, q JobsQuery, keeper Keeper) []Job {
 	ctx, cancel := context.WithDeadline(ctx, until.Add(pageTime/4))
 	defer cancel()
-	return slices.DeleteFunc(d.join(ctx, found, keeper), func(j Job) bool { return !q.shows(j) })
+	return slices.DeleteFunc(join(ctx, dbs, found, keeper), func(j Job) bool { return !q.shows(j) })
 }
 
 // mark identifies an entry of the index without revealing it.

@@ -88,7 +88,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 		}
 	}
 	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
-		task := d.task(ctx, lock.Job)
+		task := d.asynq().task(ctx, lock.Job)
 		lock.Task = &task
 	}
 	permits, err := d.permitsBeside(ctx, lock)

@@ -65,7 +65,7 @@ func checkContains(op, text string) error {
 // walk iterates over all locks that may match q.
 func (d *Desk) walk(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	if q.Jobs || q.Queue != "" {
-		return d.boundLocks(ctx, q)
+		return d.index().locks(ctx, q)
 	}
 	return func(yield func(Lock, error) bool) {
 		opts := joblock.ListOptions{Prefix: q.Prefix, Ended: q.free(), Share: q.Share, Progress: q.Progress}

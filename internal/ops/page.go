@@ -65,7 +65,7 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 		return Page{}, err
 	}
 	if q.Jobs || q.Queue != "" {
-		return d.boundPage(ctx, q, from, most)
+		return d.index().locksPage(ctx, q, from, most)
 	}
 	steps, ok := parseSteps(from)
 	if !ok {

@@ -53,7 +53,7 @@ func (d *Desk) Payload(ctx context.Context, job string) (Payload, error) {
 	if !ok {
 		return Payload{}, core.Invalid(op, "", "%.80q names no task; a job is queue/taskID", job)
 	}
-	t := d.task(ctx, job)
+	t := d.asynq().task(ctx, job)
 	if t.State == TaskUnknown {
 		return Payload{}, refusal(op, job, joblock.ErrUnavailable, t.Problem)
 	}

@@ -207,7 +207,7 @@ func (d *Desk) readSlots(ctx context.Context, op string, p *Permits, slots int) 
 		p.Permits, p.Taken = slices.Insert(p.Permits, 0, first), p.Taken+1
 	}
 	for _, l := range p.Permits {
-		if p.N = d.limitOf(ctx, l.Job); p.N > 0 {
+		if p.N = d.asynq().limitOf(ctx, l.Job); p.N > 0 {
 			return nil
 		}
 	}

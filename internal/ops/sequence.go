@@ -80,7 +80,7 @@ func (d *Desk) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequen
 			yield(Sequence{}, err)
 			return
 		}
-		lines, err := d.linesOfJobs(ctx, q)
+		lines, err := d.index().lines(ctx, q)
 		if err != nil {
 			yield(Sequence{}, err)
 			return
@@ -139,26 +139,6 @@ func (lines jobLines) note(l driver.Entry, prefix string) {
 	}
 }
 
-// linesOfJobs reads the index of jobs and groups it by the keys of the lines. It reads no records.
-func (d *Desk) linesOfJobs(ctx context.Context, q SequencesQuery) (jobLines, error) {
-	lines := make(jobLines)
-	note := func(l driver.Entry) bool {
-		lines.note(l, q.Prefix)
-		return false
-	}
-	progress := func(done float64) {
-		if q.Progress != nil {
-			q.Progress(done / 2)
-		}
-	}
-	for _, err := range d.pages(ctx, q.Share, progress, note) {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return lines, nil
-}
-
 // sequencesOf reads the records of some lines, and the tasks of the jobs in front.
 func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, keeper Keeper, halted bool) ([]Sequence, error) {
 	var all []string
@@ -205,7 +185,7 @@ func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, k
 		}
 		found = append(found, s)
 	}
-	d.lookUpAll(ctx, jobs, tasks)
+	d.asynq().lookUpAll(ctx, jobs, tasks)
 	var sequences []Sequence
 	for _, s := range found {
 		if s.Task != nil {

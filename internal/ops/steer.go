@@ -75,7 +75,7 @@ type RunTask struct {
 func (RunTask) Verb() string { return ActRunTask }
 
 func (req RunTask) perform(ctx context.Context, d *Desk) (Acted, error) {
-	return d.steer(ctx, ActRunTask, req, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
+	return steering{d, ActRunTask, req}.do(ctx, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
 }
 
 // DropTask deletes a task that does not run. The keeper then gives its lock or its place in line to the next, within a
@@ -94,7 +94,7 @@ type DropTask struct {
 func (DropTask) Verb() string { return ActDeleteTask }
 
 func (req DropTask) perform(ctx context.Context, d *Desk) (Acted, error) {
-	return d.steer(ctx, ActDeleteTask, RunTask(req), func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
+	return steering{d, ActDeleteTask, RunTask(req)}.do(ctx, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
 }
 
 // ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive for inspection or a later
@@ -116,7 +116,7 @@ type ArchiveTask struct {
 func (ArchiveTask) Verb() string { return ActArchive }
 
 func (req ArchiveTask) perform(ctx context.Context, d *Desk) (Acted, error) {
-	return d.steer(ctx, ActArchive, RunTask(req), func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
+	return steering{d, ActArchive, RunTask(req)}.do(ctx, func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
 }
 
 // CancelTask cancels the context of the handler that runs a task. The attempt then ends as after a timeout, if the
@@ -153,9 +153,9 @@ func (req CancelTask) Verb() string {
 
 func (req CancelTask) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if req.Then != "" {
-		return d.end(ctx, req)
+		return req.end(ctx, d)
 	}
-	return d.steer(ctx, ActCancelTask, req.task(), func(s Steerer) error {
+	return steering{d, ActCancelTask, req.task()}.do(ctx, func(s Steerer) error {
 		if err := s.CancelProcessing(req.ID); err != nil {
 			return err
 		}
@@ -168,8 +168,16 @@ func (req CancelTask) task() RunTask {
 	return RunTask{Queue: req.Queue, ID: req.ID, Step: req.Step, Reason: req.Reason}
 }
 
-// steer changes a task, if its state allows the action.
-func (d *Desk) steer(ctx context.Context, action string, req RunTask, do func(Steerer) error) (Acted, error) {
+// steering is an action on a task.
+type steering struct {
+	d      *Desk
+	action string
+	req    RunTask
+}
+
+// do changes the task, if its state allows the action.
+func (s steering) do(ctx context.Context, do func(Steerer) error) (Acted, error) {
+	d, action, req := s.d, s.action, s.req
 	job := envelope.Job(req.Queue, req.ID)
 	if err := cmp.Or(d.who.check(action, "", req.Reason), core.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
 		return Acted{}, err
@@ -177,12 +185,12 @@ func (d *Desk) steer(ctx context.Context, action string, req RunTask, do func(St
 	if _, _, ok := envelope.ParseJob(job); !ok {
 		return Acted{}, core.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
 	}
-	t, no := d.steerable(ctx, action, req)
+	t, no := s.task(ctx)
 	if errors.Is(no, joblock.ErrUnavailable) {
 		no = nil // it may not be refused
 	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: t.keys}, no, func(ctx context.Context) error {
-		t, err := d.steerable(ctx, action, req)
+		t, err := s.task(ctx)
 		if err != nil {
 			return err
 		}
@@ -208,63 +216,35 @@ func (d *Desk) steer(ctx context.Context, action string, req RunTask, do func(St
 	})
 }
 
-// steerable returns the task of a request, and the error with which the action refuses it, or nil.
-func (d *Desk) steerable(ctx context.Context, action string, req RunTask) (Task, error) {
-	t := d.task(ctx, envelope.Job(req.Queue, req.ID))
+// task returns the task, and the error with which the action refuses it, or nil.
+func (s steering) task(ctx context.Context) (Task, error) {
+	d, action, req := s.d, s.action, s.req
+	t := d.asynq().task(ctx, envelope.Job(req.Queue, req.ID))
 	err := t.Check(action)
 	if err == nil || errors.Is(err, joblock.ErrBusy) {
 		err = cmp.Or(t.CheckStep(action, req.Step), err)
 	}
 	if err == nil && action == ActRunTask {
-		err = d.checkTurn(ctx, t)
+		err = s.checkTurn(ctx, t)
 	}
 	if err == nil && action != ActRunTask && action != ActDeleteTask && action != ActArchive {
-		err = d.checkAlone(ctx, action, t)
+		err = d.asynq().checkAlone(ctx, action, t)
 	}
 	return t, err
 }
 
 // checkTurn returns the error with which RunTask refuses a task whose job waits in a line, because it would go back to
 // waiting. A task whose turn has come may be run.
-func (d *Desk) checkTurn(ctx context.Context, t Task) error {
+func (s steering) checkTurn(ctx context.Context, t Task) error {
 	if !t.Waits || t.Sequence == "" {
 		return nil
 	}
-	recs, err := d.in.Inspect(ctx, ActRunTask, t.Sequence, driver.InspectRequest{Keys: []string{t.Sequence}, Places: []string{core.PlaceOf(t.Job())}})
+	recs, err := s.d.in.Inspect(ctx, ActRunTask, t.Sequence, driver.InspectRequest{Keys: []string{t.Sequence}, Places: []string{core.PlaceOf(t.Job())}})
 	if err != nil {
 		return err
 	}
 	if at := recs[0].Place; at != nil && at.Job == t.Job() {
 		return refusal(ActRunTask, t.Job(), joblock.ErrBusy, fmt.Sprintf("the job waits in line for %q, place %d: it starts when its turn comes", t.Sequence, at.Ahead+1))
-	}
-	return nil
-}
-
-// checkAlone returns the error with which a cancel refuses a task while another task with the same ID runs: asynq cancels
-// by the ID alone, in all queues of the database, and that task may be another caller's.
-func (d *Desk) checkAlone(ctx context.Context, action string, t Task) error {
-	unread := func(err error) error { return refusal(action, t.Job(), joblock.ErrUnavailable, "asynq: "+err.Error()) }
-	for _, db := range d.cfg.Databases {
-		if db.Name != t.Database {
-			continue
-		}
-		queues, err := call(ctx, db.Asynq.Queues)
-		if err != nil {
-			return unread(err)
-		}
-		for _, queue := range queues {
-			if queue == t.Queue {
-				continue
-			}
-			info, err := call(ctx, func() (*asynq.TaskInfo, error) { return db.Asynq.GetTaskInfo(queue, t.ID) })
-			switch {
-			case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-			case err != nil:
-				return unread(err)
-			case info.State == asynq.TaskStateActive:
-				return refusal(action, t.Job(), joblock.ErrBusy, "a task of another queue has the same ID and runs, and asynq cancels by the ID alone: it would be cancelled too")
-			}
-		}
 	}
 	return nil
 }
@@ -352,7 +332,7 @@ func (req SkipJob) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if before.Fence != fence {
 		return Acted{}, refuse(joblock.ErrNotOwner, fmt.Sprintf("the key has the fence %d by now, not %d", before.Fence, fence))
 	}
-	switch t := d.task(ctx, before.Job); {
+	switch t := d.asynq().task(ctx, before.Job); {
 	case t.hidden:
 		return Acted{}, refuse(joblock.ErrBusy, t.Problem)
 	case t.State == TaskUnknown:
@@ -369,29 +349,9 @@ func (req SkipJob) perform(ctx context.Context, d *Desk) (Acted, error) {
 	return d.record(ctx, req.Reason, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, nil, func(ctx context.Context) error {
 		var starts sync.WaitGroup
 		defer starts.Wait()
-		starter := jobline.Starter{Locks: d.cfg.Locks, Inspectors: asynqprivate.All(d.inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
+		starter := jobline.Starter{Locks: d.cfg.Locks, Inspectors: asynqprivate.All(d.asynq().inspectors()), Logger: slog.New(slog.DiscardHandler), Go: starts.Go}
 		return starter.Free(ctx, core.JobRelease{
 			Key: key, Job: before.Job, Fence: fence, Reason: signed("the sequence goes on without its job: "+req.Reason, d.who.by),
 		})[0]
 	})
-}
-
-// inspectors returns the inspectors that can start a task. The keepers start the tasks of other databases.
-func (d *Desk) inspectors() (all []*asynq.Inspector) {
-	for _, db := range d.cfg.Databases {
-		if in, ok := db.Asynq.(*asynq.Inspector); ok {
-			all = append(all, in)
-		}
-	}
-	return all
-}
-
-// record is act, but returns the Acted of the action.
-func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (Acted, error) {
-	var done Acted
-	id, unrecorded, err := d.act(ctx, reason, e, refusal, do)
-	if done.Audit = id; unrecorded != "" {
-		done.Problems = append(done.Problems, unrecorded)
-	}
-	return done, err
 }

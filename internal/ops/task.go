@@ -98,92 +98,6 @@ func (t Task) Ended() bool {
 	return t.State == "archived" && !t.Snoozed || t.State == "completed" || t.State == TaskAbsent
 }
 
-// task looks up the task of a job in all databases. It does not fail: Task.Problem says what is not known.
-func (d *Desk) task(ctx context.Context, job string) Task {
-	t := d.lookUp(ctx, job)
-	d.pauses(ctx, &t)
-	return t
-}
-
-// pauses sets Paused of the tasks. It queries each queue once, because that answer costs asynq's Redis more than one
-// about a task. Paused of a queue without an answer stays false.
-func (d *Desk) pauses(ctx context.Context, tasks ...*Task) {
-	type queue struct{ database, name string }
-	of := make(map[queue][]*Task)
-	for _, t := range tasks {
-		of[queue{t.Database, t.Queue}] = append(of[queue{t.Database, t.Queue}], t)
-	}
-	for _, db := range d.cfg.Databases {
-		for q, tasks := range of {
-			if q.database != db.Name || q.name == "" {
-				continue
-			}
-			info, err := call(ctx, func() (*asynq.QueueInfo, error) { return db.Asynq.GetQueueInfo(q.name) })
-			for _, t := range tasks {
-				t.Paused = err == nil && info.Paused
-			}
-		}
-	}
-}
-
-// lookUp is task without setting Paused.
-func (d *Desk) lookUp(ctx context.Context, job string) Task {
-	t, _ := d.find(ctx, job)
-	return t
-}
-
-// find is lookUp, and also returns asynq's info about the task, or nil.
-func (d *Desk) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
-	t, info := d.findAny(ctx, job)
-	if t.hidden || viewerOf(ctx).MaySee(t) {
-		return t, info
-	}
-	return Task{Queue: t.Queue, ID: t.ID, State: TaskUnknown, Problem: "The caller may not see the task: it carries no lock that the caller may use.", hidden: true}, nil
-}
-
-// findAny is find, but also for a task that the caller may not see because of the locks that it carries.
-func (d *Desk) findAny(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
-	queue, id, ok := envelope.ParseJob(job)
-	if !ok {
-		return Task{State: TaskUnknown, Problem: "The job is not a task of asynq."}, nil
-	}
-	t := Task{Queue: queue, ID: id, State: TaskNoQueue}
-	if may := viewerOf(ctx).Queue; may != nil && !may(queue) {
-		t.State, t.Problem, t.hidden = TaskUnknown, "The caller may not see tasks of its queue.", true
-		return t, nil
-	}
-	if len(d.cfg.Databases) == 0 {
-		t.State, t.Problem = TaskUnknown, "No database of asynq is known here."
-		return t, nil
-	}
-	var failed error
-	var is *asynq.TaskInfo
-	for _, db := range d.cfg.Databases {
-		info, err := call(ctx, func() (*asynq.TaskInfo, error) { return db.Asynq.GetTaskInfo(queue, id) })
-		switch {
-		case err == nil:
-			found := taskOf(db, info)
-			if !found.Ended() || t.State == TaskNoQueue || t.State == TaskAbsent {
-				t, is = found, info
-			}
-			if !found.Ended() {
-				return t, is
-			}
-		case errors.Is(err, asynq.ErrTaskNotFound):
-			if t.State == TaskNoQueue {
-				t.State = TaskAbsent
-			}
-		case errors.Is(err, asynq.ErrQueueNotFound):
-		default:
-			failed = fmt.Errorf("%s: %w", db.Name, err)
-		}
-	}
-	if failed != nil {
-		return Task{Queue: queue, ID: id, State: TaskUnknown, Problem: fmt.Sprintf("asynq did not answer: %s.", failed)}, nil
-	}
-	return t, is
-}
-
 // Carried returns the keys of the locks that the task of job carries by a genuine header, which only a program that reads
 // the locks' store can have written. A lock that is bound to the job is no evidence: the lock's own holder binds it. The
 // result is empty if there is no such task, and for a task with no header, a forged one, or one of another store.
@@ -191,7 +105,7 @@ func (d *Desk) findAny(ctx context.Context, job string) (Task, *asynq.TaskInfo) 
 // The error matches joblock.ErrUnavailable if asynq or the store did not answer, or if only a newer build can read the header.
 func (d *Desk) Carried(ctx context.Context, job string) ([]string, error) {
 	const op = "read task"
-	t, info := d.findAny(ctx, job)
+	t, info := d.asynq().findAny(ctx, job)
 	switch {
 	case t.State == TaskUnknown && len(d.cfg.Databases) > 0:
 		return nil, refusal(op, job, joblock.ErrUnavailable, t.Problem)
@@ -290,33 +204,4 @@ func chainText(c *chain.Chain) string {
 func failedForGood(info *asynq.TaskInfo, attempts int) bool {
 	return !info.LastFailedAt.IsZero() &&
 		(info.Retried == 0 || info.Retried+1 >= attempts || strings.Contains(info.LastErr, asynq.SkipRetry.Error()))
-}
-
-// limitOf returns how many jobs of the sequence of job may run at a time, or 0 if it is not known.
-func (d *Desk) limitOf(ctx context.Context, job string) int {
-	if job == "" || len(d.cfg.Databases) == 0 {
-		return 0
-	}
-	return d.task(ctx, job).Limit
-}
-
-// call runs f, which takes no context, and returns when ctx ends even if f has not returned. f ends by the timeouts of
-// its Redis client.
-func call[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type answer struct {
-		val T
-		err error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		val, err := f()
-		done <- answer{val, err}
-	}()
-	select {
-	case a := <-done:
-		return a.val, a.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
 }
