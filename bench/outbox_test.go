@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,7 +50,7 @@ func BenchmarkOutbox(b *testing.B) {
 	if _, err := pool.Exec(b.Context(), "CREATE TABLE orders (id bigint PRIMARY KEY)"); err != nil {
 		b.Fatal(err)
 	}
-	for _, way := range inAnyOrder("enqueue", "unique", "sequence", "river") {
+	for _, way := range inAnyOrder("enqueue", "unique", "sequence", "river", "river5ms") {
 		b.Run("way="+way, func(b *testing.B) {
 			flush(b, server.Client(b))
 			o := &orders{pool: pool, started: make(chan int64, 1)}
@@ -169,7 +170,7 @@ func (o *orders) begin(b *testing.B, way, addr, redisAddr string) (stop func()) 
 			b.Fatal(err)
 		}
 	}
-	if way == "river" {
+	if strings.HasPrefix(way, "river") {
 		driver := riverpgxv5.New(o.pool)
 		migrator, err := rivermigrate.New(driver, nil)
 		check(err)
@@ -177,9 +178,13 @@ func (o *orders) begin(b *testing.B, way, addr, redisAddr string) (stop func()) 
 		check(err)
 		all := river.NewWorkers()
 		river.AddWorker(all, &orderWorker{o: o})
-		client, err := river.NewClient(driver, &river.Config{
+		cfg := &river.Config{
 			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}}, Workers: all, Logger: quiet,
-		})
+		}
+		if way == "river5ms" {
+			cfg.FetchCooldown = 5 * time.Millisecond // default 100 ms, which bounds how many jobs a second it fetches
+		}
+		client, err := river.NewClient(driver, cfg)
 		check(err)
 		check(client.Start(context.Background()))
 		o.enqueue = func(ctx context.Context, tx pgx.Tx, id int64) error {

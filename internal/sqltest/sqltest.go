@@ -31,6 +31,9 @@ const startTries = 3
 func Postgres(t testing.TB, settings ...string) string {
 	t.Helper()
 	initdb := find(t, "initdb", "/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb")
+	if real, err := filepath.EvalSymlinks(initdb); err == nil { // its companions may have no links
+		initdb = real
+	}
 	dir, as := place(t, "postgres")
 	data := filepath.Join(dir, "data")
 	run(t, as, initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
@@ -152,6 +155,8 @@ func start(t testing.TB, dir string, as *syscall.Credential, ready func(port int
 		if answers(port, ready, ended) {
 			return port
 		}
+		_ = cmd.Process.Kill()
+		<-ended
 	}
 	log, _ := os.ReadFile(logName)
 	t.Fatalf("the database did not start:\n%s", log)
