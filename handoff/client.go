@@ -40,7 +40,7 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 // engine returns the engine of c.
 func (c *Client) engine() *enqueue.Client { return (*enqueue.Client)(c) }
 
-// Enqueue enqueues task as a job under the lock or key that how names: Carry, Unique or Sequence. The worker that
+// Enqueue enqueues task as a job under the lock or key that how names: Carry, Unique, Debounce or Sequence. The worker that
 // processes the task holds that lock.
 //
 // opts override the options of task, as in asynq; task itself is not changed. Two things differ from asynq's own

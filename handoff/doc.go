@@ -168,6 +168,7 @@
 //	deleted                               ErrHeld until the keeper has freed the key: within half a minute,
 //	                                      or a minute more if the job was just enqueued
 //	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
+//	none: the key cools down              ErrHeld   Duplicate ErrHeld   enqueued; it waits
 //	the caller itself has the lock        ErrInvalid, and ERROR in the log  enqueued; it waits
 //
 // With Unique.Limit up to Limit jobs have the key at a time, each under a permit of package limit, and the next one

@@ -103,7 +103,7 @@
 //
 // When the handler has ended, the locks are:
 //
-//	nil                       released
+//	nil                       released, or kept for handoff.Unique.Cooldown
 //	RevokeTask, SkipRetry     released
 //	error, last attempt       released, and asynq archives the task
 //	error, earlier attempt    parked for the retry's delay plus Config.Reserve

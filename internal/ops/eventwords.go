@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/eventlog"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -83,6 +84,9 @@ func (e *Event) sentence() string {
 func keptFor(job string) string {
 	if job == "" {
 		return ", and has parked it"
+	}
+	if after, cools := envelope.ParseCooling(job); cools {
+		return ": the key cools down after the job " + visible(after)
 	}
 	return ": it is kept for the job " + visible(job)
 }

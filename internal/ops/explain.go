@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/chain"
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -99,7 +100,7 @@ type story struct {
 // explain makes an explanation of what was read, and depends on nothing else. unread is the error of reading the acts.
 func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error) Explanation {
 	s := story{Lock: l, keeper: keeper, known: known, acts: acts, now: l.Now.Time}
-	if l.Job != "" && l.Locked() {
+	if _, cools := envelope.ParseCooling(l.Job); l.Job != "" && !cools && l.Locked() {
 		s.task = Task{State: TaskUnknown, Problem: "No database of asynq is known here."}
 		if l.Task != nil {
 			s.task = *l.Task
@@ -154,6 +155,10 @@ func (s *story) who() string {
 		fmt.Fprintf(&b, "%s has had the lock since %s (%s)%s.%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.forJob(), s.begun())
 		b.WriteString(s.pulse())
 	case joblock.StateParked:
+		if job, cools := envelope.ParseCooling(s.Job); cools {
+			fmt.Fprintf(&b, "The key cools down after the job %s, since %s (%s): no job of the key starts until %s.", quote(job), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
+			break
+		}
 		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s, unless it is freed before.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 		fmt.Fprintf(&b, " Last label: %s.", label)
 	case joblock.StateOrphaned:

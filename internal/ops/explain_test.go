@@ -423,3 +423,23 @@ func TestDangerOfDeletingAnAggregate(t *testing.T) {
 		}
 	})
 }
+
+// Of a key that cools down, people read after which job, until when, and that nothing is to be done.
+func TestExplainOfACooldown(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		s.park("k", envelope.Cooling("default/1"))
+		e, err := s.Explain(t.Context(), "k")
+		testkit.WantNil(t, "Explain", err)
+		checkSentences(t, e)
+		text := strings.Join(e.Text, "\n")
+		if !strings.Contains(text, `The key cools down after the job "default/1", since `) || strings.Contains(text, "asynq") {
+			t.Errorf("the text is:\n%s", text)
+		}
+		if e.Frees.By != ByReservation || !strings.Contains(e.Frees.Text, "ends by itself") || !e.Frees.Latest.Equal(e.Lock.ReservedUntil.Time) {
+			t.Errorf("what frees the key: %+v", e.Frees)
+		}
+		if text := keptFor(envelope.Cooling("default/1")); text != ": the key cools down after the job default/1" {
+			t.Errorf("the event says %q", text)
+		}
+	})
+}

@@ -47,6 +47,9 @@ func (s *story) frees() Frees {
 	if s.Job == "" {
 		return s.untilReserved("Whoever has the token may resume the lock and release it. Otherwise the end of the reservation frees the key, at %s.", "nobody resumes the lock")
 	}
+	if _, cools := envelope.ParseCooling(s.Job); cools {
+		return s.untilReserved("The cooldown of the job (handoff.Unique.Cooldown) ends by itself and frees the key, at %s.", "no operator frees the key before")
+	}
 	return s.keptForJob()
 }
 
