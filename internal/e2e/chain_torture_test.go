@@ -3,18 +3,24 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/joblock"
 )
 
 // chainSteps is how many steps a chain of TestChainsSurviveKilledWorkers has. The handler of the step chainAdder adds the
@@ -124,4 +130,68 @@ func givenUpStep(id string) ledgerEntry {
 	e := givenUp(link.ID)
 	e.job += link.Step - 1
 	return e
+}
+
+// deathHook kills this process when it enqueues a step of a chain: "before" or "after" the command.
+type deathHook string
+
+func (h deathHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h deathHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h deathHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		pending, step := false, false
+		for _, arg := range cmd.Args() {
+			text, _ := arg.(string)
+			pending = pending || text == "asynq:{default}:pending"
+			step = step || strings.HasPrefix(text, "asynq:{default}:t:chain:")
+		}
+		if !pending || !step {
+			return next(ctx, cmd)
+		}
+		if h == "after" {
+			if err := next(ctx, cmd); err != nil {
+				return err // the script was not in the server yet
+			}
+		}
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+}
+
+// A worker that dies when its step is done, and it hands the key over to the next step: just before the enqueue, and just
+// after it. No step runs again, the key is never free, and the chain goes on.
+func TestChainWhoseWorkerDiesAtTheHandOver(t *testing.T) {
+	for _, at := range []string{"before", "after"} {
+		t.Run(at, func(t *testing.T) {
+			r := newLineRig(t, true)
+			role := lineRole{Ledger: r.path, Process: "w1", Work: 5 * time.Millisecond, Short: true, DiesAt: at}
+			first := role.start(t, r.server.Addr())
+			how := handoff.Chain{Under: handoff.Unique{Key: "step"}, Then: []*asynq.Task{chainTask("step", 1), chainTask("step", 2)}}
+			r.enqueue(t, []handoff.Item{{Task: lineTask("step", 0), How: how}})
+			_ = first.end(syscall.Signal(0)) // waits for its death
+			if err := r.ledger.write(ledgerEntry{verb: killing, process: "w1"}); err != nil {
+				t.Fatal(err)
+			}
+			cutLeases(t, r.rdb, []*workerProc{first}, func(string) {}) // before asynq of the second process looks for the tasks of the dead
+			role.Process, role.DiesAt = "w2", ""
+			second := role.start(t, r.server.Addr())
+			if _, err := r.locks.TryAcquire(t.Context(), "step"); !errors.Is(err, joblock.ErrHeld) {
+				t.Errorf("a stranger's acquire gave %v", err)
+			}
+			r.untilAllAreDone(t, time.Minute)
+			if err := second.stop(); err != nil {
+				t.Error(err)
+			}
+			v := judge(readLedger(t, r.path), map[string]int{"step": 3})
+			t.Log(v)
+			// A step in ten fails once: none of these three.
+			if len(v.complaints) > 0 || v.runs != 3 || v.again != 0 {
+				t.Error("want three runs, each of another step")
+			}
+			await(t, "no lock to be left", func() bool { return len(left(t, r.locks)) == 0 })
+		})
+	}
 }

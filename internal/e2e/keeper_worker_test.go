@@ -60,6 +60,7 @@ type serving struct {
 	worker  worker.Config
 	asynq   asynq.Config
 	handler func(ctx context.Context, task *asynq.Task, rdb *redis.Client) error
+	hook    redis.Hook // of the Worker's Inspector; may be nil
 }
 
 func runWorker() error {
@@ -87,9 +88,12 @@ func (s serving) run() error {
 	if err != nil {
 		return err
 	}
-	inspector := asynq.NewInspector(opt)
-	defer inspector.Close()
-	w, err := worker.New(locks, inspector, &s.worker)
+	tasks := redis.NewClient(&redis.Options{Addr: addr})
+	defer tasks.Close()
+	if s.hook != nil {
+		tasks.AddHook(s.hook)
+	}
+	w, err := worker.New(locks, asynq.NewInspectorFromRedisClient(tasks), &s.worker)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ type lineRole struct {
 	Work    time.Duration
 	Short   bool // leases and checks of the keeper take seconds; see torture
 	Bare    bool // a task without a lock is run all the same
+
+	// DiesAt makes the process kill itself when it enqueues the next step of a chain: "before" or "after" the command.
+	DiesAt string
 }
 
 const (
@@ -65,6 +68,9 @@ func runLineWorker() (err error) {
 		handler: func(ctx context.Context, task *asynq.Task, rdb *redis.Client) error {
 			return r.runJob(ctx, task, rdb, book)
 		},
+	}
+	if r.DiesAt != "" {
+		s.hook = deathHook(r.DiesAt)
 	}
 	if r.Short {
 		s.locks = joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace}
