@@ -560,6 +560,83 @@ func Example_longJobs() {
 	// running: false, pages done: 4
 }
 
+// docs/chains.md
+func Example_chain() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx, id := context.Background(), "7"
+	done := make(chan bool)
+	tasks := asynq.NewServeMux()
+	for _, name := range []string{"upload", "thumbnail", "notify", "page"} {
+		tasks.HandleFunc(name, func(ctx context.Context, task *asynq.Task) error {
+			fmt.Println(name, string(task.Payload()))
+			switch {
+			case name == "notify":
+				return new(app).split(ctx, task)
+			case name == "page" && string(task.Payload()) == "2":
+				close(done)
+			}
+			return nil
+		})
+	}
+	cfg := impatient
+	cfg.Queues = map[string]int{"default": 1, "images": 1}
+	server := must(p.NewServer(cfg))
+	check(server.Start(tasks))
+	defer server.Shutdown()
+
+	// [chain
+	chain := handoff.Chain{
+		Under: handoff.Unique{Key: joblock.Key("video", id)},
+		Then: []*asynq.Task{
+			asynq.NewTask("thumbnail", []byte(id), asynq.Queue("images"), asynq.MaxRetry(3)),
+			asynq.NewTask("notify", []byte(id), asynq.MaxRetry(10)),
+		},
+	}
+	_, err := p.Jobs.Enqueue(ctx, chain, asynq.NewTask("upload", []byte(id), asynq.MaxRetry(5)))
+	// chain]
+	check(err)
+	<-done
+	// Output:
+	// upload 7
+	// thumbnail 7
+	// notify 7
+	// page 1
+	// page 2
+}
+
+// app splits documents.
+type app struct{}
+
+func (a *app) pages([]byte) [][]byte { return [][]byte{[]byte("1"), []byte("2")} }
+
+// [split
+func (a *app) split(ctx context.Context, task *asynq.Task) error {
+	var parts []*asynq.Task
+	for _, page := range a.pages(task.Payload()) {
+		parts = append(parts, asynq.NewTask("page", page))
+	}
+	return worker.Then(ctx, parts...)
+}
+
+// split]
+
+// docs/fairness.md
+func Example_fairness() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx, customer, row := context.Background(), "acme", []byte("1")
+	plan := struct{ Limit int }{4}
+
+	// [tenant
+	// Limit is how many jobs of the tenant may run at a time, and so its share of the workers.
+	tenant := handoff.Sequence{Key: joblock.Key("tenant", customer), Limit: plan.Limit}
+	_, err := p.Jobs.Enqueue(ctx, tenant, asynq.NewTask("import row", row, asynq.MaxRetry(5)))
+	// tenant]
+	fmt.Println(err)
+	// Output: <nil>
+}
+
 // docs/choose.md
 func Example_choose() {
 	p, closeAll := onMiniredis()

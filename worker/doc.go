@@ -176,6 +176,15 @@
 // keeper finds the task in the archive. When the task is run again, it runs under the key, and success or RevokeTask
 // starts the next job. A job that asynq archives while the job waits does not halt the sequence, but leaves the line.
 //
+// # Chains
+//
+// When the handler of a step of a handoff.Chain has returned nil, and steps follow, the Worker parks the locks for the
+// next step instead of releasing them, and enqueues its task, before asynq gets the result. If asynq or the locks' store
+// does not answer, the task is snoozed, and its next attempt finishes the hand-over; if the locks were not parked yet, the
+// handler runs again. The next step waits until asynq has written the end of the step before: for half a second in place,
+// then it is snoozed for a second at a time. All Workers of a chain use the asynq database of their own Inspector. Then
+// adds steps.
+//
 // # Contention never costs a job
 //
 // A task whose lock is busy does not fail and is not charged a retry, whatever its MaxRetry. But asynq archives a task
