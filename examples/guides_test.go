@@ -23,6 +23,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/memo"
+	"github.com/joblock/toolkit/joblock/rate"
 	"github.com/joblock/toolkit/joblock/singleflight"
 	"github.com/joblock/toolkit/scheduler"
 	"github.com/joblock/toolkit/scheduler/admin"
@@ -240,6 +241,84 @@ func once(jobs *handoff.Client, task *asynq.Task) asynq.Option {
 }
 
 // once]
+
+// docs/rate-limits.md
+func Example_rateLimits() {
+	p, closeAll := onMiniredis()
+	defer closeAll()
+	ctx := context.Background()
+	routes, tasks := http.NewServeMux(), asynq.NewServeMux()
+	server := must(p.NewServer(impatient))
+
+	// [tenant
+	tasks.Use(server.Worker.RateLimit(func(ctx context.Context, task *asynq.Task) []rate.Limit {
+		return []rate.Limit{
+			{Key: joblock.Key("tenant", task.Headers()["tenant"]), N: 100, Per: time.Minute},
+			{Key: "provider", N: 10, Per: time.Second},
+		}
+	}))
+	// tenant]
+
+	_ = func(tasks *asynq.ServeMux) {
+		// [plans
+		perPlan := map[string]int{"free": 10, "pro": 600}
+		tasks.Use(server.Worker.RateLimit(func(ctx context.Context, task *asynq.Task) []rate.Limit {
+			plan, tenant := task.Headers()["plan"], task.Headers()["tenant"]
+			if perPlan[plan] == 0 {
+				return nil // no limit
+			}
+			return []rate.Limit{{Key: joblock.Key("calls", tenant), N: perPlan[plan], Per: time.Minute, Name: "calls " + plan}}
+		}))
+		// plans]
+	}
+
+	_ = func(res *http.Response) error {
+		// [refused
+		if res.StatusCode == http.StatusTooManyRequests {
+			seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+			return rate.RetryAfter("provider", time.Duration(seconds)*time.Second)
+		}
+		// refused]
+		return nil
+	}
+
+	routes.HandleFunc("GET /search/{account}", func(w http.ResponseWriter, r *http.Request) {
+		// [allow
+		search := rate.Limit{Key: joblock.Key("search", r.PathValue("account")), N: 5, Per: time.Minute}
+		if err := rate.Allow(r.Context(), p.Locks, search); err != nil {
+			handoff.Refuse(w, r, err)
+			return
+		}
+		// allow]
+		w.WriteHeader(http.StatusOK)
+	})
+
+	var done sync.WaitGroup
+	tasks.HandleFunc("report", func(context.Context, *asynq.Task) error {
+		done.Done()
+		return nil
+	})
+	check(server.Start(tasks))
+	done.Add(3)
+	for range 3 {
+		task := asynq.NewTaskWithHeaders("report", nil, map[string]string{"tenant": "acme"})
+		must(p.Client.EnqueueContext(ctx, task))
+	}
+	done.Wait()
+	for range 6 {
+		w := httptest.NewRecorder()
+		routes.ServeHTTP(w, httptest.NewRequest("GET", "/search/acct-7", nil))
+		fmt.Println(w.Code)
+	}
+
+	// Output:
+	// 200
+	// 200
+	// 200
+	// 200
+	// 200
+	// 429
+}
 
 // docs/limits.md
 func Example_limits() {

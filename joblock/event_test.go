@@ -27,7 +27,7 @@ func TestKindsHaveNames(t *testing.T) {
 		t.Errorf("the zero Kind is %q", got)
 	}
 	seen := map[string]bool{"": true, "unknown": true}
-	for k := event.Acquired; k <= event.Overran; k++ {
+	for k := event.Acquired; k <= event.RateLimited; k++ {
 		if name := k.String(); seen[name] {
 			t.Errorf("kind %d is %q", k, name)
 		} else {
@@ -42,7 +42,7 @@ func TestKindsHaveNames(t *testing.T) {
 			t.Errorf("%s was read as %s, %v", text, read, err)
 		}
 	}
-	if got := (event.Overran + 1).String(); got != "unknown" {
+	if got := (event.RateLimited + 1).String(); got != "unknown" {
 		t.Errorf("a Kind beyond the last is %q", got)
 	}
 	read := event.Lost

@@ -61,6 +61,8 @@ func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 		switch h := next.(type) {
 		case *overlapHandler:
 			at, next = h, h.next
+		case *rateHandler:
+			at, next = h, h.next
 		case *startedHandler:
 			return h
 		default:

@@ -100,7 +100,8 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	}
 	locks := core.Locks{lock}
 	var took time.Duration
-	defer func() { o.callNext(key, took) }()
+	o.w.room.began(busyKey{o, key})
+	defer func() { o.callNext(a, key, took) }()
 	// No recover: asynq reports the place of a panic.
 	defer a.release(locks, verdict.ReasonOver)
 	if err := startAt(ctx, h, false); err != nil {
@@ -134,7 +135,7 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 		return false, err
 	}
 	wanted := func(t joblock.Token) bool {
-		if o.limit != nil {
+		if o.size != nil {
 			limited, ok := keyspace.Limit(t.Key())
 			return ok && limited == key
 		}

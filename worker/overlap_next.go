@@ -8,10 +8,11 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// callNext runs some of the tasks that wait for key, in the background. held is how long the lock that has ended was
-// held.
-func (o *overlap) callNext(key string, held time.Duration) {
+// callNext runs some of the tasks that wait for key, in the background. The lock of the attempt a on key has ended, and was
+// held for the time held.
+func (o *overlap) callNext(a *attempt, key string, held time.Duration) {
 	w, k := o.w, busyKey{o, key}
+	running := w.room.ended(k)
 	if o.inLine || w.delay.Load() == nil || w.life.Context().Err() != nil {
 		return
 	}
@@ -25,8 +26,10 @@ func (o *overlap) callNext(key string, held time.Duration) {
 	// An idle asynq server looks for tasks after one and a half TaskCheckInterval at the latest.
 	pickup := float64(3*w.checkInterval.Load()) / 2
 	want := math.Ceil(pickup / float64(max(held, time.Millisecond)))
-	if o.limit != nil {
-		want *= float64(o.concurrent(w.life.Context()))
+	if o.size != nil {
+		n := o.concurrent(a)
+		want *= float64(n)
+		most += max(0, n-running) // a task that finds a free permit does not wait
 	}
 	called := w.room.call(k, int(max(1, min(want, float64(most)))), most)
 	if len(called) == 0 {

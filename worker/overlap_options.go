@@ -17,10 +17,20 @@ type OverlapOption func(*overlap)
 // MaxConcurrent lets up to n tasks with the same key run at a time, in the whole cluster. Give all servers the same n,
 // from 1 to limit.Max.
 func MaxConcurrent(n int) OverlapOption {
-	return func(o *overlap) { o.limit = &n }
+	return MaxConcurrentOf(func(context.Context, *asynq.Task) int { return n })
 }
 
-// LimitName names the limit of MaxConcurrent, so that an operator can set it at run time, with "joblock limits set"; n is the
+// MaxConcurrentOf is MaxConcurrent with an n that depends on the task, such as on the plan of a tenant. All tasks of a key
+// should get the same n at a time. While n changes or servers disagree, as many run as the largest n allows, and explain
+// shows the numbers that were used. For an n below 1 or above limit.Max the attempt fails with joblock.ErrInvalid.
+func MaxConcurrentOf(n func(ctx context.Context, task *asynq.Task) int) OverlapOption {
+	if n == nil {
+		n = func(context.Context, *asynq.Task) int { return 0 } // each attempt fails
+	}
+	return func(o *overlap) { o.size = n }
+}
+
+// LimitName names the limit of MaxConcurrent or MaxConcurrentOf, so that an operator can set it at run time, with "joblock limits set"; n is the
 // value until then. The name is that of a resource, like "provider-acme", and any number of limits may have it. A change
 // reaches all servers within a second. With a smaller value the tasks that run go on, and until they have ended more may
 // run than the value says. Name has 1 to 128 bytes. LimitName without MaxConcurrent is joblock.ErrInvalid for each attempt.
@@ -74,9 +84,9 @@ func InLine() OverlapOption { return func(o *overlap) { o.inLine = true } }
 type overlap struct {
 	w         *Worker
 	key       func(*asynq.Task) string
-	limit     *int           // nil without the option MaxConcurrent
-	limitName *string        // nil without the option LimitName
-	maxWait   *time.Duration // nil without the option MaxWait
+	size      func(context.Context, *asynq.Task) int // nil without the options MaxConcurrent and MaxConcurrentOf
+	limitName *string                                // nil without the option LimitName
+	maxWait   *time.Duration                         // nil without the option MaxWait
 	ifBusy    verdict.IfBusy
 	inLine    bool
 	err       error // the result of each attempt, because an argument of WithoutOverlapping is invalid; or nil
@@ -88,20 +98,21 @@ func (o *overlap) check() error {
 	switch {
 	case o.maxWait != nil && *o.maxWait < 0:
 		return verdict.Invalid("MaxWait is %s, must not be negative", *o.maxWait)
-	case o.limitName != nil && o.limit == nil:
+	case o.limitName != nil && o.size == nil:
 		return verdict.Invalid("LimitName was given without MaxConcurrent")
 	case o.limitName != nil && (*o.limitName == "" || len(*o.limitName) > controls.MaxName):
 		return verdict.Invalid("LimitName has %d bytes, must be from 1 to %d", len(*o.limitName), controls.MaxName)
-	case o.inLine && (o.limit != nil || o.ifBusy != verdict.SnoozeIfBusy):
+	case o.inLine && (o.size != nil || o.ifBusy != verdict.SnoozeIfBusy):
 		return verdict.Invalid("InLine was combined with MaxConcurrent, DropIfBusy or FailIfBusy")
 	}
 	return nil
 }
 
-// concurrent returns how many tasks with one key may run at a time. o.limit must not be nil.
-func (o *overlap) concurrent(ctx context.Context) int {
+// concurrent returns how many tasks with the key of the attempt's task may run at a time. o.size must not be nil.
+func (o *overlap) concurrent(a *attempt) int {
+	n := o.size(a.ctx, a.task)
 	if o.limitName == nil {
-		return *o.limit
+		return n
 	}
-	return (*core.Locker)(o.w.locks).Controls().Limit(ctx, *o.limitName, *o.limit)
+	return (*core.Locker)(o.w.locks).Controls().Limit(a.ctx, *o.limitName, n)
 }

@@ -86,8 +86,8 @@ func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time
 		return r
 	}, a.job)
 	holder, from := joblock.Holder(a.holder(job)), o.w.locks.Acquire
-	if o.limit != nil {
-		from = limit.New(o.w.locks, o.concurrent(a.ctx)).Acquire
+	if o.size != nil {
+		from = limit.New(o.w.locks, o.concurrent(a)).Acquire
 	}
 	acquire := func(wait time.Duration) (*core.Lock, error) {
 		lock, err := from(a.ctx, key, holder, joblock.MaxWait(wait))

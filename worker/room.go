@@ -29,6 +29,7 @@ type busyKey struct {
 type waiters struct {
 	snoozed []snoozedTask // the oldest first
 	waiting int           // how many tasks wait in place
+	running int           // how many tasks of this Worker have a lock on the key
 	coming  coming
 }
 
@@ -76,6 +77,22 @@ func (r *room) enter(k busyKey, queue, id string) (called bool) {
 		r.coming.arrived()
 	}
 	return called
+}
+
+// began counts a task that has got a lock on k, until ended. ended returns how many of the others have one.
+func (r *room) began(k busyKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(k).running++
+}
+
+func (r *room) ended(k busyKey) (running int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.of(k)
+	w.running--
+	r.tidy(k, w, time.Now())
+	return w.running
 }
 
 // prune removes the tasks that asynq has put back anyway.
@@ -148,7 +165,7 @@ func (r *room) of(k busyKey) *waiters {
 // whose lock no task of this Worker has.
 func (r *room) tidy(k busyKey, w *waiters, now time.Time) {
 	idle := func(w *waiters) bool {
-		return w.waiting == 0 && w.coming.count(now) == 0 && (len(w.snoozed) == 0 || !now.Before(w.snoozed[len(w.snoozed)-1].until))
+		return w.waiting == 0 && w.running == 0 && w.coming.count(now) == 0 && (len(w.snoozed) == 0 || !now.Before(w.snoozed[len(w.snoozed)-1].until))
 	}
 	if idle(w) {
 		delete(r.keys, k)

@@ -26,9 +26,9 @@ const (
 )
 
 var (
-	// runScheduled does what asynq's script does with a scheduled task. KEYS are the task, the set of scheduled tasks and
-	// the list of pending tasks; ARGV is the ID.
-	runScheduled = redis.NewScript(`if redis.call('HGET', KEYS[1], 'state') ~= 'scheduled' or redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then
+	// runWaiting does what asynq's script does with a task that waits for its time. KEYS are the task, the set of the tasks
+	// in its state and the list of pending tasks; ARGV are the ID and the state.
+	runWaiting = redis.NewScript(`if redis.call('HGET', KEYS[1], 'state') ~= ARGV[2] or redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then
   return 0
 end
 redis.call('LPUSH', KEYS[3], ARGV[1])
@@ -75,11 +75,18 @@ return 1`)
 // lookup and the run. If the task is in any other state or does not exist, RunScheduled does nothing and returns
 // asynq.ErrTaskNotFound; GetTaskInfo distinguishes the cases.
 func (in *Inspector) RunScheduled(queue, id string) error {
+	return in.runWaiting(queue, id, "scheduled")
+}
+
+// RunRetry is RunScheduled for a task that waits for a retry.
+func (in *Inspector) RunRetry(queue, id string) error { return in.runWaiting(queue, id, "retry") }
+
+func (in *Inspector) runWaiting(queue, id, state string) error {
 	if in.moves == nil {
 		return asynq.ErrTaskNotFound
 	}
 	of := in.moves.of(queue, id)
-	return in.move("run scheduled", runScheduled, []string{of(in.moves.task), of(in.moves.set) + "scheduled", of(in.moves.pending)}, id)
+	return in.move("run "+state, runWaiting, []string{of(in.moves.task), of(in.moves.set) + state, of(in.moves.pending)}, id, state)
 }
 
 // CanPostpone reports whether Postpone is right for this version of asynq.

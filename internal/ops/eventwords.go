@@ -70,6 +70,8 @@ func (e *Event) sentence() string {
 		text = visible(e.Source) + " runs under a lock of its own process, because the store does not answer"
 	case event.Overran.String():
 		text = fmt.Sprintf("a function under a lock of the process %s still runs after %s", visible(e.Source), length(e.Held.Duration()))
+	case event.RateLimited.String():
+		text = fmt.Sprintf("the rate of the key was used up for another %s", length(e.Remaining.Duration()))
 	default:
 		text = visible(e.Kind)
 	}

@@ -49,6 +49,7 @@ type AdmitReply struct {
 	Start   int64         // OK of AdmitStart and AdmitTry: names the start
 	Wait    time.Duration // Held and AdmitLook: until the opening of ID. AdmitCall: until the next opening without a claim
 	Ahead   int           // as Wait: how many starts come first
+	Claim   bool          // Held: the ID has a claim from Wait on, and no place in line
 	Called  []string      // of AdmitCall: the IDs, the first in line first
 	Waiting int           // length of the line
 	Claims  int           // IDs with a claim
@@ -165,7 +166,7 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 			r.Outcome = OutcomeHeld
 			switch {
 			case claim >= 0:
-				s.Claims[claim].At = t + r.Wait.Microseconds()
+				s.Claims[claim].At, r.Claim = t+r.Wait.Microseconds(), true
 			case place < 0 && req.Kind == AdmitStart:
 				at := t
 				if n := len(s.Line); n > 0 {

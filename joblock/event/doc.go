@@ -39,6 +39,7 @@
 //	FellBack           the store did not answer, so a function of package fallback runs     Owner, Fence, Waited, Err
 //	                   under a lock of this process alone; Fence is the local lock's
 //	Overran            a function of package fallback still runs after Config.Overrun       Owner, Fence, Held
+//	RateLimited        a job or a call of package rate has to wait for its rate             Job, Remaining
 //
 // A permit of package limit is a lock with a key of its own. Events about a wait for a permit have the limit's key.
 // Events about the permit have the permit's key.

@@ -24,7 +24,7 @@ type Event struct {
 	Waited    time.Duration // since the call found the key busy; 0 if the key was free at once
 	Held      time.Duration // since this process acquired, resumed or reclaimed the lock; for Overran: since the function began
 	Late      time.Duration // since the renewal was due; a renewal is due after a third of the lease
-	Remaining time.Duration // what is left of the holder's lease or, without a lease, of the reservation
+	Remaining time.Duration // what is left of the holder's lease or, without a lease, of the reservation; for RateLimited: until the start
 
 	Prior     driver.Ended // how the previous ownership ended; EndedLapsed: its holder died or was cut off
 	Recovered bool         // the lock was resumed although its reservation had run out
@@ -52,6 +52,7 @@ const (
 	CleanupFailed
 	FellBack
 	Overran
+	RateLimited
 )
 
 var names = [...]string{
@@ -59,6 +60,7 @@ var names = [...]string{
 	Parked: "parked", Released: "released", Lost: "lost", RenewedLate: "renewed late",
 	RenewalUnanswered: "renewal unanswered", ReleasedByToken: "released by token", Freed: "freed", Forced: "forced",
 	CleanupFailed: "cleanup failed", FellBack: "fell back", Overran: "overran",
+	RateLimited: "rate limited",
 }
 
 // String returns the kind's name in lower case: "" for the zero Kind, "unknown" for an undefined Kind.

@@ -249,7 +249,7 @@ func TestMetricsTellOnlyKindCodeAndGroup(t *testing.T) {
 	}
 	e.Key = joblock.Key("export", "secret")
 	kinds := 0
-	for e.Kind = event.Acquired; e.Kind <= event.Overran; e.Kind++ {
+	for e.Kind = event.Acquired; e.Kind <= event.RateLimited; e.Kind++ {
 		observe(e)
 		kinds++
 	}

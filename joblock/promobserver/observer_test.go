@@ -27,7 +27,7 @@ import (
 // life are events of every kind and with every kind of error.
 func life() []event.Event {
 	var all []event.Event
-	for kind := event.Acquired; kind <= event.Overran; kind++ {
+	for kind := event.Acquired; kind <= event.RateLimited; kind++ {
 		for i, err := range []error{nil, joblock.ErrLost, fmt.Errorf("secret: %w", joblock.ErrTimeout), context.Canceled} {
 			all = append(all, event.Event{
 				Kind: kind, Key: joblock.Key("export", fmt.Sprint("secret", i)), Owner: "secret", Holder: "secret", Job: "secret", Reason: "secret",

@@ -53,6 +53,7 @@ func parseAdmit(val any) (driver.AdmitReply, error) {
 		r.Until = time.UnixMicro(until)
 	}
 	r.Starts, r.Period = int(f.micros()), f.period()
+	r.Claim = f.num() == 1
 	for !f.bad && len(f.rest) > 0 {
 		r.Called = append(r.Called, f.str())
 	}

@@ -51,7 +51,7 @@ func TestEveryFieldIsLogged(t *testing.T) {
 func TestLevels(t *testing.T) {
 	log, out := newLog(slog.LevelDebug)
 	observe := slogobserver.New(log, nil)
-	for kind := event.Acquired; kind <= event.Overran; kind++ {
+	for kind := event.Acquired; kind <= event.RateLimited; kind++ {
 		observe(event.Event{Kind: kind})
 	}
 	observe(event.Event{Kind: event.Resumed, Recovered: true})

@@ -2,7 +2,7 @@
 -- KEYS[1]  a sorted set
 -- ARGV     kind, starts or 0, period us, id, start to take back or 0, most, delay us
 -- Returns  {OK or HELD, now us, start us, wait us, ahead, waiting, claims, used, end of the delay us,
---          starts and period us of the previous rate [, called ID ...]} | FOREIGN
+--          starts and period us of the previous rate, 1 if the ID has a claim else 0 [, called ID ...]} | FOREIGN
 --
 -- The bands of scores have times in us since 2020, up to a band's width: until 2077.
 --   0        the member 'starts period keep': the rate that was last used, and the longest period, in us
@@ -126,6 +126,6 @@ if changed then -- as driver.Rate.Expires
   redis.call('PEXPIRE', key, num(math.floor((ends - t) / 1000) + 1))
 end
 if till > 0 then till = till + EPOCH end
-local reply = {outcome, num(now), num(start), num(wait), ahead, waiting, claims, used, num(till), num(was_starts), num(was_period)}
+local reply = {outcome, num(now), num(start), num(wait), ahead, waiting, claims, used, num(till), num(was_starts), num(was_period), outcome == HELD and claim and 1 or 0}
 for _, member in ipairs(called) do reply[#reply + 1] = member end
 return reply

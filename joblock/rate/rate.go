@@ -1,0 +1,161 @@
+// Package rate bounds how often something starts, by key, in the whole cluster: at most n times in any period, by the
+// store's clock.
+//
+//	search := rate.Limit{Key: joblock.Key("search", tenant), N: 100, Per: time.Minute}
+//	if err := rate.Allow(ctx, locks, search); err != nil { … } // 429: errors.Is(err, joblock.ErrHeld)
+//	if err := rate.Wait(ctx, locks, search); err != nil { … }  // waits for its turn
+//
+// For jobs use worker.Worker.RateLimit instead of Wait: a job that waits there occupies no worker. Jobs and calls with one
+// key share the rate, and one line.
+//
+// # What is promised
+//
+// In any time of Per, no more than N starts begin. That is a sliding window: it has no border at which twice as many
+// may start. While work waits, at least 0.95 N start, if the starts are prompt.
+//
+//	a start counts              when the store admits it, which is just before it begins
+//	an admission that took      more than the margin, a 50th of Per and at most a second, is asked for again; after three
+//	                            slow answers in a row the start begins all the same. The store counts in Per and the margin,
+//	                            so that a start may begin as late as that
+//	a process that dies         between the admission and the start has used up one start
+//	a store that loses data     forgets the starts: up to N more may begin
+//	no answer from the store    nothing starts: joblock.ErrUnavailable
+//	callers that disagree       each start is judged by its own caller's N and Per, over the starts of all
+//
+// Those who wait are served in the order in which they came. One that does not come when it is its turn keeps its
+// opening from others for five seconds.
+//
+// # What it costs
+//
+// A call costs one command for each limit, and one more each time it has to wait. A key takes some 100 bytes for each
+// start of the last Per, up to N or Burst, and for each that waits. A key that is not used expires.
+package rate
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/rates"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// Limit allows N starts in any time of Per, for one key. All state is in the store: Limits with the same Key share it.
+// Give a key the same N and Per everywhere.
+type Limit struct {
+	// Key names what is limited, such as a tenant or a provider. Build Key with joblock.Key. It is independent of a lock
+	// on the same key.
+	Key string
+
+	// N is how many may start in Per: from 1 to 1,000,000.
+	N int
+
+	// Per is the period: from a second to 31 days.
+	Per time.Duration
+
+	// Burst is how many may start at once: a divisor of N, up to 1,000. With a Burst of 1 starts are spread evenly, one in
+	// each Nth of Per. Default: N, or for an N above 1,000 its largest divisor up to 1,000.
+	Burst int
+
+	// Name lets an operator change N without a deploy: see "joblock limits". Up to 128 bytes. If N was changed, Burst is
+	// lowered to a divisor of the new N. Default: N cannot be changed.
+	Name string
+}
+
+// maxNap is the longest time between two questions of a Wait: those before it may have left the line.
+const maxNap = 5 * time.Second
+
+// Allow counts a start at all limits, or at none. It does not wait. The error matches joblock.ErrHeld if one of the limits
+// is used up, or if others wait for it; the *joblock.Error has the Key of that limit, and Remaining is the time until
+// the next opening. handoff.Refuse answers it with 429 and Retry-After. Other errors: joblock.ErrInvalid for bad limits,
+// joblock.ErrUnavailable, joblock.ErrClosed, and the cause of ctx.
+func Allow(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
+	const op = "allow"
+	all, err := check(locks, op, limits)
+	if err != nil {
+		return err
+	}
+	got, err := rates.Ask(ctx, (*core.Locker)(locks), op, rates.Caller(""), all, true)
+	if err != nil || got.OK {
+		return err
+	}
+	return &joblock.Error{
+		Code: joblock.CodeOf(joblock.ErrHeld), Op: op, Key: got.Limit.Key, Remaining: got.Wait,
+		Detail: fmt.Sprintf("the rate of %d per %s is used up", got.Limit.N, got.Limit.Per),
+	}
+}
+
+// Wait waits in line until a start is counted at all limits. It waits in this process; when ctx ends, it gives up its
+// place, and the error is the cause of ctx. Other errors are those of Allow, without joblock.ErrHeld.
+func Wait(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
+	const op = "wait for rate"
+	all, err := check(locks, op, limits)
+	if err != nil {
+		return err
+	}
+	in, id := (*core.Locker)(locks), rates.Caller(strconv.FormatUint(rand.Uint64(), 36))
+	for {
+		got, err := rates.Ask(ctx, in, op, id, all, false)
+		if err == nil && got.OK {
+			return nil
+		}
+		if err == nil {
+			err = sleep.For(ctx, min(got.Wait, maxNap))
+		}
+		if err != nil {
+			keys := make([]string, len(all))
+			for i := range all {
+				keys[i] = all[i].Key
+			}
+			_ = rates.Leave(context.WithoutCancel(ctx), in, op, id, keys...) // else the place keeps an opening for five seconds
+			return err
+		}
+	}
+}
+
+func check(locks *joblock.Locker, op string, limits []Limit) ([]rates.Limit, error) {
+	all := make([]rates.Limit, len(limits))
+	for i, l := range limits {
+		all[i] = rates.Limit(l)
+	}
+	return all, rates.Check((*core.Locker)(locks), op, all)
+}
+
+// PushBack lets nothing start with key for the time d from now, up to 366 days, as when a provider has answered with
+// Retry-After. A push-back that is in force and lasts longer stays; with d 0 it ends. Starts that were admitted before go
+// on. The errors are those of Allow, without joblock.ErrHeld.
+func PushBack(ctx context.Context, locks *joblock.Locker, key string, d time.Duration) error {
+	return rates.PushBack(ctx, (*core.Locker)(locks), "push back", "", key, d)
+}
+
+// RetryAfter returns an error for a handler inside of worker.Worker.RateLimit to return when a provider has refused the
+// call for now. It pushes key back, as PushBack does, and snoozes the task for that time. No retry is charged, and the job
+// comes first then. A provider that never stops refusing keeps the job for ever: give the task a Deadline. From any other
+// handler it is an error like others.
+func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{Key: key, After: after} }
+
+// Status is the public state of the rate of a key.
+type Status struct {
+	Key        string        `json:"key"`
+	Starts     int           `json:"starts"`               // how many starts the store allows at present...
+	Period     time.Duration `json:"period"`               // ...in this time: Burst, in its part of Per and the margin; 0 if the key is not in use
+	Used       int           `json:"used"`                 // starts in the last Period
+	Waiting    int           `json:"waiting,omitempty"`    // jobs and calls in line
+	Next       time.Duration `json:"next,omitempty"`       // until a newcomer could start
+	PushedBack time.Time     `json:"pushed_back,omitzero"` // until when nothing starts, or zero
+}
+
+// StatusOf reads the rate of key, as it was last used. The errors are those of Allow, without joblock.ErrHeld.
+func StatusOf(ctx context.Context, locks *joblock.Locker, key string) (Status, error) {
+	r, err := rates.Look(ctx, (*core.Locker)(locks), "rate status", "", key)
+	if err != nil {
+		return Status{}, err
+	}
+	return Status{
+		Key: key, Starts: r.Starts, Period: r.Period, Used: r.Used, Waiting: r.Waiting + r.Claims, Next: r.Wait, PushedBack: r.Until,
+	}, nil
+}

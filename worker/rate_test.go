@@ -1,0 +1,346 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/rate"
+	"github.com/joblock/toolkit/worker"
+)
+
+// rated is a server whose tasks have limits, and a ledger of their starts.
+type rated struct {
+	*rig
+	mu     sync.Mutex // guards the fields below
+	starts map[string]time.Time
+	order  []string
+	result func(id string) error // of the handler; nil means success
+}
+
+// limitedTo returns the service with RateLimit. Every server looks for tasks each 50 ms.
+func limitedTo(limits func(*asynq.Task) []rate.Limit, more ...func(*worker.Worker) asynq.MiddlewareFunc) service {
+	use := func(w *worker.Worker) asynq.MiddlewareFunc {
+		return w.RateLimit(func(_ context.Context, task *asynq.Task) []rate.Limit { return limits(task) })
+	}
+	return service{
+		asynq: asynq.Config{TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 5 * time.Second},
+		use:   append(more, use),
+	}
+}
+
+func (r *rated) handle(ctx context.Context, task *asynq.Task) error {
+	id, _ := asynq.GetTaskID(ctx)
+	r.mu.Lock()
+	if r.starts == nil {
+		r.starts = make(map[string]time.Time)
+	}
+	r.starts[id] = time.Now()
+	r.order = append(r.order, id)
+	result := r.result
+	r.mu.Unlock()
+	if result != nil {
+		return result(id)
+	}
+	return nil
+}
+
+// done returns how many tasks have started.
+func (r *rated) done() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.order)
+}
+
+// most returns the largest number of starts in any time of length per, and from the first to the last start.
+func (r *rated) most(per time.Duration) (most int, span time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var at []time.Time
+	for _, start := range r.starts {
+		at = append(at, start)
+	}
+	slices.SortFunc(at, time.Time.Compare)
+	for i := range at {
+		n := 0
+		for _, other := range at[i:] {
+			if other.Sub(at[i]) < per {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most, at[len(at)-1].Sub(at[0])
+}
+
+func oneLimit(l rate.Limit) func(*asynq.Task) []rate.Limit {
+	return func(*asynq.Task) []rate.Limit { return []rate.Limit{l} }
+}
+
+// Plain tasks of any client wait for exactly their time: none is charged, none occupies a worker, and the rate is used.
+func TestRateLimit(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		const n, jobs, per = 5, 60, 10 * time.Second
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: n, Per: per})), k.handle)
+		for i := range jobs {
+			r.submit(fmt.Sprintf("job-%02d", i), asynq.NewTask(taskType, nil), 3, asynq.Retention(time.Hour))
+		}
+		r.until("all have run", func() bool { return k.done() == jobs })
+		most, span := k.most(per)
+		if most > n {
+			t.Errorf("%d starts in %s, want at most %d", most, per, n)
+		}
+		if ideal := (jobs/n - 1) * per; span > ideal*100/95 {
+			t.Errorf("%d tasks took %s, want at most a 95th of %s", jobs, span, ideal)
+		}
+		for i := range jobs {
+			r.wantTask(fmt.Sprintf("job-%02d", i), "completed", 0)
+		}
+		if calls := r.faults.Items(faultstore.Admit); calls > 4*jobs {
+			t.Errorf("%d requests to the store for %d tasks", calls, jobs)
+		}
+	})
+}
+
+func TestRateLimitKeepsTheOrderNearly(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		s := limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: 10 * time.Second}))
+		r.serve(s, k.handle)
+		for i := range 10 {
+			r.submit(fmt.Sprintf("job-%02d", i), asynq.NewTask(taskType, nil), 3)
+			time.Sleep(time.Second)
+		}
+		r.until("all have run", func() bool { return k.done() == 10 })
+		if !slices.IsSorted(k.order) {
+			t.Errorf("the order is %v", k.order)
+		}
+	})
+}
+
+// The workers are busy for long, and then all delayed tasks come at once.
+func TestRateLimitCountsAtTheStart(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		s := limitedTo(func(task *asynq.Task) []rate.Limit {
+			if string(task.Payload()) == "busy" {
+				return nil
+			}
+			return []rate.Limit{{Key: "key", N: 3, Per: 10 * time.Second}}
+		})
+		s.asynq.Concurrency = 8
+		r.serve(s, func(ctx context.Context, task *asynq.Task) error {
+			if string(task.Payload()) == "busy" {
+				time.Sleep(time.Minute)
+				return nil
+			}
+			return k.handle(ctx, task)
+		})
+		for i := range 6 {
+			r.submit(fmt.Sprint("job-", i), asynq.NewTask(taskType, nil), 3)
+		}
+		time.Sleep(time.Second)
+		for i := range 8 {
+			r.submit(fmt.Sprint("busy-", i), asynq.NewTask(taskType, []byte("busy")), 3)
+		}
+		for i := range 20 {
+			r.submit(fmt.Sprint("late-", i), asynq.NewTask(taskType, nil), 3)
+		}
+		r.until("all have run", func() bool { return k.done() == 26 })
+		if most, _ := k.most(10 * time.Second); most > 3 {
+			t.Errorf("%d starts in 10 s, want at most 3", most)
+		}
+	})
+}
+
+func TestSeveralRatesOnOneTask(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		r.serve(limitedTo(func(task *asynq.Task) []rate.Limit {
+			return []rate.Limit{
+				{Key: joblock.Key("tenant", string(task.Payload())), N: 2, Per: 10 * time.Second},
+				{Key: "provider", N: 3, Per: 10 * time.Second},
+			}
+		}), k.handle)
+		for i := range 24 {
+			r.submit(fmt.Sprint(i), asynq.NewTask(taskType, []byte{"ab"[i%2]}), 3, asynq.Retention(time.Hour))
+		}
+		r.until("all have run", func() bool { return k.done() == 24 })
+		most, span := k.most(10 * time.Second)
+		if ideal := 70 * time.Second; most > 3 || span > ideal*100/95 {
+			t.Errorf("%d starts in 10 s, all in %s", most, span)
+		}
+		for i := range 24 {
+			r.wantTask(fmt.Sprint(i), "completed", 0)
+		}
+	})
+}
+
+// The tasks in front were deleted: those behind do not wait for their times.
+func TestRateLimitPassesOverDeletedTasks(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: time.Minute})), k.handle)
+		for i := range 40 {
+			r.submit(fmt.Sprintf("job-%02d", i), asynq.NewTask(taskType, nil), 3)
+		}
+		r.until("one has run", func() bool { return k.done() == 1 })
+		time.Sleep(5 * time.Second)
+		for i := range 39 {
+			_ = r.inspector.DeleteTask(queue, fmt.Sprintf("job-%02d", i))
+		}
+		began := time.Now()
+		r.until("the last has run", func() bool { return k.done() == 2 })
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("the last task has waited for %s behind tasks that do not exist", took)
+		}
+	})
+}
+
+// A process that has snoozed the tasks is gone: the other one and asynq run them.
+func TestRateLimitAfterTheDeathOfAProcess(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		s := limitedTo(oneLimit(rate.Limit{Key: "key", N: 2, Per: 10 * time.Second}))
+		first := r.serve(s, k.handle)
+		for i := range 20 {
+			r.submit(fmt.Sprint(i), asynq.NewTask(taskType, nil), 3, asynq.Retention(time.Hour))
+		}
+		r.until("two have run", func() bool { return k.done() == 2 })
+		time.Sleep(time.Second)
+		first.Shutdown()
+		r.closeWorker(first.worker)
+		r.serve(s, k.handle)
+		r.until("all have run", func() bool { return k.done() == 20 })
+		if most, span := k.most(10 * time.Second); most > 2 || span > 150*time.Second {
+			t.Errorf("%d starts in 10 s, all in %s", most, span)
+		}
+		for i := range 20 {
+			r.wantTask(fmt.Sprint(i), "completed", 0)
+		}
+	})
+}
+
+// asynq#609: the provider answers 429 with Retry-After.
+func TestRetryAfterPushesTheKeyBackWithoutCharge(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		refusals := 0
+		k.result = func(string) error {
+			if refusals++; refusals <= 2 {
+				return fmt.Errorf("call: %w", rate.RetryAfter("provider", 30*time.Second))
+			}
+			return nil
+		}
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "provider", N: 100, Per: time.Second})), k.handle)
+		r.submit("job", asynq.NewTask(taskType, nil), 3, asynq.Retention(time.Hour))
+		r.until("the job was refused", func() bool { return k.done() == 1 })
+		began := time.Now()
+		time.Sleep(time.Second)
+		r.submit("other", asynq.NewTask(taskType, nil), 3, asynq.Retention(time.Hour))
+		r.until("both have run", func() bool { return k.done() == 4 })
+		if k.starts["other"].Sub(began) < 55*time.Second {
+			t.Errorf("the other started %s after the first refusal, want a minute at least", k.starts["other"].Sub(began))
+		}
+		r.untilTask("job", "completed")
+		r.wantTask("job", "completed", 0)
+		r.untilTask("other", "completed")
+		if _, info := r.task("other"); info.Retried != 0 {
+			t.Errorf("%d retries are charged", info.Retried)
+		}
+	})
+}
+
+// The jobs of a sequence start in their order, at the rate, and keep their key while they wait.
+func TestRateLimitOfASequence(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: 10 * time.Second})), k.handle)
+		client, err := handoff.NewClient(r.locks, r.client, r.inspector, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close(context.Background())
+		for i := range 8 {
+			task := asynq.NewTask(taskType, nil)
+			if _, err := client.Enqueue(context.Background(), handoff.Sequence{Key: "line"}, task, asynq.TaskID(strconv.Itoa(i)), asynq.MaxRetry(2), asynq.Retention(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.until("all have run", func() bool { return k.done() == 8 })
+		if most, span := k.most(10 * time.Second); !slices.IsSorted(k.order) || most > 1 || span > 7*105*time.Second/10 {
+			t.Errorf("the order is %v, with %d starts in 10 s, all in %s", k.order, most, span)
+		}
+	})
+}
+
+func TestRateLimitOnTheLastAttempt(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: 20 * time.Second})), k.handle)
+		for i := range 4 {
+			r.submit(fmt.Sprint(i), asynq.NewTask(taskType, nil), 0, asynq.Retention(time.Hour))
+		}
+		r.until("all have run", func() bool { return k.done() == 4 })
+		if most, span := k.most(20 * time.Second); most > 1 || span > 80*time.Second {
+			t.Errorf("%d starts in 20 s, all in %s", most, span)
+		}
+	})
+}
+
+func TestRateLimitWithoutTheStore(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		r.faults.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 3}, faultstore.Admit)
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: time.Second})), k.handle)
+		r.submit("job", asynq.NewTask(taskType, nil), 1, asynq.Retention(time.Hour))
+		r.untilTask("job", "completed")
+		r.wantTask("job", "completed", 0)
+	})
+}
+
+func TestRateLimitWarnsOfLongLooks(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		s := limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: time.Second}))
+		s.asynq.TaskCheckInterval = time.Second
+		r.serve(s, k.handle)
+		r.submit("a", asynq.NewTask(taskType, nil), 1)
+		r.submit("b", asynq.NewTask(taskType, nil), 1)
+		r.until("both have run", func() bool { return k.done() == 2 })
+		if !strings.Contains(r.log.String(), "TaskCheckInterval") {
+			t.Errorf("no warning:\n%s", r.log)
+		}
+	})
+}
+
+func TestBadRateLimits(t *testing.T) {
+	virtual(t, func(r *rig) {
+		next := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
+		w := r.newWorker(r.locks, worker.Config{})
+		for name, h := range map[string]asynq.Handler{
+			"nil worker":   (*worker.Worker)(nil).RateLimit(nil)(next),
+			"nil function": w.RateLimit(nil)(next),
+			"nil handler":  w.RateLimit(func(context.Context, *asynq.Task) []rate.Limit { return nil })(nil),
+			"no context of asynq": w.RateLimit(func(context.Context, *asynq.Task) []rate.Limit {
+				return []rate.Limit{{Key: "key", N: 1, Per: time.Second}}
+			})(next),
+		} {
+			if err := h.ProcessTask(context.Background(), asynq.NewTask(taskType, nil)); !errors.Is(err, joblock.ErrInvalid) {
+				t.Errorf("%s: the error is %v, want ErrInvalid", name, err)
+			}
+		}
+	})
+}
