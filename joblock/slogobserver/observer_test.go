@@ -71,6 +71,7 @@ level=INFO msg="joblock: forced"
 level=WARN msg="joblock: cleanup failed"
 level=WARN msg="joblock: fell back"
 level=WARN msg="joblock: overran"
+level=DEBUG msg="joblock: rate limited"
 level=INFO msg="joblock: resumed" recovered=true
 `
 	if got := out.String(); got != want {
