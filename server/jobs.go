@@ -32,6 +32,10 @@ func (s *Server) jobs(c *call, q *routes.JobsQuery) (l routes.List[ops.Job], err
 
 // sequences lists the lines of jobs, those that have halted first. There is only one page: the sequences that need an
 // operator come first.
+func (s *Server) controls(c *call, _ *routes.Empty) (ops.Controls, error) {
+	return s.desk.Controls(c.r.Context())
+}
+
 func (s *Server) sequences(c *call, q *routes.SequencesQuery) (l routes.List[ops.Sequence], err error) {
 	if err := c.usePrefix(&q.Prefix); err != nil {
 		return l, err

@@ -31,6 +31,11 @@ func performs(c *call, req any) (any, error) {
 	switch {
 	case verb.Has("Key"):
 		err, fail = c.mayFree(verb, about("Key"), req), keyProblem
+	case verb.Has("Limit"):
+		if !c.who.mayUse("") {
+			err = problem.New(http.StatusForbidden, problem.Forbidden, "a named limit may be that of any key, and this caller may use only some keys")
+		}
+		fail = keyProblem
 	case verb.Has("Queue"):
 		err, fail = c.maySteer(*about("Queue"), *about("ID"), req), taskProblem
 	case verb.Has("From"):

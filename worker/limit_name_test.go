@@ -94,7 +94,7 @@ func TestNamedLimitOfWithoutOverlapping(t *testing.T) {
 			if want != 2 {
 				r.setLimit("provider", want)
 			}
-			time.Sleep(31 * time.Second) // those that ran have ended
+			time.Sleep(45 * time.Second) // those that ran, or were about to, have ended
 			most := 0
 			for range 90 {
 				time.Sleep(time.Second)

@@ -16,6 +16,10 @@ func Of(o ops.Offer) string {
 		return holding("force-release", o.Args) + key(o.Key)
 	case ops.ActFreeIdle:
 		return holding("force-release", o.Args) + " --if-idle" + key(o.Key)
+	case ops.ActPauseKey:
+		return "joblock jobs pause --reason TEXT" + key(o.Key)
+	case ops.ActResumeKey:
+		return "joblock jobs resume --reason TEXT" + key(o.Key)
 	case ops.ActSkipJob:
 		return holding("jobs skip", o.Args) + key(o.Key)
 	case ops.ActRunTask:
@@ -38,7 +42,7 @@ func Of(o ops.Offer) string {
 
 // Asks reports whether the command of an offer asks for confirmation.
 func Asks(o ops.Offer) bool {
-	return Of(o) != "" && o.Name != ops.ActRunTask && o.Name != ops.ActUnpause
+	return Of(o) != "" && o.Name != ops.ActRunTask && o.Name != ops.ActResumeKey && o.Name != ops.ActUnpause
 }
 
 // Next returns the command with which an operator goes on with a sequence: to run the job again that halts it, or to see why

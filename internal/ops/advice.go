@@ -19,8 +19,11 @@ func (s *story) actions(f Frees) []Offer {
 		}
 		all = append(all, o)
 	}
+	for _, p := range s.Paused {
+		all = append(all, Offer{Name: ActResumeKey, Args: Args{Key: p.Key}, Effect: "The jobs that the pause holds back start, in the order in which they came."})
+	}
 	if !s.Locked() {
-		return s.permitActions(f)
+		return append(all, s.permitActions(f)...)
 	}
 	if f.By != ByNothing {
 		effect := "The job frees the key at its end. There is no time at which that happens at the latest."

@@ -53,6 +53,8 @@ type AuditEntry struct {
 	By      string `json:"by"`
 	From    string `json:"from,omitempty"`
 	Reason  string `json:"reason"`
+	Value   int    `json:"value,omitempty"`   // of SetLimit
+	Until   Time   `json:"until,omitzero"`    // of PauseKey: when the pause ends by itself
 	Before  *Lock  `json:"before,omitempty"`  // the lock before the action
 	Of      string `json:"of,omitempty"`      // with an Outcome: the ID of the entry from before the action
 	Outcome string `json:"outcome,omitempty"` // OutcomeDone or another one

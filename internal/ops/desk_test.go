@@ -314,8 +314,8 @@ func TestLockOfAProcessReadsNoPermits(t *testing.T) {
 		if l := s.lock("export:7"); l.Permits != nil {
 			t.Errorf("%+v", l.Permits)
 		}
-		if n := s.store.Calls(faultstore.Inspect) - calls; n != 3 { // its record; whose line it is; the gate and the number of a limit
-			t.Errorf("%d calls of Inspect, want 3", n)
+		if n := s.store.Calls(faultstore.Inspect) - calls; n != 4 { // its record; whose line it is; the pauses, once a second; the gate and the number of a limit
+			t.Errorf("%d calls of Inspect, want 4", n)
 		}
 
 		// Nobody was refused a permit of these limits. One of the keys is that of a lock, too.

@@ -12,6 +12,7 @@
 //	Explain   one key in sentences: who has it and why, what frees it by itself and when, what an operator may do
 //	Job, Jobs jobs of asynq and the locks that are bound to them; a suspect has a lock that its job no longer needs
 //	Sequences the lines of jobs: which have halted and why, what the job in front does, how many wait
+//	Controls  the pauses of keys, with the number of jobs that they hold back, and the values of named limits
 //	Keeper    the keepers that work, and what they have found
 //	Doctor    what is wrong with the servers, the keepers, the clocks, the databases and the cron nodes
 //	Cron…     the cron jobs of a scope; see package scheduler
@@ -42,6 +43,8 @@
 //	CancelTask   cancels the context of the handler that runs a task, and on request then deletes or archives the task
 //	DropTask     deletes a task that does not run
 //	ArchiveTask  takes a task that does not run out of its queue, and keeps it to be run later
+//	PauseKey     holds back the jobs of a key and of the keys below it; ResumeKey ends that
+//	SetLimit     sets the value of a named limit; ClearLimit gives it the value in the code again
 //	AnnotateJob  leaves a note about a job
 //	…Cron        pauses, resumes, triggers, backfills or forgets a cron job
 //

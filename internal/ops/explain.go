@@ -111,7 +111,7 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
-	for _, more := range []string{s.named(), s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread)} {
+	for _, more := range []string{s.named(), s.paused(), s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread)} {
 		if more != "" {
 			text = append(text, more)
 		}

@@ -252,7 +252,7 @@ func TestDoctor(t *testing.T) {
 		{"a user without rights for asynq", func(s *stage) { s.asynq.err = errors.New("NOPERM no permissions to access a key") }, []string{"note asynq: this user may not look at that: NOPERM"}},
 		{"asynq is away", func(s *stage) { s.asynq.err = context.DeadlineExceeded }, []string{"fault asynq: could not be read: context deadline exceeded"}},
 		{"the store is away", func(s *stage) { s.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Inspect) },
-			[]string{"fault keeper: could not be read", "fault cron: could not be read"}},
+			[]string{"fault keeper: could not be read", "fault pauses: could not be read", "fault cron: could not be read"}},
 		{"the servers", func(s *stage) {
 			s.cfg.Check = func(context.Context) (redisstore.Report, error) {
 				return redisstore.Report{{Severity: redisstore.Note, Subject: "clock", Found: "f", Means: "m", Fix: "x"},

@@ -58,6 +58,8 @@ type Lock struct {
 	Holds   *Holds   `json:"holds,omitempty"`   // how long recent holders took, if a caller waits and there is a journal
 	Lately  *Lately  `json:"lately,omitempty"`  // recent refusals and lapsed leases, if there is a journal
 
+	Paused []Pause `json:"paused,omitempty"` // the pauses that hold back the jobs of the key, without Waiting
+
 	// Problems say, in sentences, what could not be read. The fields concerned are missing.
 	Problems []string `json:"problems,omitempty"`
 }
@@ -91,6 +93,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 		task := d.asynq().task(ctx, lock.Job)
 		lock.Task = &task
 	}
+	lock.Paused = d.covering(ctx, key)
 	permits, err := d.permitsBeside(ctx, lock)
 	switch {
 	case err != nil:

@@ -19,6 +19,7 @@ type Operator interface {
 
 	Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error]
 	Job(ctx context.Context, job string) ([]Job, Task, error)
+	Controls(ctx context.Context) (Controls, error)
 	Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error]
 
 	CronScopes(ctx context.Context) ([]string, error)

@@ -125,6 +125,11 @@ func (c *Client) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	return got.Items, got.Task, err
 }
 
+// Controls returns what operators have set: the pauses of keys, and the values of named limits.
+func (c *Client) Controls(ctx context.Context) (Controls, error) {
+	return ask(ctx, c, "controls", routes.Controls, routes.Empty{})
+}
+
 // Keeper returns what the keepers of jobs' locks report of themselves.
 func (c *Client) Keeper(ctx context.Context) (Keeper, error) {
 	return ask(ctx, c, "keeper", routes.Keeper, routes.Empty{})

@@ -119,6 +119,13 @@ type (
 	// SequencesQuery says which sequences Sequences shows. Share and Progress are ignored.
 	SequencesQuery = ops.SequencesQuery
 
+	// Controls is what operators have set at run time.
+	Controls = ops.Controls
+
+	// Pause is a pause of the jobs of a key, and Limit the value of a named limit.
+	Pause = ops.Pause
+	Limit = ops.Limit
+
 	// Sequence is the line of jobs behind one key.
 	Sequence = ops.Sequence
 
@@ -185,6 +192,10 @@ type (
 	DropTask      = ops.DropTask
 	ArchiveTask   = ops.ArchiveTask
 	AnnotateJob   = ops.AnnotateJob
+	PauseKey      = ops.PauseKey
+	ResumeKey     = ops.ResumeKey
+	SetLimit      = ops.SetLimit
+	ClearLimit    = ops.ClearLimit
 	PauseCron     = ops.PauseCron
 	ResumeCron    = ops.ResumeCron
 	PauseAllCron  = ops.PauseAllCron

@@ -129,7 +129,7 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 		return &shown{http.StatusForbidden, "Not allowed", fmt.Sprintf(format, args...) + " Nothing was changed."}
 	}
 	b.verb = ops.VerbOf(strings.ReplaceAll(b.Do, "-", " "))
-	if b.verb == nil || b.verb.Has("From") { // a range needs a form of its own
+	if b.verb == nil || b.verb.Has("From") || b.verb.Has("Limit") { // they need a form of their own
 		return bad("There is no action %q.", shorten(visible(b.Do), 40))
 	}
 	b.Verb = b.verb.Title
@@ -187,6 +187,8 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 		return h.prepareCron(ctx, b)
 	case b.verb.Has("Queue"):
 		return h.prepareTask(ctx, v, b)
+	case !b.verb.Has("Fence"):
+		return h.preparePause(ctx, b)
 	}
 	e, err := h.cfg.Desk.Explain(ctx, b.Key)
 	if err != nil {
@@ -223,6 +225,23 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	}
 	if b.is(ops.ActForce) && held {
 		b.Typed = b.Key
+	}
+	return nil
+}
+
+// preparePause is for a pause of the jobs of a key, and for its end.
+func (h *Handler) preparePause(ctx context.Context, b *ActBody) error {
+	e, err := h.cfg.Desk.Explain(ctx, b.Key)
+	if err != nil {
+		return err
+	}
+	h.clock(e.Lock.Now)
+	b.Explain, b.Effect, b.Back = &e, b.verb.Doc, "lock?"+url.Values{"key": {b.Key}}.Encode()
+	b.Command = cmdline.Of(ops.Offer{Name: b.verb.Action.Verb(), Args: ops.Args{Key: b.Key}})
+	b.Title = b.Verb + ": " + shorten(visible(b.Key), 60)
+	paused := slices.ContainsFunc(e.Lock.Paused, func(p ops.Pause) bool { return p.Key == b.Key })
+	if b.is(ops.ActResumeKey) && !paused {
+		b.Nothing = "The key is not paused by now."
 	}
 	return nil
 }

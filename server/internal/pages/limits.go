@@ -17,6 +17,8 @@ type LimitsBody struct {
 	Next   string
 	Prefix string
 	Walk   WalkInfo
+
+	Controls ops.Controls // the pauses of keys, and what operators have set
 }
 
 // LimitRow is a limit, or a sequence with several slots.
@@ -48,6 +50,11 @@ func (h *Handler) limitsPage(ctx context.Context, v *View) (any, error) {
 	v.stale("the permits", w.at, w.err)
 	all := of(w, "limits", func() []LimitRow { return limitsOf(w.rows) })
 	b := &LimitsBody{Prefix: one(v.Query, "prefix"), Walk: infoOf(w, v.ahead())}
+	seen, sight := v.Who.see(ctx)
+	set, err := get(seen, h.cache, "controls"+sight, 2*time.Second, h.cfg.Desk.Controls)
+	if b.Controls, err = take(v, "what operators have set", set, err); err != nil {
+		return nil, err
+	}
 	after := one(v.Query, "after")
 	var sizes []string
 	for _, l := range all {

@@ -216,6 +216,8 @@ func (v *View) offer(a ops.Offer, l ops.Lock) Offer {
 		if l.Task != nil && v.Who.mayJob(l.Task.Job()) {
 			o.Href = actURL("do", doOf(a.Name), "job", l.Job, "key", l.Key)
 		}
+	case !verb.Has("Fence"): // about the pause of a key, and not about its holder
+		o.Href = actURL("do", doOf(a.Name), "key", a.Key)
 	case a.Name == ops.ActSkipJob && !v.Who.mayJob(l.Job), !l.Locked(): // the offers for the permits of a limit are on the pages of the permits
 	default:
 		o.Href = actURL("do", doOf(a.Name), "key", l.Key)

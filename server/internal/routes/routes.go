@@ -96,6 +96,7 @@ var (
 	Statuses  = post[StatusesRequest, List[ops.Lock]]("/v1/status", "read", "Many keys at once, in their order.", Row{})
 	Jobs      = get[JobsQuery, List[ops.Job]]("/v1/jobs", "read", "The jobs that have locks or wait for locks.", Row{Lists: true})
 	Job       = get[JobQuery, JobAnswer]("/v1/jobs/{queue}/{id}", "read", "The locks and the places of one job.", Row{Lists: true, ETag: true})
+	Controls  = get[Empty, ops.Controls]("/v1/controls", "read", "What operators have set: the pauses of keys, and the values of named limits. A caller with prefixes sees the pauses of its own keys.", Row{})
 	Sequences = get[SequencesQuery, List[ops.Sequence]]("/v1/sequences", "read", "The lines of jobs: which have halted, why, and how many wait.", Row{Lists: true})
 	Keeper    = get[Empty, ops.Keeper]("/v1/keeper", "read", "What the keepers report of themselves.", Row{})
 	Doctor    = get[Empty, DoctorAnswer]("/v1/doctor", "read", "Whether locks are safe, and what endangers locks, jobs and cron jobs, the worst first.", Row{Lists: true})

@@ -32,7 +32,7 @@ The databases of asynq are that of --redis, or those of --asynq.`,
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(append(steersJobs(s), newJobsLs(s), newJobsGet(s), newJobsSequences(s))...)
+	cmd.AddCommand(append(steersJobs(s), newJobsLs(s), newJobsGet(s), newJobsSequences(s), newJobsPauses(s))...)
 	return cmd
 }
 

@@ -17,7 +17,7 @@ import (
 
 // steersJobs returns the commands that change tasks.
 func steersJobs(s *server) []*cobra.Command {
-	return []*cobra.Command{newJobsRun(s), newJobsCancel(s), newJobsArchive(s), newJobsDrop(s), newJobsSkip(s), newJobsAnnotate(s)}
+	return []*cobra.Command{newJobsRun(s), newJobsCancel(s), newJobsArchive(s), newJobsDrop(s), newJobsSkip(s), newJobsAnnotate(s), newJobsPause(s), newJobsResume(s)}
 }
 
 // parseJob reads an argument QUEUE/ID.

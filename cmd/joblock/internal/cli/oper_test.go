@@ -25,6 +25,7 @@ var steerers = map[string]string{
 
 	"cron pause": "rollup", "cron resume": "rollup", "cron trigger": "rollup", "cron forget": "rollup --yes", "cron backfill": "rollup --stop",
 	"jobs run": "exports/41", "jobs cancel": "exports/41 --yes", "jobs drop": "exports/41 --yes", "jobs skip": "webhooks:acme --yes", "jobs annotate": "exports/41 note",
+	"jobs pause": "tenant:42", "jobs resume": "tenant:42", "jobs pauses": "", "limits": "", "limits set": "acme 2", "limits clear": "acme",
 }
 
 func TestHelpOfTheSteerers(t *testing.T) {

@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/joblock/toolkit/internal/controls"
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/joblock"
+)
+
+// The names of the actions on named limits.
+const (
+	ActSetLimit   = "set limit"
+	ActClearLimit = "clear limit"
+)
+
+// SetLimit sets the value of the limit with a name, in place of the value in the code: that of worker.LimitName, of
+// handoff.Sequence.LimitName, and of a rate. Every process uses it within a second, and after restarts. Whether any program uses
+// the name is not known here.
+//
+// Errors, with which nothing was changed: ErrNotRecorded, and ErrInvalid for a name that is not from 1 to 128 bytes, and for a
+// value that is not from 1 to 256. After ErrUnavailable the value may be set.
+type SetLimit struct {
+	Limit  string `path:"limit"` // the name
+	Value  int    `json:"value"`
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (SetLimit) Verb() string { return ActSetLimit }
+
+func (req SetLimit) perform(ctx context.Context, d *Desk) (Acted, error) {
+	if err := errors.Join(d.who.check(ActSetLimit, "", req.Reason), core.CheckText(ActSetLimit, "", "the name of the limit", req.Limit, 1, controls.MaxName)); err != nil {
+		return Acted{}, err
+	}
+	if req.Value < 1 || req.Value > controls.MaxValue {
+		return Acted{}, core.Invalid(ActSetLimit, "", "the value is %d, must be from 1 to %d; to start no more jobs at all, pause their key", req.Value, controls.MaxValue)
+	}
+	return d.record(ctx, req.Reason, AuditEntry{Action: ActSetLimit, Key: req.Limit, Value: req.Value}, nil, func(ctx context.Context) error {
+		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, _ int64, now time.Time) error {
+			set.Clear(req.Limit)
+			set.Limits = append(set.Limits, controls.Limit{Name: req.Limit, Value: req.Value, Note: req.Reason, By: d.who.by, Since: now.UTC()})
+			return nil
+		})
+	})
+}
+
+// ClearLimit gives the limit with a name the value in the code again.
+//
+// Errors: joblock.ErrNotFound if no value is set, ErrInvalid, ErrUnavailable, and ErrNotRecorded.
+type ClearLimit struct {
+	Limit  string `path:"limit"`  // the name
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (ClearLimit) Verb() string { return ActClearLimit }
+
+func (req ClearLimit) perform(ctx context.Context, d *Desk) (Acted, error) {
+	if err := errors.Join(d.who.check(ActClearLimit, "", req.Reason), core.CheckText(ActClearLimit, "", "the name of the limit", req.Limit, 1, controls.MaxName)); err != nil {
+		return Acted{}, err
+	}
+	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActClearLimit, Detail: "no value is set for this limit"}
+	return d.record(ctx, req.Reason, AuditEntry{Action: ActClearLimit, Key: req.Limit}, nil, func(ctx context.Context) error {
+		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, _ int64, _ time.Time) error {
+			if set.Named(req.Limit) == nil {
+				return none
+			}
+			set.Clear(req.Limit)
+			return nil
+		})
+	})
+}

@@ -1,0 +1,112 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/joblock/toolkit/internal/controls"
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// The names of the actions on keys whose jobs are held back.
+const (
+	ActPauseKey  = "pause key"
+	ActResumeKey = "resume key"
+)
+
+// PauseKey holds back all jobs with a lock on Key, or on a key below Key, one that begins with Key and ":": unique jobs, jobs
+// of sequences, jobs that carry locks, and tasks of WithoutOverlapping. A job that runs goes on. A job that is held back
+// occupies no worker, is charged no retry, keeps its locks and its place in line, and starts when the pause ends. Every
+// process learns of the pause within a second. Jobs that enqueue or acquire are not affected. A second pause of
+// the same key replaces the first. All pauses and limits together have 64 KiB at most.
+//
+// The asynq.Deadline of a job and worker.Config.MaxHold count through a pause. A job whose Deadline passes fails when it is
+// next delivered, after the pause at the latest.
+//
+// Errors, with which nothing was changed: ErrNotRecorded, and ErrInvalid for a key that no application may have or that
+// ends in "*", and for a For that is not 0 or from a second to 366 days. After ErrUnavailable the key may be paused.
+type PauseKey struct {
+	Key    string `json:"key"`
+	For    Millis `json:"for_ms,omitempty"` // after this time the pause ends by itself; 0: never
+	Reason string `json:"reason"`           // the note of the pause, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (PauseKey) Verb() string { return ActPauseKey }
+
+func (req PauseKey) perform(ctx context.Context, d *Desk) (Acted, error) {
+	if err := errors.Join(d.who.check(ActPauseKey, req.Key, req.Reason), checkPaused(ActPauseKey, req.Key)); err != nil {
+		return Acted{}, err
+	}
+	length := req.For.Duration()
+	if length != 0 && (length < time.Second || length > driver.MaxPeriod) {
+		return Acted{}, core.Invalid(ActPauseKey, req.Key, "the length of the pause is %s, must be from 1s to %s, or 0 for no end", length, driver.MaxPeriod)
+	}
+	e := AuditEntry{Action: ActPauseKey, Key: req.Key}
+	if length > 0 {
+		e.Until = Time{d.in.Controls().Get(ctx).Now().Add(length)}
+	}
+	return d.record(ctx, req.Reason, e, nil, func(ctx context.Context) error {
+		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, fence int64, now time.Time) error {
+			p := controls.Pause{ID: fence, Key: req.Key, Note: req.Reason, By: d.who.by, Since: now.UTC()}
+			if length > 0 {
+				p.Until = now.Add(length).UTC()
+			}
+			set.Remove(req.Key)
+			set.Pauses = append(set.Pauses, p)
+			return nil
+		})
+	})
+}
+
+// ResumeKey ends the pause of Key. The jobs that were held back start at once, in the order in which they came, each as far as
+// its own key or limit allows; a worker with a keeper starts them. Pauses of other keys above or below Key stay.
+//
+// Errors: joblock.ErrNotFound if Key itself is not paused, ErrInvalid, ErrUnavailable, and ErrNotRecorded.
+type ResumeKey struct {
+	Key    string `json:"key"`
+	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+}
+
+// Verb implements Action.
+func (ResumeKey) Verb() string { return ActResumeKey }
+
+func (req ResumeKey) perform(ctx context.Context, d *Desk) (Acted, error) {
+	if err := errors.Join(d.who.check(ActResumeKey, req.Key, req.Reason), checkPaused(ActResumeKey, req.Key)); err != nil {
+		return Acted{}, err
+	}
+	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActResumeKey, Key: req.Key, Detail: "the key is not paused"}
+	return d.record(ctx, req.Reason, AuditEntry{Action: ActResumeKey, Key: req.Key}, nil, func(ctx context.Context) error {
+		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, _ int64, now time.Time) error {
+			p := set.Find(req.Key)
+			if p == nil || p.Ended(now) {
+				return none
+			}
+			p.Resumed = now.UTC()
+			return nil
+		})
+	})
+}
+
+// checkPaused refuses a key that cannot be paused.
+func checkPaused(op, key string) error {
+	if err := core.CheckKey(op, key); err != nil {
+		return err
+	}
+	switch detail := keyspace.CheckApplication(key); {
+	case detail != "":
+		return core.Invalid(op, key, "%s", detail)
+	case strings.HasSuffix(key, "*"):
+		return core.Invalid(op, key, "the key ends in \"*\": leave it out, a pause covers all keys that begin with the key and \":\"")
+	case strings.HasSuffix(key, ":"):
+		return core.Invalid(op, key, "the key ends in \":\": leave it out, a pause covers all keys that begin with the key and \":\"")
+	case len(key) > keyspace.MaxPausedBytes:
+		return core.Invalid(op, key, "key has %d bytes, at most %d can be paused", len(key), keyspace.MaxPausedBytes)
+	}
+	return nil
+}
