@@ -49,6 +49,10 @@
 //	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
 //	GET  /v1/sequences                   read     the lines of jobs: which have halted, why, and how many wait
 //	POST /v1/jobs/{queue}/{id}/run       operate  runs a task again, or now; also …/cancel, …/drop and …/archive. See Operators
+//	GET  /v1/controls                    read     the pauses of keys, and the values of named limits
+//	POST /v1/pause                       operate  holds back the jobs of a key and of the keys below it
+//	POST /v1/resume-key                  operate  ends the pause of a key
+//	POST /v1/limits/{limit}/set          operate  sets a named limit; also …/clear
 //	POST /v1/skip                        operate  moves a sequence on past the job that halts it
 //	GET  /v1/cron                        read     the cron jobs of a scope; /v1/cron/{name} is one, /next its next ticks
 //	GET  /v1/cron-nodes                  read     the nodes of a scope that are up

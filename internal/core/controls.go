@@ -55,6 +55,7 @@ func (l *Locker) ChangeControls(ctx context.Context, by string, change func(set 
 	if err := lock.WriteMemo(ctx, text); err != nil {
 		return err
 	}
+	_, _ = l.set.Fresh(ctx) // this process sees the change at once
 	l.pushControls(ctx)
 	return nil
 }
