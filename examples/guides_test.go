@@ -354,6 +354,12 @@ func Example_limits() {
 	}, worker.MaxConcurrent(5)))
 	// type]
 
+	// [named
+	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
+		return "provider:acme"
+	}, worker.MaxConcurrent(10), worker.LimitName("provider-acme")))
+	// named]
+
 	var running, most atomic.Int64
 	var done sync.WaitGroup
 	tasks.HandleFunc("report", func(context.Context, *asynq.Task) error {
