@@ -114,8 +114,11 @@ func Example_uniqueJobs() {
 	refresh := handoff.Unique{Key: joblock.Key("refresh", account), OnConflict: handoff.Skip}      // the first will do
 	settings := handoff.Unique{Key: joblock.Key("settings", account), OnConflict: handoff.Replace} // the latest wins
 	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}      // one runs, the latest waits
+
+	// the latest ends the one that runs
+	answer := handoff.Unique{Key: joblock.Key("answer", account), OnConflict: handoff.CancelInProgress}
 	// policies]
-	for _, u := range []handoff.Unique{invoice, refresh, settings, index} {
+	for _, u := range []handoff.Unique{invoice, refresh, settings, index, answer} {
 		must(p.Jobs.Enqueue(ctx, u, task))
 		second, err := p.Jobs.Enqueue(ctx, u, task)
 		fmt.Println(errors.Is(err, joblock.ErrHeld), second.Duplicate, second.Replaced != nil)
@@ -141,6 +144,7 @@ func Example_uniqueJobs() {
 	// Output:
 	// true false false
 	// false true false
+	// false false true
 	// false false true
 	// false false true
 	// a duplicate of the first: true true

@@ -120,7 +120,7 @@ type Result struct {
 	// Duplicate is true if nothing was enqueued, because of policy Skip.
 	Duplicate bool
 
-	// Replaced is the task that was deleted for the new task, because of policy Replace or KeepLast; nil if no task was
+	// Replaced is the task that was deleted for the new task, because of policy Replace, KeepLast or CancelInProgress; nil if no task was
 	// deleted. Replaced lacks the header, too.
 	Replaced *asynq.TaskInfo
 

@@ -155,21 +155,21 @@
 // With Unique an enqueue takes the lock itself and hands it over in the same call. So a key has one job from the
 // enqueue on. If the key already has a job, the policy Unique.OnConflict decides:
 //
-//	the job that has the key              Reject    Skip      Replace   KeepLast
-//	none                                  enqueued  enqueued  enqueued  enqueued
-//	pending, scheduled, aggregating       ErrHeld   its task  replaced  replaced
-//	waits, and stands for other keys too  ErrHeld   its task  ErrHeld   ErrHeld
-//	between two attempts                  ErrHeld   its task  replaced  enqueued; it waits
-//	running                               ErrHeld   its task  ErrHeld   enqueued; it waits
-//	has started (UntilStarted)            enqueued  enqueued  enqueued  –
-//	timed out, its handler still running  ErrHeld   its task  ErrHeld   enqueued; it waits
-//	being enqueued by another call        ErrHeld   its task  replaced  replaced (each after a moment)
+//	the job that has the key              Reject    Skip      Replace   KeepLast            CancelInProgress
+//	none                                  enqueued  enqueued  enqueued  enqueued            enqueued
+//	pending, scheduled, aggregating       ErrHeld   its task  replaced  replaced            replaced
+//	waits, and stands for other keys too  ErrHeld   its task  ErrHeld   ErrHeld             ErrHeld
+//	between two attempts                  ErrHeld   its task  replaced  enqueued; it waits  enqueued; the other is deleted
+//	running                               ErrHeld   its task  ErrHeld   enqueued; it waits  enqueued; the other is ended
+//	has started (UntilStarted)            enqueued  enqueued  enqueued  –                   –
+//	timed out, its handler still running  ErrHeld   its task  ErrHeld   enqueued; it waits  enqueued; it waits
+//	being enqueued by another call        ErrHeld   its task  replaced  replaced            replaced (each after a moment)
 //	archived or completed                 the key, if left behind, is freed and the new job enqueued
 //	deleted                               ErrHeld until the keeper has freed the key: within half a minute,
 //	                                      or a minute more if the job was just enqueued
-//	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits
-//	none: the key cools down              ErrHeld   Duplicate ErrHeld   enqueued; it waits
-//	the caller itself has the lock        ErrInvalid, and ERROR in the log  enqueued; it waits
+//	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits  enqueued; it waits
+//	none: the key cools down              ErrHeld   Duplicate ErrHeld   enqueued; it waits  enqueued; it waits
+//	the caller itself has the lock        ErrInvalid, and ERROR in the log  enqueued; it waits  enqueued; ends the caller
 //
 // With Unique.Limit up to Limit jobs have the key at a time, each under a permit of package limit, and the next one
 // gets ErrHeld. A request takes such a permit with Claim.Limit.
@@ -190,6 +190,13 @@
 // new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
 // older one does not exist. Then the worker's Config.OnLockLost decides whether the new one takes its lock again; with
 // UntilStarted and KeepLast it always runs.
+//
+// CancelInProgress is KeepLast, and the worker that runs the older job ends the job's context with cause
+// worker.ErrSuperseded, once the task of the newer job exists. The enqueue only sends a notice, so nothing is lost if the
+// process dies at any step; without a notice that worker looks after its worker.Config.Snooze. The newer job gets the key
+// when asynq has recorded the end of the older one, so a worker that dies meanwhile delays the newer job until asynq has
+// recovered the older one, which then ends without a run. An older job that stands for other keys too, was enqueued with
+// another policy, or runs in a worker without the middleware, goes on, and the newer job waits.
 //
 // The new job may have the asynq.TaskID of the waiting job that it replaces, to reschedule a job under its name. asynq
 // has no call for that, so for a moment there is a stand-in: the new task under an ID of its own, due a minute later.
@@ -340,7 +347,7 @@
 // task has the locks of all members, up to 1,024 locks. Configure therefore limits a group to 512 members at a time. If
 // members carry more than two locks each, set a smaller GroupMaxSize; see Groups in package worker.
 //
-// A member that waits in its group is replaced by Replace and KeepLast like any other task. The aggregated task is not
-// replaced, because it stands for all members: until it has run, or for KeepLast until it has started, an enqueue for
+// A member that waits in its group is replaced by Replace, KeepLast and CancelInProgress like any other task. The aggregated task is not
+// replaced, because it stands for all members: until it has run, or for KeepLast and CancelInProgress until it has started, an enqueue for
 // the key of a member is ErrHeld. With Skip the aggregated task is the result.
 package handoff

@@ -45,14 +45,14 @@ func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
 // the task exists:
 //
 //	asynq.ErrTaskIDConflict and ErrHeld  the task exists. Unless it has ended, the result with Skip is that task,
-//	                                     without an error. Replace and KeepLast replace the task if it waits
+//	                                     without an error. The other policies but Reject replace the task if it waits
 //	ErrHeld alone                        unknown, or the task does not exist: an earlier call is enqueuing the task,
 //	                                     or has died while it did. Try again, for two minutes at most where a keeper runs
 //
 // After ErrUnavailable and ErrLost the new job may exist, alone or in addition to the job that it was to replace. If
 // both exist, the older job has the key.
 //
-// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast: behind a Middleware that claims
+// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast or CancelInProgress: behind a Middleware that claims
 // the key, hand the lock over with Carry. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that
 // waits, and outlasts a job that fails.
 type Unique struct {
@@ -120,6 +120,17 @@ const (
 	// has the lock on Key. The waiting job has the lock on another key, Key+"%next", until the worker can take the lock on
 	// Key for it. UntilStarted must be false.
 	KeepLast = OnConflict(enqueue.KeepLast)
+
+	// CancelInProgress is for work that a newer request makes pointless: the answer to a message that was followed by
+	// another one, the build of a commit that was pushed over. It is KeepLast, and the new job ends the running one. The
+	// running handler's context ends at once, with cause worker.ErrSuperseded, and the new job starts when that handler has
+	// returned, never beside it. A handler that ignores its context keeps the new job waiting. A superseded job is done,
+	// whatever its handler returns: no retry, no failure. A job that waits for a retry is superseded without a further
+	// attempt. Of many new jobs only the newest runs.
+	//
+	// With asynq.ProcessIn, ProcessAt or Group the running job goes on until the new one is due. A job that was enqueued
+	// with another policy, or that asynq has made of a group, is not ended: the new job waits for it.
+	CancelInProgress = OnConflict(enqueue.CancelInProgress)
 )
 
 // Sequence is a job in the line of jobs behind one key. The jobs of a sequence run in the order of their enqueues, one

@@ -41,7 +41,7 @@ func (w *web) age(t *testing.T, info *asynq.TaskInfo) {
 // In a deploy an old web process meets jobs that a newer one has enqueued. It cannot read what they carry, so it neither
 // replaces such a job, nor takes it for a duplicate, nor frees its key: the job may halt a sequence.
 func TestJobsOfANewerBuildAreLeftAlone(t *testing.T) {
-	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
+	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast, handoff.CancelInProgress} {
 		for _, over := range []bool{false, true} {
 			w := newMiniWeb(t)
 			u := handoff.Unique{Key: "k", OnConflict: policy}
@@ -67,7 +67,7 @@ func TestJobsOfANewerBuildAreLeftAlone(t *testing.T) {
 				t.Errorf("policy %d, over %t: the task is %s, was %s; %d tasks wait, were %d", policy, over, now.State, state, w.tasks(t), waiting)
 			}
 			key := "k"
-			if policy == handoff.KeepLast {
+			if policy == handoff.KeepLast || policy == handoff.CancelInProgress {
 				key += "%next"
 			}
 			if st := wantState(t, w.locks, key, joblock.StateParked); st.Job != first.Task.Queue+"/"+first.Task.ID {

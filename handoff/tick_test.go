@@ -36,6 +36,9 @@ func TestTicksDuringAnOutageAreNotLost(t *testing.T) {
 		"KeepLast": func(w *web) enqueue {
 			return asynqtick.EnqueueWith(w.jobs, handoff.Unique{Key: "digest", OnConflict: handoff.KeepLast}, task)
 		},
+		"CancelInProgress": func(w *web) enqueue {
+			return asynqtick.EnqueueWith(w.jobs, handoff.Unique{Key: "digest", OnConflict: handoff.CancelInProgress}, task)
+		},
 		"sequence": func(w *web) enqueue {
 			return asynqtick.EnqueueWith(w.jobs, handoff.Sequence{Key: "digest"}, task)
 		},

@@ -141,7 +141,7 @@ func (w *web) resume(ctx context.Context, env envelope.Envelope, job string) (*j
 
 // slotOf returns the key that a job under u has from its enqueue on.
 func slotOf(u handoff.Unique) string {
-	if u.OnConflict == handoff.KeepLast {
+	if u.OnConflict == handoff.KeepLast || u.OnConflict == handoff.CancelInProgress {
 		return u.Key + "%next"
 	}
 	return u.Key

@@ -32,6 +32,7 @@ func TestPoliciesByStateOfTheOtherJob(t *testing.T) {
 	)
 	policies := map[string]handoff.OnConflict{
 		"Reject": handoff.Reject, "Skip": handoff.Skip, "Replace": handoff.Replace, "KeepLast": handoff.KeepLast,
+		"CancelInProgress": handoff.CancelInProgress, // enqueues as KeepLast: the worker ends the other job
 	}
 	for _, row := range []struct {
 		situation                       situation
@@ -54,7 +55,7 @@ func TestPoliciesByStateOfTheOtherJob(t *testing.T) {
 		{deleted, false, held, held, held, held},
 		{requested, false, held, held, held, enqueued},
 	} {
-		for name, want := range map[string]want{"Reject": row.reject, "Skip": row.skip, "Replace": row.replace, "KeepLast": row.keepLast} {
+		for name, want := range map[string]want{"Reject": row.reject, "Skip": row.skip, "Replace": row.replace, "KeepLast": row.keepLast, "CancelInProgress": row.keepLast} {
 			if want == "" {
 				continue
 			}
@@ -174,7 +175,7 @@ func TestTaskIDConflictLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	task := asynq.NewTask("export", nil)
-	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
+	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast, handoff.CancelInProgress} {
 		u := handoff.Unique{Key: "k", OnConflict: policy}
 		if got, err := w.jobs.Enqueue(t.Context(), u, task, id); !errors.Is(err, asynq.ErrTaskIDConflict) || got.Task != nil {
 			t.Errorf("%+v, %v; want ErrTaskIDConflict", got, err)
@@ -207,7 +208,7 @@ func TestBadUniqueIsRefused(t *testing.T) {
 		"another, KeepLast":       {u: handoff.Unique{Key: "k%#1", OnConflict: handoff.KeepLast}},
 		"an empty part":           {u: handoff.Unique{Key: joblock.Key("index", "")}},
 		"empty part, KeepLast":    {u: handoff.Unique{Key: joblock.Key("index", ""), OnConflict: handoff.KeepLast}},
-		"unknown policy":          {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast + 1}},
+		"unknown policy":          {u: handoff.Unique{Key: "k", OnConflict: handoff.CancelInProgress + 1}},
 		"Limit below 0":           {u: handoff.Unique{Key: "k", Limit: -1}},
 		"Limit too great":         {u: handoff.Unique{Key: "k", Limit: limit.Max + 1}},
 		"Limit with Skip":         {u: handoff.Unique{Key: "k", Limit: 2, OnConflict: handoff.Skip}},
@@ -216,6 +217,10 @@ func TestBadUniqueIsRefused(t *testing.T) {
 		"Limit, the toolkit's":    {u: handoff.Unique{Key: "k%next", Limit: 2}},
 		"Limit, an empty part":    {u: handoff.Unique{Key: joblock.Key("index", ""), Limit: 2}},
 		"KeepLast until started":  {u: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast, UntilStarted: true}},
+		"cancel until started":    {u: handoff.Unique{Key: "k", OnConflict: handoff.CancelInProgress, UntilStarted: true}},
+		"no key, cancel":          {u: handoff.Unique{OnConflict: handoff.CancelInProgress}},
+		"Limit with cancel":       {u: handoff.Unique{Key: "k", Limit: 2, OnConflict: handoff.CancelInProgress}},
+		"key too long, cancel":    {u: handoff.Unique{Key: strings.Repeat("k", driver.MaxKeyBytes-4), OnConflict: handoff.CancelInProgress}},
 		"asynq's own uniqueness":  {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.Unique(time.Hour)}},
 		"delay beyond all bounds": {u: handoff.Unique{Key: "k"}, opts: []asynq.Option{asynq.ProcessIn(driver.MaxPeriod)}},
 	} {
@@ -279,6 +284,7 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 		"until done":    {handoff.Unique{Key: "a"}, []string{"a"}, nil, nil},
 		"until started": {handoff.Unique{Key: "b", UntilStarted: true}, []string{"b"}, []string{"b"}, nil},
 		"keep last":     {handoff.Unique{Key: "c", OnConflict: handoff.KeepLast}, []string{"c%next", "c"}, []string{"c%next"}, []string{"c"}},
+		"cancel":        {handoff.Unique{Key: "d", OnConflict: handoff.CancelInProgress}, []string{"d%next", "d"}, []string{"d%next"}, []string{"d"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// From its own handler, say: what an earlier envelope left must not count.
@@ -290,6 +296,9 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 			env, ok, err := envelopekit.Read(w.task(t, info.Task.Queue, info.Task.ID).Headers)
 			if !ok || err != nil || info.Task.Headers["trace"] != "t-9" {
 				t.Fatalf("%v, %v, headers %v", ok, err, info.Task.Headers)
+			}
+			if want := tc.u.OnConflict == handoff.CancelInProgress; env.Cancel != want {
+				t.Errorf("Cancel is %t, want %t", env.Cancel, want)
 			}
 			for _, list := range []struct {
 				what string
@@ -311,7 +320,7 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 // Two calls at once: of all policies one job has the key in the end, and with
 // Replace and KeepLast every call succeeds but those that gave up.
 func TestManyAtOnce(t *testing.T) {
-	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast} {
+	for _, policy := range []handoff.OnConflict{handoff.Reject, handoff.Skip, handoff.Replace, handoff.KeepLast, handoff.CancelInProgress} {
 		w := newMiniWeb(t)
 		u := handoff.Unique{Key: "k", OnConflict: policy}
 		const n = 16

@@ -45,6 +45,7 @@ func TestWithdraw(t *testing.T) {
 		"unique":        unique(handoff.Unique{Key: "k"}),
 		"until started": unique(handoff.Unique{Key: "k", UntilStarted: true}),
 		"KeepLast":      unique(handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}),
+		"cancel":        unique(handoff.Unique{Key: "k", OnConflict: handoff.CancelInProgress}),
 		"one of one":    unique(handoff.Unique{Key: "k", Limit: 1}),
 		"replacement": func(t *testing.T, w *web, opts ...asynq.Option) (handoff.Result, error) {
 			w.first(t, replaceK)
@@ -130,7 +131,7 @@ func TestWithdrawFromASequence(t *testing.T) {
 // A job that runs is left alone. Once it has failed, because its row does not exist, it can be withdrawn.
 func TestWithdrawOfAJobThatHasStarted(t *testing.T) {
 	for name, u := range map[string]handoff.Unique{
-		"until done": {Key: "k"}, "KeepLast": {Key: "k", OnConflict: handoff.KeepLast}, "until started": {Key: "k", UntilStarted: true},
+		"until done": {Key: "k"}, "KeepLast": {Key: "k", OnConflict: handoff.KeepLast}, "cancel": {Key: "k", OnConflict: handoff.CancelInProgress}, "until started": {Key: "k", UntilStarted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // work of the others: whether they carry locks or not, and also if the aggregator has chosen the task's ID.
 func TestAggregateIsNotReplaced(t *testing.T) {
 	ids := map[string][]asynq.Option{"": {}, "chosen": {asynq.TaskID("chosen")}}
-	for policy, onConflict := range map[string]handoff.OnConflict{"Replace": handoff.Replace, "KeepLast": handoff.KeepLast} {
+	for policy, onConflict := range map[string]handoff.OnConflict{"Replace": handoff.Replace, "KeepLast": handoff.KeepLast, "CancelInProgress": handoff.CancelInProgress} {
 		for _, others := range []string{"unique jobs", "plain tasks"} {
 			for id, opts := range ids {
 				t.Run(strings.TrimSpace(policy+", "+others+" "+id), func(t *testing.T) {

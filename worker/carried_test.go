@@ -41,6 +41,7 @@ func TestHandlerThatTakesItsOwnLock(t *testing.T) {
 	}{
 		"unique":                        {service{}, unique(handoff.Unique{Key: "k"}), lock},
 		"KeepLast":                      {service{}, unique(handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}), lock},
+		"CancelInProgress":              {service{}, unique(handoff.Unique{Key: "k", OnConflict: handoff.CancelInProgress}), lock},
 		"one of two":                    {service{}, unique(handoff.Unique{Key: "k", Limit: 2}), permit},
 		"WithoutOverlapping":            {overlap(), plain, lock},
 		"WithoutOverlapping in a limit": {overlap(worker.MaxConcurrent(2)), plain, permit},

@@ -23,8 +23,10 @@ type carrier struct {
 	cooldowns  []envelope.Cooldown
 	sequence   *envelope.Sequence // nil if the task is not part of a sequence
 	chained    *chained           // the steps that follow
+	cancel     bool               // a newer job of the key ends this one: handoff.CancelInProgress
 	members    int                // of how many tasks of a group the task was made; 0 if it is no aggregate
 
+	newerJob string        // the job that has superseded this one, or ""
 	locks    core.Locks    // the locks that this attempt has resumed or acquired
 	taken    []string      // the keys of those fromStart locks that this attempt has acquired, and not resumed
 	startsAt asynq.Handler // the handler at which the untilStart locks are released; nil: Middleware releases them
@@ -39,7 +41,7 @@ func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 	c := &carrier{
 		attempt: a, tokens: slices.Clone(env.Tokens), asked: env.Tokens,
 		untilStart: env.UntilStart, fromStart: env.FromStart, cooldowns: env.Cooldowns,
-		sequence: env.Sequence, members: env.Members,
+		sequence: env.Sequence, members: env.Members, cancel: env.Cancel,
 		chained: chainOf(env),
 	}
 	// Attempts resume in the order of keys, so of two attempts with common keys one gets all locks, instead of each

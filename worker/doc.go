@@ -99,12 +99,15 @@
 //
 // A lock that a job has only until the job starts (handoff.Unique.UntilStarted) is released just before the handler is
 // called; Started has the details. If that lock is already gone, as at a retry, the handler is called anyway. A job
-// enqueued with handoff.KeepLast first acquires the lock on its key, and then releases the lock that it waited with.
+// enqueued with handoff.KeepLast or CancelInProgress first acquires the lock on its key, and then releases the lock that
+// it waited with. With CancelInProgress a newer job of the key ends the handler's context: see ErrSuperseded. If a newer
+// job is there when an attempt begins, the handler is not called.
 //
 // When the handler has ended, the locks are:
 //
 //	nil                       released, or kept for handoff.Unique.Cooldown
 //	RevokeTask, SkipRetry     released
+//	superseded                released, when asynq has deleted the task
 //	error, last attempt       released, and asynq archives the task
 //	error, earlier attempt    parked for the retry's delay plus Config.Reserve
 //	error because a lock      parked. The task is snoozed for the delay of a retry, on the last attempt too. The error
@@ -327,7 +330,7 @@
 //
 // A task carries up to 1,024 locks. So Configure lowers GroupMaxSize to 512, and asynq makes several tasks of a larger
 // group: 1,800 members with a lock each become three tasks of 512 members at once, and one of 264 after the grace
-// period. A member has one lock, or two with handoff.KeepLast. If members have more, by handoff.Carry, set GroupMaxSize
+// period. A member has one lock, or two with handoff.KeepLast or CancelInProgress. If members have more, by handoff.Carry, set GroupMaxSize
 // to at most 1,024 divided by the number of a member's locks. Otherwise the task of a group runs without the locks
 // beyond 1,024, the Worker logs an ERROR, and the keeper frees these locks.
 //

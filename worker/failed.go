@@ -10,14 +10,15 @@ import (
 )
 
 // failed is the ErrorHandler that Configure sets. It calls the user's ErrorHandler, handler, unless err snoozes the
-// task or handler has already received err. If the author's last attempt has failed without being settled by
+// task, the job is superseded, or handler has already received err. If the author's last attempt has failed without being settled by
 // Middleware, failed frees the task's locks. It also archives the task if asynq would otherwise use the spare retry, or
 // retry a task whose Deadline has passed: see verdict.Tries.Failed.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := errors.AsType[*archiveSnoozeError](err); ok {
 		ae.begins(err.Error())
 	}
-	if _, snoozed := errors.AsType[*verdict.Snooze](err); snoozed {
+	_, snoozed := errors.AsType[*verdict.Snooze](err)
+	if snoozed || errors.Is(err, ErrSuperseded) {
 		return
 	}
 	a, aerr := w.newAttempt(ctx, task)

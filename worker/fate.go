@@ -42,7 +42,7 @@ func (f freer) fate(ctx context.Context, archive string) verdict.Fate {
 // firstLook is the pause after a lookup that shows the task as active. asynq writes at once unless its Redis is slow.
 const firstLook = 2 * time.Millisecond
 
-// fateInOrder waits until asynq has written the next state of the task of a sequence: see verdict.FateInOrder. If asynq
+// fateInOrder waits until asynq has written the next state of the task: see verdict.FateInOrder. If asynq
 // has not written anything for archivePatience, its recoverer takes up the task.
 func (f freer) fateInOrder() verdict.Fate {
 	patience := time.Now().Add(archivePatience)
@@ -53,7 +53,7 @@ func (f freer) fateInOrder() verdict.Fate {
 			return fate
 		}
 		if time.Now().After(patience) || sleep.For(f.w.life.Context(), pause) != nil {
-			f.log().Warn("worker: asynq has not written the end of a job; the key of its sequence stays with the job", "err", err)
+			f.log().Warn("worker: asynq has not written the end of a job; its key stays with the job", "err", err)
 			return fate
 		}
 	}

@@ -159,7 +159,11 @@ func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*cor
 	case ended != nil:
 		policy, err = "fail", ended
 	default:
-		if lock, err = r.reacquire(ctx, token); err == nil && first {
+		lock, err = r.reacquire(ctx, token)
+		if first && r.supersede(ctx, token, err) {
+			lock, err = r.reacquire(ctx, token)
+		}
+		if err == nil && first {
 			r.taken = append(r.taken, token.Key())
 		}
 	}

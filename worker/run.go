@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -41,17 +42,31 @@ func (c *carrier) run(next asynq.Handler) (err error) {
 	if len(c.tokens) > len(c.untilStart) {
 		ctx = context.WithValue(ctx, chainKey{}, c.chained)
 	}
+	ctx, superseded := c.untilSuperseded(ctx)
+	if by := context.Cause(ctx); errors.Is(by, ErrSuperseded) { // since an earlier attempt, or since the job was enqueued
+		return c.endSuperseded(superseded(), nil)
+	}
 	defer c.limitOverrun(c.locks)()
 	defer c.inLimits()()
 
 	began, finished := time.Now(), false
 	defer func() {
-		if !finished {
-			_ = settler{c}.settle(verdict.ErrPanicked) // no recover: asynq reports the place of the panic
+		if finished {
+			return
 		}
+		if by := superseded(); by != nil {
+			if p := recover(); p != nil {
+				err = c.recovered(by, p)
+				return
+			}
+		}
+		_ = settler{c}.settle(verdict.ErrPanicked) // no recover: asynq reports the place of the panic
 	}()
 	err = next.ProcessTask(ctx, c.task)
 	finished = true
+	if by := superseded(); by != nil {
+		return c.endSuperseded(by, err)
+	}
 	c.took(err, time.Since(began))
 	if snoozed := c.snoozeForLoss(ctx, err); snoozed != nil {
 		if c.canSnooze() {

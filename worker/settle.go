@@ -62,8 +62,8 @@ func (s settler) abandoned() {
 }
 
 // finish releases s.locks and all other locks that the task carries. The task will not run again. For a task of a
-// sequence, finish does not wait: all these locks are released in the background, when asynq has written the end of the
-// task; see inOrder.
+// sequence, and one with handoff.CancelInProgress, finish does not wait: all these locks are released in the background,
+// when asynq has written the end of the task; see inOrder.
 func (s settler) finish(reason string) {
 	ctx := s.ctx
 	settle := func() {
@@ -74,9 +74,10 @@ func (s settler) finish(reason string) {
 		}
 		s.end(ctx, ending, reason)
 		freer(s).free(ctx, s.unsettled(kept), reason)
+		s.runNewer()
 	}
-	if s.sequence != nil && s.ctx.Err() == nil {
-		atOnce := func() bool { return s.endAtOnce(ctx, reason) }
+	if (s.sequence != nil || s.cancel) && s.ctx.Err() == nil {
+		atOnce := func() bool { return s.sequence != nil && s.endAtOnce(ctx, reason) }
 		freer(s).inOrder(atOnce, settle, func(delay time.Duration) { s.park(s.locks, s.w.reservation(delay)) })
 		return
 	}

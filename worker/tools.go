@@ -28,6 +28,7 @@ type tools struct {
 	counts atomic.Pointer[func(error) bool]     // the user's IsFailure; nil if there is none
 
 	limits    namedLimits
+	notices   notices
 	distrusts distrusts
 	told      struct{ configure, middleware, order, started atomic.Bool } // which mistakes in the set-up were logged
 	inArchive atomic.Int64                                                // how many tasks are in the archive for a snooze

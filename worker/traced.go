@@ -43,6 +43,8 @@ func outcome(err error) string {
 		return "panicked"
 	case snoozed:
 		return "snoozed"
+	case errors.Is(err, ErrSuperseded):
+		return "superseded"
 	case errors.Is(err, asynq.RevokeTask):
 		return "revoked"
 	}

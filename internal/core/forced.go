@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
@@ -15,25 +14,9 @@ func (e *engine) watchForced() {
 	}
 }
 
-// subscribeForced subscribes, and retries until the store answers. No call waits for the subscription: until it exists,
-// renewals find forced releases.
-func (e *engine) subscribeForced() {
-	var stop func()
-	for pause := newRetryPause(); ; {
-		err := e.l.call(e.ctx, "watch", "", func(ctx context.Context) (err error) {
-			stop, err = e.l.store.Subscribe(ctx, driver.ForcedInbox, e.forced)
-			return err
-		})
-		if err == nil {
-			break
-		}
-		if !pause.wait(e.ctx) {
-			return
-		}
-	}
-	<-e.ctx.Done()
-	stop()
-}
+// subscribeForced calls forced with each push of a forced release, until stop. No call waits for the subscription: until
+// it exists, renewals find forced releases.
+func (e *engine) subscribeForced() { e.l.subscribe(e.ctx, driver.ForcedInbox, e.forced) }
 
 // forcedPause is the time between two checks of one lock. It bounds the cost of forged pushes.
 const forcedPause = 200 * time.Millisecond

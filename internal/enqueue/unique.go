@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
@@ -34,6 +35,7 @@ const (
 	Skip
 	Replace
 	KeepLast
+	CancelInProgress
 )
 
 func (u Unique) plan(ctx context.Context, d *dispatch) (kind, error) {
@@ -56,10 +58,10 @@ func (u Unique) plan(ctx context.Context, d *dispatch) (kind, error) {
 // check refuses a Unique with a bad field.
 func (u Unique) check() error {
 	switch {
-	case u.OnConflict > KeepLast:
-		return Invalid(opEnqueue, u.Key, "Unique.OnConflict is %d, must be Reject, Skip, Replace or KeepLast", u.OnConflict)
-	case u.OnConflict == KeepLast && u.UntilStarted:
-		return Invalid(opEnqueue, u.Key, "Unique.UntilStarted is set, which KeepLast does not support: use Replace")
+	case u.OnConflict > CancelInProgress:
+		return Invalid(opEnqueue, u.Key, "Unique.OnConflict is %d, must be Reject, Skip, Replace, KeepLast or CancelInProgress", u.OnConflict)
+	case u.waits() && u.UntilStarted:
+		return Invalid(opEnqueue, u.Key, "Unique.UntilStarted is set, which KeepLast and CancelInProgress do not support: use Replace")
 	case u.Limit < 0 || u.Limit > limit.Max:
 		return Invalid(opEnqueue, u.Key, "Unique.Limit is %d, must be from 0 to %d", u.Limit, limit.Max)
 	case u.Limit > 0 && (u.UntilStarted || u.OnConflict != Reject):
@@ -84,14 +86,17 @@ const minCooldown = driver.MinPeriod
 
 // slot returns the key of the lock that the job gets at its enqueue.
 func (u Unique) slot() string {
-	if u.OnConflict == KeepLast && u.Key != "" {
+	if u.waits() && u.Key != "" {
 		return keyspace.Next(u.Key)
 	}
 	return u.Key
 }
 
 // replaces reports whether a job that waits is replaced.
-func (u Unique) replaces() bool { return u.OnConflict == Replace || u.OnConflict == KeepLast }
+func (u Unique) replaces() bool { return u.OnConflict == Replace || u.waits() }
+
+// waits reports whether the job waits while another one runs.
+func (u Unique) waits() bool { return u.OnConflict == KeepLast || u.OnConflict == CancelInProgress }
 
 // checkCarried refuses a unique job if ctx carries the lock on its key, or all permits of the key: each call would be
 // ErrHeld because of its own caller.
@@ -110,7 +115,7 @@ func (c *Client) checkCarried(ctx context.Context, u Unique) error {
 		return nil
 	}
 	err := Invalid(opEnqueue, u.Key, "the request or job that enqueues has this lock itself, so the new job cannot get it: hand "+
-		"the lock over with handoff.Carry, claim another key or none (Claim.NoLock) for the request, or in the handler of a job use KeepLast")
+		"the lock over with handoff.Carry, claim another key or none (Claim.NoLock) for the request, or in the handler of a job use KeepLast or CancelInProgress")
 	c.logger.ErrorContext(ctx, "handoff: a job was not enqueued, because its caller has the lock on its key", "key", u.Key, "err", err)
 	return err
 }
@@ -140,10 +145,11 @@ func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.sl
 // mark records which lock the job has only until its start, under which lock it runs, and whether Key cools down.
 func (u Unique) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
 	token := env.Tokens[0]
-	if u.UntilStarted || u.OnConflict == KeepLast {
+	if u.UntilStarted || u.waits() {
 		env.UntilStart = []joblock.Token{token}
 	}
-	if u.OnConflict == KeepLast {
+	env.Cancel = u.OnConflict == CancelInProgress
+	if u.waits() {
 		run, err := forKey(token, u.Key)
 		if err != nil {
 			return nil, err
@@ -168,8 +174,19 @@ const (
 	laterPause  = 40 * time.Millisecond
 )
 
-// finish enqueues the task as the only job of its key.
+// finish enqueues the task as the only job of its key, and notifies the job that it supersedes.
 func (u *unique) finish(ctx context.Context, err error) (Result, error) {
+	done, err := u.finishQuietly(ctx, err)
+	if err == nil && u.OnConflict == CancelInProgress && u.delay() == 0 {
+		if nerr := (*core.Locker)(u.c.locks).Notify(ctx, u.Key); nerr != nil { // the worker of that job looks by itself, later
+			u.c.logger.DebugContext(ctx, "handoff: could not notify the running job of a newer one", "key", u.Key, "err", nerr)
+		}
+	}
+	return done, err
+}
+
+// finishQuietly is finish without the notice.
+func (u *unique) finishQuietly(ctx context.Context, err error) (Result, error) {
 	if err != nil {
 		leave, late := u.enter(ctx)
 		if late != nil {

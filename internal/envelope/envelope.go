@@ -57,6 +57,10 @@ type Envelope struct {
 	// job has started. No token has two.
 	Cooldowns []Cooldown
 
+	// Cancel says that the job ends the older job that has the key of FromStart, and that a newer job of the key ends this
+	// one.
+	Cancel bool
+
 	// Sequence, unless nil, is the job's part in a sequence.
 	Sequence *Sequence
 

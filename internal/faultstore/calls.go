@@ -82,6 +82,11 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	})
 }
 
+func (s *Store) Notify(ctx context.Context, key string) error {
+	_, err := do(ctx, s, Notify, 1, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.inner.Notify(ctx, key) })
+	return err
+}
+
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	return do(ctx, s, List, 1, func(ctx context.Context) (driver.ListPage, error) { return s.inner.List(ctx, req) })
 }

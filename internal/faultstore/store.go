@@ -34,6 +34,7 @@ const (
 	Push     = "push"   // a push to an inbox of waiters
 	Watch    = "watch"  // Subscribe to driver.ForcedInbox
 	Forced   = "forced" // a push to driver.ForcedInbox
+	Notify   = "notify"
 )
 
 // Err is the error of calls that a Fault makes fail, unless Fault.Err is set.

@@ -30,6 +30,16 @@ func (s *Store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	}, nil
 }
 
+// Notify implements driver.Store.
+func (s *Store) Notify(ctx context.Context, key string) error {
+	if _, err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.exit()
+	s.push(driver.NotifyInbox, driver.Push{Key: key})
+	return nil
+}
+
 // push adds a delivery for exit to make.
 func (s *Store) push(inbox string, p driver.Push) {
 	for _, l := range s.inboxes[inbox] {

@@ -140,6 +140,9 @@ func (s *story) who() string {
 		b.WriteString("This is the mark of a task that its worker has snoozed by way of asynq's archive. ")
 	case RoleNext:
 		b.WriteString("This key is for the one job that waits until the present job is over. ")
+		if s.task.cancels {
+			b.WriteString("As soon as it is due, it ends the present job's context, and it starts when that job's handler has returned, or its worker has died and asynq has recovered its task. ")
+		}
 	}
 	label := cmpText(s.Holder, "somebody without a label")
 	switch s.State {
@@ -280,6 +283,9 @@ func (s *story) doing() string {
 		return "asynq does not have its task: the task was deleted or trimmed, or is only now being enqueued."
 	case "active":
 		fmt.Fprintf(&b, "In asynq its task %s is active, %s.", visible(t.Type), s.attempt())
+		if t.cancels && s.Role != RoleNext {
+			fmt.Fprintf(&b, " A newer job of the key ends it: \"joblock explain -- %s\" shows whether one waits for its handler to return.", Shell(keyspace.Next(s.Key)))
+		}
 		if t.Crashed {
 			b.WriteString(" But no worker renews asynq's lease: the worker has died. asynq gives the task to another worker, one to two minutes after the death.")
 		}

@@ -73,6 +73,9 @@ type Task struct {
 	// members is how many tasks of a group asynq has aggregated into the task, as far as the header can be believed.
 	members int
 	next    []chain.Step // that follow in the chain, likewise
+
+	// cancels says that the job was enqueued with handoff.CancelInProgress, as far as the header can be believed.
+	cancels bool
 }
 
 // undone describes the work that is lost if the task is deleted.
@@ -150,6 +153,7 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		if env.Chain != nil {
 			t.Chain, t.next = chainText(env.Chain), env.Chain.Next
 		}
+		t.members, t.cancels = env.Members, env.Cancel
 		if env.Retries >= 0 {
 			t.Attempts = env.Retries + 1
 		}

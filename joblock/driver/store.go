@@ -66,10 +66,13 @@ type Store interface {
 	Admit(ctx context.Context, reqs []AdmitRequest) ([]AdmitReply, error)
 
 	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an
-	// Acquire goes to another Store, this Store may miss the Push. ForcedInbox and JobsInbox belong to all Stores that
-	// have the same locks. The end of ctx does not end the subscription. deliver must not block, and stop waits for a
+	// Acquire goes to another Store, this Store may miss the Push. ForcedInbox, JobsInbox and NotifyInbox belong to all
+	// Stores that have the same locks. The end of ctx does not end the subscription. deliver must not block, and stop waits for a
 	// call of deliver that has begun. An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
+
+	// Notify pushes key to NotifyInbox: the work that has the key must look whether it may go on. No record changes.
+	Notify(ctx context.Context, key string) error
 
 	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and
 	// Fence 0.

@@ -58,8 +58,8 @@ type Span interface {
 	// End ends the span. The outcome is how an OpHold or an OpRun has ended, or "":
 	//
 	//	OpHold  the Kind of its last event: "parked", "released", "lost"
-	//	OpRun   "done", "failed", "panicked", "revoked" (asynq.RevokeTask), or "snoozed": the task runs again, and
-	//	        no retry is charged
+	//	OpRun   "done", "failed", "panicked", "revoked" (asynq.RevokeTask), "superseded" (handoff.CancelInProgress), or
+	//	        "snoozed": the task runs again, and no retry is charged
 	//
 	// err is the error of the call, or nil.
 	End(outcome string, err error)

@@ -39,6 +39,19 @@ func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	}, nil
 }
 
+// Notify implements driver.Store.
+func (s *store) Notify(ctx context.Context, key string) error {
+	if _, err := s.enter(ctx); err != nil {
+		return err
+	}
+	mail := s.post([]push{{driver.NotifyInbox, driver.Push{Key: key}}})
+	s.mu.Unlock()
+	for _, deliver := range mail {
+		deliver()
+	}
+	return nil
+}
+
 // push is a driver.Push and its inbox.
 type push struct {
 	inbox string

@@ -230,7 +230,7 @@ func (s span) End(outcome string, err error) {
 	if err != nil {
 		code := joblock.CodeOf(err)
 		s.s.SetAttributes(attribute.String(names.Error, cmp.Or(code, names.Other)))
-		if outcome != "snoozed" && outcome != "revoked" && !expected[code] {
+		if outcome != "snoozed" && outcome != "revoked" && outcome != "superseded" && !expected[code] {
 			// The text of a handler's error may have anything in it, and that of the toolkit's has keys.
 			s.s.SetStatus(codes.Error, cmp.Or(code, outcome))
 		}

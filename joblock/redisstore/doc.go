@@ -182,8 +182,8 @@
 // docs/operate.md in the repository says what they need.
 //
 // Begin with resetchannels. Channels belong to no database and obey no key pattern, and before Redis 7 a user had all
-// channels by default. A message names a key that was released by force, a call that was granted, or a key and the
-// waiting job that has got the key. A message has no owner and no memo. Strangers who publish on the channels make
+// channels by default. A message names a key that was released by force, a call that was granted, a key and the
+// waiting job that has got the key, or a key whose work must look whether a newer job has ended it. A message has no owner and no memo. Strangers who publish on the channels make
 // processes read their own locks and ask for their own grants, a few times a second at most. Strangers can neither get
 // nor end a lock in this way.
 //

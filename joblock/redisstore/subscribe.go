@@ -64,12 +64,20 @@ func (s *store) forced() string { return s.prefix + "forced" }
 // jobs returns the Redis channel for grants to waiting jobs.
 func (s *store) jobs() string { return s.prefix + driver.JobsInbox }
 
+// notify returns the Redis channel for Notify.
+func (s *store) notify() string { return s.prefix + driver.NotifyInbox }
+
+// Notify implements driver.Store. In a cluster the PUBLISH reaches all nodes.
+func (s *store) Notify(ctx context.Context, key string) error {
+	return s.ops.Publish(ctx, s.notify(), s.name(key)).Err()
+}
+
 // Subscribe implements driver.Store. The subscription has a connection of its own. If the connection breaks, go-redis
 // makes a new one. In a cluster the connection may be to any node, because a PUBLISH reaches all nodes. There most
 // pushes do not come that way: see the type shards. Then the subscription has one more connection to each node that has
 // keys for which Acquires with this inbox wait.
 func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
-	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox && inbox != driver.JobsInbox, deliver)
+	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox && inbox != driver.JobsInbox && inbox != driver.NotifyInbox, deliver)
 }
 
 // subscribe is Subscribe, with a choice. If own is true, the reply to a release of this Store may bring a
@@ -82,6 +90,8 @@ func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 		channel, parse = s.forced(), s.parseForced
 	case driver.JobsInbox:
 		channel, parse = s.jobs(), s.parseJob
+	case driver.NotifyInbox:
+		channel, parse = s.notify(), s.parseNotice
 	default:
 		waits = true
 	}
@@ -201,4 +211,11 @@ func (s *store) parseJob(text string) (driver.Push, bool) {
 		return driver.Push{}, false
 	}
 	return driver.Push{Key: key, Job: job}, true
+}
+
+// parseNotice reads what Notify publishes: the Redis key. Any other text is from a stranger, and parseNotice returns
+// false.
+func (s *store) parseNotice(name string) (driver.Push, bool) {
+	key, ours := s.keyOf(name)
+	return driver.Push{Key: key}, ours
 }

@@ -84,6 +84,7 @@ var areas = []area{
 	{name: "line concurrent", cases: lineConcurrentCases},
 	{name: "subscribe", cases: subscribeCases},
 	{name: "forced", cases: forcedCases},
+	{name: "notify", cases: notifyCases},
 	{name: "context", cases: contextCases},
 	{name: "step", cases: stepCases, needs: func(h *Harness) bool { return h.Step != nil }},
 	{name: "exact", cases: exactCases, needs: func(h *Harness) bool { return h.Exact }},

@@ -16,6 +16,9 @@ import (
 const (
 	ReasonDone    = "job done"
 	ReasonRevoked = "job revoked"
+
+	ReasonSuperseded = "job superseded"
+
 	ReasonFailed  = "job failed"
 	ReasonHeld    = "job failed: had its key for longer than Config.MaxHold"
 	ReasonGone    = "job gone"
@@ -26,7 +29,9 @@ const (
 )
 
 // IsDone reports whether a release for this reason records that the job is done. A duplicate then does not run.
-func IsDone(reason string) bool { return reason == ReasonDone || reason == ReasonRevoked }
+func IsDone(reason string) bool {
+	return reason == ReasonDone || reason == ReasonRevoked || reason == ReasonSuperseded
+}
 
 // IsFailed reports whether reason is that of a job that has failed for good.
 func IsFailed(reason string) bool { return reason == ReasonFailed || reason == ReasonHeld }
@@ -59,6 +64,8 @@ func (t Tries) EndOf(err error) End {
 		return End{Settle: BackOut, Snooze: snoozed, Err: err}
 	case err == nil:
 		return End{Settle: Release, Reason: ReasonDone}
+	case errors.Is(err, ErrSuperseded):
+		return End{Settle: Release, Reason: ReasonSuperseded, Err: err}
 	case errors.Is(err, asynq.RevokeTask):
 		return End{Settle: Release, Reason: ReasonRevoked, Err: err}
 	case errors.Is(err, asynq.SkipRetry), t.Last():

@@ -208,6 +208,8 @@ func TestEndOf(t *testing.T) {
 	}{
 		{"success", first, nil, Release, ReasonDone, true, nil},
 		{"RevokeTask", first, asynq.RevokeTask, Release, ReasonRevoked, true, asynq.RevokeTask},
+		{"superseded", first, &Superseded{"q/b"}, Release, ReasonSuperseded, true, asynq.RevokeTask},
+		{"superseded on the last attempt", last, &Superseded{"q/b"}, Release, ReasonSuperseded, true, ErrSuperseded},
 		{"RevokeTask on the last attempt", last, asynq.RevokeTask, Release, ReasonRevoked, true, asynq.RevokeTask},
 		{"SkipRetry", first, fmt.Errorf("no: %w", asynq.SkipRetry), Release, ReasonFailed, false, asynq.SkipRetry},
 		{"an error", first, boom, Park, "", false, nil},
@@ -226,6 +228,27 @@ func TestEndOf(t *testing.T) {
 				t.Errorf("Spent is %t", fe.Spent)
 			}
 		})
+	}
+}
+
+func TestSupersedes(t *testing.T) {
+	now := time.Now()
+	for want, infos := range map[bool][]asynq.TaskInfo{
+		true: {
+			{State: asynq.TaskStatePending}, {State: asynq.TaskStateActive},
+			{State: asynq.TaskStateRetry, NextProcessAt: now.Add(time.Hour)}, // it was there before, and found the key busy
+			{State: asynq.TaskStateScheduled, NextProcessAt: now.Add(-time.Second)},
+		},
+		false: {
+			{State: asynq.TaskStateScheduled, NextProcessAt: now.Add(time.Hour)}, {State: asynq.TaskStateAggregating},
+			{State: asynq.TaskStateArchived}, {State: asynq.TaskStateCompleted},
+		},
+	} {
+		for _, info := range infos {
+			if got := Supersedes(&info); got != want {
+				t.Errorf("Supersedes is %t for a task that is %s, due in %s", got, info.State, time.Until(info.NextProcessAt))
+			}
+		}
 	}
 }
 

@@ -1,0 +1,33 @@
+package verdict
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// ErrSuperseded is worker.ErrSuperseded.
+var ErrSuperseded = errors.New("worker: a newer job of the key has superseded this one")
+
+// Superseded is the end of a job that a newer job of its key supersedes. It matches ErrSuperseded, and asynq.RevokeTask,
+// so that asynq neither retries nor archives the task.
+type Superseded struct {
+	By string // the newer job
+}
+
+func (e *Superseded) Error() string { return ErrSuperseded.Error() + ": " + e.By }
+
+func (e *Superseded) Unwrap() []error { return []error{ErrSuperseded, asynq.RevokeTask} }
+
+// Supersedes reports whether the task info, which waits for the key of a running job, ends that job: it could run now.
+// A task with a time of its own waits for that first, and a member of a group for the group.
+func Supersedes(info *asynq.TaskInfo) bool {
+	switch info.State {
+	case asynq.TaskStatePending, asynq.TaskStateActive, asynq.TaskStateRetry:
+		return true
+	case asynq.TaskStateScheduled:
+		return !info.NextProcessAt.After(time.Now())
+	}
+	return false
+}
