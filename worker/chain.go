@@ -187,7 +187,9 @@ func (s settler) parkFor(ctx context.Context, job string, reserve time.Duration)
 			env.Cooldowns = append(env.Cooldowns, envelope.Cooldown{Token: with, For: cools})
 		}
 		if s.inSequence(token) {
-			env.Sequence = &envelope.Sequence{Token: with, Halt: s.sequence.Halt, Limit: s.sequence.Limit}
+			seq := *s.sequence
+			seq.Token, seq.Waits, seq.NotBefore = with, false, time.Time{} // the chain has had its turn
+			env.Sequence = &seq
 		}
 	}
 	return env, nil
