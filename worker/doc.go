@@ -188,6 +188,17 @@
 // then it is snoozed for a second at a time. All Workers of a chain use the asynq database of their own Inspector. Then
 // adds steps.
 //
+// # Paused keys
+//
+// An operator can pause a key, and with it all keys below it, those that begin with the key and ":": see "joblock jobs
+// pause". A task that has a lock on such a key, or wants one by WithoutOverlapping, does not start: before an attempt takes or
+// resumes any lock, the task is snoozed until the end of the pause. It occupies no worker, is charged no retry, keeps
+// its locks and its place in line, and also waits if WithoutOverlapping has DropIfBusy or FailIfBusy. An attempt that runs goes on.
+// When the pause ends, a process that runs RunKeeper starts the tasks, in the order in which they were held back.
+//
+// A Worker reads what operators have set, pauses and the values of LimitName, at most once a second, when a task with a lock
+// is delivered. RunKeeper also reads it when it changes. The Deadline of a task and Config.MaxHold count through a pause.
+//
 // # Contention never costs a job
 //
 // A task whose lock is busy does not fail and is not charged a retry, whatever its MaxRetry. But asynq archives a task

@@ -115,6 +115,12 @@ var (
 	LongestLine = Metric{
 		"joblock.longest.line", Gauge, "{place}", []string{Group}, "How many places the longest line of a key has.", nil,
 	}
+	Pauses = Metric{
+		"joblock.pauses", Gauge, "{key}", nil, "How many keys operators have paused, with those whose jobs are being started.", nil,
+	}
+	HeldBack = Metric{
+		"joblock.held.back", Gauge, "{job}", nil, "How many jobs the pauses of keys hold back.", nil,
+	}
 	OldestAcquired = Metric{
 		"joblock.oldest.acquired.timestamp", Gauge, "s", []string{"state", Group}, "When the lock was acquired that has been in this state for longest, as Unix time.", nil,
 	}
@@ -125,7 +131,7 @@ var (
 		"joblock.snapshot.duration", Gauge, "s", nil, "How long the walk over all locks took, with its rests.", nil,
 	}
 	Unread = Metric{
-		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many looks at the store have failed: locks, keeper, cron or check.", nil,
+		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many looks at the store have failed: locks, keeper, controls, cron or check.", nil,
 	}
 	KeeperWorking = Metric{
 		"joblock.keeper.working", Gauge, "{keeper}", nil, "How many keepers work that free locks.", nil,
@@ -200,7 +206,7 @@ var (
 
 // Cluster are the metrics of all processes together.
 var Cluster = []Metric{
-	Locks, JobLocks, Waiters, LongestLine, OldestAcquired, Snapshot, SnapshotDuration, Unread,
+	Locks, JobLocks, Waiters, LongestLine, Pauses, HeldBack, OldestAcquired, Snapshot, SnapshotDuration, Unread,
 	KeeperWorking, KeeperStandBy, KeeperAsked, KeeperBehind, KeeperLate, KeeperChecks, KeeperFreed,
 	CronRuns, CronLastSuccess, CronSince, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronDisagree, CronOverlaps, CronWaiting, CronNodes,
 	CheckFindings, CheckTime, BuildInfo,

@@ -32,6 +32,7 @@ type cluster struct {
 	locks  look[lockFigures]
 	keeper look[ops.Keeper]
 	cron   look[[]cronFigures]
+	set    look[ops.Controls]
 	check  look[checkFigures]
 	others map[string]*others // by scope; only readCron uses it
 }
@@ -52,6 +53,7 @@ func newCluster(cfg Config, desk *ops.Desk) *cluster {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.locks = look[lockFigures]{part: "locks", every: cfg.Every, most: walkTime, read: c.readLocks, log: cfg.Logger}
 	c.keeper = look[ops.Keeper]{part: "keeper", every: cfg.Every, most: readTime, read: c.desk.Keeper, log: cfg.Logger}
+	c.set = look[ops.Controls]{part: "controls", every: cfg.Every, most: readTime, read: c.desk.Controls, log: cfg.Logger}
 	c.cron = look[[]cronFigures]{part: "cron", every: cfg.Every, most: readTime, read: c.readCron, log: cfg.Logger}
 	c.check = look[checkFigures]{part: "check", every: cfg.CheckEvery, most: readTime, read: c.readCheck, log: cfg.Logger}
 	return c
@@ -86,6 +88,7 @@ func (c *cluster) Describe(to chan<- *prometheus.Desc) {
 func (c *cluster) Collect(to chan<- prometheus.Metric) {
 	c.locks.begin(c.run)
 	c.keeper.begin(c.run)
+	c.set.begin(c.run)
 	c.cron.begin(c.run)
 	c.check.begin(c.run)
 	late := make(chan struct{})
@@ -100,6 +103,10 @@ func (c *cluster) Collect(to chan<- prometheus.Metric) {
 			e.cron(f)
 		}
 	}
+	if v := c.set.latest(late); v != nil {
+		e.emit(metric.Pauses, float64(len(v.Pauses)))
+		e.emit(metric.HeldBack, float64(v.Held()))
+	}
 	if v := c.locks.latest(late); v != nil {
 		e.locks(v)
 	}
@@ -110,7 +117,7 @@ func (c *cluster) Collect(to chan<- prometheus.Metric) {
 		e.emit(metric.CheckTime, unix(v.at))
 	}
 	for part, n := range map[string]float64{
-		"locks": c.locks.failures(), "keeper": c.keeper.failures(), "cron": c.cron.failures(), "check": c.check.failures(),
+		"locks": c.locks.failures(), "keeper": c.keeper.failures(), "controls": c.set.failures(), "cron": c.cron.failures(), "check": c.check.failures(),
 	} {
 		e.emit(metric.Unread, n, part)
 	}
