@@ -72,7 +72,7 @@ func (c Checkup) Deciding() *Finding {
 }
 
 // besides are the subjects of findings that are not about the servers of the locks.
-var besides = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks"}
+var besides = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks", "pauses"}
 
 // SafetyOf returns a judgement based on the findings about the servers. A fault breaks locks in everyday use. Of the
 // findings about what a restart, a crash or a failover loses, the one with the most likely event decides. What could not

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A fake is a Desk with as many locks, jobs and cron jobs as a test wants.
 type fake struct {
+	controls ops.Controls
 	Desk
 	locks     []ops.Lock
 	jobs      []ops.Job
@@ -762,3 +763,5 @@ func TestUserWithoutARight(t *testing.T) {
 		}
 	}
 }
+
+func (f *fake) Controls(context.Context) (ops.Controls, error) { return f.controls, nil }
