@@ -13,7 +13,7 @@ import (
 //
 // An enqueue while a job of the key runs, or waits for its retry, begins a new wait. Its job starts when the wait is over
 // and that job is done or has failed for good, never beside it, and is uncharged until then. So the newest payload runs
-// last. A process that dies during an enqueue may leave the older job to run before the newer one.
+// last. A process that dies during an enqueue may leave the older job to run before the newer one, but not after it.
 //
 // asynq keeps whole seconds and looks for tasks that are due once in asynq.Config.DelayedTaskCheckInterval, by default
 // every 5 s: a job starts up to a second and that interval later, never earlier.

@@ -206,3 +206,72 @@ func TestStoreUnavailableAtTheBeginOfACooldown(t *testing.T) {
 		})
 	}
 }
+
+// A chain has one cooldown, after its last step.
+func TestCooldownAfterAChain(t *testing.T) {
+	kept(t, func(r *rig) {
+		p := r.paced(short)
+		for _, onConflict := range []handoff.OnConflict{handoff.Reject, handoff.KeepLast} {
+			u := handoff.Unique{Key: "k", OnConflict: onConflict, Cooldown: cooldown}
+			before := len(p.all())
+			p.add(handoff.Chain{Under: u, Then: []*asynq.Task{asynq.NewTask(taskType, []byte("b")), asynq.NewTask(taskType, []byte("c"))}}, "a")
+			r.until("the key cools down", func() bool {
+				st := r.status("k")
+				return st.Locked() && strings.HasPrefix(st.Job, envelope.CoolingPrefix)
+			})
+			if n := len(p.all()) - before; n != 3 {
+				t.Errorf("the key cools down after %d steps, want 3", n)
+			}
+			p.wantCooling(cooldown)
+			r.untilFree("k")
+		}
+	})
+}
+
+// An enqueue that dies half-way can leave a job next to the one that it was to replace. If it comes to run only when a
+// newer one has started, perhaps because its worker had died too, it does not run.
+func TestJobThatANewerOneHasOvertaken(t *testing.T) {
+	for name, newer := range map[string]bool{"the newer one has started": true, "the newer one waits": false} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				p := r.paced(short)
+				slot, err := (*core.Locker)(r.locks).TryAcquire(context.Background(), "k%next", core.Options{OwnKey: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := r.parkLock((*joblock.Lock)(slot), "before")
+				if err := r.locks.ForceRelease(context.Background(), "k%next", joblock.Reason("test")); err != nil {
+					t.Fatal(err)
+				}
+				run, err := joblock.NewToken("k", core.Token(next).Owner(), core.Token(next).TTL())
+				if err != nil {
+					t.Fatal(err)
+				}
+				how := handoff.Debounce{Key: "k", Wait: 5 * time.Second}
+				if p.add(how, "new"); newer {
+					p.at(20)
+				}
+				r.submit("left", r.sealed([]byte("old"), envelope.Envelope{
+					Tokens: []joblock.Token{next, run}, UntilStart: []joblock.Token{next}, FromStart: []joblock.Token{run}, Retries: 1,
+				}), 2)
+				r.untilTask("left", "gone")
+				p.at(60)
+				want := []pacedRun{{payload: "new", at: 5}}
+				if !newer {
+					want = []pacedRun{{payload: "old"}, {payload: "new", at: 5}}
+				}
+				p.want(2, want...)
+				r.wantHeldByNone("k", "k%next")
+			})
+		})
+	}
+}
+
+func (r *rig) wantHeldByNone(keys ...string) {
+	r.t.Helper()
+	for _, key := range keys {
+		if st := r.status(key); st.Locked() {
+			r.t.Errorf("%s is %+v", key, st)
+		}
+	}
+}

@@ -200,3 +200,10 @@ func TestReschedule(t *testing.T) {
 		}
 	})
 }
+
+func TestRescheduleInAnUnknownAsynq(t *testing.T) {
+	t.Parallel()
+	if err := (&Inspector{}).Reschedule("default", "a", time.Time{}); !errors.Is(err, errUnknownScripts) {
+		t.Errorf("%v, want errUnknownScripts", err)
+	}
+}

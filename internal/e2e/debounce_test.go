@@ -162,7 +162,7 @@ func TestDebounceSurvivesKilledProcesses(t *testing.T) {
 	if twice, _ := rdb.LRange(ctx, "twice", 0, -1).Result(); len(twice) > 0 {
 		t.Errorf("two jobs of a key ran at a time: %q", twice)
 	}
-	if least := debounceKeys * int(span/(debounceMost+2*time.Second)); ran < least {
+	if least := debounceKeys * int(span/(debounceMost+2*time.Second)); ran < least && !long { // a job of a killed worker has its key for up to two minutes
 		t.Errorf("%d runs, want at least %d", ran, least)
 	}
 	t.Logf("%d enqueues, %d runs, %d processes killed", enqueued, ran, kills)
