@@ -258,7 +258,7 @@ func readAccounts(path string) (text []byte, state fileState, err error) {
 		return bad(err)
 	}
 	if mode := state.info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o002 != 0 { // Windows has no such modes
-		return bad(fmt.Errorf("%s has the mode %04o, must not be writable by others: whoever writes it has every right", path, mode.Perm()))
+		return bad(fmt.Errorf("%s has the mode %04o, must not be writable by others: its writers have every right", path, mode.Perm()))
 	}
 	if text, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
 		return bad(err)

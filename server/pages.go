@@ -244,7 +244,7 @@ func (p *Pages) login(c *call) {
 			return
 		}
 		c.send(func() {
-			p.pages.Login(c.w, c.r, http.StatusUnauthorized, next, "Nobody has this token, or its time is up.")
+			p.pages.Login(c.w, c.r, http.StatusUnauthorized, next, "This token is unknown, or has expired.")
 		})
 		return
 	case errors.Is(err, errSessionSize):

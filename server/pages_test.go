@@ -343,7 +343,7 @@ func TestPagesUnderAnyPath(t *testing.T) {
 				before := [...]joblock.Status{s.status(heldKey), s.status(jobKey)}
 				pages := s.crawl()
 				for path, words := range map[string][]string{
-					"./": {"Nobody waits", "held 2", "parked 1", "Cron"}, "locks": {heldKey, jobKey, "web1:71", "permit "}, s.lockPage(heldKey): {"web1:71 has had the lock", "web2:72", "Force release"},
+					"./": {"There are no waiters", "held 2", "parked 1", "Cron"}, "locks": {heldKey, jobKey, "web1:71", "permit "}, s.lockPage(heldKey): {"web1:71 has had the lock", "web2:72", "Force release"},
 					"jobs": {s.job, "retry", jobKey}, "sequences": {"none halted"}, "limits": {"geo", "1 of"}, "cron": {cronName, "at 02:30"}, "events": {"Nothing has happened"}, "nodes": {"No keeper works", "node-1"},
 					"doctor": {"keeper"}, "audit": {"No action is on record"}, "help": {"orphaned", "Fence"},
 				} {
@@ -453,7 +453,7 @@ func TestForceFromThePages(t *testing.T) {
 func TestFreeIfIdleFromThePages(t *testing.T) {
 	staged(t, PagesConfig{}, nil, func(s *stage) {
 		s.open(s.lockPage(jobKey)).has(http.StatusOK, "Free if idle").lacks("do=force-release")
-		s.open("act?do=free-if-idle&key="+url.QueryEscape(heldKey)).has(http.StatusOK, "Somebody runs under the lock")
+		s.open("act?do=free-if-idle&key="+url.QueryEscape(heldKey)).has(http.StatusOK, "A holder runs under the lock")
 		s.open("act?do=force-release&key="+url.QueryEscape(jobKey)).has(http.StatusOK, "Free if idle")
 		s.open("act?do=free-if-idle&key="+freeKey).has(http.StatusOK, "nothing to free")
 		fence := s.fence(heldKey)
@@ -648,7 +648,7 @@ func TestSessions(t *testing.T) {
 		b.submit("act", "do", "force-release").has(http.StatusUnauthorized)
 		b.open("login?next=locks").has(http.StatusOK, `name="token"`, `value="locks"`)
 		for _, wrong := range []string{"", "x", token + "x", token[:len(token)-1], "jl_billing_", strings.Repeat("x", 1000)} {
-			b.submit("login", "token", wrong).has(http.StatusUnauthorized, "Nobody has this token")
+			b.submit("login", "token", wrong).has(http.StatusUnauthorized, "This token is unknown")
 		}
 		for next, to := range map[string]string{
 			"locks": "locks", "lock?key=billing:1": "lock?key=billing%3A1", "https://evil.example/": "./", "//evil.example": "./", "/\\evil.example": "./", "javascript:alert(1)": "./",
@@ -668,7 +668,7 @@ func TestSessions(t *testing.T) {
 			t.Errorf("over TLS: %s", cookie)
 		}
 		delete(b.headers, "Origin")
-		b.open("locks").has(http.StatusOK, "Nobody has a lock").has(http.StatusOK, "Sign out")
+		b.open("locks").has(http.StatusOK, "No lock is held").has(http.StatusOK, "Sign out")
 		good := b.cookies[sessionCookie]
 		for name, value := range map[string]string{
 			"other rights": strings.Replace(good, ".", "x.", 1), "no sum": good[:strings.Index(good, ".")], "cut": good[:len(good)-2], "empty": "", "nonsense": "a.b.c",
@@ -791,9 +791,9 @@ func TestFreeManyFromThePages(t *testing.T) {
 		s.open("locks?prefix=batch:").has(http.StatusOK, "30 locks match", "Free these")
 		s.open("locks?contains=atch").has(http.StatusOK, "30 locks match", "Free these", "a filter costs the store nothing more")
 		s.open("locks?contains=atch&prefix=x").has(http.StatusOK, "No lock matches the filter")
-		s.open("bulk?contains=atch").has(http.StatusOK, "30 locks match: under 29 nobody runs, 1 has a live holder")
+		s.open("bulk?contains=atch").has(http.StatusOK, "30 locks match: under 29 no holder runs, 1 has a live holder")
 		s.open("bulk").has(http.StatusBadRequest, "The filter is empty")
-		page := s.open("bulk?prefix=batch:").has(http.StatusOK, "30 locks match: under 29 nobody runs, 1 has a live holder", "1 live")
+		page := s.open("bulk?prefix=batch:").has(http.StatusOK, "30 locks match: under 29 no holder runs, 1 has a live holder", "1 live")
 		form := []string{"query", "prefix=batch:"}
 		for _, m := range regexp.MustCompile(`name="(k|f|s)" value="([^"]*)"`).FindAllStringSubmatch(page.text, -1) {
 			form = append(form, m[1], m[2])
@@ -809,7 +809,7 @@ func TestFreeManyFromThePages(t *testing.T) {
 		testkit.WantNil(t, "Force", ops.Force(s.Context(), s.locks, st, true, "other"))
 		_, err := s.locks.TryAcquire(s.Context(), parked[1])
 		testkit.WantNil(t, "TryAcquire", err)
-		s.submit("bulk", append(form, "reason", "clean", "live", "0")...).has(http.StatusOK, "28 freed , 2 left alone", "somebody runs under the lock", "somebody else has the key by now")
+		s.submit("bulk", append(form, "reason", "clean", "live", "0")...).has(http.StatusOK, "28 freed , 2 left alone", "a holder runs under the lock", "another holder has the key by now")
 		s.wantState(parked[0], joblock.StateFree)
 		s.wantState(parked[1], joblock.StateHeld)
 		s.wantState("batch:00", joblock.StateHeld)

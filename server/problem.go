@@ -20,7 +20,7 @@ var answers = []struct {
 	status   int
 	title    string
 }{
-	{joblock.ErrHeld, http.StatusConflict, "Somebody else has the lock"},
+	{joblock.ErrHeld, http.StatusConflict, "The lock has another holder"},
 	{joblock.ErrTimeout, http.StatusConflict, "The lock did not become free in time"},
 	{joblock.ErrBusy, http.StatusConflict, "Another holder of the token has the lock"},
 	{joblock.ErrNotOwner, http.StatusConflict, "The token does not name the present holding of the lock"},

@@ -156,7 +156,7 @@ var forgeries = []attack{
 	{"the form as `text/plain`", "400, nothing changes", post(site(sameOrigin), func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })},
 	{"the form as `multipart/form-data`", "400, nothing changes", post(site(sameOrigin), func(r *http.Request) { r.Header.Set("Content-Type", "multipart/form-data; boundary=x") })},
 	{"the form with PUT", "405, nothing changes", func(s *stage) string { return s.unchanged(s.raw("PUT", "/act", s.idleForm(), site(sameOrigin))) }},
-	{"a form of another site that signs its visitor in as somebody else", "403, nothing changes", func(s *stage) string {
+	{"a form of another site that signs its visitor in as another user", "403, nothing changes", func(s *stage) string {
 		return s.unchanged(s.raw("POST", "/login", "token=x", site(crossSite)))
 	}},
 	{"a form of another site that signs its visitor out", "403, nothing changes", func(s *stage) string {
@@ -204,7 +204,7 @@ var embeddings = []attack{
 		}
 		return "no answer has `Access-Control-Allow-Origin`"
 	}},
-	{"a link that somebody follows", "200", status("/locks", fetch("navigate", "document"))},
+	{"a link that a user follows", "200", status("/locks", fetch("navigate", "document"))},
 	{"a name of the attacker that resolves to this machine", "421", status("/locks", hostNamed("evil.example"))},
 	{"the same with a port, and the `Origin` to it", "421", status("/locks", hostNamed("evil.example:7420"), with("Origin", "http://evil.example:7420"))},
 	{"a name that begins with ours", "421", status("/locks", hostNamed("localhost.evil.example"))},

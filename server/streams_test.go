@@ -254,7 +254,7 @@ func awaitWaiters(t *testing.T, client *http.Client, s *process, key string) {
 			return
 		}
 	}
-	t.Errorf("nobody waits for %s", key)
+	t.Errorf("no waiters for %s", key)
 }
 
 // part returns the value below which a part of the sorted values is.

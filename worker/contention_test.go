@@ -208,7 +208,7 @@ func TestLastDeliveryLeavesTheLockOfASuccessorAlone(t *testing.T) {
 }
 
 // When a lock is lost in the middle of a run, the handler is told why, and the
-// next attempt takes the lock anew.
+// next attempt takes the lock again.
 func TestLockLostDuringTheRun(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

@@ -158,7 +158,7 @@ func TestRunTaskAfterARerunThatCrashed(t *testing.T) {
 				if err := r.inspector.RunTask(queue, "a"); err != nil {
 					t.Fatal(err)
 				}
-				// What the rerun does before it dies: it takes the lock anew.
+				// What the rerun does before it dies: it takes the lock again.
 				time.Sleep(time.Second)
 				lock, err := r.locks.TryAcquire(context.Background(), "key-a", joblock.Owner(core.Token(token).Owner()))
 				if err != nil {

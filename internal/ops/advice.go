@@ -46,7 +46,7 @@ func (s *story) actions(f Frees) []Offer {
 func (s *story) force() Offer {
 	o := Offer{ActForce, Args{Key: s.Key, Fence: s.Fence}, s.effect(), s.danger()}
 	if s.State != joblock.StateHeld {
-		o.Name, o.Effect = ActFreeIdle, o.Effect+" If somebody runs under the lock by then, nothing happens."
+		o.Name, o.Effect = ActFreeIdle, o.Effect+" If a holder runs under the lock by then, nothing happens."
 	}
 	return o
 }
@@ -73,7 +73,7 @@ func (s *story) permitActions(f Frees) []Offer {
 			one.Line = s.Line
 		}
 		a := one.force()
-		a.Effect = fmt.Sprintf("Number %d, which %s has: %s", l.Number, cmpText(l.Holder, "somebody without a label"), a.Effect)
+		a.Effect = fmt.Sprintf("Number %d, which %s has: %s", l.Number, cmpText(l.Holder, "a holder without a label"), a.Effect)
 		all = append(all, a)
 	}
 	return all
@@ -117,9 +117,9 @@ func (s *story) danger() string {
 	case t.Ended():
 		return ""
 	case t.State == "active":
-		return "The attempt that asynq shows as active may still run. Its next attempt finds the lock gone and, if its worker has the usual settings, takes the lock anew."
+		return "The attempt that asynq shows as active may still run. Its next attempt finds the lock gone and, if its worker has the usual settings, takes the lock again."
 	}
-	return "If the job runs after that, its attempt finds the lock gone and, if its worker has the usual settings, takes the lock anew before it works. Others may have the key in between."
+	return "If the job runs after that, its attempt finds the lock gone and, if its worker has the usual settings, takes the lock again before it works. Others may have the key in between."
 }
 
 // taskActions adds the actions on the task of the job.
@@ -137,7 +137,7 @@ func (s *story) taskActions(add func(name string, effect, danger string)) {
 	}
 	switch {
 	case t.State == "active":
-		const told, deaf = "The handler that runs the task is told to end. ", "A handler that does not heed that goes on"
+		const told, deaf = "The handler that runs the task is asked to stop. ", "A handler that ignores that goes on"
 		add(ActCancelTask, told+"The attempt then counts as failed. "+s.afterCancel(), deaf+".")
 		add(ActEndArchive, told+"When it has returned, the task goes into asynq's archive before another attempt begins; it can be run later. "+s.afterArchive(), deaf+", and the task stays.")
 		add(ActEndDelete, told+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), deaf+", and the task stays. "+t.undone())
@@ -147,7 +147,7 @@ func (s *story) taskActions(add func(name string, effect, danger string)) {
 		add(ActSkipJob, s.effect(), s.danger())
 		add(ActDeleteTask, gone, "")
 	case t.State == "archived":
-		add(ActRunTask, "The task runs once more. If the lock is gone by then, the attempt takes it anew.", "")
+		add(ActRunTask, "The task runs once more. If the lock is gone by then, the attempt takes it again.", "")
 	case t.State == "pending":
 		archive()
 		add(ActDeleteTask, gone, t.undone())
@@ -173,7 +173,7 @@ func (s *story) afterCancel() string {
 // afterArchive describes what happens to the lock when the task is archived.
 func (s *story) afterArchive() string {
 	if s.task.Halts && s.task.carries(s.Lock) {
-		return "The sequence halts until somebody runs the task, or skips the job."
+		return "The sequence halts until an operator runs the task, or skips the job."
 	}
 	return s.afterEnd("archived")
 }
@@ -184,7 +184,7 @@ func (s *story) afterEnd(how string) string {
 		return fmt.Sprintf("No keeper works, so the lock stays until %s.", s.clock(s.ReservedUntil.Time))
 	}
 	if s.State == joblock.StateHeld {
-		return fmt.Sprintf("A keeper frees the lock at %s at the latest, if nobody renews its lease.", s.clock(s.check(latest(s.ExpiresAt.Time, s.graceEnd())).Time))
+		return fmt.Sprintf("A keeper frees the lock at %s at the latest, unless its lease is renewed.", s.clock(s.check(latest(s.ExpiresAt.Time, s.graceEnd())).Time))
 	}
 	return fmt.Sprintf("A keeper frees the lock at %s at the latest, if the task is %s now.", s.clock(s.check(latest(s.now, s.graceEnd())).Time), how)
 }

@@ -480,7 +480,7 @@ func (req TriggerCron) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if err == nil && d.cfg.Follow != nil {
 		e := AuditEntry{Action: c.verb, Scope: req.Scope, Key: req.Name, By: d.who.by, From: d.who.from, Reason: req.Reason, Of: acted.Audit}
 		if err := d.cfg.Follow(func(ctx context.Context) { c.follow(ctx, e, end) }); err != nil {
-			c.unfollowed(e, "nobody waits for the end of the run, and its record stays as it is", err)
+			c.unfollowed(e, "the end of the run is not awaited, and its record stays as it is", err)
 			acted.Problems = append(acted.Problems, fmt.Sprintf("How the run ends will not be recorded: %s.", err))
 		}
 	}
@@ -517,7 +517,7 @@ func (c *cronAction) follow(ctx context.Context, e AuditEntry, end func(context.
 	case err == nil:
 		e.Outcome, e.Error = is.outcome, is.text
 	case ctx.Err() != nil:
-		c.unfollowed(e, "nobody waits any more for the end of the run, and its record stays as it is", context.Cause(ctx))
+		c.unfollowed(e, "the end of the run is no longer awaited, and its record stays as it is", context.Cause(ctx))
 		return
 	default:
 		e.Outcome, e.Error = OutcomeUnknown, err.Error()
@@ -658,7 +658,7 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 	if !j.Overdue.IsZero() {
 		c.add(Fault, "cron", where, fmt.Sprintf("the tick of %s was not executed", moment(j.Overdue.Time)), "no node that is up has the job, or all of them are busy", "start a node that has the job; or, if the job was removed: "+cronCommand("forget", j.Scope, j.Name))
 	} else if len(j.Nodes) == 0 {
-		c.add(Note, "cron", where, "no node that is up has the job", "nobody will execute the next tick", "if the job was removed: "+cronCommand("forget", j.Scope, j.Name))
+		c.add(Note, "cron", where, "no node that is up has the job", "no node will execute the next tick", "if the job was removed: "+cronCommand("forget", j.Scope, j.Name))
 	}
 	if j.Contested && len(j.OtherSpecs) == 0 {
 		c.add(Fault, "cron", where, "two definitions of the job take turns", "probably two applications use the same scope, and each executes some of the ticks", "give each application a scope of its own")

@@ -27,14 +27,14 @@ const (
 
 // repeatMeans explains, by kind, what it means if an event recurs. Doctor reports no events of other kinds.
 var repeatMeans = map[string]string{
-	event.GaveUp.String():            "callers wait in vain for a key that somebody has for longer than they wait",
+	event.GaveUp.String():            "callers give up on a key that is held for longer than they wait",
 	event.Lost.String():              "holders lose the lock before their work is over",
 	event.RenewedLate.String():       "leases are renewed so late that locks may be lost: the process or the store is slow",
 	event.RenewalUnanswered.String(): "the store often does not answer that process, so locks may be lost",
 	event.CleanupFailed.String():     "locks are left behind until their leases end",
 	event.FellBack.String():          "functions run without a lock that other processes know",
 	event.Overran.String():           "functions run for longer than they are meant to",
-	event.Forced.String():            "somebody frees the key by force again and again",
+	event.Forced.String():            "the key is freed by force again and again",
 	kindLapsed:                       "holders die, hang or are cut off while they have the lock, or their program never renews its lease",
 }
 

@@ -66,10 +66,10 @@ func TestDoctorTellsWhatRepeats(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		want("three times and more",
-			`note report: 5 times "lapsed" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): batch:2 got the lock; the lock of the holder before had lapsed: nobody renewed its lease in time | holders die, hang or are cut off while they have the lock`,
+			`note report: 5 times "lapsed" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): batch:2 got the lock; the lock of the previous holder had lapsed: its lease was not renewed in time | holders die, hang or are cut off while they have the lock`,
 			`note shop: rollup: 4 times "cron failed" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): the job has failed`,
 			`note geo: 4 times "lost" in the last hour, the last at `,
-			`note export: 3 times "gave up" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): web:2 gave up after a wait of 5 s: exports:7 has the key | callers wait in vain for a key that somebody has for longer than they wait | joblock events --since 1h -- export lists them`)
+			`note export: 3 times "gave up" in the last hour, the last at 2000-01-01 01:03:00 UTC (1 min ago): web:2 gave up after a wait of 5 s: exports:7 has the key | callers give up on a key that is held for longer than they wait | joblock events --since 1h -- export lists them`)
 		for i := range 2 * repeatedShown {
 			for range 5 {
 				c.write(eventlog.Entry{Kind: "overran", Key: fmt.Sprint("k", i), Source: "web:1"})

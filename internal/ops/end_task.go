@@ -38,7 +38,7 @@ const (
 	BecameDropped  Became = "dropped"
 	BecameArchived Became = "archived"
 	BecameOver     Became = "over"    // it succeeded meanwhile, or was deleted by another caller
-	BecameAnew     Became = "anew"    // it was enqueued again meanwhile, and left alone
+	BecameAgain    Became = "again"   // it was enqueued again meanwhile, and left alone
 	BecameRunning  Became = "running" // its handler did not return within EndWait, so the task stays
 	BecameSnoozed  Became = "snoozed" // its handler returned with a snooze of more than EndWait, so the task will run again
 )
@@ -86,7 +86,7 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Bec
 		case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
 			return BecameOver, nil
 		case t.newer(began):
-			return BecameAnew, &outcome{OutcomeAsked, "somebody has enqueued the task anew, and it was left alone"}
+			return BecameAgain, &outcome{OutcomeAsked, "the task was enqueued again, and was left alone"}
 		case t.State == "active" && t.Step != cancelled: // the next attempt
 			if err := s.CancelProcessing(req.ID); err != nil {
 				return "", err

@@ -227,7 +227,7 @@ func TestEndOfATaskThatIsEnqueuedAnew(t *testing.T) {
 			s.cfg.Databases = []Database{{"jobs", db}}
 			s.asynq.set(enqueued("k", asynq.TaskStateActive))
 			done, err := s.Act(t.Context(), CancelTask{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason})
-			if did := strings.Join(db.did, ", "); err != nil || done.Became != BecameAnew || did != "cancel 1" {
+			if did := strings.Join(db.did, ", "); err != nil || done.Became != BecameAgain || did != "cancel 1" {
 				t.Errorf("%s: %v, %q; %q was done", state, err, done.Became, did)
 			}
 		})

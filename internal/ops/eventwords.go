@@ -26,10 +26,10 @@ func (e *Event) sentence() string {
 			text += " after a wait of " + length(e.Waited.Duration())
 		}
 		if e.Prior == "lapsed" {
-			text += "; the lock of the holder before had lapsed: nobody renewed its lease in time"
+			text += "; the lock of the previous holder had lapsed: its lease was not renewed in time"
 		}
 	case event.Contended.String():
-		text = cmpText(e.Source, "somebody") + " found the key busy: " + who + " has it"
+		text = cmpText(e.Source, "a caller") + " found the key busy: " + who + " has it"
 		if e.Remaining > 0 {
 			text += ", for " + length(e.Remaining.Duration()) + " more unless that is prolonged or the key is freed"
 		}
@@ -58,7 +58,7 @@ func (e *Event) sentence() string {
 	case event.ReleasedByToken.String():
 		text = "the lock was released by token"
 	case event.Freed.String():
-		text = "the key was freed while nobody ran under its lock"
+		text = "the key was freed while no holder ran under its lock"
 		if e.Job != "" {
 			text = "the key was freed, because its job does not run again"
 		}

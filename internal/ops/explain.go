@@ -45,7 +45,7 @@ type Frees struct {
 // Label is the heading of the text: "What frees it". It is "" if the text says only that the key is free.
 func (f Frees) Label() string {
 	switch {
-	case f.By != ByNobody:
+	case f.By != ByNone:
 		return "What frees it"
 	case f.Text == isFree:
 		return ""
@@ -59,7 +59,7 @@ type FreesBy string
 // What frees a key.
 const (
 	ByNothing     FreesBy = "nothing"     // nothing frees the key by itself
-	ByNobody      FreesBy = "free"        // the key is free
+	ByNone        FreesBy = "free"        // the key is free
 	ByHolder      FreesBy = "holder"      // the holder, at the end of its work; or its lease, if the holder dies
 	ByReservation FreesBy = "reservation" // the end of the reservation
 	ByJob         FreesBy = "job"         // the worker that ends the job of the lock
@@ -144,16 +144,16 @@ func (s *story) who() string {
 			b.WriteString("As soon as it is due, it ends the present job's context, and it starts when that job's handler has returned, or its worker has died and asynq has recovered its task. ")
 		}
 	}
-	label := cmpText(s.Holder, "somebody without a label")
+	label := cmpText(s.Holder, "a holder without a label")
 	switch s.State {
 	case joblock.StateFree:
 		if p := s.Permits; p != nil && p.Kind == KindLimit && s.Fence == 0 {
-			b.WriteString("This is the key of a limit. Nobody has the key itself: who is let in has a permit.")
+			b.WriteString("This is the key of a limit. The key itself has no holder: each caller that is let in has a permit.")
 		} else {
 			b.WriteString(s.ended())
 		}
 	case joblock.StateForeign:
-		b.WriteString("The value at this key in the store is not a lock. No call of the toolkit changes the value, and nobody can take the lock.")
+		b.WriteString("The value at this key in the store is not a lock. No call of the toolkit changes the value, and the lock cannot be taken.")
 	case joblock.StateHeld:
 		fmt.Fprintf(&b, "%s has had the lock since %s (%s)%s.%s", label, s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.forJob(), s.begun())
 		b.WriteString(s.pulse())
@@ -162,7 +162,7 @@ func (s *story) who() string {
 			fmt.Fprintf(&b, "The key cools down after the job %s, since %s (%s): no job of the key starts until %s.", quote(job), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 			break
 		}
-		fmt.Fprintf(&b, "Nobody runs under the lock. It has been kept%s since %s (%s), and is kept until %s, unless it is freed before.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
+		fmt.Fprintf(&b, "No holder runs under the lock. It has been kept%s since %s (%s), and is kept until %s, unless it is freed before.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 		fmt.Fprintf(&b, " Last label: %s.", label)
 	case joblock.StateOrphaned:
 		because := "because its process has died, hangs, or is cut off from the store"
@@ -192,7 +192,7 @@ func (s *story) forJob() string {
 
 func (s *story) forWhom() string {
 	if s.Job == "" {
-		return " for whoever has its token"
+		return " for the owner of its token"
 	}
 	return " for the job " + quote(s.Job)
 }
@@ -200,7 +200,7 @@ func (s *story) forWhom() string {
 // ended says how the last holding of a free key has ended.
 func (s *story) ended() string {
 	if s.Fence == 0 {
-		return "The store knows nothing of this key: nobody has it, and the store remembers nobody who had it. Check how the key is spelt."
+		return "The store has no record of this key: the key is free, and no earlier holder is remembered. Check the spelling of the key."
 	}
 	var how string
 	switch s.Ended {
@@ -220,19 +220,19 @@ func (s *story) ended() string {
 			}
 		}
 		if by := s.forcedBy(); by != nil {
-			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", cmpText(s.Holder, "Somebody without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))
+			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", cmpText(s.Holder, "A holder without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))
 		}
 	default:
 		how = "let it lapse"
 	}
-	text := fmt.Sprintf("The key is free. %s had it last and %s", cmpText(s.Holder, "Somebody without a label"), how)
+	text := fmt.Sprintf("The key is free. %s had it last and %s", cmpText(s.Holder, "A holder without a label"), how)
 	if !s.EndedAt.IsZero() {
 		text += fmt.Sprintf(" at %s (%s)", s.clock(s.EndedAt.Time), s.ago(s.EndedAt.Time))
 	}
 	switch {
 	case s.Ended != joblock.EndedLapsed:
 	case s.Renewed.IsZero():
-		text += ": nobody resumed the lock in time"
+		text += ": the lock was not resumed in time"
 	case s.hasRenewed():
 		text += fmt.Sprintf(": the lease of %s was renewed last at %s", length(s.TTL.Duration()), s.clock(s.Renewed.Time))
 	default:
@@ -310,9 +310,9 @@ func (s *story) doing() string {
 			if t.Attempt == 0 {
 				how = "was archived before its first attempt"
 			}
-			fmt.Fprintf(&b, "In asynq its task %s %s, and its sequence halts until somebody decides.%s", visible(t.Type), how, s.after())
+			fmt.Fprintf(&b, "In asynq its task %s %s, and its sequence halts until an operator decides.%s", visible(t.Type), how, s.after())
 		default:
-			fmt.Fprintf(&b, "In asynq its task %s is archived: it has failed for good, or somebody has archived it.%s", visible(t.Type), s.after())
+			fmt.Fprintf(&b, "In asynq its task %s is archived: it has failed for good, or an operator has archived it.%s", visible(t.Type), s.after())
 		}
 	case "completed":
 		fmt.Fprintf(&b, "In asynq its task %s was completed at %s.", visible(t.Type), s.clock(t.CompletedAt.Time))
@@ -373,7 +373,7 @@ func (s *story) permits() string {
 	text := fmt.Sprintf("Several may have this key at a time: %d %s %s are taken", p.Taken, of, what)
 	var who []string
 	for _, l := range p.Permits {
-		who = append(who, fmt.Sprintf("%d %s by %s (%s)", l.Number, l.State, cmpText(l.Holder, "somebody"), s.ago(l.Since.Time)))
+		who = append(who, fmt.Sprintf("%d %s by %s (%s)", l.Number, l.State, cmpText(l.Holder, "a holder"), s.ago(l.Since.Time)))
 	}
 	if len(who) > permitsShown {
 		who = append(who[:permitsShown], fmt.Sprintf("and %d more, see joblock permits -o wide", len(p.Permits)-permitsShown))
@@ -404,7 +404,7 @@ func (s *story) next() string {
 		if s.State == joblock.StateForeign {
 			return ""
 		}
-		return "Nobody waits."
+		return "There are no waiters."
 	}
 	first := s.Line[0]
 	who := visible(first.Holder)

@@ -199,7 +199,7 @@ func TestLocksWithoutAJob(t *testing.T) {
 		{Key: "k", State: joblock.StateForeign},
 	} {
 		got := explain(l, Keeper{}, true, nil, nil)
-		want := ByNobody
+		want := ByNone
 		if l.State == joblock.StateForeign {
 			want = ByNothing
 		}
@@ -365,7 +365,7 @@ func TestExplainOfAKeyThatAKeeperFreed(t *testing.T) {
 		testkit.WantNil(t, "Free", errors.Join(jobs.Free(t.Context(), s.locks, release)...))
 		for key, want := range map[string]string{
 			"left":  "left it behind, and a keeper freed it at ",
-			"leftt": "The store knows nothing of this key: nobody has it",
+			"leftt": "The store has no record of this key: the key is free",
 		} {
 			e, err := s.Explain(t.Context(), key)
 			testkit.WantNil(t, "Explain", err)

@@ -28,7 +28,7 @@ func (s *story) frees() Frees {
 	case joblock.StateFree:
 		return s.freeKey()
 	case joblock.StateForeign:
-		return Frees{By: ByNothing, Text: "Nothing frees the key by itself: somebody has to remove the value from the store by hand."}
+		return Frees{By: ByNothing, Text: "Nothing frees the key by itself: an operator has to remove the value from the store."}
 	case joblock.StateHeld:
 		if s.Job == "" {
 			if s.ByHand {
@@ -45,7 +45,7 @@ func (s *story) frees() Frees {
 		return s.heldForJob()
 	}
 	if s.Job == "" {
-		return s.untilReserved("Whoever has the token may resume the lock and release it. Otherwise the end of the reservation frees the key, at %s.", "nobody resumes the lock")
+		return s.untilReserved("The owner of the token can resume the lock and release it. Otherwise the end of the reservation frees the key, at %s.", "the lock is not resumed")
 	}
 	if _, cools := envelope.ParseCooling(s.Job); cools {
 		return s.untilReserved("The cooldown of the job (handoff.Unique.Cooldown) ends by itself and frees the key, at %s.", "no operator frees the key before")
@@ -68,12 +68,12 @@ const isFree = "The key is free."
 
 // freeKey is for a free key.
 func (s *story) freeKey() Frees {
-	f := Frees{By: ByNobody, Text: isFree}
+	f := Frees{By: ByNone, Text: isFree}
 	if p := s.Permits; p != nil && p.Taken > 0 {
 		return s.soonestPermit()
 	}
 	if len(s.Line) > 0 {
-		f.Text = "The key is free, and somebody waits: the first in line gets it within some seconds."
+		f.Text = "The key is free, and there are waiters: the first in line gets it within some seconds."
 		if s.Line[0].Job != "" {
 			f.Text = fmt.Sprintf("The key is free, and a job waits: a keeper gives the key to the job with its next check, within %s.", length(s.keeper.every()))
 		}
@@ -94,12 +94,12 @@ func (s *story) soonestPermit() Frees {
 		} else if len(s.Line) > 0 {
 			free = "how many there are is not known"
 		}
-		return Frees{By: ByNobody, Text: fmt.Sprintf("Of those that may have the key at a time, %s.", free)}
+		return Frees{By: ByNone, Text: fmt.Sprintf("Of those that may have the key at a time, %s.", free)}
 	}
 	soonest := p.soonest()
 	return Frees{
-		By: ByHolder, Latest: soonest.ReservedUntil, If: "nobody renews or prolongs it",
-		Text: fmt.Sprintf("All are taken. The first one that a holder gives back is free. If nobody renews it, number %d is free at %s.", soonest.Number, s.clock(soonest.ReservedUntil.Time)),
+		By: ByHolder, Latest: soonest.ReservedUntil, If: "it is neither renewed nor prolonged",
+		Text: fmt.Sprintf("All are taken. The first one that a holder gives back is free. If it is not renewed, number %d is free at %s.", soonest.Number, s.clock(soonest.ReservedUntil.Time)),
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *story) heldForJob() Frees {
 		if t.Timeout > 0 {
 			text += fmt.Sprintf(" An attempt may take %s.", length(t.Timeout.Duration()))
 			if left := t.Attempts - t.Attempt + 1; left > 1 {
-				text += fmt.Sprintf(" With this one %d attempts are left: %s in all, besides the pauses between them.", left, length(time.Duration(left)*t.Timeout.Duration()))
+				text += fmt.Sprintf(" With this one %d attempts are left: %s in all, plus the pauses between them.", left, length(time.Duration(left)*t.Timeout.Duration()))
 			}
 		}
 		return Frees{By: ByJob, Text: text + fmt.Sprintf(" If the worker dies, the lease ends at %s, and asynq begins another attempt within %s of the death.", s.clock(s.ExpiresAt.Time), length(recovery))}
@@ -137,7 +137,7 @@ func (s *story) heldForJob() Frees {
 		}
 		at := s.check(s.over(s.ExpiresAt.Time))
 		return Frees{By: ByKeeper, Latest: at, If: "the holder does not renew its lease", Text: fmt.Sprintf(
-			"The attempt that still runs after its job has ended frees the key when it returns. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings. If nobody renews the lease, a keeper frees the key at %s at the latest.",
+			"The attempt that still runs after its job has ended frees the key when it returns. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings. If the lease is not renewed, a keeper frees the key at %s at the latest.",
 			length(overrun), s.clock(at.Time))}
 	case t.State == TaskNoQueue, t.State == TaskUnknown:
 		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s unless it is freed before.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
@@ -154,7 +154,7 @@ func (s *story) keptForJob() Frees {
 	case t.Ended():
 		return s.byKeeper()
 	case t.State == TaskNoQueue:
-		return s.untilReserved("Nobody here knows the job's queue. A keeper whose process has met the queue frees the key within about "+length(s.grace()+s.keeper.every())+"; any other keeper leaves the lock alone. Without a keeper that knows the queue, the end of the reservation frees the key, at %s.", "no keeper knows the queue")
+		return s.untilReserved("No process here knows the job's queue. A keeper whose process has met the queue frees the key within about "+length(s.grace()+s.keeper.every())+"; any other keeper leaves the lock alone. Without a keeper that knows the queue, the end of the reservation frees the key, at %s.", "no keeper knows the queue")
 	case t.State == TaskUnknown && !s.keeps():
 		return s.untilReserved(byWorker+" If the job does not run again, the end of the reservation frees the key, at %s: no keeper works that would prolong it.", "the job does not run before")
 	case t.State == TaskUnknown:
@@ -169,7 +169,7 @@ func (s *story) keptForJob() Frees {
 	case t.State == "active":
 		text += " A worker has the task and is about to resume the lock. If that takes longer than a second, the program of this worker was built without the toolkit's middleware, and runs the task without the lock."
 	case t.Waits && s.keeps():
-		text += fmt.Sprintf(" The job has its turn now, and a keeper starts its task within %s, if nobody else does.", length(s.keeper.every()))
+		text += fmt.Sprintf(" The job has its turn now, and a keeper starts its task within %s, if no other process does.", length(s.keeper.every()))
 	case t.Waits:
 		text += " The job has its turn now. If its task does not start, no keeper works that would start the task."
 	}
@@ -182,7 +182,7 @@ func (s *story) keptForJob() Frees {
 
 // halting is for the key of a sequence that halts because its job has failed for good.
 func (s *story) halting() Frees {
-	const text = "Nothing frees the key by itself: the sequence halts. It goes on when a new run of the task succeeds, when somebody passes over the job (skip job), or when the task is deleted."
+	const text = "Nothing frees the key by itself: the sequence halts. It goes on when a new run of the task succeeds, when an operator skips the job, or when the task is deleted."
 	if s.keeps() {
 		return Frees{By: ByNothing, Text: text}
 	}

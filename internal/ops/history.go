@@ -199,7 +199,7 @@ func (l Lock) told() (all []Happening) {
 	case l.Ended == joblock.EndedForced:
 		add(l.EndedAt, event.Freed.String(), "a program has freed the key"+reason)
 	case l.Ended == joblock.EndedLapsed:
-		add(l.EndedAt, kindLapsed, "the lock of "+who+" has lapsed: nobody renewed its lease in time")
+		add(l.EndedAt, kindLapsed, "the lock of "+who+" has lapsed: its lease was not renewed in time")
 	default:
 		add(l.EndedAt, event.Released.String(), who+" has released the lock"+reason)
 	}

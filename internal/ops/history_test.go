@@ -124,9 +124,9 @@ func TestHistoryHasWhatTheRecordTells(t *testing.T) {
 		begun, had := "acquired: the key was acquired", "acquired: web got the lock"
 		c.wantTexts("kept", begun, "freed: a keeper has freed the key: the task does not exist")
 		c.wantTexts("told", begun, "freed: the key was freed, because its job does not run again: keeper: x")
-		c.wantTexts("idle", begun, "parked: web no longer runs under the lock: it is kept for the job default/1", "freed: the key was freed while nobody ran under its lock: the stream has ended")
+		c.wantTexts("idle", begun, "parked: web no longer runs under the lock: it is kept for the job default/1", "freed: the key was freed while no holder ran under its lock: the stream has ended")
 		c.wantTexts("released", had, "released: web has released the lock: done")
-		c.wantTexts("lapsed", had, "lapsed: the lock of web has lapsed: nobody renewed its lease in time")
+		c.wantTexts("lapsed", had, "lapsed: the lock of web has lapsed: its lease was not renewed in time")
 		c.wantTexts("forced", had, "force release: force release: done by eva@laptop from laptop: hangs since noon")
 		c.wantTexts("app", had, "forced: the key was freed by force: by hand")
 		c.wantTexts("program", begun, "freed: a program has freed the key: its job was over")

@@ -102,7 +102,7 @@ func (l Lock) Pace() string {
 		return ""
 	}
 	if l.Holds == nil {
-		return "When it is somebody's turn is not known: no journal tells how long holders had the key lately."
+		return "How long the wait will take is not known: no journal says how long recent holders had the key."
 	}
 	h := l.Holds
 	text := fmt.Sprintf("The last holder had the key for %s.", length(h.Median.Duration()))

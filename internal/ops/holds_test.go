@@ -67,7 +67,7 @@ func TestPaceOfALine(t *testing.T) {
 	const s = time.Second
 	for want, l := range map[string]Lock{
 		"": lockIn(joblock.StateHeld, "", s),
-		"When it is somebody's turn is not known: no journal tells how long holders had the key lately.":                                                 held(nil, s),
+		"How long the wait will take is not known: no journal says how long recent holders had the key.":                                                 held(nil, s),
 		"The last holder had the key for 28 s. The present one has had it for 12 s.":                                                                     held(&Holds{N: 1, Least: Millis(28 * s), Median: Millis(28 * s), Most: Millis(28 * s)}, 12*s),
 		"The last 12 holders had the key for 25 s to 31 s, typically 28 s. The present one has had it for 1 min 12 s, which is longer than any of them.": held(&Holds{N: 12, Least: Millis(25 * s), Median: Millis(28 * s), Most: Millis(31 * s)}, 72*s),
 		"The last 3 holders had the key for 30 s each.":                                                                                                  {State: joblock.StateFree, Line: line, Holds: &Holds{N: 3, Least: Millis(30 * s), Median: Millis(30 * s), Most: Millis(30 * s)}},

@@ -65,7 +65,7 @@ func (j Job) Freed() string {
 		return "its holder"
 	case j.FreedBy == ByNothing:
 		return "nothing"
-	case j.FreedBy == "" || j.FreedBy == ByNobody:
+	case j.FreedBy == "" || j.FreedBy == ByNone:
 		return ""
 	}
 	return "the end of its reservation"
@@ -235,7 +235,7 @@ func (s *story) suspect(place *Waiter) string {
 	age, held, kept := s.now.Sub(since), overrun+late+time.Minute, envelope.EnqueueGrace+late
 	switch {
 	case s.State == joblock.StateHeld && age > held:
-		return over + fmt.Sprintf(", but somebody still runs under the lock, %s later; %s are enough for that.", length(age), length(held))
+		return over + fmt.Sprintf(", but a holder still runs under the lock, %s later; %s are enough for that.", length(age), length(held))
 	case s.State != joblock.StateHeld && s.keeper.Works() == nil:
 		return over + ", and no keeper works that would free the lock."
 	case s.State != joblock.StateHeld && age > kept:

@@ -140,11 +140,11 @@ func (s *story) refusals() string {
 	text := s.window(refusedBack, "hour")
 	switch {
 	case l.Busy == 0:
-		text += fmt.Sprintf("%s waited for the key in vain.", calls(l.GaveUp))
+		text += fmt.Sprintf("%s gave up waiting for the key.", calls(l.GaveUp))
 	case l.GaveUp == 0:
 		text += fmt.Sprintf("%s found the key busy.", calls(l.Busy))
 	default:
-		text += fmt.Sprintf("%s found the key busy, and %d waited in vain.", calls(l.Busy), l.GaveUp)
+		text += fmt.Sprintf("%s found the key busy, and %d gave up waiting.", calls(l.Busy), l.GaveUp)
 	}
 	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", cmpText(l.LastBy, "without a name"), s.when(l.LastAt.Time))
 }
@@ -169,7 +169,7 @@ func (s *story) lapses() string {
 	case l.Lapsed == 0:
 		return ""
 	}
-	text := fmt.Sprintf("%s%s let the lease of this key run out; after the last of them somebody got the key at %s.", s.window(lapsedBack, "day"), holders(l.Lapsed), s.when(l.LapsedAt.Time))
+	text := fmt.Sprintf("%s%s let the lease of this key run out; after the last of them the key was granted again at %s.", s.window(lapsedBack, "day"), holders(l.Lapsed), s.when(l.LapsedAt.Time))
 	if l.Lapsed >= lapsesUsual && s.Job == "" && !s.hasRenewed() && (s.State == joblock.StateHeld || s.State == joblock.StateOrphaned) {
 		text += " Perhaps their program never renews: then a lease without a renewal does not say that the holder is dead."
 	}

@@ -223,7 +223,7 @@ func (s *Sequence) ofNoJob(st *story) {
 	case l.State == joblock.StateHeld:
 		s.Why = fmt.Sprintf("%s has the key, and no job.", cmpText(l.Holder, "A process without a label"))
 	case l.Locked():
-		s.State, s.Why = SequenceWaiting, "The key is kept for whoever has its token, and not for a job."
+		s.State, s.Why = SequenceWaiting, "The key is kept for the owner of its token, and not for a job."
 	case !st.keeps():
 		s.State, s.Since, s.Why = SequenceStuck, l.EndedAt, "The key is free, jobs wait, and no keeper works that would start the first of them."
 	default:
@@ -257,7 +257,7 @@ func (s *Sequence) ofJob(st *story) {
 		s.Why = "The job has its turn, but its task does not start: no keeper works that would start it."
 	case t.Waits:
 		s.State = SequenceWaiting
-		s.Why = fmt.Sprintf("The job has its turn, and a keeper starts its task within %s, if nobody else does.", length(st.keeper.every()))
+		s.Why = fmt.Sprintf("The job has its turn, and a keeper starts its task within %s, if no other process does.", length(st.keeper.every()))
 	default:
 		s.State = SequenceWaiting
 	}

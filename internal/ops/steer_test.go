@@ -192,7 +192,7 @@ func TestSuspicionsNameTheirGrace(t *testing.T) {
 		}{
 			{2*time.Minute - time.Second, map[string]string{"left": "", "held": ""}},
 			{2 * time.Second, map[string]string{"left": "no keeper has freed the lock, 2 min 1 s later; 2 min are enough for that.", "held": ""}},
-			{time.Minute, map[string]string{"left": "3 min 1 s later", "held": "somebody still runs under the lock, 3 min 1 s later; 3 min are enough for that."}},
+			{time.Minute, map[string]string{"left": "3 min 1 s later", "held": "a holder still runs under the lock, 3 min 1 s later; 3 min are enough for that."}},
 		} {
 			time.Sleep(c.after)
 			for j, err := range s.Jobs(t.Context(), JobsQuery{}) {

@@ -54,7 +54,7 @@ type Verb struct {
 
 // Verbs is the table of actions.
 var Verbs = []Verb{
-	{ForceRelease{}, "Force release", "/v1/force-release", "operate", "Free a key, whoever has it.", nil},
+	{ForceRelease{}, "Force release", "/v1/force-release", "operate", "Free a key, no matter who has it.", nil},
 	{ForceRelease{IfIdle: true}, "Free if idle", "", "operate", "", nil},
 	{SkipJob{}, "Skip the job", "/v1/skip", "operate", "Move a sequence on past the job that has failed and halts it.", nil},
 	{RunTask{}, "Run the task", "/v1/jobs/{queue}/{id}/run", "operate", "Run a task now that is scheduled, waits for a retry or is archived.", []TaskState{"scheduled", "retry", "archived", "completed"}},

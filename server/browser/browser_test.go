@@ -336,7 +336,7 @@ func TestLiveUpdates(t *testing.T) {
 	t.Logf("a new waiter was on the screen after %s", took)
 	// A list that was empty has its rows as soon as there are some, and their count. The rows that were there stay.
 	b.visit("limits")
-	b.until(`document.querySelector("tr.none")?.textContent.includes("Nobody has a permit")`)
+	b.until(`document.querySelector("tr.none")?.textContent.includes("No permit is taken")`)
 	for i, name := range []string{"mail", "geo"} { // the second one comes before the first one
 		_, err := limit.New(s.locks, 2).TryAcquire(s.Context(), name)
 		s.nil(err)
@@ -550,7 +550,7 @@ func TestSignIn(t *testing.T) {
 	b.shows("Sign in")
 	b.a11y("sign in", "")
 	b.do(chromedp.SendKeys(`#token`, "wrong"), chromedp.Click(`main button`))
-	b.shows("Nobody has this token")
+	b.shows("This token is unknown")
 	b.expected = "401"
 	b.do(chromedp.SendKeys(`#token`, s.token), chromedp.Click(`main button`))
 	b.shows("web1:71 has had the lock")

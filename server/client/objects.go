@@ -92,7 +92,7 @@ type (
 // Frees.By: what frees a key.
 const (
 	FreesByNothing     FreesBy = ops.ByNothing     // the key stays taken until an operator frees it
-	FreesByNobody      FreesBy = ops.ByNobody      // the key is free
+	FreesByNone        FreesBy = ops.ByNone        // the key is free
 	FreesByHolder      FreesBy = ops.ByHolder      // the holder, at the end of its work; or its lease, if the holder dies
 	FreesByReservation FreesBy = ops.ByReservation // the end of the reservation
 	FreesByJob         FreesBy = ops.ByJob         // the worker that ends the job of the lock
@@ -232,7 +232,7 @@ const (
 	BecameDropped  Became = ops.BecameDropped
 	BecameArchived Became = ops.BecameArchived
 	BecameOver     Became = ops.BecameOver    // it has succeeded meanwhile, or another caller has deleted it
-	BecameAnew     Became = ops.BecameAnew    // it has been enqueued again meanwhile, and was left alone
+	BecameAgain    Became = ops.BecameAgain   // it has been enqueued again meanwhile, and was left alone
 	BecameRunning  Became = ops.BecameRunning // its handler has not returned within ten seconds, so the task stays
 	BecameSnoozed  Became = ops.BecameSnoozed // its handler has returned a snooze, so the task comes back
 )

@@ -189,7 +189,7 @@ func (c *call) terraformHolder(key string, held error) (*answer, error) {
 	if memo != nil {
 		return &answer{Status: http.StatusLocked, Body: memo.Info}, nil
 	}
-	return &answer{Status: http.StatusLocked, Body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: c.Request().PathValue("key"), Info: "the holder has told no ID"}}, nil
+	return &answer{Status: http.StatusLocked, Body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: c.Request().PathValue("key"), Info: "the holder has given no ID"}}, nil
 }
 
 // terraformMemoOf returns the memo of a record, nil if the present holder has not written it.

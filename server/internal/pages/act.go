@@ -209,9 +209,9 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	held := e.Lock.State == joblock.StateHeld
 	switch {
 	case !e.Lock.Locked():
-		b.Nothing = "Nobody has the key by now, so there is nothing to free."
+		b.Nothing = "The key is free by now, so there is nothing to free."
 	case b.is(ops.ActFreeIdle) && held:
-		b.Nothing = "Somebody runs under the lock, so this would do nothing."
+		b.Nothing = "A holder runs under the lock, so this would do nothing."
 	case b.is(ops.ActSkipJob) && b.Effect == "":
 		b.Nothing = "No job halts a sequence here, so there is none to skip."
 	case b.is(ops.ActForce) && !held:
@@ -272,7 +272,7 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 		}
 	}
 	if b.is(ops.ActEndDelete) || b.is(ops.ActEndArchive) {
-		b.Danger = fmt.Sprintf("A handler that does not heed the end of its context goes on. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
+		b.Danger = fmt.Sprintf("A handler that ignores that goes on. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
 	}
 	b.Wait, b.WaitAt = idle(task, b.Explain)
 	if b.Lock != nil {
@@ -302,7 +302,7 @@ func idle(t ops.Task, e *ops.Explanation) (text string, at time.Time) {
 	case t.State == "active":
 		text = of(t.Attempt) + " goes on"
 		if t.Timeout > 0 {
-			text += fmt.Sprintf(", for at most %s in all if its handler heeds its context", length(t.Timeout.Duration()))
+			text += fmt.Sprintf(", for at most %s in all if its handler stops when asked", length(t.Timeout.Duration()))
 			if at = t.Deadline.Time; at.IsZero() && e != nil && !e.Lock.Changed.IsZero() {
 				at = e.Lock.Changed.Add(t.Timeout.Duration())
 			}
@@ -358,7 +358,7 @@ func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
 	case b.is(ops.ActCronForget) && len(j.Nodes) > 0:
 		b.Nothing = "A node that is up has the job, so it is not forgotten: it would be there again at once."
 	case b.is(ops.ActCronPauseAll):
-		b.Danger = "Nothing that depends on any of these jobs is done until somebody resumes them. Every page says so meanwhile."
+		b.Danger = "Nothing that depends on any of these jobs is done until they are resumed. Every page says so meanwhile."
 		b.Typed = b.Scope
 	}
 	return nil
@@ -439,7 +439,7 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 }
 
 // errUnchanged is for an action that had nothing to do.
-var errUnchanged = errors.New("there was nothing to do: somebody has done the same before")
+var errUnchanged = errors.New("there was nothing to do: the same was done before")
 
 // refusal says why an action was not done, or that this is unknown.
 func (b *ActBody) refusal(err error) (text string, status int) {
@@ -447,11 +447,11 @@ func (b *ActBody) refusal(err error) (text string, status int) {
 	case errors.Is(err, ops.ErrNotRecorded):
 		return "The action could not be recorded, so it was not begun. Nothing was changed. Try again when Redis answers.", http.StatusServiceUnavailable
 	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return "The store did not answer, so nobody knows whether the action took effect. Look at the present state before you try again.", http.StatusServiceUnavailable
+		return "The store did not answer, so it is unknown whether the action took effect. Look at the present state before you try again.", http.StatusServiceUnavailable
 	case errors.Is(err, errUnchanged):
 		return sentence(err) + " Nothing was changed or recorded.", http.StatusConflict
 	case errors.Is(err, joblock.ErrNotOwner):
-		return "Somebody else has the key by now. Nothing was changed.", http.StatusConflict
+		return "Another holder has the key by now. Nothing was changed.", http.StatusConflict
 	case errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrBusy), errors.Is(err, joblock.ErrHeld):
 		return sentence(err) + " Nothing was changed.", http.StatusConflict
 	case errors.Is(err, joblock.ErrInvalid):

@@ -231,11 +231,11 @@ func bulkResult(err error) (text, class string) {
 	case errors.Is(err, ops.ErrNotRecorded):
 		return "not begun: the action could not be recorded", "refused"
 	case errors.Is(err, joblock.ErrNotOwner):
-		return "left alone: somebody else has the key by now, or the same job in another step", "refused"
+		return "left alone: another holder has the key by now, or the same job in another step", "refused"
 	case errors.Is(err, joblock.ErrNotFound):
 		return "left alone: the key was free already", "refused"
 	case errors.Is(err, joblock.ErrBusy):
-		return "left alone: somebody runs under the lock", "refused"
+		return "left alone: a holder runs under the lock", "refused"
 	case errors.Is(err, joblock.ErrInvalid):
 		return "left alone: " + plain(err), "refused"
 	}

@@ -335,7 +335,7 @@ func cronEffect(do string, j ops.CronJob) string {
 				return "The job is " + visible(p.String()) + ". A new reason replaces that reason, and nothing else changes."
 			}
 		}
-		return "From the next tick on, ticks are skipped until somebody resumes the job. A run that has begun goes on." + running
+		return "From the next tick on, ticks are skipped until the job is resumed. A run that has begun goes on." + running
 	case ops.ActCronResume:
 		if !slices.ContainsFunc(j.Pauses, func(p ops.CronPause) bool { return !p.All }) {
 			return "The job is not paused by itself, so nothing would change."
@@ -357,7 +357,7 @@ func cronEffect(do string, j ops.CronJob) string {
 	case ops.ActCronForget:
 		return "The record of the job is removed: its history, counts, spec and pause. If a node has the job by then, nothing happens."
 	case ops.ActCronPauseAll:
-		return "From their next ticks on, all cron jobs of the scope skip their ticks until somebody resumes them. Runs that have begun go on."
+		return "From their next ticks on, all cron jobs of the scope skip their ticks until they are resumed. Runs that have begun go on."
 	case ops.ActCronResumeAll:
 		return "The ticks of all cron jobs of the scope run again, except of those that are paused one by one. Ticks that came during the pause stay skipped."
 	}

@@ -94,11 +94,11 @@ func (v *viewer) next() map[string]string {
 // has the rows that its count tells of.
 func TestListsWhileTheFirstWalkIsUnderWay(t *testing.T) {
 	for path, c := range map[string]struct{ list, row, empty string }{
-		"locks":     {"l-list", `href="lock?key=k%3a1"`, "Nobody has a lock"},
+		"locks":     {"l-list", `href="lock?key=k%3a1"`, "No lock is held"},
 		"jobs":      {"j-list", `href="job?job=q%2f1"`, "No job has a lock"},
 		"sequences": {"q-list", `href="lock?key=k%3a1"`, "No job waits in a line"},
-		"limits":    {"m-list", `href="lock?key=geo"`, "Nobody has a permit"},
-		"":          {"o-oldest", `href="lock?key=k%3a1"`, "Nobody runs"},
+		"limits":    {"m-list", `href="lock?key=geo"`, "No permit is taken"},
+		"":          {"o-oldest", `href="lock?key=k%3a1"`, "No holder runs"},
 	} {
 		t.Run("page "+path, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +114,7 @@ func TestListsWhileTheFirstWalkIsUnderWay(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer h.Close()
-				all := []string{c.empty, "100 %", "No lock has lost", "Nobody waits.", "No job has a lock"}
+				all := []string{c.empty, "100 %", "No lock has lost", "There are no waiters.", "No job has a lock"}
 				wantPage(t, h.get(path, someone).Body.String(), false, all...)
 				v := h.viewer(t, path)
 				first := v.next()

@@ -313,7 +313,7 @@ func (h *Handler) again(ctx context.Context, v *View, l ops.Lock) string {
 		return ""
 	}
 	who := visible(cmp.Or(l.Holder, "its holder"))
-	return fmt.Sprintf("%d times in %s, with this one, the key was kept for a task that asynq does not have. Probably %s hands the lock over to a task that nobody enqueues.",
+	return fmt.Sprintf("%d times in %s, with this one, the key was kept for a task that asynq does not have. Probably %s hands the lock over to a task that is never enqueued.",
 		n, length(l.Now.Sub(first)), who)
 }
 

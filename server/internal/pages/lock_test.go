@@ -267,7 +267,7 @@ func tagsOf(html string) string {
 // A key that is kept once more for a task that asynq does not have is not explained with an accident.
 func TestTheSameAgain(t *testing.T) {
 	t.Parallel()
-	const says = "Probably batch-1:30 hands the lock over to a task that nobody enqueues."
+	const says = "Probably batch-1:30 hands the lock over to a task that is never enqueued."
 	for name, c := range map[string]struct {
 		freed  int // how often before, every 3 minutes
 		reason string

@@ -11,9 +11,9 @@ import (
 )
 
 var tips = map[string]string{
-	"free":     "nobody has the key",
-	"held":     "somebody has a lease, and renews it while it lives",
-	"parked":   "nobody runs; the key is kept for a job or a token",
+	"free":     "the key is free",
+	"held":     "a holder has a lease, and renews it while it lives",
+	"parked":   "no holder runs; the key is kept for a job or a token",
 	"orphaned": "the holder has died; the key is kept for its job",
 	"foreign":  "the value at this key is not a lock",
 }

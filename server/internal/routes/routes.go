@@ -92,7 +92,7 @@ var (
 	Explain   = get[KeyQuery, ops.Explanation]("/v1/explain", "read", "What happens to a key, and what frees it.", Row{Keyed: true})
 	Line      = get[LineQuery, List[ops.Waiter]]("/v1/line", "read", "Who waits for a key, in order.", Row{Keyed: true})
 	Permits   = get[PermitsQuery, ops.Permits]("/v1/permits", "read", "The permits of a limit, or the slots of a sequence.", Row{Keyed: true})
-	Locks     = get[LocksQuery, List[ops.Lock]]("/v1/locks", "read", "The locks that somebody has, by pages.", Row{Lists: true})
+	Locks     = get[LocksQuery, List[ops.Lock]]("/v1/locks", "read", "The locks that are held, by pages.", Row{Lists: true})
 	Statuses  = post[StatusesRequest, List[ops.Lock]]("/v1/status", "read", "Many keys at once, in their order.", Row{})
 	Jobs      = get[JobsQuery, List[ops.Job]]("/v1/jobs", "read", "The jobs that have locks or wait for locks.", Row{Lists: true})
 	Job       = get[JobQuery, JobAnswer]("/v1/jobs/{queue}/{id}", "read", "The locks and the places of one job.", Row{Lists: true, ETag: true})

@@ -40,7 +40,7 @@ func newAcquire(s *server) *cobra.Command {
 		Long: `Acquire takes the lock on KEY, and writes the token of the lock. With the token a script renews the lock, releases it,
 or hands it over to a job. The token is a secret: whoever has the token has the lock.
 
-Nobody renews the lock but "joblock renew". After --ttl without a renewal the lock is lost, and somebody else may have
+Only "joblock renew" renews the lock. After --ttl without a renewal the lock is lost, and another holder may have
 it. To run one command under a lock, use "joblock run", which renews the lock and ends the command before the lock is
 lost.
 
@@ -73,7 +73,7 @@ Exit codes:
 	f := cmd.Flags()
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait for the lock")
 	f.VarP(&o.wait, "wait", "w", "wait for the lock for at most `DURATION`, such as 90 or 1m30s (default: without bound)")
-	f.IntVarP(&o.busyCode, "busy-code", "E", exitBusy, "exit `CODE` if somebody else has the lock")
+	f.IntVarP(&o.busyCode, "busy-code", "E", exitBusy, "exit `CODE` if the lock has another holder")
 	f.IntVarP(&o.limit, "limit", "l", 0, "take one of `N` permits of KEY; use the same N everywhere")
 	f.DurationVar(&o.ttl, "ttl", 0, "how long the lock lasts, and again after each renewal: from 1s to 8784h (required)")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` by which people see who has the lock (default host:pid of the script)")
@@ -130,7 +130,7 @@ func (o *acquireOptions) talk(cmd *cobra.Command) event.Observer {
 }
 
 func holderText(e event.Event) string {
-	text := "somebody else has the lock"
+	text := "the lock has another holder"
 	if e.Holder != "" {
 		text = e.Holder + " has the lock"
 	}

@@ -31,7 +31,7 @@ look:
 "joblock cron ls" has jobs by the clock, of which "rates" fails now and then; "joblock events" and "joblock audit" have
 what happens, and what was done about it.
 
-Nobody but this machine can reach the Redis, which has no password.
+Only this machine can reach the Redis, which has no password.
 
 Exit codes:
   0   a signal has ended demo

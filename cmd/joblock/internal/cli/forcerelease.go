@@ -36,7 +36,7 @@ func newForceRelease(s *server) *cobra.Command {
 	o := forceOptions{server: s}
 	cmd := &cobra.Command{
 		Use:   "force-release [flags] KEY",
-		Short: "free a key that somebody has, after a look at what will happen",
+		Short: "free a key that is held, after a look at what will happen",
 		Long: `Force-release frees KEY, whoever has it. The next in line has the key in the same step. A command
 under "joblock run" is killed at once (SIGKILL), with no time to clean up. Any other holder that lives is not stopped: it
 notices at its next renewal, and until then two may work at the same time.
@@ -72,7 +72,7 @@ Exit codes:
 	f := cmd.Flags()
 	f.Int64Var(&o.fence, "fence", 0, "the `FENCE` of the holding that you mean, as \"joblock get\" shows it")
 	f.StringVar(&o.reason, "reason", "", "`TEXT` for others that says why, from 1 to 256 bytes")
-	f.BoolVar(&o.ifIdle, "if-idle", false, "free the key only while nobody runs under the lock")
+	f.BoolVar(&o.ifIdle, "if-idle", false, "free the key only while no holder runs under the lock")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	o.flags(f)
 	return cmd
@@ -89,7 +89,7 @@ func (o *forceOptions) check(askable bool) error {
 	case len(o.reason) > driver.MaxLabelBytes:
 		return usage("--reason has %d bytes, at most %d are allowed", len(o.reason), driver.MaxLabelBytes)
 	case !o.yes && !askable:
-		return usage("nobody can be asked, because the standard input or the standard error is no terminal: give --yes")
+		return usage("cannot ask, because the standard input or the standard error is no terminal: give --yes")
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 		if len(e.Actions) > 0 {
 			return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because a %s has no holder of its own: free one of the keys above", safe(o.key), l.Permits.Kind)}
 		}
-		return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because nobody has the lock", safe(o.key))}
+		return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because the key is free", safe(o.key))}
 	}
 	force, found := forceAction(e)
 	if !o.given {
@@ -163,7 +163,7 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 		return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because the fence is %d by now, and not %d", safe(o.key), l.Fence, o.fence)}
 	}
 	if o.ifIdle && l.State == joblock.StateHeld {
-		return &exitError{exitBusy, fmt.Errorf("%s: nothing was freed, because somebody runs under the lock", safe(o.key))}
+		return &exitError{exitBusy, fmt.Errorf("%s: nothing was freed, because a holder runs under the lock", safe(o.key))}
 	}
 	p.say("What will happen: %s", force.Effect)
 	if force.Danger != "" {

@@ -49,7 +49,7 @@ func TestForceRelease(t *testing.T) {
 	}
 	o.fails(exitUsage, "give --yes", o.force(held.Fence)...)
 	o.fails(exitNo, "by now", o.force(held.Fence-1, "--yes")...)
-	o.fails(exitBusy, "somebody runs under the lock", o.force(held.Fence, "--yes", "--if-idle")...)
+	o.fails(exitBusy, "a holder runs under the lock", o.force(held.Fence, "--yes", "--if-idle")...)
 	if st := o.state(); st.Fence != held.Fence || st.State != joblock.StateHeld {
 		t.Fatalf("after refusals: %+v, want %+v", st, held)
 	}

@@ -56,7 +56,7 @@ Exit codes:
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&locked, "locked", false, "exit with 1 if nobody has the lock or a permit")
+	cmd.Flags().BoolVar(&locked, "locked", false, "exit with 1 if the lock, or every permit, is free")
 	out.flags(cmd.Flags())
 	return cmd
 }

@@ -83,14 +83,14 @@ func newJobsCancel(s *server) *cobra.Command {
 		Use:   "cancel QUEUE/ID",
 		Short: "tell the handler that runs a task to end, and end the task with --then",
 		Long: `Cancel tells the handler that runs a task to end, wherever it runs: in Go its context ends. The attempt then ends as
-after a timeout: the task is tried again, or has failed. A handler that does not heed that goes on.
+after a timeout: the task is tried again, or has failed. A handler that ignores that goes on.
 
 A task that hangs may hang in its next attempt, too. With --then, cancel waits up to 10 seconds for the handler to return, and
 ends the task before another attempt begins: "drop" deletes the task, "archive" keeps it in asynq's archive, where "joblock
 jobs run" finds it. A task that ends well meanwhile is left alone. Before it asks, cancel --then drop shows the payload.
 
 ` + stepHelp + " Cancel asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes + `
-      with --then also: the handler was told to end and has not returned in time, or has snoozed the task, so the task stays`,
+      with --then also: the handler was asked to stop and has not returned in time, or has snoozed the task, so the task stays`,
 		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"
   joblock jobs cancel exports/41 --then archive --reason "hangs in the third party's API, which is down"`,
 		Args: exactly("QUEUE/ID"),
@@ -145,18 +145,18 @@ func ended(cmd *cobra.Command, done ops.Acted, job string) error {
 	case ops.BecameArchived:
 		return acted(cmd, done, "the handler of %s has returned; archived the task; \"joblock jobs run --reason TEXT -- %s\" runs it later", job, ops.Shell(job))
 	case ops.BecameOver:
-		return acted(cmd, done, "the task %s has ended by itself meanwhile, or was deleted by somebody else", job)
-	case ops.BecameAnew:
-		return cmp.Or(acted(cmd, done, "the handler of %s was told to end", job),
-			error(&exitError{exitBusy, fmt.Errorf("somebody has enqueued the task %s anew meanwhile, and it was left alone", job)}))
+		return acted(cmd, done, "the task %s has ended by itself meanwhile, or was deleted by another operator", job)
+	case ops.BecameAgain:
+		return cmp.Or(acted(cmd, done, "the handler of %s was asked to stop", job),
+			error(&exitError{exitBusy, fmt.Errorf("the task %s was enqueued again meanwhile, and was left alone", job)}))
 	case ops.BecameRunning:
-		return cmp.Or(acted(cmd, done, "the handler of %s was told to end", job),
+		return cmp.Or(acted(cmd, done, "the handler of %s was asked to stop", job),
 			error(&exitError{exitBusy, fmt.Errorf("the handler has not returned within %s, so the task %s stays; the same command waits again", ops.EndWait, job)}))
 	case ops.BecameSnoozed:
 		return cmp.Or(acted(cmd, done, "the handler of %s has returned", job),
 			error(&exitError{exitBusy, fmt.Errorf("the handler has snoozed the task %s, which comes back after the pause, and was not archived; archive it then", job)}))
 	}
-	return acted(cmd, done, "the handler of %s was told to end", job)
+	return acted(cmd, done, "the handler of %s was asked to stop", job)
 }
 
 func newJobsDrop(s *server) *cobra.Command {
@@ -362,7 +362,7 @@ Exit codes besides those of "joblock help":
 
 // cancelText says what "jobs cancel" does to a task that runs.
 func cancelText(t ops.Task, then ops.Then, locks []ops.Job) string {
-	text := fmt.Sprintf("This tells the handler that runs the task %s to end: %s. A handler that does not heed that goes on.", t.Job(), taskText(t))
+	text := fmt.Sprintf("This asks the handler that runs the task %s to stop: %s. A handler that ignores that goes on.", t.Job(), taskText(t))
 	switch {
 	case then == ops.ThenDrop:
 		return text + fmt.Sprintf(" When it has returned, within %s, the task is deleted for ever, before another attempt begins.%s", ops.EndWait, givenText(t, locks, false))
@@ -382,7 +382,7 @@ func skipText(l ops.Lock) string {
 		fmt.Fprintf(&b, " (%s)", taskText(*l.Task))
 	}
 	if len(l.Line) == 0 {
-		return b.String() + ". Nobody waits."
+		return b.String() + ". There are no waiters."
 	}
 	fmt.Fprintf(&b, ". Next is %s; %d in line.", waiterText(l.Line[0]), l.Waiters)
 	return b.String()

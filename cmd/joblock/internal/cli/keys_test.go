@@ -413,7 +413,7 @@ func TestWaiters(t *testing.T) {
 		}
 		return r.stderr
 	}
-	if got := pace(); got != "When it is somebody's turn is not known: no journal tells how long holders had the key lately.\n" {
+	if got := pace(); got != "How long the wait will take is not known: no journal says how long recent holders had the key.\n" {
 		t.Errorf("without a journal: %s", got)
 	}
 	j, err := journal.New(o.redis.Client(t), &journal.Config{All: true})
@@ -471,7 +471,7 @@ func TestExplain(t *testing.T) {
 	for key, want := range map[string][]string{
 		"free":     {"nobody has it"},
 		"held":     {"web-1:77 has had the lock", "What frees it: The holder", "force-release --fence"},
-		"parked":   {"Nobody runs under the lock", info.ID, "scheduled", "--if-idle"},
+		"parked":   {"No holder runs under the lock", info.ID, "scheduled", "--if-idle"},
 		"orphaned": {"did not give it back", "does not have its task"},
 	} {
 		text := o.ok("explain", key)
@@ -654,7 +654,7 @@ func TestPermitsOfTwoLimits(t *testing.T) {
 		"1 of 3 taken; 3 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 3 and not 2, 1 d 2 h ago; callers disagree, or the limit was larger before: number 5 was in use in the last minutes": used,
 		"3 of 2 taken; 2 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 2 and not 5, 1 d 2 h ago; callers disagree, or the limit was larger before: 3 are taken":                             fewer,
 		"3 of 4 taken, 2 waiting": {Kind: ops.KindLimit, N: 4, Taken: 3, Waiting: 2},
-		"3 taken; of how many is not known: nobody has said so in the last day, and number 5 is the largest that was used": {Kind: ops.KindLimit, AtLeast: 5, Taken: 3},
+		"3 taken; of how many is not known: no call has said so in the last day, and number 5 is the largest that was used": {Kind: ops.KindLimit, AtLeast: 5, Taken: 3},
 		"3 of 2 taken": {Kind: ops.KindSequence, N: 2, Taken: 3},
 	} {
 		if got := permitsText(p); got != want {

@@ -39,7 +39,7 @@ func (f *lockFilter) flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.states, "state", nil, "only locks in this `STATE`: held, parked, orphaned or free; may be repeated (default: the first three)")
 	fs.BoolVar(&f.job, "job", false, "only locks of jobs; they are found without a walk over all keys of Redis")
 	fs.StringVar(&f.queue, "queue", "", "only locks of jobs in this `QUEUE` of asynq")
-	fs.DurationVar(&f.older, "older", 0, "only locks that somebody has had for at least `DURATION`, such as 90m")
+	fs.DurationVar(&f.older, "older", 0, "only locks held for at least `DURATION`, such as 90m")
 	fs.IntVar(&f.waiters, "waiters", 0, "only locks for which at least `N` wait")
 	fs.BoolVar(&f.own, "own", false, "also the keys that only the toolkit itself uses")
 	fs.Float64Var(&f.share, "share", defaultShare, "largest part of the time in which Redis works for the walk, from 0.001 to 1")

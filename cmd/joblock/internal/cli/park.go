@@ -17,7 +17,7 @@ func newPark(s *server) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "park [flags]",
-		Short: "reserve a lock for whoever resumes its token",
+		Short: "reserve a lock for the owner of its token",
 		Long: `Park ends the lease of a lock, and reserves the key for --reserve: nobody runs under the lock, and nobody else can take
 it. Park writes a new token. Whoever gives that token to "joblock resume", or to Locker.Resume in Go, has the lock. The
 old token is good for nothing but a repetition of this call.

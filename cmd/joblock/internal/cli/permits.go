@@ -32,7 +32,7 @@ The first line says how many permits are taken, and how many wait. With -o json:
 
 Exit codes:
   0   the permits were read, even if none is taken
-  1   KEY is neither a limit nor a sequence with several slots, or nobody has used it for a while
+  1   KEY is neither a limit nor a sequence with several slots, or was not used for a while
   64  wrong usage
   69  Redis did not answer
   77  Redis does not let this user in, or does not let this user do that`,
@@ -47,7 +47,7 @@ Exit codes:
 				}
 				if permits.Kind == "" {
 					s.hintOf(ctx, d, p, args[0])
-					return &exitError{exitNo, fmt.Errorf("%s is neither a limit nor a sequence with several slots, or nobody has used it for a while", safe(args[0]))}
+					return &exitError{exitNo, fmt.Errorf("%s is neither a limit nor a sequence with several slots, or was not used for a while", safe(args[0]))}
 				}
 				if p.format == "json" {
 					return printOne(p, nil, permits)
@@ -71,7 +71,7 @@ func permitsText(p ops.Permits) string {
 	case p.N > 0:
 		text = fmt.Sprintf("%d of %d taken", p.Taken, p.N)
 	case p.AtLeast > 0:
-		text = fmt.Sprintf("%d taken; of how many is not known: nobody has said so in the last day, and number %d is the largest that was used", p.Taken, p.AtLeast)
+		text = fmt.Sprintf("%d taken; of how many is not known: no call has said so in the last day, and number %d is the largest that was used", p.Taken, p.AtLeast)
 	default:
 		text = fmt.Sprintf("%d taken", p.Taken)
 	}

@@ -20,7 +20,7 @@ func newResume(s *server) *cobra.Command {
 		Use:   "resume [flags]",
 		Short: "take a parked lock over by its token",
 		Long: `Resume takes the lock of a token: a lock that "joblock park" or a Go program has parked, or one whose holder has died.
-Resume writes a new token. Nobody renews the lock but "joblock renew".
+Resume writes a new token. Only "joblock renew" renews the lock.
 
 With --token-file, the new token takes the place of the old one, and a call that is repeated after exit code 69 has the
 lock of the first one. Otherwise the new token goes to the standard output, and a lock whose answer was lost can be

@@ -140,7 +140,7 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
 	f.SetInterspersed(false) // what follows KEY belongs to COMMAND
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "do not wait for the lock")
 	f.VarP(&o.wait, "wait", "w", "wait for the lock for at most `DURATION`, such as 90 or 1m30s (default: without bound)")
-	f.IntVarP(&o.busyCode, "busy-code", "E", exitBusy, "exit `CODE` if somebody else has the lock")
+	f.IntVarP(&o.busyCode, "busy-code", "E", exitBusy, "exit `CODE` if the lock has another holder")
 	f.IntVarP(&o.limit, "limit", "l", 0, "let up to `N` commands have KEY at a time; use the same N everywhere")
 	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "length of the lease: how long the lock outlives this machine")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL, at most a third of --ttl")

@@ -156,7 +156,7 @@ Exit codes:
 	f.StringArrayVar(&o.dapr, "dapr", nil, "serve Dapr's lock API for a store, `NAME=PREFIX` of its keys; may be repeated")
 	f.StringArrayVar(&o.daprAlpha2, "dapr-alpha2", nil, "serve option 1 of Dapr's proposed lock API below a path, `PATH=PREFIX` of its keys, such as /v1.0-alpha2=shop:; may be repeated")
 	f.StringArrayVar(&o.daprStream, "dapr-alpha2-stream", nil, "serve option 2, with streams, below a path, `PATH=PREFIX`; may be repeated")
-	f.DurationVar(&o.daprMaxHold, "dapr-max-hold", time.Hour, "with --dapr-alpha2: how long a lock is renewed that nobody unlocks, from 1s to 8784h")
+	f.DurationVar(&o.daprMaxHold, "dapr-max-hold", time.Hour, "with --dapr-alpha2: how long a lock is renewed that is not unlocked, from 1s to 8784h")
 	f.StringArrayVar(&o.forrst, "forrst", nil, "serve the functions of Forrst's atomic locks at `PATH`, such as /rpc; may be repeated")
 	f.BoolVar(&o.saasignal, "saasignal", false, "serve SaaSignal's locks API, at /infra/locks/")
 	f.BoolVar(&o.terraform, "terraform", false, "serve the locking of Terraform's http backend: lock_address and unlock_address are …/terraform/NAME, and the key is terraform:NAME")

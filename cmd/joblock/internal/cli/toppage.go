@@ -306,8 +306,8 @@ var topKeys = []string{
 	"p: pause, go on",
 	"r: look again now",
 	"q, ctrl-c: end",
-	"SINCE is since when somebody has the lock. LEASE is what is left of the holder's lease.",
-	"RESERVED is the time until others can get the lock, if nobody renews or releases it.",
+	"SINCE is when the holder got the lock. LEASE is what is left of the holder's lease.",
+	"RESERVED is the time until others can get the lock, unless it is renewed or released.",
 }
 
 // drawText returns a page with paragraphs.

@@ -61,7 +61,7 @@ Exit codes:
 				if err := printAll(p, waiterColumns(p, now), rows); err != nil {
 					return err
 				}
-				p.none("nobody waits for %s", safe(args[0]))
+				p.none("no waiters for %s", safe(args[0]))
 				s.hint(ctx, d, p, lock)
 				if pace := lock.Pace(); pace != "" && p.rows > 0 && p.forPeople() {
 					p.say("%s", pace)
