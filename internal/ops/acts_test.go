@@ -55,7 +55,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		s.acquire("brief")
 		force("brief")
 		time.Sleep(10 * time.Minute) // the store forgets the record
-		wants("brief", "the store remembers nobody", "force release by eva@laptop (hangs since noon).")
+		wants("brief", "no earlier holder is remembered", "force release by eva@laptop (hangs since noon).")
 
 		// What frees a key only if nobody runs is nowhere called by the name of what frees it in any case.
 		s.park("idle", "default/9")

@@ -366,7 +366,7 @@ func TestSentencesOfEvents(t *testing.T) {
 			t.Errorf("%s has no sentence: %q", kind, text)
 		}
 	}
-	if got := (&Event{Kind: "acquired", Prior: "lapsed"}).sentence(); !strings.Contains(got, "the lock of the holder before had lapsed") {
+	if got := (&Event{Kind: "acquired", Prior: "lapsed"}).sentence(); !strings.Contains(got, "the lock of the previous holder had lapsed") {
 		t.Error(got)
 	}
 	if got := (&Event{Kind: "contended", Holder: "web-1", Source: "web-2"}).sentence(); got != "web-2 found the key busy: web-1 has it" {

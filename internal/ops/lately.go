@@ -15,7 +15,7 @@ import (
 // Lately is what the journal says about the callers of a key, its permits and its slots. With the defaults of package
 // journal, a journal has callers who gave up, but not those who asked once and were refused.
 type Lately struct {
-	GaveUp   int    `json:"gave_up,omitempty"`  // how many waited in vain in the last hour
+	GaveUp   int    `json:"gave_up,omitempty"`  // how many gave up waiting in the last hour
 	Busy     int    `json:"busy,omitempty"`     // how many found the key busy in the last hour, if the journal has that
 	LastAt   Time   `json:"last_at,omitzero"`   // when the last of these was refused
 	LastBy   string `json:"last_by,omitempty"`  // the process of that one
