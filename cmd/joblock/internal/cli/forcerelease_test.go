@@ -30,8 +30,8 @@ func (o *office) force(fence int64, flags ...string) []string {
 
 func TestForceRelease(t *testing.T) {
 	o := newOffice(t)
-	o.fails(exitNo, "nobody has the lock", "force-release", key)
-	o.fails(exitNo, "nobody has the lock", o.force(7, "--yes")...)
+	o.fails(exitNo, "the key is free", "force-release", key)
+	o.fails(exitNo, "the key is free", o.force(7, "--yes")...)
 
 	lock := o.acquire(key)
 	waits := make(chan *joblock.Lock, 1)

@@ -383,7 +383,7 @@ func TestGet(t *testing.T) {
 
 func TestWaiters(t *testing.T) {
 	o := newOffice(t)
-	if r := o.call("waiters", key1); r.code != exitOK || r.stdout != "" || !strings.HasPrefix(r.stderr, "nobody waits for "+key1+"\nnothing is known of the key "+key1+" at ") {
+	if r := o.call("waiters", key1); r.code != exitOK || r.stdout != "" || !strings.HasPrefix(r.stderr, "no waiters for "+key1+"\nnothing is known of the key "+key1+" at ") {
 		t.Errorf("nobody waits: %+v", r)
 	}
 	o.acquire(key1)
@@ -469,7 +469,7 @@ func TestExplain(t *testing.T) {
 	o.park("parked", "exports/"+info.ID)
 	o.orphan("orphaned", "exports/none")
 	for key, want := range map[string][]string{
-		"free":     {"nobody has it"},
+		"free":     {"the key is free"},
 		"held":     {"web-1:77 has had the lock", "What frees it: The holder", "force-release --fence"},
 		"parked":   {"No holder runs under the lock", info.ID, "scheduled", "--if-idle"},
 		"orphaned": {"did not give it back", "does not have its task"},

@@ -23,8 +23,8 @@ func TestTextOfAnEndedTask(t *testing.T) {
 		ops.BecameDropped:  {0, []string{"deleted the task"}},
 		ops.BecameArchived: {0, []string{"archived the task", `"joblock jobs run --reason TEXT -- 'q/1 a; b'" runs it later`}},
 		ops.BecameOver:     {0, []string{"ended by itself"}},
-		ops.BecameAgain:    {exitBusy, []string{"was asked to end", "the task q/1 a; b was enqueued again"}},
-		ops.BecameRunning:  {exitBusy, []string{"was told to end", "has not returned within 10s", "the same command waits again"}},
+		ops.BecameAgain:    {exitBusy, []string{"was asked to stop", "the task q/1 a; b was enqueued again"}},
+		ops.BecameRunning:  {exitBusy, []string{"was asked to stop", "has not returned within 10s", "the same command waits again"}},
 		ops.BecameSnoozed:  {exitBusy, []string{"has returned", "snoozed the task q/1 a; b, which comes back"}},
 	} {
 		var out bytes.Buffer
