@@ -140,7 +140,7 @@ func (c *checkup) controls(ctx context.Context) error {
 		case set.Now.Sub(p.Since.Time) > pausedLong && p.Until.IsZero():
 			c.add(Warning, "pauses", "", text, "its jobs do not start; "+haveJobs(p.Waiting)+" come so far", resume+", if the pause was forgotten")
 		case p.Note == "" || p.Note == NoReason:
-			c.add(Warning, "pauses", "", text, "nobody else knows why", resume+", or pause it again with a note")
+			c.add(Warning, "pauses", "", text, "others do not know why", resume+", or pause it again with a note")
 		default:
 			c.add(Note, "pauses", "", text, "its jobs do not start; "+haveJobs(p.Waiting)+" come so far", resume+" ends the pause")
 		}
