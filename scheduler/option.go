@@ -78,8 +78,8 @@ func OverlapQueue(limit int) Option {
 func OverlapNewest() Option { return setOverlap(false, false, ledger.Overlap{Newest: true}) }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when the next tick comes. The next
-// tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: asynq's
-// Inspector can cancel a task.
+// tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: a
+// tick ends the task of the tick before if asynqtick enqueues it under a handoff.Unique with CancelInProgress.
 func OverlapCancel() Option { return setOverlap(false, true, ledger.Overlap{Newest: true}) }
 
 // setOverlap returns the Option for an overlap policy: OverlapQueue if queues is true, OverlapCancel if cancel is.
@@ -173,7 +173,7 @@ func (o *options) validate(op, name string) error {
 	case o.retries > 0 && (o.retryFirst <= 0 || o.retryMost < o.retryFirst):
 		return records.Invalid(op, name, "the pauses of Retry are %s to %s, must be positive and in order", o.retryFirst, o.retryMost)
 	case o.task && o.cancel:
-		return records.Invalid(op, name, "OverlapCancel is not for tasks")
+		return records.Invalid(op, name, "OverlapCancel is not for tasks: enqueue them with asynqtick.EnqueueWith or With, and a handoff.Unique with CancelInProgress")
 	case o.MaxConcurrent < 1 || o.MaxConcurrent > ledger.MaxLanes:
 		return records.Invalid(op, name, "MaxConcurrent is %d, must be from 1 to %d", o.MaxConcurrent, ledger.MaxLanes)
 	case o.MaxConcurrent > 1 && o.task:

@@ -146,7 +146,7 @@ func taskOf(req *routes.EnqueueRequest) (*asynq.Task, []asynq.Option, error) {
 
 // howOf returns how the task is to be enqueued: as the only job of its key, or in the key's sequence.
 func howOf(req *routes.EnqueueRequest) (enqueue.How, error) {
-	untils, conflicts, failures := []string{"done", "started"}, []string{"reject", "skip", "replace", "keep_last"}, []string{"go_on", "halt"}
+	untils, conflicts, failures := []string{"done", "started"}, []string{"reject", "skip", "replace", "keep_last", "cancel_in_progress"}, []string{"go_on", "halt"}
 	if !req.Sequence {
 		for _, f := range []struct {
 			name string

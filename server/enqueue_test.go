@@ -125,7 +125,7 @@ func TestEnqueueRunsUnderTheLock(t *testing.T) {
 func TestCopiesOfAnEnqueue(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, shape := range []object{{}, {"task_id": "own"}, {"sequence": true}, {"sequence": true, "limit": 2}, {"on_conflict": "keep_last"}, {"on_conflict": "skip"}} {
+	for _, shape := range []object{{}, {"task_id": "own"}, {"sequence": true}, {"sequence": true, "limit": 2}, {"on_conflict": "keep_last"}, {"on_conflict": "cancel_in_progress"}, {"on_conflict": "skip"}} {
 		t.Run(sprint(shape), func(t *testing.T) {
 			t.Parallel()
 			proxy := redistest.NewProxy(t, server.Addr())
@@ -160,7 +160,7 @@ func TestCopiesOfAnEnqueue(t *testing.T) {
 			if statuses[http.StatusCreated] != 1 || statuses[http.StatusOK] != 1 || tasks[0] != tasks[1] {
 				t.Errorf("%v for %v, want one task, and one answer that says it was there", statuses, tasks)
 			}
-			if shape["on_conflict"] == "keep_last" {
+			if shape["on_conflict"] == "keep_last" || shape["on_conflict"] == "cancel_in_progress" {
 				key += "%next"
 			}
 			if st := b.wantState(key, joblock.StateParked); st.Job != order["queue"].(string)+"/"+tasks[0] {
@@ -241,7 +241,7 @@ func TestBadEnqueues(t *testing.T) {
 		{changed("max_retry", 1001), 400, "LOCK_INVALID", "max_retry is 1001, must be from 0 to 1000"},
 		{changed("delay_ms", -1), 400, "LOCK_INVALID", "delay_ms is -1"},
 		{changed("until", "x"), 400, "LOCK_INVALID", "until is x, must be one of done, started"},
-		{changed("on_conflict", "x"), 400, "LOCK_INVALID", "must be one of reject, skip, replace, keep_last"},
+		{changed("on_conflict", "x"), 400, "LOCK_INVALID", "must be one of reject, skip, replace, keep_last, cancel_in_progress"},
 		{changed("limit", 2), 400, "LOCK_INVALID", "limit is for"},
 		{object{"key": key, "type": "x", "sequence": true, "until": "done"}, 400, "LOCK_INVALID", "not for"},
 		{object{"key": key, "type": "x", "sequence": true, "limit": 2, "on_failure": "halt"}, 400, "LOCK_INVALID", ""},

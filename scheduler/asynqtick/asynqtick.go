@@ -66,6 +66,7 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 //
 //	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it. With the
 //	          policy Skip, too, and so in a Cooldown. With Replace and KeepLast the new task takes the place of one that waits.
+//	          With CancelInProgress it also ends the task that runs: cancel in progress, as OverlapCancel for functions.
 //	Sequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
 //	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
 //	          while the sequence has halted. "joblock doctor" names such lines.

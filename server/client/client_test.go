@@ -498,7 +498,7 @@ func TestEnqueueSendsAll(t *testing.T) {
 		}
 		for name, words := range map[string][]string{
 			"until":       {string(client.UntilDone), string(client.UntilStarted)},
-			"on_conflict": {string(client.Reject), string(client.Skip), string(client.Replace), string(client.KeepLast)},
+			"on_conflict": {string(client.Reject), string(client.Skip), string(client.Replace), string(client.KeepLast), string(client.CancelInProgress)},
 			"on_failure":  {string(client.GoOn), string(client.Halt)},
 		} {
 			if !slices.Equal(takes[name].Enum, words) {

@@ -250,6 +250,9 @@ const (
 	Skip     OnConflict = "skip"      // Enqueued is the task that has the key; nothing is enqueued
 	Replace  OnConflict = "replace"   // the new task takes the place of one that has not begun
 	KeepLast OnConflict = "keep_last" // the new task runs after the present one, and takes the place of one that waits for that
+
+	// CancelInProgress ends the present job, and the new task runs when its handler has returned.
+	CancelInProgress OnConflict = "cancel_in_progress"
 )
 
 // OnFailure says whether a line of jobs goes on after a job in it has failed for good.

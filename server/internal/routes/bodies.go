@@ -134,8 +134,8 @@ type EnqueueRequest struct {
 	Delay         *int64          `json:"delay_ms,omitempty" jsonschema:"minimum=1"`     // before the first attempt
 	Retention     *int64          `json:"retention_ms,omitempty" jsonschema:"minimum=1"` // how long asynq keeps the completed task
 
-	Until      string `json:"until,omitempty" jsonschema:"enum=done,enum=started"`                                  // one job per key: how long the key is taken; default until the job is done
-	OnConflict string `json:"on_conflict,omitempty" jsonschema:"enum=reject,enum=skip,enum=replace,enum=keep_last"` // what to do if the key has a job; default reject
+	Until      string `json:"until,omitempty" jsonschema:"enum=done,enum=started"`                                                          // one job per key: how long the key is taken; default until the job is done
+	OnConflict string `json:"on_conflict,omitempty" jsonschema:"enum=reject,enum=skip,enum=replace,enum=keep_last,enum=cancel_in_progress"` // what to do if the key has a job; default reject
 
 	Sequence   bool   `json:"sequence,omitempty"`                                                // give the job a place in the key's line
 	Limit      *int64 `json:"limit,omitempty" jsonschema:"minimum=1,maximum=256"`                // of a sequence: how many jobs run at a time
