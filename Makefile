@@ -137,6 +137,7 @@ faults: setup ## run the test of every row of the tables of faults and of "joblo
 	@.ci/faults.sh joblock/FAULTS.md
 	@.ci/faults.sh cmd/joblock/RUN.md
 	@.ci/faults.sh server/FAULTS.md
+	@.ci/faults.sh outbox/FAULTS.md
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 1m)

@@ -9,7 +9,7 @@ trap 'rm -f "$results"' EXIT
 
 names=$(sed -nE 's/^\| .* \| (`[a-z0-9]+\.Test[^|]*`) \|$/\1/p' "$file" | grep -oE '`[^`]+`' | tr -d '`' | sort -u)
 for pkg in $(cut -d . -f 1 <<<"$names" | sort -u); do
-	dir=$(find joblock worker handoff scheduler internal cmd server -type d -name "$pkg" | head -n 1)
+	dir=$(find joblock worker handoff scheduler internal cmd server outbox -type d -name "$pkg" | head -n 1)
 	tests=$(sed -nE "s/^$pkg\.(Test[A-Za-z0-9_]+).*/\1/p" <<<"$names" | sort -u | paste -s -d '|' -)
 	{ go -C "$dir" test -tags servers -count=1 -v -timeout 45m -run "^($tests)\$" . || true; } |
 		sed -nE "s/^ *--- (PASS|FAIL|SKIP): (.*) \([0-9.]+s\)\$/$pkg.\2\t\1/p" >>"$results"

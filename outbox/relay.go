@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/internal/workerstats"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -47,9 +48,7 @@ func (b *Outbox) Run(ctx context.Context) error {
 		return invalid("run", "the Outbox was not made by New")
 	}
 	locks := (*core.Locker)(b.jobs.Locks())
-	o := core.Options{
-		OwnKey: true, Memo: true, MaxRenew: driver.MaxPeriod, TTL: min(longestLease, locks.Settings().TTL),
-	}
+	o := core.Options{OwnKey: true, MaxRenew: driver.MaxPeriod, TTL: min(longestLease, locks.Settings().TTL)}
 	err := locks.Singleton(ctx, keyspace.Outbox(b.cfg.Name), b.relay, o)
 	if ctx.Err() != nil {
 		return nil
@@ -448,33 +447,49 @@ func (b *Outbox) note(f func(*relayed)) {
 	f(&b.stats)
 }
 
-// tell writes the stats of the outbox into the memo of the relay's lock, for operators, once per
-// workerstats.RelayPeriod, until ctx ends.
+// relaysKept is how long the stats are kept after the latest write of any relay.
+const relaysKept = 30 * 24 * time.Hour
+
+// tell reports the stats of the outbox to operators, once per workerstats.RelayPeriod, until ctx ends. lock is that of the
+// relay.
 func (b *Outbox) tell(ctx context.Context, lock *core.Lock) {
 	began, asOf := time.Now(), lock.AsOf()
-	for {
+	for ctx.Err() == nil {
 		s, err := b.Stats(ctx)
-		if ctx.Err() != nil {
-			return
-		}
 		b.mu.Lock()
-		f := workerstats.Relay{
-			At: asOf.Add(time.Since(began)).UTC(), Began: asOf.UTC(), Database: b.dialect.String(),
+		r := workerstats.Relay{
+			At: asOf.Add(time.Since(began)).UTC(), Began: asOf.UTC(), Holder: (*core.Locker)(b.jobs.Locks()).Settings().Holder,
+			Database: b.dialect.String(), Backlog: s.Backlog, Refused: s.Refused, Oldest: s.Oldest.Milliseconds(), Unread: err != nil,
 			Sent: b.stats.Sent, Retried: b.stats.Retried, Gaveup: b.stats.Refused, LastError: b.stats.LastError,
 		}
 		b.mu.Unlock()
 		if err != nil {
-			f.Unread, f.LastError = true, shortened(err)
-		} else {
-			f.Backlog, f.Refused, f.Oldest = s.Backlog, s.Refused, s.Oldest.Milliseconds()
+			r.LastError = shortened(err)
 		}
-		if err := lock.WriteMemo(ctx, f.Encode()); err != nil && ctx.Err() == nil {
-			b.cfg.Logger.Debug("outbox: the relay could not write its stats, which only people read", "err", err)
+		pause := workerstats.RelayPeriod
+		if err := b.report(ctx, r); errors.Is(err, joblock.ErrHeld) {
+			pause = time.Second // another outbox reports
+		} else if err != nil && ctx.Err() == nil {
+			b.cfg.Logger.Debug("outbox: the relay could not report its stats, which only people read", "err", err)
 		}
-		if sleep.For(ctx, workerstats.RelayPeriod) != nil {
-			return
-		}
+		_ = sleep.For(ctx, pause)
 	}
+}
+
+// report writes r into the record of all outboxes.
+func (b *Outbox) report(ctx context.Context, r workerstats.Relay) (err error) {
+	lock, err := (*core.Locker)(b.jobs.Locks()).TryAcquire(context.WithoutCancel(ctx), keyspace.Outboxes,
+		core.Options{OwnKey: true, Memo: true, Silent: true, Retain: relaysKept})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.End(ctx, core.Release{})) }()
+	all, err := workerstats.DecodeRelays(lock.Memo())
+	if err != nil {
+		all = workerstats.Relays{} // stats for people: start again
+	}
+	all[b.cfg.Name] = r
+	return lock.WriteMemo(ctx, all.Encode())
 }
 
 // shortened returns the text of err for the table and the stats.

@@ -58,10 +58,10 @@ func Base(key string) string {
 }
 
 // Outbox returns the key of the lock of the relay of the outbox with this name, which is a part of a key.
-func Outbox(name string) string { return Outboxes + name }
+func Outbox(name string) string { return "%outbox:" + name }
 
-// Outboxes is the prefix of the keys of Outbox.
-const Outboxes = "%outbox:"
+// Outboxes is the key of the record of what the relays of outboxes report; see package workerstats.
+const Outboxes = "%outboxes"
 
 // Cron returns the key of one of the scheduler's records.
 func Cron(rest string) string { return "%cron:" + rest }

@@ -24,7 +24,7 @@ const root = "toolkit"
 var nested = []string{"joblock/otelobserver", "joblock/promobserver", "outbox", "server", "server/compat"}
 
 // others are the modules without packages for users: the command, and those that are only built in a checkout.
-var others = []string{"bench", "cmd/joblock", "examples/fencing", "examples/moving", "examples/observed", "examples/routers", "internal/published", "server/browser"}
+var others = []string{"bench", "cmd/joblock", "examples/fencing", "examples/moving", "examples/observed", "examples/outbox", "examples/routers", "internal/published", "server/browser"}
 
 // pkg is what go list says about a package, as far as it is needed here.
 type pkg struct {

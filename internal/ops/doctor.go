@@ -70,7 +70,7 @@ const (
 // result then has what was found before, and Checkup.Safe covers only that.
 func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 	c := &checkup{Desk: d}
-	looks := []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.controls, c.cron, c.journal, c.nothing}
+	looks := []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.controls, c.cron, c.outboxes, c.journal, c.nothing}
 	if viewerOf(ctx).Key != nil {
 		looks = []func(context.Context) error{c.servers, c.journal, c.hidden}
 	}

@@ -27,6 +27,7 @@ func TestTablesNameTheirTests(t *testing.T) {
 		{file: "joblock/EVIDENCE.md", first: "promise", cells: 3, rows: 9},
 		{file: "cmd/joblock/RUN.md", first: "situation", cells: 5, rows: 70},
 		{file: "server/FAULTS.md", first: "fault", cells: 4, rows: 40},
+		{file: "outbox/FAULTS.md", first: "fault", cells: 3, rows: 20},
 		{file: "SECURITY.md", first: "promise", cells: 2, rows: 6},
 	} {
 		t.Run(tab.file, func(t *testing.T) {

@@ -12,8 +12,9 @@ const RelayPeriod = 10 * time.Second
 // Relay has the stats of an outbox, as its working relay writes them. Times are by the clock of the locks' store, as far
 // as the relay's process knows that clock. Durations are in milliseconds.
 type Relay struct {
-	At       time.Time `json:"at"`    // when the stats were written
-	Began    time.Time `json:"began"` // when the relay began to work
+	At       time.Time `json:"at"`     // when the stats were written
+	Began    time.Time `json:"began"`  // when the relay began to work
+	Holder   string    `json:"holder"` // label of its process
 	Database string    `json:"database"`
 
 	// Of the table, unless Unread: the rows to enqueue, the age of the first of them, and the rows that were refused.
@@ -30,19 +31,26 @@ type Relay struct {
 	LastError string `json:"last_error,omitempty"`
 }
 
-// Encode returns the text of r.
-func (r Relay) Encode() []byte {
-	text, err := json.Marshal(r)
+// Relays has the stats of all outboxes, by name. It is the memo of keyspace.Outboxes.
+type Relays map[string]Relay
+
+// Encode returns the text of rs.
+func (rs Relays) Encode() []byte {
+	text, err := json.Marshal(rs)
 	if err != nil {
 		panic(fmt.Sprintf("workerstats: %v", err)) // all its values can be encoded
 	}
 	return text
 }
 
-// DecodeRelay is the reverse of Relay.Encode.
-func DecodeRelay(text []byte) (r Relay, err error) {
-	if err := json.Unmarshal(text, &r); err != nil {
-		return Relay{}, fmt.Errorf("the stats of an outbox cannot be read: %w", err)
+// DecodeRelays is the reverse of Relays.Encode. No text means no outboxes.
+func DecodeRelays(text []byte) (Relays, error) {
+	rs := Relays{}
+	if len(text) == 0 {
+		return rs, nil
 	}
-	return r, nil
+	if err := json.Unmarshal(text, &rs); err != nil {
+		return nil, fmt.Errorf("the stats of the outboxes cannot be read: %w", err)
+	}
+	return rs, nil
 }

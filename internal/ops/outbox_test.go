@@ -1,0 +1,61 @@
+package ops
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
+)
+
+func TestDoctorLooksAtOutboxes(t *testing.T) {
+	planted(t, func(t *testing.T, p *plant) {
+		ctx := t.Context()
+		write := func(text []byte) {
+			t.Helper()
+			lock, err := (*core.Locker)(p.locks).TryAcquire(ctx, keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
+			testkit.WantNil(t, "TryAcquire", err)
+			testkit.WantNil(t, "WriteMemo", lock.WriteMemo(ctx, text))
+			testkit.WantNil(t, "End", lock.End(ctx, core.Release{}))
+		}
+		wants := func(when string, texts ...string) {
+			t.Helper()
+			all, err := p.Doctor(ctx)
+			testkit.WantNil(t, "Doctor", err)
+			var found []string
+			for _, c := range all.Checks {
+				if c.Subject == "outbox" {
+					found = append(found, string(c.Status)+" "+c.Node+": "+c.Found)
+				}
+			}
+			if len(found) != len(texts) {
+				t.Errorf("%s: %q, want %q", when, found, texts)
+				return
+			}
+			for i, text := range texts {
+				if !strings.Contains(found[i], text) {
+					t.Errorf("%s: %q, want %q", when, found[i], text)
+				}
+			}
+		}
+		wants("without outboxes")
+		r := workerstats.Relay{At: time.Now(), Holder: "app-1", Database: "postgres", Backlog: 3, Sent: 40}
+		write(workerstats.Relays{"outbox": r}.Encode())
+		wants("a relay that keeps up", "3 rows wait, 40 were sent by app-1")
+		r.Oldest, r.Refused, r.LastError = 90_000, 2, "connection refused"
+		write(workerstats.Relays{"outbox": r}.Encode())
+		wants("behind, with refused rows", "3 rows wait, the first one for 1 min 30 s; the latest error of the relay: connection refused", "2 rows were refused")
+		r.Unread, r.Refused = true, 0
+		write(workerstats.Relays{"outbox": r}.Encode())
+		wants("a database that is away", "its database does not answer the relay: connection refused")
+		r.At = time.Now().Add(-5 * time.Minute)
+		gone := workerstats.Relay{At: time.Now().Add(-48 * time.Hour)}
+		write(workerstats.Relays{"outbox": r, "removed": gone}.Encode())
+		wants("no relay", "no relay has reported for 5 min")
+		write([]byte("{"))
+		wants("a record that cannot be read", "cannot be read")
+	})
+}
