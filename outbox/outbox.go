@@ -130,7 +130,7 @@ type Job struct {
 // With handoff.Unique and handoff.Sequence the key is taken by the relay, and Enqueue needs no Redis. The package comment
 // says what the relay does if another job has the key. With handoff.Carry, and Sequence.Lock, Enqueue parks the locks
 // for the job at once, so that no other caller gets the key between the commit and the job. After a rollback give them
-// back with Reclaim.
+// back with Reclaim. A handoff.Chain must be under one of these two; Unique.Limit is joblock.ErrInvalid.
 //
 // An asynq.ProcessIn counts from the call of Enqueue. Without asynq.TaskID the task gets an ID of its own, which the row
 // keeps, and asynq keeps the completed task for a minute: however often the relay repeats the enqueue meanwhile, asynq has

@@ -369,6 +369,28 @@ func TestALockThatIsCarriedIsTheJobsFromTheEnqueueOn(t *testing.T) {
 	stop()
 }
 
+// The tasks that follow in a chain travel with the locks. Without locks of the caller a chain is refused.
+func TestAChainUnderACarriedLockIsKept(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, nil)
+	then := []*asynq.Task{task("second"), task("third")}
+	k.put(handoff.Chain{Under: handoff.Carry(must(k.p.Locks.TryAcquire(t.Context(), "key"))(t)), Then: then}, task("first"))
+	k.in(false, func(tx *sql.Tx) {
+		_, err := k.Enqueue(t.Context(), tx, handoff.Chain{Under: handoff.Unique{Key: "other"}, Then: then}, task("first"))
+		testkit.WantErr(t, err, joblock.ErrInvalid)
+	})
+	k.relayAll()
+	ran := make(chan string, 3)
+	stop := k.serve(func(_ context.Context, task *asynq.Task) error {
+		ran <- string(task.Payload())
+		return nil
+	})
+	if got := []string{<-ran, <-ran, <-ran}; !slices.Equal(got, []string{"first", "second", "third"}) {
+		t.Errorf("ran %q", got)
+	}
+	stop()
+}
+
 func TestReclaimGivesTheLocksOfARolledBackTransactionBack(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, nil)

@@ -188,6 +188,7 @@ func unheld(d *dispatch, keys []string) (env envelope.Envelope, err error) {
 		}
 		env.Tokens = append(env.Tokens, token)
 	}
+	env.Retries = d.retries
 	return env, nil
 }
 
@@ -208,7 +209,7 @@ func (k *keptKind) keys() (named, alone []string) {
 func (k *keptKind) ask(*batch) { k.tokens = k.env.Tokens }
 
 func (k *keptKind) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
-	env.Sequence, env.UntilStart, env.FromStart = k.env.Sequence, k.env.UntilStart, k.env.FromStart
+	*env = k.env
 	if env.Sequence == nil {
 		return nil, nil
 	}
