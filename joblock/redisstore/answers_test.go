@@ -42,8 +42,9 @@ func TestAnswersOfAServerThatCannotServe(t *testing.T) {
 	proxy := redistest.NewProxy(t, db.Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DB: db.Number(), MaxRetryBackoff: time.Millisecond})
 	t.Cleanup(func() { rdb.Close() })
-	// With so long a lease it is no lease's end that helps.
-	locks, others := newLocker(t, rdb, &joblock.Config{TTL: time.Hour}), newLocker(t, db.Client(t), nil)
+	// With so long a lease it is no lease's end that helps. For calls without a script see TestNativeCallsAreRefused.
+	locks := newLockerOn(t, must(newStore(rdb, &Config{ScriptsOnly: true})), &joblock.Config{TTL: time.Hour})
+	others := newLocker(t, db.Client(t), nil)
 	scripts := redistest.Named("evalsha", "eval")
 	for _, text := range notNow {
 		name, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")

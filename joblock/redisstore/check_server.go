@@ -101,7 +101,7 @@ func (n *checkedServer) native(ctx context.Context, rdb *redis.Client) {
 	switch {
 	case err == redis.Nil:
 		n.well(n.addr, "scripts", "a lock that nobody waits for is taken and released without one")
-	case err != nil && redis.HasErrorPrefix(err, "ERR"):
+	case err != nil && strings.HasPrefix(err.Error(), "ERR "):
 		n.well(n.addr, "scripts", "each call is one; Redis from 8.4 on and Valkey from 8.1 on can do without for most")
 	}
 }

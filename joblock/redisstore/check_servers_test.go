@@ -59,7 +59,7 @@ func TestExamineSaysWhatIsWell(t *testing.T) {
 		return strings.Join(names, " ")
 	}
 	srv := redistest.Start(t, wellKept...)
-	const whole = "appendfsync appendonly clock maxmemory maxmemory-policy permissions pub/sub replication role version"
+	const whole = "appendfsync appendonly clock maxmemory maxmemory-policy permissions pub/sub replication role scripts version"
 	if got := wells(srv.Client(t)); got != whole {
 		t.Errorf("well are %s; want %s", got, whole)
 	}

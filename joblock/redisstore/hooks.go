@@ -62,7 +62,26 @@ type divert struct{ to redis.UniversalClient }
 
 func (divert) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (d divert) ProcessHook(redis.ProcessHook) redis.ProcessHook { return d.to.Process }
+func (d divert) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		b, several := cmd.(bundle)
+		if !several {
+			return d.to.Process(ctx, cmd)
+		}
+		pipe := d.to.Pipeline()
+		for _, cmd := range b.cmds {
+			_ = pipe.Process(ctx, cmd) // Process only queues
+		}
+		_, err := pipe.Exec(ctx)
+		if answer := b.Err(); answer != nil {
+			return answer
+		}
+		if err != nil && b.Val() == nil {
+			return err
+		}
+		return nil
+	}
+}
 
 func (d divert) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {

@@ -14,7 +14,12 @@ import (
 // newLocker returns a Locker on a Store on rdb, closed with the test.
 func newLocker(t testing.TB, rdb redis.UniversalClient, cfg *joblock.Config) *joblock.Locker {
 	t.Helper()
-	locks, err := joblock.New(must(newStore(rdb, nil)), cfg)
+	return newLockerOn(t, must(newStore(rdb, nil)), cfg)
+}
+
+func newLockerOn(t testing.TB, s *store, cfg *joblock.Config) *joblock.Locker {
+	t.Helper()
+	locks, err := joblock.New(s, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,12 +87,13 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 }
 
 // together makes calls that belong together, in their order and on one connection. The answers are in cmds. Each of the
-// cmds may have run although it has an error.
-func (m *merger) together(ctx context.Context, cmds []*redis.Cmd) {
+// cmds may have run although it has an error. The hooks of the application's client see cmds[shown] only, unless the calls
+// are merged with others.
+func (m *merger) together(ctx context.Context, cmds []*redis.Cmd, shown int) {
 	p := m.enter(ctx, cmds...)
 	if p == nil {
 		defer m.next()
-		exec(ctx, m.via, cmds)
+		m.alone(ctx, cmds, shown)
 		return
 	}
 	select {
@@ -115,10 +116,28 @@ func (m *merger) together(ctx context.Context, cmds []*redis.Cmd) {
 			for i, cmd := range cmds {
 				cmds[i] = redis.NewCmd(ctx, cmd.Args()...)
 			}
-			exec(ctx, m.via, cmds)
+			m.alone(ctx, cmds, shown)
 			return
 		}
 	}
+}
+
+// alone sends cmds in a pipeline of their own.
+func (m *merger) alone(ctx context.Context, cmds []*redis.Cmd, shown int) {
+	b := bundle{cmds[shown], cmds}
+	if err := m.via.Process(ctx, b); err != nil {
+		for _, cmd := range cmds { // a hook may have failed the call before anything was sent
+			if cmd.Err() == nil && cmd.Val() == nil {
+				cmd.SetErr(err)
+			}
+		}
+	}
+}
+
+// bundle is several commands for one pipeline, which hooks see as one of them.
+type bundle struct {
+	*redis.Cmd
+	cmds []*redis.Cmd
 }
 
 // enter counts a call as under way and returns nil, or adds its commands to a pipeline and returns the pipeline.

@@ -28,10 +28,10 @@ const (
 	nativeAfter = 16
 	// nativeAgain is how long a Store waits before it asks a server again that has refused.
 	nativeAgain = time.Minute
-	// contendedFor is how long calls for a key that had waiters go by script.
+	// contendedFor is how long calls for a key go by script after it had waiters, or was another process's.
 	contendedFor = 10 * time.Second
-	// refusedPause is how many Acquires go by script after one found its key held.
-	refusedPause = 16
+	// refusedPause is how many Acquires go by script after one that was refused.
+	refusedPause = 4
 	// lateMargin is how much of the reservation must be left at a native END. With less, the script tells from the
 	// record whether the END was in time.
 	lateMargin = 100 * time.Millisecond
@@ -108,7 +108,7 @@ func (n *native) failed(key string, err error) bool {
 	switch {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"): // a hash: the key has waiters, or a memo
 		n.wait(key)
-	case redis.HasErrorPrefix(err, "ERR"), redis.HasErrorPrefix(err, "NOPERM"):
+	case strings.HasPrefix(err.Error(), "ERR "), redis.HasErrorPrefix(err, "NOPERM"):
 		n.able.Store(false)
 		n.askAt.Store(time.Now().Add(nativeAgain).UnixNano())
 	default:
@@ -126,7 +126,7 @@ func (n *native) mark(key string) *atomic.Int64 {
 	return &n.contended[h%uint32(len(n.contended))]
 }
 
-// wait notes that somebody waits for key.
+// wait notes that callers wait for key, or that other processes use it.
 func (n *native) wait(key string) {
 	if !n.off {
 		n.mark(key).Store(time.Now().Add(contendedFor).UnixNano())
@@ -160,11 +160,11 @@ func (n *native) forget(key string) string {
 
 // nativeCall is one or several commands about one key, in one allocation.
 type nativeCall struct {
-	name, text, old, nonce string
-	px, from, to           int64
-	args                   [3][8]any
-	made                   [3]redis.Cmd
-	cmds                   [3]*redis.Cmd
+	name, text, old string
+	px, from, to    int64
+	args            [3][7]any
+	made            [3]redis.Cmd
+	cmds            [3]*redis.Cmd
 }
 
 // A command of the call. The elements of args are pointers, as those of scriptCall.
@@ -190,64 +190,52 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 	}
 	rec.reserve = rec.ttl
 	rec.at = rec.ttl + 1 + millis(req.Retain) // the lease is rounded up by 1 ms
+	rec.fence, rec.last, rec.prior = 1, noLast, '-'
 	old := n.forget(req.Key)
-	for range 2 {
-		before, ok := record{}, false
-		if old != "" {
-			if before, ok = readEnded(old); !ok {
-				break // held, or a record that only the script understands
-			}
-		}
-		rec.fence, rec.last, rec.prior = before.fence+1, noLast, '-'
-		if ok {
-			rec.last, rec.prior = before.last, before.kind[len(before.kind)-1]
-		}
-		rec.first = rec.fence
-		c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: old, nonce: req.Nonce, px: rec.at}
-		c.to = int64(len(c.text)) - ownedTail - 2 - int64(len(rec.last))
-		c.from = c.to - usualNonce
-		c.to--
-		if old == "" {
-			c.args[0] = [8]any{"set", &c.name, &c.text, "nx", "get", "px", &c.px}
-			c.cmd(ctx, 0, 7)
-		} else {
-			c.args[0] = [8]any{"set", &c.name, &c.text, "ifeq", &c.old, "get", "px", &c.px}
-			c.cmd(ctx, 0, 8)
-		}
-		c.args[1] = [8]any{"pexpiretime", &c.name}
-		c.cmd(ctx, 1, 2)
-		c.args[2] = [8]any{"getrange", &c.name, &c.from, &c.to}
-		c.cmd(ctx, 2, 4)
-		s.calls.together(ctx, c.cmds[:])
-		found, _ := c.cmds[0].Val().(string)
-		if err := c.cmds[0].Err(); err != nil && err != redis.Nil {
-			if n.failed(req.Key, err) {
-				break
-			}
-			return reply, true, refused(withoutArgs(err))
-		}
-		if found != old {
-			n.refused.Add(1)
-			if old = found; strings.HasPrefix(old, ownedKind) || strings.HasPrefix(old, nativeKind) {
-				n.pause.Store(refusedPause)
-				break
-			}
-			continue
-		}
-		expires, _ := c.cmds[1].Val().(int64)
-		if nonce, _ := c.cmds[2].Val().(string); nonce != req.Nonce || expires <= rec.at {
-			n.refused.Add(1)
-			n.wait(req.Key)
-			break // somebody waits already: the script knows this call again
-		}
-		n.made.Add(1)
-		start := (expires - rec.at) * 1000
-		reply.Outcome, reply.Fence, reply.Ended = driver.OutcomeOK, max(rec.fence, start), endings[string(rec.prior)]
-		reply.Lease = req.TTL + time.Millisecond
-		reply.Hint = hint(c.text, start, rec.at)
-		return reply, true, nil
+	if before, ok := readEnded(old); ok {
+		rec.fence, rec.last, rec.prior = before.fence+1, before.last, before.kind[len(before.kind)-1]
+	} else {
+		old = ""
 	}
-	return reply, false, nil
+	rec.first = rec.fence
+	c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: old, px: rec.at}
+	c.to = int64(len(c.text)) - ownedTail - 2 - int64(len(rec.last))
+	c.from = c.to - usualNonce
+	c.to--
+	if old == "" {
+		c.args[0] = [7]any{"set", &c.name, &c.text, "nx", "px", &c.px}
+		c.cmd(ctx, 0, 6)
+	} else {
+		c.args[0] = [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
+		c.cmd(ctx, 0, 7)
+	}
+	c.args[1] = [7]any{"pexpiretime", &c.name}
+	c.cmd(ctx, 1, 2)
+	c.args[2] = [7]any{"getrange", &c.name, &c.from, &c.to}
+	c.cmd(ctx, 2, 4)
+	s.calls.together(ctx, c.cmds[:], 0)
+	if err := c.cmds[0].Err(); err != nil && err != redis.Nil {
+		n.refused.Add(1)
+		if n.failed(req.Key, err) {
+			return reply, false, nil
+		}
+		return reply, true, refused(withoutArgs(err))
+	}
+	expires, _ := c.cmds[1].Val().(int64)
+	nonce, _ := c.cmds[2].Val().(string)
+	if c.cmds[0].Err() == redis.Nil || nonce != req.Nonce || expires <= rec.at {
+		// Another has the key, or had it. Or this call has it, and another caller waits already: the script knows the call again.
+		n.refused.Add(1)
+		n.pause.Store(refusedPause)
+		n.wait(req.Key)
+		return reply, false, nil
+	}
+	n.made.Add(1)
+	start := (expires - rec.at) * 1000
+	reply.Outcome, reply.Fence, reply.Ended = driver.OutcomeOK, max(rec.fence, start), endings[string(rec.prior)]
+	reply.Lease = req.TTL + time.Millisecond
+	reply.Hint = hint(c.text, start, rec.at)
+	return reply, true, nil
 }
 
 // readEnded reads the text of a record that a Release of its owner has ended, as the stage usual grant does.
@@ -339,12 +327,12 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 		return reply, false, nil
 	}
 	c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: old, px: rec.changed}
-	c.args[0] = [8]any{"pttl", &c.name}
+	c.args[0] = [7]any{"pttl", &c.name}
 	c.cmd(ctx, 0, 2)
-	c.args[1] = [8]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
+	c.args[1] = [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
 	c.cmd(ctx, 1, 7)
 	sent := time.Now()
-	s.calls.together(ctx, c.cmds[:2])
+	s.calls.together(ctx, c.cmds[:2], 1)
 	if err := c.cmds[1].Err(); err != nil {
 		n.refused.Add(1)
 		if err == redis.Nil || n.failed(req.Key, err) {
@@ -375,7 +363,7 @@ func (s *store) remain(ctx context.Context, c *nativeCall, rec *record, now, ret
 	kept := *rec
 	kept.changed, kept.nonce = max(now, 1), "" // as the script writes it: the clock is behind, so the END was in time
 	late.text = kept.text()
-	late.args[0] = [8]any{"set", &late.name, &late.text, "ifeq", &late.old, "px", &late.px}
+	late.args[0] = [7]any{"set", &late.name, &late.text, "ifeq", &late.old, "px", &late.px}
 	late.cmd(ctx, 0, 7)
-	s.calls.together(ctx, late.cmds[:1])
+	s.calls.together(ctx, late.cmds[:1], 0)
 }

@@ -5,12 +5,16 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/storetest"
 )
@@ -93,11 +97,7 @@ func TestNativeCallsWhileTheClockIsSet(t *testing.T) {
 		{125 * time.Second, 0, driver.OutcomeOK, long},
 	} {
 		clock.Set(step.before)
-		made, _ := NativeCalls(k.store)
 		term := acquire(long)
-		if now, _ := NativeCalls(k.store); now == made {
-			t.Errorf("%+v: the Acquire went by script", step)
-		}
 		clock.Set(step.held)
 		nonce := usualName(k.nonce())
 		release(term, nonce, step.want)
@@ -110,4 +110,101 @@ func TestNativeCallsWhileTheClockIsSet(t *testing.T) {
 			t.Errorf("%+v: ended at %s, now %s, %v", step, rec[0].EndedAt, rec[0].Now, err)
 		}
 	}
+	wantNative(t, k.store, 4)
+}
+
+// A server that cannot serve now refuses a call without a script as it refuses scripts. A server that refuses the command
+// alone is asked no more for a while, and the calls go by script.
+func TestNativeCallsAreRefused(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetryBackoff: time.Millisecond})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	wantIFEQ(t, k)
+	locks := newLockerOn(t, k.store, &joblock.Config{TTL: time.Hour})
+	all := redistest.Named("set", "pexpiretime", "getrange", "pttl", "evalsha", "eval")
+	for _, text := range append(slices.Clone(notNow), "ERR syntax error", "NOPERM no permissions to run the 'set' command") {
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")
+		t.Run(name, func(t *testing.T) {
+			k.native.able.Store(true)
+			held, err := locks.TryAcquire(t.Context(), name+" held")
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, _ := NativeCalls(k.store)
+			if proxy.Always(all, redistest.Fail(text)); !strings.Contains(text, "syntax") {
+				_, err = locks.TryAcquire(t.Context(), name+" free")
+				wantUnavailable(t, "TryAcquire", err, name)
+				wantUnavailable(t, "Release", held.Release(t.Context()), name)
+			}
+			proxy.Heal()
+			if now, _ := NativeCalls(k.store); now != before {
+				t.Errorf("%d refused calls count as made", now-before)
+			}
+			// Only the commands without a script are refused: the script serves.
+			k.native.able.Store(true)
+			proxy.Always(redistest.Named("set", "pexpiretime", "getrange", "pttl"), redistest.Fail(text))
+			next, err := locks.TryAcquire(t.Context(), name+" next")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := next.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if asks := !k.native.able.Load(); asks != (strings.HasPrefix(text, "ERR") || strings.HasPrefix(text, "NOPERM")) {
+				t.Errorf("the Store takes the server for one without IFEQ: %t", asks)
+			}
+			proxy.Heal()
+		})
+	}
+}
+
+// Answers that are lost: the call is made again, and the record shows what the first one did.
+func TestNativeCallsWithoutAnAnswer(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetryBackoff: time.Millisecond})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	wantIFEQ(t, k)
+	s := newHintingStore(k.store)
+	ctx := context.Background()
+	var fence int64
+	for i, lost := range []string{"set", "pexpiretime", "getrange", "pttl"} {
+		nonce := usualName(k.nonce())
+		fault := proxy.Once(redistest.All(redistest.Named(lost), redistest.Mentioning("key")), redistest.DropReply())
+		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "owner", Nonce: nonce, TTL: long, Retain: long, Holder: "host"})
+		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+		if r.Fence <= fence {
+			t.Errorf("fence %d follows %d", r.Fence, fence)
+		}
+		fence = r.Fence
+		if lost != "pttl" && fault.Hits() != 1 {
+			t.Errorf("%s: %d answers were lost", lost, fault.Hits())
+		}
+		fault.Disarm()
+		fault = proxy.Once(redistest.All(redistest.Named([]string{"set", "pttl"}[i%2]), redistest.Mentioning("key")), redistest.DropReply())
+		rs, err := s.Release(ctx, []driver.ReleaseRequest{{Term: driver.Term{Key: "key", Owner: "owner", Fence: fence}, Nonce: usualName(k.nonce()), Retain: long, Brief: long}})
+		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+		fault.Disarm()
+		rec, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
+		if err != nil || rec[0].State != driver.StateFree || rec[0].Ended != driver.EndedReleased || rec[0].Fence != fence {
+			t.Errorf("%+v, %v", rec, err)
+		}
+	}
+}
+
+// A stranger who takes the expiry from a record that is dated by it makes the key foreign, and gives it to no other.
+func TestNativeRecordWithoutAnExpiry(t *testing.T) {
+	srv := redistest.Start(t)
+	k := newKit(t, srv.Client(t))
+	wantIFEQ(t, k)
+	ctx := context.Background()
+	s := newHintingStore(k.store)
+	r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "owner", Nonce: usualName(k.nonce()), TTL: long, Retain: long})
+	wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+	k.rdb.Persist(ctx, k.name("key"))
+	r, err = k.store.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "another", Nonce: "other", TTL: long, Retain: long})
+	wantOutcome(t, "acquire", r, err, driver.OutcomeForeign)
 }

@@ -238,7 +238,7 @@ func TestNativeCallsDoAsTheScripts(t *testing.T) {
 		n, _ := NativeCalls(one.Store)
 		made += n
 	}
-	if want := int64(share(200)); made < want {
+	if want := int64(share(160)); made < want {
 		t.Errorf("%d calls went without Lua, want %d: the test shows less than it should", made, want)
 	}
 }
