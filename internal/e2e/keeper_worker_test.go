@@ -22,6 +22,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/worker"
 )
@@ -60,7 +61,12 @@ type serving struct {
 	worker  worker.Config
 	asynq   asynq.Config
 	handler func(ctx context.Context, task *asynq.Task, rdb *redis.Client) error
-	hook    redis.Hook // of the Worker's Inspector; may be nil
+	hook    redis.Hook    // of the Worker's Inspector; may be nil
+	retry   time.Duration // the delay of a retry
+
+	// use returns a middleware inside that of the Worker, and store wraps the store; both may be nil.
+	use   func(w *worker.Worker, rdb *redis.Client) asynq.MiddlewareFunc
+	store func(store driver.Store, rdb *redis.Client) driver.Store
 }
 
 func runWorker() error {
@@ -83,8 +89,12 @@ func (s serving) run() error {
 	defer rdb.Close()
 	quiet := slog.New(slog.DiscardHandler)
 	s.locks.Logger, s.worker.Logger, s.asynq.LogLevel = quiet, quiet, asynq.FatalLevel
-	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
-	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &s.locks)
+	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return s.retry }
+	store := testkit.Must(redisstore.New(rdb, nil))
+	if s.store != nil {
+		store = s.store(store, rdb)
+	}
+	locks, err := joblock.New(store, &s.locks)
 	if err != nil {
 		return err
 	}
@@ -99,6 +109,9 @@ func (s serving) run() error {
 	}
 	mux := asynq.NewServeMux()
 	mux.Use(w.Middleware)
+	if s.use != nil {
+		mux.Use(s.use(w, rdb))
+	}
 	mux.HandleFunc("job", func(ctx context.Context, task *asynq.Task) error { return s.handler(ctx, task, rdb) })
 	server := asynq.NewServer(opt, w.Configure(s.asynq))
 	if err := server.Start(mux); err != nil {
