@@ -80,11 +80,16 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 		}
 	}
 	known := err == nil
-	if !d.cfg.ExplainActs {
-		return explain(lock, keeper, known, nil, nil), nil
+	var acts []AuditEntry
+	var unread error
+	if d.cfg.ExplainActs {
+		acts, unread = d.actsOn(ctx, lock)
 	}
-	acts, err := d.actsOn(ctx, lock)
-	return explain(lock, keeper, known, acts, err), nil
+	e := explain(lock, keeper, known, acts, unread)
+	if rate := d.rate(ctx, key); rate != "" {
+		e.Text = append(e.Text, rate)
+	}
+	return e, nil
 }
 
 // story is what an explanation is made from.
@@ -298,6 +303,9 @@ func (s *story) doing() string {
 			fmt.Fprintf(&b, "In asynq its task %s is scheduled: asynq takes it at %s (%s).%s", visible(t.Type), s.clock(t.NextAt.Time), s.until(t.NextAt.Time), s.after())
 		}
 	case "retry":
+		if wait := s.rateWait(); wait != "" {
+			return wait
+		}
 		fmt.Fprintf(&b, "In asynq its task %s waits for its next attempt, at %s (%s).%s", visible(t.Type), s.clock(t.NextAt.Time), s.until(t.NextAt.Time), s.after())
 	case "aggregating":
 		fmt.Fprintf(&b, "In asynq its task %s waits in the group %s to be aggregated with others.", visible(t.Type), quote(t.Group))

@@ -11,7 +11,7 @@
 // # What is promised
 //
 // In any time of Per, no more than N starts begin. That is a sliding window: it has no border at which twice as many
-// may start. While work waits, at least 0.95 N start, if the starts are prompt.
+// may start. While work waits, at least 0.95 N start, if each start begins within a fiftieth of Per after its opening.
 //
 //	a start counts              when the store admits it, which is just before it begins
 //	an admission that took      more than the margin, a 50th of Per and at most a second, is asked for again; after three
