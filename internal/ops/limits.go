@@ -38,6 +38,9 @@ func (req SetLimit) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if req.Value < 1 || req.Value > controls.MaxValue {
 		return Acted{}, core.Invalid(ActSetLimit, "", "the value is %d, must be from 1 to %d; to start no more jobs at all, pause their key", req.Value, controls.MaxValue)
 	}
+	if _, err := d.in.Controls().Fresh(ctx); err != nil {
+		return Acted{}, err
+	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: ActSetLimit, Key: req.Limit, Value: req.Value}, nil, func(ctx context.Context) error {
 		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, _ int64, now time.Time) error {
 			set.Clear(req.Limit)
@@ -60,6 +63,9 @@ func (ClearLimit) Verb() string { return ActClearLimit }
 
 func (req ClearLimit) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if err := errors.Join(d.who.check(ActClearLimit, "", req.Reason), core.CheckText(ActClearLimit, "", "the name of the limit", req.Limit, 1, controls.MaxName)); err != nil {
+		return Acted{}, err
+	}
+	if _, err := d.in.Controls().Fresh(ctx); err != nil {
 		return Acted{}, err
 	}
 	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActClearLimit, Detail: "no value is set for this limit"}

@@ -47,9 +47,13 @@ func (req PauseKey) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if length != 0 && (length < time.Second || length > driver.MaxPeriod) {
 		return Acted{}, core.Invalid(ActPauseKey, req.Key, "the length of the pause is %s, must be from 1s to %s, or 0 for no end", length, driver.MaxPeriod)
 	}
+	set, err := d.in.Controls().Fresh(ctx)
+	if err != nil {
+		return Acted{}, err
+	}
 	e := AuditEntry{Action: ActPauseKey, Key: req.Key}
 	if length > 0 {
-		e.Until = Time{d.in.Controls().Get(ctx).Now().Add(length)}
+		e.Until = Time{set.Now().Add(length)}
 	}
 	return d.record(ctx, req.Reason, e, nil, func(ctx context.Context) error {
 		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, fence int64, now time.Time) error {
@@ -78,6 +82,9 @@ func (ResumeKey) Verb() string { return ActResumeKey }
 
 func (req ResumeKey) perform(ctx context.Context, d *Desk) (Acted, error) {
 	if err := errors.Join(d.who.check(ActResumeKey, req.Key, req.Reason), checkPaused(ActResumeKey, req.Key)); err != nil {
+		return Acted{}, err
+	}
+	if _, err := d.in.Controls().Fresh(ctx); err != nil {
 		return Acted{}, err
 	}
 	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActResumeKey, Key: req.Key, Detail: "the key is not paused"}
