@@ -258,7 +258,7 @@ var mutants = []mutant{
 		[]edit{{"worker/turn.go", "switch err := r.keepPlace(ctx, token); {", "switch err := error(joblock.ErrNotFound); {"}},
 		[]string{"never happened: a runs"}, false, "TestJobWithASlotLinesUp"},
 	{"a task that was archived while it waited runs when its turn comes",
-		[]edit{{"internal/asynqprivate/move.go", `if redis.call('HGET', KEYS[1], 'state') ~= 'scheduled' or redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then`, "if false then"}},
+		[]edit{{"internal/asynqprivate/move.go", `if redis.call('HGET', KEYS[1], 'state') ~= ARGV[2] or redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then`, "if false then"}},
 		[]string{"ran ["}, false, "TestTurnOfATaskThatHasEnded"},
 	{"a job in a sequence runs up to a second before its time",
 		[]edit{{"internal/enqueue/task.go", "s.at.Add(time.Second - 1).Truncate(time.Second)", "s.at"}},
