@@ -46,7 +46,9 @@ func BenchmarkFairness(b *testing.B) {
 		{name: "sequence", how: func(key string) handoff.How { return handoff.Sequence{Key: key} }},
 		{name: "sequence of 4", how: func(key string) handoff.How { return handoff.Sequence{Key: key, Limit: 4} }},
 		{name: "overlap", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant) }},
-		{name: "overlap of 4", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant, worker.MaxConcurrent(4)) }},
+		{name: "overlap of 4", use: func(w *worker.Worker) asynq.MiddlewareFunc {
+			return w.WithoutOverlapping(tenant, worker.MaxConcurrent(4))
+		}},
 		{name: "overlap in line", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant, worker.InLine()) }},
 	} {
 		for _, big := range []int{0, many} {
