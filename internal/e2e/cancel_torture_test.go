@@ -175,8 +175,7 @@ func (r cancelRole) ask(jobs *handoff.Client, book *ledger, n int) error {
 }
 
 // Processes that enqueue jobs with CancelInProgress, each for a key of its own, and processes that run them, are killed one
-// after the other; once the server is killed and comes back. By a ledger outside of Redis no two jobs of a key ran at a
-// time, none ran after a newer one had started, only jobs of killed processes were charged, and the newest of each key was
+// after the other. By a ledger outside of Redis no two jobs of a key ran at a time, none ran after a newer one had started, only jobs of killed processes were charged, and the newest of each key was
 // done. JOBLOCK_CANCEL is for how long processes are killed, 7s by default.
 func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 	testkit.Seed(t, testkit.EnvSeed(t))

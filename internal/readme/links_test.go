@@ -141,9 +141,10 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	}
 }
 
-// From the README every page of the guides is two clicks away: one to the index, one to the page. The index has all.
+// From the README every page of the guides is two clicks away: one to the index, one to the page. The index has all, and so
+// has llms.txt, the index for language models.
 func TestIndexHasAllPages(t *testing.T) {
-	index, readme := read(t, "docs/README.md"), read(t, "README.md")
+	index, readme, llms := read(t, "docs/README.md"), read(t, "README.md"), read(t, "llms.txt")
 	if !strings.Contains(readme, "(docs/README.md)") {
 		t.Error("README.md does not link to the index")
 	}
@@ -151,6 +152,9 @@ func TestIndexHasAllPages(t *testing.T) {
 		name := strings.TrimPrefix(page, "docs/")
 		if page != "README.md" && name != "README.md" && !strings.Contains(index, "("+name+")") {
 			t.Errorf("docs/README.md does not have %s", name)
+		}
+		if page != "README.md" && name != "README.md" && !strings.Contains(llms, "/docs/"+name+")") {
+			t.Errorf("llms.txt does not have docs/%s", name)
 		}
 	}
 }
