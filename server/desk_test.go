@@ -448,7 +448,7 @@ func TestAJobIsEnded(t *testing.T) {
 			}
 		}
 		a.post(path+"/cancel", object{"reason": "hangs", "then": "hide"}, seen).refused(http.StatusBadRequest, "LOCK_INVALID")
-		if o := a.post(path+"/cancel", object{"reason": "hangs", "then": then}, seen).ok(); o.text("became") != became || o.text("audit") == "" {
+		if o := a.post(path+"/cancel", object{"reason": "hangs", "then": then}, seen).ok(); o.text("outcome") != became || o.text("audit") == "" {
 			t.Errorf("%v", o)
 		}
 		info, err := a.inspector.GetTaskInfo("default", then)

@@ -170,7 +170,7 @@
 //
 // An action on a task names the step that the caller has seen, by If-Match with the ETag of the job, or with * for any
 // step. A cancel with {"then": "drop"} or {"then": "archive"} answers when the handler has returned, after ten seconds at
-// most; became is the outcome of the task.
+// most; outcome is what happened to the task.
 //
 // # Pages
 //

@@ -20,7 +20,7 @@ const doctorTime = 30 * time.Second
 func (s *Server) doctor(c *call, _ *routes.Empty) (a routes.DoctorAnswer, err error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), doctorTime)
 	defer cancel()
-	a.Checkup, err = s.desk.Doctor(ctx)
+	a.Report, err = s.desk.Doctor(ctx)
 	if a.More = err != nil; a.More && ctx.Err() != nil {
 		err = nil
 	}

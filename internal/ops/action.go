@@ -40,17 +40,17 @@ func (req ForceRelease) Verb() string {
 	return ActForce
 }
 
-func (req ForceRelease) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req ForceRelease) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	op := req.Verb()
 	if err := d.who.check(op, req.Key, req.Reason); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if req.Fence < 1 || req.Fence > driver.MaxFence {
-		return Acted{}, core.Invalid(op, req.Key, "fence is %d, must be from 1 to %d", req.Fence, int64(driver.MaxFence))
+		return ActionResult{}, core.Invalid(op, req.Key, "fence is %d, must be from 1 to %d", req.Fence, int64(driver.MaxFence))
 	}
 	before, err := d.read(ctx, op, req.Key)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	seen := joblock.Status{Key: req.Key, Fence: req.Fence}
 	if before.Fence == req.Fence {

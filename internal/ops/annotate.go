@@ -23,17 +23,17 @@ type AnnotateJob struct {
 // Verb implements Action.
 func (AnnotateJob) Verb() string { return ActAnnotate }
 
-func (req AnnotateJob) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req AnnotateJob) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	if err := d.who.check(ActAnnotate, "", req.Reason); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if _, _, ok := envelope.ParseJob(job); !ok {
-		return Acted{}, core.Invalid(ActAnnotate, "", "the job is %q, must be QUEUE/ID", job)
+		return ActionResult{}, core.Invalid(ActAnnotate, "", "the job is %q, must be QUEUE/ID", job)
 	}
 	t := d.asynq().task(ctx, job)
 	if err := t.Check(ActAnnotate); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: ActAnnotate, Key: job, Keys: t.keys}, nil, func(context.Context) error { return nil })
 }

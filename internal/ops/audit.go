@@ -259,7 +259,7 @@ func Actions(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] 
 // record runs do, the action in e, between two entries of the audit. done has the ID of the first entry. If that entry
 // cannot be written, record does not run do, and the error matches ErrNotRecorded. If the second entry cannot be written,
 // done.Problems says so. If refusal is not nil, the action is refused with it, and the only entry says so.
-func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (done Acted, err error) {
+func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (done ActionResult, err error) {
 	e.By, e.From, e.Reason = d.who.by, d.who.from, reason
 	acted := d.cfg.Acted
 	if acted == nil {

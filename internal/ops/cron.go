@@ -313,7 +313,7 @@ type ResumeAllCron struct {
 }
 
 // TriggerCron asks for one execution of a cron job. With Wait it waits until the execution ends, and returns it as
-// Acted.Run, whatever its State. The record says OutcomeAsked, or how the execution ended if TriggerCron waited. With
+// ActionResult.Run, whatever its State. The record says OutcomeAsked, or how the execution ended if TriggerCron waited. With
 // Config.Follow it says OutcomeAsked first, and how the execution ended once it has. Errors are those of
 // admin.Admin.Trigger, and ErrNotRecorded.
 type TriggerCron struct {
@@ -339,29 +339,29 @@ func (ResumeAllCron) Verb() string { return ActCronResumeAll }
 func (TriggerCron) Verb() string   { return ActCronTrigger }
 func (ForgetCron) Verb() string    { return ActCronForget }
 
-func (req PauseCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req PauseCron) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	return c.pause(ctx, func(ctx context.Context, a *admin.Admin) error { return a.Pause(ctx, req.Name, req.Reason) })
 }
 
-func (req ResumeCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req ResumeCron) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	return c.resume(ctx, func(ctx context.Context, a *admin.Admin) error { return a.Resume(ctx, req.Name, req.Reason) })
 }
 
-func (req PauseAllCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req PauseAllCron) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, "", req.Reason)
 	return c.pause(ctx, func(ctx context.Context, a *admin.Admin) error { return a.PauseAll(ctx, req.Reason) })
 }
 
-func (req ResumeAllCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req ResumeAllCron) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, "", req.Reason)
 	return c.resume(ctx, func(ctx context.Context, a *admin.Admin) error { return a.ResumeAll(ctx, req.Reason) })
 }
 
-func (req ForgetCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req ForgetCron) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
-	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return a.Forget(ctx, req.Name) })
+	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *ActionResult) error { return a.Forget(ctx, req.Name) })
 }
 
 // cronAction is an action on a cron job, or on all of a scope.
@@ -383,7 +383,7 @@ func (c *cronAction) check() error {
 }
 
 // do runs the action between two entries of the audit.
-func (c *cronAction) do(ctx context.Context, do func(context.Context, *admin.Admin, *Acted) error) (acted Acted, err error) {
+func (c *cronAction) do(ctx context.Context, do func(context.Context, *admin.Admin, *ActionResult) error) (acted ActionResult, err error) {
 	if err := c.check(); err != nil {
 		return acted, err
 	}
@@ -391,7 +391,7 @@ func (c *cronAction) do(ctx context.Context, do func(context.Context, *admin.Adm
 	if err != nil {
 		return acted, err
 	}
-	var got Acted
+	var got ActionResult
 	acted, err = c.d.record(ctx, c.reason, AuditEntry{Action: c.verb, Scope: c.scope, Key: c.name}, nil, func(ctx context.Context) error {
 		return do(ctx, a, &got)
 	})
@@ -399,28 +399,28 @@ func (c *cronAction) do(ctx context.Context, do func(context.Context, *admin.Adm
 	return acted, err
 }
 
-func (c *cronAction) pause(ctx context.Context, do func(context.Context, *admin.Admin) error) (Acted, error) {
+func (c *cronAction) pause(ctx context.Context, do func(context.Context, *admin.Admin) error) (ActionResult, error) {
 	was, err := c.was(ctx)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if was != nil && (c.reason == NoReason || c.reason == was.Reason) {
-		return Acted{Unchanged: true, Was: was}, nil
+		return ActionResult{Unchanged: true, Was: was}, nil
 	}
-	done, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return do(ctx, a) })
+	done, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *ActionResult) error { return do(ctx, a) })
 	done.Was = was
 	return done, err
 }
 
-func (c *cronAction) resume(ctx context.Context, do func(context.Context, *admin.Admin) error) (Acted, error) {
+func (c *cronAction) resume(ctx context.Context, do func(context.Context, *admin.Admin) error) (ActionResult, error) {
 	was, err := c.was(ctx)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if was == nil {
-		return Acted{Unchanged: true}, nil
+		return ActionResult{Unchanged: true}, nil
 	}
-	done, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return do(ctx, a) })
+	done, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *ActionResult) error { return do(ctx, a) })
 	done.Was = was
 	return done, err
 }
@@ -454,10 +454,10 @@ func (c *cronAction) was(ctx context.Context) (*CronPause, error) {
 	return nil, nil
 }
 
-func (req TriggerCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req TriggerCron) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
 	if req.Wait {
-		return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *Acted) error {
+		return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *ActionResult) error {
 			wait, err := a.Trigger(ctx, req.Name)
 			if err != nil {
 				return err
@@ -471,7 +471,7 @@ func (req TriggerCron) perform(ctx context.Context, d *Desk) (Acted, error) {
 		})
 	}
 	var end func(context.Context) (admin.Execution, error)
-	acted, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) (err error) {
+	acted, err := c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *ActionResult) (err error) {
 		if end, err = a.Trigger(ctx, req.Name); err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 // ErrBackfilling is admin.ErrBackfilling.
 var ErrBackfilling = admin.ErrBackfilling
 
-// BackfillCron executes the ticks of a past range. Acted.Ticks is how many there are. Errors are those of
+// BackfillCron executes the ticks of a past range. ActionResult.Ticks is how many there are. Errors are those of
 // admin.Admin.Backfill, and ErrNotRecorded.
 type BackfillCron struct {
 	Scope  string    `query:"scope"`
@@ -25,9 +25,9 @@ type BackfillCron struct {
 // Verb implements Action.
 func (BackfillCron) Verb() string { return ActCronBackfill }
 
-func (req BackfillCron) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req BackfillCron) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
-	return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *Acted) (err error) {
+	return c.do(ctx, func(ctx context.Context, a *admin.Admin, acted *ActionResult) (err error) {
 		acted.Ticks, err = a.Backfill(ctx, req.Name, req.From, req.To)
 		return err
 	})
@@ -44,9 +44,9 @@ type StopBackfill struct {
 // Verb implements Action.
 func (StopBackfill) Verb() string { return ActCronStop }
 
-func (req StopBackfill) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req StopBackfill) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	c := newCronAction(d, req.Verb(), req.Scope, req.Name, req.Reason)
-	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *Acted) error { return a.StopBackfill(ctx, req.Name) })
+	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *ActionResult) error { return a.StopBackfill(ctx, req.Name) })
 }
 
 // CronRange is a past range of time of a cron job.

@@ -112,17 +112,17 @@ func TestCronActionsThatCannotBeRecordedAreRefused(t *testing.T) {
 		_, err := s.As("eva", "").Act(t.Context(), PauseCron{Scope: "shop", Name: "rollup", Reason: "before"})
 		testkit.WantNil(t, "CronPause", err)
 		s.audit.err = errors.New("full")
-		for name, act := range map[string]func() (Acted, error){
-			"pause": func() (Acted, error) {
+		for name, act := range map[string]func() (ActionResult, error){
+			"pause": func() (ActionResult, error) {
 				return s.Act(t.Context(), PauseCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
-			"resume": func() (Acted, error) {
+			"resume": func() (ActionResult, error) {
 				return s.Act(t.Context(), ResumeCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
-			"trigger": func() (Acted, error) {
+			"trigger": func() (ActionResult, error) {
 				return s.Act(t.Context(), TriggerCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
-			"forget": func() (Acted, error) {
+			"forget": func() (ActionResult, error) {
 				return s.Act(t.Context(), ForgetCron{Scope: "shop", Name: "rollup", Reason: eva.Reason})
 			},
 		} {
@@ -162,7 +162,7 @@ func TestPauseOfThePaused(t *testing.T) {
 					}
 					return j.Pauses[0]
 				}
-				want := func(what string, got Acted, err error, unchanged bool, was string, records int) {
+				want := func(what string, got ActionResult, err error, unchanged bool, was string, records int) {
 					t.Helper()
 					if err != nil || got.Unchanged != unchanged || (got.Audit == "") != unchanged || (got.Was == nil) != (was == "") || got.Was != nil && got.Was.Reason != was {
 						t.Errorf("%s: %+v, was %+v, %v", what, got, got.Was, err)

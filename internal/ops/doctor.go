@@ -39,18 +39,18 @@ type Finding struct {
 }
 
 // Checked is one thing that Doctor checked.
-type Checked struct {
+type Probe struct {
 	Status  Severity `json:"status"` // the worst that was found
 	Subject string   `json:"subject"`
 	Node    string   `json:"node,omitempty"`
 	Found   string   `json:"found"`
 }
 
-// Checkup is the result of Doctor. What is not in Checks was not checked.
-type Checkup struct {
+// Report is the result of Doctor. What is not in Checks was not checked.
+type Report struct {
 	Safe     Safety    `json:"safe"`   // whether the servers keep locks safe
 	Findings []Finding `json:"items"`  // what is wrong or good to know, the worst first
-	Checks   []Checked `json:"checks"` // all that was checked, by subject: what is well, and the Findings
+	Checks   []Probe   `json:"checks"` // all that was checked, by subject: what is well, and the Findings
 }
 
 const (
@@ -67,8 +67,8 @@ const (
 // jobs, the cron jobs of Config.Scopes, and the last hour of the journal. Without Findings there is nothing to change.
 //
 // What could not be checked is also a Finding. So an error only means that ctx has ended or the Locker is closed; the
-// result then has what was found before, and Checkup.Safe covers only that.
-func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
+// result then has what was found before, and Report.Safe covers only that.
+func (d *Desk) Doctor(ctx context.Context) (Report, error) {
 	c := &checkup{Desk: d}
 	looks := []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.controls, c.cron, c.outboxes, c.journal, c.nothing}
 	if viewerOf(ctx).Key != nil {
@@ -89,7 +89,7 @@ func (d *Desk) Doctor(ctx context.Context) (Checkup, error) {
 type checkup struct {
 	*Desk
 	findings []Finding
-	wells    []Checked
+	wells    []Probe
 	keeper   Keeper
 	used     bool           // something of the toolkit was found, or could not be checked
 	lines    jobLines       // of the entries of the index of jobs that were read
@@ -157,21 +157,21 @@ func Denied(err error) bool {
 // well reports subject as well, unless there is a Finding about it.
 func (c *checkup) well(subject, node, found string) {
 	if !slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Subject == subject && (node == "" || f.Node == node || f.Node == "") }) {
-		c.wells = append(c.wells, Checked{Well, subject, node, found})
+		c.wells = append(c.wells, Probe{Well, subject, node, found})
 	}
 }
 
-func (c *checkup) whole() Checkup {
+func (c *checkup) whole() Report {
 	order := map[Severity]int{Fault: 0, Warning: 1, Note: 2}
 	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
-	all := Checkup{Findings: append([]Finding{}, c.findings...), Checks: append([]Checked{}, c.wells...)}
+	all := Report{Findings: append([]Finding{}, c.findings...), Checks: append([]Probe{}, c.wells...)}
 	for _, f := range c.findings {
-		all.Checks = append(all.Checks, Checked{f.Severity, f.Subject, f.Node, f.Found})
+		all.Checks = append(all.Checks, Probe{f.Severity, f.Subject, f.Node, f.Found})
 	}
 	if all.Safe = SafetyOf(all.Findings, all.Checks); c.partly && all.Safe.Word != SafeNo {
 		all.Safe = Safety{Word: SafeUnknown, Because: "the look at the servers of the locks was cut short"}
 	}
-	slices.SortStableFunc(all.Checks, func(a, b Checked) int { return strings.Compare(a.Subject, b.Subject) })
+	slices.SortStableFunc(all.Checks, func(a, b Probe) int { return strings.Compare(a.Subject, b.Subject) })
 	return all
 }
 
@@ -184,7 +184,7 @@ func (c *checkup) servers(ctx context.Context) error {
 	names := map[redisstore.Severity]Severity{redisstore.Note: Note, redisstore.Warning: Warning, redisstore.Fault: Fault}
 	for _, f := range report {
 		if f.Severity == redisstore.Well {
-			c.wells = append(c.wells, Checked{Well, f.Subject, f.Node, f.Found})
+			c.wells = append(c.wells, Probe{Well, f.Subject, f.Node, f.Found})
 			continue
 		}
 		c.add(names[f.Severity], f.Subject, f.Node, f.Found, f.Means, f.Fix)

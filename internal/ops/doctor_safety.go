@@ -62,7 +62,7 @@ func (f Finding) because() string {
 }
 
 // Deciding returns the Finding that determines Safe, or nil.
-func (c Checkup) Deciding() *Finding {
+func (c Report) Deciding() *Finding {
 	for i := range c.Findings {
 		if f := &c.Findings[i]; f.Subject == c.Safe.Subject && f.Node == c.Safe.Node && f.because() == c.Safe.Because {
 			return f
@@ -76,8 +76,8 @@ var besides = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "p
 
 // SafetyOf returns a judgement based on the findings about the servers. A fault breaks locks in everyday use. Of the
 // findings about what a restart, a crash or a failover loses, the one with the most likely event decides. What could not
-// be checked may be good or bad. Checkup.Safe has the result.
-func SafetyOf(findings []Finding, checks []Checked) Safety {
+// be checked may be good or bad. Report.Safe has the result.
+func SafetyOf(findings []Finding, checks []Probe) Safety {
 	judge := func(word string, f *Finding) Safety { return Safety{word, f.because(), f.Subject, f.Node} }
 	var dark, lossy *Finding
 	likely := len(events)
@@ -97,7 +97,7 @@ func SafetyOf(findings []Finding, checks []Checked) Safety {
 			}
 		}
 	}
-	switch looked := slices.ContainsFunc(checks, func(k Checked) bool { return !slices.Contains(besides, k.Subject) }); {
+	switch looked := slices.ContainsFunc(checks, func(k Probe) bool { return !slices.Contains(besides, k.Subject) }); {
 	case dark != nil:
 		return judge(SafeUnknown, dark)
 	case !looked:

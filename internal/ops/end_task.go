@@ -30,38 +30,38 @@ const (
 	ThenArchive Then = "archive" // it is kept in asynq's archive, to be run later
 )
 
-// Became is what happened to such a task.
-type Became string
+// TaskOutcome is what happened to such a task.
+type TaskOutcome string
 
-// The values of Became.
+// The values of TaskOutcome.
 const (
-	BecameDropped  Became = "dropped"
-	BecameArchived Became = "archived"
-	BecameOver     Became = "over"    // it succeeded meanwhile, or was deleted by another caller
-	BecameAgain    Became = "again"   // it was enqueued again meanwhile, and left alone
-	BecameRunning  Became = "running" // its handler did not return within EndWait, so the task stays
-	BecameSnoozed  Became = "snoozed" // its handler returned with a snooze of more than EndWait, so the task will run again
+	TaskOutcomeDropped  TaskOutcome = "dropped"
+	TaskOutcomeArchived TaskOutcome = "archived"
+	TaskOutcomeOver     TaskOutcome = "over"     // it succeeded meanwhile, or was deleted by another caller
+	TaskOutcomeReplaced TaskOutcome = "replaced" // it was enqueued again meanwhile, and left alone
+	TaskOutcomeRunning  TaskOutcome = "running"  // its handler did not return within EndWait, so the task stays
+	TaskOutcomeSnoozed  TaskOutcome = "snoozed"  // its handler returned with a snooze of more than EndWait, so the task will run again
 )
 
 // end cancels the attempt of a task, and then deletes or archives the task.
-func (req CancelTask) end(ctx context.Context, d *Desk) (Acted, error) {
+func (req CancelTask) end(ctx context.Context, d *Desk) (ActionResult, error) {
 	if req.Then != ThenDrop && req.Then != ThenArchive {
-		return Acted{}, checkThen(req.Then)
+		return ActionResult{}, checkThen(req.Then)
 	}
-	var became Became
+	var became TaskOutcome
 	done, err := steering{d, req.Verb(), req.task()}.do(ctx, func(s Steerer) (err error) {
 		became, err = req.ending(ctx, d.asynq(), s)
 		return err
 	})
 	if err == nil {
-		done.Became = became
+		done.Outcome = became
 	}
 	return done, err
 }
 
 // ending cancels, waits for the handler to return, and then deletes or archives the task before another attempt begins.
 // If another attempt begins all the same, ending cancels that one too.
-func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Became, error) {
+func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (TaskOutcome, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	began := dbs.lookUp(ctx, job)
 	switch began.State {
@@ -74,9 +74,9 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Bec
 	if err := s.CancelProcessing(req.ID); err != nil {
 		return "", err
 	}
-	finish, did := s.DeleteTask, BecameDropped
+	finish, did := s.DeleteTask, TaskOutcomeDropped
 	if req.Then == ThenArchive {
-		finish, did = s.ArchiveTask, BecameArchived
+		finish, did = s.ArchiveTask, TaskOutcomeArchived
 	}
 	cancelled := began.Step
 	for until := time.Now().Add(EndWait); ; {
@@ -84,9 +84,9 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Bec
 		switch {
 		case t.State == TaskUnknown: // perhaps at the next look
 		case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
-			return BecameOver, nil
+			return TaskOutcomeOver, nil
 		case t.newer(began):
-			return BecameAgain, &outcome{OutcomeAsked, "the task was enqueued again, and was left alone"}
+			return TaskOutcomeReplaced, &outcome{OutcomeAsked, "the task was enqueued again, and was left alone"}
 		case t.State == "active" && t.Step != cancelled: // the next attempt
 			if err := s.CancelProcessing(req.ID); err != nil {
 				return "", err
@@ -94,7 +94,7 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Bec
 			cancelled = t.Step
 		case t.State == "active": // not yet
 		case t.State == "archived" && !t.Snoozed && req.Then == ThenArchive: // it was the last attempt
-			return BecameArchived, nil
+			return TaskOutcomeArchived, nil
 		case t.Snoozed && req.Then == ThenArchive: // it may return from the archive in time
 		default:
 			err := finish(req.Queue, req.ID)
@@ -102,7 +102,7 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Bec
 				return did, nil
 			}
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
-				return BecameOver, nil
+				return TaskOutcomeOver, nil
 			}
 			if now := dbs.lookUp(ctx, job); now.Step == t.Step { // otherwise it has just moved on
 				return "", err
@@ -113,10 +113,10 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Bec
 				return "", errors.New(strings.TrimSuffix(t.Problem, "."))
 			}
 			if t.Snoozed {
-				return BecameSnoozed, &outcome{OutcomeAsked, "the handler has returned and snoozes its task, which comes back after the pause, so the task was not archived"}
+				return TaskOutcomeSnoozed, &outcome{OutcomeAsked, "the handler has returned and snoozes its task, which comes back after the pause, so the task was not archived"}
 			}
 			verb := map[Then]string{ThenDrop: "deleted", ThenArchive: "archived"}[req.Then]
-			return BecameRunning, &outcome{OutcomeAsked, fmt.Sprintf("the handler has not returned within %s, so the task was not %s", length(EndWait), verb)}
+			return TaskOutcomeRunning, &outcome{OutcomeAsked, fmt.Sprintf("the handler has not returned within %s, so the task was not %s", length(EndWait), verb)}
 		}
 		if err := sleep.For(ctx, endEvery); err != nil {
 			return "", err

@@ -66,27 +66,27 @@ func TestEndOfATask(t *testing.T) {
 		becomes asynq.TaskInfo
 		refuses bool // asynq refuses the first delete, for the next attempt has begun
 		did     string
-		became  Became
+		became  TaskOutcome
 		outcome string
 		least   time.Duration
 		most    time.Duration
 	}{
-		"it returns at once":       {ThenDrop, 0, retry, false, "cancel 1, delete 1", BecameDropped, OutcomeDone, 0, time.Second},
-		"it returns after a while": {ThenDrop, 4 * time.Second, retry, false, "cancel 1, delete 1", BecameDropped, OutcomeDone, 4 * time.Second, 5 * time.Second},
-		"it was the last attempt":  {ThenDrop, time.Second, archived, false, "cancel 1, delete 1", BecameDropped, OutcomeDone, time.Second, 2 * time.Second},
-		"it ends well":             {ThenDrop, time.Second, completed, false, "cancel 1", BecameOver, OutcomeDone, time.Second, 2 * time.Second},
-		"it does not heed":         {ThenDrop, time.Hour, retry, false, "cancel 1", BecameRunning, OutcomeAsked, EndWait, EndWait + time.Second},
-		"the next one has begun":   {ThenDrop, time.Second, second, false, "cancel 1, cancel 1, delete 1", BecameDropped, OutcomeDone, time.Second, 3 * time.Second},
+		"it returns at once":       {ThenDrop, 0, retry, false, "cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, 0, time.Second},
+		"it returns after a while": {ThenDrop, 4 * time.Second, retry, false, "cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, 4 * time.Second, 5 * time.Second},
+		"it was the last attempt":  {ThenDrop, time.Second, archived, false, "cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 2 * time.Second},
+		"it ends well":             {ThenDrop, time.Second, completed, false, "cancel 1", TaskOutcomeOver, OutcomeDone, time.Second, 2 * time.Second},
+		"it does not heed":         {ThenDrop, time.Hour, retry, false, "cancel 1", TaskOutcomeRunning, OutcomeAsked, EndWait, EndWait + time.Second},
+		"the next one has begun":   {ThenDrop, time.Second, second, false, "cancel 1, cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 3 * time.Second},
 		"it begins as it is deleted": {
-			ThenDrop, time.Second, retry, true, "cancel 1, cancel 1, delete 1", BecameDropped, OutcomeDone, time.Second, 3 * time.Second,
+			ThenDrop, time.Second, retry, true, "cancel 1, cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 3 * time.Second,
 		},
-		"archive: it returns":              {ThenArchive, 4 * time.Second, retry, false, "cancel 1, archive 1", BecameArchived, OutcomeDone, 4 * time.Second, 5 * time.Second},
-		"archive: it was the last attempt": {ThenArchive, time.Second, archived, false, "cancel 1", BecameArchived, OutcomeDone, time.Second, 2 * time.Second},
-		"archive: it ends well":            {ThenArchive, time.Second, completed, false, "cancel 1", BecameOver, OutcomeDone, time.Second, 2 * time.Second},
-		"archive: it does not heed":        {ThenArchive, time.Hour, retry, false, "cancel 1", BecameRunning, OutcomeAsked, EndWait, EndWait + time.Second},
-		"archive: it snoozes":              {ThenArchive, time.Second, snoozed, false, "cancel 1", BecameSnoozed, OutcomeAsked, EndWait, EndWait + time.Second},
-		"it snoozes":                       {ThenDrop, time.Second, snoozed, false, "cancel 1, delete 1", BecameDropped, OutcomeDone, time.Second, 2 * time.Second},
-		"archive: it begins meanwhile":     {ThenArchive, time.Second, retry, true, "cancel 1, cancel 1, archive 1", BecameArchived, OutcomeDone, time.Second, 3 * time.Second},
+		"archive: it returns":              {ThenArchive, 4 * time.Second, retry, false, "cancel 1, archive 1", TaskOutcomeArchived, OutcomeDone, 4 * time.Second, 5 * time.Second},
+		"archive: it was the last attempt": {ThenArchive, time.Second, archived, false, "cancel 1", TaskOutcomeArchived, OutcomeDone, time.Second, 2 * time.Second},
+		"archive: it ends well":            {ThenArchive, time.Second, completed, false, "cancel 1", TaskOutcomeOver, OutcomeDone, time.Second, 2 * time.Second},
+		"archive: it does not heed":        {ThenArchive, time.Hour, retry, false, "cancel 1", TaskOutcomeRunning, OutcomeAsked, EndWait, EndWait + time.Second},
+		"archive: it snoozes":              {ThenArchive, time.Second, snoozed, false, "cancel 1", TaskOutcomeSnoozed, OutcomeAsked, EndWait, EndWait + time.Second},
+		"it snoozes":                       {ThenDrop, time.Second, snoozed, false, "cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 2 * time.Second},
+		"archive: it begins meanwhile":     {ThenArchive, time.Second, retry, true, "cancel 1, cancel 1, archive 1", TaskOutcomeArchived, OutcomeDone, time.Second, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			staged(t, func(t *testing.T, s *stage) {
@@ -119,10 +119,10 @@ func TestEndOfATask(t *testing.T) {
 				took := time.Since(began)
 				last := s.audit.entries[len(s.audit.entries)-1]
 				action := map[Then]string{ThenDrop: "end and delete task", ThenArchive: "end and archive task"}[c.then]
-				if did := strings.Join(db.did, ", "); last.Outcome != c.outcome || last.Action != action || done.Audit == "" || done.Became != c.became || took < c.least || took > c.most {
-					t.Errorf("%s: %s, %q; took %s; on record is %+v", name, did, done.Became, took, last)
+				if did := strings.Join(db.did, ", "); last.Outcome != c.outcome || last.Action != action || done.Audit == "" || done.Outcome != c.became || took < c.least || took > c.most {
+					t.Errorf("%s: %s, %q; took %s; on record is %+v", name, did, done.Outcome, took, last)
 				}
-				why := map[Became]string{BecameRunning: "handler has not returned", BecameSnoozed: "snoozes its task"}[c.became]
+				why := map[TaskOutcome]string{TaskOutcomeRunning: "handler has not returned", TaskOutcomeSnoozed: "snoozes its task"}[c.became]
 				if !strings.Contains(last.Error, why) {
 					t.Errorf("on record is %q, want something with %q", last.Error, why)
 				}
@@ -227,8 +227,8 @@ func TestEndOfATaskThatIsEnqueuedAnew(t *testing.T) {
 			s.cfg.Databases = []Database{{"jobs", db}}
 			s.asynq.set(enqueued("k", asynq.TaskStateActive))
 			done, err := s.Act(t.Context(), CancelTask{Queue: "default", ID: "1", Then: ThenDrop, Reason: eva.Reason})
-			if did := strings.Join(db.did, ", "); err != nil || done.Became != BecameAgain || did != "cancel 1" {
-				t.Errorf("%s: %v, %q; %q was done", state, err, done.Became, did)
+			if did := strings.Join(db.did, ", "); err != nil || done.Outcome != TaskOutcomeReplaced || did != "cancel 1" {
+				t.Errorf("%s: %v, %q; %q was done", state, err, done.Outcome, did)
 			}
 		})
 	}

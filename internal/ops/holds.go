@@ -9,7 +9,7 @@ import (
 )
 
 // Holds says how long recent holders have had a key, from when they got it until the next could get it.
-type Holds struct {
+type HoldStats struct {
 	N      int    `json:"n"`         // how many holdings, the latest ones, the numbers cover
 	Since  Time   `json:"since"`     // when the oldest of them began
 	Median Millis `json:"median_ms"` // half of them took less
@@ -30,7 +30,7 @@ const (
 // holdsIn returns the Holds of events, nil if they record no holding. With the defaults of package journal, a journal has
 // those who got a lock after a wait, and no releases: a holding then ended when a caller that had waited for most of it
 // got the key. A release records how long the holder had the key, whatever else the journal has.
-func holdsIn(events []Event) *Holds {
+func holdsIn(events []Event) *HoldStats {
 	type holding struct {
 		owner    string
 		from, to time.Time
@@ -82,7 +82,7 @@ func holdsIn(events []Event) *Holds {
 	if all = all[max(0, len(all)-holdsOf):]; len(all) == 0 {
 		return nil
 	}
-	h := &Holds{N: len(all), Since: Time{all[0].from}}
+	h := &HoldStats{N: len(all), Since: Time{all[0].from}}
 	var took []Millis
 	for _, one := range all {
 		took = append(took, Millis(one.to.Sub(one.from)))

@@ -21,21 +21,21 @@ func TestHowLongHoldersTook(t *testing.T) {
 	after := func(e Event, held time.Duration) Event { e.Held = Millis(held); return e }
 	for name, c := range map[string]struct {
 		events []Event
-		want   *Holds
+		want   *HoldStats
 	}{
 		"a release that is told late": {[]Event{
 			of(at(0, "acquired", 0, ""), "a"), of(at(29, "acquired", 27*s, ""), "b"), of(at(30, "released", 0, ""), "a"),
 			of(at(59, "acquired", 5*s, ""), "c"), of(at(60, "released", 0, ""), "b"), of(at(61, "lost", 0, ""), "x"), of(at(89, "released", 0, ""), "c"),
-		}, &Holds{N: 3, Since: Time{noon}, Least: Millis(29 * s), Median: Millis(30 * s), Most: Millis(31 * s)}},
+		}, &HoldStats{N: 3, Since: Time{noon}, Least: Millis(29 * s), Median: Millis(30 * s), Most: Millis(31 * s)}},
 		"jobs, whose releases alone are told": {[]Event{
 			of(after(at(10, "released", 0, ""), 10*s), "a"), of(after(at(30, "released", 0, ""), 20*s), "b"),
-		}, &Holds{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(20 * s)}},
+		}, &HoldStats{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(20 * s)}},
 		"waits, and releases that are told late": {[]Event{
 			of(at(0, "acquired", 5*s, ""), "a"), of(at(30, "acquired", 29*s, ""), "b"), of(after(at(31, "released", 0, ""), 30*s), "a"),
-		}, &Holds{N: 1, Since: Time{noon}, Least: Millis(30 * s), Median: Millis(30 * s), Most: Millis(30 * s)}},
+		}, &HoldStats{N: 1, Since: Time{noon}, Least: Millis(30 * s), Median: Millis(30 * s), Most: Millis(30 * s)}},
 		"nothing":                         {},
-		"releases":                        {[]Event{at(0, "acquired", 0, ""), at(10, "released", 0, ""), at(60, "acquired", 0, ""), at(90, "forced", 0, "")}, &Holds{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(30 * s)}},
-		"waits":                           {[]Event{at(0, "acquired", 5*s, ""), at(30, "acquired", 27*s, ""), at(50, "acquired", 60*s, "")}, &Holds{N: 2, Since: Time{noon}, Least: Millis(20 * s), Median: Millis(20 * s), Most: Millis(30 * s)}},
+		"releases":                        {[]Event{at(0, "acquired", 0, ""), at(10, "released", 0, ""), at(60, "acquired", 0, ""), at(90, "forced", 0, "")}, &HoldStats{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(30 * s)}},
+		"waits":                           {[]Event{at(0, "acquired", 5*s, ""), at(30, "acquired", 27*s, ""), at(50, "acquired", 60*s, "")}, &HoldStats{N: 2, Since: Time{noon}, Least: Millis(20 * s), Median: Millis(20 * s), Most: Millis(30 * s)}},
 		"a wait for another holding":      {[]Event{at(0, "acquired", 5*s, ""), at(300, "acquired", 5*s, "")}, nil},
 		"a holder that has died":          {[]Event{at(0, "acquired", 5*s, ""), at(30, "acquired", 27*s, "lapsed")}, nil},
 		"a holder that has lost its lock": {[]Event{at(0, "acquired", 5*s, ""), at(10, "lost", 0, ""), at(30, "acquired", 27*s, "")}, nil},
@@ -59,7 +59,7 @@ func TestHowLongHoldersTook(t *testing.T) {
 // Whoever waits reads how long holders took lately, and that this is not known if no journal tells.
 func TestPaceOfALine(t *testing.T) {
 	line := []Waiter{{Position: 1, Holder: "w", Since: Time{noon}}}
-	held := func(h *Holds, age time.Duration) Lock {
+	held := func(h *HoldStats, age time.Duration) Lock {
 		l := lockIn(joblock.StateHeld, "", age)
 		l.Line, l.Holds, l.Age = line, h, Millis(age)
 		return l
@@ -68,9 +68,9 @@ func TestPaceOfALine(t *testing.T) {
 	for want, l := range map[string]Lock{
 		"": lockIn(joblock.StateHeld, "", s),
 		"How long the wait will take is not known: no journal says how long recent holders had the key.":                                                 held(nil, s),
-		"The last holder had the key for 28 s. The present one has had it for 12 s.":                                                                     held(&Holds{N: 1, Least: Millis(28 * s), Median: Millis(28 * s), Most: Millis(28 * s)}, 12*s),
-		"The last 12 holders had the key for 25 s to 31 s, typically 28 s. The present one has had it for 1 min 12 s, which is longer than any of them.": held(&Holds{N: 12, Least: Millis(25 * s), Median: Millis(28 * s), Most: Millis(31 * s)}, 72*s),
-		"The last 3 holders had the key for 30 s each.":                                                                                                  {State: joblock.StateFree, Line: line, Holds: &Holds{N: 3, Least: Millis(30 * s), Median: Millis(30 * s), Most: Millis(30 * s)}},
+		"The last holder had the key for 28 s. The present one has had it for 12 s.":                                                                     held(&HoldStats{N: 1, Least: Millis(28 * s), Median: Millis(28 * s), Most: Millis(28 * s)}, 12*s),
+		"The last 12 holders had the key for 25 s to 31 s, typically 28 s. The present one has had it for 1 min 12 s, which is longer than any of them.": held(&HoldStats{N: 12, Least: Millis(25 * s), Median: Millis(28 * s), Most: Millis(31 * s)}, 72*s),
+		"The last 3 holders had the key for 30 s each.":                                                                                                  {State: joblock.StateFree, Line: line, Holds: &HoldStats{N: 3, Least: Millis(30 * s), Median: Millis(30 * s), Most: Millis(30 * s)}},
 	} {
 		if got := l.Pace(); got != want {
 			t.Errorf("%s; want %s", got, want)

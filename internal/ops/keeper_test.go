@@ -111,14 +111,14 @@ func TestTheDoctorIsCutShort(t *testing.T) {
 	}
 }
 
-func findings(c Checkup, err error) ([]Finding, error) { return c.Findings, err }
+func findings(c Report, err error) ([]Finding, error) { return c.Findings, err }
 
 func TestDoctor(t *testing.T) {
 	found := func(s *stage) string {
 		s.Helper()
 		all, err := s.Doctor(s.Context())
 		testkit.WantNil(s, "Doctor", err)
-		if n := len(all.Findings); len(all.Checks) < n || n == 0 && !slices.ContainsFunc(all.Checks, func(c Checked) bool { return c.Status == Well }) {
+		if n := len(all.Findings); len(all.Checks) < n || n == 0 && !slices.ContainsFunc(all.Checks, func(c Probe) bool { return c.Status == Well }) {
 			s.Errorf("the checks are %+v", all.Checks)
 		}
 		var lines []string

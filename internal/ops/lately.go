@@ -12,9 +12,9 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Lately is what the journal says about the callers of a key, its permits and its slots. With the defaults of package
+// RecentEvents is what the journal says about the callers of a key, its permits and its slots. With the defaults of package
 // journal, a journal has callers who gave up, but not those who asked once and were refused.
-type Lately struct {
+type RecentEvents struct {
 	GaveUp   int    `json:"gave_up,omitempty"`  // how many gave up waiting in the last hour
 	Busy     int    `json:"busy,omitempty"`     // how many found the key busy in the last hour, if the journal has that
 	LastAt   Time   `json:"last_at,omitzero"`   // when the last of these was refused
@@ -38,10 +38,10 @@ const (
 	lapsedBack  = 24 * time.Hour
 )
 
-// latelyIn returns the Lately of the events of a key, nil if they record no refusal and no lease that ran out. fence is
+// latelyIn returns the RecentEvents of the events of a key, nil if they record no refusal and no lease that ran out. fence is
 // that of the present holding, and since is the time of the oldest entry that was read.
-func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
-	var l Lately
+func latelyIn(events []Event, fence int64, now, since time.Time) *RecentEvents {
+	var l RecentEvents
 	for _, e := range events {
 		age := now.Sub(e.At.Time)
 		switch {
@@ -67,7 +67,7 @@ func latelyIn(events []Event, fence int64, now, since time.Time) *Lately {
 			l.LastAt, l.LastBy = e.At, e.Source
 		}
 	}
-	if l == (Lately{}) {
+	if l == (RecentEvents{}) {
 		return nil
 	}
 	if now.Sub(since) < lapsedBack {

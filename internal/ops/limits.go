@@ -31,15 +31,15 @@ type SetLimit struct {
 // Verb implements Action.
 func (SetLimit) Verb() string { return ActSetLimit }
 
-func (req SetLimit) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req SetLimit) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	if err := errors.Join(d.who.check(ActSetLimit, "", req.Reason), core.CheckText(ActSetLimit, "", "the name of the limit", req.Limit, 1, controls.MaxName)); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if req.Value < 1 || req.Value > controls.MaxValue {
-		return Acted{}, core.Invalid(ActSetLimit, "", "the value is %d, must be from 1 to %d; to start no more jobs at all, pause their key", req.Value, controls.MaxValue)
+		return ActionResult{}, core.Invalid(ActSetLimit, "", "the value is %d, must be from 1 to %d; to start no more jobs at all, pause their key", req.Value, controls.MaxValue)
 	}
 	if _, err := d.in.Controls().Fresh(ctx); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: ActSetLimit, Key: req.Limit, Value: req.Value}, nil, func(ctx context.Context) error {
 		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, _ int64, now time.Time) error {
@@ -61,12 +61,12 @@ type ClearLimit struct {
 // Verb implements Action.
 func (ClearLimit) Verb() string { return ActClearLimit }
 
-func (req ClearLimit) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req ClearLimit) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	if err := errors.Join(d.who.check(ActClearLimit, "", req.Reason), core.CheckText(ActClearLimit, "", "the name of the limit", req.Limit, 1, controls.MaxName)); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if _, err := d.in.Controls().Fresh(ctx); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActClearLimit, Detail: "no value is set for this limit"}
 	return d.record(ctx, req.Reason, AuditEntry{Action: ActClearLimit, Key: req.Limit}, nil, func(ctx context.Context) error {

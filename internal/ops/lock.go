@@ -38,7 +38,7 @@ type Lock struct {
 	// FreedBy says who freed the key, if not its owner; Ended is then joblock.EndedForced in any case.
 	Ended   joblock.Ended `json:"ended,omitempty"`
 	Reason  string        `json:"reason,omitempty"`
-	FreedBy Freer         `json:"freed_by,omitempty"`
+	FreedBy ReleasedBy    `json:"freed_by,omitempty"`
 
 	Waiters int `json:"waiters,omitempty"` // places in the line; for a while this includes waiters that have died
 
@@ -52,11 +52,11 @@ type Lock struct {
 
 	// The fields below are set by Lock alone, which reads one key.
 
-	Line    []Waiter `json:"line,omitempty"`    // the first waiters, at most LineShown; Waiters has all
-	Permits *Permits `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
-	Task    *Task    `json:"task,omitempty"`    // the task of Job, as asynq sees it
-	Holds   *Holds   `json:"holds,omitempty"`   // how long recent holders took, if a caller waits and there is a journal
-	Lately  *Lately  `json:"lately,omitempty"`  // recent refusals and lapsed leases, if there is a journal
+	Line    []Waiter      `json:"line,omitempty"`    // the first waiters, at most LineShown; Waiters has all
+	Permits *Permits      `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
+	Task    *Task         `json:"task,omitempty"`    // the task of Job, as asynq sees it
+	Holds   *HoldStats    `json:"holds,omitempty"`   // how long recent holders took, if a caller waits and there is a journal
+	Lately  *RecentEvents `json:"lately,omitempty"`  // recent refusals and lapsed leases, if there is a journal
 
 	Paused []Pause `json:"paused,omitempty"` // the pauses that hold back the jobs of the key, without Waiting
 
@@ -143,17 +143,17 @@ func show(st joblock.Status) Lock {
 	return l
 }
 
-// Freer is who freed a key other than its owner.
-type Freer string
+// ReleasedBy is who freed a key other than its owner.
+type ReleasedBy string
 
-// The values of Freer. The store does not record who freed a key, so they are derived from the reason.
+// The values of ReleasedBy. The store does not record who freed a key, so they are derived from the reason.
 const (
-	FreedByKeeper  Freer = "keeper"  // a keeper, because the job had ended
-	FreedByProgram Freer = "program" // a program that enqueues jobs or runs them, because the job had ended or was not enqueued
-	FreedByForce   Freer = "force"   // any other caller: an operator, or the application by Locker.ForceRelease
+	FreedByKeeper  ReleasedBy = "keeper"  // a keeper, because the job had ended
+	FreedByProgram ReleasedBy = "program" // a program that enqueues jobs or runs them, because the job had ended or was not enqueued
+	FreedByForce   ReleasedBy = "force"   // any other caller: an operator, or the application by Locker.ForceRelease
 )
 
-func freerOf(reason string) Freer {
+func freerOf(reason string) ReleasedBy {
 	if strings.HasPrefix(reason, workerstats.KeeperReason) {
 		return FreedByKeeper
 	}

@@ -29,10 +29,10 @@ type Operator interface {
 	CronNodes(ctx context.Context, scope string) ([]CronNode, error)
 	CronCount(ctx context.Context, r CronRange) (int, error)
 
-	Act(ctx context.Context, a Action) (Acted, error)
+	Act(ctx context.Context, a Action) (ActionResult, error)
 
 	Keeper(ctx context.Context) (Keeper, error)
-	Doctor(ctx context.Context) (Checkup, error)
+	Doctor(ctx context.Context) (Report, error)
 	Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error]
 	Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error]
 	Follow(q EventsQuery, after string) (Feed, error)

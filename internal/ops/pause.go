@@ -39,17 +39,17 @@ type PauseKey struct {
 // Verb implements Action.
 func (PauseKey) Verb() string { return ActPauseKey }
 
-func (req PauseKey) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req PauseKey) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	if err := errors.Join(d.who.check(ActPauseKey, req.Key, req.Reason), checkPaused(ActPauseKey, req.Key)); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	length := req.For.Duration()
 	if length != 0 && (length < time.Second || length > driver.MaxPeriod) {
-		return Acted{}, core.Invalid(ActPauseKey, req.Key, "the length of the pause is %s, must be from 1s to %s, or 0 for no end", length, driver.MaxPeriod)
+		return ActionResult{}, core.Invalid(ActPauseKey, req.Key, "the length of the pause is %s, must be from 1s to %s, or 0 for no end", length, driver.MaxPeriod)
 	}
 	set, err := d.in.Controls().Fresh(ctx)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	e := AuditEntry{Action: ActPauseKey, Key: req.Key}
 	if length > 0 {
@@ -80,12 +80,12 @@ type ResumeKey struct {
 // Verb implements Action.
 func (ResumeKey) Verb() string { return ActResumeKey }
 
-func (req ResumeKey) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req ResumeKey) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	if err := errors.Join(d.who.check(ActResumeKey, req.Key, req.Reason), checkPaused(ActResumeKey, req.Key)); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if _, err := d.in.Controls().Fresh(ctx); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActResumeKey, Key: req.Key, Detail: "the key is not paused"}
 	return d.record(ctx, req.Reason, AuditEntry{Action: ActResumeKey, Key: req.Key}, nil, func(ctx context.Context) error {

@@ -74,7 +74,7 @@ type RunTask struct {
 // Verb implements Action.
 func (RunTask) Verb() string { return ActRunTask }
 
-func (req RunTask) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req RunTask) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	return steering{d, ActRunTask, req}.do(ctx, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
 }
 
@@ -93,7 +93,7 @@ type DropTask struct {
 // Verb implements Action.
 func (DropTask) Verb() string { return ActDeleteTask }
 
-func (req DropTask) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req DropTask) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	return steering{d, ActDeleteTask, RunTask(req)}.do(ctx, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
 }
 
@@ -115,7 +115,7 @@ type ArchiveTask struct {
 // Verb implements Action.
 func (ArchiveTask) Verb() string { return ActArchive }
 
-func (req ArchiveTask) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req ArchiveTask) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	return steering{d, ActArchive, RunTask(req)}.do(ctx, func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
 }
 
@@ -125,7 +125,7 @@ func (req ArchiveTask) perform(ctx context.Context, d *Desk) (Acted, error) {
 // ID runs.
 //
 // With a Then, CancelTask waits up to EndWait for the handler to return, and deletes or archives the task before another
-// attempt begins. If one begins all the same, CancelTask cancels that one too. Acted.Became says what happened to the
+// attempt begins. If one begins all the same, CancelTask cancels that one too. ActionResult.Outcome says what happened to the
 // task. A task that succeeds meanwhile is left alone; so is one whose handler does not return in time, which the record
 // says (OutcomeAsked).
 //
@@ -151,7 +151,7 @@ func (req CancelTask) Verb() string {
 	return ActCancelTask
 }
 
-func (req CancelTask) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req CancelTask) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	if req.Then != "" {
 		return req.end(ctx, d)
 	}
@@ -176,14 +176,14 @@ type steering struct {
 }
 
 // do changes the task, if its state allows the action.
-func (s steering) do(ctx context.Context, do func(Steerer) error) (Acted, error) {
+func (s steering) do(ctx context.Context, do func(Steerer) error) (ActionResult, error) {
 	d, action, req := s.d, s.action, s.req
 	job := envelope.Job(req.Queue, req.ID)
 	if err := cmp.Or(d.who.check(action, "", req.Reason), core.CheckText(action, "", "step", req.Step, 0, driver.MaxLabelBytes)); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if _, _, ok := envelope.ParseJob(job); !ok {
-		return Acted{}, core.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
+		return ActionResult{}, core.Invalid(action, "", "the job is %q, must be QUEUE/ID", job)
 	}
 	t, no := s.task(ctx)
 	if errors.Is(no, joblock.ErrUnavailable) {
@@ -312,39 +312,39 @@ type SkipJob struct {
 // Verb implements Action.
 func (SkipJob) Verb() string { return ActSkipJob }
 
-func (req SkipJob) perform(ctx context.Context, d *Desk) (Acted, error) {
+func (req SkipJob) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	const op = ActSkipJob
 	key, fence := req.Key, req.Fence
 	if err := d.who.check(op, key, req.Reason); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	before, err := d.read(ctx, op, key)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	refuse := func(sentinel error, detail string) error { return refusal(ActSkipJob, key, sentinel, detail) }
 	if before.State == joblock.StateForeign {
-		return Acted{}, core.Refusal(op, key, driver.Reply{Outcome: driver.OutcomeForeign})
+		return ActionResult{}, core.Refusal(op, key, driver.Reply{Outcome: driver.OutcomeForeign})
 	}
 	if _, _, ok := envelope.ParseJob(before.Job); !ok || !before.Locked() {
-		return Acted{}, refuse(joblock.ErrNotFound, "no job has the key")
+		return ActionResult{}, refuse(joblock.ErrNotFound, "no job has the key")
 	}
 	if before.Fence != fence {
-		return Acted{}, refuse(joblock.ErrNotOwner, fmt.Sprintf("the key has the fence %d by now, not %d", before.Fence, fence))
+		return ActionResult{}, refuse(joblock.ErrNotOwner, fmt.Sprintf("the key has the fence %d by now, not %d", before.Fence, fence))
 	}
 	switch t := d.asynq().task(ctx, before.Job); {
 	case t.hidden:
-		return Acted{}, refuse(joblock.ErrBusy, t.Problem)
+		return ActionResult{}, refuse(joblock.ErrBusy, t.Problem)
 	case t.State == TaskUnknown:
-		return Acted{}, refuse(joblock.ErrUnavailable, t.Problem)
+		return ActionResult{}, refuse(joblock.ErrUnavailable, t.Problem)
 	case t.Snoozed:
-		return Acted{}, refuse(joblock.ErrBusy, "the job has not failed: its task is in the archive for a pause only")
+		return ActionResult{}, refuse(joblock.ErrBusy, "the job has not failed: its task is in the archive for a pause only")
 	case t.State == TaskNoQueue:
-		return Acted{}, refuse(joblock.ErrBusy, "none of the databases of asynq has the queue of the job's task")
+		return ActionResult{}, refuse(joblock.ErrBusy, "none of the databases of asynq has the queue of the job's task")
 	case !t.Ended():
-		return Acted{}, refuse(joblock.ErrBusy, fmt.Sprintf("the job has not failed: its task is %s", t.State))
+		return ActionResult{}, refuse(joblock.ErrBusy, fmt.Sprintf("the job has not failed: its task is %s", t.State))
 	case t.State == TaskAbsent && before.Age.Duration() < envelope.EnqueueGrace:
-		return Acted{}, refuse(joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
+		return ActionResult{}, refuse(joblock.ErrBusy, "the job's task does not exist, perhaps not yet")
 	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: op, Key: key, Fence: fence, Before: &before}, nil, func(ctx context.Context) error {
 		var starts sync.WaitGroup

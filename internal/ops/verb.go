@@ -14,7 +14,7 @@ type Action interface {
 	// Verb is the name of the action in explanations, errors and the record of actions.
 	Verb() string
 
-	perform(ctx context.Context, d *Desk) (Acted, error)
+	perform(ctx context.Context, d *Desk) (ActionResult, error)
 }
 
 // The names of actions, and of what an Offer proposes in addition: to wait, to unpause a queue of asynq, to start a keeper.
@@ -128,8 +128,8 @@ type Offer struct {
 	Danger string `json:"danger,omitempty"` // what may go wrong, in sentences
 }
 
-// Acted is the result of an action. Fields that an action does not have are the zero value.
-type Acted struct {
+// ActionResult is the result of an action. Fields that an action does not have are the zero value.
+type ActionResult struct {
 	Audit string `json:"audit"` // the AuditEntry.ID; "" if Unchanged
 
 	Before *Lock    `json:"before,omitempty"` // of ForceRelease: the key before
@@ -144,8 +144,8 @@ type Acted struct {
 	// After a PauseCron that is not Unchanged, the pause continues with the new reason.
 	Was *CronPause `json:"was,omitempty"`
 
-	// Became is what happened to the task, for a CancelTask with a Then.
-	Became Became `json:"became,omitempty"`
+	// Outcome is what happened to the task, for a CancelTask with a Then.
+	Outcome TaskOutcome `json:"outcome,omitempty"`
 
 	// Problems say, in sentences, what could not be read or recorded after the action.
 	Problems []string `json:"problems,omitempty"`
@@ -154,9 +154,9 @@ type Acted struct {
 // Act performs an action, between two entries of the record of actions: one from before it begins, without which the action
 // is refused with ErrNotRecorded, and one with its outcome. A reason that is missing or longer than 256 bytes, and a Desk
 // without the name of who acts, are joblock.ErrInvalid; see As. The other errors are those that the type documents.
-func (d *Desk) Act(ctx context.Context, a Action) (Acted, error) {
+func (d *Desk) Act(ctx context.Context, a Action) (ActionResult, error) {
 	if v := reflect.ValueOf(a); !v.IsValid() || v.Kind() != reflect.Struct {
-		return Acted{}, core.Invalid("act", "", "the action is a %T, must be one of the types that are Actions", a)
+		return ActionResult{}, core.Invalid("act", "", "the action is a %T, must be one of the types that are Actions", a)
 	}
 	return a.perform(ctx, d)
 }

@@ -137,12 +137,12 @@ func (c *Client) Keeper(ctx context.Context) (Keeper, error) {
 
 // Doctor returns whether the servers keep locks safe, what endangers locks, jobs and cron jobs, the worst first, and what is
 // well. After ErrMore not everything was looked at.
-func (c *Client) Doctor(ctx context.Context) (Checkup, error) {
+func (c *Client) Doctor(ctx context.Context) (Report, error) {
 	got, err := ask(ctx, c, "doctor", routes.Doctor, routes.Empty{})
 	if err == nil && got.More {
 		err = fmt.Errorf("doctor: %w", ErrMore)
 	}
-	return got.Checkup, err
+	return got.Report, err
 }
 
 // Audit walks over what operators have done, the newest first: 1,000 records at most, and then ErrMore. An action has two
@@ -176,13 +176,13 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
 //	on cron jobs  ErrCronNotFound, and ErrBackfilling while a backfill has not ended
 //
 // A CancelTask with a Then waits up to ten seconds more for the handler to return. A TriggerCron with Wait waits until the
-// run has ended: Acted.Run is the run, in whatever State it ended. It waits for as long as no node executes the job, so give
+// run has ended: ActionResult.Run is the run, in whatever State it ended. It waits for as long as no node executes the job, so give
 // ctx a deadline. If ctx ends, the error is the cause of ctx, and the trigger stays. A server that does not answer for a
 // while does not end the wait.
-func (c *Client) Act(ctx context.Context, a Action) (Acted, error) {
+func (c *Client) Act(ctx context.Context, a Action) (ActionResult, error) {
 	row := routes.Of(a)
 	if row == nil {
-		return Acted{}, core.Invalid("act", "", "the action is a %T, must be one of the types that are Actions", a)
+		return ActionResult{}, core.Invalid("act", "", "the action is a %T, must be one of the types that are Actions", a)
 	}
 	trigger, waits := a.(TriggerCron)
 	if waits = waits && trigger.Wait; waits {
@@ -191,7 +191,7 @@ func (c *Client) Act(ctx context.Context, a Action) (Acted, error) {
 	return perform(ctx, c, row, a)
 }
 
-func perform(ctx context.Context, c *Client, row *routes.Row, a Action) (done Acted, err error) {
+func perform(ctx context.Context, c *Client, row *routes.Row, a Action) (done ActionResult, err error) {
 	one, err := callOf(a.Verb(), row, a)
 	if err == nil {
 		one.into = &done
@@ -201,14 +201,14 @@ func perform(ctx context.Context, c *Client, row *routes.Row, a Action) (done Ac
 }
 
 // trigger triggers a cron job, and waits for the end of the run.
-func (c *Client) trigger(ctx context.Context, row *routes.Row, a TriggerCron) (Acted, error) {
+func (c *Client) trigger(ctx context.Context, row *routes.Row, a TriggerCron) (ActionResult, error) {
 	var before CronJob
 	var err error
 	if a.Name != "" {
 		before, err = c.CronJob(ctx, a.Scope, a.Name)
 	}
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	done, err := perform(ctx, c, row, a)
 	if err != nil {

@@ -16,17 +16,17 @@ type (
 	// Permits are the permits of a limit, or the slots of a sequence.
 	Permits = ops.Permits
 
-	// Holds says how long holders have had a key lately.
-	Holds = ops.Holds
+	// HoldStats says how long holders have had a key lately.
+	HoldStats = ops.HoldStats
 
-	// Lately says who was refused a key lately, and which leases of it ran out.
-	Lately = ops.Lately
+	// RecentEvents says who was refused a key lately, and which leases of it ran out.
+	RecentEvents = ops.RecentEvents
 
 	// Role says what a key is for.
 	Role = ops.Role
 
-	// Freer is who has freed another holder's key.
-	Freer = ops.Freer
+	// ReleasedBy is who has freed another holder's key.
+	ReleasedBy = ops.ReleasedBy
 
 	// Pulse is what the renewals of a lock say about its holder; see Lock.Pulse.
 	Pulse = ops.Pulse
@@ -49,9 +49,9 @@ const (
 
 // Lock.FreedBy: who has freed another holder's key.
 const (
-	FreedByKeeper  Freer = ops.FreedByKeeper  // a keeper, because the job had ended
-	FreedByProgram Freer = ops.FreedByProgram // a program that enqueues or runs jobs, because the job had ended or was not enqueued
-	FreedByForce   Freer = ops.FreedByForce   // an operator, or the application by Locker.ForceRelease
+	FreedByKeeper  ReleasedBy = ops.FreedByKeeper  // a keeper, because the job had ended
+	FreedByProgram ReleasedBy = ops.FreedByProgram // a program that enqueues or runs jobs, because the job had ended or was not enqueued
+	FreedByForce   ReleasedBy = ops.FreedByForce   // an operator, or the application by Locker.ForceRelease
 )
 
 // Lock.Pulse: what the renewals of a lock say about its holder.
@@ -156,11 +156,11 @@ const (
 
 // What the doctor says.
 type (
-	// Checkup is what Doctor returns. What is not in its Checks was not looked at.
-	Checkup = ops.Checkup
+	// Report is what Doctor returns. What is not in its Checks was not looked at.
+	Report = ops.Report
 
-	// Checked is one thing that the doctor looked at.
-	Checked = ops.Checked
+	// Probe is one thing that the doctor looked at.
+	Probe = ops.Probe
 
 	// Finding is one thing that the doctor found.
 	Finding = ops.Finding
@@ -172,9 +172,9 @@ type (
 	Safety = ops.Safety
 )
 
-// Finding.Severity, and Checked.Status.
+// Finding.Severity, and Probe.Status.
 const (
-	SeverityWell    Severity = ops.Well    // only of a Checked: nothing has to change
+	SeverityWell    Severity = ops.Well    // only of a Probe: nothing has to change
 	SeverityNote    Severity = ops.Note    // good to know; nothing has to change
 	SeverityWarning Severity = ops.Warning // weakens a promise in an event such as a restart or a fail-over, or delays something
 	SeverityFault   Severity = ops.Fault   // breaks locks, jobs or calls in everyday use
@@ -205,14 +205,14 @@ type (
 	StopBackfill  = ops.StopBackfill
 	ForgetCron    = ops.ForgetCron
 
-	// Acted is the result of an action.
-	Acted = ops.Acted
+	// ActionResult is the result of an action.
+	ActionResult = ops.ActionResult
 
 	// Then says what to do with a task whose handler is cancelled.
 	Then = ops.Then
 
-	// Became is the outcome of a task after CancelTask with a Then.
-	Became = ops.Became
+	// TaskOutcome is the outcome of a task after CancelTask with a Then.
+	TaskOutcome = ops.TaskOutcome
 
 	// AuditQuery says which records Audit returns.
 	AuditQuery = ops.AuditQuery
@@ -227,14 +227,14 @@ const (
 	ThenArchive Then = ops.ThenArchive // it is kept in asynq's archive, to be run later
 )
 
-// Acted.Became: the outcome of a task.
+// ActionResult.Outcome: the outcome of a task.
 const (
-	BecameDropped  Became = ops.BecameDropped
-	BecameArchived Became = ops.BecameArchived
-	BecameOver     Became = ops.BecameOver    // it has succeeded meanwhile, or another caller has deleted it
-	BecameAgain    Became = ops.BecameAgain   // it has been enqueued again meanwhile, and was left alone
-	BecameRunning  Became = ops.BecameRunning // its handler has not returned within ten seconds, so the task stays
-	BecameSnoozed  Became = ops.BecameSnoozed // its handler has returned a snooze, so the task comes back
+	TaskOutcomeDropped  TaskOutcome = ops.TaskOutcomeDropped
+	TaskOutcomeArchived TaskOutcome = ops.TaskOutcomeArchived
+	TaskOutcomeOver     TaskOutcome = ops.TaskOutcomeOver     // it has succeeded meanwhile, or another caller has deleted it
+	TaskOutcomeReplaced TaskOutcome = ops.TaskOutcomeReplaced // it has been enqueued again meanwhile, and was left alone
+	TaskOutcomeRunning  TaskOutcome = ops.TaskOutcomeRunning  // its handler has not returned within ten seconds, so the task stays
+	TaskOutcomeSnoozed  TaskOutcome = ops.TaskOutcomeSnoozed  // its handler has returned a snooze, so the task comes back
 )
 
 // AuditEntry.Outcome.

@@ -36,11 +36,11 @@ func (s *steered) Explain(_ context.Context, key string) (ops.Explanation, error
 
 func (s *steered) As(string, string) ops.Operator { return s }
 
-func (s *steered) Act(_ context.Context, a ops.Action) (ops.Acted, error) {
+func (s *steered) Act(_ context.Context, a ops.Action) (ops.ActionResult, error) {
 	req := a.(ops.CancelTask)
 	s.did = append(s.did, string(req.Then)+" "+req.ID+" at "+req.Step+": "+req.Reason)
 	s.acts = append(s.acts, ops.AuditEntry{ID: "9-0", At: ops.Time{Time: time.Now()}, Action: "end and delete task", Key: s.task.Job(), By: "x", Reason: req.Reason, Outcome: "asked", Error: "the handler has not returned within 10 s"})
-	return ops.Acted{Audit: "9-0"}, nil
+	return ops.ActionResult{Audit: "9-0"}, nil
 }
 
 func (s *steered) handler(t *testing.T) *Handler {

@@ -17,16 +17,16 @@ type DoctorBody struct {
 	At       time.Time
 	Pending  bool
 	Findings []FindingRow
-	Well     []ops.Checked
+	Well     []ops.Probe
 	Sum      DoctorSum
 }
 
 // ID names the place of a finding on the doctor's page.
 func (f FindingRow) ID() string { return idOf("f", f.Subject+" "+f.Node+" "+f.Found) }
 
-func (h *Handler) findings(ctx context.Context, who *Caller, least, wait time.Duration) (read[ops.Checkup], error) {
+func (h *Handler) findings(ctx context.Context, who *Caller, least, wait time.Duration) (read[ops.Report], error) {
 	_, sight := who.see(ctx)
-	return getAs(ctx, h.cache, "doctor"+sight, terms{least: least, newer: wait, any: wait}, func(ctx context.Context) (ops.Checkup, error) {
+	return getAs(ctx, h.cache, "doctor"+sight, terms{least: least, newer: wait, any: wait}, func(ctx context.Context) (ops.Report, error) {
 		ctx, _ = who.see(ctx)
 		return h.cfg.Desk.Doctor(ctx)
 	})
@@ -75,7 +75,7 @@ func (h *Handler) doctorSum(v *View) *DoctorSum {
 	return &s
 }
 
-func (h *Handler) sumFindings(all ops.Checkup, who *Caller) DoctorSum {
+func (h *Handler) sumFindings(all ops.Report, who *Caller) DoctorSum {
 	s := DoctorSum{Safe: all.Safe, decides: all.Deciding()}
 	for _, f := range all.Findings {
 		switch f.Severity {

@@ -17,13 +17,13 @@ type examined struct {
 	well  []string // subjects
 }
 
-func (e *examined) Doctor(context.Context) (ops.Checkup, error) {
-	all := ops.Checkup{Findings: e.found}
+func (e *examined) Doctor(context.Context) (ops.Report, error) {
+	all := ops.Report{Findings: e.found}
 	for _, f := range e.found {
-		all.Checks = append(all.Checks, ops.Checked{Status: f.Severity, Subject: f.Subject, Node: f.Node, Found: f.Found})
+		all.Checks = append(all.Checks, ops.Probe{Status: f.Severity, Subject: f.Subject, Node: f.Node, Found: f.Found})
 	}
 	for _, subject := range e.well {
-		all.Checks = append(all.Checks, ops.Checked{Status: ops.Well, Subject: subject, Found: "as it should be"})
+		all.Checks = append(all.Checks, ops.Probe{Status: ops.Well, Subject: subject, Found: "as it should be"})
 	}
 	all.Safe = ops.SafetyOf(all.Findings, all.Checks)
 	return all, nil

@@ -187,7 +187,7 @@ func TestTurns(t *testing.T) {
 	} {
 		b := &LockBody{}
 		b.E.Lock = ops.Lock{State: joblock.StateFree, Since: ops.Time{Time: at}, Now: ops.Time{Time: at.Add(c.age)}, Age: ops.Millis(c.age),
-			Holds: &ops.Holds{N: 5, Median: ops.Millis(30 * time.Second), Most: ops.Millis(c.most)}}
+			Holds: &ops.HoldStats{N: 5, Median: ops.Millis(30 * time.Second), Most: ops.Millis(c.most)}}
 		if c.held {
 			b.E.Lock.State = joblock.StateHeld
 		}
@@ -196,7 +196,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, got, b.Turns())
 		}
 	}
-	held := ops.Lock{State: joblock.StateHeld, Since: ops.Time{Time: at}, Now: ops.Time{Time: at}, Holds: &ops.Holds{N: 5, Median: 1000, Most: 1000}}
+	held := ops.Lock{State: joblock.StateHeld, Since: ops.Time{Time: at}, Now: ops.Time{Time: at}, Holds: &ops.HoldStats{N: 5, Median: 1000, Most: 1000}}
 	for name, change := range map[string]func(*LockBody){
 		"no journal tells": func(b *LockBody) { b.E.Lock.Holds = nil },
 		"of a limit":       func(b *LockBody) { b.Limit = &ops.Permits{} }, // the one who leaves first is not known

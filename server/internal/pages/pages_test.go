@@ -109,9 +109,9 @@ func (f *fake) Keeper(context.Context) (ops.Keeper, error) {
 	return ops.Keeper{}, f.err
 }
 
-func (f *fake) Doctor(context.Context) (ops.Checkup, error) {
+func (f *fake) Doctor(context.Context) (ops.Report, error) {
 	time.Sleep(f.slowReads)
-	return ops.Checkup{}, f.err
+	return ops.Report{}, f.err
 }
 
 func (f *fake) HasJournal() bool { return false }

@@ -246,7 +246,7 @@ type SequencesQuery struct {
 
 // DoctorAnswer is what the doctor says. More says that not everything was looked at.
 type DoctorAnswer struct {
-	ops.Checkup
+	ops.Report
 	More bool `json:"more,omitempty"`
 }
 

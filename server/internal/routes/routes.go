@@ -123,7 +123,7 @@ func actions() map[reflect.Type]*Row {
 			continue
 		}
 		row := &Row{Method: http.MethodPost, Path: v.Path, Scope: v.Right, Doc: v.Doc, Keyed: v.Has("Key"), Acts: true,
-			Request: reflect.TypeOf(v.Action), Answer: reflect.TypeFor[ops.Acted]()}
+			Request: reflect.TypeOf(v.Action), Answer: reflect.TypeFor[ops.ActionResult]()}
 		if v.Has("Fence") || v.Has("Step") {
 			row.Errors = append(row.Errors, ifSeen...)
 		}

@@ -23,7 +23,7 @@ func (a *actorFlags) why() string { return cmp.Or(a.reason, ops.NoReason) }
 func operator() string { return cut(visible(whoami()), 100) + "@" + cut(visible(hostname()), 100) }
 
 // acted prints to the standard error what was done, and what could not be recorded.
-func acted(cmd *cobra.Command, done ops.Acted, format string, args ...any) error {
+func acted(cmd *cobra.Command, done ops.ActionResult, format string, args ...any) error {
 	err := tell(cmd, format, args...)
 	for _, problem := range done.Problems {
 		err = cmp.Or(err, tell(cmd, "%s", problem))

@@ -236,7 +236,7 @@ func TestTheDoctorOfALockServer(t *testing.T) {
 	}))
 	t.Cleanup(front.Close)
 	ask(t, "doctor", "--server", front.URL).wants(0, "Safe for locks: unknown, because a reason of its own.")
-	var c ops.Checkup
+	var c ops.Report
 	wantJSON(t, "doctor.json", ask(t, "doctor", "--server", front.URL, "-o", "json").wants(0).out, &c)
 	if c.Safe != (ops.Safety{Word: "unknown", Because: "a reason of its own"}) {
 		t.Errorf("%+v", c.Safe)

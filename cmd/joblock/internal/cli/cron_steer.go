@@ -76,7 +76,7 @@ it acts: you type the scope, or give --yes.`,
 }
 
 // toldOfPause prints the outcome of pausing what, and which command ends the pause.
-func toldOfPause(cmd *cobra.Command, done ops.Acted, what, end string) error {
+func toldOfPause(cmd *cobra.Command, done ops.ActionResult, what, end string) error {
 	switch {
 	case done.Unchanged:
 		return tell(cmd, "nothing was changed: %s: %s; \"%s\" ends the pause, and a new --reason replaces the reason", what, done.Was, end)

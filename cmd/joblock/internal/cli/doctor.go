@@ -56,7 +56,7 @@ Exit codes besides those of "joblock help":
 					d.introduce(ctx, p, s, keeper, err)
 				}
 				checkup, err := d.Doctor(ctx)
-				if err := tellCheckup(p, checkup, err); err != nil {
+				if err := tellReport(p, checkup, err); err != nil {
 					return err
 				}
 				return verdict(checkup.Findings, strict)
@@ -109,13 +109,13 @@ func keeperText(k ops.Keeper, unread error) string {
 	return fmt.Sprintf("%s; %d stand by", strings.Join(works, "; "), k.StandBy)
 }
 
-// tellCheckup prints what was found. If err cut the check short, only the formats for people show what was found so
+// tellReport prints what was found. If err cut the check short, only the formats for people show what was found so
 // far: a program would take it for the whole, and an empty result for health.
-func tellCheckup(p *printer, c ops.Checkup, err error) error {
+func tellReport(p *printer, c ops.Report, err error) error {
 	if err != nil && p.format != "table" {
 		return err
 	}
-	if perr := printCheckup(p, c); err == nil {
+	if perr := printReport(p, c); err == nil {
 		err = perr
 	}
 	return err
@@ -142,12 +142,12 @@ func tellSafety(p *printer, s ops.Safety, width int) {
 	fmt.Fprintln(p.out, text)
 }
 
-// printCheckup prints whether locks are safe, findings, and what is well: in sentences, unless the user has asked for another
+// printReport prints whether locks are safe, findings, and what is well: in sentences, unless the user has asked for another
 // format.
-func printCheckup(p *printer, c ops.Checkup) error {
+func printReport(p *printer, c ops.Report) error {
 	findings := c.Findings
 	role := func(f ops.Finding) role { return severityRole(f.Severity) }
-	wells := slices.DeleteFunc(slices.Clone(c.Checks), func(c ops.Checked) bool { return c.Status != ops.Well })
+	wells := slices.DeleteFunc(slices.Clone(c.Checks), func(c ops.Probe) bool { return c.Status != ops.Well })
 	switch p.format {
 	case "json":
 		return printOne(p, nil, c)
@@ -195,7 +195,7 @@ func printCheckup(p *printer, c ops.Checkup) error {
 }
 
 // tellWells prints a line with what was checked and is well.
-func tellWells(p *printer, wells []ops.Checked) {
+func tellWells(p *printer, wells []ops.Probe) {
 	var names []string
 	for _, w := range wells {
 		if !slices.Contains(names, w.Subject) {

@@ -198,19 +198,19 @@ func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	case err != nil:
 		return err
 	}
-	return printOne(p, []column[ops.Acted]{
-		{head: "KEY", text: func(f ops.Acted) string { return f.Before.Key }},
-		{head: "FREED FROM", text: func(f ops.Acted) string { return f.Before.Holder }},
-		{head: "JOB", text: func(f ops.Acted) string { return f.Before.Job }},
-		{head: "FENCE", text: func(f ops.Acted) string { return fmt.Sprint(f.Before.Fence) }},
-		{head: "NOW", text: func(f ops.Acted) string { return f.After.State.String() }},
-		{head: "HOLDER NOW", text: func(f ops.Acted) string {
+	return printOne(p, []column[ops.ActionResult]{
+		{head: "KEY", text: func(f ops.ActionResult) string { return f.Before.Key }},
+		{head: "FREED FROM", text: func(f ops.ActionResult) string { return f.Before.Holder }},
+		{head: "JOB", text: func(f ops.ActionResult) string { return f.Before.Job }},
+		{head: "FENCE", text: func(f ops.ActionResult) string { return fmt.Sprint(f.Before.Fence) }},
+		{head: "NOW", text: func(f ops.ActionResult) string { return f.After.State.String() }},
+		{head: "HOLDER NOW", text: func(f ops.ActionResult) string {
 			if !f.After.Locked() {
 				return ""
 			}
 			return f.After.Holder
 		}},
-		{head: "RECORD", text: func(f ops.Acted) string { return f.Audit }},
+		{head: "RECORD", text: func(f ops.ActionResult) string { return f.Audit }},
 	}, done)
 }
 

@@ -138,21 +138,21 @@ jobs run" finds it. A task that ends well meanwhile is left alone. Before it ask
 
 // ended prints the outcome for a task whose attempt was cancelled. The error has the code exitBusy if the task is still
 // there.
-func ended(cmd *cobra.Command, done ops.Acted, job string) error {
-	switch done.Became {
-	case ops.BecameDropped:
+func ended(cmd *cobra.Command, done ops.ActionResult, job string) error {
+	switch done.Outcome {
+	case ops.TaskOutcomeDropped:
 		return acted(cmd, done, "the handler of %s has returned; deleted the task", job)
-	case ops.BecameArchived:
+	case ops.TaskOutcomeArchived:
 		return acted(cmd, done, "the handler of %s has returned; archived the task; \"joblock jobs run --reason TEXT -- %s\" runs it later", job, ops.Shell(job))
-	case ops.BecameOver:
+	case ops.TaskOutcomeOver:
 		return acted(cmd, done, "the task %s has ended by itself meanwhile, or was deleted by another operator", job)
-	case ops.BecameAgain:
+	case ops.TaskOutcomeReplaced:
 		return cmp.Or(acted(cmd, done, "the handler of %s was asked to stop", job),
 			error(&exitError{exitBusy, fmt.Errorf("the task %s was enqueued again meanwhile, and was left alone", job)}))
-	case ops.BecameRunning:
+	case ops.TaskOutcomeRunning:
 		return cmp.Or(acted(cmd, done, "the handler of %s was asked to stop", job),
 			error(&exitError{exitBusy, fmt.Errorf("the handler has not returned within %s, so the task %s stays; the same command waits again", ops.EndWait, job)}))
-	case ops.BecameSnoozed:
+	case ops.TaskOutcomeSnoozed:
 		return cmp.Or(acted(cmd, done, "the handler of %s has returned", job),
 			error(&exitError{exitBusy, fmt.Errorf("the handler has snoozed the task %s, which comes back after the pause, and was not archived; archive it then", job)}))
 	}

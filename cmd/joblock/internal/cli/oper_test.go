@@ -151,7 +151,7 @@ func TestSchemasOfTheSteerers(t *testing.T) {
 		{ops.CronNode{}, "cron.json", []string{"$defs", "node"}}, {ops.CronTick{}, "cron.json", []string{"$defs", "tick"}},
 		{cronScope{}, "cron.json", []string{"$defs", "scope"}}, {ops.CronBackfill{}, "cron.json", []string{"$defs", "job", "properties", "backfill"}},
 		{ops.Job{}, "jobs.json", []string{"properties", "items", "items"}}, {ops.Finding{}, "doctor.json", []string{"properties", "items", "items"}},
-		{ops.Checkup{}, "doctor.json", nil}, {ops.Safety{}, "doctor.json", []string{"properties", "safe"}}, {ops.Checked{}, "doctor.json", []string{"properties", "checks", "items"}},
+		{ops.Report{}, "doctor.json", nil}, {ops.Safety{}, "doctor.json", []string{"properties", "safe"}}, {ops.Probe{}, "doctor.json", []string{"properties", "checks", "items"}},
 		{jobReport{}, "job.json", nil}, {ops.Sequence{}, "sequences.json", []string{"properties", "items", "items"}},
 	} {
 		var got []string
@@ -176,7 +176,7 @@ func TestDoctor(t *testing.T) {
 	q.do("doctor", "--prefix", "mistyped:").wants(0, "check the address of Redis, the database and the prefix")
 	q.export("exports:acct-7", "41")
 	q.do("doctor").wants(exitNo, "fault: keeper", "no keeper works, and jobs have locks", "fix", "start a process", "found 1 fault")
-	var c ops.Checkup
+	var c ops.Report
 	wantJSON(t, "doctor.json", q.do("doctor", "-o", "json").wants(exitNo).out, &c)
 	if len(c.Findings) == 0 || c.Findings[0].Severity != ops.Fault || c.Findings[0].Subject != "keeper" {
 		t.Errorf("findings %+v", c.Findings)

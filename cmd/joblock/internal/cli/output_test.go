@@ -342,21 +342,21 @@ func TestCutAndWrap(t *testing.T) {
 
 // What doctor has found before its look was cut short is for people only.
 func TestFindingsOfALookThatWasCutShort(t *testing.T) {
-	found := ops.Checkup{Safe: ops.Safety{Word: "unknown", Because: "it was cut short"}, Findings: []ops.Finding{{Severity: ops.Warning, Subject: "appendonly", Found: "no"}}}
+	found := ops.Report{Safe: ops.Safety{Word: "unknown", Because: "it was cut short"}, Findings: []ops.Finding{{Severity: ops.Warning, Subject: "appendonly", Found: "no"}}}
 	p, out := testPrinter("table")
-	if err := tellCheckup(p, ops.Checkup{}, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) || out.Len() != 0 {
+	if err := tellReport(p, ops.Report{}, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) || out.Len() != 0 {
 		t.Errorf("nothing was looked at: %v, printed %q", err, out)
 	}
 	for format, want := range map[string]string{"table": "Safe for locks: unknown, because it was cut short.\n\nwarning: appendonly", "json": "", "jsonl": ""} {
 		p, out := testPrinter(format)
-		if err := tellCheckup(p, found, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) {
+		if err := tellReport(p, found, joblock.ErrUnavailable); !errors.Is(err, joblock.ErrUnavailable) {
 			t.Errorf("%s: %v", format, err)
 		}
 		if got := out.String(); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: printed %q, want %q", format, got, want)
 		}
 		p, out = testPrinter(format)
-		if err := tellCheckup(p, found, nil); err != nil || !strings.Contains(out.String(), "appendonly") {
+		if err := tellReport(p, found, nil); err != nil || !strings.Contains(out.String(), "appendonly") {
 			t.Errorf("%s: %v, printed %q", format, err, out)
 		}
 	}

@@ -16,21 +16,21 @@ import (
 // What has become of a task, with the exit code, and with a command that a shell takes for any ID.
 func TestTextOfAnEndedTask(t *testing.T) {
 	t.Parallel()
-	for became, c := range map[ops.Became]struct {
+	for became, c := range map[ops.TaskOutcome]struct {
 		code int
 		says []string
 	}{
-		ops.BecameDropped:  {0, []string{"deleted the task"}},
-		ops.BecameArchived: {0, []string{"archived the task", `"joblock jobs run --reason TEXT -- 'q/1 a; b'" runs it later`}},
-		ops.BecameOver:     {0, []string{"ended by itself"}},
-		ops.BecameAgain:    {exitBusy, []string{"was asked to stop", "the task q/1 a; b was enqueued again"}},
-		ops.BecameRunning:  {exitBusy, []string{"was asked to stop", "has not returned within 10s", "the same command waits again"}},
-		ops.BecameSnoozed:  {exitBusy, []string{"has returned", "snoozed the task q/1 a; b, which comes back"}},
+		ops.TaskOutcomeDropped:  {0, []string{"deleted the task"}},
+		ops.TaskOutcomeArchived: {0, []string{"archived the task", `"joblock jobs run --reason TEXT -- 'q/1 a; b'" runs it later`}},
+		ops.TaskOutcomeOver:     {0, []string{"ended by itself"}},
+		ops.TaskOutcomeReplaced: {exitBusy, []string{"was asked to end", "the task q/1 a; b was enqueued again"}},
+		ops.TaskOutcomeRunning:  {exitBusy, []string{"was asked to stop", "has not returned within 10s", "the same command waits again"}},
+		ops.TaskOutcomeSnoozed:  {exitBusy, []string{"has returned", "snoozed the task q/1 a; b, which comes back"}},
 	} {
 		var out bytes.Buffer
 		cmd := new(cobra.Command)
 		cmd.SetErr(&out)
-		err := ended(cmd, ops.Acted{Became: became}, "q/1 a; b")
+		err := ended(cmd, ops.ActionResult{Outcome: became}, "q/1 a; b")
 		code := 0
 		if exit := new(exitError); errors.As(err, &exit) {
 			code = exit.code
@@ -51,14 +51,14 @@ func TestTextOfAnEndedTask(t *testing.T) {
 func TestDoctorShowsHostileNames(t *testing.T) {
 	t.Parallel()
 	const evil = "x\x1b]0;evil\a\u202e\r"
-	c := ops.Checkup{
+	c := ops.Report{
 		Findings: []ops.Finding{{Severity: ops.Fault, Subject: evil, Node: evil, Found: evil, Means: evil, Fix: evil}},
-		Checks:   []ops.Checked{{Status: ops.Well, Subject: evil, Node: evil, Found: evil}},
+		Checks:   []ops.Probe{{Status: ops.Well, Subject: evil, Node: evil, Found: evil}},
 	}
 	for _, format := range []string{"table", "wide", "name", "json"} {
 		var out, talk bytes.Buffer
 		p := &printer{output: output{format: format}, out: bufio.NewWriter(&out), talk: &talk, pause: batchPause}
-		if err := printCheckup(p, c); err != nil {
+		if err := printReport(p, c); err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
 		text := out.String() + talk.String()
@@ -71,26 +71,26 @@ func TestDoctorShowsHostileNames(t *testing.T) {
 // The first thing that doctor says is whether locks are safe.
 func TestDoctorSaysFirstWhetherLocksAreSafe(t *testing.T) {
 	t.Parallel()
-	well := []ops.Checked{{Status: ops.Well, Subject: "appendonly", Node: "r:1", Found: "yes"}}
-	find := func(s ops.Severity, subject, node string) ops.Checkup {
-		return ops.Checkup{Findings: []ops.Finding{{Severity: s, Subject: subject, Node: node, Found: "found\x1b\ntwice", Means: "means", Fix: "fix"}}, Checks: well}
+	well := []ops.Probe{{Status: ops.Well, Subject: "appendonly", Node: "r:1", Found: "yes"}}
+	find := func(s ops.Severity, subject, node string) ops.Report {
+		return ops.Report{Findings: []ops.Finding{{Severity: s, Subject: subject, Node: node, Found: "found\x1b\ntwice", Means: "means", Fix: "fix"}}, Checks: well}
 	}
 	const nothing = "the doctor has found nothing at the servers of the locks that breaks a promise"
 	for name, tc := range map[string]struct {
-		checkup ops.Checkup
+		checkup ops.Report
 		text    string
 		safe    ops.Safety
 	}{
-		"well": {ops.Checkup{Findings: []ops.Finding{}, Checks: well}, "Safe for locks: yes, because " + nothing[:30],
+		"well": {ops.Report{Findings: []ops.Finding{}, Checks: well}, "Safe for locks: yes, because " + nothing[:30],
 			ops.Safety{Word: "yes", Because: nothing}},
 		"fault": {find(ops.Fault, "maxmemory-policy", "r:1"), "Safe for locks: no, because of maxmemory-policy at r:1: found\\x1b; twice.\n\nfault: maxmemory-policy at r:1\n",
 			ops.Safety{Word: "no", Because: "maxmemory-policy at r:1: found\x1b\ntwice", Subject: "maxmemory-policy", Node: "r:1"}},
 		"no node": {find(ops.Fault, "client", ""), "Safe for locks: no, because of client: found\\x1b; twice.\n\nfault: client\n",
 			ops.Safety{Word: "no", Because: "client: found\x1b\ntwice", Subject: "client", Node: ""}},
-		"a sentence": {ops.Checkup{Findings: []ops.Finding{{Severity: ops.Fault, Subject: "role", Found: "It is a replica.", Means: "m", Fix: "f"}}, Checks: well},
+		"a sentence": {ops.Report{Findings: []ops.Finding{{Severity: ops.Fault, Subject: "role", Found: "It is a replica.", Means: "m", Fix: "f"}}, Checks: well},
 			"Safe for locks: no, because of role: It is a replica.\n", ops.Safety{Word: "no", Because: "role: It is a replica", Subject: "role", Node: ""}},
 		"not the server": {find(ops.Fault, "keeper", "r:1"), "Safe for locks: yes, because the doctor", ops.Safety{Word: "yes", Because: nothing}},
-		"not looked at": {ops.Checkup{Findings: []ops.Finding{}, Checks: []ops.Checked{}}, "Safe for locks: unknown, because this server",
+		"not looked at": {ops.Report{Findings: []ops.Finding{}, Checks: []ops.Probe{}}, "Safe for locks: unknown, because this server",
 			ops.Safety{Word: "unknown", Because: "this server does not look at the servers of the locks"}},
 		"nothing on disk": {find(ops.Warning, "persistence", "r:1"), "Safe for locks: yes, but a restart of Redis, which is routine, frees held locks,\nbecause of persistence at r:1: found",
 			ops.Safety{Word: ops.SafeButRestart, Because: "persistence at r:1: found\x1b\ntwice", Subject: "persistence", Node: "r:1"}},
@@ -102,7 +102,7 @@ func TestDoctorSaysFirstWhetherLocksAreSafe(t *testing.T) {
 			var out bytes.Buffer
 			p := &printer{output: output{format: format}, out: bufio.NewWriter(&out), talk: io.Discard, pause: batchPause}
 			p.width = width
-			if err := printCheckup(p, tc.checkup); err != nil {
+			if err := printReport(p, tc.checkup); err != nil {
 				t.Fatal(err)
 			}
 			return out.String()
@@ -113,7 +113,7 @@ func TestDoctorSaysFirstWhetherLocksAreSafe(t *testing.T) {
 		if text := strings.Join(strings.Fields(said("table", 24)), " "); !strings.HasPrefix(text, strings.Join(strings.Fields(tc.text), " ")) {
 			t.Errorf("%s, in a narrow terminal: %q", name, text)
 		}
-		var doc ops.Checkup
+		var doc ops.Report
 		wantJSON(t, "doctor.json", said("json", 85), &doc)
 		if doc.Safe != tc.safe {
 			t.Errorf("%s: %+v, want %+v", name, doc.Safe, tc.safe)
