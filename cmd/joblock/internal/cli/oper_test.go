@@ -188,7 +188,7 @@ func TestDoctor(t *testing.T) {
 	if of["keeper"] != ops.Fault || of["asynq"] != ops.Well || of["maxmemory-policy"] != ops.Well || of["persistence"] != ops.Warning {
 		t.Errorf("checks %+v", c.Checks)
 	}
-	q.do("doctor").wants(exitNo, "\nwell    asynq, clock, cron, maxmemory, maxmemory-policy, permissions, pub/sub, replication, role, version\n", "volatile: nothing is kept on disk")
+	q.do("doctor").wants(exitNo, "\nwell    asynq, clock, cron, maxmemory, maxmemory-policy, pauses, permissions, pub/sub, replication, role, scripts, version\n", "volatile: nothing is kept on disk")
 	q.do("doctor", "-o", "name").wants(exitNo, "keeper\n")
 	q.do("doctor", "-o", "wide").wants(exitNo, "SUBJECT", "FIX", "noeviction", "well")
 	q.shop()()

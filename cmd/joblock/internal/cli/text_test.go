@@ -23,7 +23,7 @@ func TestTextOfAnEndedTask(t *testing.T) {
 		ops.TaskOutcomeDropped:  {0, []string{"deleted the task"}},
 		ops.TaskOutcomeArchived: {0, []string{"archived the task", `"joblock jobs run --reason TEXT -- 'q/1 a; b'" runs it later`}},
 		ops.TaskOutcomeOver:     {0, []string{"ended by itself"}},
-		ops.TaskOutcomeReplaced: {exitBusy, []string{"was asked to end", "the task q/1 a; b was enqueued again"}},
+		ops.TaskOutcomeReplaced: {exitBusy, []string{"was asked to stop", "the task q/1 a; b was enqueued again"}},
 		ops.TaskOutcomeRunning:  {exitBusy, []string{"was asked to stop", "has not returned within 10s", "the same command waits again"}},
 		ops.TaskOutcomeSnoozed:  {exitBusy, []string{"has returned", "snoozed the task q/1 a; b, which comes back"}},
 	} {
