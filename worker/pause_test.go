@@ -209,7 +209,8 @@ func TestPausedSequence(t *testing.T) {
 				var p probe
 				r.keep(r.locks, worker.Config{})
 				over := make(chan struct{})
-				r.serve(service{}, p.handler(only("a", func(context.Context, int) error { <-over; return nil })))
+				// One at a time, or two tasks that are pending at the same moment reach the pause in any order.
+				r.serve(service{asynq: asynq.Config{Concurrency: limit}}, p.handler(only("a", func(context.Context, int) error { <-over; return nil })))
 				l.add(handoff.Sequence{Limit: limit}, "a")
 				r.until("a runs", func() bool { return p.running() == 1 })
 				r.pauseKey("customer", 0)

@@ -175,17 +175,11 @@ func (r cancelRole) ask(jobs *handoff.Client, book *ledger, n int) error {
 }
 
 // Processes that enqueue jobs with CancelInProgress, each for a key of its own, and processes that run them, are killed one
-// after the other. By a ledger outside of Redis no two jobs of a key ran at a time, none ran after a newer one had started, only jobs of killed processes were charged, and the newest of each key was
-// done. JOBLOCK_CANCEL is for how long processes are killed, 7s by default.
+// after the other, for JOBLOCK_KILLS. By a ledger outside of Redis no two jobs of a key ran at a time, none ran after a newer one
+// had started, only jobs of killed processes were charged, and the newest of each key was done.
 func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 	testkit.Seed(t, testkit.EnvSeed(t))
-	long := 7 * time.Second
-	if text := os.Getenv("JOBLOCK_CANCEL"); text != "" {
-		var err error
-		if long, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	long := killsFor(t)
 	server := redistest.Start(t)
 	redistest.Ran(t, server.Backend())
 	rdb := server.Client(t)

@@ -92,14 +92,21 @@ func enqueueDebounced(ctx context.Context, jobs *handoff.Client, key string, n i
 	return err
 }
 
-// Processes that enqueue all the time are killed at any step, and with JOBLOCK_DEBOUNCE_FOR, such as 5m, for as long and
-// the workers too. The newest payload that was acknowledged runs, or a newer one; no older one runs after a newer one; and
+// killsFor returns for how long processes are killed. Without JOBLOCK_KILLS, killsFor skips the test: what it looks for needs
+// minutes.
+func killsFor(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("JOBLOCK_KILLS")
+	if text == "" {
+		t.Skip("runs with JOBLOCK_KILLS: see make kills")
+	}
+	return testkit.Must(time.ParseDuration(text))
+}
+
+// Processes that enqueue all the time are killed at any step, and workers, for JOBLOCK_KILLS: see make kills. The newest payload that was acknowledged runs, or a newer one; no older one runs after a newer one; and
 // no two jobs of a key run at a time.
 func TestDebounceSurvivesKilledProcesses(t *testing.T) {
-	span, long := 10*time.Second, false
-	if text := os.Getenv("JOBLOCK_DEBOUNCE_FOR"); text != "" {
-		span, long = testkit.Must(time.ParseDuration(text)), true
-	}
+	span := killsFor(t)
 	server := redistest.Start(t)
 	ctx, rdb := context.Background(), server.Client(t)
 	workers := []*workerProc{startWorkerAs(t, server.Addr(), "debounced"), startWorkerAs(t, server.Addr(), "debounced")}
@@ -116,7 +123,7 @@ func TestDebounceSurvivesKilledProcesses(t *testing.T) {
 		k := int(dice.N(debounceKeys))
 		callers[k].kill()
 		callers[k] = enqueuer(k)
-		if long && kills%40 == 39 {
+		if kills%40 == 39 {
 			w := kills / 40 % len(workers)
 			workers[w].kill()
 			workers[w] = startWorkerAs(t, server.Addr(), "debounced")
@@ -161,9 +168,6 @@ func TestDebounceSurvivesKilledProcesses(t *testing.T) {
 	}
 	if twice, _ := rdb.LRange(ctx, "twice", 0, -1).Result(); len(twice) > 0 {
 		t.Errorf("two jobs of a key ran at a time: %q", twice)
-	}
-	if least := debounceKeys * int(span/(debounceMost+2*time.Second)); ran < least && !long { // a job of a killed worker has its key for up to two minutes
-		t.Errorf("%d runs, want at least %d", ran, least)
 	}
 	t.Logf("%d enqueues, %d runs, %d processes killed", enqueued, ran, kills)
 }

@@ -331,7 +331,7 @@ type ForgetCron struct {
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// The names of these actions, as Action has them.
+// Verb implements Action.
 func (PauseCron) Verb() string     { return ActCronPause }
 func (ResumeCron) Verb() string    { return ActCronResume }
 func (PauseAllCron) Verb() string  { return ActCronPauseAll }
