@@ -38,7 +38,7 @@ type Finding struct {
 	Fix      string   `json:"fix"`
 }
 
-// Checked is one thing that Doctor checked.
+// Probe is one thing that Doctor checked.
 type Probe struct {
 	Status  Severity `json:"status"` // the worst that was found
 	Subject string   `json:"subject"`

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Holds says how long recent holders have had a key, from when they got it until the next could get it.
+// HoldStats says how long recent holders have had a key, from when they got it until the next could get it.
 type HoldStats struct {
 	N      int    `json:"n"`         // how many holdings, the latest ones, the numbers cover
 	Since  Time   `json:"since"`     // when the oldest of them began

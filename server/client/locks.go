@@ -112,10 +112,10 @@ func lockCall(op, path, key string, req any) call {
 	return call{op: op, key: key, method: http.MethodPost, path: path, again: true, body: body}
 }
 
-// named returns c with a name, "" for a random one, so that it can be repeated.
-func (c call) named(name string) call {
-	c.again, c.header = true, http.Header{idempotencyHeader: {cmp.Or(name, rand.Text())}}
-	return c
+// named returns op with a name, "" for a random one, so that it can be repeated.
+func (op call) named(name string) call {
+	op.again, op.header = true, http.Header{idempotencyHeader: {cmp.Or(name, rand.Text())}}
+	return op
 }
 
 func (c *Client) grant(ctx context.Context, op call) (Grant, error) {
