@@ -98,7 +98,7 @@ type orders struct {
 	pool      *pgxpool.Pool
 	enqueue   func(ctx context.Context, tx pgx.Tx, id int64) error // in the transaction, or nil
 	after     func(ctx context.Context, id int64) error            // after the commit, or nil
-	committed atomic.Int64 // Unix nanoseconds of the last commit
+	committed atomic.Int64                                         // Unix nanoseconds of the last commit
 
 	all, ran atomic.Int64
 	done     chan struct{} // closed when all have run
