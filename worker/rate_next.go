@@ -18,8 +18,8 @@ import (
 )
 
 // rateStarts runs the tasks that RateLimit has snoozed. For each such task, its process calls the store once, at the time
-// at which the task may start, and runs whoever is first in line then. So there is a call for each start, whoever dies,
-// and a task that was deleted delays nobody.
+// at which the task may start, and runs the first in line then. So there is a call for each start, whichever process dies,
+// and a task that was deleted delays no other.
 type rateStarts struct {
 	mu     sync.Mutex // guards the fields below
 	keys   map[string]*rateCalls

@@ -113,7 +113,7 @@ func (s *story) danger() string {
 	case t.State == "" && s.State == joblock.StateOrphaned:
 		return "If the holder lives and is only cut off, two may work at the same time."
 	case t.State == "":
-		return "Whoever has the token of the lock cannot resume it any more."
+		return "The owner of the lock's token cannot resume it any more."
 	case t.Ended():
 		return ""
 	case t.State == "active":

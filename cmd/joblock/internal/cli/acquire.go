@@ -38,7 +38,7 @@ func newAcquire(s *server) *cobra.Command {
 		Use:   "acquire KEY --ttl DURATION [flags]",
 		Short: "take a lock in a script, and get its token",
 		Long: `Acquire takes the lock on KEY, and writes the token of the lock. With the token a script renews the lock, releases it,
-or hands it over to a job. The token is a secret: whoever has the token has the lock.
+or hands it over to a job. The token is a secret: its owner has the lock.
 
 Only "joblock renew" renews the lock. After --ttl without a renewal the lock is lost, and another holder may have
 it. To run one command under a lock, use "joblock run", which renews the lock and ends the command before the lock is

@@ -54,7 +54,7 @@ func newJobsResume(s *server) *cobra.Command {
 		Long: `Resume ends the pause of KEY. The jobs that were held back start, in the order in which they came, each as far as its own key or
 limit allows. Pauses of keys above or below KEY stay.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1   KEY itself is not paused: nothing was changed`,
 		Example: `  joblock jobs resume provider:acme --reason "acme is back"`,
 		Args:    exactly("KEY"),
@@ -185,7 +185,7 @@ func newLimitsClear(s *server) *cobra.Command {
 		Short: "give a named limit the value in the code again",
 		Long: `Clear removes the value that an operator has set for a limit. The programs use the value in their code again.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1   no value is set for NAME: nothing was changed`,
 		Example: `  joblock limits clear provider-acme --reason "acme is fast again"`,
 		Args:    exactly("NAME"),

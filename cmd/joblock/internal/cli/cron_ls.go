@@ -37,7 +37,7 @@ The column TROUBLE has what a person should look at: overrun (a run ignores the 
 at least, three ticks or more were skipped as overlapped, one after the other), failed, lost or died (the latest run),
 overdue, paused, deserted, contested (nodes disagree about the spec, or two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1  with --check: a job has a trouble`,
 		Example: `  joblock cron ls
   joblock cron ls --scope shop -o wide
@@ -97,7 +97,7 @@ func newCronGet(c *cronServer) *cobra.Command {
 		Long: `Get shows one job, as all nodes of its scope see it. With --check, get is a probe for monitoring. The probe looks at the
 latest run. With --runs it looks at failures before that, too, as far as they are on record.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1  there is no such job
   1  with --check: the job has a trouble. The standard error says which: the latest run, or one of --runs, failed or was
      broken off, a tick is overdue, the job is paused, no node has the job, two definitions take turns, or the clock was set back`,

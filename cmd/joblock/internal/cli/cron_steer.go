@@ -188,7 +188,7 @@ the run and prints the run; the run of a job that enqueues a task ends before it
 run has ended, "done" or "failed", or "asked" if it has enqueued a task, after --wait, or if a lock server was asked: the
 server follows the run, for a day at most, 100 runs at a time, and until it is stopped. Otherwise it says "asked", and "joblock cron get" shows how the run has ended.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1    there is no such job; with --wait: the run has ended, and its state is neither "done" nor "enqueued"
   75   with --wait: the run has not ended within --within; the trigger stays
   130  with --wait: Ctrl-C has ended the wait; the trigger stays`,
@@ -271,7 +271,7 @@ func newCronForget(c *cronServer) *cobra.Command {
 		Long: `Forget removes the history, counts, spec and pause of a job that no node has any more. If the job is deployed again
 later, it is a new job, whose ticks count from then on.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1   there is no such job, or the name that was typed is another one
   75  a node that is up has the job, or the job is being executed: nothing was removed`,
 		Example: `  joblock cron forget old-rollup
@@ -326,7 +326,7 @@ spec. A day as --to is in the range.
 With --wait, backfill waits for the end of the backfill and prints how it went. Without --from and --to, it waits for the
 backfill that the job has.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1    there is no such job, or the name that was typed is another one; with --wait: the job has no backfill, or not all
        ticks of the range are done
   75   the job has a backfill that has not ended; with --wait: the backfill has not ended within --within, and goes on

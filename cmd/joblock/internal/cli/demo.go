@@ -15,7 +15,7 @@ func newDemo(s *server) *cobra.Command {
 		Use:   "demo [flags]",
 		Short: "run a Redis with locks, waiters and jobs, to try commands on",
 		Long: `Demo runs a small company in this process: an embedded Redis with locks, lines of waiters, permits, jobs of asynq
-and jobs by the clock. It needs no service, and all of it is gone when demo ends. Ctrl-C ends demo.
+and cron jobs. It needs no service, and all of it is gone when demo ends. Ctrl-C ends demo.
 
 Demo prints a line for the shell in another terminal. Then every command can be tried there. These locks are worth a
 look:

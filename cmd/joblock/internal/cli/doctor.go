@@ -40,7 +40,7 @@ with what was found. With -o json: {"v":1, "safe": {"word", "because", "subject"
 "checks": [{"status", "subject", "node", "found"}]}, where a status is one of the three above, or "well". If a finding
 decides whether locks are safe, "subject" and "node" in "safe" are those of the finding.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1  there is a fault; with --strict: or a warning`,
 		Example: `  joblock doctor
   joblock doctor --strict -o json   # for monitoring

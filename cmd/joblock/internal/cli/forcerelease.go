@@ -37,7 +37,7 @@ func newForceRelease(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "force-release [flags] KEY",
 		Short: "free a key that is held, after a look at what will happen",
-		Long: `Force-release frees KEY, whoever has it. The next in line has the key in the same step. A command
+		Long: `Force-release frees KEY from any holder. The next in line has the key in the same step. A command
 under "joblock run" is killed at once (SIGKILL), with no time to clean up. Any other holder that lives is not stopped: it
 notices at its next renewal, and until then two may work at the same time.
 

@@ -63,7 +63,7 @@ Columns:
            is no suspect while a keeper may still be about to free it: for a minute, in which an enqueue may be under
            way, and two of the keeper's periods, 2 min by default; nor for a minute more while an attempt still runs
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1  with --check: there is a suspect; with --slow: an attempt runs for too long`,
 		Example: `  joblock jobs ls
   joblock jobs ls --slow
@@ -326,7 +326,7 @@ func newJobsGet(s *server) *cobra.Command {
 at most 2,000 characters, without tokens of locks, and without values of JSON whose names call them passwords, tokens or
 other secrets. Other secrets in a payload are shown. A lock server shows no payload.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1  there is neither such a task nor a lock of it; with --check: one of its locks is a suspect, or the task has failed
      for good`,
 		Example: `  joblock jobs get exports/41

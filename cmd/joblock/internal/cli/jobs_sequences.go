@@ -35,7 +35,7 @@ Columns:
   ERROR    the last error of the job in front
   COMMAND  what to do next; "joblock jobs skip KEY" goes on without the job that has failed
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1  with --check: a sequence has halted or is stuck`,
 		Example: `  joblock jobs sequences
   joblock jobs sequences --halted --check   # for monitoring

@@ -30,7 +30,7 @@ func parseJob(text string) (queue, id string, err error) {
 }
 
 // jobCodes are the exit codes of the commands that change a task.
-const jobCodes = `Exit codes besides those of "joblock help":
+const jobCodes = `Exit codes in addition to those of "joblock help":
   1   there is no such task, or something else was typed than asked for: nothing was changed
   75  the task is in another state, or not at --step any more: nothing was changed`
 
@@ -217,9 +217,9 @@ func newJobsArchive(s *server) *cobra.Command {
 		Short:   "take a task that does not run out of its queue, and keep it to look at and to run later",
 		Long: `Archive takes a task that does not run out of its queue, with its payload, into asynq's archive: asynq runs it no more by
 itself. The keeper then gives its lock, or its place in line, to the next one, within a minute or so. "joblock jobs run"
-runs the task later: it takes its lock anew, or stands in line again.
+runs the task later: it takes its lock again, or stands in line again.
 
-A job that has the key of a sequence that halts on failure halts the sequence: nobody else runs until "joblock jobs run" or
+A job that has the key of a sequence that halts on failure halts the sequence: no other job runs until "joblock jobs run" or
 "joblock jobs skip". asynq deletes archived tasks after 90 days, and the oldest if a queue has more than 10,000. A task that
 runs needs "joblock jobs cancel --then archive".
 
@@ -340,7 +340,7 @@ func newJobsAnnotate(s *server) *cobra.Command {
 		Long: `Annotate records a note of at most 256 bytes about a job, with your name and the time. "joblock explain" of the keys of the
 job, its page and "joblock audit" show it. Nothing else changes.
 
-Exit codes besides those of "joblock help":
+Exit codes in addition to those of "joblock help":
   1   there is no such task: nothing was recorded`,
 		Example: `  joblock jobs annotate webhooks/acme-7 "the customer restores a backup until noon; leave it in retry"`,
 		Args:    exactly("QUEUE/ID", "NOTE"),

@@ -24,7 +24,7 @@ func newLs(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "list locks",
-		Long: `Ls lists the locks that somebody has: all, or those whose keys begin with PREFIX. With --contains a text may stand anywhere
+		Long: `Ls lists the locks that are held: all, or those whose keys begin with PREFIX. With --contains a text may stand anywhere
 in the key: then all locks under PREFIX are read, and not only those that are printed.
 
 Redis has no list of all locks. So ls looks at every key in Redis, also at those of other applications, a few at a time,
