@@ -34,7 +34,7 @@ func newCron(s *server) *cobra.Command {
 	c := &cronServer{server: s}
 	cmd := &cobra.Command{
 		Use:   "cron",
-		Short: "see and steer jobs by the clock",
+		Short: "see and control cron jobs",
 		Long: `See and steer the jobs of package scheduler, from any machine that reaches the Redis of the locks.
 
 A scope is the name that an application has given to its jobs: scheduler.Config.Scope. "joblock cron scopes" lists the

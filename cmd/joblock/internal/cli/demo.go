@@ -28,7 +28,7 @@ look:
   stuck:invoices    its job does not end
   reindex:catalog   hangs every two minutes, until somebody on call forces it
 
-"joblock cron ls" has jobs by the clock, of which "rates" fails now and then; "joblock events" and "joblock audit" have
+"joblock cron ls" has cron jobs, of which "rates" fails now and then; "joblock events" and "joblock audit" have
 what happens, and what was done about it.
 
 Only this machine can reach the Redis, which has no password.
