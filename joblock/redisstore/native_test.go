@@ -243,6 +243,66 @@ func TestNativeCallsDoAsTheScripts(t *testing.T) {
 	}
 }
 
+// A lock that is taken, freed and taken again by one Store, as most are, needs no script at all. It has the fences, and is
+// remembered as long, as by script, also if the clock is set back in between.
+func TestNativeCallsOfAKeyThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	redistest.Ran(t, redistest.MiniBackend())
+	ctx := context.Background()
+	one, two := nativeMini(t), nativeMini(t)
+	s, plain := newHintingStore(one.Store), two.Store.(*store)
+	plain.native.off = true
+	stores := []driver.Store{s, plain}
+	both := func(d time.Duration) {
+		one.Advance(d)
+		two.Advance(d)
+	}
+	both(-456 * time.Microsecond)
+	jumps := []time.Duration{0, time.Millisecond, -time.Millisecond, -300 * time.Millisecond, 200 * time.Millisecond, -2 * time.Second, time.Second}
+	n := 0
+	for _, held := range jumps {
+		for _, free := range jumps {
+			n++
+			key := "k" + strconv.Itoa(n)
+			var got, want []any
+			acquire := func(nonce string) (fence int64) {
+				for i, st := range stores {
+					r, err := st.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "me", Nonce: usualName(nonce + key), TTL: time.Minute, Retain: time.Minute})
+					if err != nil || r.Outcome != driver.OutcomeOK {
+						t.Fatalf("%+v, %v", r, err)
+					}
+					if fence = r.Fence; i == 0 {
+						got = append(got, r)
+					} else {
+						want = append(want, r)
+					}
+				}
+				return fence
+			}
+			first := acquire("a")
+			both(held)
+			for _, st := range stores {
+				rs, err := st.Release(ctx, []driver.ReleaseRequest{{
+					Term: driver.Term{Key: key, Owner: "me", Fence: first}, Nonce: usualName("r" + key), Retain: time.Hour, Brief: 10 * time.Second,
+				}})
+				if err != nil || rs[0].Outcome != driver.OutcomeOK {
+					t.Fatalf("%+v, %v", rs, err)
+				}
+			}
+			got = append(got, s.own.ops.PTTL(ctx, s.own.name(key)).Val())
+			want = append(want, plain.ops.PTTL(ctx, plain.name(key)).Val())
+			both(free)
+			if next := acquire("b"); next <= first {
+				t.Errorf("held %s, free %s: fence %d after %d", held, free, next, first)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("held %s, free %s: without Lua\n%+v\nby script\n%+v", held, free, got, want)
+			}
+		}
+	}
+	wantNative(t, one.Store, int64(2*n))
+}
+
 // The record of this package is, byte for byte, that of the scripts.
 func TestRecordsAreThoseOfTheScripts(t *testing.T) {
 	t.Parallel()
