@@ -30,6 +30,9 @@ const (
 // without it. It reports how long the small tenants wait for the last of their jobs. Each job takes 10 ms, and ten run at a
 // time. The environment variable JOBLOCK_BIG is the number of jobs of the large tenant, by default 10,000.
 func BenchmarkFairness(b *testing.B) {
+	if testing.Short() {
+		b.Skip("takes minutes")
+	}
 	server := redistest.Start(b)
 	admin := server.Client(b)
 	many := 10_000
