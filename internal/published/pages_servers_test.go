@@ -63,6 +63,34 @@ page 3
 	}
 }
 `},
+	{"docs/outbox.md", "go get github.com/joblock/toolkit github.com/joblock/toolkit/outbox/pgxbox github.com/jackc/pgx/v5/pgxpool", `package main
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/hibiken/asynq"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/outbox"
+	"github.com/joblock/toolkit/outbox/pgxbox"
+)
+
+// Shop sells.
+type Shop struct {
+	Pool *pgxpool.Pool
+	Box  *outbox.Outbox
+}
+
+// Ship is the payload of a job.
+type Ship struct{ Order int64 }
+
+page 1
+
+func main() {}
+`},
 	{"docs/monitoring.md", "go get github.com/joblock/toolkit github.com/joblock/toolkit/joblock/promobserver", `package main
 
 import (
