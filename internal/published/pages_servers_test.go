@@ -175,7 +175,7 @@ page 2
 }
 
 var (
-	goCommand = regexp.MustCompile(`go (?:get|install)(?: github\.com/joblock/toolkit[\w./@-]*)+`)
+	goCommand = regexp.MustCompile(`go (?:get|install)(?: github\.com/joblock/toolkit[\w./@-]*)+(?: github\.com/jackc/[\w./@-]+)?`)
 	goBlock   = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	pageLine  = regexp.MustCompile(`(?m)^page \d+$`)
 )
