@@ -87,7 +87,8 @@ type RenewRequest struct {
 // ReleaseKind says who ends an ownership, and when a Store refuses the release.
 type ReleaseKind uint8
 
-// The kinds of a release. A forced release needs no owner: of its Term, only Key and Fence count.
+// The kinds of a release. A forced release needs no owner: of its Term, only Key and Fence count, and with
+// ReleaseForcedIdle the Grant of the waiting job that the request names in Job.
 const (
 	ReleaseOwn        ReleaseKind = iota // by the owner
 	ReleaseIdle                          // by the owner; refused while a lease is alive

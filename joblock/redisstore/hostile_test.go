@@ -268,9 +268,7 @@ func TestHugeMemosAreRefusedToThoseWhoAsk(t *testing.T) {
 // The same for records in which a few bytes are others.
 func TestDamagedRecords(t *testing.T) {
 	k := newRealKit(t)
-	seed := newSeed()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := rand.New(rand.NewPCG(1, 0))
 	bytes := []byte("\n\n\n  -019999\x00\xffaeqs.HRm")
 	for i := range 300 {
 		key := fmt.Sprintf("key %d", i)

@@ -3,7 +3,6 @@
 package redisstore
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -13,9 +12,6 @@ import (
 
 // share returns how much of a long test this tier runs: all of it.
 func share(n int) int { return n }
-
-// newSeed returns that of a random test: another one each time.
-func newSeed() uint64 { return rand.Uint64() }
 
 func init() { backends["miniredis"] = newMiniKit }
 
