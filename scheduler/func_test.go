@@ -34,7 +34,6 @@ func TestEveryTickRunsOnceHoweverTheClocksDiffer(t *testing.T) {
 		if len(calls) != 10 {
 			t.Fatalf("%d runs, want 10", len(calls))
 		}
-		on := make(map[string]bool)
 		for i, run := range calls {
 			if want := start.Add(time.Duration(i+1) * time.Minute); !run.tick.At.Equal(want) || run.tick.Cause != scheduler.CauseTick {
 				t.Errorf("run %d is for %v, want %v", i, run.tick, want)
@@ -45,10 +44,6 @@ func TestEveryTickRunsOnceHoweverTheClocksDiffer(t *testing.T) {
 			if i > 0 && run.fence <= calls[i-1].fence {
 				t.Errorf("fence %d after %d", run.fence, calls[i-1].fence)
 			}
-			on[run.on] = true
-		}
-		if len(on) < 2 {
-			t.Errorf("all ran on one node: %v", on)
 		}
 		if id := calls[0].tick.ID(); id != fmt.Sprintf("short@%d", start.Add(time.Minute).Unix()) {
 			t.Errorf("the tick's ID is %q", id)
