@@ -6,7 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +38,10 @@ func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueu
 	if !c.who.mayEnqueueIn(req.Queue) {
 		return out, problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not enqueue into this queue")
 	}
+	how, err := howOf(req) // before req has an ID that is derived
+	if err != nil {
+		return out, err
+	}
 	name, err := c.idempotencyKey()
 	if err != nil {
 		return out, err
@@ -53,10 +59,6 @@ func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueu
 		copies, req.TaskID = repeatable, cmp.Or(req.TaskID, id)
 	}
 	task, opts, err := taskOf(req)
-	if err != nil {
-		return out, err
-	}
-	how, err := howOf(req)
 	if err != nil {
 		return out, err
 	}
@@ -144,42 +146,75 @@ func taskOf(req *routes.EnqueueRequest) (*asynq.Task, []asynq.Option, error) {
 	return asynq.NewTask(req.Type, payload), opts, nil
 }
 
-// howOf returns how the task is to be enqueued: as the only job of its key, or in the key's sequence.
+// howOf returns how the task is to be enqueued: as the only job of its key, debounced, or in the key's sequence.
 func howOf(req *routes.EnqueueRequest) (enqueue.How, error) {
 	untils, conflicts, failures := []string{"done", "started"}, []string{"reject", "skip", "replace", "keep_last", "cancel_in_progress"}, []string{"go_on", "halt"}
-	if !req.Sequence {
-		for _, f := range []struct {
-			name string
-			set  bool
-		}{{"limit", req.Limit != nil}, {"max_waiting", req.MaxWaiting != nil}, {"on_failure", req.OnFailure != ""}} {
-			if f.set {
-				return nil, problem.New(http.StatusBadRequest, problem.Invalid, "%s is for \"sequence\":true", f.name)
-			}
+	unique := []field{{"until", req.Until != ""}, {"on_conflict", req.OnConflict != ""}, {"cooldown_ms", req.Cooldown != nil}}
+	debounce := []field{{"debounce_ms", req.Wait != nil}, {"max_wait_ms", req.MaxWait != nil}, {"leading", req.Leading}}
+	sequence := []field{{"limit", req.Limit != nil}, {"max_waiting", req.MaxWaiting != nil}, {"on_failure", req.OnFailure != ""}}
+	switch {
+	case req.Sequence:
+		if err := unset("is not for \"sequence\":true", slices.Concat(unique, debounce)); err != nil {
+			return nil, err
 		}
-		until, err := oneOf("until", req.Until, untils)
+		waiting, err := number("max_waiting", req.MaxWaiting, 0, 1, 1_000_000)
 		if err != nil {
 			return nil, err
 		}
-		policy, err := oneOf("on_conflict", req.OnConflict, conflicts)
+		n, err := number("limit", req.Limit, 0, 1, limit.Max)
 		if err != nil {
 			return nil, err
 		}
-		return enqueue.Unique{Key: req.Key, UntilStarted: until > 0, OnConflict: enqueue.OnConflict(policy)}, nil
+		failure, err := oneOf("on_failure", req.OnFailure, failures)
+		if err != nil {
+			return nil, err
+		}
+		return enqueue.Sequence{Key: req.Key, Limit: int(n), MaxWaiting: int(waiting), HaltOnFailure: failure > 0}, nil
+	case req.Wait != nil:
+		unique = append(unique, field{"delay_ms", req.Delay != nil}, field{"task_id", req.TaskID != ""})
+		if err := cmp.Or(unset("is not for a debounce", unique), unset(forSequence, sequence)); err != nil {
+			return nil, err
+		}
+		wait, err := millis("debounce_ms", req.Wait, 0, time.Second, driver.MaxPeriod)
+		if err != nil {
+			return nil, err
+		}
+		most, err := millis("max_wait_ms", req.MaxWait, 0, wait, math.MaxInt64)
+		if err != nil {
+			return nil, err
+		}
+		return enqueue.Debounce{Key: req.Key, Wait: wait, MaxWait: most, Leading: req.Leading}, nil
 	}
-	if req.Until != "" || req.OnConflict != "" {
-		return nil, problem.New(http.StatusBadRequest, problem.Invalid, "until and on_conflict are not for \"sequence\":true")
+	if err := cmp.Or(unset(forSequence, sequence), unset("is for a debounce, which has debounce_ms", debounce)); err != nil {
+		return nil, err
 	}
-	waiting, err := number("max_waiting", req.MaxWaiting, 0, 1, 1_000_000)
+	until, err := oneOf("until", req.Until, untils)
 	if err != nil {
 		return nil, err
 	}
-	n, err := number("limit", req.Limit, 0, 1, limit.Max)
+	policy, err := oneOf("on_conflict", req.OnConflict, conflicts)
 	if err != nil {
 		return nil, err
 	}
-	failure, err := oneOf("on_failure", req.OnFailure, failures)
+	cooldown, err := millis("cooldown_ms", req.Cooldown, 0, driver.MinPeriod, driver.MaxPeriod)
 	if err != nil {
 		return nil, err
 	}
-	return enqueue.Sequence{Key: req.Key, Limit: int(n), MaxWaiting: int(waiting), HaltOnFailure: failure > 0}, nil
+	return enqueue.Unique{Key: req.Key, UntilStarted: until > 0, OnConflict: enqueue.OnConflict(policy), Cooldown: cooldown}, nil
+}
+
+const forSequence = "is for \"sequence\":true"
+
+// field is a field of a request.
+type field struct {
+	name string
+	set  bool
+}
+
+// unset returns a problem with the first of fields that is set, or nil. what says why it must not be.
+func unset(what string, fields []field) error {
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.set }); i >= 0 {
+		return problem.New(http.StatusBadRequest, problem.Invalid, "%s %s", fields[i].name, what)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,10 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/server/internal/routes"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -125,7 +128,7 @@ func TestEnqueueRunsUnderTheLock(t *testing.T) {
 func TestCopiesOfAnEnqueue(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, shape := range []object{{}, {"task_id": "own"}, {"sequence": true}, {"sequence": true, "limit": 2}, {"on_conflict": "keep_last"}, {"on_conflict": "cancel_in_progress"}, {"on_conflict": "skip"}} {
+	for _, shape := range []object{{}, {"task_id": "own"}, {"sequence": true}, {"sequence": true, "limit": 2}, {"on_conflict": "keep_last"}, {"on_conflict": "cancel_in_progress"}, {"on_conflict": "skip"}, {"cooldown_ms": 60_000}, {"debounce_ms": 60_000}} {
 		t.Run(sprint(shape), func(t *testing.T) {
 			t.Parallel()
 			proxy := redistest.NewProxy(t, server.Addr())
@@ -160,7 +163,7 @@ func TestCopiesOfAnEnqueue(t *testing.T) {
 			if statuses[http.StatusCreated] != 1 || statuses[http.StatusOK] != 1 || tasks[0] != tasks[1] {
 				t.Errorf("%v for %v, want one task, and one answer that says it was there", statuses, tasks)
 			}
-			if shape["on_conflict"] == "keep_last" || shape["on_conflict"] == "cancel_in_progress" {
+			if shape["on_conflict"] == "keep_last" || shape["on_conflict"] == "cancel_in_progress" || shape["debounce_ms"] != nil {
 				key += "%next"
 			}
 			if st := b.wantState(key, joblock.StateParked); st.Job != order["queue"].(string)+"/"+tasks[0] {
@@ -206,6 +209,47 @@ func TestEnqueueInSequence(t *testing.T) {
 	}
 }
 
+// A debounced job is replaced by the next one and put off again, up to max_wait_ms. With leading the first one is due at once.
+func TestDebounceOverHTTP(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a := newShop(t, server.Addr())
+	job := func(more object) object {
+		o := object{"key": key, "type": "index", "debounce_ms": 3_600_000}
+		maps.Copy(o, more)
+		return o
+	}
+	first := a.post("/v1/enqueue", job(nil)).ok()
+	second := a.post("/v1/enqueue", job(object{"payload": 2}), with("Idempotency-Key", "2")).ok()
+	if first.text("state") != "scheduled" || second.text("state") != "scheduled" || second.text("replaced_task_id") != first.text("task_id") {
+		t.Errorf("%v, then %v", first, second)
+	}
+	if o := a.post("/v1/enqueue", job(object{"payload": 2}), with("Idempotency-Key", "2")).ok(); !o.flag("repeated") {
+		t.Errorf("again: %v", o)
+	}
+	info, err := a.inspector.GetTaskInfo("default", second.text("task_id"))
+	testkit.WantNil(t, "GetTaskInfo", err)
+	if in := time.Until(info.NextProcessAt); string(info.Payload) != "2" || in < 30*time.Minute {
+		t.Errorf("%s is due in %s", info.Payload, in)
+	}
+	leading := a.post("/v1/enqueue", job(object{"key": key + ":leading", "leading": true})).ok()
+	info, err = a.inspector.GetTaskInfo("default", leading.text("task_id"))
+	if testkit.WantNil(t, "GetTaskInfo", err); time.Until(info.NextProcessAt) > time.Minute {
+		t.Errorf("the leading job is due at %s", info.NextProcessAt)
+	}
+	hour, day := int64(3_600_000), int64(86_400_000)
+	how, err := howOf(&routes.EnqueueRequest{Key: key, Wait: &hour, MaxWait: &day, Leading: true})
+	testkit.WantNil(t, "howOf", err)
+	if want := (enqueue.Debounce{Key: key, Wait: time.Hour, MaxWait: 24 * time.Hour, Leading: true}); how != want {
+		t.Errorf("%+v, want %+v", how, want)
+	}
+	how, err = howOf(&routes.EnqueueRequest{Key: key, OnConflict: "keep_last", Cooldown: &hour})
+	testkit.WantNil(t, "howOf", err)
+	if want := (enqueue.Unique{Key: key, OnConflict: enqueue.KeepLast, Cooldown: time.Hour}); how != want {
+		t.Errorf("%+v, want %+v", how, want)
+	}
+}
+
 func TestBadEnqueues(t *testing.T) {
 	server := redistest.Start(t)
 	a := newShop(t, server.Addr(), func(cfg *Config) {
@@ -243,6 +287,19 @@ func TestBadEnqueues(t *testing.T) {
 		{changed("until", "x"), 400, "LOCK_INVALID", "until is x, must be one of done, started"},
 		{changed("on_conflict", "x"), 400, "LOCK_INVALID", "must be one of reject, skip, replace, keep_last, cancel_in_progress"},
 		{changed("limit", 2), 400, "LOCK_INVALID", "limit is for"},
+		{changed("cooldown_ms", 0), 400, "LOCK_INVALID", "cooldown_ms is 0, must be from 1 to 31622400000"},
+		{changed("cooldown_ms", 31_622_400_001), 400, "LOCK_INVALID", "cooldown_ms is 31622400001"},
+		{changed("debounce_ms", 999), 400, "LOCK_INVALID", "debounce_ms is 999, must be from 1000 to"},
+		{changed("debounce_ms", 31_622_400_000), 400, "LOCK_INVALID", "Debounce.Wait"},
+		{changed("max_wait_ms", 1000), 400, "LOCK_INVALID", "max_wait_ms is for a debounce"},
+		{changed("leading", true), 400, "LOCK_INVALID", "leading is for a debounce"},
+		{object{"key": key, "type": "x", "debounce_ms": 5000, "max_wait_ms": 4999}, 400, "LOCK_INVALID", "max_wait_ms is 4999, must be from 5000 to"},
+		{object{"key": key, "type": "x", "debounce_ms": 5000, "on_conflict": "keep_last"}, 400, "LOCK_INVALID", "on_conflict is not for a debounce"},
+		{object{"key": key, "type": "x", "debounce_ms": 5000, "delay_ms": 1}, 400, "LOCK_INVALID", "delay_ms is not for a debounce"},
+		{object{"key": key, "type": "x", "debounce_ms": 5000, "task_id": "a"}, 400, "LOCK_INVALID", "task_id is not for a debounce"},
+		{object{"key": key, "type": "x", "debounce_ms": 5000, "max_waiting": 1}, 400, "LOCK_INVALID", "max_waiting is for"},
+		{object{"key": key, "type": "x", "sequence": true, "debounce_ms": 5000}, 400, "LOCK_INVALID", "debounce_ms is not for"},
+		{object{"key": key, "type": "x", "sequence": true, "cooldown_ms": 5000}, 400, "LOCK_INVALID", "cooldown_ms is not for"},
 		{object{"key": key, "type": "x", "sequence": true, "until": "done"}, 400, "LOCK_INVALID", "not for"},
 		{object{"key": key, "type": "x", "sequence": true, "limit": 2, "on_failure": "halt"}, 400, "LOCK_INVALID", ""},
 		{object{"key": key, "type": "x", "on_conflict": "keep_last", "until": "started"}, 400, "LOCK_INVALID", "KeepLast"},

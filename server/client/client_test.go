@@ -477,6 +477,7 @@ func TestEnqueueSendsAll(t *testing.T) {
 		_, _ = c.Enqueue(t.Context(), client.EnqueueRequest{ // this server enqueues nothing
 			Key: key, Type: "report", Payload: json.RawMessage(`{"n":1}`), Bytes: []byte("x"), Queue: "low", TaskID: "7", MaxRetry: &retries,
 			Timeout: time.Minute, Delay: time.Microsecond, Retention: 1500 * time.Microsecond, Until: client.UntilStarted, OnConflict: client.KeepLast,
+			Cooldown: time.Second, Wait: time.Second, MaxWait: time.Minute, Leading: true,
 			Sequence: true, Limit: 2, MaxWaiting: 3, OnFailure: client.Halt,
 		})
 		if sent["timeout_ms"] != 60_000.0 || sent["delay_ms"] != 1.0 || sent["retention_ms"] != 2.0 || sent["max_retry"] != 0.0 {

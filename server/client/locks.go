@@ -220,8 +220,15 @@ type EnqueueRequest struct {
 	Retention time.Duration `wire:"retention_ms"` // how long asynq keeps a completed task
 
 	// One job per key.
-	Until      Until      `wire:"until"`
-	OnConflict OnConflict `wire:"on_conflict"`
+	Until      Until         `wire:"until"`
+	OnConflict OnConflict    `wire:"on_conflict"`
+	Cooldown   time.Duration `wire:"cooldown_ms"` // how long the key stays taken after the job is done; see handoff.Unique
+
+	// Or the newest of many, when they have stopped; see handoff.Debounce. Wait turns a request into a debounce, which excludes
+	// Delay, TaskID and the three fields above.
+	Wait    time.Duration `wire:"debounce_ms"` // without a further enqueue: at least a second
+	MaxWait time.Duration `wire:"max_wait_ms"` // from the first enqueue
+	Leading bool          `wire:"leading"`     // the first one is due at once
 
 	// Or a line of jobs, of which Limit run at a time and MaxWaiting wait.
 	Sequence   bool      `wire:"sequence"`

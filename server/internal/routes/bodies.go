@@ -136,6 +136,11 @@ type EnqueueRequest struct {
 
 	Until      string `json:"until,omitempty" jsonschema:"enum=done,enum=started"`                                                          // one job per key: how long the key is taken; default until the job is done
 	OnConflict string `json:"on_conflict,omitempty" jsonschema:"enum=reject,enum=skip,enum=replace,enum=keep_last,enum=cancel_in_progress"` // what to do if the key has a job; default reject
+	Cooldown   *int64 `json:"cooldown_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`                                             // how long the key stays taken after the job is done; default not at all
+
+	Wait    *int64 `json:"debounce_ms,omitempty" jsonschema:"minimum=1000,maximum=31622400000"` // Debounce: the job is due when no further one was enqueued for this time. Excludes until, on_conflict, cooldown_ms, delay_ms and task_id.
+	MaxWait *int64 `json:"max_wait_ms,omitempty" jsonschema:"minimum=1000"`                     // of a debounce: the job is due at the latest this long after the first enqueue; at least debounce_ms; default no bound
+	Leading bool   `json:"leading,omitempty"`                                                   // of a debounce: a job of a key that is at rest is due at once
 
 	Sequence   bool   `json:"sequence,omitempty"`                                                // give the job a place in the key's line
 	Limit      *int64 `json:"limit,omitempty" jsonschema:"minimum=1,maximum=256"`                // of a sequence: how many jobs run at a time
