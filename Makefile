@@ -181,7 +181,7 @@ microbench: setup ## run the packages' own Go benchmarks
 		go test -tags servers -run '^$$' -bench . -benchtime 100ms -benchmem $$packages
 
 .PHONY: picture
-picture: ## draw the pictures in docs anew from their texts; needs dot, of Graphviz
+picture: ## redraw the pictures in docs from their sources; needs dot, of Graphviz
 	@for text in docs/*.dot; do \
 		svg=$${text%.dot}.svg; \
 		dot -Tsvg $$text -o $$svg; \

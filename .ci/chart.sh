@@ -50,5 +50,5 @@ for bad in replicas=0 service.type=Other redis.ports=6379 'redis.ports={}' 'redi
 	if make "${needed[@]}" --set "$bad" >/dev/null 2>&1; then fail "the value $bad is taken"; fi
 done
 if make >/dev/null 2>&1; then fail "it needs no Secrets"; fi
-if make "${secrets[@]}" >/dev/null 2>&1; then fail "it speaks HTTP without being told to"; fi
+if make "${secrets[@]}" >/dev/null 2>&1; then fail "it serves HTTP although not asked to"; fi
 echo "chart: linted; all and least of it are as they should be; bad values are refused"

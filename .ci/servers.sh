@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # servers.sh [NAME...] brings servers other than the system's own into .cache/servers,
 # by default those that make servers promises, and prints for each what it is. They come
-# from Debian, unpacked beside all the libraries that they need, the C library included:
+# from Debian, unpacked with all the libraries that they need, the C library included:
 # the system's packages, lists and settings of apt are neither used up nor touched, and
 # no rights are needed. What is there already is left as it is.
 #

@@ -19,16 +19,16 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// Of BenchmarkFairness.
+// The load of BenchmarkFairness.
 const (
 	smallTenants = 20
 	smallJobs    = 5 // of each
 	fairWork     = 10 * time.Millisecond
 )
 
-// BenchmarkFairness has twenty tenants with five jobs each, beside a tenant with 10,000 jobs that were enqueued before, and
-// without it. It reports how long the small tenants wait for the last of their jobs. Each job takes 10 ms, and ten run at a
-// time. The environment variable JOBLOCK_BIG is the number of jobs of the large tenant, by default 10,000.
+// BenchmarkFairness measures how long twenty tenants with five jobs each wait for the last of their jobs, with and without
+// a large tenant whose jobs were enqueued first. Each job takes 10 ms, and ten run at a time. The environment variable
+// JOBLOCK_BIG is the number of jobs of the large tenant, by default 10,000.
 func BenchmarkFairness(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes minutes")
@@ -55,7 +55,7 @@ func BenchmarkFairness(b *testing.B) {
 		{name: "overlap in line", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant, worker.InLine()) }},
 	} {
 		for _, big := range []int{0, many} {
-			b.Run(fmt.Sprintf("way=%s/beside=%d", way.name, big), func(b *testing.B) {
+			b.Run(fmt.Sprintf("way=%s/big=%d", way.name, big), func(b *testing.B) {
 				for range b.N {
 					flush(b, admin)
 					k := newJobKit(b, server)

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 )
 
-// BenchmarkUncontended acquires and releases locks that nobody else wants. Used keys were locked before, and the store
+// BenchmarkUncontended acquires and releases locks without contention. Used keys were locked before, and the store
 // still remembers that. The floor is SET NX PX and a compare-and-delete script, without a fence, a renewal, or a record
 // that the lock was there.
 func BenchmarkUncontended(b *testing.B) {

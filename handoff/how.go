@@ -123,8 +123,8 @@ const (
 
 	// CancelInProgress is for work that a newer request makes pointless: the answer to a message that was followed by
 	// another one, the build of a commit that was pushed over. It is KeepLast, and the new job ends the running one. The
-	// running handler's context ends at once, with cause worker.ErrSuperseded, and the new job starts when that handler has
-	// returned, never beside it. A handler that ignores its context keeps the new job waiting. A superseded job is done,
+	// running handler's context ends at once, with cause worker.ErrSuperseded, and the new job starts only when that handler
+	// has returned: the two never overlap. A handler that ignores its context keeps the new job waiting. A superseded job is done,
 	// whatever its handler returns: no retry, no failure. A job that waits for a retry is superseded without a further
 	// attempt. Of many new jobs only the newest runs.
 	//

@@ -683,7 +683,7 @@ type role struct {
 }
 
 var roles = []role{
-	{"nobody", Principal{}, PagesConfig{}},
+	{"no account", Principal{}, PagesConfig{}},
 	{"lock, enqueue", Principal{ID: "x", Scopes: ScopeLock | ScopeEnqueue, AllKeys: true, AllQueues: true}, PagesConfig{}},
 	{"operate, cron", Principal{ID: "x", Scopes: ScopeOperate | ScopeCron, AllKeys: true, AllQueues: true}, PagesConfig{}},
 	{"read", Principal{ID: "x", Scopes: ScopeRead, AllKeys: true, AllQueues: true}, PagesConfig{}},
@@ -825,10 +825,10 @@ func TestSecurityRoutes(t *testing.T) {
 		for _, r := range all {
 			rows = append(rows, fmt.Sprintf("| `%s %s` |", r.method, r.path))
 		}
-		for _, scope := range append([]string{"nobody", "none"}, scopeAny.Names()...) {
+		for _, scope := range append([]string{"no account", "none"}, scopeAny.Names()...) {
 			rows[0] += " " + scope + " |"
 			who = Principal{ID: "x", AllKeys: true, AllQueues: true}
-			if scope == "nobody" {
+			if scope == "no account" {
 				who = Principal{}
 			} else if scope != "none" {
 				who.Scopes, _ = ParseScopes(scope)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A web service in Python whose exports run in a Go worker, one at a time for each account.
 
-The call that takes the lock of the account also enqueues the task that carries it, so there is no moment in which the
-lock is taken and nobody has it. It needs Python's standard library, a lock server, and the worker of the service example:
+One call takes the lock of the account and enqueues the task that carries it, so the lock is never taken without an
+owner. It needs Python's standard library, a lock server, and the worker of the service example:
 
     joblock serve &
     go run ./examples/service/worker &
@@ -23,8 +23,8 @@ TOKEN_FILE = os.environ.get("JOBLOCK_SERVER_TOKEN_FILE")
 
 
 def call(path, body, idempotency_key):
-    """Posts to a lock server: returns the status and the answer. While nobody answers, it asks again, also elsewhere: with
-    the same Idempotency-Key nothing happens twice."""
+    """Posts to a lock server: returns the status and the answer. Until an answer comes, it asks again, also at other
+    servers: with the same Idempotency-Key nothing happens twice."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key}
     if TOKEN_FILE:
         with open(TOKEN_FILE) as file:

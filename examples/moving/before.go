@@ -64,8 +64,8 @@ func RedsyncBefore(ctx context.Context, rdb *redis.Client, key string, work Work
 	return work(ctx)
 }
 
-// SetNXBefore works under a handmade lock. What is wrong with it: the DEL frees the lock of whoever
-// has it after ten minutes, and a crash keeps others out for ten minutes.
+// SetNXBefore works under a handmade lock. It has two faults: if the work takes longer than ten minutes, the DEL frees
+// the next holder's lock; and a crash blocks the key for ten minutes.
 func SetNXBefore(ctx context.Context, rdb *redis.Client, key string, work Work) error {
 	ok, err := rdb.SetNX(ctx, key, "1", 10*time.Minute).Result()
 	if err != nil {

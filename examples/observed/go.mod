@@ -1,4 +1,4 @@
-// A module of its own, so that nobody else requires what observes this example.
+// A separate module, so that no other module requires what observes this example.
 module github.com/joblock/toolkit/examples/observed
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// A module of its own, so that nobody else requires routers.
+// A separate module, so that no other module requires routers.
 module github.com/joblock/toolkit/examples/routers
 
 go 1.26.0

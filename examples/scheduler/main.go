@@ -98,7 +98,7 @@ func story(out io.Writer, addr, scope string) error {
 		end        func(*os.Process) error
 	}{
 		{"report half done", "is killed, as by kill -9: its lease of 2s has to run out", (*os.Process).Kill},
-		{"report taken over", "is told to stop: it hands over at once", func(p *os.Process) error { return p.Signal(os.Interrupt) }},
+		{"report taken over", "is interrupted: it hands over at once", func(p *os.Process) error { return p.Signal(os.Interrupt) }},
 		{"report taken over", "finishes", nil},
 		{"report done", "has done it", nil},
 	} {

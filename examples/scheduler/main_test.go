@@ -35,7 +35,7 @@ func TestStory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"is killed", "is told to stop", ": died", ": interrupted", ": done"} {
+			for _, want := range []string{"is killed", "is interrupted", ": died", ": interrupted", ": done"} {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("it does not show %q", want)
 				}

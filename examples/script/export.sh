@@ -6,7 +6,7 @@
 #
 #	REDIS_ADDR=localhost:6379 JOBLOCK_REDIS=redis://localhost:6379 ./export.sh acct-7
 #
-# Exit codes: 0 if the job has the lock; 75 if somebody else has it; else something has failed, and the lock is free
+# Exit codes: 0 if the job has the lock; 75 if another holder has it; any other code if something has failed, and the lock is free
 # again, by its lease at the latest.
 set -eu
 account=$1

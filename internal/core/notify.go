@@ -6,8 +6,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Notify asks the work that has key to look whether it may go on: see Notices. It changes nothing. After an error that
-// work may not hear of it.
+// Notify asks the work that holds key to check whether it may go on: see Notices. It changes nothing. After an error the
+// notice may not have arrived.
 func (l *Locker) Notify(ctx context.Context, key string) error {
 	const op = "notify"
 	if err := l.Check(op, key); err != nil {

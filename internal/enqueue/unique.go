@@ -81,7 +81,7 @@ func (u Unique) check() error {
 	return nil
 }
 
-// minCooldown is the shortest Unique.Cooldown: what is left of a cooldown is told in milliseconds.
+// minCooldown is the shortest Unique.Cooldown: stores report what is left of a cooldown in milliseconds.
 const minCooldown = driver.MinPeriod
 
 // slot returns the key of the lock that the job gets at its enqueue.

@@ -159,7 +159,7 @@ func (c *Client) tellUnkept(ctx context.Context, n int) {
 	if tell {
 		c.logger.WarnContext(ctx, "handoff: jobs have locks, and no keeper works where this process keeps its locks. Either no process "+
 			"runs worker.Worker.RunKeeper, or the workers keep their locks in another Redis, database or prefix. Until a keeper works, this "+
-			"process frees the locks of those of its jobs that are over, and nobody prolongs reservations",
+			"process frees the locks of its own jobs that have ended, and no reservation is extended",
 			"locks_here", c.ring.Where(), "jobs", n)
 	}
 }

@@ -112,9 +112,9 @@ func (r *Recorder) Take(ctx context.Context, locks *joblock.Locker, token jobloc
 	return taken.Waits != nil, nil
 }
 
-// passing returns a function for a call that reports the jobs to which it gives a key, or nil if granted is nil. told
-// records those jobs, and passes them on to granted.
-func (r *Recorder) passing(granted core.Granted) (_ core.Granted, told func()) {
+// passing returns a function for a call that reports the jobs to which it gives a key, or nil if granted is nil.
+// record records those jobs, and passes them on to granted.
+func (r *Recorder) passing(granted core.Granted) (_ core.Granted, record func()) {
 	if granted == nil {
 		return nil, func() {}
 	}
@@ -133,9 +133,9 @@ func (r *Recorder) passing(granted core.Granted) (_ core.Granted, told func()) {
 
 // PassOn is core.Locker.PassOn. granted, which may be nil, receives the jobs that get slots.
 func (r *Recorder) PassOn(ctx context.Context, locks *joblock.Locker, slots []string, granted core.Granted) error {
-	granted, told := r.passing(granted)
+	granted, record := r.passing(granted)
 	err := (*core.Locker)(locks).PassOn(ctx, "pass on", slots, granted)
-	told()
+	record()
 	return err
 }
 
@@ -144,9 +144,9 @@ func (r *Recorder) PassOn(ctx context.Context, locks *joblock.Locker, slots []st
 func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64, granted core.Granted) error {
 	e := Event{Kind: FreeBegun, Key: key, Holding: r.id(), Call: now(), Job: job, Fence: fence}
 	r.write(e)
-	granted, told := r.passing(granted)
+	granted, record := r.passing(granted)
 	err := (*core.Locker)(locks).FreeJobs(ctx, granted, []core.JobRelease{{Key: key, Job: job, Fence: fence, Reason: "its job is gone"}})[0]
-	told()
+	record()
 	switch {
 	case err == nil:
 		r.write(Event{Kind: Freed, Key: key, Holding: e.Holding, Call: e.Call, At: now()})
@@ -160,9 +160,9 @@ func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job str
 // be 0: the Recorder does not know the default.
 func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation, granted core.Granted) error {
 	call := now()
-	granted, told := r.passing(granted)
+	granted, record := r.passing(granted)
 	err := (*core.Locker)(locks).ReserveForJobs(ctx, granted, []core.Reservation{core.Reservation(res)})[0]
-	told()
+	record()
 	if err == nil {
 		r.write(Event{Kind: Reserved, Key: res.Key, Call: call, At: now(), Job: res.Job, Reserve: res.For})
 	}
@@ -255,9 +255,9 @@ func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
 func (h *Holding) Release(ctx context.Context, granted core.Granted) error {
 	call := now()
 	h.write(Event{Kind: ReleaseBegun, Call: call})
-	granted, told := h.r.passing(granted)
+	granted, record := h.r.passing(granted)
 	err := (*core.Lock)(h.Lock).End(ctx, core.Release{Granted: granted})
-	told()
+	record()
 	switch {
 	case err == nil:
 		h.write(Event{Kind: Released, Call: call, At: now()})

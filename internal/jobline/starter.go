@@ -66,8 +66,8 @@ func (s *Starter) locks() *core.Locker { return (*core.Locker)(s.Locks) }
 // if asynq does not answer.
 func (s *Starter) Granted(key, job string) { s.Go(func() { s.run(key, job, false) }) }
 
-// Told is Granted for a caller that cannot be certain that job has just got key: a push may be late, repeated or forged.
-func (s *Starter) Told(key, job string) { s.Go(func() { s.run(key, job, true) }) }
+// Pushed is Granted for a caller that cannot be certain that job has just got key: a push may be late, repeated or forged.
+func (s *Starter) Pushed(key, job string) { s.Go(func() { s.run(key, job, true) }) }
 
 func (s *Starter) run(key, job string, check bool) {
 	for try := 0; ; try++ {

@@ -292,7 +292,7 @@ func (s *Store) grant(r *record, now time.Time, to place) {
 	}
 }
 
-// pass is GRANT to the first in line, if somebody waits in the queue of q.
+// pass is GRANT to the first in line, if q has waiters.
 func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (job string) {
 	first, waits := q.next(now)
 	if q != r { // another slot than the first
@@ -325,7 +325,7 @@ func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done f
 // serve is GRANT to a waiter, and the push that tells the waiter. The result is the waiting job, "" for an
 // Acquire. If starts is true, the caller starts the job, and there is no push.
 func (s *Store) serve(r *record, now time.Time, first place, starts bool) (job string) {
-	if first.job == "" && len(s.inboxes[first.Inbox]) == 0 { // nobody hears of the grant
+	if first.job == "" && len(s.inboxes[first.Inbox]) == 0 { // the grant is unheard
 		first.TTL = min(first.TTL, first.until.Sub(now))
 	}
 	s.grant(r, now, first)

@@ -18,13 +18,13 @@ import (
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// The method schedule runs a node of the scope "shop", whose job fails, until stop is called.
+// schedule runs a node of the scope "shop", whose job fails, until stop is called.
 func (s *stage) schedule() (stop func()) {
 	s.Helper()
 	return s.scheduleOf("rollup", errors.New("no disk"))
 }
 
-// The method scheduleOf runs a node of the scope "shop" with one job.
+// scheduleOf runs a node of the scope "shop" with one job.
 func (s *stage) scheduleOf(job string, result error) (stop func()) {
 	s.Helper()
 	node, err := scheduler.New(s.locks, &scheduler.Config{Scope: "shop", Node: "node-1", Logger: slog.New(slog.DiscardHandler)})

@@ -23,7 +23,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// The type fakeAsynq is a database of asynq.
+// fakeAsynq is a database of asynq.
 type fakeAsynq struct {
 	mu     sync.Mutex
 	tasks  map[string]*asynq.TaskInfo // by job
@@ -80,7 +80,7 @@ func (f *fakeAsynq) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
 	}
 }
 
-// The type memory is an Audit that forgets.
+// memory is an Audit that forgets.
 type memory struct {
 	mu      sync.Mutex
 	entries []AuditEntry
@@ -110,7 +110,7 @@ func (m *memory) Read(context.Context, AuditQuery) iter.Seq2[AuditEntry, error] 
 	}
 }
 
-// The type stage is a Desk with all that the Desk looks at.
+// stage is a Desk with all that the Desk looks at.
 type stage struct {
 	*testing.T
 	*Desk
@@ -140,7 +140,7 @@ func (s *stage) acquire(key string, opts ...joblock.AcquireOption) *joblock.Lock
 	return lock
 }
 
-// The method park parks a lock for a job, and returns its token.
+// park parks a lock for a job, and returns its token.
 func (s *stage) park(key, job string) joblock.Token {
 	s.Helper()
 	token, err := s.acquire(key).Park(s.Context(), joblock.ForJob(job))
@@ -148,7 +148,7 @@ func (s *stage) park(key, job string) joblock.Token {
 	return token
 }
 
-// The method wait begins to wait for a key, until the test ends.
+// wait begins to wait for a key, until the test ends.
 func (s *stage) wait(key, holder string, acquire func(context.Context, string, ...joblock.AcquireOption) (*joblock.Lock, error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
@@ -168,7 +168,7 @@ func (s *stage) lock(key string) Lock {
 	return l
 }
 
-// The method keys returns the sorted keys of Locks.
+// keys returns the sorted keys of Locks.
 func (s *stage) keys(q LocksQuery) string {
 	s.Helper()
 	var keys []string

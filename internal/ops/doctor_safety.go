@@ -71,8 +71,8 @@ func (c Report) Deciding() *Finding {
 	return nil
 }
 
-// besides are the subjects of findings that are not about the servers of the locks.
-var besides = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks", "pauses"}
+// elsewhere are the subjects of findings that are not about the servers of the locks.
+var elsewhere = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks", "pauses"}
 
 // SafetyOf returns a judgement based on the findings about the servers. A fault breaks locks in everyday use. Of the
 // findings about what a restart, a crash or a failover loses, the one with the most likely event decides. What could not
@@ -84,7 +84,7 @@ func SafetyOf(findings []Finding, checks []Probe) Safety {
 	for i := range findings {
 		f := &findings[i]
 		switch {
-		case slices.Contains(besides, f.Subject):
+		case slices.Contains(elsewhere, f.Subject):
 		case f.Subject == "servers", f.Subject == "version" && f.Severity == Warning, f.Severity == Note && f.Subject == "permissions":
 			if dark == nil {
 				dark = f // it says itself that something is not known
@@ -97,7 +97,7 @@ func SafetyOf(findings []Finding, checks []Probe) Safety {
 			}
 		}
 	}
-	switch looked := slices.ContainsFunc(checks, func(k Probe) bool { return !slices.Contains(besides, k.Subject) }); {
+	switch looked := slices.ContainsFunc(checks, func(k Probe) bool { return !slices.Contains(elsewhere, k.Subject) }); {
 	case dark != nil:
 		return judge(SafeUnknown, dark)
 	case !looked:

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type ending is a database of asynq whose task does something when it is cancelled.
+// ending is a database of asynq whose task does something when it is cancelled.
 type ending struct {
 	*steerable
 	onCancel, onFinish func() error

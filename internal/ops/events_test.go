@@ -22,7 +22,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// The type chronicle is a journal in a miniredis, and a Desk that reads it, in virtual time.
+// chronicle is a journal in a miniredis, and a Desk that reads it, in virtual time.
 type chronicle struct {
 	*testing.T
 	rdb  *redis.Client
@@ -46,7 +46,7 @@ func chronicled(t *testing.T, f func(t *testing.T, c *chronicle)) {
 	})
 }
 
-// The method write adds an entry to the journal, and returns its ID.
+// write adds an entry to the journal, and returns its ID.
 func (c *chronicle) write(e eventlog.Entry) string {
 	c.Helper()
 	if c.n++; e.Nonce == "" {

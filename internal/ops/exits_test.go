@@ -23,7 +23,7 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// The type plant has locks, a database of asynq and a keeper, all in virtual time.
+// plant has locks, a database of asynq and a keeper, all in virtual time.
 type plant struct {
 	*testing.T
 	*Desk
@@ -62,7 +62,7 @@ func planted(t *testing.T, f func(t *testing.T, p *plant)) {
 	})
 }
 
-// The method enqueue hands the lock on "k" to the task "default/1", which is scheduled for later.
+// enqueue hands the lock on "k" to the task "default/1", which is scheduled for later.
 func (p *plant) enqueue() joblock.Token {
 	p.Helper()
 	lock, err := p.locks.TryAcquire(p.Context(), "k")
@@ -78,7 +78,7 @@ func (p *plant) enqueue() joblock.Token {
 	return token
 }
 
-// The method attempt resumes the lock as a worker does that then dies.
+// attempt resumes the lock as a worker does that then dies.
 func (p *plant) attempt(token joblock.Token) {
 	p.Helper()
 	_, err := p.locks.Resume(p.Context(), token, joblock.ForJob("default/1"), joblock.NoRenew())

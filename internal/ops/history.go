@@ -105,7 +105,7 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 			return h, err
 		}
 	}
-	for _, one := range lock.told() {
+	for _, one := range lock.recorded() {
 		if !one.At.Before(q.Since) && !h.has(one) {
 			h.Items = append(h.Items, one)
 		}
@@ -162,8 +162,8 @@ func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]b
 	return nil
 }
 
-// told returns what the record of a key shows about its past: how the present or the last holding began and ended.
-func (l Lock) told() (all []Happening) {
+// recorded returns what the record of a key shows about its past: how the present or the last holding began and ended.
+func (l Lock) recorded() (all []Happening) {
 	who := cmpText(l.Holder, "a holder without a label")
 	add := func(at Time, kind, text string) {
 		if !at.IsZero() {
@@ -206,14 +206,14 @@ func (l Lock) told() (all []Happening) {
 	return all
 }
 
-// has reports whether h already has told, which comes from the key's record, as an event or as an operator's action.
-func (h *History) has(told Happening) bool {
+// has reports whether h already has one, which comes from the key's record, as an event or as an operator's action.
+func (h *History) has(one Happening) bool {
 	return slices.ContainsFunc(h.Items, func(is Happening) bool {
-		if told.At.Sub(is.At.Time).Abs() > sameTime {
+		if one.At.Sub(is.At.Time).Abs() > sameTime {
 			return false
 		}
-		acted := is.Action != nil && is.Action.Outcome != OutcomeRefused && is.Action.Fence == told.Lock.Fence
-		return is.Kind == told.Kind || isFreed(told.Kind) && (isFreed(is.Kind) || acted)
+		acted := is.Action != nil && is.Action.Outcome != OutcomeRefused && is.Action.Fence == one.Lock.Fence
+		return is.Kind == one.Kind || isFreed(one.Kind) && (isFreed(is.Kind) || acted)
 	})
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// The method keep does as a keeper does that works: it holds a permit, and writes figures.
+// keep does as a keeper does that works: it holds a permit, and writes figures.
 func (s *stage) keep(key string, number int, f workerstats.Keeper) *joblock.Lock {
 	s.Helper()
 	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Permit(key, number), core.OwnKey,

@@ -58,7 +58,7 @@ func twoReplicas(t *testing.T, f func(t *testing.T, a, b *joblock.Locker, store 
 	}
 }
 
-// The type shared is a store that another Locker closes.
+// shared is a store that another Locker closes.
 type shared struct{ driver.Store }
 
 func (shared) Close() error { return nil }

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type steerable is a database of asynq that counts what is done to its tasks.
+// steerable is a database of asynq that counts what is done to its tasks.
 type steerable struct {
 	*fakeAsynq
 	did []string

@@ -16,7 +16,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memo"
 )
 
-// The method usually does as workers do that have run tasks of a type, each so many seconds long.
+// usually does as workers do that have run tasks of a type, each so many seconds long.
 func (s *stage) usually(task string, seconds ...int64) {
 	s.Helper()
 	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Usual, core.OwnKey, joblock.Retain(240*time.Hour))

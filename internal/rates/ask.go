@@ -16,7 +16,7 @@ type Answer struct {
 	Wait  time.Duration // until the opening at that limit
 	Ahead int           // how many starts come first there
 
-	// Claim says that the line does not have the ID: nobody is going to call the ID, which has to come by itself.
+	// Claim says that the ID has no place in the line: no call is coming for it, so it has to ask again by itself.
 	Claim bool
 
 	// Slow says that the start may begin later than the margin allows, because the store answered slowly.

@@ -33,7 +33,7 @@ const (
 	maxName = 128
 )
 
-// pace is what a store is told of a Limit.
+// pace is the part of a Limit that a store needs.
 type pace struct {
 	starts int
 	period time.Duration
@@ -62,7 +62,7 @@ func burst(n, b int) int {
 	return 1
 }
 
-// pace returns what the store is told of l, whose N may have been changed by an operator.
+// pace returns l as the store needs it, with the operator's N if there is one.
 func (l *Limit) pace(ctx context.Context, locks *core.Locker) pace {
 	n := l.N
 	if l.Name != "" {

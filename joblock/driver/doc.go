@@ -58,7 +58,7 @@
 //	  taken up           as again; a shorter lease began with the term   OK        LEASE
 //	  again              held by Owner; the term began with this Nonce   OK        same
 //	  taken              live                                            Held      same; QUEUE
-//	  next               nobody waits, or this Nonce is first in line    OK        GRANT to the caller
+//	  next               no waiter, or this Nonce is first in line       OK        GRANT to the caller
 //	  passed on          any other case                                  Held      GRANT to the first in line; QUEUE
 //
 //	Take
@@ -66,7 +66,7 @@
 //	  another owner      Patience; another Owner's place has this Nonce  NotOwner  same
 //	  full               live; QUEUE would make more than Most places    Full      same
 //	  taken              live                                            Held      same; QUEUE
-//	  parked             nobody waits, or this Nonce is first in line    OK        GRANT to the caller
+//	  parked             no waiter, or this Nonce is first in line       OK        GRANT to the caller
 //	  passed on          any other case                                  Held      GRANT to the first in line; QUEUE
 //
 //	Resume
@@ -77,7 +77,7 @@
 //	  another job        bound to a job, not Job nor, with Unpark, Back  WrongJob  same
 //	  again              held; the term began with this Nonce            OK        same
 //	  busy               held                                            Busy      same
-//	  taken back         live; Unpark                                    OK        TERM; LEASE anew; bound to Back
+//	  taken back         live; Unpark                                    OK        TERM; new LEASE; bound to Back
 //	  resumed            live                                            OK        TERM; LEASE
 //	  recovered          any other case                                  OK        as taken back or resumed; Recovered
 //
@@ -96,7 +96,7 @@
 //	  another owner      the record's owner is not Owner                 NotOwner  same
 //	  ended              a Release has ended the ownership               Released  same
 //	  another term       Term does not name the present term             NotOwner  same
-//	  taken back         parked by the call that Grant names             OK        LEASE anew; bound to Back
+//	  taken back         parked by the call that Grant names             OK        new LEASE; bound to Back
 //	  late               not held                                        Lapsed    same
 //	  renewed            any other case                                  OK        LEASE; the request's Memo unless nil
 //
@@ -149,7 +149,7 @@
 //
 // LEASE begins a lease of TTL, and reserves the key for at least Reserve beyond the lease. A reservation that lasts
 // longer stays. A record shows when its lease began and the TTL even after the lease has run out, so people see how
-// long ago a holder last renewed. LEASE anew first drops the reservation that the Park made. A Renew that takes a Park
+// long ago a holder last renewed. A new LEASE first drops the reservation that the Park made. A Renew that takes a Park
 // back sets Changed, but keeps the fence.
 //
 // END ends the ownership, its lease and its reservation. Reason is the Reason of the request. Ended is EndedForced for

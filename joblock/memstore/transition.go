@@ -335,7 +335,7 @@ func (r *record) extend(now instant, ttl, reserve, retain time.Duration) {
 	r.keep(now, retain)
 }
 
-// unpark undoes the job and the reservation of a Park. unpark and then extend are the step "LEASE anew".
+// unpark undoes the job and the reservation of a Park. unpark and then extend are the step "new LEASE".
 func (r *record) unpark(job string) { r.job, r.until = job, 0 }
 
 // end is the step END of the transition table.

@@ -100,7 +100,7 @@ func (n *checkedServer) native(ctx context.Context, rdb *redis.Client) {
 	err := rdb.Do(ctx, "set", n.s.name("joblock-check"), "", "ifeq", "no record", "px", 1).Err()
 	switch {
 	case err == redis.Nil:
-		n.well(n.addr, "scripts", "a lock that nobody waits for is taken and released without one")
+		n.well(n.addr, "scripts", "a lock without waiters is taken and released without one")
 	case err != nil && strings.HasPrefix(err.Error(), "ERR "):
 		n.well(n.addr, "scripts", "each call is one; Redis from 8.4 on and Valkey from 8.1 on can do without for most")
 	}
@@ -207,8 +207,8 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 			"look at the log of the replica, and at the network between")
 	}
 	if n.s.replicas == 0 {
-		n.find(Note, "replication", many+", told of writes after these were acknowledged",
-			"a fail-over can lose locks of the last moments; the fences of the new holders are larger",
+		n.find(Note, "replication", many+", which get writes only after these were acknowledged",
+			"a fail-over can lose the latest locks; the fences of the new holders are larger",
 			"set Config.Replicas, or have the resources that locks protect refuse smaller fences")
 	}
 	if known && minReplicas == "0" {

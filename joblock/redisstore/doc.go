@@ -35,8 +35,8 @@
 // until Redis expires the record.
 //
 // A lock with waiters, or with a memo, is a hash instead. The field s of the hash is the text. The
-// other fields are memo, and q, q<n>, w<call> and g<n> for the queue of waiters. A release that leaves nobody waiting,
-// and no memo, makes the lock a string again.
+// other fields are memo, and q, q<n>, w<call> and g<n> for the queue of waiters. A release that leaves no waiters
+// and no memo makes the lock a string again.
 //
 // A fence is the larger of two numbers: the key's last fence plus 1, and the server's clock in microseconds. So fences
 // go on growing after the record has expired, and after a restart or a fail-over has lost the record. There are two
@@ -89,8 +89,8 @@
 //
 // Two transitions need no script on Redis 8.4 or later and Valkey 8.1 or later, which have SET with IFEQ: the Acquire of
 // a free key, and the Release of a lock or of a job's lock that was not renewed. They cost the server less
-// than the script: bench/README.md has figures. The script still decides in every other case: somebody waits or waited seconds ago, the lock has a memo or is a
-// slot of several, the call is late or repeated, the record is another than this process knows. It also does in a cluster,
+// than the script: bench/README.md has figures. The script still decides in every other case: the key has waiters or had them seconds ago, the lock has a memo or is a
+// slot of several, the call is late or repeated, or the record is not the one that this process knows. It also does in a cluster,
 // with [Config].Replicas, and for any client other than a *redis.Client. The Store asks the server what it can do after
 // its first calls, once a minute if it cannot, and again after a refusal. [Config].ScriptsOnly switches the path off,
 // [NativeCalls] counts its calls, and [Examine] says whether a server has it. Processes with and without it have the same

@@ -175,8 +175,8 @@ func (c *nativeCall) cmd(ctx context.Context, i, n int) {
 
 // acquireNative makes an Acquire without Lua. done is false if the script has to follow.
 //
-// Three commands in one pipeline: SET takes the key; PEXPIRETIME tells when the server did; GETRANGE shows that nobody
-// has changed the record in between, and the expiry with it.
+// Three commands in one pipeline: SET takes the key; PEXPIRETIME gives the time of the SET; GETRANGE shows that the
+// record, and so its expiry, has not been changed in between.
 func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (reply driver.Reply, done bool, err error) {
 	n := &s.native
 	if n.off || req.Memo || req.Inbox != "" || !usual(req.Nonce) || n.pause.Load() > 0 && n.pause.Add(-1) >= 0 || !n.ready(ctx, s, req.Key) {

@@ -26,7 +26,7 @@ const (
 // application uses. The index stays as it is: a keeper would take an entry of the probe for a job's lock.
 func (c *check) probe(ctx context.Context) error {
 	p := &probe{s: c.s, id: "joblock-check-" + strconv.FormatUint(rand.Uint64(), 36)}
-	told, usable, err := c.rights(ctx, p.id)
+	known, usable, err := c.rights(ctx, p.id)
 	if err != nil {
 		return fmt.Errorf("redisstore: check: permissions: %w", err)
 	}
@@ -60,7 +60,7 @@ func (c *check) probe(ctx context.Context) error {
 	if p.deaf == "" && !c.has(pushRights.subject) {
 		c.well("", pushRights.subject, "a waiter was notified at once that its lock had become free")
 	}
-	if told {
+	if known {
 		return nil
 	}
 	// The server could not say whether this user may SCAN and ZSCAN, which no transition needs.

@@ -94,9 +94,9 @@ func (s *store) areas() []area {
 	return all
 }
 
-// rights asks the server what this user may not do, and adds the Findings. The result told is false if the
-// server cannot answer; some servers other than Redis cannot. The result usable is false if this user cannot use locks.
-func (c *check) rights(ctx context.Context, key string) (told, usable bool, err error) {
+// rights asks the server what this user may not do, and adds the Findings. known is false if the
+// server cannot answer, as some servers other than Redis cannot. usable is false if this user cannot use locks.
+func (c *check) rights(ctx context.Context, key string) (known, usable bool, err error) {
 	areas := c.s.areas()
 	var rules []string
 	var calls []any

@@ -24,7 +24,7 @@ var stages = readStages()
 func readStages() map[string]string {
 	files, err := fs.Glob(scripts, "scripts/*.lua")
 	if err != nil {
-		panic(err) // the constant pattern is not valid
+		panic(err) // the pattern is invalid
 	}
 	all := make(map[string]string)
 	for _, file := range files {

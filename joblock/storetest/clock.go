@@ -133,7 +133,7 @@ var exactCases = []testCase{
 		if r := k.wantState("key", driver.StateFree); r.Waiters != 1 || r.Ended != driver.EndedLapsed {
 			k.Errorf("record %+v, want it lapsed, with 1 waiter", r)
 		}
-		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), driver.OutcomeHeld)
+		k.want("acquire", k.acquire(k.acquireReq("key", "other")), driver.OutcomeHeld)
 		m.wantGrant(req.Nonce)
 	}},
 	{"a place lasts for its Patience, and not longer", func(k *kit) {

@@ -59,7 +59,7 @@ var fenceCases = []testCase{
 			k.Helper()
 			r := k.inspect("key")
 			if r.Changed.Before(since) || r.Changed.After(r.Now) || !anew && !r.Changed.Equal(since) {
-				k.Errorf("after %s the record was changed at %s, want that anew %t, before that %s, now %s",
+				k.Errorf("after %s the record was changed at %s, want that at the call: %t, before that %s, now %s",
 					what, r.Changed, anew, since, r.Now)
 			}
 			k.Advance(2 * time.Millisecond)
@@ -102,7 +102,7 @@ var fenceCases = []testCase{
 				k.Errorf("after %s: renewed %s for %s, want no lease", what, r.Renewed, r.TTL)
 			case ttl == 0:
 			case r.TTL != ttl || r.Renewed.After(r.Now) || anew && !r.Renewed.After(at) || !anew && !r.Renewed.Equal(at):
-				k.Errorf("after %s: renewed %s for %s, want for %s, anew %t, before that %s, now %s", what, r.Renewed, r.TTL, ttl, anew, at, r.Now)
+				k.Errorf("after %s: renewed %s for %s, want for %s, restarted %t, before that %s, now %s", what, r.Renewed, r.TTL, ttl, anew, at, r.Now)
 			case r.State == driver.StateHeld && r.Now.Sub(r.Renewed)+r.Lease > ttl+2*rounding:
 				k.Errorf("after %s: renewed %s ago, %s left, want %s in all", what, r.Now.Sub(r.Renewed), r.Lease, ttl)
 			}

@@ -44,7 +44,7 @@ var foreignCases = []testCase{
 			k.Errorf("listed %t as %s, want true as foreign", ok, r.State)
 		}
 		if r := listed["lock"]; r.State != driver.StateHeld {
-			k.Errorf("the lock beside it is listed as %s, want held", r.State)
+			k.Errorf("the lock next to it is listed as %s, want held", r.State)
 		}
 		if !k.ForeignIntact("foreign") {
 			k.Error("List changed the foreign value")

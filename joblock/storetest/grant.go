@@ -34,7 +34,7 @@ var grantCases = []testCase{
 			}, driver.EndedDone},
 			"lapsed": {func(key string, _ held) {
 				k.runOut(key)
-				k.want("acquire", k.acquire(k.acquireReq(key, "somebody")), driver.OutcomeHeld)
+				k.want("acquire", k.acquire(k.acquireReq(key, "other")), driver.OutcomeHeld)
 			}, driver.EndedLapsed},
 		} {
 			m := k.listen()
@@ -112,7 +112,7 @@ var grantCases = []testCase{
 			two.wantNothing("one release")
 		}
 	}},
-	{"a free key goes to the first in line, whoever asks", func(k *kit) {
+	{"a free key goes to the first in line, not to the caller", func(k *kit) {
 		for _, asks := range []string{"in passing", "to wait", "from further back"} {
 			m, askers := k.listen(), k.listen()
 			k.hold(asks, "me")
@@ -201,7 +201,7 @@ var grantCases = []testCase{
 		k.free("key")
 		k.wantState("key", driver.StateFree)
 		if n := unheard.left(); n != 0 {
-			k.Errorf("%d grants delivered to nobody", n)
+			k.Errorf("%d grants delivered to an inbox without a subscriber", n)
 		}
 	}},
 	{"a waiter that was granted and is dead gives way to the next", func(k *kit) {

@@ -99,7 +99,7 @@ var hostileCases = []testCase{
 		held := k.acquire(k.acquireReq("key", "you"))
 		k.want("acquire", held, driver.OutcomeHeld)
 		if held.Holder != "" || !within(held.Remaining, long) {
-			k.Errorf("held by %q for %s, want by nobody in particular for %s", held.Holder, held.Remaining, long)
+			k.Errorf("held by %q for %s, want no holder, for %s", held.Holder, held.Remaining, long)
 		}
 		k.want("release", k.release(k.releaseReq(byOwner("key", "me"))), driver.OutcomeOK)
 	}},

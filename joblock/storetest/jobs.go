@@ -8,7 +8,7 @@ import (
 
 // jobCases test the calls that name the job of a lock, not the owner of the lock.
 var jobCases = []testCase{
-	{"Reserve prolongs a reservation, whoever the holder and the owner are", func(k *kit) {
+	{"Reserve prolongs a reservation of any holder and owner", func(k *kit) {
 		k.parkFor("parked", "me", "q/job", 10*long)
 		k.runFor("running", "you", "q/job", long)
 		k.runFor("orphaned", "them", "q/job", k.Unit)

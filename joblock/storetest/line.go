@@ -170,7 +170,7 @@ var lineCases = []testCase{
 			k.Errorf("%d pushes for jobs that their callers start", n)
 		}
 	}},
-	{"a process that waits is told as ever, whoever starts jobs", func(k *kit) {
+	{"a waiting process gets its push, even if the caller starts jobs", func(k *kit) {
 		m := k.listen()
 		h := k.hold("key", "me")
 		wait := k.waitReq("key", "you", m)
@@ -211,7 +211,7 @@ var lineCases = []testCase{
 		k.free("key")
 		k.wantParkedFor(second)
 	}},
-	{"a place that nobody has kept is skipped", func(k *kit) {
+	{"a place that was not kept is skipped", func(k *kit) {
 		k.hold("key", "me")
 		for i, req := range []driver.TakeRequest{k.lineReq("key", "q/dead"), k.lineReq("key", "q/alive"), k.lineReq("key", "q/dead too")} {
 			if i != 1 {
@@ -513,9 +513,9 @@ var lineCases = []testCase{
 		if got := k.line("no such key", 10); len(got) != 0 {
 			k.Errorf("the line of no key is %+v", got)
 		}
-		k.hold("nobody waits", "me")
-		if got := k.line("nobody waits", 10); len(got) != 0 {
-			k.Errorf("the line of a key that nobody waits for is %+v", got)
+		k.hold("no line", "me")
+		if got := k.line("no line", 10); len(got) != 0 {
+			k.Errorf("the line of a key without waiters is %+v", got)
 		}
 	}},
 	{"Inspect shows the places that it is asked for", func(k *kit) {

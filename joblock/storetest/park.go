@@ -93,7 +93,7 @@ var parkCases = []testCase{
 			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
 		}
 	}},
-	{"nobody takes back a park that the job has resumed", func(k *kit) {
+	{"a park that the job has resumed is not taken back", func(k *kit) {
 		parked := k.parkFor("key", "me", "q/job", 10*long)
 		k.wantGrant("resume", k.resume(k.resumeReq("key", "me", "q/job")), parked.fence)
 		before := k.inspect("key")

@@ -16,7 +16,7 @@ var queueCases = []testCase{
 		for i := range reqs {
 			reqs[i] = k.waitReq("key", fmt.Sprintf("waiter-%d", i), m)
 			if got := k.join(reqs[i]); got.Ahead != i {
-				k.Fatalf("waiter %d is told that %d are before it", i, got.Ahead)
+				k.Fatalf("waiter %d has %d before it", i, got.Ahead)
 			}
 		}
 		if r := k.inspect("key"); r.Waiters != n {
@@ -36,7 +36,7 @@ var queueCases = []testCase{
 		}
 		k.free("key")
 		k.wantState("key", driver.StateFree)
-		m.wantNothing("a release that nobody waits for")
+		m.wantNothing("a release without waiters")
 	}},
 	{"a waiter's answer says who has the key and what time it is", func(k *kit) {
 		m := k.listen()
@@ -53,7 +53,7 @@ var queueCases = []testCase{
 		if r.Owner != "me" || r.Fence != h.fence || r.Waiters != 2 {
 			k.Errorf("record %+v, want it as it was, with 2 waiters", r)
 		}
-		plain := k.acquire(k.acquireReq("key", "somebody"))
+		plain := k.acquire(k.acquireReq("key", "other"))
 		k.want("acquire", plain, driver.OutcomeHeld)
 		if r := k.inspect("key"); r.Waiters != 2 {
 			k.Errorf("%d waiters after an acquire that does not wait, want 2", r.Waiters)
@@ -84,7 +84,7 @@ var queueCases = []testCase{
 		}
 		k.free("key")
 		k.wantState("key", driver.StateFree)
-		m.wantNothing("a release that nobody waits for")
+		m.wantNothing("a release without waiters")
 	}},
 	{"a place that was not asked for again in time is skipped", func(k *kit) {
 		m := k.listen()
@@ -106,7 +106,7 @@ var queueCases = []testCase{
 		}
 		k.free("key")
 		if r := k.wantState("key", driver.StateFree); r.Waiters != 0 {
-			k.Errorf("%d waiters of a key that nobody waits for", r.Waiters)
+			k.Errorf("%d waiters of a key without any", r.Waiters)
 		}
 		m.wantNothing("waiters that have given up")
 	}},
@@ -202,7 +202,7 @@ var queueCases = []testCase{
 		k.free("key")
 		m.wantGrant(other.Nonce)
 	}},
-	{"the record lasts as long as somebody's place", func(k *kit) {
+	{"the record lasts as long as a waiter's place", func(k *kit) {
 		m := k.listen()
 		k.hold("key", "me")
 		brief, waiter := k.waitReq("key", "brief", m), k.waitReq("key", "waiter", m)
@@ -213,7 +213,7 @@ var queueCases = []testCase{
 		m.wantGrant(brief.Nonce)
 		k.lapse()
 		k.lapse()
-		k.want("acquire", k.acquire(k.acquireReq("key", "somebody")), driver.OutcomeHeld)
+		k.want("acquire", k.acquire(k.acquireReq("key", "other")), driver.OutcomeHeld)
 		m.wantGrant(waiter.Nonce)
 		k.wantOwner("an acquire", waiter)
 	}},

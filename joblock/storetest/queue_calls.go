@@ -121,7 +121,7 @@ var queueCallCases = []testCase{
 			k.join(reqs[len(reqs)-1])
 			ends = append(ends, k.releaseReq(byFence(key, "me", h.fence)))
 		}
-		ends[1].Owner = "somebody else"
+		ends[1].Owner = "another owner"
 		replies := k.releaseAll(append(ends, k.releaseReq(byOwner("one", "you"))))
 		for i, want := range []driver.Outcome{
 			driver.OutcomeOK, driver.OutcomeNotOwner, driver.OutcomeOK, driver.OutcomeOK,

@@ -116,7 +116,7 @@ var rateCases = []testCase{
 			k.Errorf("%d are ahead, want none", got.Ahead)
 		}
 	}},
-	{"a later claim keeps nobody out before its time, and is served at once then", func(k *kit) {
+	{"a later claim keeps no other out before its time, and is served at once then", func(k *kit) {
 		later := k.startReq("key", "a")
 		later.Kind, later.Delay = driver.AdmitLater, long
 		k.admit(later, driver.OutcomeOK)

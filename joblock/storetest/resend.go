@@ -16,7 +16,7 @@ var resendCases = []testCase{
 		k.want("a separate acquire", k.acquire(k.acquireReq("key", "me")), driver.OutcomeHeld)
 		other := req
 		other.Owner = "you"
-		k.want("an acquire with somebody else's nonce", k.acquire(other), driver.OutcomeHeld)
+		k.want("an acquire with another caller's nonce", k.acquire(other), driver.OutcomeHeld)
 	}},
 	{"acquire finds how the ownership before its grant ended", func(k *kit) {
 		k.released("released", "me", "")
@@ -51,7 +51,7 @@ var resendCases = []testCase{
 		k.want("a separate take", k.take(k.takeReq("key", "me", "q/job")), driver.OutcomeHeld)
 		other := req
 		other.Owner = "you"
-		k.want("a take with somebody else's nonce", k.take(other), driver.OutcomeHeld)
+		k.want("a take with another caller's nonce", k.take(other), driver.OutcomeHeld)
 	}},
 	{"a repeated park for another job binds the lock to that job", func(k *kit) {
 		h := k.hold("key", "me")

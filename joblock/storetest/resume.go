@@ -43,7 +43,7 @@ var resumeCases = []testCase{
 		req.Fence = first.fence
 		k.wantGrant("resume of what is the job's", k.resume(req), again.Fence)
 	}},
-	{"the same token does not continue the later ownership while nobody runs", func(k *kit) {
+	{"the same token does not continue the later ownership while no work runs", func(k *kit) {
 		for _, orphaned := range []bool{false, true} {
 			key := fmt.Sprintf("orphaned %t", orphaned)
 			first := k.parkFor(key, "me", "", k.Unit)

@@ -118,7 +118,7 @@ var retainCases = []testCase{
 		}
 		k.wantForgotten("dropped")
 	}},
-	{"each renewal sets the retention anew", func(k *kit) {
+	{"each renewal restarts the retention", func(k *kit) {
 		req := k.acquireReq("key", "me")
 		req.Retain = k.Unit
 		reply := k.acquire(req)
@@ -131,7 +131,7 @@ var retainCases = []testCase{
 		k.lapse()
 		k.wantState("key", driver.StateHeld)
 	}},
-	{"a refused call does not set the retention anew", func(k *kit) {
+	{"a refused call does not restart the retention", func(k *kit) {
 		h := k.hold("key", "me")
 		req := k.releaseReq(byFence("key", "me", h.fence))
 		req.Retain = k.Unit

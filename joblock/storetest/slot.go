@@ -58,7 +58,7 @@ var slotCases = []testCase{
 		}
 		last := k.release(k.forceReq(driver.SlotKey("key", 2)))
 		if last.Outcome != driver.OutcomeOK || last.Next != "" {
-			k.Errorf("nobody waits, and a release says %+v", last)
+			k.Errorf("no waiters, and a release says %+v", last)
 		}
 		k.wantState(driver.SlotKey("key", 2), driver.StateFree)
 	}},

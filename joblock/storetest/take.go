@@ -8,7 +8,7 @@ import (
 )
 
 var takeCases = []testCase{
-	{"the key is parked for the job, and nobody has held it", func(k *kit) {
+	{"the key is parked for the job without having been held", func(k *kit) {
 		req := k.takeReq("key", "me", "q/job")
 		reply := k.take(req)
 		k.wantGrant("take", reply, 0)
@@ -99,7 +99,7 @@ var takeCases = []testCase{
 			k.wantState(name, driver.StateFree)
 		}
 	}},
-	{"a released take that arrives late takes the key anew, and can be released again", func(k *kit) {
+	{"a released take that arrives late takes the key again, and can be released again", func(k *kit) {
 		req := k.takeReq("key", "me", "q/job")
 		first := k.take(req)
 		k.want("release", k.release(k.releaseReq(byGrant("key", "me", req.Nonce))), driver.OutcomeOK)

@@ -643,7 +643,7 @@ var transitions = []struct {
 		},
 	},
 	{
-		force, "whoever has it",
+		force, "any holder",
 		[...]string{"free", "forced", "forced", "forced", "forced", "forced", "forced", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, _ found) driver.Reply { return k.release(k.forceReq(key)) },
 	},
@@ -675,7 +675,7 @@ var transitions = []struct {
 		},
 	},
 	{
-		force, "while nobody runs",
+		force, "while no work runs",
 		[...]string{"free", "busy", "busy", "busy", "busy", "forced", "forced", "free", "free", "free", "free", "free", "free", "free", "free"},
 		func(k *kit, key string, _ found) driver.Reply { return k.release(k.freeReq(key, "")) },
 	},

@@ -6,21 +6,21 @@ import (
 
 // unheardCases test grants to waiters whose inboxes have no subscriber.
 var unheardCases = []testCase{
-	{"a grant of which nobody hears ends with the waiter's place", func(k *kit) {
+	{"an unheard grant ends with the waiter's place", func(k *kit) {
 		ways := map[string]func(key string, job driver.TakeRequest){
 			"release": func(key string, _ driver.TakeRequest) { k.free(key) },
 			"forced release": func(key string, _ driver.TakeRequest) {
 				k.want("force", k.release(k.forceReq(key)), driver.OutcomeOK)
 			},
 			"acquire": func(key string, _ driver.TakeRequest) {
-				reply := k.acquire(k.acquireReq(key, "somebody"))
+				reply := k.acquire(k.acquireReq(key, "other"))
 				k.want("acquire", reply, driver.OutcomeHeld)
 				if reply.State != driver.StateHeld || reply.Holder != holderOf("dead") || !within(reply.Remaining, long) {
 					k.Errorf("%s: answer %+v, want %q and no more than the place's %s", key, reply, holderOf("dead"), long)
 				}
 			},
 			"take": func(key string, _ driver.TakeRequest) {
-				reply := k.take(k.takeReq(key, "somebody", "q/other"))
+				reply := k.take(k.takeReq(key, "other", "q/other"))
 				k.want("take", reply, driver.OutcomeHeld)
 				if reply.State != driver.StateHeld || reply.Holder != holderOf("dead") || !within(reply.Remaining, long) {
 					k.Errorf("%s: answer %+v, want %q and no more than the place's %s", key, reply, holderOf("dead"), long)
@@ -63,9 +63,9 @@ var unheardCases = []testCase{
 				k.Errorf("%s: %s and ended %q when the place has ended, want free and lapsed", way, r.State, r.Ended)
 			}
 		}
-		k.want("acquire", k.acquire(k.acquireReq("release", "somebody")), driver.OutcomeOK)
+		k.want("acquire", k.acquire(k.acquireReq("release", "other")), driver.OutcomeOK)
 	}},
-	{"a grant of which nobody hears lasts no longer than was asked for", func(k *kit) {
+	{"an unheard grant lasts no longer than was asked for", func(k *kit) {
 		k.hold("key", "me")
 		dead := k.deadReq("key")
 		dead.TTL = long / 2
@@ -75,7 +75,7 @@ var unheardCases = []testCase{
 			k.Errorf("lease %s and reservation %s, want %s", r.Lease, r.Reserved, dead.TTL)
 		}
 	}},
-	{"a grant of which somebody hears is a whole one", func(k *kit) {
+	{"a grant that is heard is a whole one", func(k *kit) {
 		one, two := k.listen(), k.listen()
 		for key, m := range map[string]*mailbox{"one": one, "two": two} {
 			k.hold(key, "me")
@@ -89,7 +89,7 @@ var unheardCases = []testCase{
 			}
 		}
 	}},
-	{"a waiter takes up a grant of which nobody has heard", func(k *kit) {
+	{"a waiter takes up an unheard grant", func(k *kit) {
 		k.hold("key", "me")
 		req := k.deadReq("key")
 		k.join(req)
@@ -128,7 +128,7 @@ var unheardCases = []testCase{
 		k.want("ask", k.acquire(req), driver.OutcomeOK)
 		k.unchanged("asking", before)
 	}},
-	{"a grant of which nobody has heard can be given back", func(k *kit) {
+	{"an unheard grant can be given back", func(k *kit) {
 		k.hold("key", "me")
 		req := k.deadReq("key")
 		k.join(req)
@@ -141,6 +141,6 @@ var unheardCases = []testCase{
 // deadReq returns an Acquire of a process that has died or gets no pushes. Its place lasts for a third of its lease.
 func (k *kit) deadReq(key string) driver.AcquireRequest {
 	req := k.acquireReq(key, "dead")
-	req.TTL, req.Inbox, req.Patience = 3*long, "nobody's inbox", long
+	req.TTL, req.Inbox, req.Patience = 3*long, "inbox without a subscriber", long
 	return req
 }

@@ -29,8 +29,8 @@ type Execution struct {
 	Attempts int            `json:"attempts,omitempty"`
 	Error    string         `json:"error,omitempty"` // of the last attempt, or the cause of Overrun, cut to about 200 bytes
 
-	// Overrun is when the node found that the function goes on although its context has ended: 5 s after the end. Zero if
-	// the function did not do that, or has returned and is called again. See scheduler.Overrun.
+	// Overrun is when the node found that the function was still running 5 s after its context ended. Zero if the function
+	// returned in time, or has returned since and is called again. See scheduler.Overrun.
 	Overrun time.Time `json:"overrun,omitzero"`
 }
 

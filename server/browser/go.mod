@@ -1,4 +1,4 @@
-// A module of its own, so that nobody who serves locks requires what drives a browser.
+// A separate module, so that the server does not require what drives a browser.
 module github.com/joblock/toolkit/server/browser
 
 go 1.26.0

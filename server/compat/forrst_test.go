@@ -162,7 +162,7 @@ func TestForrstExamples(t *testing.T) {
 			}
 		}
 		code(own, "LOCK_ALREADY_RELEASED", 410)
-		code(function("release", `{"key": "lock:nobody", "owner": "x"}`), "LOCK_NOT_FOUND", 404)
+		code(function("release", `{"key": "lock:unknown", "owner": "x"}`), "LOCK_NOT_FOUND", 404)
 
 		// An admin.
 		const force = "fn:force-release, Result"

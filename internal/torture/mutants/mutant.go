@@ -54,7 +54,7 @@ const (
 )
 
 var mutants = []mutant{
-	{"a lock is renewed by whoever was its owner once",
+	{"a lock is renewed by a former owner",
 		[]edit{{"joblock/redisstore/script.go", `"renew", "term", "renew#decide"`, `"renew", "renew#decide"`}},
 		[]string{history.RuleForced, history.RuleOverlap, history.RuleInterleaved}, false, ""},
 	{"a lock is released under an older fence",
@@ -100,7 +100,7 @@ var mutants = []mutant{
 	{"a gap in a queue outlives it",
 		[]edit{{scripts + "queue.lua", "'g' .. head + 1, 'g' .. to)", "'g' .. head + 1)"}},
 		[]string{leakedWaiters}, true, ""},
-	{"loss is not told by the clock",
+	{"loss is not signalled by the clock",
 		[]edit{{"internal/core/holding.go", "return h.live() && past(now, h.lostAt(h.trust))", "return false"}},
 		[]string{history.RuleLate}, false, ""},
 	{"a lock answers to any job",
@@ -242,7 +242,7 @@ var mutants = []mutant{
 	{"who gives a key to a job tries once to start its task",
 		[]edit{{"internal/jobline/starter.go", "if try == len(pauses) {", "if try == 0 {"}},
 		[]string{"b started after", "never happened: b runs"}, false, "TestTurnBeforeTheEnqueue"},
-	{"a slot that is given back goes to nobody",
+	{"a slot that is given back is not passed on",
 		[]edit{{"joblock/memstore/transition.go", "	first := q.nextWaiter(now, q != r)\n", "	if q != r {\n		return a\n	}\n	first := q.nextWaiter(now, q != r)\n"}},
 		[]string{"jobs ran at a time"}, false, "TestSeveralJobsOfASequenceAtATime"},
 	{"the job that gets a slot is in no index",

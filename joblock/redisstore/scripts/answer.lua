@@ -1,4 +1,4 @@
--- The last stage: answers with the outcome. If somebody has the key, the answer says who has the key and for how long.
+-- The last stage: answers with the outcome. If the key is taken, the answer says who has it and for how long.
 -- If the key is free, the answer says nothing about the record, except for WRONG_JOB: that answer has the job.
 
 if outcome == NOT_FOUND or outcome == LAPSED or outcome == UNLISTED then return outcome end

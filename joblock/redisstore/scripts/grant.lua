@@ -2,7 +2,7 @@
 -- usual pass in record.lua.
 
 if heir_call then
-  -- Nobody hears of the grant: the waiter has died, or asks soon. So the lease ends with the place. An address with a
+  -- The grant is unheard: the waiter has died, or asks soon. So the lease ends with the place. An address with a
   -- tab is of a cluster, where a server knows only its own subscribers. A double tab says that this server was to know
   -- the waiter. A server that does not tell counts as heard.
   if push and not heir_job then

@@ -11,7 +11,7 @@
 --            ttl (ms, 12 bytes); owner; holder; job; an empty line; call; channel of the
 --            waiter; when the place was taken (us since 1970). A waiting job has a job, and its
 --            ttl is the length of the reservation. Later versions may add lines: these are
---            not read, and whoever keeps the place for longer leaves them out or as they are
+--            not read, and a script that renews the place may drop them or keep them unchanged
 --   w<call>  the number of the place of a call
 --   g<n>     the number at the other end of a gap that begins or ends at n
 --
@@ -62,8 +62,8 @@ if queue or asker then
     local n, since = tail, now
     if at then n, since = at.n, at.since end
     local entry = string.format('%d\n', now_ms + asker.patience) .. asker.place .. asker.call .. '\n' .. asker.inbox .. '\n' .. since
-    -- Only a stranger can have written this field. But a full server refuses HSET to a script that has not written, and
-    -- whoever has a place keeps it on a full server.
+    -- Only another program can have written this field. A full server refuses HSET to a script that has not written yet;
+    -- HDEL counts as a write, so a waiter keeps its place on a full server.
     redis.call('HDEL', key, 'g' .. n)
     if at then
       redis.call('HSET', key, 'w' .. asker.call, n, 'q' .. n, entry)
@@ -128,7 +128,7 @@ if queue or asker then
       if not at[1] then
         -- This package never writes a queue without its first place, so a stranger has written this queue. The length
         -- of such a queue cannot be trusted. So the queue is dropped as a whole, not place by place. The waiters join
-        -- anew when they ask again.
+        -- it again when they next ask.
         head, waiting = tail, 0
         break
       end

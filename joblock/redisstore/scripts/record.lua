@@ -52,7 +52,7 @@
 --   ended, with a nonce of       changed is the time that the key had to live, in ms. The nonce is when
 --   13 digits                    the reservation would have ended, in ms
 --
--- The text is the value of the key. If somebody waits, or there is a memo, or the kind is h, the value is a hash
+-- The text is the value of the key. If there are waiters, or there is a memo, or the kind is h, the value is a hash
 -- instead, with these fields:
 --
 --   s        the text
@@ -82,7 +82,7 @@ local record = redis.call('MGET', key)[1]
 local row -- the fields s and q of the hash, once a stage has read these fields
 
 --# usual grant
--- Handles the case of nearly all calls of acquire.lua: nobody has the key, and nobody waits for the key. A quick test
+-- Handles the case of nearly all calls of acquire.lua: the key is free and has no waiters. A quick test
 -- shows this case. If the test is not certain, this stage leaves the call to the later stages. The later stages would
 -- treat the call in the same way, by the row "next" of the table, but take twice the time.
 
@@ -166,7 +166,7 @@ end
 
 --# usual end
 -- Handles the case of nearly all calls of release.lua: the call names the present term, the reservation ends in a later
--- second than now, and nobody waits. If the call names a job too, the record is bound to that job. This stage leaves
+-- second than now, and there are no waiters. If the call names a job too, the record is bound to that job. This stage leaves
 -- all other calls to the later stages, as usual grant does. The row of the table is "released".
 
 if ARGV[8] == nil and record and sub(record, 1, #ARGV[1]) == ARGV[1]
@@ -183,7 +183,7 @@ if ARGV[8] == nil and record and sub(record, 1, #ARGV[1]) == ARGV[1]
 end
 
 --# usual pass
--- Handles the case of nearly all calls of release.lua while somebody waits: the call names the present term, the
+-- Handles the case of nearly all calls of release.lua for a key with waiters: the call names the present term, the
 -- reservation ends in a later second than now, the queue has no gaps, and the first place has not ended. If the call
 -- names a job, the record is bound to that job. This stage leaves all other calls to the later stages, as usual grant
 -- does. The rows of the table are "released" and GRANT to the first in line. HDEL comes first: see the stage write.
@@ -231,18 +231,18 @@ if row and row[2] and ARGV[8] == nil and sub(row[1] or '', 1, #ARGV[1]) == ARGV[
         return {1, job}
       end
       if own then return {1, call, grant} end
-      local proof_key, told = string.match(listener, '\n([^\n]+)'), call
+      local proof_key, message = string.match(listener, '\n([^\n]+)'), call
       if proof_key and not unheard then
-        told = call .. '\n' .. grant
-        told = told .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. told))
+        message = call .. '\n' .. grant
+        message = message .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. message))
       end
       local heard = 0 -- the same steps as at the end of the stage write
       if string.find(inbox, '\t', 1, true) then
         local shard = string.gsub(inbox, '\t', '')
-        if (ears or redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, told) end
+        if (ears or redis.pcall('PUBSUB', 'SHARDNUMSUB', shard)[2] or 0) > 0 then heard = redis.pcall('SPUBLISH', shard, message) end
         inbox = string.gsub(inbox, '\t.*\t', '')
       end
-      if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', inbox, told) end
+      if (tonumber(heard) or 0) == 0 then redis.pcall('PUBLISH', inbox, message) end
       return (proof_key or unheard) and 1 or {1, 1}
     end
   end

@@ -10,7 +10,7 @@ queue, head, tail, waiting = nil, 0, 0, 0
 if not redis.call('MGET', key)[1] then -- a string has no queue, and HGET of a string is an error
   local row = redis.pcall('HMGET', key, 'q', 's')
   queue = row[1]
-  -- Of a record that cannot be read, its queue cannot be either: nobody gets the slot.
+  -- If the record cannot be read, neither can its queue: the slot is not passed on.
   if queue and row[2] and not string.find(row[2], RECORD) then queue = nil end
 end
 if queue then
@@ -21,7 +21,7 @@ if queue then
   end
 end
 --# decide
--- The row "passed on" of the table. If nobody waits, the answer is that of the row "free".
+-- The row "passed on" of the table. Without waiters, the answer is that of the row "free".
 
 if force and outcome == NOT_FOUND then
   outcome, answer, vacant = nil, NOT_FOUND, true

@@ -47,7 +47,7 @@ func dataOf(t *testing.T, res *Response) data {
 	return res.Extensions[0].Data.(data)
 }
 
-// The function runs under the lock, which ends with the function: when it returns, refuses or panics.
+// runs under the lock, which ends with the function: when it returns, refuses or panics.
 func TestFunctionRunsUnderTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := lockkit.New(t, nil)

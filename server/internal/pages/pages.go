@@ -298,7 +298,7 @@ func (h *Handler) explain(err error) *shown {
 		return &shown{http.StatusServiceUnavailable, "The server is closing", "Another replica serves the same page. Load the page again."}
 	case errors.Is(err, joblock.ErrUnavailable) && ops.Denied(err):
 		h.cfg.Logger.Warn("server: a page could not be made", "err", err)
-		return &shown{http.StatusServiceUnavailable, "This server may not read that", sentence(err) + " The Redis user of the server lacks a right. Whoever runs Redis can grant it."}
+		return &shown{http.StatusServiceUnavailable, "This server may not read that", sentence(err) + " The Redis user of the server lacks a right, which an administrator of Redis can grant."}
 	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, errSlow), errors.Is(err, context.DeadlineExceeded):
 		h.cfg.Logger.Warn("server: a page could not be made", "err", err)
 		return &shown{http.StatusServiceUnavailable, "The store does not answer", sentence(err) + " Nothing was read before, so there is nothing to show. Locks that are held stay held until their leases end."}

@@ -74,8 +74,8 @@ func (r Row) Inner() bool {
 }
 
 // walkLocks walks over all locks, including those of the toolkit itself, from which limits are assembled.
-func (h *Handler) walkLocks(ctx context.Context, share float64, add func(Row), told func(float64)) error {
-	for l, err := range h.cfg.Desk.Locks(ctx, ops.LocksQuery{Own: true, Share: share, Progress: told}) {
+func (h *Handler) walkLocks(ctx context.Context, share float64, add func(Row), progress func(float64)) error {
+	for l, err := range h.cfg.Desk.Locks(ctx, ops.LocksQuery{Own: true, Share: share, Progress: progress}) {
 		if err != nil {
 			return err
 		}
@@ -93,9 +93,9 @@ type keyName struct {
 }
 
 // walkKeys walks over all keys, also those that are free and remembered: for a viewer who has mistyped one.
-func (h *Handler) walkKeys(ctx context.Context, share float64, add func(keyName), told func(float64)) error {
+func (h *Handler) walkKeys(ctx context.Context, share float64, add func(keyName), progress func(float64)) error {
 	q := ops.SimilarAmong()
-	q.Share, q.Progress = share, told
+	q.Share, q.Progress = share, progress
 	for l, err := range h.cfg.Desk.Locks(ctx, q) {
 		if err != nil {
 			return err
@@ -106,8 +106,8 @@ func (h *Handler) walkKeys(ctx context.Context, share float64, add func(keyName)
 }
 
 // walkJobs walks over the jobs that have locks, or wait for them.
-func (h *Handler) walkJobs(ctx context.Context, share float64, add func(ops.Job), told func(float64)) error {
-	for j, err := range h.cfg.Desk.Jobs(ctx, ops.JobsQuery{Share: share, Progress: told}) {
+func (h *Handler) walkJobs(ctx context.Context, share float64, add func(ops.Job), progress func(float64)) error {
+	for j, err := range h.cfg.Desk.Jobs(ctx, ops.JobsQuery{Share: share, Progress: progress}) {
 		if err != nil {
 			return err
 		}

@@ -22,8 +22,8 @@ type SequencesBody struct {
 }
 
 // walkSequences walks over the lines of jobs.
-func (h *Handler) walkSequences(ctx context.Context, share float64, add func(ops.Sequence), told func(float64)) error {
-	for s, err := range h.cfg.Desk.Sequences(ctx, ops.SequencesQuery{Share: share, Progress: told}) {
+func (h *Handler) walkSequences(ctx context.Context, share float64, add func(ops.Sequence), progress func(float64)) error {
+	for s, err := range h.cfg.Desk.Sequences(ctx, ops.SequencesQuery{Share: share, Progress: progress}) {
 		if err != nil {
 			return err
 		}

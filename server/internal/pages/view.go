@@ -249,9 +249,9 @@ func (v *View) Left(at any) template.HTML {
 	return stamp("left", t, length(t.Sub(v.Now)))
 }
 
-// told are the times in the sentences of package ops that are counted from the time of the sentence. The first two are
+// relative matches the times in the sentences of package ops that are counted from the time of the sentence. The first two are
 // those next to the instant itself.
-var told = regexp.MustCompile(`((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC)( \(|, )([0-9][0-9a-z ]* ago|in [0-9][0-9a-z ]*|now|[0-9][0-9a-z ]* from now)|((?:lease was|was alive|lease of [0-9][0-9a-z ]* began) )([0-9][0-9a-z ]* ago)`)
+var relative = regexp.MustCompile(`((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC)( \(|, )([0-9][0-9a-z ]* ago|in [0-9][0-9a-z ]*|now|[0-9][0-9a-z ]* from now)|((?:lease was|was alive|lease of [0-9][0-9a-z ]* began) )([0-9][0-9a-z ]* ago)`)
 
 // Sentence renders a sentence of package ops that was made at a time. The times in it are updated, as are the other times
 // of the page. The lease in it is that of a newer record of the same holding, if row is one.
@@ -262,7 +262,7 @@ func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 	}
 	var b strings.Builder
 	at := 0
-	for _, m := range told.FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range relative.FindAllStringSubmatchIndex(text, -1) {
 		part := func(i int) string { return text[m[2*i]:m[2*i+1]] }
 		var html template.HTML
 		begin, end := m[6], m[1]

@@ -68,8 +68,8 @@ func of[T, V any](w *walk[T], name string, compute func() V) V {
 type walker[T any] struct {
 	h *Handler
 
-	// run walks. It calls add for each row, and told with the fraction of the walk that is done.
-	run func(ctx context.Context, share float64, add func(T), told func(float64)) error
+	// run walks. It calls add for each row, and progress with the fraction of the walk that is done.
+	run func(ctx context.Context, share float64, add func(T), progress func(float64)) error
 
 	// found is called after each whole walk.
 	found func(*walk[T])

@@ -93,7 +93,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 			n.Kept++
 			short = append(short, core.Reservation{Key: c.Key, Job: c.Job, For: c.verdict.reserve})
 			if c.verdict.start && !k.cfg.DryRun {
-				k.cfg.Next.Told(c.Key, c.Job)
+				k.cfg.Next.Pushed(c.Key, c.Job)
 			}
 		case free:
 			dead = append(dead, c)

@@ -89,7 +89,7 @@ func (k *Keeper) listen(ctx context.Context) (stop func()) {
 	if k.cfg.DryRun {
 		return func() {}
 	}
-	stop, err := jobs.Listen(ctx, k.cfg.Locks, func(g jobs.Granted) { k.cfg.Next.Told(g.Key, g.Job) })
+	stop, err := jobs.Listen(ctx, k.cfg.Locks, func(g jobs.Granted) { k.cfg.Next.Pushed(g.Key, g.Job) })
 	if err != nil && ctx.Err() != nil {
 		return func() {} // Run is about to return
 	}

@@ -61,7 +61,7 @@ func newTokenNew() *cobra.Command {
 		Use:   "new --name NAME --scopes SCOPE,... [flags]",
 		Short: "make a bearer token, and the account that goes with it",
 		Long: `New makes a bearer token for a caller of "joblock serve", and the account that goes with it. The account has a digest of
-the token, and not the token. The token is shown once: nobody can find it again.
+the token instead of the token itself. The token is shown once and cannot be shown again.
 
 The token is the first line of the standard output, or goes into --out, a new file for its owner alone. The account is
 the second line: put it into the list of the file of accounts. With --accounts, new puts it there itself. A server that

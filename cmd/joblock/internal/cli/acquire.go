@@ -55,7 +55,7 @@ Exit codes:
   0         the lock is taken
   64        wrong usage; FILE has a token already
   69        Redis did not answer; whether the lock is taken is unknown
-  75        somebody else has the lock (--no-wait), or had it for all of --wait; -E chooses another code
+  75        another holder has the lock (--no-wait), or had it throughout --wait; -E sets another code
   77        Redis does not let this user in, or does not let this user do that
   128+n     the signal n ended the wait`,
 		Example: `  joblock acquire export:acct-7 --ttl 5m --wait 10m --token-file "$token" || exit

@@ -31,8 +31,8 @@ time without a zone is in UTC. A length of time is counted back from the clock o
 The column OUTCOME is one of:
   done     the action took effect
   refused  nothing was changed: -o wide says why
-  asked    somebody else was told to do it, and nobody has waited for the end
-  failed   it was begun, and has ended badly
+  asked    the request was passed on, and its outcome was not awaited
+  failed   it was begun, and failed
   unknown  Redis did not answer, or the outcome is not recorded, or not recorded yet
 
 Exit codes:

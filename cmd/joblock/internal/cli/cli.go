@@ -24,7 +24,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	cmd, err := root.ExecuteContextC(context.Background())
 	code := codeOf(err)
 	if e, silent := err.(*exitError); err != nil && !(silent && e.err == nil) {
-		fmt.Fprintf(stderr, "joblock: %s\n", visible(s.told(cmd, err)))
+		fmt.Fprintf(stderr, "joblock: %s\n", visible(s.textOf(cmd, err)))
 	}
 	return code
 }
@@ -43,7 +43,7 @@ Exit codes:
   64        wrong usage
   69        Redis did not answer; whether the call took effect is unknown
   70        a fault of joblock itself
-  75        somebody else has the lock; the same call may succeed later
+  75        another holder has the lock; the same call may succeed later
   77        Redis does not let this user in, or does not let this user do that
   79        the lock was lost: the lease had ended; with "run", before the command had ended
   126, 127  run: the command cannot be executed; there is no such command

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The type note is what a command tells the resource: that it works, and what has happened to it.
+// note is what a command tells the resource: that it works, and what has happened to it.
 type note struct {
 	Name  string
 	Pid   int
@@ -31,7 +31,7 @@ type note struct {
 	What  string // "hello", "work", "bye" or the name of a signal
 }
 
-// The function command is the command under joblock: it works at the resource all the time, tells the resource of each
+// command is the command under joblock: it works at the resource all the time, tells the resource of each
 // signal, and does what the test says. The arguments are the socket of the resource, the name of the command, and one
 // of:
 //
@@ -104,7 +104,7 @@ func command(args []string) {
 	os.Exit(99)
 }
 
-// The type resource is what the lock protects. Commands work at the resource all the time.
+// resource is what the lock protects. Commands work at the resource all the time.
 type resource struct {
 	t    *testing.T
 	addr string
@@ -182,7 +182,7 @@ func (r *resource) serve(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// The method check fails the test if a command has worked at the resource after a command with a larger fence came.
+// check fails the test if a command has worked at the resource after a command with a larger fence came.
 func (r *resource) check() {
 	if r.any {
 		return
@@ -206,7 +206,7 @@ func (r *resource) check() {
 	}
 }
 
-// The method await waits until the function ok is true of the resource.
+// await waits until the function ok is true of the resource.
 func (r *resource) await(what string, ok func() bool) {
 	r.t.Helper()
 	over := time.After(patience)
@@ -225,7 +225,7 @@ func (r *resource) await(what string, ok func() bool) {
 	}
 }
 
-// The method sees waits until the command called name has told this.
+// sees waits until the command called name has told this.
 func (r *resource) sees(name, what string) {
 	r.t.Helper()
 	r.await(name+" tells "+what, func() bool {
@@ -233,7 +233,7 @@ func (r *resource) sees(name, what string) {
 	})
 }
 
-// The method count returns how often the command called name has told this. The caller holds r.mu.
+// count returns how often the command called name has told this. The caller holds r.mu.
 func (r *resource) count(name, what string) (n int) {
 	for _, note := range r.notes {
 		if note.Name == name && note.What == what {
@@ -243,13 +243,13 @@ func (r *resource) count(name, what string) (n int) {
 	return n
 }
 
-// The method ends waits until the command called name has ended.
+// ends waits until the command called name has ended.
 func (r *resource) ends(name string) {
 	r.t.Helper()
 	r.await("the end of "+name, func() bool { return r.ended[name] })
 }
 
-// The method works waits until the command called name has worked for another while.
+// works waits until the command called name has worked for another while.
 func (r *resource) works(name string, d time.Duration) {
 	r.t.Helper()
 	since := clock()
@@ -258,7 +258,7 @@ func (r *resource) works(name string, d time.Duration) {
 	})
 }
 
-// The method say tells the command called name what to do.
+// say tells the command called name what to do.
 func (r *resource) say(name, what string) {
 	r.t.Helper()
 	r.mu.Lock()
@@ -276,7 +276,7 @@ func (r *resource) pid(name string) int { return r.last(name).Pid }
 
 func (r *resource) fence(name string) int64 { return r.last(name).Fence }
 
-// The method last returns what the command called name has told last.
+// last returns what the command called name has told last.
 func (r *resource) last(name string) note {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,7 +289,7 @@ func (r *resource) last(name string) note {
 	return note{}
 }
 
-// The method saw returns what the command called name has told, without its work.
+// saw returns what the command called name has told, without its work.
 func (r *resource) saw(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

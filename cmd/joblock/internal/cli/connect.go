@@ -241,7 +241,7 @@ func (s *server) address(getenv func(string) string) (a address, err error) {
 		return a, err
 	}
 	if a.kind != "sentinel" {
-		if s.sentinelUser != "" || s.sentinelFile != "" { // the variable may be there for another URL
+		if s.sentinelUser != "" || s.sentinelFile != "" { // the environment variable may be set for another URL
 			return a, usage("--sentinel-user and --sentinel-password-file need a URL that begins with redis-sentinel or rediss-sentinel")
 		}
 		return a, nil

@@ -102,7 +102,7 @@ Exit codes in addition to those of "joblock help":
   1  with --check: the job has a trouble. The standard error says which: the latest run, or one of --runs, failed or was
      broken off, a tick is overdue, the job is paused, no node has the job, two definitions take turns, or the clock was set back`,
 		Example: `  joblock cron get rollup
-  joblock cron get rollup --check -o name || page-somebody
+  joblock cron get rollup --check -o name || page-on-call
   joblock cron get rollup --check --runs 20 -o name`,
 		Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

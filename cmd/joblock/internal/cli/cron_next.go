@@ -19,9 +19,9 @@ func newCronNext(c *cronServer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "next NAME|SPEC",
 		Short: "list the next ticks of a job, or of a spec that no job has yet",
-		Long: `Next lists the next ticks of a job, by the spec in force. If the job is paused, next says so, by whom and why: its ticks
-are skipped, unless somebody resumes the job before. Or next lists the ticks of a spec that is not deployed yet; then
-next asks no Redis. The column NOTE says what a pause or a clock change does to a tick.
+		Long: `Next lists the next ticks of a job, by the spec in force. If the job is paused, next says by whom and why: its ticks
+are skipped unless the job is resumed first. With a spec instead of a name, next lists the ticks of a spec that is not
+deployed yet, and doesn't connect to Redis. The column NOTE says what a pause or a clock change does to a tick.
 
 The argument is a spec if it begins with "@", "CRON_TZ=" or "TZ=", or if it has five words or more. With --name it is
 the name of a job in any case.

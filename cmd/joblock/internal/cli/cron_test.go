@@ -19,7 +19,7 @@ import (
 
 func ok(context.Context) error { return nil }
 
-// The method shop starts a node with two jobs of the scope "shop", which have run once: "rollup" is well, and "broken" has
+// shop starts a node with two jobs of the scope "shop", which have run once: "rollup" is well, and "broken" has
 // failed with an error that a terminal would obey.
 func (p *place) shop() (stop func()) {
 	p.Helper()

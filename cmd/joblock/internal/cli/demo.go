@@ -26,7 +26,7 @@ look:
   export:acct-3     its job fails once; export:acct-5: its job always fails
   webhooks:shop-2   a line of jobs that grows
   stuck:invoices    its job does not end
-  reindex:catalog   hangs every two minutes, until somebody on call forces it
+  reindex:catalog   hangs every two minutes, until its lock is forced
 
 "joblock cron ls" has cron jobs, of which "rates" fails now and then; "joblock events" and "joblock audit" have
 what happens, and what was done about it.

@@ -21,7 +21,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// The type office is what the tests of the operators' commands have: a Redis, locks in it, and asynq.
+// office is what the tests of the operators' commands have: a Redis, locks in it, and asynq.
 type office struct {
 	*testing.T
 	redis *redistest.Server
@@ -43,7 +43,7 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
-// The method acquire takes the lock on key. The lock ends with the test.
+// acquire takes the lock on key. The lock ends with the test.
 func (o *office) acquire(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	o.Helper()
 	lock, err := o.locks.TryAcquire(o.Context(), key, opts...)
@@ -51,13 +51,13 @@ func (o *office) acquire(key string, opts ...joblock.AcquireOption) *joblock.Loc
 	return lock
 }
 
-// The method until waits until ok is true.
+// until waits until ok is true.
 func (o *office) until(what string, ok func() bool) {
 	o.Helper()
 	(&stage{T: o.T}).until(what, ok)
 }
 
-// The method park hands the lock on key over to a job.
+// park hands the lock on key over to a job.
 func (o *office) park(key, job string) joblock.Token {
 	o.Helper()
 	token, err := o.acquire(key).Park(o.Context(), joblock.ForJob(job))
@@ -65,13 +65,13 @@ func (o *office) park(key, job string) joblock.Token {
 	return token
 }
 
-// The type result is what a command has done.
+// result is what a command has done.
 type result struct {
 	code           int
 	stdout, stderr string
 }
 
-// The method call runs a command in this process, with the Redis of the office.
+// call runs a command in this process, with the Redis of the office.
 func (o *office) call(args ...string) result {
 	o.Helper()
 	return call(append([]string{"--redis", "redis://" + o.redis.Addr(), patiently}, args...)...)
@@ -84,7 +84,7 @@ func call(args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
-// The method ok runs a command that ends with 0, and returns its standard output.
+// ok runs a command that ends with 0, and returns its standard output.
 func (o *office) ok(args ...string) string {
 	o.Helper()
 	r := o.call(args...)
@@ -94,7 +94,7 @@ func (o *office) ok(args ...string) string {
 	return r.stdout
 }
 
-// The method fails runs a command that ends with the given code and says the given text.
+// fails runs a command that ends with the given code and says the given text.
 func (o *office) fails(code int, says string, args ...string) {
 	o.Helper()
 	if r := o.call(args...); r.code != code || !strings.Contains(r.stderr, says) {

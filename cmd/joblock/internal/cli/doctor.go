@@ -90,7 +90,7 @@ func (d *desk) introduce(ctx context.Context, p *printer, s *server, k ops.Keepe
 // keeperText says who keeps the locks of jobs.
 func keeperText(k ops.Keeper, unread error) string {
 	if unread != nil {
-		return "could not be read: " + told(unread)
+		return "could not be read: " + textOf(unread)
 	}
 	var works []string
 	for _, place := range k.Places {

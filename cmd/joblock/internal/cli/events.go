@@ -139,7 +139,7 @@ func followed(ctx context.Context, desk ops.Operator, q ops.EventsQuery, talk fu
 				return
 			case err != nil && !silent:
 				silent = true
-				talk("%s; trying again", strings.ReplaceAll(told(err), "\n", "; "))
+				talk("%s; trying again", strings.ReplaceAll(textOf(err), "\n", "; "))
 			case err == nil && silent:
 				silent = false
 				talk("%s answers again", source(desk))

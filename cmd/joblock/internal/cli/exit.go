@@ -80,9 +80,9 @@ func codeOf(err error) int {
 	return exitFault
 }
 
-// told returns the text of err without the prefix "joblock: " of package joblock's errors, which every line of this
+// textOf returns the text of err without the prefix "joblock: " of package joblock's errors, which every line of this
 // program has already.
-func told(err error) string { return strings.TrimPrefix(err.Error(), "joblock: ") }
+func textOf(err error) string { return strings.TrimPrefix(err.Error(), "joblock: ") }
 
 // reads reports whether a command only reads, so that an unanswered call has no unknown outcome.
 func reads(cmd *cobra.Command) bool {
@@ -97,16 +97,16 @@ func reads(cmd *cobra.Command) bool {
 // writers are the calls of package joblock that change something: see joblock.Error.
 var writers = []string{"acquire", "renew", "park", "resume", "release", "force release", "free if idle"}
 
-// told is like the function told, but if Redis has not answered, the text is one line with the address.
-func (s *server) told(cmd *cobra.Command, err error) string {
+// textOf is like the function textOf, but if Redis has not answered, the text is one line with the address.
+func (s *server) textOf(cmd *cobra.Command, err error) string {
 	text, op, ok := s.unanswered(err)
 	switch {
 	case errors.Is(err, ops.ErrNotRecorded) && isTimeout(err):
 		return fmt.Sprintf("%s within %s (--timeout); nothing was changed, because it could not be recorded", s.noAnswer(), s.timeout)
 	case !ok && codeOf(err) == exitUnavailable:
-		return strings.ReplaceAll(told(err), "\n", "; ")
+		return strings.ReplaceAll(textOf(err), "\n", "; ")
 	case !ok:
-		return told(err)
+		return textOf(err)
 	case errors.Is(err, driver.ErrRefused):
 		return strings.Replace(text, "no answer of ", "refused by ", 1) // a refused call has done nothing
 	case !reads(cmd) && slices.Contains(writers, op):

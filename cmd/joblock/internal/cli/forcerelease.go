@@ -43,22 +43,22 @@ notices at its next renewal, and until then two may work at the same time.
 
 If KEY is that of a limit, force-release frees nothing, and shows the command for each permit that is taken.
 
-The fence says which holding you mean. If KEY has another fence by now, nothing is freed: whoever came meanwhile keeps
-the lock. Without --fence, force-release shows who has KEY, and the command with the present fence, and frees nothing.
+The fence says which holding you mean. If KEY has another fence by now, nothing is freed: the new holder keeps the
+lock. Without --fence, force-release shows who has KEY, and the command with the present fence, and frees nothing.
 
 Before anything is freed, force-release shows who has KEY, and what will happen. On a terminal you then type KEY.
 Without a terminal, give --yes. What was done, by whom and why, is recorded in Redis; without the record nothing is
 freed.
 
-With --if-idle, KEY is freed only while nobody runs under the lock. That is the mild form for a lock that is reserved
-for a job, or whose holder has died.
+With --if-idle, KEY is freed only if no work is running under the lock. Use this gentler form for a lock that is
+reserved for a job, or whose holder has died.
 
 Exit codes:
   0   the key was freed
   1   nothing was freed: the key is free, has another fence by now, or you have typed something else
   64  wrong usage; --fence or --yes is missing
   69  Redis did not answer; unless the message says that nothing was freed, this is unknown
-  75  with --if-idle: somebody runs under the lock; nothing was freed
+  75  with --if-idle: work is running under the lock; nothing was freed
   77  Redis does not let this user in, or does not let this user do that`,
 		Example: `  joblock force-release export:acct-7
   joblock force-release --fence 1763612345678901 --reason "host is gone, INC-7" export:acct-7

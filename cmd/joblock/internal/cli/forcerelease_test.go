@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The method state returns the state of the key.
+// state returns the state of the key.
 func (o *office) state() joblock.Status {
 	o.Helper()
 	st, err := o.locks.Status(context.Background(), key)
@@ -23,7 +23,7 @@ func (o *office) state() joblock.Status {
 	return st[0]
 }
 
-// The method force returns the arguments of a forced release with the given fence.
+// force returns the arguments of a forced release with the given fence.
 func (o *office) force(fence int64, flags ...string) []string {
 	return append([]string{"force-release", key, "--fence", fmt.Sprint(fence), "--reason", "INC-7"}, flags...)
 }
@@ -181,7 +181,7 @@ func TestForceReleaseAtATerminal(t *testing.T) {
 	}
 }
 
-// The method reads reads the screen until the text is there.
+// reads waits until the screen has the text.
 func (s *stage) reads(screen *os.File, text string) {
 	s.Helper()
 	said := ""

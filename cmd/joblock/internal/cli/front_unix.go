@@ -58,7 +58,7 @@ func run(o *runOptions) error {
 		}
 		o.server.files = files.Files
 		if err := o.check(); err != nil {
-			l.say("%s", told(err))
+			l.say("%s", textOf(err))
 			l.send(message{End: &ending{Code: codeOf(err)}})
 			return nil
 		}

@@ -25,13 +25,13 @@ its job in asynq, how many wait and who is next. "joblock explain" says the same
 
 RENEWED is when the holder renewed its lease last, and how often that is due: every third of the lease's length. "late"
 means that one renewal is overdue, "dead, hangs or cut off" that two are. "by hand" is a script with "joblock acquire", a
-client of the lock server, or a program that renews when it sees fit: nothing is overdue, and nothing is known of it.
+client of the lock server, or a program that renews at times of its own choosing: nothing is overdue, and nothing more is known.
 
-A key that nobody has is no error: its state is free, and Redis remembers for a while how the last lock ended.
+A key without a holder is not an error: its state is free, and Redis remembers for a while how the last lock ended.
 
 Exit codes:
   0   the key was read
-  1   with --locked: nobody has the lock or, if KEY is that of a limit, a permit
+  1   with --locked: the lock is free or, if KEY is that of a limit, no permit is taken
   64  wrong usage
   69  Redis did not answer
   77  Redis does not let this user in, or does not let this user do that`,

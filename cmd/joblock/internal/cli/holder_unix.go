@@ -89,7 +89,7 @@ func again(t *turn) bool {
 // tell writes the report and prints what went wrong.
 func (h *holder) tell(t *turn) {
 	if t.err != nil {
-		t.Reason = told(t.err)
+		t.Reason = textOf(t.err)
 		if text, _, ok := h.o.server.unanswered(t.err); ok {
 			t.Reason = fmt.Sprintf("%s: %s, so the command did not run", h.o.key, text)
 		}
@@ -225,7 +225,7 @@ func (h *holder) release(lock held, t *turn) {
 		t.trouble = fmt.Sprintf("the release had no answer, so others may have to wait until the lease ends, at most %s", h.o.ttl)
 	case !t.Lost && t.Ran:
 		t.Lost, t.Exit = true, exitLost
-		t.Reason = fmt.Sprintf("the lock was lost before the command had ended: %s", told(err))
+		t.Reason = fmt.Sprintf("the lock was lost before the command had ended: %s", textOf(err))
 	}
 }
 
@@ -334,7 +334,7 @@ func (s *supervision) watch() {
 			}
 		case <-lost:
 			lost, s.kill, s.t.Lost = nil, true, true
-			s.t.Reason = fmt.Sprintf("the command was killed: %s", told(s.lock.Err()))
+			s.t.Reason = fmt.Sprintf("the command was killed: %s", textOf(s.lock.Err()))
 		case <-tick.C:
 			s.tick()
 		}

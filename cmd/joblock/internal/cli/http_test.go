@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type company is what examples/http is about: a lock server, a web service in Python, and a worker in Go.
+// company is what examples/http is about: a lock server, a web service in Python, and a worker in Go.
 type company struct {
 	*workshop
 	api    string
@@ -36,7 +36,7 @@ func newCompany(t *testing.T, programs string, redisArgs ...string) *company {
 	return c
 }
 
-// The method publishes starts a web service that asks these lock servers, the first one first.
+// publishes starts a web service that asks these lock servers, the first one first.
 func (c *company) publishes(servers ...string) *process {
 	c.Helper()
 	web := c.run("/bin/sh", "-c", "JOBLOCK_SERVER="+strings.Join(servers, ",")+" exec python3 "+examples+"/http/web.py 0")
@@ -44,7 +44,7 @@ func (c *company) publishes(servers ...string) *process {
 	return web
 }
 
-// The method serves starts a lock server with the default prefix, which the worker has.
+// serves starts a lock server with the default prefix, which the worker has.
 func (c *company) serves(listen string, flags ...string) *serverProcess {
 	c.Helper()
 	args := append([]string{filepath.Join(c.bin, "joblock"), "serve", "--listen", listen}, flags...)
@@ -54,13 +54,13 @@ func (c *company) serves(listen string, flags ...string) *serverProcess {
 	return p
 }
 
-// The method post asks for an export, and returns the status; 0 for no answer.
+// post asks for an export, and returns the status; 0 for no answer.
 func (c *company) post(name string) int {
 	status, _ := c.send(strings.TrimSpace(c.web.stdout.String())+"/exports/acct-7", nil, name)
 	return status
 }
 
-// The method send posts a body, with an Idempotency-Key unless name is "". It returns the answer, or 0.
+// send posts a body, with an Idempotency-Key unless name is "". It returns the answer, or 0.
 func (c *company) send(url string, body any, name string) (int, object) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *company) send(url string, body any, name string) (int, object) {
 	return res.StatusCode, o
 }
 
-// The method ends waits until the job has run under its lock, and checks that it has run once.
+// ends waits until the job has run under its lock, and checks that it has run once.
 func (c *company) ends(workers ...*process) {
 	c.Helper()
 	c.until("the job has ended", func() bool { return c.lock("export:acct-7").State == joblock.StateFree })

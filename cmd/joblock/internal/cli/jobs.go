@@ -56,10 +56,10 @@ Columns:
            --slow shows only these two, and says of which attempts nothing can be said: of types of which fewer than five
            attempts are known that have succeeded
   LOCK     the state of the lock, or "waits"
-  FREED BY what frees the key if nobody does anything. "its job": however long the job lives, a keeper keeps the key for
-           it. "the keeper": the job is over, and the keeper frees the key in that time at the latest. "the end of its
+  FREED BY what frees the key if you do nothing. "its job": a keeper holds the key for the job, however long the job
+           lives. "the keeper": the job is over, and the keeper frees the key in that time at the latest. "the end of its
            reservation": no keeper works
-  SUSPECT  why a lock, or a place in line, probably helps nobody: the task is gone or over, and the lock is kept. A lock
+  SUSPECT  why a lock, or a place in line, is probably left over: its task is gone or has ended. A lock
            is no suspect while a keeper may still be about to free it: for a minute, in which an enqueue may be under
            way, and two of the keeper's periods, 2 min by default; nor for a minute more while an attempt still runs
 

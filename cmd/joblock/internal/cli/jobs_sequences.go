@@ -25,7 +25,7 @@ and each other key in whose line a job waits. Those that have halted come first,
 the index of jobs, without a walk over all keys of Redis.
 
 Columns:
-  STATE    halted   the job in front has failed for good, and the others wait until somebody decides
+  STATE    halted   the job in front has failed for good, and the others wait for an operator to decide
            stuck    nothing starts the next job by itself, or not in time: -o wide says why
            waiting  the job in front waits for a worker, for its time or for its next attempt
            running  an attempt runs

@@ -22,7 +22,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// The type queues is a place with a queue of asynq, in the same Redis.
+// queues is a place with a queue of asynq, in the same Redis.
 type queues struct {
 	*place
 	asynq  *asynq.Inspector
@@ -43,7 +43,7 @@ func newQueues(t *testing.T, redis *redistest.Server) *queues {
 	return q
 }
 
-// The method export enqueues the task with the ID, in an hour, with the lock on key.
+// export enqueues the task with the ID, in an hour, with the lock on key.
 func (q *queues) export(key, id string) {
 	q.Helper()
 	lock, err := q.locks.TryAcquire(context.Background(), key)
@@ -55,7 +55,7 @@ func (q *queues) export(key, id string) {
 	}
 }
 
-// The method sequence enqueues tasks in the sequence of key.
+// sequence enqueues tasks in the sequence of key.
 func (q *queues) sequence(key string, ids ...string) {
 	q.Helper()
 	for _, id := range ids {
@@ -76,7 +76,7 @@ func (q *queues) status(key string) joblock.Status {
 	return st[0]
 }
 
-// The method step returns the step of a task.
+// step returns the step of a task.
 func (q *queues) step(job string) string {
 	q.Helper()
 	var r jobReport

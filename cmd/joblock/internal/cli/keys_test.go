@@ -180,7 +180,7 @@ func TestWordsAboutASilentRedis(t *testing.T) {
 	} {
 		cmd, _, err := newRoot(&server{}).Find(strings.Fields(c.cmd))
 		testkit.WantNil(t, "Find", err)
-		if got := s.told(cmd, c.err); got != c.want {
+		if got := s.textOf(cmd, c.err); got != c.want {
 			t.Errorf("%s: %s\nwant %s", c.cmd, got, c.want)
 		}
 	}
@@ -200,7 +200,7 @@ func TestLookersWithoutRights(t *testing.T) {
 	}
 }
 
-// The method orphan makes an orphaned lock: its holder does not renew, but the lock is kept for its job.
+// orphan makes an orphaned lock: its holder does not renew, but the lock is kept for its job.
 func (o *office) orphan(key, job string) {
 	o.Helper()
 	token := o.park(key, job)
@@ -213,7 +213,7 @@ func (o *office) orphan(key, job string) {
 	})
 }
 
-// The method wait makes n processes wait for key, until the test ends.
+// wait makes n processes wait for key, until the test ends.
 func (o *office) wait(key string, n int, acquire func(context.Context, string, ...joblock.AcquireOption) (*joblock.Lock, error)) {
 	o.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -236,7 +236,7 @@ type docOf[T any] struct {
 	Items []T
 }
 
-// The type lockSeen is a lock as a program reads it.
+// lockSeen is a lock as a program reads it.
 type lockSeen struct {
 	Key, State, Holder, Job, Ended, Reason string
 	Waiters                                int

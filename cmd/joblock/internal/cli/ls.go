@@ -33,10 +33,10 @@ lock that changes meanwhile may be missing, or be printed twice. With --job, ls 
 instead, which takes no such walk.
 
 Columns:
-  SINCE    when somebody took the lock
+  SINCE    when the lock was taken
   ENDED    with --ended or --state free: when the lock on a free key ended
-  LEASE    what is left of the holder's lease, which a live holder renews; "-" if nobody runs under the lock
-  RESERVED time until others can get the lock, if nobody renews or releases the lock meanwhile: the end of the lease or,
+  LEASE    what is left of the holder's lease, which a live holder renews; "-" if no work runs under the lock
+  RESERVED time until others can get the lock, unless it is renewed or released first: the end of the lease or,
            of the lock of a job or a token, the end of its reservation
   WAITERS  how many wait in line, for a while with those that have died; who waits for a limit is counted once, in a row
            for the limit, whose STATE is "limit"
@@ -44,8 +44,8 @@ Columns:
 States:
   held      a process has the lock, and renews the lock all the time
   parked    the lock belongs to a job or a token, under which nothing runs at present
-  orphaned  the process that had the lock is gone or does not renew; the lock still belongs to the process's job
-  free      nobody has the lock
+  orphaned  the holder's process has died or does not renew; the lock still belongs to its job
+  free      the key has no holder
 
 Exit codes:
   0   the list is complete, even if the list is empty

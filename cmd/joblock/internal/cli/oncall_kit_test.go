@@ -39,7 +39,7 @@ const (
 	envWrite   = "JOBLOCK_WRITE_ON_CALL"
 )
 
-// The type scene is a situation of the page, made for real: a Redis of its own, and processes.
+// scene is a situation of the page, made for real: a Redis of its own, and processes.
 type scene struct {
 	*place
 	asynq  *asynq.Inspector
@@ -50,7 +50,7 @@ type scene struct {
 	actual map[string]string // what stands in this run for a volatile text of the page
 }
 
-// The type step is a command of the page with its output.
+// step is a command of the page with its output.
 type step struct {
 	first, last int // the lines of the page: the command, and the line after the output
 	command     string
@@ -76,7 +76,7 @@ func newScene(t *testing.T, heading string) *scene {
 	return s
 }
 
-// The method holder returns a Locker whose locks show this label.
+// holder returns a Locker whose locks show this label.
 func (p *place) holder(label string) *joblock.Locker {
 	p.Helper()
 	locks, err := joblock.New(testkit.Must(redisstore.New(p.redis.Client(p.T), &redisstore.Config{Prefix: p.prefix})),
@@ -123,7 +123,7 @@ func pageLines(t *testing.T) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// The method next runs the next command of the page, and holds its output against the page. The error output comes after
+// next runs the next command of the page, and holds its output against the page. The error output comes after
 // the standard output, as the page has it.
 func (s *scene) next() {
 	s.Helper()
@@ -135,7 +135,7 @@ func (s *scene) next() {
 	s.finish(st, s.bash(s.inThisRun(st.command)))
 }
 
-// The method begin starts the next command of the page. The function that begin returns waits for its end, and holds its
+// begin starts the next command of the page. The function that begin returns waits for its end, and holds its
 // output against the page.
 func (s *scene) begin() (finish func()) {
 	s.Helper()
@@ -147,7 +147,7 @@ func (s *scene) begin() (finish func()) {
 	return func() { <-done }
 }
 
-// The method finish runs a command of the page.
+// finish runs a command of the page.
 func (s *scene) finish(st *step, cmd *exec.Cmd) {
 	s.Helper()
 	out, err := cmd.CombinedOutput()
@@ -173,7 +173,7 @@ func (s *scene) finish(st *step, cmd *exec.Cmd) {
 	}
 }
 
-// The method runs waits until a command runs under the lock with this fence, and hears of a forced release at once.
+// runs waits until a command runs under the lock with this fence, and hears of a forced release at once.
 func (s *scene) runs(fence int64) {
 	s.Helper()
 	mark := fmt.Appendf(nil, "JOBLOCK_FENCE=%d\x00", fence)
@@ -187,7 +187,7 @@ func (s *scene) runs(fence int64) {
 	s.until("joblock hears of forced releases", func() bool { return hears(s.T, s.redis.Addr(), s.prefix) })
 }
 
-// The method bash prepares a command line, in which "joblock" is this program.
+// bash prepares a command line, in which "joblock" is this program.
 func (s *scene) bash(line string) *exec.Cmd {
 	s.Helper()
 	cmd := exec.Command("/bin/bash", "-c", line)
@@ -203,7 +203,7 @@ func (s *scene) bash(line string) *exec.Cmd {
 	return cmd
 }
 
-// The method end checks that no command is left, and writes the page if asked to.
+// end checks that no command is left, and writes the page if asked to.
 func (s *scene) end() {
 	s.Helper()
 	if s.at < len(s.steps) && !s.Failed() {
@@ -221,7 +221,7 @@ func (s *scene) end() {
 	}
 }
 
-// The method named replaces what belongs to this machine by what the page has.
+// named replaces what belongs to this machine by what the page has.
 func (s *scene) named(text string) string {
 	return strings.NewReplacer(s.redis.Addr(), "localhost:6379", operator(), "ann@ops1", hostname(), "ops1").Replace(text)
 }
@@ -246,7 +246,7 @@ var volatile = []struct {
 	{regexp.MustCompile(` {2,}`), " "},
 }
 
-// The method normal replaces what differs from run to run.
+// normal replaces what differs from run to run.
 func (s *scene) normal(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, line := range lines {
@@ -258,7 +258,7 @@ func (s *scene) normal(lines []string) []string {
 	return out
 }
 
-// The method learn finds what stands in this run for the fences and IDs of the page.
+// learn finds what stands in this run for the fences and IDs of the page.
 func (s *scene) learn(page, run []string) {
 	if fences := volatile[0].re.FindAllString(strings.Join(run, "\n"), -1); len(fences) > 0 {
 		s.actual["FENCE"] = fences[len(fences)-1] // for a page whose outputs were never written
@@ -275,7 +275,7 @@ func (s *scene) learn(page, run []string) {
 	}
 }
 
-// The method inThisRun returns a command of the page with the fences and IDs of this run.
+// inThisRun returns a command of the page with the fences and IDs of this run.
 func (s *scene) inThisRun(command string) string {
 	for page, run := range s.actual {
 		command = strings.ReplaceAll(command, page, run)
@@ -295,14 +295,14 @@ const (
 // roleTable is a key in Redis without which the cron job "rollup" fails.
 const roleTable = "sales_2026"
 
-// The type roleConfig says what a process does.
+// roleConfig says what a process does.
 type roleConfig struct {
 	Role   string // "worker" or "cron"
 	Redis  string
 	Holder string // label of the process
 }
 
-// The method process starts a process of the scene, and waits until the process is ready. The process is killed at the
+// process starts a process of the scene, and waits until the process is ready. The process is killed at the
 // end of the test.
 func (s *scene) process(cfg roleConfig) *exec.Cmd {
 	s.Helper()
@@ -331,7 +331,7 @@ func (s *scene) process(cfg roleConfig) *exec.Cmd {
 	return cmd
 }
 
-// The function playRole is the main function of a process of a scene. The process ends in good order at TERM.
+// playRole is the main function of a process of a scene. The process ends in good order at TERM.
 func playRole(text string) {
 	fail := func(err error) {
 		if err != nil {

@@ -33,7 +33,7 @@ func TestOnCall(t *testing.T) {
 			s.next()
 			s.task("exports", "export-41", asynq.TaskStateArchived)
 		},
-		"A lock that nobody gives back": func(s *scene) {
+		"A lock that is never released": func(s *scene) {
 			s.export("exports:acct-7", "export-41", time.Hour)
 			if err := s.asynq.DeleteTask("exports", "export-41"); err != nil {
 				s.Fatal(err)
@@ -171,7 +171,7 @@ func TestOnCall(t *testing.T) {
 	}
 }
 
-// The method export is a request that takes the lock on key, and hands the lock over to a task.
+// export is a request that takes the lock on key, and hands the lock over to a task.
 func (s *scene) export(key, id string, in time.Duration, opts ...joblock.AcquireOption) {
 	s.Helper()
 	lock, err := s.locks.TryAcquire(context.Background(), key, opts...)
@@ -202,7 +202,7 @@ func (s *scene) info(queue, id string) *asynq.TaskInfo {
 	return info
 }
 
-// The method task waits until a task has this state.
+// task waits until a task has this state.
 func (s *scene) task(queue, id string, state asynq.TaskState) {
 	s.Helper()
 	s.until(id+" is "+state.String(), func() bool { return s.info(queue, id).State == state })
@@ -222,7 +222,7 @@ func (s *scene) awaitState(key string, state joblock.State) {
 	s.until(key+" is "+state.String(), func() bool { return s.status(key).State == state })
 }
 
-// The method awaitCommand waits until a process of the scene runs the command argv. A lock is held a moment before its
+// awaitCommand waits until a process of the scene runs the command argv. A lock is held a moment before its
 // command is started.
 func (s *scene) awaitCommand(argv ...string) {
 	s.Helper()
@@ -244,7 +244,7 @@ func (s *scene) awaitCommand(argv ...string) {
 	})
 }
 
-// The method awaitWatch waits until a holder hears of forced releases at once. Before that it finds them when it renews,
+// awaitWatch waits until a holder hears of forced releases at once. Before that it finds them when it renews,
 // which it says in other words.
 func (s *scene) awaitWatch() {
 	s.Helper()
@@ -263,7 +263,7 @@ func (s *scene) awaitWaiters(key string, n int) {
 	s.until("so many wait for "+key, func() bool { return s.status(key).Waiters == n })
 }
 
-// The method awaitJobs waits until the two jobs of the role "cron" have run so often, and are seen on their node.
+// awaitJobs waits until the two jobs of the role "cron" have run so often, and are seen on their node.
 func (s *scene) awaitJobs(n int64) {
 	s.Helper()
 	s.until("both jobs have run", func() bool {
@@ -273,13 +273,13 @@ func (s *scene) awaitJobs(n int64) {
 	})
 }
 
-// The method keeper waits until the process with this label works as the keeper.
+// keeper waits until the process with this label works as the keeper.
 func (s *scene) keeper(label string) {
 	s.Helper()
 	s.until(label+" works as the keeper", func() bool { return strings.Contains(s.do("doctor").talk, label+" has worked") })
 }
 
-// The method noTickNow skips the test if a tick of the role "cron" is near. The tick would be in the counts.
+// noTickNow skips the test if a tick of the role "cron" is near. The tick would be in the counts.
 func (s *scene) noTickNow() {
 	s.Helper()
 	for _, spec := range []string{specInvoices, specRollup} {
@@ -293,7 +293,7 @@ func (s *scene) noTickNow() {
 	}
 }
 
-// The method waits makes a request with this label wait for key until the end of the test.
+// waits makes a request with this label wait for key until the end of the test.
 func (s *scene) waits(label, key string) {
 	s.Helper()
 	locks := s.holder(label)
@@ -313,7 +313,7 @@ func (s *scene) waits(label, key string) {
 	s.awaitWaiters(key, n+1)
 }
 
-// The method shell runs a command line until the end of the test.
+// shell runs a command line until the end of the test.
 func (s *scene) shell(line string) {
 	s.Helper()
 	cmd := s.bash(line)

@@ -17,7 +17,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// The type place is where the locks of a test are.
+// place is where the locks of a test are.
 type place struct {
 	*testing.T
 	redis  *redistest.Server
@@ -34,7 +34,7 @@ func newPlace(t *testing.T, redis *redistest.Server) *place {
 	return p
 }
 
-// The method locker returns another Locker of the place, as another process has it.
+// locker returns another Locker of the place, as another process has it.
 func (p *place) locker() *joblock.Locker {
 	p.Helper()
 	locks, err := joblock.New(testkit.Must(redisstore.New(p.redis.Client(p.T), &redisstore.Config{Prefix: p.prefix})),
@@ -46,7 +46,7 @@ func (p *place) locker() *joblock.Locker {
 	return locks
 }
 
-// The type answer is what a command has said.
+// answer is what a command has said.
 type answer struct {
 	t         *testing.T
 	args      []string
@@ -54,7 +54,7 @@ type answer struct {
 	out, talk string
 }
 
-// The method do calls joblock in this process.
+// do calls joblock in this process.
 func (p *place) do(args ...string) answer {
 	p.Helper()
 	if p.api != "" {
@@ -78,7 +78,7 @@ func ask(t *testing.T, args ...string) answer {
 	return a
 }
 
-// The method wants checks the exit code, and that the outputs have these texts.
+// wants checks the exit code, and that the outputs have these texts.
 func (a answer) wants(code int, texts ...string) answer {
 	a.t.Helper()
 	if a.code != code {
@@ -92,7 +92,7 @@ func (a answer) wants(code int, texts ...string) answer {
 	return a
 }
 
-// The method lacks checks that no output has these texts.
+// lacks checks that no output has these texts.
 func (a answer) lacks(texts ...string) answer {
 	a.t.Helper()
 	for _, text := range texts {
@@ -103,27 +103,27 @@ func (a answer) lacks(texts ...string) answer {
 	return a
 }
 
-// The method items reads the JSON of a list into out, after a check against the schema.
+// items reads the JSON of a list into out, after a check against the schema.
 func (a answer) items(schema string, out any) {
 	a.t.Helper()
 	list := struct{ Items any }{out}
 	wantJSON(a.t, schema, a.out, &list)
 }
 
-// The method fits checks the output against a schema.
+// fits checks the output against a schema.
 func (a answer) fits(schema string) {
 	a.t.Helper()
 	var v any
 	wantJSON(a.t, schema, a.out, &v)
 }
 
-// The method until waits until ok is true.
+// until waits until ok is true.
 func (p *place) until(what string, ok func() bool) {
 	p.Helper()
 	(&stage{T: p.T}).until(what, ok)
 }
 
-// The method node starts a node of the scheduler. The function add registers the jobs. The node stops when stop is called,
+// node starts a node of the scheduler. The function add registers the jobs. The node stops when stop is called,
 // or at the end of the test.
 func (p *place) node(scope, name string, add func(s *scheduler.Scheduler)) (stop func()) {
 	p.Helper()

@@ -28,7 +28,7 @@ var hostile = []string{
 	"e\u0301\u0301\u0301", "\U000e0041tag", "<b>&amp;</b>", strings.Repeat("long", 300),
 }
 
-// The type sample is a row of the tests.
+// sample is a row of the tests.
 type sample struct {
 	Key   string `json:"key"`
 	Count int    `json:"count,omitempty"`

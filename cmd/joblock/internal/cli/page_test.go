@@ -48,7 +48,7 @@ type reader struct {
 	at     string   // its host:port
 }
 
-// The method own returns a script of the page with the names of this machine.
+// own returns a script of the page with the names of this machine.
 func (r *reader) own(script string) string {
 	return strings.NewReplacer(
 		"redis://redis.internal", "redis://"+r.redis.Addr(),
@@ -64,7 +64,7 @@ func (r *reader) shell(script string) *process {
 	return r.launch(strings.TrimSpace(script), cmd)
 }
 
-// The method follow runs a block. The command "joblock serve" goes on, as in a shell of its own, and is the last one of its
+// follow runs a block. The command "joblock serve" goes on, as in a shell of its own, and is the last one of its
 // block.
 func (r *reader) follow(script string) {
 	r.Helper()
@@ -101,7 +101,7 @@ func (r *reader) follow(script string) {
 	_, r.at, _ = strings.Cut(strings.TrimSpace(r.server.stdout.String()), "://")
 }
 
-// The method leave ends the server that runs, if there is one.
+// leave ends the server that runs, if there is one.
 func (r *reader) leave() {
 	r.Helper()
 	if r.server != nil {

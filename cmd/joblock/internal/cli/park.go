@@ -18,9 +18,9 @@ func newPark(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "park [flags]",
 		Short: "reserve a lock for the owner of its token",
-		Long: `Park ends the lease of a lock, and reserves the key for --reserve: nobody runs under the lock, and nobody else can take
-it. Park writes a new token. Whoever gives that token to "joblock resume", or to Locker.Resume in Go, has the lock. The
-old token is good for nothing but a repetition of this call.
+		Long: `Park ends the lease of a lock, and reserves the key for --reserve: no work runs under the lock, and no other
+caller can take it. Park writes a new token, with which "joblock resume", or Locker.Resume in Go, takes the lock over.
+The old token is now good only for repeating this call.
 
 With --job, the key is reserved for a task of asynq. Only a program that resumes the token for that job has the lock.
 Where a keeper runs (package worker), it frees the key if there is no such task a minute later.
@@ -29,11 +29,11 @@ With --token-file, the new token takes the place of the old one. Otherwise the n
 
 Exit codes:
   0         the lock is parked
-  1         the lock was released, or belongs to somebody else
+  1         the lock was released, or belongs to another holder
   64        wrong usage; the token cannot be read
   69        Redis did not answer; repeat the call with the same token and the same --job
   77        Redis does not let this user in, or does not let this user do that
-  79        the lease had ended before; somebody else may have the lock`,
+  79        the lease had already ended; another holder may have the lock`,
 		Example: `  joblock park --reserve 1h --token-file "$token" && start-export --account acct-7 <"$token"
   parked=$(printf %s "$token" | joblock park --job default/export-acct-7)`,
 		Args: exactly(),

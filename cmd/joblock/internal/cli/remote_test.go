@@ -21,7 +21,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// The method remote makes the commands of the place ask a lock server.
+// remote makes the commands of the place ask a lock server.
 func (p *place) remote(flags ...string) *serverProcess {
 	p.Helper()
 	s := &stage{T: p.T, redis: p.redis, res: newResource(p.T)}

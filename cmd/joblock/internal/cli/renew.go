@@ -26,11 +26,11 @@ After 69 the script repeats the call, as long as the lease that it knows of last
 
 Exit codes:
   0         the lock lasts for --ttl from now
-  1         the lock was released, or belongs to somebody else; do not touch what the lock protects
+  1         the lock was released, or belongs to another holder; do not touch what the lock protects
   64        wrong usage; the token cannot be read
   69        Redis did not answer; repeat the call
   77        Redis does not let this user in, or does not let this user do that
-  79        the lease had ended before; somebody else may have the lock`,
+  79        the lease had already ended; another holder may have the lock`,
 		Example: `  joblock renew --token-file "$token" || exit
   printf %s "$token" | joblock renew --ttl 10m -o json`,
 		Args: exactly(),

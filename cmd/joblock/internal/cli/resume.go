@@ -28,10 +28,10 @@ resumed when its lease has ended.
 
 Exit codes:
   0         the lock is taken over
-  1         the lock was released, belongs to somebody else, or is reserved for another job
+  1         the lock was released, belongs to another holder, or is reserved for another job
   64        wrong usage; the token cannot be read
   69        Redis did not answer; whether the lock is taken over is unknown
-  75        somebody else has resumed the token, and still runs
+  75        another process has resumed the token, and is still running
   77        Redis does not let this user in, or does not let this user do that`,
 		Example: `  joblock resume --token-file "$token"
   token=$(joblock resume --ttl 5m <parked.token)`,

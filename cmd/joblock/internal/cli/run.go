@@ -109,7 +109,7 @@ COMMAND and everything that COMMAND has started. While "run" waits for the lock,
 The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. The codes of "run" itself:
   64        wrong usage
   69        Redis did not answer within --timeout, so COMMAND did not run
-  75        somebody else has the lock (--no-wait), or had it for all of --wait; -E chooses another code
+  75        another holder has the lock (--no-wait), or had it throughout --wait; -E sets another code
   77        Redis does not let this user in, or does not let this user do that
   79        the lock was lost, and COMMAND was stopped
   126, 127  COMMAND cannot be executed; there is no such command

@@ -27,7 +27,7 @@ import (
 
 const key = "export:acct-7"
 
-// The type stage is what one test of "run" has: a Redis, a proxy in front of the Redis, a resource, and the processes
+// stage is what one test of "run" has: a Redis, a proxy in front of the Redis, a resource, and the processes
 // of joblock. The one called a is the subject. The one called b waits for the lock all the time, and shows when the
 // lock is free.
 type stage struct {
@@ -58,14 +58,14 @@ func (s *stage) remotely(flags ...string) *stage {
 	return s
 }
 
-// The method prefix returns a prefix for this test alone, because tests share a Redis.
+// prefix returns a prefix for this test alone, because tests share a Redis.
 func (s *stage) prefix() string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.Name()))
 	return fmt.Sprintf("%x:", h.Sum64())
 }
 
-// The type process is a process of joblock.
+// process is a process of joblock.
 type process struct {
 	*stage
 	name   string
@@ -75,7 +75,7 @@ type process struct {
 	done   chan struct{}
 }
 
-// The type safeBuffer is a bytes.Buffer for several goroutines.
+// safeBuffer is a bytes.Buffer for several goroutines.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -103,7 +103,7 @@ func (s *stage) own(name, mode string) []string {
 	return []string{file, asCommand, s.res.addr, name, mode}
 }
 
-// The method joblock prepares joblock with args, and with the Redis behind the proxy.
+// joblock prepares joblock with args, and with the Redis behind the proxy.
 func (s *stage) joblock(args ...string) *exec.Cmd {
 	return s.joblockAt("redis://"+s.proxy.Addr(), args...)
 }
@@ -120,7 +120,7 @@ func (s *stage) joblockAt(url string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The method where returns the flag of this test's prefix, which a lock server has itself.
+// where returns the flag of this test's prefix, which a lock server has itself.
 func (s *stage) where() []string {
 	if s.api != "" {
 		return nil
@@ -128,7 +128,7 @@ func (s *stage) where() []string {
 	return []string{"--prefix", s.prefix()}
 }
 
-// The method start starts "joblock run" with flags. The command is called name too.
+// start starts "joblock run" with flags. The command is called name too.
 func (s *stage) start(name, mode string, flags ...string) *process {
 	s.Helper()
 	args := append(append([]string{"run"}, s.where()...), flags...)
@@ -166,7 +166,7 @@ func (s *stage) launch(name string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// The method rival starts the process b, and returns when b has a place in line.
+// rival starts the process b, and returns when b has a place in line.
 func (s *stage) rival(flags ...string) *process {
 	s.Helper()
 	b := s.start("b", "obeys", append([]string{"--ttl", "60s"}, flags...)...)
@@ -174,7 +174,7 @@ func (s *stage) rival(flags ...string) *process {
 	return b
 }
 
-// The method inLine waits until so many have a place in line.
+// inLine waits until so many have a place in line.
 func (s *stage) inLine(n int) {
 	s.Helper()
 	s.until(fmt.Sprintf("%d in line", n), func() bool { return s.status().Waiters == n })
@@ -197,7 +197,7 @@ func (s *stage) until(what string, ok func() bool) {
 	}
 }
 
-// The method signal sends a signal to the process that the user has started.
+// signal sends a signal to the process that the user has started.
 func (p *process) signal(n syscall.Signal) {
 	p.Helper()
 	if err := p.cmd.Process.Signal(n); err != nil {
@@ -205,7 +205,7 @@ func (p *process) signal(n syscall.Signal) {
 	}
 }
 
-// The method holder returns the pid of the process that has the lock.
+// holder returns the pid of the process that has the lock.
 func (p *process) holder() int {
 	p.Helper()
 	pid := 0
@@ -231,7 +231,7 @@ func childrenOf(pid int) (all []int) {
 	return all
 }
 
-// The method exits waits for the end of the process, and checks the exit code: -9 for a process that a signal 9 has
+// exits waits for the end of the process, and checks the exit code: -9 for a process that a signal 9 has
 // ended.
 func (p *process) exits(want int) {
 	p.Helper()
@@ -254,7 +254,7 @@ func (p *process) exits(want int) {
 	}
 }
 
-// The method says checks that the process has written this to the standard error.
+// says checks that the process has written this to the standard error.
 func (p *process) says(want string) {
 	p.Helper()
 	if got := p.stderr.String(); !strings.Contains(got, want) {
@@ -262,7 +262,7 @@ func (p *process) says(want string) {
 	}
 }
 
-// The method wantSaw checks what the command called name has told: signals, and "bye" if it has ended by itself.
+// wantSaw checks what the command called name has told: signals, and "bye" if it has ended by itself.
 func (s *stage) wantSaw(name, want string) {
 	s.Helper()
 	if got := s.res.saw(name); got != want {
@@ -270,7 +270,7 @@ func (s *stage) wantSaw(name, want string) {
 	}
 }
 
-// The method free checks that b gets the lock.
+// free checks that b gets the lock.
 func (s *stage) free(b *process) {
 	s.Helper()
 	s.res.sees("b", "hello")

@@ -24,7 +24,7 @@ var short = []string{"--ttl", "4s", "--grace", "1s"}
 // long are the flags for tests in which the lock must be free before the lease ends.
 var long = []string{"--ttl", "120s"}
 
-// The method begins starts the process a, with a command, and the rival b.
+// begins starts the process a, with a command, and the rival b.
 func (s *stage) begins(mode string, flags ...string) (a, b *process) {
 	s.Helper()
 	a = s.start("a", mode, flags...)
@@ -649,7 +649,7 @@ func waitingRow(n syscall.Signal) func(s *stage) {
 	}
 }
 
-// The method untouched checks that nobody has ever had the lock, and that no command has come.
+// untouched checks that nobody has ever had the lock, and that no command has come.
 func (s *stage) untouched() {
 	s.Helper()
 	if st := s.status(); st.Fence != 0 {
@@ -667,7 +667,7 @@ func (s *stage) locksForced() {
 	}
 }
 
-// The method wantReport checks a report, without the time of the wait. A Reason of "*" is any reason.
+// wantReport checks a report, without the time of the wait. A Reason of "*" is any reason.
 func (s *stage) wantReport(file string, want report) {
 	s.Helper()
 	text, err := os.ReadFile(file)

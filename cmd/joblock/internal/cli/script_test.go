@@ -23,7 +23,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// The type workshop is what the scripts of examples/script need: a Redis, a worker, and a directory for $PATH with
+// workshop is what the scripts of examples/script need: a Redis, a worker, and a directory for $PATH with
 // joblock and start.
 type workshop struct {
 	*stage
@@ -72,7 +72,7 @@ func newWorkshop(t *testing.T, programs string, args ...string) *workshop {
 	return w
 }
 
-// The method run starts a program of the workshop, or a script.
+// run starts a program of the workshop, or a script.
 func (w *workshop) run(args ...string) *process {
 	w.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
@@ -81,7 +81,7 @@ func (w *workshop) run(args ...string) *process {
 	return w.launch(filepath.Base(args[0]), cmd)
 }
 
-// The method lock returns the state of a key under the default prefix, which the examples have.
+// lock returns the state of a key under the default prefix, which the examples have.
 func (w *workshop) lock(key string) joblock.Status {
 	w.Helper()
 	st, err := w.plain.Status(context.Background(), key)
@@ -93,7 +93,7 @@ func (w *workshop) lock(key string) joblock.Status {
 
 var fenceLine = regexp.MustCompile(`exporting account=(\S+) fence=(\d+)`)
 
-// The method clean checks that no temporary file is left.
+// clean checks that no temporary file is left.
 func (w *workshop) clean() {
 	w.Helper()
 	if left, err := os.ReadDir(w.tmp); err != nil || len(left) > 0 {

@@ -97,8 +97,8 @@ Serve listens on this machine alone, unless it has a certificate (--cert) and ac
 every caller has every right. "joblock token new" makes accounts. A changed file of accounts is read within a second.
 
 Metrics for Prometheus are at /metrics, for callers with the scope read and without prefixes. With --metrics-listen they
-are also at an address of their own, without TLS and for whoever asks: so on this machine alone, unless --insecure says that
-others cannot reach it.
+are also served at a separate address, without TLS or tokens. That address must be on this machine, unless --insecure says
+that others cannot reach it.
 
 INT and TERM end serve in order: /readyz says no, each lock of a stream is parked for its client, who resumes it at
 another replica, and requests that run end. A second signal ends serve at once. Locks without a stream are not

@@ -23,7 +23,7 @@ import (
 
 var metricsAddress = regexp.MustCompile(`msg="serve: metrics" address=(\S+)`)
 
-// The method metricsAt returns where --metrics-listen listens.
+// metricsAt returns where --metrics-listen listens.
 func (p *serverProcess) metricsAt() (addr string) {
 	p.Helper()
 	p.until("the metrics are served", func() bool {
@@ -35,7 +35,7 @@ func (p *serverProcess) metricsAt() (addr string) {
 	return addr
 }
 
-// The method get sends a request to any address, and returns the status and the text of the answer.
+// get sends a request to any address, and returns the status and the text of the answer.
 func (p *serverProcess) get(method, url, token, host string) (int, string) {
 	p.Helper()
 	r, err := http.NewRequestWithContext(p.Context(), method, url, nil)

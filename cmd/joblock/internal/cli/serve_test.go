@@ -30,7 +30,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The type serverProcess is a process of "joblock serve".
+// serverProcess is a process of "joblock serve".
 type serverProcess struct {
 	*process
 	url    string
@@ -38,7 +38,7 @@ type serverProcess struct {
 	client *http.Client
 }
 
-// The method serve starts "joblock serve" with flags, and waits until it listens.
+// serve starts "joblock serve" with flags, and waits until it listens.
 func (s *stage) serve(flags ...string) *serverProcess {
 	s.Helper()
 	if !slices.Contains(flags, "--listen") {
@@ -69,7 +69,7 @@ func (s *stage) serve(flags ...string) *serverProcess {
 
 type object = map[string]any
 
-// The method ask sends a request, and returns the status and the object of the answer.
+// ask sends a request, and returns the status and the object of the answer.
 func (p *serverProcess) ask(method, path string, body any) (int, object) {
 	p.Helper()
 	res, err := p.send(method, path, body)
@@ -105,7 +105,7 @@ func (p *serverProcess) send(method, path string, body any) (*http.Response, err
 	return p.client.Do(r)
 }
 
-// The method wants sends a request whose answer has the status.
+// wants sends a request whose answer has the status.
 func (p *serverProcess) wants(status int, method, path string, body any) object {
 	p.Helper()
 	got, o := p.ask(method, path, body)
@@ -115,7 +115,7 @@ func (p *serverProcess) wants(status int, method, path string, body any) object 
 	return o
 }
 
-// The method streams begins a hold, and returns the lines of the stream.
+// streams begins a hold, and returns the lines of the stream.
 func (p *serverProcess) streams(body object) (next func(kind string) object) {
 	p.Helper()
 	return p.streamsAt("/v1/hold", body)

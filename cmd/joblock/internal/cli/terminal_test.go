@@ -42,7 +42,7 @@ func terminal(t *testing.T) (keyboard, tty *os.File) {
 	return keyboard, tty
 }
 
-// The method atTerminal starts joblock with a command at a terminal. With a script, a shell runs the script, in which
+// atTerminal starts joblock with a command at a terminal. With a script, a shell runs the script, in which
 // $@ is joblock.
 func (s *stage) atTerminal(script string) (p *process, keyboard *os.File) {
 	s.Helper()
@@ -140,7 +140,7 @@ func TestRunAtATerminal(t *testing.T) {
 	}
 }
 
-// The method foreground waits until the command called name has the terminal.
+// foreground waits until the command called name has the terminal.
 func (s *stage) foreground(keyboard *os.File, name string) {
 	s.Helper()
 	s.until(name+" has the terminal", func() bool {

@@ -218,7 +218,7 @@ func (t *tokenFile) parse(from io.Reader, name string) error {
 		return nil
 	}
 	if t.token, err = joblock.ParseToken(strings.TrimSpace(first)); err != nil {
-		return usage("%s has no token: %s", name, told(err))
+		return usage("%s has no token: %s", name, textOf(err))
 	}
 	if t.pending = strings.Fields(rest); len(t.pending) > 2 {
 		return usage("%s has more than a token", name)

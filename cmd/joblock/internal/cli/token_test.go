@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The method tool runs joblock to its end. The text in the parameter stdin is the standard input.
+// tool runs joblock to its end. The text in the parameter stdin is the standard input.
 func (s *stage) tool(stdin string, args ...string) (code int, stdout, stderr string) {
 	s.Helper()
 	p := s.launchWith(stdin, args...)
@@ -37,7 +37,7 @@ func (s *stage) launchWith(stdin string, args ...string) *process {
 	return s.launch(args[0], cmd)
 }
 
-// The method wants runs joblock, and checks the exit code.
+// wants runs joblock, and checks the exit code.
 func (s *stage) wants(code int, stdin string, args ...string) (stdout, stderr string) {
 	s.Helper()
 	got, stdout, stderr := s.tool(stdin, args...)
@@ -47,7 +47,7 @@ func (s *stage) wants(code int, stdin string, args ...string) (stdout, stderr st
 	return stdout, stderr
 }
 
-// The method file returns the name of a token file that does not exist yet.
+// file returns the name of a token file that does not exist yet.
 func (s *stage) file() string { return filepath.Join(s.TempDir(), "token") }
 
 func (s *stage) tokenIn(file string) joblock.Token {
@@ -69,7 +69,7 @@ func (s *stage) parse(text string) joblock.Token {
 	return token
 }
 
-// The method state checks the state of the key.
+// state checks the state of the key.
 func (s *stage) state(want joblock.State) joblock.Status {
 	s.Helper()
 	st := s.status()

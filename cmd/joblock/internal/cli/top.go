@@ -312,7 +312,7 @@ func (t *top) explain(ctx context.Context, key string) explained {
 	defer cancel()
 	e, err := t.desk.Explain(ctx, key)
 	if err != nil {
-		return explained{key, []string{told(err)}}
+		return explained{key, []string{textOf(err)}}
 	}
 	return explained{key, explanationText(e)}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// The type watcher reads what a program writes on a terminal.
+// watcher reads what a program writes on a terminal.
 type watcher struct {
 	*testing.T
 	keyboard *os.File
@@ -26,7 +26,7 @@ type watcher struct {
 	text     string
 }
 
-// The method readAll reads until the terminal is closed.
+// readAll reads until the terminal is closed.
 func (w *watcher) readAll() {
 	for text := make([]byte, 4096); ; {
 		n, err := w.keyboard.Read(text)
@@ -39,7 +39,7 @@ func (w *watcher) readAll() {
 	}
 }
 
-// The method sees waits until the program has written text, and forgets what was written until then.
+// sees waits until the program has written text, and forgets what was written until then.
 func (w *watcher) sees(text string) {
 	w.Helper()
 	for over := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {

@@ -337,7 +337,7 @@ func (p *topPage) drawList(now time.Time) []string {
 	head := "joblock top " + safe(p.where)
 	switch {
 	case p.part.err != nil:
-		head += ": " + told(p.part.err)
+		head += ": " + textOf(p.part.err)
 	case p.at.IsZero():
 		head += fmt.Sprintf(": looking, %.0f%% done", p.part.done*100)
 	default:

@@ -39,7 +39,7 @@ func manyLocks(n int) (locks []ops.Lock) {
 	return locks
 }
 
-// The method text returns the page as it is 30 s after the look.
+// text returns the page as it is 30 s after the look.
 func (p *topPage) text() string { return strings.Join(p.draw(time.Unix(1030, 0)), "\n") }
 
 func (p *topPage) types(keys ...string) (act action, lock string) {

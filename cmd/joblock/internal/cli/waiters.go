@@ -27,14 +27,14 @@ Columns:
   LAPSES  with -o wide: when the place ends if its waiter has died. A waiter that lives renews the place long before. It
           does not say when the turn of a waiter comes.
 
-A waiter that has died keeps its place until LAPSES. Meanwhile the waiters behind it are not served before their turn,
-but nobody waits for the dead one longer than that.
+A waiter that has died keeps its place until LAPSES. Until then the waiters behind it are not served before their turn;
+after that it delays them no longer.
 
-Below the line stands how long the last holders had KEY, if programs keep a journal (package joblock/journal). From that
-you can tell about when it is somebody's turn; nobody knows it for certain.
+If programs keep a journal (package joblock/journal), the output ends with how long the last holders had KEY. From that
+you can estimate when a waiter's turn comes.
 
 Exit codes:
-  0   the line was read, even if nobody waits
+  0   the line was read, even if it is empty
   64  wrong usage
   69  Redis did not answer; the list is not complete
   77  Redis does not let this user in, or does not let this user do that`,

@@ -44,15 +44,15 @@ func newWatch(s *server) *cobra.Command {
 --under, watch looks at all keys that begin with a prefix, and without any KEY at all keys. Then each look is a walk
 over all keys in Redis, and "joblock ls --help" says what such a walk costs; --job takes no such walk.
 
-Between two looks several things can happen to a key: watch shows the last of them. A new fence shows that somebody else
-has had the lock meanwhile. For each KEY the first line says how the key is now.
+Between two looks several things can happen to a key: watch shows the last of them. A new fence shows that another
+holder has had the lock meanwhile. For each KEY the first line says how the key is now.
 
 Changes:
-  taken, resumed              somebody has acquired the lock; its job or its token has gone on under the lock
+  taken, resumed              a holder has acquired the lock; its job or its token has gone on under the lock
   parked                      the lock was handed over to a job or a token; nothing runs under the lock at present
   released, done              the owner has released the lock; because the job is done
-  forced, freed               an operator has freed the key; a keeper or a program has, because its job is over
-  orphaned, lapsed            nobody has renewed the lock, and it is kept for its job; nobody has, and it has ended
+  forced, freed               an operator has freed the key; a keeper or a program has, because its job has ended
+  orphaned, lapsed            the lock was not renewed: it is kept for its job; it has ended
   gone                        the lock has ended, and Redis has forgotten how
   foreign, changed            another program has written the value; anything else
   now                         the first look
@@ -181,7 +181,7 @@ func (w *watch) changes(ctx context.Context) iter.Seq2[keyChange, error] {
 				return
 			case err != nil && !w.silent:
 				w.silent = true
-				w.talk("%s; trying again", told(err))
+				w.talk("%s; trying again", textOf(err))
 			case err == nil && w.silent:
 				w.silent = false
 				w.talk("%s answers again", source(w.desk))

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// The type lookout is a watch in virtual time.
+// lookout is a watch in virtual time.
 type lookout struct {
 	*testing.T
 	locks *joblock.Locker
@@ -71,7 +71,7 @@ func watching(t *testing.T, o watchOptions, f func(*lookout)) *lookout {
 	return l
 }
 
-// The method sees waits for a look, and checks what the watch has seen since the last call.
+// sees waits for a look, and checks what the watch has seen since the last call.
 func (l *lookout) sees(want ...string) {
 	l.Helper()
 	time.Sleep(1500 * time.Millisecond)

@@ -79,7 +79,7 @@ func TestEverythingMoves(t *testing.T) {
 			return told
 		},
 		"an import is parked": is("import:prices", joblock.StateParked, func(st joblock.Status) bool {
-			return st.Job == "default/import-that-nobody-enqueued"
+			return st.Job == "default/import-never-enqueued"
 		}),
 		"an export runs":           is("export:acct-1", joblock.StateHeld, func(st joblock.Status) bool { return st.Job != "" }),
 		"a job is stuck":           is("stuck:invoices", joblock.StateHeld, func(st joblock.Status) bool { return st.Job != "" }),

@@ -42,7 +42,7 @@ func (c *company) people() error {
 	}
 	c.happens(func(ctx context.Context) time.Duration {
 		if lock, err := locks.TryAcquire(ctx, "import:prices"); err == nil {
-			_, _ = lock.Park(ctx, joblock.ForJob("default/import-that-nobody-enqueued"))
+			_, _ = lock.Park(ctx, joblock.ForJob("default/import-never-enqueued"))
 		}
 		return 3 * time.Minute
 	})

@@ -42,7 +42,7 @@ addEventListener('mouseover', e => {
 })
 
 // Parts of the page are changed by their ids. Only what is different is touched: rows stay where they are, and so do the
-// focus and what somebody has selected. The result says whether anything but a time has changed.
+// focus and what the user has selected. The result says whether anything but a time has changed.
 function morph(old, fresh) {
   if (old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
     old.replaceWith(fresh)
@@ -90,7 +90,7 @@ function put(id, html) {
   const now = document.getElementById(id)
   if (now.matches('tr')) {
     now.classList.remove('changed')
-    void now.offsetWidth // begins the animation anew
+    void now.offsetWidth // restarts the animation
     now.classList.add('changed')
   }
   const state = now.querySelector('.lead .state')?.textContent
@@ -98,12 +98,12 @@ function put(id, html) {
 }
 const say = text => { one('#say').textContent = text || '' }
 
-// The stream. Where there is none, the page asks for itself, less and less often while nobody answers.
+// The stream. Where there is none, the page asks for itself, less and less often while no answer comes.
 const url = body.dataset.live
 const bar = one('#live'), state = one('#liveness'), every = one('#every'), pause = one('#pause')
 let source, timer, failed = 0, since = 0, hidden = 0
 const paused = () => pause.getAttribute('aria-pressed') === 'true'
-function told(text, good) {
+function status(text, good) {
   state.textContent = text
   bar.classList.toggle('bad', !good)
 }
@@ -114,10 +114,10 @@ function stop() {
 }
 function start() {
   stop()
-  if (paused() || document.hidden) return told('stopped', true)
+  if (paused() || document.hidden) return status('stopped', true)
   quiet = true
   source = new EventSource(url + '&every=' + every.value)
-  source.onopen = () => { failed = since = 0; told('live', true) }
+  source.onopen = () => { failed = since = 0; status('live', true) }
   source.onmessage = e => {
     const m = JSON.parse(e.data)
     ahead = m.now - Date.now()
@@ -128,12 +128,12 @@ function start() {
   source.onerror = () => {
     since ||= Date.now()
     if (source.readyState === EventSource.CLOSED) return later()
-    if (Date.now() - since > 3000) told('no answer for ' + length((Date.now() - since) / 1000), false)
+    if (Date.now() - since > 3000) status('no answer for ' + length((Date.now() - since) / 1000), false)
   }
 }
 function later() {
   stop()
-  told('asking', false)
+  status('asking', false)
   timer = setTimeout(ask, Math.min(60, 2 ** ++failed) * 1000)
 }
 async function ask(whole) {
@@ -152,7 +152,7 @@ async function ask(whole) {
     if (banner) put('banner', banner.outerHTML)
     count()
     if (r.ok) return start()
-  } catch { /* nobody answers */ }
+  } catch { /* no answer */ }
   later()
 }
 if (url && bar) {
