@@ -21,7 +21,7 @@ var foreign = regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|anew|besides?|t
 
 // written has the extensions of the files that people write and read.
 var written = map[string]bool{".go": true, ".md": true, ".lua": true, ".tmpl": true, ".html": true, ".js": true, ".json": true,
-	".yml": true, ".yaml": true, ".sh": true, ".py": true, ".mod": true, ".dot": true}
+	".yml": true, ".yaml": true, ".sh": true, ".py": true, ".mod": true}
 
 // texts calls f with each comment and string of a Go file, and with each line of another file.
 func texts(name string, content []byte, f func(string)) {
