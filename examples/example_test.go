@@ -202,7 +202,7 @@ func Example_process() {
 	fmt.Println("the task of the tick has its lock:", <-digested)
 
 	// [ping
-	check(p.Ping(ctx)) // needs no line if the process may start before its Redis
+	check(p.Ping(ctx)) // leave it out if the process may start before its Redis
 	// ping]
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
