@@ -232,7 +232,7 @@ func (p *Process) Close(ctx context.Context) error {
 	}
 	var errs []error
 	if err := p.life.Close(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("toolkit: a function of Go has not returned: %w", err))
+		errs = append(errs, fmt.Errorf("toolkit: a function started with Go did not return in time: %w", err))
 	}
 	var down sync.WaitGroup
 	for _, s := range servers {

@@ -31,7 +31,7 @@ type Client enqueue.Client
 
 // NewClient returns a Client that enqueues with client. When an enqueue fails, it looks the task up with inspector.
 // Both must work on the same Redis. The Client closes none of its arguments. cfg may be nil. An error matches
-// joblock.ErrInvalid: another argument is nil, locks was not made by joblock.New, or a field of cfg is out of bounds.
+// joblock.ErrInvalid: another argument is nil, locks must come from joblock.New, or a field of cfg is out of bounds.
 func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
 	c, err := enqueue.New(locks, client, inspector, (*enqueue.Config)(cfg))
 	return (*Client)(c), err

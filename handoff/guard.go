@@ -172,7 +172,7 @@ func (g *Guard) limitHold(parent context.Context, h *held, claim Claim) (ctx con
 			lock.StopRenewing() // nor is a lock renewed that comes back later, from a failed enqueue
 		}
 		if holds {
-			g.logger().WarnContext(ctx, "handoff: the request has held its locks for too long, the locks are no longer renewed",
+			g.logger().WarnContext(ctx, "handoff: a request has held its locks for too long; they are no longer renewed",
 				"key", claim.Key, "max_hold", limit)
 			cancel(ErrMaxHold)
 		}

@@ -80,7 +80,7 @@ func TestLockOfAJobThatRanWithoutItIsFreed(t *testing.T) {
 					t.Errorf("freed because %q", st.Reason)
 				}
 				text := w.log.String()
-				for _, want := range []string{`"level":"WARN","msg":"handoff: jobs have locks, and no keeper works`, `"level":"ERROR","msg":"handoff: a job is over and has never taken its lock`} {
+				for _, want := range []string{`"level":"WARN","msg":"handoff: jobs have locks, and no keeper works`, `"level":"ERROR","msg":"handoff: a job has ended without taking its lock`} {
 					if strings.Count(text, want) != 1 {
 						t.Errorf("log is %s, want once %s", text, want)
 					}
@@ -176,7 +176,7 @@ func TestClientFreesNoLockThatIsHeld(t *testing.T) {
 		wantState(t, w.locks, "k", joblock.StateParked) // it may be on its way to another job
 		time.Sleep(unkeptEvery + time.Second)
 		wantState(t, w.locks, "k", joblock.StateFree)
-		if text := w.log.String(); strings.Contains(text, "ERROR") || !strings.Contains(text, "has left its lock behind") {
+		if text := w.log.String(); strings.Contains(text, "ERROR") || !strings.Contains(text, "an ended job had left behind") {
 			t.Errorf("log is %s", text)
 		}
 	})

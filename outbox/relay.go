@@ -74,7 +74,7 @@ func (b *Outbox) relay(ctx context.Context) error {
 		full, err := b.round(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			b.cfg.Logger.WarnContext(ctx, "outbox: the relay pauses", "outbox", b.cfg.Name, "pause", outage, "err", err)
+			b.cfg.Logger.WarnContext(ctx, "outbox: a round of the relay failed; trying again after a pause", "outbox", b.cfg.Name, "pause", outage, "err", err)
 			b.note(func(s *relayed) { s.LastError = shortened(err) })
 			_ = sleep.For(ctx, outage)
 			outage = min(2*outage, maxOutage)
@@ -113,7 +113,7 @@ func (b *Outbox) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		b.cfg.Logger.WarnContext(ctx, "outbox: the relay has no notifications and polls, until it can listen again", "outbox", b.cfg.Name, "err", err)
+		b.cfg.Logger.WarnContext(ctx, "outbox: the relay gets no notifications, and polls until it can listen again", "outbox", b.cfg.Name, "err", err)
 		if time.Since(began) > maxOutage {
 			pause = minOutage
 		}
@@ -420,7 +420,7 @@ func (b *Outbox) clean(ctx context.Context) {
 		n, err := b.cleanOnce(ctx)
 		more = n == cleanRows && ctx.Err() == nil
 		if err != nil && ctx.Err() == nil {
-			b.cfg.Logger.WarnContext(ctx, "outbox: could not delete old rows, and will try again", "outbox", b.cfg.Name, "err", err)
+			b.cfg.Logger.WarnContext(ctx, "outbox: could not delete old rows; will try again", "outbox", b.cfg.Name, "err", err)
 		}
 	}
 }
@@ -470,7 +470,7 @@ func (b *Outbox) tell(ctx context.Context, lock *core.Lock) {
 		if err := b.report(ctx, r); errors.Is(err, joblock.ErrHeld) {
 			pause = time.Second // another outbox reports
 		} else if err != nil && ctx.Err() == nil {
-			b.cfg.Logger.Debug("outbox: the relay could not report its stats, which only people read", "err", err)
+			b.cfg.Logger.Debug("outbox: could not write the relay's stats, which are for display only", "err", err)
 		}
 		_ = sleep.For(ctx, pause)
 	}

@@ -284,7 +284,7 @@ func TestSpecsStayOnDoubt(t *testing.T) {
 		if l := c.memo(first, r.store.key); !strings.Contains(l, `"spec":"`+oldSpec+`"`) { // an Entry needs the list
 			t.Errorf("the ledger is %s", l)
 		}
-		if n := strings.Count(c.logs.String(), "the specs in force stay, because this node cannot see which nodes are up"); n != 1 {
+		if n := strings.Count(c.logs.String(), "the specs in force are kept, because this node cannot see which nodes are up"); n != 1 {
 			t.Errorf("logged %d times, want once", n)
 		}
 		c.write(first, keyspace.CronNodes("cron"), list)

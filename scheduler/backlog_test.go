@@ -108,7 +108,7 @@ func TestWhatKeepsAJobFromRunningIsTold(t *testing.T) {
 		if e.Problem != "" {
 			t.Errorf("problem %q after it is over", e.Problem)
 		}
-		told := strings.Count(c.logs.String(), `level=WARN msg="scheduler: the job is held up on this node"`)
+		told := strings.Count(c.logs.String(), `level=WARN msg="scheduler: a step of the job failed on this node; trying again"`)
 		if told == 0 || told > 3 {
 			t.Errorf("logged %d times", told)
 		}

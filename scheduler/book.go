@@ -163,7 +163,7 @@ func (b *book) pauseFailing(ctx context.Context, last error) error {
 		return o.Pause(l, now, b.cfg.Node, note)
 	})
 	if err != nil {
-		b.cfg.Logger.Error("scheduler: the job has failed too often, but is not paused", "job", b.j.name, "failures", failures, "err", err)
+		b.cfg.Logger.Error("scheduler: the job has failed too often, but could not be paused", "job", b.j.name, "failures", failures, "err", err)
 		return nil
 	}
 	b.wrote(written)

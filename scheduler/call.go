@@ -37,7 +37,7 @@ func (j *job) call(ctx context.Context, tick Tick, logger *slog.Logger, overrun 
 			if errors.Is(err, errTaskUnclear) {
 				if unclear.IsZero() {
 					unclear = time.Now()
-					logger.Warn("scheduler: enqueue is called again until it is known whether the task exists", "job", j.name, "tick", tick.At, "err", err)
+					logger.Warn("scheduler: outcome of an enqueue unknown; repeating it until it is known whether the task exists", "job", j.name, "tick", tick.At, "err", err)
 				}
 				if time.Since(unclear) >= unclearFor {
 					break
@@ -74,7 +74,7 @@ func (j *job) attempt(ctx context.Context, tick Tick, logger *slog.Logger, overr
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v", p)
-				logger.Error("scheduler: panic", "job", j.name, "tick", tick.At, "panic", p, "stack", string(debug.Stack()))
+				logger.Error("scheduler: the function panicked", "job", j.name, "tick", tick.At, "panic", p, "stack", string(debug.Stack()))
 			}
 		}()
 		if err = j.fn(ctx, tick); j.task {

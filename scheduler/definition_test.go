@@ -38,7 +38,7 @@ func TestTwoDefinitionsOfOneJob(t *testing.T) {
 				if n := len(c.events.of(scheduler.Redefined)); n != 1 {
 					t.Errorf("reported %d times that the job has changed, want once", n)
 				}
-				for _, text := range []string{`level=WARN msg="scheduler: contested" scope=cron job=job`, "two different definitions of the job take turns in one scope"} {
+				for _, text := range []string{`level=WARN msg="scheduler: contested" scope=cron job=job`, "conflicting definitions of this job in one scope"} {
 					if !strings.Contains(c.logs.String(), text) {
 						t.Errorf("not in the log: %s", text)
 					}

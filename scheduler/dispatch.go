@@ -112,7 +112,7 @@ func (d *dispatcher) dispatch(ctx, work context.Context, jobs []*job) error {
 		d.obey(d.orders.apply(views[0], sent))
 		if records.Stale(views[0]) {
 			if err := d.recs.Touch(ctx); err != nil {
-				d.cfg.Logger.Warn("scheduler: the record of pauses and triggers was not kept alive; the next read tries again", "key", d.recs.OrdersKey(), "err", err)
+				d.cfg.Logger.Warn("scheduler: could not extend the record of pauses and triggers; the next read tries again", "key", d.recs.OrdersKey(), "err", err)
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func (d *dispatcher) consider(work context.Context, j *job, v memo.View, now tim
 // Now.
 func (d *dispatcher) look(j *job, v memo.View, now time.Time) (l *ledger.Ledger, m ledger.Moment, err error) {
 	if v.State == joblock.StateForeign {
-		return nil, m, errors.New("scheduler: the value at the job's key is no lock")
+		return nil, m, errors.New("scheduler: the value at the job's key is not a lock")
 	}
 	if l, err = ledger.Decode(v.Memo); err != nil || v.State != joblock.StateFree {
 		return l, ledger.Moment{Now: now}, err
@@ -230,7 +230,7 @@ func (d *dispatcher) tend(ctx context.Context, j *job, l *ledger.Ledger, plan po
 		at = earlier(at, next)
 	}
 	if k := tending.Foreign; k != nil {
-		d.trouble(j, "take an execution over", fmt.Errorf("scheduler: the value at the key %s of an execution is no lock", d.recs.LaneKey(j.name, k.Lane)))
+		d.trouble(j, "take an execution over", fmt.Errorf("scheduler: the value at the key %s of an execution is not a lock", d.recs.LaneKey(j.name, k.Lane)))
 	} else {
 		d.table.setTrouble(j, nil)
 	}

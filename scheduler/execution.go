@@ -236,7 +236,7 @@ func (e *execution) followTasks(ctx context.Context, l *ledger.Ledger, state led
 		ended, failure, err := e.j.taskEnd(ctx, id)
 		switch {
 		case err != nil:
-			e.cfg.Logger.Warn("scheduler: how a task has ended is not known yet; the next tick asks again", "job", e.j.name, "task", id, "err", err)
+			e.cfg.Logger.Warn("scheduler: the outcome of a task is not known yet; the next tick asks again", "job", e.j.name, "task", id, "err", err)
 			continue
 		case !ended:
 			continue

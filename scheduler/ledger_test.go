@@ -61,7 +61,7 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 				if got := c.memo(n, "%cron:cron:job"); got != memo {
 					t.Errorf("the memo is %q now", got)
 				}
-				if n := strings.Count(c.logs.String(), "this node does not execute the job"); n < 3 || n > 5 {
+				if n := strings.Count(c.logs.String(), "this node cannot execute the job"); n < 3 || n > 5 {
 					t.Errorf("logged %d times in three minutes", n)
 				}
 			})
@@ -124,7 +124,7 @@ func TestLockOfALedgerThatCannotBeRead(t *testing.T) {
 				if status[0].State != joblock.StateFree {
 					t.Errorf("the lock is %s by %s", status[0].State, status[0].Holder)
 				}
-				if log := c.logs.String(); !strings.Contains(log, "the memo is no ledger") {
+				if log := c.logs.String(); !strings.Contains(log, "the memo is not a ledger") {
 					t.Errorf("the log does not say why:\n%s", log)
 				}
 				calls := len(r.all())

@@ -188,7 +188,7 @@ func TestPeriodicTaskManager(t *testing.T) {
 		if len(all) != 1 || !strings.HasPrefix(all[0].Name, "a-") {
 			t.Errorf("entries %+v, want that of a", all)
 		}
-		for _, text := range []string{"a config is left out: the config or its Task is nil", `task \"y\" at \"bad\"`, "the provider's configs are not known"} {
+		for _, text := range []string{"skipped a config: the config or its Task is nil", `task \"y\" at \"bad\"`, "could not get the provider's configs"} {
 			if !strings.Contains(c.logs.String(), text) {
 				t.Errorf("not in the log: %s", text)
 			}

@@ -134,7 +134,7 @@ func (n *node) reportClock(j *job, rules *ledger.Job, l *ledger.Ledger, now time
 // unreadable records and logs that this node cannot use the value at the job's key.
 func (n *node) unreadable(j *job, err error) {
 	n.table.setTrouble(j, err)
-	n.cfg.Logger.Error("scheduler: this node does not execute the job", "job", j.name, "key", j.key, "err", err)
+	n.cfg.Logger.Error("scheduler: this node cannot execute the job", "job", j.name, "key", j.key, "err", err)
 }
 
 // trouble records that the store refused or did not answer a step; the caller retries. The same trouble is logged again
@@ -142,7 +142,7 @@ func (n *node) unreadable(j *job, err error) {
 func (n *node) trouble(j *job, step string, err error) {
 	err = fmt.Errorf("%s: %w", step, err)
 	if n.table.setTrouble(j, err) {
-		n.cfg.Logger.Warn("scheduler: the job is held up on this node", "job", j.name, "key", j.key, "err", err)
+		n.cfg.Logger.Warn("scheduler: a step of the job failed on this node; trying again", "job", j.name, "key", j.key, "err", err)
 	}
 }
 

@@ -114,7 +114,7 @@ func (s *specs) keep(ctx context.Context) {
 	every, trouble := min(lookSyncs*s.cfg.Sync, lookMost), once{}
 	for sleep.For(ctx, every) == nil {
 		if err := s.lookAround(ctx, every); trouble.isNew(err) && ctx.Err() == nil {
-			s.cfg.Logger.Warn("scheduler: the specs in force stay, because this node cannot see which nodes are up", "scope", s.cfg.Scope, "err", err)
+			s.cfg.Logger.Warn("scheduler: the specs in force are kept, because this node cannot see which nodes are up", "scope", s.cfg.Scope, "err", err)
 		}
 	}
 }

@@ -202,11 +202,11 @@ func (a *Accounts) refresh() {
 		known, err = parseAccounts(text)
 	}
 	if err != nil {
-		a.logger.Error("server: the file of accounts has changed and is bad; the accounts from before stay", "path", a.path, "err", err)
+		a.logger.Error("server: the changed accounts file is invalid; the previous accounts stay in force", "path", a.path, "err", err)
 		return
 	}
 	a.known.Store(known)
-	a.logger.Info("server: read the changed file of accounts", "accounts", len(known.byID))
+	a.logger.Info("server: reloaded the accounts file", "accounts", len(known.byID))
 	a.warn(known)
 }
 
@@ -215,7 +215,7 @@ func (a *Accounts) warn(known *accounts) {
 	for _, id := range slices.Sorted(maps.Keys(known.byID)) {
 		for _, prefix := range known.byID[id].who.Prefixes {
 			if ops.OpenEnded(prefix) {
-				a.logger.Warn("server: a prefix of an account does not end in a separator, and covers longer names too", "account", id, "prefix", prefix)
+				a.logger.Warn("server: a prefix of an account does not end in a separator, so it also covers longer names", "account", id, "prefix", prefix)
 			}
 		}
 	}
@@ -280,7 +280,7 @@ func parseAccounts(text []byte) (*accounts, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something behind the object")
+		return nil, errors.New("unexpected data after the object")
 	}
 	if len(file.Accounts) > maxAccounts {
 		return nil, fmt.Errorf("%d accounts, at most %d are allowed", len(file.Accounts), maxAccounts)
@@ -292,14 +292,14 @@ func parseAccounts(text []byte) (*accounts, error) {
 			return nil, fmt.Errorf("account %d (%s): %w", i+1, problem.Shown(from.ID), err)
 		}
 		if known.byID[from.ID] != nil {
-			return nil, fmt.Errorf("account %d: the id %s comes twice", i+1, from.ID)
+			return nil, fmt.Errorf("account %d: the id %s appears twice", i+1, from.ID)
 		}
 		known.byID[from.ID] = made
 		if from.Certificate == "" {
 			continue
 		}
 		if known.byCertificate[from.Certificate] != nil {
-			return nil, fmt.Errorf("account %d: the certificate %s comes twice", i+1, problem.Shown(from.Certificate))
+			return nil, fmt.Errorf("account %d: the certificate %s appears twice", i+1, problem.Shown(from.Certificate))
 		}
 		known.byCertificate[from.Certificate] = made
 	}

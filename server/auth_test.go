@@ -256,7 +256,7 @@ func TestAccountsAreReplaced(t *testing.T) {
 			t.Fatalf("with %d of %d bytes of the file: %s", n, len(whole), log.String())
 		}
 	}
-	if n := strings.Count(log.String(), "has changed and is bad"); n < 1 {
+	if n := strings.Count(log.String(), "accounts file is invalid"); n < 1 {
 		t.Errorf("the log tells %d times of half a file", n)
 	}
 	testkit.WantNil(t, "WriteFile", os.WriteFile(path, whole, 0o600))
@@ -288,7 +288,7 @@ func TestBadAccounts(t *testing.T) {
 	for text, says := range map[string]string{
 		``:                            "EOF",
 		`[]`:                          "cannot unmarshal",
-		`{"accounts": []} x`:          "behind the object",
+		`{"accounts": []} x`:          "after the object",
 		`{"acounts": []}`:             "unknown field",
 		`{"accounts": [{}]}`:          "the id has 0 bytes, must have 1 to 32",
 		`{"accounts": [{"id": "A"}]}`: "lower-case",
@@ -299,8 +299,8 @@ func TestBadAccounts(t *testing.T) {
 		`{"accounts": [{"id": "a", ` + digest + `, "scopes": ["lock"], "prefixes": []}]}`:                                          "leave prefixes out",
 		`{"accounts": [{"id": "a", ` + digest + `, "scopes": ["lock"], "prefixes": [""]}]}`:                                        "leave prefixes out",
 		`{"accounts": [{"id": "a", ` + digest + `, "scopes": ["lock"], "queues": []}]}`:                                            "leave queues out",
-		`{"accounts": [{"id": "a", ` + digest + `, "scopes": ["lock"]}, {"id": "a", ` + digest + `, "scopes": ["lock"]}]}`:         "comes twice",
-		`{"accounts": [{"id": "a", "certificate": "x", "scopes": ["lock"]}, {"id": "b", "certificate": "x", "scopes": ["lock"]}]}`: "the certificate x comes twice",
+		`{"accounts": [{"id": "a", ` + digest + `, "scopes": ["lock"]}, {"id": "a", ` + digest + `, "scopes": ["lock"]}]}`:         "appears twice",
+		`{"accounts": [{"id": "a", "certificate": "x", "scopes": ["lock"]}, {"id": "b", "certificate": "x", "scopes": ["lock"]}]}`: "the certificate x appears twice",
 		`{"accounts": [{"id": "a", ` + digest + `, "scopes": ["lock"], "expires": "tomorrow"}]}`:                                   "tomorrow",
 	} {
 		path := filepath.Join(t.TempDir(), "accounts.json")

@@ -75,10 +75,10 @@ func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 	}
 	pair, err := certs.Open(cfg.CertFile, cfg.KeyFile, func(err error) {
 		if err != nil {
-			logger.Error("server: the certificate has changed and is bad; the one from before stays", "err", err)
+			logger.Error("server: the changed certificate is invalid; the previous one stays in use", "err", err)
 			return
 		}
-		logger.Info("server: read the changed certificate", "path", cfg.CertFile)
+		logger.Info("server: reloaded the certificate", "path", cfg.CertFile)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("server: the certificate: %w", err)
@@ -89,10 +89,10 @@ func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 	}
 	authorities, err := certs.OpenPool(cfg.ClientCAFile, func(err error) {
 		if err != nil {
-			logger.Error("server: the authorities of clients have changed and are bad; those from before stay", "err", err)
+			logger.Error("server: the changed client CA file is invalid; the previous one stays in use", "err", err)
 			return
 		}
-		logger.Info("server: read the changed authorities of clients", "path", cfg.ClientCAFile)
+		logger.Info("server: reloaded the client CA file", "path", cfg.ClientCAFile)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("server: the authorities of clients: %w", err)

@@ -150,7 +150,7 @@ func TestCertificateThatChanges(t *testing.T) {
 		}
 	}
 	testkit.WantNil(t, "WriteFile", os.WriteFile(file("server.key"), []byte("half"), 0o600))
-	for began := time.Now(); !strings.Contains(a.log.String(), "has changed and is bad"); time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); !strings.Contains(a.log.String(), "changed certificate is invalid"); time.Sleep(20 * time.Millisecond) {
 		if !shown().Equal(second) || time.Since(began) > hang {
 			t.Fatal("half a change counts, or nobody tells of it")
 		}
@@ -217,7 +217,7 @@ func TestAuthoritiesThatChange(t *testing.T) {
 		t.Errorf("%t, %t, want a session that is resumed", ok, resumed)
 	}
 	testkit.WantNil(t, "WriteFile", os.WriteFile(file("clients.pem"), []byte("half"), 0o600))
-	for began := time.Now(); !strings.Contains(a.log.String(), "have changed and are bad"); time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); !strings.Contains(a.log.String(), "changed client CA file is invalid"); time.Sleep(20 * time.Millisecond) {
 		if ok, _ := accepted("before"); !ok || time.Since(began) > hang {
 			t.Fatal("half a change counts, or nobody tells of it")
 		}

@@ -127,7 +127,7 @@ func (w *watch) judge(who Principal, err error, now time.Time) *problem.Problem 
 	case err != nil:
 		if w.failing.IsZero() {
 			w.failing = now
-			w.c.s.cfg.Logger.Warn("server: the rights of a caller cannot be looked up again; it keeps them for a while",
+			w.c.s.cfg.Logger.Warn("server: could not look up a caller's rights again; the caller keeps them for now",
 				"request", w.c.id, "principal", w.who.ID, "for", rightsGrace, "err", err)
 		}
 		if now.Sub(w.failing) >= rightsGrace {

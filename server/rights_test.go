@@ -332,7 +332,7 @@ func TestAuthorizerThatFailsMeanwhile(t *testing.T) {
 				h.ended()
 				time.Sleep(4 * time.Second) // the lease runs out
 				a.wantState(key, joblock.StateFree)
-				if !strings.Contains(a.log.String(), "cannot be looked up again") {
+				if !strings.Contains(a.log.String(), "could not look up a caller's rights again") {
 					t.Error("the log does not tell")
 				}
 			})

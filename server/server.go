@@ -125,7 +125,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: Config.Locks: %w", err)
 	}
 	if cfg.Authorize == nil {
-		return nil, invalid("Config.Authorize is nil; server.Anyone() lets everybody in")
+		return nil, invalid("Config.Authorize is nil; server.Anyone() lets all callers in")
 	}
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, 45*time.Second)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
@@ -241,7 +241,7 @@ const (
 func (s *Server) await(wait func(context.Context)) error {
 	if s.follows.Add(1) > followMost {
 		s.follows.Add(-1)
-		return fmt.Errorf("the server waits for the ends of %d runs already", followMost)
+		return fmt.Errorf("the server is already waiting for %d runs to end", followMost)
 	}
 	done, err := s.enter()
 	if err != nil {

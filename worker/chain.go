@@ -56,7 +56,7 @@ type chainKey struct{}
 func Then(ctx context.Context, tasks ...*asynq.Task) error {
 	c, ok := ctx.Value(chainKey{}).(*chained)
 	if !ok {
-		return verdict.Invalid("Then was called with a context that is not that of a job with locks")
+		return verdict.Invalid("Then was called with a context that is not from a job with locks")
 	}
 	var steps []chain.Step
 	for i, task := range tasks {
@@ -113,7 +113,7 @@ func (s settler) handOn(steps []chain.Step, added bool) error {
 		if err == nil {
 			return nil
 		}
-		s.log().Warn("worker: a step of a chain is done, but cannot be handed on yet; its next attempt does so", "next", steps[0].Type, "err", err)
+		s.log().Warn("worker: a step of a chain is done, but its locks could not be handed on; its next attempt does that", "next", steps[0].Type, "err", err)
 		switch {
 		case s.canSnooze():
 			return &verdict.Snooze{Err: fmt.Errorf("worker: hand the chain on: %w", err), Delay: verdict.Jittered(min(s.w.cfg.Snooze, time.Second))}
@@ -217,7 +217,7 @@ func (r resumer) handedOn(ctx context.Context, token joblock.Token, st joblock.S
 	_, err = r.w.batched.GetTaskInfo(queue, id)
 	switch {
 	case err == nil:
-		r.log().Info("worker: a step of a chain that was handed on succeeds without a run", "next", st.Job)
+		r.log().Info("worker: a step of a chain whose locks were already handed on succeeds without running again", "next", st.Job)
 		return nil, true, nil
 	case !verdict.NoTask(err):
 		return nil, true, &verdict.Error{
@@ -272,7 +272,7 @@ func (r resumer) awaitPrev() *verdict.Snooze {
 			return nil
 		case info.State == asynq.TaskStateRetry:
 			if err := r.w.batched.RunTask(queue, id); err != nil {
-				r.log().Debug("worker: could not run the step before again", "prev", r.chained.chain.Prev, "err", err)
+				r.log().Debug("worker: could not run the previous step again", "prev", r.chained.chain.Prev, "err", err)
 			}
 		}
 		if pause > prevWait || sleep.For(r.ctx, pause) != nil {

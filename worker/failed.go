@@ -32,7 +32,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 	env, ok, eerr := w.trusted(context.WithoutCancel(ctx), a.envelopeTask())
 	if eerr != nil {
-		a.log().Warn("worker: cannot read which locks a failed task carries; the keeper looks after them", "err", eerr)
+		a.log().Warn("worker: cannot read which locks a failed task carries; the keeper takes care of them", "err", eerr)
 	}
 	if !ok {
 		handler.HandleError(ctx, task, err)

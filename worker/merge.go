@@ -60,7 +60,7 @@ func (a aggregator) Aggregate(group string, members []*asynq.Task) *asynq.Task {
 		}
 		if _, unreadable := errors.AsType[*envelope.Unreadable](err); unreadable || time.Since(start) >= mergePatience {
 			log.Warn("worker: the locks of a group could not be moved; its members keep them, and asynq will aggregate the group "+
-				"after a further member was enqueued", "err", err)
+				"once another member is enqueued", "err", err)
 			return nil
 		}
 	}

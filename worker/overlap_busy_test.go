@@ -114,7 +114,7 @@ func TestKeyThatStaysBusyWhereATaskCannotBeSnoozed(t *testing.T) {
 			t.Errorf("it waited for some %s, want 30s", d)
 		}
 		_, info := r.task("k-0")
-		for _, part := range []string{"waited in place", `"k"`, "somebody"} {
+		for _, part := range []string{"gave up waiting in place", `"k"`, "somebody"} {
 			if !strings.Contains(info.LastErr, part) {
 				t.Errorf("the task's last error is %q, want %q in it", info.LastErr, part)
 			}

@@ -62,7 +62,7 @@ func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Ti
 			}
 			return nil, a.archiveAndRerun(refused.Snooze, mark, err)
 		case verdict.OutOfTime:
-			return nil, fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err)
+			return nil, fmt.Errorf("worker: gave up waiting in place: not enough time left before the task's deadline: %w", err)
 		}
 		a.canSnooze()                                                   // logs if Configure was not called
 		if sleep.For(a.ctx, min(waitPoll, time.Until(latest))) != nil { // the store does not answer

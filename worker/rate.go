@@ -175,7 +175,7 @@ func (h *rateHandler) refused(a *attempt, err error, got rates.Answer, latest ti
 	case verdict.ArchiveTask:
 		return a.snoozeByArchive(snoozed), true
 	case verdict.OutOfTime:
-		return fmt.Errorf("worker: waited in place for as long as the task's time allows: %w", err), true
+		return fmt.Errorf("worker: gave up waiting in place: not enough time left before the task's deadline: %w", err), true
 	}
 	a.canSnooze() // logs if Configure was not called
 	return nil, false
@@ -201,7 +201,7 @@ func (h *rateHandler) pushedBack(a *attempt, err error) error {
 	}
 	ctx := context.WithoutCancel(a.ctx)
 	if failed := rates.PushBack(ctx, (*core.Locker)(h.w.locks), "push back", a.job, r.Key, r.After); failed != nil {
-		a.log().Warn("worker: could not push back the rate of a key", "key", r.Key, "after", r.After, "err", failed)
+		a.log().Warn("worker: could not delay the starts of a key", "key", r.Key, "after", r.After, "err", failed)
 		return err
 	}
 	got := rates.Answer{Limit: rates.Limit{Key: r.Key}, Wait: r.After, Claim: true}

@@ -198,7 +198,7 @@ func (r *rateStarts) warn(w *Worker, got rates.Answer, limits []rates.Limit) {
 	log := w.cfg.Logger
 	for _, d := range got.Differs {
 		if r.firstIn(time.Minute, "differs "+d.Key) {
-			log.Warn("worker: another process uses another rate for this key, or used it until a moment ago; each start is judged by the rate of its own process",
+			log.Warn("worker: another process uses a different rate for this key, or did until a moment ago; each process applies its own rate",
 				"key", d.Key, "other_starts", d.Starts, "other_period", d.Period)
 		}
 	}

@@ -136,7 +136,7 @@ func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*cor
 			return nil, err
 		}
 		if over {
-			log.Info("worker: a duplicate delivery of a finished job succeeds without a run")
+			log.Info("worker: a duplicate delivery of a finished job succeeds without running")
 			return nil, nil
 		}
 	}

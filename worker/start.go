@@ -67,7 +67,7 @@ func (c *carrier) superseded(ctx context.Context, token joblock.Token, err error
 	if last != "" && last != asynq.ErrLeaseExpired.Error() && !strings.Contains(last, verdict.SnoozeText) && !strings.Contains(last, jobline.ArchiveText) {
 		return nil // the job has run and failed: this is its retry, or an operator has run it again
 	}
-	c.log().Info("worker: a task does not run, because a newer one that was to replace it has started",
+	c.log().Info("worker: skipped a task, because the newer task that replaces it has started",
 		"key", token.Key(), "newer", sts[0].Job)
 	return fmt.Errorf("worker: the newer job %s has started: %w", sts[0].Job, asynq.RevokeTask)
 }

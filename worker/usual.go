@@ -83,7 +83,7 @@ func (a *attempt) took(err error, length time.Duration) {
 		if err := a.w.writeUsual(); errors.Is(err, joblock.ErrHeld) {
 			pause = usualBusy
 		} else if err != nil {
-			a.w.cfg.Logger.Debug("worker: could not write how long tasks usually take, which only people read", "err", err)
+			a.w.cfg.Logger.Debug("worker: could not write the usual durations of tasks, which are for display only", "err", err)
 		}
 		a.w.usual.wrote(pause)
 	})

@@ -35,7 +35,7 @@ type Worker struct {
 }
 
 // New returns a Worker that resumes locks with locks, and looks up tasks with inspector. It closes neither. A nil cfg
-// has all defaults. The error is joblock.ErrInvalid if locks or inspector is nil, locks was not made by joblock.New, or
+// has all defaults. The error is joblock.ErrInvalid if locks or inspector is nil, locks must come from joblock.New, or
 // a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
@@ -43,7 +43,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 	}
 	ring := (*core.Locker)(locks).Ring()
 	if ring == nil {
-		return nil, verdict.Invalid("locks was not made by joblock.New")
+		return nil, verdict.Invalid("locks must come from joblock.New")
 	}
 	if inspector == nil {
 		return nil, verdict.Invalid("inspector is nil")

@@ -176,7 +176,7 @@ func Read(task *asynq.Task) (s Step, err error) {
 		case asynq.TaskIDOpt:
 			return s, errors.New("the option asynq.TaskID is for the first task alone: the IDs of the others are derived from its ID")
 		case asynq.UniqueOpt:
-			return s, errors.New("the option asynq.Unique is for the first task alone: a duplicate would end the chain in its middle")
+			return s, errors.New("the option asynq.Unique is for the first task alone: a duplicate would end the chain in the middle")
 		case asynq.GroupOpt:
 			return s, errors.New("the option asynq.Group and a chain exclude each other: asynq would make one task of several")
 		}

@@ -238,7 +238,7 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 		_ = k.renewed(a, nil) // renewed reports and logs a loss
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
-		e.l.cfg.Logger.Warn("joblock: renewal had no answer, trying again", "locks", failed, "err", err)
+		e.l.cfg.Logger.Warn("joblock: renewal got no answer; trying again", "locks", failed, "err", err)
 		e.l.Tell(event.Event{Kind: event.RenewalUnanswered, Locks: failed, Err: err})
 	}
 }

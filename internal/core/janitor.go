@@ -271,7 +271,7 @@ func (j *janitor) giveUp(failed []cleanup) {
 	if len(failed) == 0 {
 		return
 	}
-	j.l.cfg.Logger.Warn("joblock: clean-up had no answer in time; the remaining leases and reservations end by themselves", "locks", len(failed))
+	j.l.cfg.Logger.Warn("joblock: cleanup timed out; the remaining leases and reservations will expire", "locks", len(failed))
 	for _, c := range failed {
 		j.l.Tell(event.Event{
 			Kind: event.CleanupFailed, Key: c.req.Key, Owner: Digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
@@ -304,7 +304,7 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 	}
 	replies, err := j.l.store.Release(ctx, reqs)
 	if err != nil {
-		j.l.cfg.Logger.Debug("joblock: clean-up had no answer, trying again", "locks", len(batch), "err", err)
+		j.l.cfg.Logger.Debug("joblock: cleanup got no answer; trying again", "locks", len(batch), "err", err)
 	}
 	return replies
 }

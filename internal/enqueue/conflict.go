@@ -136,7 +136,7 @@ func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bo
 func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Result, again, error) {
 	err := jobs.Free(ctx, c.locks, jobs.Release{Key: held.Key, Job: held.Job, Reason: reasonOver})[0]
 	if err == nil {
-		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that is over", "key", held.Key, "job", held.Job)
+		c.logger.InfoContext(ctx, "handoff: freed the lock of a job that has ended", "key", held.Key, "job", held.Job)
 	}
 	switch {
 	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner):

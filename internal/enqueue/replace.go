@@ -175,7 +175,7 @@ func (r *replacement) releaseRest(ctx context.Context, replaced string) {
 	for _, token := range r.rest {
 		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.IfJob(replaced))
 		if joblock.CodeOf(err) != "" && !lockGone(err) {
-			r.c.logger.WarnContext(ctx, "handoff: a lock of a replaced job could not be released, it is left to its reservation",
+			r.c.logger.WarnContext(ctx, "handoff: could not release a lock of a replaced job; it stays until its reservation ends",
 				"job", replaced, "key", token.Key(), "err", err)
 		}
 	}

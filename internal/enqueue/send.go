@@ -124,7 +124,7 @@ func (d *dispatch) takeBack(ctx context.Context, err error) error {
 	if failed == nil {
 		return err
 	}
-	d.c.logger.WarnContext(ctx, "handoff: locks of a job that was not enqueued could not be taken back", "job", d.job, "err", failed)
+	d.c.logger.WarnContext(ctx, "handoff: could not take back the locks of a job that was not enqueued", "job", d.job, "err", failed)
 	if errors.Is(failed, joblock.ErrUnavailable) {
 		d.c.watch(d)
 	}

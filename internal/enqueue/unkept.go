@@ -224,11 +224,11 @@ func (c *Client) freeAll(ctx context.Context, j unkeptJob, idle []joblock.Status
 	for i, err := range c.next.Free(ctx, releases...) {
 		switch {
 		case err == nil && idle[i].Fence == j.fences[idle[i].Key]:
-			c.logger.ErrorContext(ctx, "handoff: a job is over and has never taken its lock, which is free now. The job was deleted "+
+			c.logger.ErrorContext(ctx, "handoff: a job has ended without taking its lock, which is free now. The job was deleted "+
 				"before it ran, or it ran without its lock: on a worker that keeps its locks in another Redis, database or prefix, "+
 				"or that has no worker.Middleware", "key", idle[i].Key, "job", j.job, "locks_here", c.ring.Where())
 		case err == nil:
-			c.logger.WarnContext(ctx, "handoff: a job is over and has left its lock behind, which is free now",
+			c.logger.WarnContext(ctx, "handoff: freed a lock that an ended job had left behind",
 				"key", idle[i].Key, "job", j.job)
 		case joblock.Retryable(err):
 			done = false

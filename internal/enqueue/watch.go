@@ -33,7 +33,7 @@ func (c *Client) watch(d *dispatch) {
 		c.watches--
 	}
 	if c.watches >= maxWatches || !c.life.TryGo(watched) {
-		c.logger.Warn("handoff: too many enqueues of unknown outcome, or the Client is closed: locks are left to their reservation",
+		c.logger.Warn("handoff: too many enqueues of unknown outcome, or the Client is closed: their locks stay until the reservations end",
 			"job", d.job)
 		return
 	}
@@ -52,10 +52,10 @@ func (d *dispatch) reconcile(ctx context.Context) {
 			err = d.kind.abandon(ctx)
 		}
 		if err == nil {
-			d.c.logger.Info("handoff: it is known now whether a task was enqueued", "job", d.job, "enqueued", outcome == enqueued)
+			d.c.logger.Info("handoff: the outcome of an enqueue is now known", "job", d.job, "enqueued", outcome == enqueued)
 			return
 		}
 	}
-	d.c.logger.Warn("handoff: it is still unknown whether a task was enqueued: its locks are left to their reservation",
+	d.c.logger.Warn("handoff: it is still unknown whether a task was enqueued; its locks stay until their reservations end",
 		"job", d.job)
 }

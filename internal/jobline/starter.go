@@ -77,7 +77,7 @@ func (s *Starter) run(key, job string, check bool) {
 			return
 		}
 		if try == len(pauses) {
-			s.Logger.Warn("joblock: a job has its turn in line, but its task could not be started; the keeper looks after it",
+			s.Logger.Warn("joblock: a job has its turn in line, but its task could not be started; the keeper will start it",
 				"job", job, "key", key, "err", err)
 			return
 		}
@@ -149,7 +149,7 @@ func (s *Starter) free(key, job string, fence int64) (done bool, err error) {
 	case errors.Is(err, joblock.ErrUnavailable):
 		return false, fmt.Errorf("free the key of a task that has ended: %w", err)
 	case err == nil:
-		s.Logger.Info("joblock: a job's turn in line has come, but its task has ended; the key goes to the next", "job", job, "key", key)
+		s.Logger.Info("joblock: a job's turn in line has come, but its task has ended; the key goes to the next job", "job", job, "key", key)
 	}
 	return true, err
 }

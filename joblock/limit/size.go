@@ -45,7 +45,7 @@ func (p *permits) tellSize(ctx context.Context, was driver.Record) {
 		return err
 	})
 	if err != nil {
-		p.locks.Settings().Logger.Debug("limit: could not store the number of permits, which only people read", "key", p.key, "err", err)
+		p.locks.Settings().Logger.Debug("limit: could not store the number of permits, which is for display only", "key", p.key, "err", err)
 	}
 }
 

@@ -131,7 +131,7 @@ func TestFlightThatIsLostUnnoticedHasNoResult(t *testing.T) {
 		if n != 0 || len(k.Record("key").Memo) != 0 {
 			t.Errorf("got %d, kept %q", n, k.Record("key").Memo)
 		}
-		if logs := k.Logs.String(); strings.Contains(logs, "may not be shared") {
+		if logs := k.Logs.String(); strings.Contains(logs, "may have failed") {
 			t.Errorf("a loss is reported twice: %s", logs)
 		}
 	})
@@ -244,7 +244,7 @@ func TestFlightReturnsWhatItCannotShare(t *testing.T) {
 					t.Errorf("kept %v, want %v", kept, tt.kept)
 				}
 				logs := k.Logs.String()
-				if warned := strings.Contains(logs, "may not be shared"); warned == tt.kept {
+				if warned := strings.Contains(logs, "may have failed"); warned == tt.kept {
 					t.Errorf("warned %v, kept %v", warned, tt.kept)
 				}
 				if !strings.Contains(logs, tt.says) {

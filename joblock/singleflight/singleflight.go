@@ -96,7 +96,7 @@ func (f flight[T]) compute(ctx context.Context, lock *core.Lock) (v T, err error
 	if v, err = f.fn(fctx); err == nil {
 		// Other callers want the result even if ctx has ended.
 		if err := f.share(context.WithoutCancel(ctx), lock, v); err != nil && !errors.Is(err, joblock.ErrLost) {
-			f.locks.Settings().Logger.Warn("joblock: the result of a single flight may not be shared", "key", f.key, "cause", err)
+			f.locks.Settings().Logger.Warn("joblock: sharing the result of a single flight may have failed", "key", f.key, "cause", err)
 		}
 	}
 	if lost := lock.Err(); errors.Is(lost, joblock.ErrLost) && !errors.Is(err, joblock.ErrLost) {

@@ -224,7 +224,7 @@ func (m *PeriodicTaskManager) syncUntil(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if err := m.sync(); err != nil {
-			m.log.Error("asynqtick: the provider's configs are not known; the jobs stay as they are", "err", err)
+			m.log.Error("asynqtick: could not get the provider's configs; the jobs stay unchanged", "err", err)
 			continue
 		}
 		m.forget(ctx)
@@ -245,7 +245,7 @@ func (m *PeriodicTaskManager) sync() error {
 // applyAndLog is apply for configs for which no caller waits: it logs the errors.
 func (m *PeriodicTaskManager) applyAndLog(configs []*asynq.PeriodicTaskConfig) {
 	for _, err := range m.apply(configs) {
-		m.log.Error("asynqtick: a config is left out, or a job is not removed", "err", err)
+		m.log.Error("asynqtick: a config was skipped, or a job was not removed", "err", err)
 	}
 }
 
@@ -294,7 +294,7 @@ func (m *PeriodicTaskManager) forget(ctx context.Context) {
 	entries, err := a.Entries(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			m.log.Warn("asynqtick: the jobs that no node has are not known; their records stay for now", "err", err)
+			m.log.Warn("asynqtick: could not look up the jobs without a node; their records stay for now", "err", err)
 		}
 		return
 	}
@@ -311,7 +311,7 @@ func (m *PeriodicTaskManager) forget(ctx context.Context) {
 		case err == nil, errors.Is(err, joblock.ErrNotFound): // another node was first
 		case ctx.Err() == nil:
 			orphans[e.Name] = true
-			m.log.Warn("asynqtick: the record of a removed job stays for now", "job", e.Name, "err", err)
+			m.log.Warn("asynqtick: could not delete the record of a removed job; it stays for now", "job", e.Name, "err", err)
 		}
 	}
 	m.orphans = orphans
@@ -325,7 +325,7 @@ func (m *PeriodicTaskManager) group(configs []*asynq.PeriodicTaskConfig) map[str
 	count := make(map[string]int) // tasks of each name
 	for _, c := range configs {
 		if c == nil || c.Task == nil || c.Cronspec == "" {
-			m.log.Error("asynqtick: a config is left out: the config or its Task is nil, or its Cronspec is empty")
+			m.log.Error("asynqtick: skipped a config: the config or its Task is nil, or its Cronspec is empty")
 			continue
 		}
 		name, digest := identify(c)

@@ -167,7 +167,7 @@ func openFeed(ctx context.Context, c *Client, base string, op call) (*feedStream
 	if err == nil && res.StatusCode != http.StatusOK {
 		err = op.read(res)
 	} else if err == nil && !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
-		err = unanswered(op, base, errors.New("the answer is no stream of events"))
+		err = unanswered(op, base, errors.New("the answer is not a stream of events"))
 	}
 	if err == nil && !stop() {
 		err = context.Cause(ctx)

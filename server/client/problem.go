@@ -34,7 +34,7 @@ var (
 
 	// ErrTaskState says that the state of the task does not allow the action, or that the task has moved on from its Step.
 	// Nothing was changed.
-	ErrTaskState = errors.New("client: the state of the task is in the way")
+	ErrTaskState = errors.New("client: the state of the task does not allow the action")
 
 	// ErrCronNotFound says that no node has seen the cron job. The Problem also matches joblock.ErrNotFound, as the error of
 	// package scheduler.
@@ -129,7 +129,7 @@ func unanswered(op call, base string, err error) *Problem {
 		err = at.Err // the URL may have the key
 	}
 	host := strings.TrimPrefix(strings.TrimPrefix(base, "https://"), "http://")
-	p := &Problem{Code: codeUnavailable, Retryable: true, Key: op.key, op: op.op, err: fmt.Errorf("no answer of %s: %w", host, err)}
+	p := &Problem{Code: codeUnavailable, Retryable: true, Key: op.key, op: op.op, err: fmt.Errorf("no answer from %s: %w", host, err)}
 	var dial *net.OpError
 	p.unsent = errors.As(err, &dial) && dial.Op == "dial"
 	return p

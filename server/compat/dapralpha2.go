@@ -292,7 +292,7 @@ func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 			_, err := lock.Park(context.Background(), joblock.Reserve(max(driver.MinPeriod, time.Until(last.Add(ttl)))))
 			if errors.Is(err, joblock.ErrUnavailable) {
 				lock.StopRenewing()
-				d.s.Logger().Warn("server: a lock could not be parked while the server closes, and ends with its lease", "key", lock.Key(), "err", err)
+				d.s.Logger().Warn("server: could not park a lock during shutdown; it ends with its lease", "key", lock.Key(), "err", err)
 			}
 			return
 		}
@@ -373,7 +373,7 @@ func (d *daprLocks) stream(c *call) (*answer, error) {
 	}
 	if c.Request().ProtoMajor == 1 {
 		d.warn.Do(func() {
-			d.s.Logger().Warn("server: a Dapr lock stream over HTTP/1.1 has a connection of its own; clients should use HTTP/2")
+			d.s.Logger().Warn("server: a Dapr lock stream over HTTP/1.1 occupies a whole connection; clients should use HTTP/2")
 		})
 	}
 	err = c.Stream(foreign.Stream{Key: key, TTL: ttl, Shape: daprLineOf}, func(ctx context.Context, waits func(int)) (*joblock.Lock, error) {

@@ -37,7 +37,7 @@ type Definition struct {
 	Policies string `json:"o,omitempty"` // the options in words, of the node that wrote last
 }
 
-var errContested = errors.New("scheduler: two different definitions of the job take turns in one scope; give each application a Config.Scope of its own")
+var errContested = errors.New("scheduler: conflicting definitions of this job in one scope; give each application a Config.Scope of its own")
 
 // Contested reports whether conflicting definitions of the job alternate.
 func (d Definition) Contested() bool {

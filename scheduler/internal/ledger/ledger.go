@@ -136,10 +136,10 @@ func Decode(memo []byte) (*Ledger, error) {
 	}
 	memo, l.past, _ = bytes.Cut(memo, []byte("\n"))
 	if err := json.Unmarshal(memo, l); err != nil {
-		return nil, fmt.Errorf("scheduler: the memo is no ledger: %w", err)
+		return nil, fmt.Errorf("scheduler: the memo is not a ledger: %w", err)
 	}
 	if l.Version < 1 {
-		return nil, fmt.Errorf("scheduler: the memo is no ledger: its version is %d", l.Version)
+		return nil, fmt.Errorf("scheduler: the memo is not a ledger: its version is %d", l.Version)
 	}
 	if l.Version > version {
 		return nil, fmt.Errorf("scheduler: the ledger has version %d, this node knows versions up to %d: newer nodes execute the job", l.Version, version)
@@ -168,7 +168,7 @@ func (l *Ledger) History() (past []Execution, err error) {
 		return nil, nil
 	}
 	if err := json.Unmarshal(l.past, &past); err != nil {
-		return nil, fmt.Errorf("scheduler: the second line of the memo is no history: %w", err)
+		return nil, fmt.Errorf("scheduler: the second line of the memo is not a history: %w", err)
 	}
 	return past, nil
 }

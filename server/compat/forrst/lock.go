@@ -258,6 +258,6 @@ func (l *locker) failed(what string, lock *joblock.Lock, err error) {
 	if err == nil || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased) || errors.Is(err, joblock.ErrLost) {
 		return
 	}
-	l.cfg.Logger.Warn("forrst: the end of a call's lock is unknown; it ends with its lease at the latest",
+	l.cfg.Logger.Warn("forrst: releasing or handing over a call's lock failed; it ends with its lease at the latest",
 		"call", what, "key", lock.Key(), "fence", lock.Fence(), "err", err)
 }

@@ -264,7 +264,7 @@ func TestFaults(t *testing.T) {
 		k.Store.Clear()
 		k.Store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Release, faultstore.Park)
 		dataOf(t, AtomicLock(k.Locks, done, &Config{Logger: k.Logs.Text()})(t.Context(), req)) // the release is repeated in the background
-		if !strings.Contains(k.Logs.String(), "the end of a call's lock is unknown") {
+		if !strings.Contains(k.Logs.String(), "releasing or handing over a call's lock failed") {
 			t.Errorf("%s", k.Logs)
 		}
 		k.Store.Clear()

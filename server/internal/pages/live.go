@@ -155,7 +155,7 @@ func (s *stream) look(h *Handler, r *http.Request, p *page, who *Caller, q url.V
 		_, err = v.Part("banner", "banner", nil)
 	}
 	if err != nil {
-		h.cfg.Logger.Error("server: a stream could not be rendered", "page", p.name, "err", err)
+		h.cfg.Logger.Error("server: rendering a stream failed", "page", p.name, "err", err)
 		return err
 	}
 	m := message{Now: v.Now.UnixMilli()}

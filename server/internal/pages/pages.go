@@ -297,13 +297,13 @@ func (h *Handler) explain(err error) *shown {
 	case errors.Is(err, joblock.ErrClosed), errors.Is(err, context.Canceled):
 		return &shown{http.StatusServiceUnavailable, "The server is closing", "Another replica serves the same page. Load the page again."}
 	case errors.Is(err, joblock.ErrUnavailable) && ops.Denied(err):
-		h.cfg.Logger.Warn("server: a page could not be made", "err", err)
+		h.cfg.Logger.Warn("server: rendering a page failed", "err", err)
 		return &shown{http.StatusServiceUnavailable, "This server may not read that", sentence(err) + " The Redis user of the server lacks a right, which an administrator of Redis can grant."}
 	case errors.Is(err, joblock.ErrUnavailable), errors.Is(err, errSlow), errors.Is(err, context.DeadlineExceeded):
-		h.cfg.Logger.Warn("server: a page could not be made", "err", err)
+		h.cfg.Logger.Warn("server: rendering a page failed", "err", err)
 		return &shown{http.StatusServiceUnavailable, "The store does not answer", sentence(err) + " Nothing was read before, so there is nothing to show. Locks that are held stay held until their leases end."}
 	}
-	h.cfg.Logger.Error("server: a page could not be made", "err", err)
+	h.cfg.Logger.Error("server: rendering a page failed", "err", err)
 	return &shown{http.StatusInternalServerError, "The server has a fault", "The log of the server describes it."}
 }
 
@@ -363,7 +363,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, v *View, status 
 	}
 	var out bytes.Buffer
 	if err := h.render(&out, v, it); err != nil {
-		h.cfg.Logger.Error("server: a page could not be rendered", "page", v.Page, "err", err)
+		h.cfg.Logger.Error("server: executing a page's template failed", "page", v.Page, "err", err)
 		http.Error(w, "The server has a fault, which its log describes.", http.StatusInternalServerError)
 		return
 	}

@@ -80,7 +80,7 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 		if answers.Load() == 0 {
 			return errs[i] // an outage; a single error may come from one broken task
 		}
-		k.cfg.Logger.Warn("worker: the keeper could not look up one or more tasks; the keeper will check the tasks' locks again", "err", errs[i])
+		k.cfg.Logger.Warn("worker: the keeper could not look up one or more tasks; it will check their locks again", "err", errs[i])
 	}
 	return nil
 }

@@ -225,7 +225,7 @@ func (l *lists) arrived(got batchOfPages) {
 	q, r := got.q, got.r
 	if got.err != nil {
 		// A page may be too large where a lookup is not.
-		l.cfg.Logger.Warn("worker: the keeper could not read the lists of a queue; for a while the keeper looks each task up", "queue", q.name, "err", got.err)
+		l.cfg.Logger.Warn("worker: the keeper could not read the lists of a queue; for now it looks up each task", "queue", q.name, "err", got.err)
 		now := time.Now()
 		q.reader, q.next, q.from = nil, now, now.Add(l.cfg.Interval)
 		delete(l.read, q.name)

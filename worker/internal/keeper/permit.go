@@ -78,7 +78,7 @@ func (k *Keeper) meetQueues(ctx context.Context) {
 		for _, in := range k.cfg.Inspectors {
 			queues, err := in.Queues()
 			if err != nil {
-				k.cfg.Logger.Warn("worker: a keeper that stands by could not read the names of asynq's queues, and will try again", "err", err)
+				k.cfg.Logger.Warn("worker: a standby keeper could not read the names of asynq's queues, and will try again", "err", err)
 			}
 			for _, q := range queues {
 				k.databases.knows(q)

@@ -25,7 +25,7 @@ func (k *Keeper) tell(ctx context.Context, permit *core.Lock) {
 	for {
 		text := k.figures(granted, storeTime).Encode()
 		if err := permit.WriteMemo(ctx, text); err != nil && ctx.Err() == nil {
-			k.cfg.Logger.Debug("worker: the keeper could not write its figures, which only people read", "err", err)
+			k.cfg.Logger.Debug("worker: the keeper could not write its stats, which are for display only", "err", err)
 		}
 		if sleep.For(ctx, workerstats.KeeperPeriod) != nil {
 			return

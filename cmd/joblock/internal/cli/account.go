@@ -166,7 +166,7 @@ func expiry(text string, now time.Time) (*time.Time, error) {
 func writeNew(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return usage("--out: the file %s is there already", path)
+		return usage("--out: the file %s already exists", path)
 	}
 	if err != nil {
 		return usage("--out: %w", err)
@@ -228,7 +228,7 @@ func lockAccounts(path string) (lock *os.File, made bool, err error) {
 		}
 		if !lockFile(lock) {
 			_ = lock.Close()
-			return nil, false, &exitError{exitBusy, fmt.Errorf("--accounts: another joblock changes the file %s", path)}
+			return nil, false, &exitError{exitBusy, fmt.Errorf("--accounts: another joblock process is changing the file %s", path)}
 		}
 		mine, err := lock.Stat()
 		there, gone := os.Stat(path)

@@ -47,7 +47,7 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 	case urls == "":
 		return nil, nil
 	case name != "":
-		return nil, usage("%s is about Redis, which only the lock server at %s asks: start \"joblock serve\" with %s, or use --redis in place of --server and $%s",
+		return nil, usage("%s applies to Redis, but the commands go to the lock server at %s: start \"joblock serve\" with %s, or use --redis in place of --server and $%s",
 			name, cmp.Or(s.given("server"), "$"+envServer), name, envServer)
 	}
 	if s.timeout < time.Millisecond || s.timeout > maxTimeout {
@@ -285,5 +285,5 @@ func codeOfAnswer(err error) int {
 
 // needsRedis returns the error for what a lock server cannot do.
 func needsRedis(what string) error {
-	return usage("%s is not to be had from a lock server; it needs --redis", what)
+	return usage("%s is not available from a lock server; use --redis", what)
 }

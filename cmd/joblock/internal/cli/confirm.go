@@ -26,7 +26,7 @@ func (c *confirmation) confirm(cmd *cobra.Command, want, format string, args ...
 	}
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return usage("nothing was changed: the standard input is no terminal, so this needs --yes")
+		return usage("nothing was changed: the standard input is not a terminal, so this needs --yes")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Type %s to go on: ", safe(want))
 	line, err := readLine(in)

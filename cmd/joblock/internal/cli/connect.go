@@ -113,7 +113,7 @@ const urlForms = "redis://[user@]host[:port][/database], redis-sentinel://[user@
 func parseURL(text string) (a address, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
-		return a, usage("the URL of the Redis has no scheme; the forms are %s", urlForms)
+		return a, usage("the Redis URL has no scheme; the forms are %s", urlForms)
 	}
 	if tail, ok := strings.CutPrefix(scheme, "rediss"); ok {
 		a.tls, scheme = true, "redis"+tail
@@ -129,10 +129,10 @@ func parseURL(text string) (a address, err error) {
 	case "unix":
 		a.kind = "unix"
 	default:
-		return a, usage("the URL of the Redis begins with %q; the forms are %s", scheme+"://", urlForms)
+		return a, usage("the Redis URL begins with %q; the forms are %s", scheme+"://", urlForms)
 	}
 	if a.kind != "unix" && !passwordIsEncoded(rest) {
-		return a, usage("the URL of the Redis has an @ after a / or a ?: in a password, write / as %%2F and ? as %%3F")
+		return a, usage("the Redis URL has an @ after a / or a ?: in a password, write / as %%2F and ? as %%3F")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	hosts, path, _ := strings.Cut(rest, "/")
@@ -143,7 +143,7 @@ func parseURL(text string) (a address, err error) {
 		a.user, bad1 = url.PathUnescape(user)
 		a.password, bad2 = url.PathUnescape(password)
 		if bad1 != nil || bad2 != nil {
-			return a, usage("the user or the password in the URL of the Redis is not percent-encoded")
+			return a, usage("the user or the password in the Redis URL is not percent-encoded")
 		}
 	}
 	database := path
@@ -151,33 +151,33 @@ func parseURL(text string) (a address, err error) {
 	case "unix":
 		values, bad := url.ParseQuery(query)
 		if bad != nil || path == "" {
-			return a, usage("the URL of the Redis is not unix:///path[?db=database]")
+			return a, usage("the Redis URL is not unix:///path[?db=database]")
 		}
 		a.hosts, database, query = []string{"/" + path}, values.Get("db"), ""
 	case "sentinel":
 		a.master, database, _ = strings.Cut(path, "/")
 		if a.master == "" {
-			return a, usage("the URL of the Redis names no master: redis-sentinel://host,.../master")
+			return a, usage("the Redis URL names no master: redis-sentinel://host,.../master")
 		}
 		values, bad := url.ParseQuery(query)
 		a.sentinelUser, a.sentinelPassword = values.Get(querySentinelUser), values.Get(querySentinelPassword)
 		values.Del(querySentinelUser)
 		values.Del(querySentinelPassword)
 		if bad != nil || len(values) > 0 {
-			return a, usage("after the ? the URL of the Redis may have %s=USER and %s=PASSWORD, percent-encoded", querySentinelUser, querySentinelPassword)
+			return a, usage("after the ? the Redis URL may have %s=USER and %s=PASSWORD, percent-encoded", querySentinelUser, querySentinelPassword)
 		}
 		query = ""
 	case "cluster":
 		if path != "" {
-			return a, usage("the URL of the Redis has %q after the hosts; a cluster has no databases", "/"+path)
+			return a, usage("the Redis URL has %q after the hosts; a cluster has no databases", "/"+path)
 		}
 	}
 	if query != "" {
-		return a, usage("the URL of the Redis has a query, which only unix:// and redis-sentinel:// have")
+		return a, usage("the Redis URL has a query, which only unix:// and redis-sentinel:// have")
 	}
 	if database != "" {
 		if a.db, err = strconv.Atoi(database); err != nil || a.db < 0 {
-			return a, usage("the database in the URL of the Redis is %q, must be a number from 0", database)
+			return a, usage("the database in the Redis URL is %q, must be a number from 0", database)
 		}
 	}
 	if a.kind == "unix" {
@@ -185,7 +185,7 @@ func parseURL(text string) (a address, err error) {
 	}
 	for host := range strings.SplitSeq(hosts, ",") {
 		if host == "" {
-			return a, usage("the URL of the Redis has an empty host")
+			return a, usage("the Redis URL has an empty host")
 		}
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			name := host
@@ -193,14 +193,14 @@ func parseURL(text string) (a address, err error) {
 				name = strings.TrimSuffix(inner, "]")
 			}
 			if name == "" || strings.ContainsAny(name, "[]") {
-				return a, usage("the URL of the Redis has the host %q, must be a name, an IP address, or [an IPv6 address], with :port if need be", host)
+				return a, usage("the Redis URL has the host %q, must be a name, an IP address, or [an IPv6 address], with :port if need be", host)
 			}
 			host = net.JoinHostPort(name, port)
 		}
 		a.hosts = append(a.hosts, host)
 	}
 	if a.kind == "single" && len(a.hosts) > 1 {
-		return a, usage("the URL of the Redis names %d hosts; redis-cluster:// and redis-sentinel:// take several", len(a.hosts))
+		return a, usage("the Redis URL names %d hosts; redis-cluster:// and redis-sentinel:// take several", len(a.hosts))
 	}
 	return a, nil
 }
@@ -216,7 +216,7 @@ func passwordIsEncoded(rest string) bool {
 func flagURL(name, text, env string) (address, error) {
 	a, err := parseURL(text)
 	if err == nil && (a.password != "" || a.sentinelPassword != "") {
-		err = usage("a password in --%s is visible to everybody on this machine; put the URL with the password into $%s, or the password into a file for --redis-password-file or --sentinel-password-file", name, env)
+		err = usage("a password in --%s is visible to all users of this machine; put the URL with the password into $%s, or the password into a file for --redis-password-file or --sentinel-password-file", name, env)
 	}
 	return a, err
 }

@@ -114,7 +114,7 @@ func (s *server) with(f func(*desk) error) error {
 // together by twice as long.
 func (s *server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, 2*s.timeout, &exitError{exitUnavailable, fmt.Errorf(
-		"not done within %s: Redis does not answer, or another process has the record of pauses and triggers for that long; "+
+		"not done within %s: Redis does not answer, or another process has locked the record of pauses and triggers for that long; "+
 			"whether the call takes effect is unknown", 2*s.timeout)})
 }
 

@@ -447,7 +447,7 @@ func (c *cronServer) follow(ctx context.Context, cron *cronDesk, p *printer, j o
 		case err != nil:
 			return err
 		case now.Backfill == nil || now.Backfill.Number != number:
-			return &exitError{exitNo, fmt.Errorf("how the backfill of %q went is not known: the job was forgotten, or has another backfill by now", j.Name)}
+			return &exitError{exitNo, fmt.Errorf("the outcome of the backfill of %q is unknown: the job was forgotten, or has another backfill by now", j.Name)}
 		}
 		j, silent = now, false
 	}

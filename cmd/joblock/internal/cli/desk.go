@@ -148,7 +148,7 @@ func (s *server) withDesk(cmd *cobra.Command, o *output, f func(ctx context.Cont
 }
 
 // errSilent is the cause with which the context of a command ends after --timeout.
-var errSilent = &exitError{exitUnavailable, errors.New("no answer of Redis within --timeout")}
+var errSilent = &exitError{exitUnavailable, errors.New("no answer from Redis within --timeout")}
 
 // name returns the name of a server for messages: its hosts and its database.
 func (a address) name() string {

@@ -108,7 +108,7 @@ func (s *server) textOf(cmd *cobra.Command, err error) string {
 	case !ok:
 		return textOf(err)
 	case errors.Is(err, driver.ErrRefused):
-		return strings.Replace(text, "no answer of ", "refused by ", 1) // a refused call has done nothing
+		return strings.Replace(text, "no answer from ", "refused by ", 1) // a refused call has done nothing
 	case !reads(cmd) && slices.Contains(writers, op):
 		return text + "; whether the call took effect is unknown"
 	}
@@ -118,12 +118,12 @@ func (s *server) textOf(cmd *cobra.Command, err error) string {
 // noAnswer returns the beginning of a line that says that Redis has not answered.
 func (s *server) noAnswer() string {
 	if a, err := s.api(os.Getenv); a != nil && err == nil {
-		return "no answer of the lock server at " + a.name
+		return "no answer from the lock server at " + a.name
 	}
 	if a, err := s.address(os.Getenv); err == nil {
-		return "no answer of Redis at " + a.name()
+		return "no answer from Redis at " + a.name()
 	}
-	return "no answer of Redis"
+	return "no answer from Redis"
 }
 
 // isTimeout reports whether err is a timeout, of a context or of the network.

@@ -89,7 +89,7 @@ func (o *forceOptions) check(askable bool) error {
 	case len(o.reason) > driver.MaxLabelBytes:
 		return usage("--reason has %d bytes, at most %d are allowed", len(o.reason), driver.MaxLabelBytes)
 	case !o.yes && !askable:
-		return usage("cannot ask, because the standard input or the standard error is no terminal: give --yes")
+		return usage("cannot ask, because the standard input or the standard error is not a terminal: give --yes")
 	}
 	return nil
 }

@@ -222,7 +222,7 @@ func (h *holder) release(lock held, t *turn) {
 	switch {
 	case err == nil:
 	case errors.Is(err, joblock.ErrUnavailable):
-		t.trouble = fmt.Sprintf("the release had no answer, so others may have to wait until the lease ends, at most %s", h.o.ttl)
+		t.trouble = fmt.Sprintf("the release got no answer, so others may have to wait until the lease ends, at most %s", h.o.ttl)
 	case !t.Lost && t.Ran:
 		t.Lost, t.Exit = true, exitLost
 		t.Reason = fmt.Sprintf("the lock was lost before the command had ended: %s", textOf(err))

@@ -121,9 +121,9 @@ func TestLookersWhileRedisIsAway(t *testing.T) {
 					if r.code != exitUnavailable || strings.Count(r.stderr, "\n") != 1 || json.Valid([]byte(r.stdout)) {
 						t.Errorf("ended with %d, said %q, printed %q", r.code, r.stderr, r.stdout)
 					}
-					want := "joblock: no answer of Redis at " + addr + ": " // and why, at once
+					want := "joblock: no answer from Redis at " + addr + ": " // and why, at once
 					if state == "silent" {
-						want = "joblock: no answer of Redis at " + addr + " within 300ms (--timeout)\n"
+						want = "joblock: no answer from Redis at " + addr + " within 300ms (--timeout)\n"
 					}
 					if !strings.HasPrefix(r.stderr, want) {
 						t.Errorf("said %q, want %q", r.stderr, want)
@@ -159,7 +159,7 @@ func TestWordsAboutASilentRedis(t *testing.T) {
 	silent := func(op string, cause error) error {
 		return &joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: op, Key: "k", Err: errors.Join(cause, context.DeadlineExceeded)}
 	}
-	const at = "no answer of Redis at db-1:7000/2"
+	const at = "no answer from Redis at db-1:7000/2"
 	late := &exitError{exitUnavailable, errors.New("not done within 6s")}
 	for _, c := range []struct {
 		cmd  string

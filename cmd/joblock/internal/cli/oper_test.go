@@ -64,7 +64,7 @@ func TestSteerersWhileRedisIsAway(t *testing.T) {
 					t.Errorf("said %q, want one line", a.talk)
 				}
 				if last := name[strings.LastIndex(name, " ")+1:]; !strings.Contains("pause resume trigger forget backfill run cancel drop skip", last) {
-					if !strings.HasPrefix(a.talk, "joblock: no answer of Redis at "+addr) || strings.Contains(a.talk, "outcome") {
+					if !strings.HasPrefix(a.talk, "joblock: no answer from Redis at "+addr) || strings.Contains(a.talk, "outcome") {
 						t.Errorf("said %q", a.talk)
 					}
 				}

@@ -8,5 +8,5 @@ const envHolder = "JOBLOCK_RUN_HOLDER"
 
 // run needs process groups and signals, which this system does not have.
 func run(*runOptions) error {
-	return &exitError{exitFault, errors.New("run is not to be had on this system; it needs a Unix")}
+	return &exitError{exitFault, errors.New("run is not available on this system; it needs Unix")}
 }

@@ -327,7 +327,7 @@ func TestRun(t *testing.T) {
 			s.proxy.BlackHole()
 			a := s.start("a", "tells", "--timeout", "300ms")
 			a.exits(69)
-			a.says("no answer of Redis at " + s.proxy.Addr() + " within 300ms (--timeout), so the command did not run")
+			a.says("no answer from Redis at " + s.proxy.Addr() + " within 300ms (--timeout), so the command did not run")
 			s.wantSaw("a", "")
 		},
 		"Redis goes away while waiting, for a short time": func(s *stage) {
@@ -403,7 +403,7 @@ func TestRun(t *testing.T) {
 			s.proxy.Refuse()
 			s.res.say("a", "exit 5")
 			a.exits(5)
-			a.says("had no answer")
+			a.says("got no answer")
 			s.proxy.Heal()
 			s.free(s.start("b", "obeys"))
 		},

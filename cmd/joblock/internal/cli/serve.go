@@ -240,7 +240,7 @@ func (o *serveOptions) paths() error {
 		}
 		for _, other := range taken {
 			if at == other || strings.HasPrefix(at, other+"/") || strings.HasPrefix(other, at+"/") {
-				return usage("--%s has the path %q, where there is %q already", flag, at, other)
+				return usage("--%s has the path %q, which %q already has", flag, at, other)
 			}
 		}
 		taken = append(taken, at)
@@ -378,14 +378,14 @@ func (o *serveOptions) serve(first, second context.Context, cmd *cobra.Command) 
 		return &exitError{exitFault, err}
 	case <-first.Done():
 	}
-	logger.Info("serve: ending in order", "delay", o.drainDelay, "timeout", o.drainTimeout)
+	logger.Info("serve: shutting down", "delay", o.drainDelay, "timeout", o.drainTimeout)
 	ended = true
 	done := make(chan error, 1)
 	go func() { done <- o.end(h, hs, &all) }()
 	select {
 	case err := <-done:
 		if err != nil {
-			return &exitError{exitFault, fmt.Errorf("did not end in order: %w", err)}
+			return &exitError{exitFault, fmt.Errorf("shutdown failed: %w", err)}
 		}
 		logger.Info("serve: ended")
 		return nil
@@ -422,10 +422,10 @@ func (o *serveOptions) open(all *serving, logger *slog.Logger) (*handler, error)
 	s := o.server
 	s.changed = func(flags string, err error) {
 		if err != nil {
-			logger.Error("serve: files have changed and are bad; what was read before stays", "flags", flags, "err", err)
+			logger.Error("serve: changed files are invalid; the previous contents stay in use", "flags", flags, "err", err)
 			return
 		}
-		logger.Info("serve: read changed files", "flags", flags)
+		logger.Info("serve: reloaded changed files", "flags", flags)
 	}
 	redis, databases, err := s.databases(os.Getenv)
 	if err != nil {
@@ -614,7 +614,7 @@ func (o *serveOptions) askReady(ctx context.Context) error {
 	defer transport.CloseIdleConnections()
 	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return &exitError{exitUnavailable, fmt.Errorf("no answer of the server at %s: %w", at, errors.Unwrap(err))}
+		return &exitError{exitUnavailable, fmt.Errorf("no answer from the server at %s: %w", at, errors.Unwrap(err))}
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusOK {

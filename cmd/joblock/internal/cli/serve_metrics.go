@@ -55,7 +55,7 @@ func (o *serveOptions) tell(all *serving, at address, logger *slog.Logger) (*tel
 			ctx, cancel := context.WithTimeout(ctx, journalPatience)
 			defer cancel()
 			if err := j.Close(ctx); err != nil {
-				logger.Warn("serve: the journal lacks the last events", "err", err)
+				logger.Warn("serve: journal is missing the latest events", "err", err)
 			}
 			return nil
 		})
@@ -103,7 +103,7 @@ func (o *serveOptions) listenMetrics(all *serving, m http.Handler, logger *slog.
 	go func() {
 		err := hs.Serve(l)
 		if !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("serve: the metrics are not served any more", "address", l.Addr().String(), "err", err)
+			logger.Error("serve: serving the metrics failed", "address", l.Addr().String(), "err", err)
 		}
 		served <- err
 	}()
@@ -115,7 +115,7 @@ func (o *serveOptions) listenMetrics(all *serving, m http.Handler, logger *slog.
 		<-served
 		return err
 	})
-	logger.Info("serve: metrics", "address", l.Addr().String(), "path", "/metrics")
+	logger.Info("serve: serving metrics", "address", l.Addr().String(), "path", "/metrics")
 	return nil
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 )
 
-var metricsAddress = regexp.MustCompile(`msg="serve: metrics" address=(\S+)`)
+var metricsAddress = regexp.MustCompile(`msg="serve: serving metrics" address=(\S+)`)
 
 // metricsAt returns where --metrics-listen listens.
 func (p *serverProcess) metricsAt() (addr string) {

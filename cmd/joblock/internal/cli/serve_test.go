@@ -497,8 +497,8 @@ func TestTokenNew(t *testing.T) {
 		"prefixes has no prefix": {"--name", "x", "--scopes", "lock", "--prefixes", "a,"},
 		"in the future":          {"--name", "x", "--scopes", "lock", "--expires", "-1h"},
 		"must be a length":       {"--name", "x", "--scopes", "lock", "--expires", "soon"},
-		"the id b comes twice":   {"--name", "b", "--scopes", "lock", "--accounts", file, "--out", out + "2"},
-		"is there already":       {"--name", "x", "--scopes", "lock", "--accounts", file, "--out", out},
+		"the id b appears twice": {"--name", "b", "--scopes", "lock", "--accounts", file, "--out", out + "2"},
+		"already exists":         {"--name", "x", "--scopes", "lock", "--accounts", file, "--out", out},
 		"no such file":           {"--name", "x", "--scopes", "lock", "--accounts", filepath.Join(dir, "none", "f")},
 	} {
 		ask(t, append([]string{"token", "new"}, args...)...).wants(exitUsage, says).lacks("jl_x")

@@ -79,7 +79,7 @@ func (f *tokenFlags) read(cmd *cobra.Command) (*tokenFile, error) {
 	case f.fd > 0:
 		file := os.NewFile(uintptr(f.fd), "token")
 		if file == nil {
-			return nil, usage("--token-fd is %d, which is no open file", f.fd)
+			return nil, usage("--token-fd is %d, which is not an open file", f.fd)
 		}
 		defer file.Close()
 		from, name = file, fmt.Sprintf("the file descriptor %d", f.fd)
@@ -189,7 +189,7 @@ func tryTokenFile(path string, create bool) (_ *tokenFile, again bool, err error
 		}
 	}()
 	if !lockFile(t.locked) {
-		return nil, false, &exitError{exitBusy, fmt.Errorf("--token-file: another joblock has the file %s in use", path)}
+		return nil, false, &exitError{exitBusy, fmt.Errorf("--token-file: another joblock process is using the file %s", path)}
 	}
 	mine, err := t.locked.Stat()
 	if err != nil {

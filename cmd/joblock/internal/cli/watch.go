@@ -172,7 +172,7 @@ func (w *watch) changes(ctx context.Context) iter.Seq2[keyChange, error] {
 			more, err := w.look(ctx, first, yield)
 			switch {
 			case first && err != nil && context.Cause(ctx) == errWatched:
-				yield(keyChange{}, &exitError{exitUnavailable, errors.New("no answer of Redis within --for")})
+				yield(keyChange{}, &exitError{exitUnavailable, errors.New("no answer from Redis within --for")})
 				return
 			case ctx.Err() != nil || !more && err == nil:
 				return
@@ -306,7 +306,7 @@ func (w *watch) verdict(ctx context.Context) error {
 	if w.until == "" || w.came || context.Cause(ctx) != nil {
 		return nil
 	}
-	return &exitError{exitNo, fmt.Errorf("--for is over, and %s is not %s", safe(w.keys[0]), w.until)}
+	return &exitError{exitNo, fmt.Errorf("--for has ended, and %s is not %s", safe(w.keys[0]), w.until)}
 }
 
 // untilSignal runs f with a context that is cancelled at INT, TERM or HUP; then the error has the code 128+n.

@@ -41,7 +41,7 @@ import (
 const Scope = "demo"
 
 // Run runs the demo with a Redis on a port of 127.0.0.1, or on any free port if port is 0. Once everything runs, it
-// calls ready with the URL of the Redis. When ctx ends, Run stops everything and returns nil. An error says what did
+// calls ready with the Redis URL. When ctx ends, Run stops everything and returns nil. An error says what did
 // not start, or did not end within a few seconds.
 func Run(ctx context.Context, port int, ready func(url string)) error {
 	return run(ctx, port, 1, ready)
@@ -176,7 +176,7 @@ func (c *company) close() error {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		errs = append(errs, errors.New("something of the demo did not end"))
+		errs = append(errs, errors.New("part of the demo did not end"))
 	}
 	for _, locks := range c.lockers {
 		errs = append(errs, locks.Close(ctx))
