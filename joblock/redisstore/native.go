@@ -55,9 +55,13 @@ type native struct {
 	ended map[string]endedRecord // by key
 }
 
-// endedRecord is a record that a native END has written.
+// endedRecord is a record that an END of this Store has written. A script wrote it if text is "": nothing else is known
+// of it then.
 type endedRecord struct {
 	text  string
+	fence int64
+	last  string
+	ended byte
 	until time.Time // when the server forgets it, or earlier
 }
 
@@ -133,29 +137,38 @@ func (n *native) wait(key string) {
 	}
 }
 
-// remember keeps the text of an ended record, for the next Acquire of key.
-func (n *native) remember(key, text string, life time.Duration) {
+// remember keeps an ended record for life, for the next Acquire of key.
+func (n *native) remember(key string, e endedRecord, life time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ended == nil || len(n.ended) >= endedMost {
 		n.ended = make(map[string]endedRecord)
 	}
-	n.ended[key] = endedRecord{text, time.Now().Add(life)}
+	e.until = time.Now().Add(life)
+	n.ended[key] = e
 }
 
-// forget returns what remember has kept for key, or "", and drops it.
-func (n *native) forget(key string) string {
+// forget returns what remember has kept for key, and drops it.
+func (n *native) forget(key string) (e endedRecord, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e, ok := n.ended[key]
-	if !ok {
-		return ""
+	if e, ok = n.ended[key]; ok {
+		delete(n.ended, key)
 	}
-	delete(n.ended, key)
-	if time.Now().After(e.until) {
-		return ""
+	return e, ok && time.Now().Before(e.until)
+}
+
+// releasedByScript notes what the script has left behind. The next Acquire then goes by script at once, and its Hint lets
+// the Release do without. Otherwise a key that went by script once would do so for as long as it is in use.
+func (n *native) releasedByScript(req *driver.ReleaseRequest, reply *driver.Reply) {
+	if n.off || !n.able.Load() && n.skipped.Load() > nativeAfter || reply.Outcome != driver.OutcomeOK || reply.Next != "" {
+		return
 	}
-	return e.text
+	life := req.Retain
+	if req.Brief > 0 {
+		life = req.Brief
+	}
+	n.remember(req.Key, endedRecord{}, life)
 }
 
 // nativeCall is one or several commands about one key, in one allocation.
@@ -179,10 +192,7 @@ func (c *nativeCall) cmd(ctx context.Context, i, n int) {
 // record, and so its expiry, has not been changed in between.
 func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (reply driver.Reply, done bool, err error) {
 	n := &s.native
-	if n.off || req.Memo || req.Inbox != "" || !usual(req.Nonce) || n.pause.Load() > 0 && n.pause.Add(-1) >= 0 || !n.ready(ctx, s, req.Key) {
-		return reply, false, nil
-	}
-	if _, slot := driver.LineOf(req.Key); slot {
+	if req.Memo || req.Inbox != "" || !usual(req.Nonce) || n.pause.Load() > 0 && n.pause.Add(-1) >= 0 || !n.ready(ctx, s, req.Key) {
 		return reply, false, nil
 	}
 	rec := record{
@@ -191,18 +201,19 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 	rec.reserve = rec.ttl
 	rec.at = rec.ttl + 1 + millis(req.Retain) // the lease is rounded up by 1 ms
 	rec.fence, rec.last, rec.prior = 1, noLast, '-'
-	old := n.forget(req.Key)
-	if before, ok := readEnded(old); ok {
-		rec.fence, rec.last, rec.prior = before.fence+1, before.last, before.kind[len(before.kind)-1]
-	} else {
-		old = ""
+	before, ended := n.forget(req.Key)
+	if ended && before.text == "" {
+		return reply, false, nil
+	}
+	if ended {
+		rec.fence, rec.last, rec.prior = before.fence+1, before.last, before.ended
 	}
 	rec.first = rec.fence
-	c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: old, px: rec.at}
+	c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: before.text, px: rec.at}
 	c.to = int64(len(c.text)) - ownedTail - 2 - int64(len(rec.last))
 	c.from = c.to - usualNonce
 	c.to--
-	if old == "" {
+	if !ended {
 		c.args[0] = [7]any{"set", &c.name, &c.text, "nx", "px", &c.px}
 		c.cmd(ctx, 0, 6)
 	} else {
@@ -238,12 +249,6 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 	return reply, true, nil
 }
 
-// readEnded reads the text of a record that a Release of its owner has ended, as the stage usual grant does.
-func readEnded(text string) (record, bool) {
-	r, ok := readRecord(text)
-	return r, ok && (r.kind == endedKind || r.kind == doneKind) && usual(r.last) && r.memo == '-' && r.fence < driver.MaxFence
-}
-
 // hint is the Reply.Hint of a term: the text of its record, when it was written in us, and for how long in ms.
 func hint(text string, written, life int64) string {
 	var tail [fenceBytes + periodBytes]byte
@@ -252,11 +257,26 @@ func hint(text string, written, life int64) string {
 	return text + string(tail[:])
 }
 
-// resumeHint returns the Hint of the reply to a Resume. From the stage usual resume, the Hint of reply has the lines of
-// the record that the request does not have.
+// acquireHint returns the Hint of the reply to an Acquire by script. From the stage usual grant, the Hint of reply has what
+// the request does not have of the record.
+func (s *store) acquireHint(req *driver.AcquireRequest, reply *driver.Reply) string {
+	known := reply.Hint
+	if !s.native.able.Load() || len(known) != 1+fenceBytes+usualNonce {
+		return ""
+	}
+	ttl := max(1, millis(req.TTL))
+	rec := record{
+		kind: ownedKind, fence: reply.Fence, owner: req.Owner, holder: req.Holder, first: reply.Fence,
+		nonce: req.Nonce, last: known[1+fenceBytes:], changed: reply.Fence, prior: known[0], memo: '-',
+		at: reply.Fence, ttl: ttl, reserve: ttl,
+	}
+	return hint(rec.text(), reply.Fence, ttl+1+millis(req.Retain))
+}
+
+// resumeHint is acquireHint for a Resume and the stage usual resume.
 func (s *store) resumeHint(req *driver.ResumeRequest, reply *driver.Reply) string {
 	known := reply.Hint
-	if s.native.off || len(known) != fenceBytes+usualNonce+1 {
+	if !s.native.able.Load() || len(known) != fenceBytes+usualNonce+1 {
 		return ""
 	}
 	first, err := strconv.ParseInt(strings.TrimLeft(known[:fenceBytes], " "), 10, 64)
@@ -292,7 +312,7 @@ func readHint(hint string) (text string, rec record, written, life int64, ok boo
 // it if the record is the one in the Hint.
 func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (reply driver.Reply, done bool, err error) {
 	n := &s.native
-	if n.off || req.Hint == "" || req.Kind != driver.ReleaseOwn || req.Grant != "" || req.Fence == 0 || !usual(req.Nonce) || !n.ready(ctx, s, req.Key) {
+	if req.Hint == "" || req.Kind != driver.ReleaseOwn || !usual(req.Nonce) || !n.ready(ctx, s, req.Key) {
 		return reply, false, nil
 	}
 	if _, slot := driver.LineOf(req.Key); slot {
@@ -303,7 +323,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	if rec.kind == nativeKind {
 		fence = max(fence, written)
 	}
-	if !ok || !rec.owned() || rec.memo != '-' || fence != req.Fence || rec.owner != req.Owner || req.Job != "" && rec.job != req.Job {
+	if !ok || fence != req.Fence || rec.owner != req.Owner || req.Job != "" && rec.job != req.Job {
 		return reply, false, nil
 	}
 	if rec.kind == nativeKind {
@@ -350,7 +370,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 		return reply, false, nil // the row "again" of the script says whether it was in time
 	}
 	n.made.Add(1)
-	n.remember(req.Key, c.text, time.Duration(rec.changed)*time.Millisecond)
+	n.remember(req.Key, endedRecord{text: c.text, fence: fence, last: req.Nonce, ended: rec.kind[3]}, time.Duration(rec.changed)*time.Millisecond)
 	reply.Outcome = driver.OutcomeOK
 	return reply, true, nil
 }

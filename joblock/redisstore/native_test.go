@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"strconv"
@@ -44,6 +45,9 @@ func (s hintingStore) native() driver.Store {
 	for i := range s.own.native.contended {
 		s.own.native.contended[i].Store(0)
 	}
+	s.own.native.mu.Lock()
+	defer s.own.native.mu.Unlock()
+	maps.DeleteFunc(s.own.native.ended, func(_ string, e endedRecord) bool { return e.text == "" })
 	return s.Store
 }
 

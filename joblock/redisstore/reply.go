@@ -193,6 +193,9 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 			f.rest = []any{text}
 			r.Fence = f.digits()
 		case acquireScript, takeScript:
+			if sc == acquireScript {
+				text, r.Hint = text[:min(1+fenceBytes, len(text))], text
+			}
 			f.rest = []any{text[1:], text[:1]}
 			r.Fence, r.Ended = f.digits(), f.ended()
 		default:

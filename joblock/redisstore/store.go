@@ -160,6 +160,7 @@ func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 		reply, err := s.one(ctx, acquireScript, c)
 		if reply.Outcome == driver.OutcomeOK && reply.Lease == 0 { // of the stage usual grant
 			reply.Lease = req.TTL + time.Millisecond // as in the record, where the lease is rounded up
+			reply.Hint = s.acquireHint(&req, &reply)
 		}
 		if reply.Outcome == driver.OutcomeHeld && req.Inbox != "" {
 			s.native.wait(req.Key)
@@ -361,6 +362,9 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 	}
 	replies, unfinished, err := batch(ctx, s, s.calls, releaseScript, reqs, call)
 	s.finishReleases(ctx, releaseScript, reqs, unfinished, replies)
+	if len(reqs) == 1 {
+		s.native.releasedByScript(&reqs[0], &replies[0])
+	}
 	return replies, err
 }
 

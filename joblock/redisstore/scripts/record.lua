@@ -90,7 +90,7 @@ if ARGV[5] == nil then
   if not record then
     if redis.call('SET', key, 'jobH' .. now .. ARGV[2] .. now .. ARGV[3] .. '-------------\n' .. now .. '--' .. now .. ARGV[4],
         'PX', ARGV[1], 'NX') then
-      return '-' .. now
+      return '-' .. now .. '-------------'
     end
   else
     local ended = sub(record, 1, 4)
@@ -98,7 +98,7 @@ if ARGV[5] == nil then
       local prior = ended == 'jobR' and 'R' or 'D'
       redis.call('SET', key, 'jobH' .. now .. ARGV[2] .. now .. ARGV[3] .. sub(record, -32, -19) .. now .. prior .. '-' .. now .. ARGV[4],
         'PX', ARGV[1])
-      return prior .. now
+      return prior .. now .. sub(record, -32, -20)
     end
   end
 end

@@ -1,0 +1,395 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+)
+
+// Each test here goes red if one condition of native.go is left out.
+
+// split is a hook of the application's client. It sends the first command of a pipeline, calls between once, and sends the
+// rest: a server may run the commands of other processes in between.
+type split struct{ between func() }
+
+func (*split) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*split) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *split) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		b, several := cmd.(bundle)
+		between := h.between
+		if !several || between == nil {
+			return next(ctx, cmd)
+		}
+		h.between = nil
+		first := next(ctx, bundle{b.cmds[0], b.cmds[:1]})
+		between()
+		if err := next(ctx, bundle{b.cmds[1], b.cmds[1:]}); first == nil {
+			return err
+		}
+		return first
+	}
+}
+
+// newNativeKit returns a kit whose calls go without Lua if they can, the hook of its client, and another process, whose
+// calls go by script.
+func newNativeKit(t *testing.T) (k *kit, h *split, other *kit) {
+	redistest.Ran(t, redistest.MiniBackend())
+	m := redistest.MiniServer(t)
+	redistest.SetIFEQ(t, m)
+	client := func() *redis.Client {
+		rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+		t.Cleanup(func() { rdb.Close() })
+		return rdb
+	}
+	hooked, h := client(), new(split)
+	hooked.AddHook(h)
+	k, other = newKit(t, hooked), newKitWith(t, client(), &Config{ScriptsOnly: true})
+	k.usual, other.usual = true, true
+	k.native.able.Store(true)
+	return k, h, other
+}
+
+// wantCalls fails the test if other numbers of calls of k went without Lua, or were refused.
+func wantCalls(t testing.TB, k *kit, made, refused int64) {
+	t.Helper()
+	if m, r := NativeCalls(k.store); m != made || r != refused {
+		t.Errorf("%d calls went without Lua and %d were refused, want %d and %d", m, r, made, refused)
+	}
+}
+
+func (k *kit) try(key, owner string) (driver.Reply, driver.AcquireRequest) {
+	k.t.Helper()
+	req := driver.AcquireRequest{Key: key, Owner: owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: "a host"}
+	r, err := k.Acquire(k.t.Context(), req)
+	wantOutcome(k.t, "acquire", r, err, driver.OutcomeOK)
+	return r, req
+}
+
+// end releases a term with the Hint in r.
+func (k *kit) end(key, owner string, r driver.Reply) {
+	k.t.Helper()
+	rs, err := k.Release(k.t.Context(), []driver.ReleaseRequest{{
+		Term: driver.Term{Key: key, Owner: owner, Fence: r.Fence}, Nonce: k.nonce(), Retain: long, Hint: r.Hint,
+	}})
+	wantOutcomes(k.t, "release", rs, err, 1, driver.OutcomeOK)
+}
+
+func (k *kit) look(key string) driver.Record {
+	k.t.Helper()
+	recs, err := k.Inspect(k.t.Context(), driver.InspectRequest{Keys: []string{key}})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return recs[0]
+}
+
+// Between the SET of an Acquire and the look at what the SET has written, other processes make calls.
+func TestNativeAcquireWhileOthersCall(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		between func(k, other *kit)
+		want    driver.Outcome
+		made    int64
+	}{
+		"nothing": {func(*kit, *kit) {}, driver.OutcomeOK, 1},
+		"forced away": {func(_, other *kit) {
+			force(other)
+		}, driver.OutcomeOK, 0},
+		"forced away and taken by script": {func(_, other *kit) {
+			force(other)
+			other.try("key", "u")
+		}, driver.OutcomeHeld, 0},
+		"forced away and taken without Lua": {func(k, other *kit) {
+			other.rdb.Del(t.Context(), k.name("key"))
+			other.native.off = false
+			other.native.able.Store(true)
+			other.try("key", "u")
+			wantCalls(k.t, other, 1, 0)
+		}, driver.OutcomeHeld, 0},
+		"expiry removed": {func(k, other *kit) {
+			if !other.rdb.Persist(t.Context(), k.name("key")).Val() {
+				k.t.Error("the record had no expiry")
+			}
+		}, driver.OutcomeForeign, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, h, other := newNativeKit(t)
+			h.between = func() { tt.between(k, other) }
+			r, err := k.Acquire(t.Context(), driver.AcquireRequest{Key: "key", Owner: "me", Nonce: k.nonce(), TTL: long, Retain: long, Holder: "a host"})
+			wantOutcome(t, "acquire", r, err, tt.want)
+			wantCalls(t, k, tt.made, 1-tt.made)
+			if h.between != nil {
+				t.Fatal("the Acquire went by script")
+			}
+			if rec := other.look("key"); tt.want == driver.OutcomeOK && (rec.Owner != "me" || rec.Fence != r.Fence) {
+				t.Errorf("got fence %d, and the record is %+v", r.Fence, rec)
+			}
+		})
+	}
+}
+
+func force(k *kit) {
+	k.t.Helper()
+	rs, err := k.Release(k.t.Context(), []driver.ReleaseRequest{{Term: driver.Term{Key: "key"}, Nonce: k.nonce(), Retain: long, Kind: driver.ReleaseForced}})
+	wantOutcomes(k.t, "forced release", rs, err, 1, driver.OutcomeOK)
+}
+
+// A call that is made again finds its own record, which may have been renewed since.
+func TestNativeAcquireAgain(t *testing.T) {
+	t.Parallel()
+	k, _, _ := newNativeKit(t)
+	r, req := k.try("key", "me")
+	rs, err := k.Renew(t.Context(), []driver.RenewRequest{{Term: driver.Term{Key: "key", Owner: "me", Fence: r.Fence}, TTL: 2 * long, Retain: 2 * long}})
+	wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
+	again, err := k.Acquire(t.Context(), req)
+	wantOutcome(t, "acquire again", again, err, driver.OutcomeOK)
+	if again.Fence != r.Fence {
+		t.Errorf("fence %d, was %d", again.Fence, r.Fence)
+	}
+	wantCalls(t, k, 1, 1)
+}
+
+// A Release ends what it names, whatever its Hint is of.
+func TestNativeReleaseOfAnotherTerm(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(req *driver.ReleaseRequest, old driver.Reply)
+		want   driver.Outcome
+		ended  driver.Ended
+		made   int64
+	}{
+		"own":           {func(*driver.ReleaseRequest, driver.Reply) {}, driver.OutcomeOK, driver.EndedReleased, 1},
+		"done":          {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Done = true }, driver.OutcomeOK, driver.EndedDone, 1},
+		"older term":    {func(req *driver.ReleaseRequest, old driver.Reply) { req.Fence = old.Fence }, driver.OutcomeNotOwner, 0, 0},
+		"older hint":    {func(req *driver.ReleaseRequest, old driver.Reply) { req.Hint = old.Hint }, driver.OutcomeOK, driver.EndedReleased, 0},
+		"no hint":       {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Hint = "" }, driver.OutcomeOK, driver.EndedReleased, 0},
+		"bad hint":      {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Hint = "x" }, driver.OutcomeOK, driver.EndedReleased, 0},
+		"another owner": {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Owner = "u" }, driver.OutcomeNotOwner, 0, 0},
+		"a job":         {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Job = "q/1" }, driver.OutcomeWrongJob, 0, 0},
+		"short nonce":   {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Nonce = "short" }, driver.OutcomeOK, driver.EndedReleased, 0},
+		"if idle":       {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Kind = driver.ReleaseIdle }, driver.OutcomeBusy, 0, 0},
+		"forced":        {func(req *driver.ReleaseRequest, _ driver.Reply) { req.Kind = driver.ReleaseForced }, driver.OutcomeOK, driver.EndedForced, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, _, other := newNativeKit(t)
+			old, _ := k.try("key", "me")
+			k.end("key", "me", old)
+			r, _ := k.try("key", "me")
+			made, _ := NativeCalls(k.store)
+			req := driver.ReleaseRequest{Term: driver.Term{Key: "key", Owner: "me", Fence: r.Fence}, Nonce: k.nonce(), Retain: long, Hint: r.Hint}
+			tt.change(&req, old)
+			rs, err := k.Release(t.Context(), []driver.ReleaseRequest{req})
+			wantOutcomes(t, "release", rs, err, 1, tt.want)
+			if now, _ := NativeCalls(k.store); now-made != tt.made {
+				t.Errorf("%d releases went without Lua, want %d", now-made, tt.made)
+			}
+			rec := other.look("key")
+			if held := tt.want != driver.OutcomeOK; held != (rec.State == driver.StateHeld) || rec.Ended != tt.ended || rec.Fence != r.Fence {
+				t.Errorf("the record is %+v", rec)
+			}
+		})
+	}
+}
+
+// The Release of a slot goes by script: the slot passes to the next job in line.
+func TestNativeReleaseOfASlot(t *testing.T) {
+	t.Parallel()
+	k, _, _ := newNativeKit(t)
+	k.acquire("key")
+	slot := k.taking(driver.SlotKey("key", 2))
+	r, err := k.Take(t.Context(), slot)
+	wantOutcome(t, "take", r, err, driver.OutcomeOK)
+	r, err = k.Resume(t.Context(), driver.ResumeRequest{
+		Key: slot.Key, Owner: slot.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Holder: "a host", Job: slot.Job, Reserve: long, Fence: r.Fence,
+	})
+	if wantOutcome(t, "resume", r, err, driver.OutcomeOK); r.Hint == "" {
+		t.Fatal("the Resume has no Hint")
+	}
+	wait := k.taking("key")
+	wait.Owner, wait.Job, wait.Patience = "waits", "q/2", long
+	held, err := k.Take(t.Context(), wait)
+	wantOutcome(t, "take", held, err, driver.OutcomeHeld)
+	rs, err := k.Release(t.Context(), []driver.ReleaseRequest{{
+		Term: driver.Term{Key: slot.Key, Owner: slot.Owner, Fence: r.Fence}, Nonce: k.nonce(), Retain: long, Job: slot.Job, Hint: r.Hint, Grace: long,
+	}})
+	if wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK); rs[0].Next != "q/2" {
+		t.Errorf("the slot goes to %q, want q/2", rs[0].Next)
+	}
+}
+
+// A key that went by script goes without Lua again: its next Acquire by script has a Hint.
+func TestNativeAfterScripts(t *testing.T) {
+	t.Parallel()
+	k, _, _ := newNativeKit(t)
+	r, err := k.Acquire(t.Context(), driver.AcquireRequest{Key: "key", Owner: "me", Nonce: "short", TTL: long, Retain: long, Holder: "a host"})
+	wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+	k.end("key", "me", r)
+	wantCalls(t, k, 0, 0)
+	for n := range int64(3) {
+		r, _ = k.try("key", "me")
+		k.end("key", "me", r)
+		wantCalls(t, k, 1+2*n, 0)
+	}
+}
+
+// An application that has one lock goes without Lua as soon as the Store has asked.
+func TestNativeCallsOfOneLock(t *testing.T) {
+	t.Parallel()
+	redistest.Ran(t, redistest.MiniBackend())
+	h := nativeMini(t)
+	locks := newLockerOn(t, h.Store.(*store), &joblock.Config{})
+	const pairs = 50
+	for range pairs {
+		lock, err := locks.TryAcquire(t.Context(), "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(2 * time.Millisecond) // a term that ends in its first millisecond may need the script
+		if err := lock.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(2 * time.Millisecond)
+	}
+	if made, refused := NativeCalls(h.Store); made != 2*(pairs-nativeAfter)-1 || refused > 0 {
+		t.Errorf("of %d calls %d went without Lua, and %d were refused", 2*pairs, made, refused)
+	}
+}
+
+// What a Store believes of a key and of a server has an end.
+func TestNativeBeliefs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := new(native)
+		n.able.Store(true)
+		n.wait("key")
+		if n.ready(t.Context(), nil, "key") {
+			t.Error("a contended key goes without Lua")
+		}
+		if !n.ready(t.Context(), nil, "other") {
+			t.Error("a key that is not contended goes by script")
+		}
+		if time.Sleep(contendedFor + 1); !n.ready(t.Context(), nil, "key") {
+			t.Error("a key that was contended goes by script for ever")
+		}
+		n.off = true
+		if n.wait("key"); n.ready(t.Context(), nil, "key") || n.mark("key").Load() > time.Now().UnixNano() {
+			t.Error("switched off, and yet in use")
+		}
+
+		for _, pause := range []time.Duration{0, time.Minute - 1, time.Minute} {
+			n.remember("key", endedRecord{text: "text"}, time.Minute)
+			time.Sleep(pause)
+			if e, ok := n.forget("key"); ok != (pause < time.Minute) || e.text != "text" {
+				t.Errorf("after %s: %+v, %t", pause, e, ok)
+			}
+			if _, ok := n.forget("key"); ok {
+				t.Error("a record is remembered after it was used")
+			}
+		}
+		for i := range 2*endedMost + 1 {
+			n.remember(strconv.Itoa(i), endedRecord{}, time.Minute)
+		}
+		if len(n.ended) > endedMost {
+			t.Errorf("%d records are remembered", len(n.ended))
+		}
+	})
+}
+
+// oneAnswer is a sender whose server gives the same answer to every command.
+type oneAnswer struct {
+	sender
+	err   error
+	asked int
+}
+
+func (a *oneAnswer) Process(_ context.Context, cmd redis.Cmder) error {
+	a.asked++
+	cmd.SetErr(a.err)
+	return a.err
+}
+
+// A Store asks the server what it can do after its first calls, and once a minute if the server cannot.
+func TestNativeAsks(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		able bool
+	}{
+		{redis.Nil, true},
+		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), true},
+		{nil, false}, // a server that sets the key has not understood
+		{serverError("ERR syntax error"), false},
+		{io.EOF, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &oneAnswer{err: tt.err}
+			s := &store{calls: unmerged(nil, a)}
+			n := &s.native
+			for range nativeAfter {
+				if n.ready(t.Context(), s, "key") || a.asked > 0 {
+					t.Fatal("a Store asks before it has made some calls")
+				}
+			}
+			for range 3 {
+				if n.ready(t.Context(), s, "key") != tt.able || a.asked != 1 {
+					t.Fatalf("%v: able is %t, asked %d times", tt.err, n.able.Load(), a.asked)
+				}
+			}
+			if tt.able {
+				return
+			}
+			time.Sleep(nativeAgain)
+			if a.err = redis.Nil; !n.ready(t.Context(), s, "key") || a.asked != 2 {
+				t.Errorf("%v: a minute later the Store has asked %d times", tt.err, a.asked)
+			}
+		})
+	}
+}
+
+// An error that the server has answered sends the call by script. One of the connection leaves the outcome unknown.
+func TestNativeFailures(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err                   error
+		script, able, waiting bool
+	}{
+		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), true, true, true},
+		{serverError("ERR syntax error"), true, false, false},
+		{serverError("NOPERM this user has no permissions"), true, false, false},
+		{serverError("LOADING Redis is loading the dataset in memory"), true, true, false},
+		{io.EOF, false, true, false},
+		{errors.New("i/o timeout"), false, true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &oneAnswer{err: redis.Nil}
+			s := &store{calls: unmerged(nil, a)}
+			n := &s.native
+			n.able.Store(true)
+			n.skipped.Store(nativeAfter)
+			if got := n.failed("key", tt.err); got != tt.script || n.able.Load() != tt.able || (n.mark("key").Load() > 0) != tt.waiting {
+				t.Errorf("%v: by script %t, able %t, contended %t", tt.err, got, n.able.Load(), n.mark("key").Load() > 0)
+			}
+			if tt.able {
+				return
+			}
+			if time.Sleep(nativeAgain - 1); n.ready(t.Context(), s, "key") || a.asked > 0 {
+				t.Errorf("%v: the Store asks again at once", tt.err)
+			}
+		})
+	}
+}
