@@ -109,7 +109,9 @@ install: ## build the command joblock into the Go bin directory
 	go -C cmd/joblock install .
 
 .PHONY: torture
-torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed
+torture: export JOBLOCK_SERVER := $(SERVER:%=$(CACHE)/servers/%)
+torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed; with SERVER=redis-8 on that server
+	@test -z "$(SERVER)" || .ci/servers.sh $(SERVER)
 	JOBLOCK_TORTURE=$(TORTURE) go test -tags servers -v -count=1 -timeout 0 ./internal/torture
 	JOBLOCK_TORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -tags servers -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
 
@@ -134,6 +136,7 @@ kills: setup ## processes that debounce, and that cancel jobs in progress, are k
 
 .PHONY: mutants
 mutants: setup ## break rules of the locks one by one; the torture must find each of them out
+	@.ci/servers.sh redis-8
 	go run ./internal/torture/mutants
 
 .PHONY: faults

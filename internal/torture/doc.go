@@ -4,6 +4,10 @@
 //
 //	JOBLOCK_TORTURE=10m JOBLOCK_SEED=7 go test -v ./internal/torture
 //
+// On a server that has SET with IFEQ, some calls go without a script, and TestTorture fails if none does:
+//
+//	make torture SERVER=redis-8
+//
 // There is a test for each way to set Redis up. They get 60, 20 and 20 percent of
 // JOBLOCK_TORTURE:
 //

@@ -46,6 +46,9 @@ const (
 	tokenList = "tokens"  // what was parked and waits to be resumed by anybody
 	jobToken  = "token:"  // before the name of a job in line: its token
 	refusals  = "refused" // how many writes the guard has refused
+
+	nativeCalls    = "native calls"    // how many calls went without a script, of processes that were not killed
+	nativeRefusals = "native refusals" // how many were tried so, but went on by script
 )
 
 // pace is how long things last.
@@ -82,8 +85,9 @@ func (p pace) settled() time.Duration { return 3*(p.TTL+p.Hold) + 3*p.Poll }
 // patience is how long a job's place lasts if nobody asks again.
 func (p pace) patience() time.Duration { return p.TTL }
 
-// lockKey is one of the keys that are in use now, limitKey one of those with permits.
+// lockKey is one of the keys that are in use now, quietKey one of those without waiters, limitKey one of those with permits.
 func (p pace) lockKey(dice *rand.Rand) string  { return p.key("k", dice.IntN(keys)) }
+func (p pace) quietKey(dice *rand.Rand) string { return p.key("q", dice.IntN(keys)) }
 func (p pace) limitKey(dice *rand.Rand) string { return p.key("l", dice.IntN(limits)) }
 
 func (p pace) key(kind string, n int) string {
@@ -126,12 +130,18 @@ func (p *plan) play() error {
 	}
 	rdb := p.client()
 	direct := redis.NewClient(&redis.Options{Addr: p.Ledger, MaxRetries: -1})
-	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, &redisstore.Config{Replicas: p.Replicas})), p.Pace.config())
+	store := testkit.Must(redisstore.New(rdb, &redisstore.Config{Replicas: p.Replicas}))
+	locks, err := joblock.New(store, p.Pace.config())
 	if err != nil {
 		return err
 	}
 	pl := &player{pace: p.Pace, rec: history.NewRecorder(file, p.Name), locks: locks, direct: direct}
 	ctx, stop := context.WithCancel(context.Background())
+	for range 20 { // a Store asks whether the server can do without scripts after its first calls
+		if lock, err := locks.TryAcquire(ctx, "first of "+p.Name); err == nil {
+			_ = lock.Release(ctx)
+		}
+	}
 	var wg sync.WaitGroup
 	for i := range users {
 		wg.Go(func() {
@@ -148,13 +158,15 @@ func (p *plan) play() error {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	stop()
 	wg.Wait()
+	made, refused := redisstore.NativeCalls(store)
+	noted := errors.Join(direct.IncrBy(context.Background(), nativeCalls, made).Err(), direct.IncrBy(context.Background(), nativeRefusals, refused).Err())
 	closing, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	closed := locks.Close(closing)
 	if errors.Is(closed, joblock.ErrUnavailable) {
 		closed = nil // no answer within a CallTimeout, as after a fail-over; what is left then must end by itself
 	}
-	return errors.Join(closed, rdb.Close(), direct.Close(), pl.rec.Err(), file.Close())
+	return errors.Join(noted, closed, rdb.Close(), direct.Close(), pl.rec.Err(), file.Close())
 }
 
 // client goes through the proxies, wherever it is sent on to.

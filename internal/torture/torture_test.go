@@ -200,13 +200,21 @@ func report(t *testing.T, c *center, events []history.Event, faults *tally) {
 	for _, n := range granted {
 		handovers += n - 1
 	}
-	refused, err := c.ledger.Get(t.Context(), refusals).Int()
-	if err != nil && err != redis.Nil {
-		t.Error(err)
+	count := func(name string) int {
+		n, err := c.ledger.Get(t.Context(), name).Int()
+		if err != nil && err != redis.Nil {
+			t.Error(err)
+		}
+		return n
 	}
 	t.Logf("events: %v", &kinds)
 	t.Logf("faults: %v", faults)
-	t.Logf("%d hand-overs of %d keys; %d writes of former holders refused", handovers, len(granted), refused)
+	t.Logf("%d hand-overs of %d keys; %d writes of former holders refused", handovers, len(granted), count(refusals))
+	// This changes nothing: the key does not exist.
+	if err := c.rdb.Do(t.Context(), "set", "no key", "", "ifeq", "no value", "px", 1).Err(); c.plan.Kind == single && err == redis.Nil && count(nativeCalls) == 0 {
+		t.Error("the server has SET with IFEQ, and no call went without a script")
+	}
+	t.Logf("%d calls without a script, of processes that were not killed; %d tried so went on by script", count(nativeCalls), count(nativeRefusals))
 	if handovers == 0 {
 		t.Error("no lock went from one holder to another: this proves nothing")
 	}

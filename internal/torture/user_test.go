@@ -77,6 +77,9 @@ func (u *user) acquire(ctx context.Context) *history.Holding {
 	if u.oneIn(5) {
 		key, locks = u.limitKey(u.dice), limit.New(u.locks, permits)
 	}
+	if u.oneIn(3) { // without waiters calls need no script, if the server has SET with IFEQ
+		key, locks, opts[0] = u.quietKey(u.dice), u.locks, joblock.MaxWait(0)
+	}
 	h, err := u.rec.Acquire(ctx, locks, key, opts...)
 	if err != nil {
 		pause(ctx, u.upTo(5*time.Millisecond))

@@ -88,6 +88,9 @@ func (m *mutant) torture(root, bin string, length time.Duration, tries int) stri
 		cmd := exec.Command(bin, "-test.v", "-test.run", "^"+test+"$", "-test.timeout", (length + 3*time.Minute).String())
 		cmd.Dir = filepath.Join(root, m.where())
 		cmd.Env = append(os.Environ(), "JOBLOCK_TORTURE="+all.String(), fmt.Sprintf("JOBLOCK_SEED=%d", try))
+		if m.native() && os.Getenv("JOBLOCK_SERVER") == "" {
+			cmd.Env = append(cmd.Env, "JOBLOCK_SERVER="+filepath.Join(root, ".cache/servers/redis-8"))
+		}
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			continue

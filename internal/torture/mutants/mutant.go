@@ -38,6 +38,9 @@ func (m *mutant) test() (name string, share float64) {
 	return "TestTorture", 0.6
 }
 
+// native reports whether m breaks a rule of the calls without Lua, which take a server that has SET with IFEQ.
+func (m *mutant) native() bool { return m.edits[0].file == native }
+
 // edit replaces a text that occurs once in a file.
 type edit struct {
 	file     string // from the root of the module
@@ -46,6 +49,7 @@ type edit struct {
 
 const (
 	scripts = "joblock/redisstore/scripts/"
+	native  = "joblock/redisstore/native.go"
 	listing = "worker/internal/keeper/lists.go"
 
 	leakedLock    = "leaked lock"
@@ -161,6 +165,23 @@ var mutants = []mutant{
 	{"a grant counts before a replica has it",
 		[]edit{{"joblock/redisstore/acknowledge.go", "err == nil && n < s.replicas", "false"}},
 		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true, ""},
+	{"a key that is held is taken without a script",
+		[]edit{{native, `c.args[0] = [7]any{"set", &c.name, &c.text, "nx", "px", &c.px}
+		c.cmd(ctx, 0, 6)`, `c.args[0] = [7]any{"set", &c.name, &c.text, "px", &c.px}
+		c.cmd(ctx, 0, 5)`}},
+		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false, ""},
+	{"a Release without a script ends another term",
+		[]edit{{native, `c.args[1] = [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
+	c.cmd(ctx, 1, 7)`, `c.args[1] = [7]any{"set", &c.name, &c.text, "px", &c.px}
+	c.cmd(ctx, 1, 5)`}},
+		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false, ""},
+	{"fences do not grow without a script",
+		[]edit{
+			{native, "= before.fence+1, before.last", "= before.fence, before.last"},
+			{native, "max(rec.fence, start), endings", "rec.fence, endings"},
+			{native, "fence = max(fence, written)", "_ = max(fence, written)"},
+		},
+		[]string{history.RuleFence, history.RuleOverlap, history.RuleOrder}, false, ""},
 	{"a keeper takes what no list shows for gone",
 		[]edit{{listing, "		return false // a new task, or one that should have been seen again\n", "		*f = finding{kind: absent, reason: reasonAbsent}\n		return true\n"}},
 		[]string{"freed map["}, false, "TestTaskThatMovesWhileItsQueueIsListed"},
