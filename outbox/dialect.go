@@ -65,13 +65,14 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	return nil
 }
 
-// now is the SQL of the time in Unix milliseconds.
+// now is the SQL of the time in Unix milliseconds, when the statement began: databases look for a time that changes during
+// the statement without an index.
 func (d Dialect) now() string {
 	switch d {
 	case Postgres:
-		return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+		return "CAST(extract(epoch FROM statement_timestamp()) * 1000 AS bigint)"
 	case MySQL:
-		return "CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS signed)"
+		return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000"
 	}
 	return "CAST((julianday('now') - 2440587.5) * 86400000 AS integer)"
 }

@@ -254,6 +254,29 @@ func TestAJobWhoseKeyIsTakenWaitsInTheTable(t *testing.T) {
 	}
 }
 
+// A long line of rows whose key is taken does not keep others back, however often its first row is tried again meanwhile.
+func TestALongLineOfATakenKeyDoesNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, &Config{Batch: 4})
+	must(k.p.Locks.TryAcquire(t.Context(), "busy"))(t)
+	var behind Job
+	for i := range 40 {
+		behind = k.put(handoff.Unique{Key: "busy"}, task(fmt.Sprint("busy", i)))
+	}
+	for i := range 8 {
+		k.put(handoff.Unique{Key: fmt.Sprint("free", i)}, task(fmt.Sprint("free", i)))
+	}
+	for range 4 { // each time the first row is tried in one round, and the next has room for others
+		must(k.round(t.Context()))(t)
+		must(k.round(t.Context()))(t)
+		k.hurry()
+	}
+	k.wantStates("40 pending, 8 sent, 0 refused")
+	if got := k.errorOf(behind); got != "" {
+		t.Errorf("a row behind the first has the error %q", got)
+	}
+}
+
 func TestThePoliciesOfUniqueApplyAtTheRelay(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[handoff.OnConflict]string{

@@ -75,7 +75,7 @@ func (b *Outbox) relay(ctx context.Context) error {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			b.cfg.Logger.WarnContext(ctx, "outbox: a round of the relay failed; trying again after a pause", "outbox", b.cfg.Name, "pause", outage, "err", err)
-			b.note(func(s *relayed) { s.LastError = shortened(err) })
+			b.note(func(s *relayed) { s.LastError, s.FailedAt = shortened(err), time.Now() })
 			_ = sleep.For(ctx, outage)
 			outage = min(2*outage, maxOutage)
 		case err == nil && !full:
@@ -132,21 +132,17 @@ type row struct {
 	kept      enqueue.Deferred
 	err       error // why the row is not sent
 	verdict   verdict
-	nextTryMS int64 // from now; for rows that are not sent
+	nextTryMS int64 // from now; for rows that were tried and not sent
 }
 
 // round enqueues a batch of rows. full is true if there may be more to do. The error is that of the database, or says
 // that Redis is away.
 func (b *Outbox) round(ctx context.Context) (full bool, err error) {
-	waiting, err := b.waiting(ctx)
-	if err != nil {
-		return false, err
-	}
 	rows, err := b.due(ctx)
 	if err != nil || len(rows) == 0 {
 		return false, err
 	}
-	away := b.send(ctx, rows, waiting)
+	away := b.send(ctx, rows)
 	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if err := b.mark(marking, rows); err != nil {
@@ -155,36 +151,12 @@ func (b *Outbox) round(ctx context.Context) (full bool, err error) {
 	return len(rows) == b.cfg.Batch, away
 }
 
-// line says which row of a key waits for its next try.
-type line struct {
-	first int64 // its id
-	left  int64 // milliseconds
-}
-
-// waiting returns the keys with rows that wait for their next try.
-func (b *Outbox) waiting(ctx context.Context) (map[string]line, error) {
-	rows, err := b.db.QueryContext(ctx, b.dialect.sql(
-		"SELECT order_key, MIN(id), MIN(due_ms) - {now} FROM joblock_outbox WHERE state = 0 AND due_ms > {now} GROUP BY order_key"))
-	if err != nil {
-		return nil, fmt.Errorf("outbox: read the rows that wait: %w", err)
-	}
-	defer rows.Close()
-	out := make(map[string]line)
-	for rows.Next() {
-		var key string
-		var l line
-		if err := rows.Scan(&key, &l.first, &l.left); err != nil {
-			return nil, err
-		}
-		out[key] = l
-	}
-	return out, rows.Err()
-}
-
-// due returns the first rows that are due.
+// due returns the first rows that are due, without those of a key that has a row which waits for its next try. The sum
+// keeps databases from the index of due_ms, with which they would sort the whole backlog.
 func (b *Outbox) due(ctx context.Context) (out []*row, err error) {
-	rows, err := b.db.QueryContext(ctx, b.dialect.sql(`SELECT id, uid, order_key, task_type, payload, job, attempts
-		FROM joblock_outbox WHERE state = 0 AND due_ms <= {now} ORDER BY id LIMIT ?`), b.cfg.Batch)
+	rows, err := b.db.QueryContext(ctx, b.dialect.sql(`SELECT id, uid, order_key, task_type, payload, job, attempts FROM joblock_outbox
+		WHERE state = 0 AND due_ms + 0 <= {now} AND order_key NOT IN (SELECT order_key FROM joblock_outbox WHERE state = 0 AND due_ms > {now})
+		ORDER BY id LIMIT ?`), b.cfg.Batch)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read rows: %w", err)
 	}
@@ -199,12 +171,9 @@ func (b *Outbox) due(ctx context.Context) (out []*row, err error) {
 	return out, rows.Err()
 }
 
-// errPaused is why a row is not sent whose turn does not come in this round.
-var errPaused = errors.New("an earlier row of its key waits")
-
 // send enqueues the rows of each key in the order of their ids: the next one when asynq has the one before. Rows of
 // different keys go together. It returns an error if Redis is away.
-func (b *Outbox) send(ctx context.Context, rows []*row, waiting map[string]line) error {
+func (b *Outbox) send(ctx context.Context, rows []*row) error {
 	lines := make(map[string][]*row)
 	var keys []string // in the order of their first rows
 	for _, r := range rows {
@@ -212,20 +181,6 @@ func (b *Outbox) send(ctx context.Context, rows []*row, waiting map[string]line)
 			keys = append(keys, r.key)
 		}
 		lines[r.key] = append(lines[r.key], r)
-	}
-	for key, l := range waiting {
-		if of := lines[key]; len(of) > 0 && l.first < of[0].id {
-			hold(of, waits, max(1, l.left), nil)
-			delete(lines, key)
-		} else if len(of) > 0 { // a row that waits comes after some of these, which was possible only by hand
-			for i, r := range of {
-				if r.id > l.first {
-					hold(of[i:], waits, max(1, l.left), nil)
-					lines[key] = of[:i]
-					break
-				}
-			}
-		}
 	}
 	for {
 		var wave []*row
@@ -247,28 +202,13 @@ func (b *Outbox) send(ctx context.Context, rows []*row, waiting map[string]line)
 			case away:
 				absent++
 			}
-			hold(lines[r.key], r.verdict, r.nextTryMS, r.err)
-			delete(lines, r.key)
+			delete(lines, r.key) // the later rows of the key stay as they are
 		}
 		if absent == len(wave) {
-			err := wave[0].err
 			for _, r := range wave {
 				r.nextTryMS = 0 // all together: no row waits for itself
 			}
-			for _, of := range lines {
-				hold(of, away, 0, nil)
-			}
-			return fmt.Errorf("outbox: the tasks of %d rows could not be enqueued: %w", absent, err)
-		}
-	}
-}
-
-// hold lets rows of one key wait, the first because of err.
-func hold(rows []*row, v verdict, left int64, err error) {
-	for i, r := range rows {
-		r.verdict, r.nextTryMS, r.err = v, left, errPaused
-		if i == 0 && err != nil {
-			r.err = err
+			return fmt.Errorf("outbox: the tasks of %d rows could not be enqueued: %w", absent, wave[0].err)
 		}
 	}
 }
@@ -345,10 +285,9 @@ func (b *Outbox) identify(ctx context.Context, r *row) verdict {
 
 // mark writes the verdicts into the table.
 func (b *Outbox) mark(ctx context.Context, rows []*row) error {
-	var done []any            // ids of sent rows without a note
-	held := map[int64][]any{} // ids of rows that only wait for an earlier one, by their pause
-	counts := relayed{}       // of this round
-	var notes []*row          // each is written by itself
+	var done []any      // ids of sent rows without a note
+	counts := relayed{} // of this round
+	var notes []*row    // each is written by itself
 	for _, r := range rows {
 		switch {
 		case r.verdict == sent:
@@ -363,9 +302,7 @@ func (b *Outbox) mark(ctx context.Context, rows []*row) error {
 			notes = append(notes, r)
 			b.cfg.Logger.ErrorContext(ctx, "outbox: a job was refused for good and stays in the table", "outbox", b.cfg.Name,
 				"id", r.id, "task", r.taskType, "key", r.key, "err", r.err)
-		case r.nextTryMS == 0: // Redis is away
-		case errors.Is(r.err, errPaused):
-			held[r.nextTryMS] = append(held[r.nextTryMS], r.id)
+		case r.nextTryMS == 0: // not tried, or Redis is away
 		default:
 			counts.Retried++
 			notes = append(notes, r)
@@ -373,6 +310,9 @@ func (b *Outbox) mark(ctx context.Context, rows []*row) error {
 	}
 	b.note(func(s *relayed) {
 		s.Sent, s.Refused, s.Retried = s.Sent+counts.Sent, s.Refused+counts.Refused, s.Retried+counts.Retried
+		if counts.Sent > 0 {
+			s.SentAt = time.Now()
+		}
 	})
 	if len(done) > 0 {
 		query := "DELETE FROM joblock_outbox WHERE id IN (" + marks(len(done)) + ")"
@@ -380,12 +320,6 @@ func (b *Outbox) mark(ctx context.Context, rows []*row) error {
 			query = fmt.Sprintf("UPDATE joblock_outbox SET state = 1, due_ms = {now} + %d WHERE id IN (%s)", b.cfg.Retention.Milliseconds(), marks(len(done)))
 		}
 		if err := b.exec(ctx, query, done...); err != nil {
-			return err
-		}
-	}
-	for left, ids := range held {
-		query := fmt.Sprintf("UPDATE joblock_outbox SET due_ms = {now} + %d WHERE id IN (%s) AND state = 0", left, marks(len(ids)))
-		if err := b.exec(ctx, query, ids...); err != nil {
 			return err
 		}
 	}
@@ -439,6 +373,7 @@ func (b *Outbox) cleanOnce(ctx context.Context) (int64, error) {
 type relayed struct {
 	Sent, Refused, Retried int64
 	LastError              string
+	SentAt, FailedAt       time.Time // by the clock of this process
 }
 
 func (b *Outbox) note(f func(*relayed)) {
@@ -454,18 +389,25 @@ const relaysKept = 30 * 24 * time.Hour
 // relay.
 func (b *Outbox) tell(ctx context.Context, lock *core.Lock) {
 	began, asOf := time.Now(), lock.AsOf()
+	at := func(t time.Time) time.Time { // by the store's clock
+		if t.IsZero() {
+			return t
+		}
+		return asOf.Add(t.Sub(began)).UTC()
+	}
 	for ctx.Err() == nil {
 		s, err := b.Stats(ctx)
+		if err != nil {
+			b.note(func(s *relayed) { s.LastError, s.FailedAt = shortened(err), time.Now() })
+		}
 		b.mu.Lock()
 		r := workerstats.Relay{
-			At: asOf.Add(time.Since(began)).UTC(), Began: asOf.UTC(), Holder: (*core.Locker)(b.jobs.Locks()).Settings().Holder,
+			At: at(time.Now()), Began: asOf.UTC(), Holder: (*core.Locker)(b.jobs.Locks()).Settings().Holder,
 			Database: b.dialect.String(), Backlog: s.Backlog, Refused: s.Refused, Oldest: s.Oldest.Milliseconds(), Unread: err != nil,
-			Sent: b.stats.Sent, Retried: b.stats.Retried, Gaveup: b.stats.Refused, LastError: b.stats.LastError,
+			Sent: b.stats.Sent, Retried: b.stats.Retried, Gaveup: b.stats.Refused, SentAt: at(b.stats.SentAt),
+			LastError: b.stats.LastError, FailedAt: at(b.stats.FailedAt),
 		}
 		b.mu.Unlock()
-		if err != nil {
-			r.LastError = shortened(err)
-		}
 		pause := workerstats.RelayPeriod
 		if err := b.report(ctx, r); errors.Is(err, joblock.ErrHeld) {
 			pause = time.Second // another outbox reports

@@ -64,6 +64,7 @@
 //	POST /v1/cron-pause                  cron     pauses all cron jobs of a scope
 //	POST /v1/cron-resume                 cron     ends that pause
 //	GET  /v1/keeper                      read     what the keepers report of themselves
+//	GET  /v1/outboxes                    read     how far behind the relays of outboxes are, and their errors
 //	GET  /v1/doctor                      read     whether locks are safe, and what endangers locks, jobs and cron jobs
 //	GET  /v1/audit                       admin    what operators have done
 //	GET  /v1/events                      read     what has happened to locks and cron jobs; see Events

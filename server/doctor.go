@@ -14,6 +14,10 @@ func (s *Server) keeper(c *call, _ *routes.Empty) (ops.Keeper, error) {
 	return s.desk.Keeper(c.r.Context())
 }
 
+func (s *Server) outboxes(c *call, _ *routes.Empty) (ops.Outboxes, error) {
+	return s.desk.Outboxes(c.r.Context())
+}
+
 // doctorTime bounds a look at everything.
 const doctorTime = 30 * time.Second
 

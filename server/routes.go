@@ -25,7 +25,7 @@ func (s *Server) routes() []route {
 		on(routes.Hold, s.hold), on(routes.Me, s.me), on(routes.Healthz, s.healthz), on(routes.Readyz, s.readyz), on(routes.OpenAPI, s.openAPI),
 
 		on(routes.Lock, s.lock), on(routes.Explain, s.explain), on(routes.Line, s.line), on(routes.Permits, s.permits), on(routes.Locks, s.locks),
-		on(routes.Statuses, s.statuses), on(routes.Jobs, s.jobs), on(routes.Job, s.job), on(routes.Controls, s.controls), on(routes.Sequences, s.sequences), on(routes.Keeper, s.keeper),
+		on(routes.Statuses, s.statuses), on(routes.Jobs, s.jobs), on(routes.Job, s.job), on(routes.Controls, s.controls), on(routes.Sequences, s.sequences), on(routes.Keeper, s.keeper), on(routes.Outboxes, s.outboxes),
 		on(routes.Doctor, s.doctor), on(routes.Audit, s.audit), on(routes.Events, s.events), on(routes.History, s.history),
 		on(routes.CronScopes, s.cronScopes), on(routes.CronJobs, s.cronJobs), on(routes.CronJob, s.cronJob), on(routes.CronNext, s.cronNext),
 		on(routes.CronNodes, s.cronNodes), on(routes.CronPreview, s.cronPreview), on(routes.CronCount, s.cronCount),

@@ -31,6 +31,7 @@
 //	                       trigger, forget, backfill
 //	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and controls them: ls, get,
 //	                       sequences; run, cancel, drop, archive, skip
+//	outbox                 lists how far behind the relays of outboxes are, and their errors
 //	doctor                 reports problems of servers, keepers, clocks, databases and cron nodes, and what to do
 //	export FILE            prints the Grafana dashboard, or the alerts for Prometheus
 //	version                prints the version
@@ -72,7 +73,7 @@
 // refused: the server's prefix applies.
 //
 //	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
-//	                events, history, force-release, audit, doctor; jobs ls, get, run, cancel, drop and skip; cron ls, get, next, history, nodes, scopes,
+//	                events, history, force-release, audit, doctor, outbox; jobs ls, get, run, cancel, drop and skip; cron ls, get, next, history, nodes, scopes,
 //	                pause, resume, trigger, backfill, forget
 //	with Redis only jobs sequences; a --share other than 0.25
 //	differs         the audit names the account of the caller, and says how a cron trigger has ended also without --wait; history has

@@ -131,7 +131,7 @@ var (
 		"joblock.snapshot.duration", Gauge, "s", nil, "How long the walk over all locks took, with its rests.", nil,
 	}
 	Unread = Metric{
-		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many looks at the store have failed: locks, keeper, controls, cron or check.", nil,
+		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many looks at the store have failed: locks, keeper, outboxes, controls, cron or check.", nil,
 	}
 	KeeperWorking = Metric{
 		"joblock.keeper.working", Gauge, "{keeper}", nil, "How many keepers work that free locks.", nil,
@@ -193,6 +193,21 @@ var (
 	CronNodes = Metric{
 		"joblock.cron.nodes", Gauge, "{node}", []string{"scope"}, "Nodes that are up.", nil,
 	}
+	OutboxWaiting = Metric{
+		"joblock.outbox.waiting", Gauge, "{row}", []string{"outbox"}, "How many rows of an outbox are not enqueued yet; absent while its database does not answer the relay.", nil,
+	}
+	OutboxOldest = Metric{
+		"joblock.outbox.oldest", Gauge, "s", []string{"outbox"}, "How long the first of these rows had been in the table at the relay's last report; 0 if none waits.", nil,
+	}
+	OutboxRefused = Metric{
+		"joblock.outbox.refused", Gauge, "{row}", []string{"outbox"}, "How many rows will not be enqueued, and stay in the table with their errors.", nil,
+	}
+	OutboxSent = Metric{
+		"joblock.outbox.sent", Counter, "{row}", []string{"outbox"}, "How many rows the process that relays has enqueued since it began.", nil,
+	}
+	OutboxReported = Metric{
+		"joblock.outbox.reported.timestamp", Gauge, "s", []string{"outbox"}, "When a relay last reported, as Unix time. It reports about every ten seconds.", nil,
+	}
 	CheckFindings = Metric{
 		"joblock.check.findings", Gauge, "{finding}", []string{"severity", "subject"}, "What the doctor finds: faults, warnings and notes.", nil,
 	}
@@ -209,6 +224,7 @@ var Cluster = []Metric{
 	Locks, JobLocks, Waiters, LongestLine, Pauses, HeldBack, OldestAcquired, Snapshot, SnapshotDuration, Unread,
 	KeeperWorking, KeeperStandBy, KeeperAsked, KeeperBehind, KeeperLate, KeeperChecks, KeeperFreed,
 	CronRuns, CronLastSuccess, CronSince, CronLastDuration, CronNext, CronInterval, CronOverdue, CronPaused, CronPausedSince, CronDisagree, CronOverlaps, CronWaiting, CronNodes,
+	OutboxWaiting, OutboxOldest, OutboxRefused, OutboxSent, OutboxReported,
 	CheckFindings, CheckTime, BuildInfo,
 }
 

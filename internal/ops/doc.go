@@ -14,6 +14,7 @@
 //	Sequences the lines of jobs: which have halted and why, what the job in front does, how many wait
 //	Controls  the pauses of keys, with the number of jobs that they hold back, and the values of named limits
 //	Keeper    the keepers that work, and what they have found
+//	Outboxes  what the relays of module outbox report: how far behind they are, and their errors
 //	Doctor    what is wrong with the servers, the keepers, the clocks, the databases and the cron nodes
 //	Cron…     the cron jobs of a scope; see package scheduler
 //	Audit     what operators have done

@@ -32,6 +32,7 @@ type Operator interface {
 	Act(ctx context.Context, a Action) (ActionResult, error)
 
 	Keeper(ctx context.Context) (Keeper, error)
+	Outboxes(ctx context.Context) (Outboxes, error)
 	Doctor(ctx context.Context) (Report, error)
 	Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error]
 	Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error]

@@ -12,54 +12,131 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// outboxLate is the age of a row from which an outbox is behind.
-const outboxLate = time.Minute
+const (
+	outboxLate = time.Minute                 // the age of a row from which an outbox is behind
+	outboxGone = 24 * time.Hour              // the age of a report from which an outbox is taken for one that was removed
+	relayQuiet = 4 * workerstats.RelayPeriod // the age of a report from which no relay works
+)
 
-// outboxGone is the age of stats from which an outbox is taken for one that was removed.
-const outboxGone = 24 * time.Hour
+// OutboxState says how the relay of an outbox does.
+type OutboxState string
+
+// The states of an outbox.
+const (
+	OutboxWell     OutboxState = "well"     // a relay works, and keeps up
+	OutboxBehind   OutboxState = "behind"   // the first row has waited for more than a minute
+	OutboxUnread   OutboxState = "unread"   // the database does not answer the relay
+	OutboxUnserved OutboxState = "unserved" // no relay has reported for 40 seconds
+)
+
+// Outbox is what the relay of an outbox of module outbox reported last. The counts are those of the relay's process
+// since it began.
+type Outbox struct {
+	Name     string      `json:"name"`
+	State    OutboxState `json:"state"`
+	Database string      `json:"database"` // postgres, mysql or sqlite
+	Relay    string      `json:"relay"`    // label of the process that relays, or was the last to do so
+	Since    Time        `json:"since"`    // when that process began to relay
+	At       Time        `json:"at"`       // when it reported last, about every ten seconds
+
+	Waiting int    `json:"waiting"`            // rows that are not enqueued yet; 0 if the database did not answer
+	Oldest  Millis `json:"oldest_ms,omitzero"` // how long the first of them has been in the table
+	Refused int    `json:"refused"`            // rows that will not be enqueued, and stay in the table with their errors
+
+	Sent    int64 `json:"sent"`
+	Retried int64 `json:"retried"` // failed tries after which a row waits
+
+	LastSent  Time   `json:"last_sent,omitzero"`
+	LastError string `json:"last_error,omitempty"` // of Redis or the database; absent for a caller that may use only some keys
+	FailedAt  Time   `json:"failed_at,omitzero"`   // when LastError occurred
+}
+
+// Outboxes are the outboxes whose relays have reported in the last day.
+type Outboxes struct {
+	Outboxes []Outbox `json:"items"` // in the order of names
+	Now      Time     `json:"now"`   // by the store's clock
+}
+
+// Outboxes reads what the relays of outboxes report of themselves, with one call to the store. Errors:
+// joblock.ErrUnavailable and ErrClosed, and that the record cannot be read by this build.
+func (d *Desk) Outboxes(ctx context.Context) (Outboxes, error) {
+	out := Outboxes{Outboxes: []Outbox{}}
+	recs, err := d.in.Inspect(ctx, "outboxes", "", driver.InspectRequest{Keys: []string{keyspace.Outboxes}, Memo: true})
+	if err != nil {
+		return out, err
+	}
+	out.Now = Time{recs[0].Now}
+	all, err := workerstats.DecodeRelays(recs[0].Memo)
+	if err != nil {
+		return out, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		r := all[name]
+		if out.Now.Sub(r.At) >= outboxGone {
+			continue
+		}
+		o := Outbox{
+			Name: name, State: outboxState(r, out.Now.Time), Database: r.Database, Relay: r.Holder, Since: Time{r.Began}, At: Time{r.At},
+			Waiting: r.Backlog, Oldest: millisOf(r.Oldest), Refused: r.Refused, Sent: r.Sent, Retried: r.Retried,
+			LastSent: Time{r.SentAt}, LastError: r.LastError, FailedAt: Time{r.FailedAt},
+		}
+		if viewerOf(ctx).Key != nil {
+			o.LastError = ""
+		}
+		out.Outboxes = append(out.Outboxes, o)
+	}
+	return out, nil
+}
+
+func outboxState(r workerstats.Relay, now time.Time) OutboxState {
+	switch {
+	case now.Sub(r.At) > relayQuiet:
+		return OutboxUnserved
+	case r.Unread:
+		return OutboxUnread
+	case millisOf(r.Oldest).Duration() > outboxLate:
+		return OutboxBehind
+	}
+	return OutboxWell
+}
 
 // outboxes checks the relays of outboxes.
 func (c *checkup) outboxes(ctx context.Context) error {
-	recs, err := c.in.Inspect(ctx, "doctor", "", driver.InspectRequest{Keys: []string{keyspace.Outboxes}, Memo: true})
+	all, err := c.Outboxes(ctx)
 	switch {
 	case err != nil && slices.ContainsFunc(c.findings, Finding.Unread): // for the same reason
+		return nil
+	case err != nil && !all.Now.IsZero():
+		c.add(Note, "outbox", "", err.Error(), "how far the relays are is not known", "run processes of one version")
 		return nil
 	case err != nil:
 		return c.unread(ctx, "outbox", "", err)
 	}
-	all, err := workerstats.DecodeRelays(recs[0].Memo)
-	if err != nil {
-		c.add(Note, "outbox", "", err.Error(), "how far the relays are is not known", "run processes of one version")
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if r := all[name]; recs[0].Now.Sub(r.At) < outboxGone {
-			c.outbox(name, r, recs[0].Now.Sub(r.At))
-		}
+	for _, o := range all.Outboxes {
+		c.outbox(o, length(all.Now.Sub(o.At.Time)))
 	}
 	return nil
 }
 
-// outbox checks one relay, whose stats are of that age.
-func (c *checkup) outbox(name string, r workerstats.Relay, age time.Duration) {
+// outbox checks one outbox, whose relay reported last that long ago.
+func (c *checkup) outbox(o Outbox, ago string) {
 	c.used = true
-	oldest := time.Duration(r.Oldest) * time.Millisecond
-	switch {
-	case age > 4*workerstats.RelayPeriod:
-		c.add(Fault, "outbox", name, fmt.Sprintf("no relay has reported for %s; %d rows were waiting then", length(age), r.Backlog),
-			"jobs of committed transactions are not enqueued", "run Outbox.Run in every process of the application, and look at the log of "+r.Holder)
-	case r.Unread:
-		c.add(Fault, "outbox", name, "its database does not answer the relay: "+r.LastError, "jobs of committed transactions are not enqueued", "mend the connection of "+r.Holder)
-	case oldest > outboxLate:
-		found := fmt.Sprintf("%d rows wait, the first one for %s", r.Backlog, length(oldest))
-		if r.LastError != "" {
-			found += "; the latest error of the relay: " + r.LastError
+	switch o.State {
+	case OutboxUnserved:
+		c.add(Fault, "outbox", o.Name, fmt.Sprintf("no relay has reported for %s; %d rows were waiting then", ago, o.Waiting),
+			"jobs of committed transactions are not enqueued", "run Outbox.Run in every process of the application, and look at the log of "+o.Relay)
+	case OutboxUnread:
+		c.add(Fault, "outbox", o.Name, "its database does not answer the relay: "+o.LastError, "jobs of committed transactions are not enqueued", "mend the connection of "+o.Relay)
+	case OutboxBehind:
+		found := fmt.Sprintf("%d rows wait, the first one for %s", o.Waiting, length(o.Oldest.Duration()))
+		if o.LastError != "" {
+			found += "; the latest error of the relay: " + o.LastError
 		}
-		c.add(Warning, "outbox", name, found, "jobs start that much later", "look at the columns attempts and error of the first rows with state 0: as a rule another job has their key")
+		c.add(Warning, "outbox", o.Name, found, "jobs start that much later", "look at the columns attempts and error of the first rows with state 0: as a rule another job has their key")
 	}
-	if r.Refused > 0 {
-		c.add(Warning, "outbox", name, fmt.Sprintf("%d rows were refused", r.Refused), "their jobs are not enqueued",
+	if o.Refused > 0 {
+		c.add(Warning, "outbox", o.Name, fmt.Sprintf("%d rows were refused", o.Refused), "their jobs are not enqueued",
 			"look at the column error of the rows with state 2; set state and due_ms to 0, or delete the rows")
 	}
-	c.well("outbox", name, fmt.Sprintf("%d rows wait, %d were sent by %s", r.Backlog, r.Sent, r.Holder))
+	c.well("outbox", o.Name, fmt.Sprintf("%d rows wait, %d were sent by %s", o.Waiting, o.Sent, o.Relay))
 }

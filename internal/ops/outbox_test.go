@@ -59,3 +59,47 @@ func TestDoctorLooksAtOutboxes(t *testing.T) {
 		wants("a record that cannot be read", "cannot be read")
 	})
 }
+
+func TestOutboxesHaveTheirStates(t *testing.T) {
+	planted(t, func(t *testing.T, p *plant) {
+		ctx := t.Context()
+		all, err := p.Outboxes(ctx)
+		testkit.WantNil(t, "Outboxes", err)
+		if all.Outboxes == nil || len(all.Outboxes) != 0 {
+			t.Errorf("without outboxes: %#v", all.Outboxes)
+		}
+		at := time.Now()
+		relays := workerstats.Relays{
+			"a": {At: at.Add(-30 * time.Second), Oldest: 59_000, Holder: "app-1", Database: "mysql", Backlog: 7, Sent: 5, SentAt: at.Add(-time.Hour)},
+			"b": {At: at, Oldest: 61_000, LastError: "key a is taken", FailedAt: at.Add(-time.Minute)},
+			"c": {At: at, Oldest: 61_000, Unread: true},
+			"d": {At: at.Add(-41 * time.Second), Unread: true},
+			"e": {At: at.Add(-25 * time.Hour)},
+		}
+		lock, err := (*core.Locker)(p.locks).TryAcquire(ctx, keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
+		testkit.WantNil(t, "TryAcquire", err)
+		testkit.WantNil(t, "WriteMemo", lock.WriteMemo(ctx, relays.Encode()))
+		testkit.WantNil(t, "End", lock.End(ctx, core.Release{}))
+		all, err = p.Outboxes(ctx)
+		testkit.WantNil(t, "Outboxes", err)
+		var got []string
+		for _, o := range all.Outboxes {
+			got = append(got, o.Name+" "+string(o.State))
+		}
+		if text := strings.Join(got, ", "); text != "a well, b behind, c unread, d unserved" {
+			t.Errorf("outboxes %s", text)
+		}
+		if a := all.Outboxes[0]; a.Waiting != 7 || a.Relay != "app-1" || a.Sent != 5 || all.Now.Sub(a.LastSent.Time).Round(time.Minute) != time.Hour {
+			t.Errorf("outbox %+v", a)
+		}
+		// An error may name a key.
+		if all.Outboxes[1].LastError == "" {
+			t.Error("an operator who may see all keys does not see the error")
+		}
+		all, err = p.Outboxes(SeenBy(ctx, Viewer{Key: func(string) bool { return false }}))
+		testkit.WantNil(t, "Outboxes", err)
+		if all.Outboxes[1].LastError != "" {
+			t.Errorf("a caller with prefixes sees the error %q", all.Outboxes[1].LastError)
+		}
+	})
+}

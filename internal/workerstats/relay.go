@@ -28,7 +28,9 @@ type Relay struct {
 	Retried int64 `json:"retried"`
 	Gaveup  int64 `json:"gave_up"`
 
-	LastError string `json:"last_error,omitempty"`
+	SentAt    time.Time `json:"sent_at,omitzero"` // when a row was last enqueued
+	LastError string    `json:"last_error,omitempty"`
+	FailedAt  time.Time `json:"failed_at,omitzero"` // when LastError occurred
 }
 
 // Relays has the stats of all outboxes, by name. It is the memo of keyspace.Outboxes.

@@ -294,6 +294,8 @@ func TestObjectsLoseNothing(t *testing.T) {
 		same("Jobs", jobs, nil)
 		keeper, err := c.Keeper(ctx)
 		same("Keeper", keeper, err)
+		boxes, err := c.Outboxes(ctx)
+		same("Outboxes", boxes, err)
 		plan, err := c.CronPreview(ctx, client.CronPreviewQuery{Spec: "30 2 * * *", Zone: "Europe/Berlin", N: 3})
 		same("CronPreview", plan, err)
 		checkup, err := c.Doctor(ctx)

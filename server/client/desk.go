@@ -135,6 +135,11 @@ func (c *Client) Keeper(ctx context.Context) (Keeper, error) {
 	return ask(ctx, c, "keeper", routes.Keeper, routes.Empty{})
 }
 
+// Outboxes returns what the relays of outboxes report of themselves.
+func (c *Client) Outboxes(ctx context.Context) (Outboxes, error) {
+	return ask(ctx, c, "outboxes", routes.Outboxes, routes.Empty{})
+}
+
 // Doctor returns whether the servers keep locks safe, what endangers locks, jobs and cron jobs, the worst first, and what is
 // well. After ErrMore not everything was looked at.
 func (c *Client) Doctor(ctx context.Context) (Report, error) {

@@ -137,6 +137,23 @@ type (
 
 	// KeeperPlace is the place of one keeper, with its counts.
 	KeeperPlace = ops.KeeperPlace
+
+	// Outboxes is what the relays of outboxes report of themselves.
+	Outboxes = ops.Outboxes
+
+	// Outbox is an outbox of module outbox, with the state of its relay.
+	Outbox = ops.Outbox
+
+	// OutboxState says how the relay of an Outbox does.
+	OutboxState = ops.OutboxState
+)
+
+// Outbox.State.
+const (
+	OutboxWell     OutboxState = ops.OutboxWell     // a relay works, and keeps up
+	OutboxBehind   OutboxState = ops.OutboxBehind   // the first row has waited for more than a minute
+	OutboxUnread   OutboxState = ops.OutboxUnread   // the database does not answer the relay
+	OutboxUnserved OutboxState = ops.OutboxUnserved // no relay has reported for 40 seconds
 )
 
 // Task.State, in addition to asynq's names, such as "active" and "archived".

@@ -31,6 +31,7 @@ type cluster struct {
 
 	locks  look[lockFigures]
 	keeper look[ops.Keeper]
+	boxes  look[ops.Outboxes]
 	cron   look[[]cronFigures]
 	set    look[ops.Controls]
 	check  look[checkFigures]
@@ -53,6 +54,7 @@ func newCluster(cfg Config, desk *ops.Desk) *cluster {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.locks = look[lockFigures]{part: "locks", every: cfg.Every, most: walkTime, read: c.readLocks, log: cfg.Logger}
 	c.keeper = look[ops.Keeper]{part: "keeper", every: cfg.Every, most: readTime, read: c.desk.Keeper, log: cfg.Logger}
+	c.boxes = look[ops.Outboxes]{part: "outboxes", every: cfg.Every, most: readTime, read: c.desk.Outboxes, log: cfg.Logger}
 	c.set = look[ops.Controls]{part: "controls", every: cfg.Every, most: readTime, read: c.desk.Controls, log: cfg.Logger}
 	c.cron = look[[]cronFigures]{part: "cron", every: cfg.Every, most: readTime, read: c.readCron, log: cfg.Logger}
 	c.check = look[checkFigures]{part: "check", every: cfg.CheckEvery, most: readTime, read: c.readCheck, log: cfg.Logger}
@@ -88,6 +90,7 @@ func (c *cluster) Describe(to chan<- *prometheus.Desc) {
 func (c *cluster) Collect(to chan<- prometheus.Metric) {
 	c.locks.begin(c.run)
 	c.keeper.begin(c.run)
+	c.boxes.begin(c.run)
 	c.set.begin(c.run)
 	c.cron.begin(c.run)
 	c.check.begin(c.run)
@@ -97,6 +100,11 @@ func (c *cluster) Collect(to chan<- prometheus.Metric) {
 	e := emitter{c, to}
 	if v := c.keeper.latest(late); v != nil {
 		e.keeper(v)
+	}
+	if v := c.boxes.latest(late); v != nil {
+		for _, b := range v.Outboxes {
+			e.outbox(b)
+		}
 	}
 	if v := c.cron.latest(late); v != nil {
 		for _, f := range *v {
@@ -117,7 +125,7 @@ func (c *cluster) Collect(to chan<- prometheus.Metric) {
 		e.emit(metric.CheckTime, unix(v.at))
 	}
 	for part, n := range map[string]float64{
-		"locks": c.locks.failures(), "keeper": c.keeper.failures(), "controls": c.set.failures(), "cron": c.cron.failures(), "check": c.check.failures(),
+		"locks": c.locks.failures(), "keeper": c.keeper.failures(), "outboxes": c.boxes.failures(), "controls": c.set.failures(), "cron": c.cron.failures(), "check": c.check.failures(),
 	} {
 		e.emit(metric.Unread, n, part)
 	}
@@ -296,6 +304,16 @@ func (e emitter) keeper(k *ops.Keeper) {
 	}
 	e.emit(metric.KeeperWorking, float64(working))
 	e.emit(metric.KeeperStandBy, float64(k.StandBy))
+}
+
+func (e emitter) outbox(b ops.Outbox) {
+	if b.State != ops.OutboxUnread {
+		e.emit(metric.OutboxWaiting, float64(b.Waiting), b.Name)
+		e.emit(metric.OutboxOldest, b.Oldest.Duration().Seconds(), b.Name)
+		e.emit(metric.OutboxRefused, float64(b.Refused), b.Name)
+	}
+	e.emit(metric.OutboxSent, float64(b.Sent), b.Name)
+	e.emit(metric.OutboxReported, unix(b.At.Time), b.Name)
 }
 
 // cronFigures are the cron jobs of a scope.

@@ -15,9 +15,12 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/metric"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
@@ -51,6 +54,9 @@ func TestLiveScrapeHasEveryMetric(t *testing.T) {
 	go func() { ended <- cron.Run(ctx) }()
 	_, err = locks.TryAcquire(ctx, "export:1")
 	testkit.WantNil(t, "TryAcquire", err)
+	record, err := (*core.Locker)(locks).TryAcquire(ctx, keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
+	testkit.WantNil(t, "TryAcquire", err)
+	testkit.WantNil(t, "WriteMemo", record.WriteMemo(ctx, workerstats.Relays{"outbox": {At: time.Now()}}.Encode()))
 
 	// Without a freed lock, an overdue tick, a pause or nodes that disagree their metrics are absent.
 	absent := []string{metric.KeeperFreed.Name, metric.CronOverdue.Name, metric.CronPausedSince.Name, metric.CronDisagree.Name, metric.CronOverlaps.Name}

@@ -145,7 +145,7 @@ func (h *Handler) linked(f ops.Finding, who *Caller) FindingRow {
 		}
 	}
 	switch f.Subject {
-	case "keeper":
+	case "keeper", "outbox":
 		row.Href, row.Page = "nodes", "nodes and keepers"
 	case "asynq", "index of jobs":
 		row.Href, row.Page = "jobs", "the jobs with locks"

@@ -22,6 +22,7 @@ func (h *Handler) keeper(ctx context.Context, any time.Duration) (read[ops.Keepe
 // NodesBody is what the page about keepers and nodes shows.
 type NodesBody struct {
 	Keeper  ops.Keeper
+	Boxes   ops.Outboxes
 	Scopes  []NodesOfScope
 	Problem []string
 }
@@ -40,6 +41,11 @@ func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
 		return nil, err
 	}
 	b := &NodesBody{Keeper: keeper}
+	seen, sight := v.Who.see(ctx)
+	boxes, err := get(seen, h.cache, "outboxes"+sight, 2*time.Second, h.cfg.Desk.Outboxes)
+	if b.Boxes, err = take(v, "the outboxes", boxes, err); err != nil {
+		b.Problem = append(b.Problem, "The outboxes could not be read: "+plain(err)+".")
+	}
 	for _, scope := range h.cfg.Scopes {
 		r, err := get(ctx, h.cache, "nodes "+scope, 2*time.Second, func(ctx context.Context) ([]ops.CronNode, error) {
 			return h.cfg.Desk.CronNodes(ctx, scope)

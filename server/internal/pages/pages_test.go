@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A fake is a Desk with as many locks, jobs and cron jobs as a test wants.
 type fake struct {
 	controls ops.Controls
+	boxes    ops.Outboxes
 	Desk
 	locks     []ops.Lock
 	jobs      []ops.Job
@@ -103,6 +104,8 @@ func (f *fake) Sequences(context.Context, ops.SequencesQuery) iter.Seq2[ops.Sequ
 		}
 	}
 }
+
+func (f *fake) Outboxes(context.Context) (ops.Outboxes, error) { return f.boxes, nil }
 
 func (f *fake) Keeper(context.Context) (ops.Keeper, error) {
 	time.Sleep(f.slowReads)

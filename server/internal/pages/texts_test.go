@@ -59,3 +59,22 @@ func TestTheNextTicks(t *testing.T) {
 		wantPage(t, page, false, "these are skipped")
 	})
 }
+
+// The page of the nodes has the outboxes, if there are any.
+func TestNodesHaveTheOutboxes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		f := &fake{}
+		page := func() string { return newHandler(t, f).get("nodes", someone).Body.String() }
+		wantPage(t, page(), false, "Outboxes")
+		o := ops.Outbox{Name: "orders", State: ops.OutboxWell, Relay: "shop-1:77", At: ops.Time{Time: now}, Sent: 40, Waiting: 3}
+		late := ops.Outbox{Name: "late", State: ops.OutboxBehind, Oldest: ops.Millis(90 * time.Second), Refused: 2, LastError: "refused <b>", At: ops.Time{Time: now}}
+		f.boxes = ops.Outboxes{Outboxes: []ops.Outbox{o, late, {Name: "away", State: ops.OutboxUnread}, {Name: "gone", State: ops.OutboxUnserved}}, Now: ops.Time{Time: now}}
+		text := page()
+		wantPage(t, text, true, "<h2>Outboxes</h2>", "orders", "shop-1:77", "behind", "1 min 30 s", "refused &lt;b&gt;", "its database does not answer", "no relay works")
+		if n := strings.Count(text, `class="alarm"`); n != 3 {
+			t.Errorf("%d rows are marked, want 3", n)
+		}
+	})
+}

@@ -99,6 +99,7 @@ var (
 	Controls  = get[Empty, ops.Controls]("/v1/controls", "read", "What operators have set: the pauses of keys, and the values of named limits. A caller with prefixes sees the pauses of its own keys.", Row{})
 	Sequences = get[SequencesQuery, List[ops.Sequence]]("/v1/sequences", "read", "The lines of jobs: which have halted, why, and how many wait.", Row{Lists: true})
 	Keeper    = get[Empty, ops.Keeper]("/v1/keeper", "read", "What the keepers report of themselves.", Row{})
+	Outboxes  = get[Empty, ops.Outboxes]("/v1/outboxes", "read", "What the relays of outboxes report of themselves: how far behind they are, and their errors.", Row{})
 	Doctor    = get[Empty, DoctorAnswer]("/v1/doctor", "read", "Whether locks are safe, and what endangers locks, jobs and cron jobs, the worst first.", Row{Lists: true})
 	Audit     = get[AuditQuery, List[ops.AuditEntry]]("/v1/audit", "admin", "What operators have done, the newest first.", Row{Lists: true})
 	Events    = get[EventsQuery, List[ops.Event]]("/v1/events", "read", "What has happened to locks and cron jobs, the newest first; or, as server-sent events, what happens from now on.", Row{Lists: true, Stream: "text/event-stream", Line: reflect.TypeFor[ops.Event](), Errors: []int{http.StatusNotFound}})

@@ -64,7 +64,7 @@ Exit codes:
 	})
 	root.AddCommand(newRun(s), newAcquire(s), newRenew(s), newRelease(s), newPark(s), newResume(s),
 		newLs(s), newGet(s), newExplain(s), newWaiters(s), newPermits(s), newWatch(s), newTop(s), newEvents(s), newHistory(s), newForceRelease(s), newAudit(s),
-		newCron(s), newJobs(s), newLimits(s), newDoctor(s), newPing(s), newDemo(s), newServe(s), newToken(), newExport(), newVersion())
+		newCron(s), newJobs(s), newLimits(s), newOutbox(s), newDoctor(s), newPing(s), newDemo(s), newServe(s), newToken(), newExport(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
@@ -79,7 +79,7 @@ Exit codes:
 
 // groups are the groups of commands, as the help lists them. The other commands come last.
 var groups = []struct{ title, commands string }{
-	{`For people on call; begin with "explain KEY", "ls" or "doctor"`, "explain ls get waiters permits watch top jobs limits cron doctor audit force-release"},
+	{`For people on call; begin with "explain KEY", "ls" or "doctor"`, "explain ls get waiters permits watch top jobs limits cron outbox doctor audit force-release"},
 	{"For scripts", "run acquire renew release park resume"},
 }
 

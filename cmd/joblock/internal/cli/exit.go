@@ -87,7 +87,7 @@ func textOf(err error) string { return strings.TrimPrefix(err.Error(), "joblock:
 // reads reports whether a command only reads, so that an unanswered call has no unknown outcome.
 func reads(cmd *cobra.Command) bool {
 	switch _, name, _ := strings.Cut(cmd.CommandPath(), " "); name {
-	case "ls", "get", "explain", "waiters", "permits", "watch", "top", "events", "history", "audit", "doctor", "jobs ls", "jobs get", "jobs sequences",
+	case "ls", "get", "explain", "waiters", "permits", "watch", "top", "events", "history", "audit", "outbox", "doctor", "jobs ls", "jobs get", "jobs sequences",
 		"cron ls", "cron get", "cron next", "cron history", "cron nodes", "cron scopes":
 		return true
 	}

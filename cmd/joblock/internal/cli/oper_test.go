@@ -21,7 +21,7 @@ import (
 // Redis. The second half changes something.
 var steerers = map[string]string{
 	"cron ls": "", "cron get": "rollup", "cron next": "rollup", "cron history": "rollup", "cron nodes": "", "cron scopes": "",
-	"jobs ls": "", "jobs get": "exports/41", "doctor": "",
+	"jobs ls": "", "jobs get": "exports/41", "outbox": "", "doctor": "",
 
 	"cron pause": "rollup", "cron resume": "rollup", "cron trigger": "rollup", "cron forget": "rollup --yes", "cron backfill": "rollup --stop",
 	"jobs run": "exports/41", "jobs cancel": "exports/41 --yes", "jobs drop": "exports/41 --yes", "jobs skip": "webhooks:acme --yes", "jobs annotate": "exports/41 note",
@@ -152,7 +152,7 @@ func TestSchemasOfTheSteerers(t *testing.T) {
 		{cronScope{}, "cron.json", []string{"$defs", "scope"}}, {ops.CronBackfill{}, "cron.json", []string{"$defs", "job", "properties", "backfill"}},
 		{ops.Job{}, "jobs.json", []string{"properties", "items", "items"}}, {ops.Finding{}, "doctor.json", []string{"properties", "items", "items"}},
 		{ops.Report{}, "doctor.json", nil}, {ops.Safety{}, "doctor.json", []string{"properties", "safe"}}, {ops.Probe{}, "doctor.json", []string{"properties", "checks", "items"}},
-		{jobReport{}, "job.json", nil}, {ops.Sequence{}, "sequences.json", []string{"properties", "items", "items"}},
+		{jobReport{}, "job.json", nil}, {ops.Outbox{}, "outbox.json", []string{"properties", "items", "items"}}, {ops.Sequence{}, "sequences.json", []string{"properties", "items", "items"}},
 	} {
 		var got []string
 		for name := range read(tc.file, append(tc.path, "properties")...) {
