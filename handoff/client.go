@@ -174,7 +174,8 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 // Reschedule makes a job that waits due at another time, earlier or later, without changing its ID, payload or key: one
 // that is scheduled, pending, or waits for a retry. A time that is not in the future means at once. done is as for
 // Withdraw; a Duplicate is the job of another enqueue, and is moved too. asynq keeps whole seconds, so the time is
-// rounded up.
+// rounded up. A job that waits for another job, a limit, a rate or the end of a pause is not started before the new time,
+// and then waits again if it must.
 //
 // A Debounce moves the job again with its next enqueue. To change the payload too, enqueue with Replace and the same
 // asynq.TaskID.
@@ -182,7 +183,7 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 //	joblock.ErrBusy      the job runs, or is about to
 //	joblock.ErrNotFound  the job is done, archived, replaced, withdrawn or deleted
 //	joblock.ErrNotOwner  another job has the TaskID by now
-//	joblock.ErrInvalid   done has no task; the job is in a sequence or a group; the time is not before its Deadline, or
+//	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.InLine; the time is not before its Deadline, or
 //	                     later than a lock can be reserved
 //	joblock.ErrUnavailable, with which the job may have either time: call again. Also with a version of asynq whose
 //	                     scripts this build does not know: nothing has changed

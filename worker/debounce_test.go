@@ -34,14 +34,17 @@ type pacedRun struct {
 
 // paced starts a server whose handler takes as long as take, and ends with its error.
 func (r *rig) paced(take func(payload string, n int) (time.Duration, error)) *paced {
+	return r.pacedBy(service{}, take)
+}
+
+// pacedBy is paced for the server of s.
+func (r *rig) pacedBy(s service, take func(payload string, n int) (time.Duration, error)) *paced {
 	p := &paced{line: r.line(), begin: time.Now()}
-	groups := asynq.Config{
-		GroupGracePeriod: 10 * time.Second,
-		GroupAggregator: asynq.GroupAggregatorFunc(func(_ string, members []*asynq.Task) *asynq.Task {
-			return asynq.NewTask(taskType, members[0].Payload())
-		}),
-	}
-	r.serve(service{asynq: groups}, func(ctx context.Context, task *asynq.Task) error {
+	s.asynq.GroupGracePeriod = 10 * time.Second
+	s.asynq.GroupAggregator = asynq.GroupAggregatorFunc(func(_ string, members []*asynq.Task) *asynq.Task {
+		return asynq.NewTask(taskType, members[0].Payload())
+	})
+	r.serve(s, func(ctx context.Context, task *asynq.Task) error {
 		p.mu.Lock()
 		p.live++
 		if p.live > 1 {
@@ -269,5 +272,20 @@ func TestDebouncedJobByItsKey(t *testing.T) {
 		}
 		p.at(120)
 		p.want(2, pacedRun{payload: "b", at: 40})
+	})
+}
+
+// A Chain under a Debounce: the newest chain runs once enqueues have stopped, with all its steps.
+func TestDebounceOfAChain(t *testing.T) {
+	paceIn(t, short, func(p *paced) {
+		how := handoff.Chain{
+			Under: handoff.Debounce{Key: "k", Wait: 5 * time.Second},
+			Then:  []*asynq.Task{asynq.NewTask(taskType, []byte("then"))},
+		}
+		p.add(how, "a")
+		p.at(2)
+		p.add(how, "b")
+		p.at(60)
+		p.want(3, pacedRun{payload: "b", at: 7}, pacedRun{payload: "then", at: 7})
 	})
 }

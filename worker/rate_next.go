@@ -184,6 +184,8 @@ func runOther(in *asynqprivate.Inspector, queue, id string) ran {
 		return unclear
 	case info.State == asynq.TaskStatePending, info.State == asynq.TaskStateAggregating:
 		return ranTask
+	case info.State == asynq.TaskStateScheduled: // moved to a later time by Reschedule, from which it lines up again
+		return noTask
 	case info.State == asynq.TaskStateCompleted, info.State == asynq.TaskStateArchived && !jobline.InArchive(info):
 		return noTask
 	}

@@ -477,3 +477,25 @@ func TestSupersededDuringAShutdown(t *testing.T) {
 		d.want(t, "start a", "end a", "start b", "end b")
 	})
 }
+
+// A handler that returns ErrSuperseded of its own accord has failed like with any other error: nothing has superseded its job.
+func TestErrSupersededOfAHandler(t *testing.T) {
+	for name, err := range map[string]error{"itself": worker.ErrSuperseded, "wrapped": fmt.Errorf("the other run: %w", worker.ErrSuperseded)} {
+		t.Run(name, func(t *testing.T) {
+			paceIn(t, func(_ string, n int) (time.Duration, error) {
+				if n == 0 {
+					return time.Second, err
+				}
+				return time.Second, nil
+			}, func(p *paced) {
+				p.add(handoff.Unique{Key: "k"}, "a")
+				p.at(10)
+				if _, err := p.jobs.Enqueue(context.Background(), handoff.Unique{Key: "k"}, asynq.NewTask(taskType, nil)); !errors.Is(err, joblock.ErrHeld) {
+					t.Errorf("between the attempts: %v, want ErrHeld", err)
+				}
+				p.at(60)
+				p.want(3, pacedRun{payload: "a", at: 0}, pacedRun{payload: "a", at: 21})
+			})
+		})
+	}
+}

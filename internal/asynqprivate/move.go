@@ -46,7 +46,8 @@ redis.call('ZADD', KEYS[3], ARGV[2], ARGV[1])
 redis.call('HSET', KEYS[1], 'state', 'retry')
 return 1`)
 
-	// reschedule gives a task that waits another time. KEYS are the task, the list of pending tasks, and the sets of
+	// reschedule gives a task that waits another time. The task is then scheduled: one that was snoozed is run when what it
+	// waits for has come, but only from among the retries. KEYS are the task, the list of pending tasks, and the sets of
 	// scheduled tasks and of retries; ARGV are the ID, when the task is due, and "1" if that is now.
 	reschedule = redis.NewScript(`local state = redis.call('HGET', KEYS[1], 'state')
 local from = state == 'scheduled' and KEYS[3] or state == 'retry' and KEYS[4]
@@ -58,8 +59,6 @@ if state == 'pending' then
     return 0
   end
   redis.call('HDEL', KEYS[1], 'pending_since')
-  redis.call('HSET', KEYS[1], 'state', 'scheduled')
-  from = KEYS[3]
 elseif not from or redis.call('ZREM', from, ARGV[1]) == 0 then
   return 0
 elseif ARGV[3] == '1' then
@@ -67,7 +66,8 @@ elseif ARGV[3] == '1' then
   redis.call('HSET', KEYS[1], 'state', 'pending')
   return 1
 end
-redis.call('ZADD', from, ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[3], ARGV[2], ARGV[1])
+redis.call('HSET', KEYS[1], 'state', 'scheduled')
 return 1`)
 )
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -24,7 +26,11 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 	if err := c.ready(ctx, op); err != nil {
 		return Result{}, err
 	}
-	sts, err := c.locks.Status(ctx, keyspace.Next(key), key)
+	keys := []string{keyspace.Next(key), key}
+	if len(keys[0]) > driver.MaxKeyBytes {
+		keys = keys[1:] // no job of the key can wait
+	}
+	sts, err := c.locks.Status(ctx, keys...)
 	if err != nil {
 		return Result{}, err
 	}
@@ -84,12 +90,16 @@ func (c *Client) reschedule(ctx context.Context, w *waiting, s *taskSpec) error 
 	switch {
 	case err != nil:
 		return w.failed(joblock.ErrUnavailable, "what the job's task carries could not be read", err)
+	case jobline.InArchive(task):
+		return w.failed(joblock.ErrBusy, "the job is just being moved", nil)
 	case task.State == asynq.TaskStateArchived:
 		return w.failed(joblock.ErrNotFound, "the job is archived: asynq's Inspector.RunTask runs it again", nil)
 	case task.State == asynq.TaskStateAggregating:
 		return w.failed(joblock.ErrInvalid, "the job waits in a group, and asynq decides when the group runs", nil)
 	case env.Sequence != nil:
 		return w.failed(joblock.ErrInvalid, "the job is in a sequence, where its place decides when it runs: withdraw it and enqueue it again", nil)
+	case strings.Contains(task.LastErr, jobline.WaitText) && task.State == asynq.TaskStateRetry:
+		return w.failed(joblock.ErrInvalid, "the job waits in the line of a key, where its place decides when it runs: withdraw it and enqueue it again", nil)
 	case !task.Deadline.IsZero() && !s.wholeSecond().Before(task.Deadline):
 		return w.failed(joblock.ErrInvalid, "the new time is not before the job's Deadline, "+task.Deadline.Format(time.RFC3339), nil)
 	}

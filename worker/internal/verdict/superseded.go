@@ -20,6 +20,13 @@ func (e *Superseded) Error() string { return ErrSuperseded.Error() + ": " + e.By
 
 func (e *Superseded) Unwrap() []error { return []error{ErrSuperseded, asynq.RevokeTask} }
 
+// supersedes reports whether err is that of a job that was superseded. A handler may return ErrSuperseded by itself, which
+// asynq takes for a failure.
+func supersedes(err error) bool {
+	_, ok := errors.AsType[*Superseded](err)
+	return ok
+}
+
 // Supersedes reports whether the task info, which waits for the key of a running job, ends that job: it could run now.
 // A task with a time of its own waits for that first, and a member of a group for the group.
 func Supersedes(info *asynq.TaskInfo) bool {
