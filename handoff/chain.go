@@ -38,7 +38,7 @@ import (
 //
 // The tasks of the steps after the first have IDs of the form "chain:2:1a2b3c4d:default:ID", where ID is that of the first.
 type Chain struct {
-	// Under is what all steps run under: a Carry, a Unique or a Sequence. A Unique with UntilStarted is ErrInvalid, and so
+	// Under is what all steps run under: a Carry, a Unique, a Debounce or a Sequence. A Unique with UntilStarted is ErrInvalid, and so
 	// are nil and another Chain. A Unique with Replace or KeepLast replaces a chain whose first step waits, but not one whose
 	// second step has been enqueued: Replace then returns ErrHeld, and KeepLast waits for the end of the chain.
 	Under How

@@ -18,7 +18,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 		ae.begins(err.Error())
 	}
 	_, snoozed := errors.AsType[*verdict.Snooze](err)
-	if snoozed || errors.Is(err, ErrSuperseded) {
+	if snoozed || verdict.IsSuperseded(err) {
 		return
 	}
 	a, aerr := w.newAttempt(ctx, task)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,16 +115,17 @@ func (c *carrier) endSuperseded(by *verdict.Superseded, handler error) error {
 	return settler{c}.settle(by)
 }
 
-// runNewer runs the job that has superseded this one, whose key is free now: it may be snoozed.
+// runNewer runs the newest job of the key, which is free now: it may be snoozed. The job that has superseded this one may have
+// been replaced since.
 func (c *carrier) runNewer() {
-	queue, id, ok := envelope.ParseJob(c.newerJob)
-	if !ok {
+	if c.newerJob == "" {
 		return
 	}
 	c.w.life.Go(func() {
-		patience := time.Now().Add(answerWait)
-		for !c.w.runSnoozed(snoozedTask{queue: queue, id: id}) && time.Now().Before(patience) {
-			if sleep.For(c.w.life.Context(), answerPoll) != nil {
+		ctx := c.w.life.Context()
+		for patience := time.Now().Add(answerWait); ; {
+			queue, id, ok := envelope.ParseJob(cmp.Or(c.newer(ctx, c.supersedable()), c.newerJob))
+			if !ok || c.w.runSnoozed(snoozedTask{queue: queue, id: id}) || !time.Now().Before(patience) || sleep.For(ctx, answerPoll) != nil {
 				return
 			}
 		}

@@ -499,3 +499,22 @@ func TestErrSupersededOfAHandler(t *testing.T) {
 		})
 	}
 }
+
+// The job that has superseded a handler which ignores its context is replaced meanwhile. The newest job starts when that handler
+// has returned, and not at the end of its own pause.
+func TestNewestStartsAtOnceAfterADeafHandler(t *testing.T) {
+	paceIn(t, func(payload string, _ int) (time.Duration, error) {
+		if payload == "a" {
+			return 8 * time.Second, nil
+		}
+		return time.Second, nil
+	}, func(p *paced) {
+		p.add(newest, "a")
+		for i, name := range []string{"b", "c"} {
+			p.at(1.5 + 2*float64(i))
+			p.add(newest, name)
+		}
+		p.at(40)
+		p.want(2, pacedRun{payload: "a", at: 0}, pacedRun{payload: "c", at: 8})
+	})
+}

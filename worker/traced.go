@@ -43,7 +43,7 @@ func outcome(err error) string {
 		return "panicked"
 	case snoozed:
 		return "snoozed"
-	case errors.Is(err, ErrSuperseded):
+	case verdict.IsSuperseded(err):
 		return "superseded"
 	case errors.Is(err, asynq.RevokeTask):
 		return "revoked"

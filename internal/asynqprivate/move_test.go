@@ -179,14 +179,14 @@ func TestReschedule(t *testing.T) {
 		s.enqueue("retry", asynq.Retention(time.Minute))
 		s.must(nil, in.ArchiveTask(s.queue, "retry"))
 		s.must(nil, s.in.Postpone(s.queue, "retry", "", due.Add(time.Hour)))
-		want := map[string]asynq.TaskState{"pending": asynq.TaskStateScheduled, "scheduled": asynq.TaskStateScheduled, "retry": asynq.TaskStateRetry}
+		want := map[string]asynq.TaskState{"pending": asynq.TaskStateScheduled, "scheduled": asynq.TaskStateScheduled, "retry": asynq.TaskStateScheduled}
 		for id, state := range want {
 			s.must(nil, s.in.Reschedule(s.queue, id, due))
 			if got, err := in.GetTaskInfo(s.queue, id); err != nil || got.State != state || !got.NextProcessAt.Equal(due) || got.Retention != time.Minute || string(got.Payload) != "payload" {
 				t.Errorf("%s is %+v, %v", id, got, err)
 			}
 		}
-		if q, err := in.GetQueueInfo(s.queue); err != nil || q.Pending != 1 || q.Scheduled != 2 || q.Retry != 1 || q.Archived != 1 {
+		if q, err := in.GetQueueInfo(s.queue); err != nil || q.Pending != 1 || q.Scheduled != 3 || q.Retry != 0 || q.Archived != 1 {
 			t.Errorf("the queue is %+v, %v", q, err)
 		}
 		for range 2 { // the second time they are pending

@@ -64,7 +64,7 @@ func (t Tries) EndOf(err error) End {
 		return End{Settle: BackOut, Snooze: snoozed, Err: err}
 	case err == nil:
 		return End{Settle: Release, Reason: ReasonDone}
-	case supersedes(err):
+	case IsSuperseded(err):
 		return End{Settle: Release, Reason: ReasonSuperseded, Err: err}
 	case errors.Is(err, asynq.RevokeTask):
 		return End{Settle: Release, Reason: ReasonRevoked, Err: err}

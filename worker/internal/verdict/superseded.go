@@ -20,9 +20,9 @@ func (e *Superseded) Error() string { return ErrSuperseded.Error() + ": " + e.By
 
 func (e *Superseded) Unwrap() []error { return []error{ErrSuperseded, asynq.RevokeTask} }
 
-// supersedes reports whether err is that of a job that was superseded. A handler may return ErrSuperseded by itself, which
+// IsSuperseded reports whether err is that of a job that was superseded. A handler may return ErrSuperseded by itself, which
 // asynq takes for a failure.
-func supersedes(err error) bool {
+func IsSuperseded(err error) bool {
 	_, ok := errors.AsType[*Superseded](err)
 	return ok
 }
