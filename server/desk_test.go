@@ -252,6 +252,66 @@ func TestActionsWithoutAnAudit(t *testing.T) {
 	})
 }
 
+func TestPausesAndLimits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, change := audited(t)
+		a := newReplica(t, store(), change)
+		list := func(name string) (all []object) {
+			for _, item := range a.get("/v1/controls").ok()[name].([]any) {
+				all = append(all, item.(map[string]any))
+			}
+			return all
+		}
+		if n := len(list("pauses")) + len(list("limits")); n != 0 {
+			t.Errorf("%d at first", n)
+		}
+		a.post("/v1/pause", object{"key": "tenant:42", "reason": "moves", "for_ms": 3_600_000}).ok()
+		if all := list("pauses"); len(all) != 1 || all[0].text("key") != "tenant:42" || all[0].text("note") != "moves" || all[0].text("by") != "anyone" || all[0].text("until") == "" {
+			t.Errorf("paused are %v", all)
+		}
+		a.post("/v1/resume-key", object{"key": "tenant:42:x", "reason": "over"}).refused(http.StatusNotFound, "LOCK_NOT_FOUND")
+		a.post("/v1/resume-key", object{"key": "tenant:42", "reason": "over"}).ok()
+		if all := list("pauses"); len(all) != 1 || !all[0].flag("ended") { // a worker starts the jobs, and then the pause is gone
+			t.Errorf("after the end paused are %v", all)
+		}
+		a.post("/v1/resume-key", object{"key": "tenant:42", "reason": "over"}).refused(http.StatusNotFound, "LOCK_NOT_FOUND")
+		for _, name := range []string{"acme", "a/b %c?d", strings.Repeat("n", 128)} {
+			at := "/v1/limits/" + url.PathEscape(name)
+			a.post(at+"/set", object{"value": 600, "reason": "fast"}).ok()
+			if all := list("limits"); len(all) != 1 || all[0].text("name") != name || all[0].number("value") != 600 || all[0].text("note") != "fast" {
+				t.Errorf("set are %v", all)
+			}
+			a.post(at+"/clear", object{"reason": "over"}).ok()
+			a.post(at+"/clear", object{"reason": "over"}).refused(http.StatusNotFound, "LOCK_NOT_FOUND")
+		}
+		for path, bad := range map[string]object{
+			"/v1/pause":            {"key": "tenant:*", "reason": "x"},
+			"/v1/resume-key":       {"key": "", "reason": "x"},
+			"/v1/limits/acme/set":  {"value": 0, "reason": "x"},
+			"/v1/limits/acme/set?": {"value": 1_000_001, "reason": "x"},
+			"/v1/limits/b/set":     {"value": 1},
+			"/v1/limits/a%00b/set": {"value": 1, "reason": "x"},
+			"/v1/limits/%ff/set":   {"value": 1, "reason": "x"},
+			"/v1/limits/" + strings.Repeat("n", 129) + "/set": {"value": 1, "reason": "x"},
+		} {
+			a.post(path, bad).refused(http.StatusBadRequest, "LOCK_INVALID")
+		}
+		if n := len(list("limits")); n != 0 {
+			t.Errorf("%d limits are set", n)
+		}
+		var actions []string
+		for _, e := range a.get("/v1/audit?limit=100").ok().items() {
+			if e.text("outcome") == "done" {
+				actions = append(actions, e.text("action"))
+			}
+		}
+		slices.Reverse(actions)
+		if want := []string{"pause key", "resume key", "set limit", "clear limit", "set limit", "clear limit", "set limit", "clear limit"}; !slices.Equal(actions, want) {
+			t.Errorf("the audit has %q, want %q", actions, want)
+		}
+	})
+}
+
 func TestCronJobs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, change := audited(t)

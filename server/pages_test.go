@@ -514,6 +514,32 @@ func TestCronFromThePages(t *testing.T) {
 	})
 }
 
+func TestPausesAndLimitsOnThePages(t *testing.T) {
+	staged(t, PagesConfig{}, nil, func(s *stage) {
+		s.open("limits").has(http.StatusOK).lacks("Paused keys", "Set by operators")
+		at, form := "&"+url.Values{"key": {heldKey}}.Encode(), []string{"key", heldKey, "reason", "acme <is> down"}
+		s.open("act?do=resume-key"+at).has(http.StatusOK, "The key is not paused by now")
+		s.open("act?do=pause-key"+at).has(http.StatusOK, "Hold back all jobs of a key")
+		to := s.submit("act", append(form, "do", "pause-key")...).has(http.StatusSeeOther).location()
+		s.open(to).has(http.StatusOK, "paused by", "acme <is> down")
+		time.Sleep(time.Minute) // the list is cached for seconds
+		s.open("limits").has(http.StatusOK, "Paused keys", "an operator resumes it", "acme <is> down").lacks("<is>")
+		s.open(s.lockPage(heldKey+":below")).has(http.StatusOK, "paused by")
+		s.open("act?do=resume-key" + at).has(http.StatusOK).lacks("not paused by now")
+		s.submit("act", append(form, "do", "resume-key")...).has(http.StatusSeeOther)
+		s.submit("act", append(form, "do", "resume-key")...).has(http.StatusConflict)
+		time.Sleep(time.Minute)
+		s.open("limits").has(http.StatusOK, "its jobs are being started") // there is no worker
+		for _, do := range []string{"set-limit", "clear-limit"} {         // only the command and the API have them
+			s.submit("act", "do", do, "limit", "acme", "value", "3", "reason", "x").has(http.StatusBadRequest)
+		}
+		_, err := s.s.desk.As("eva", "").Act(s.Context(), ops.SetLimit{Limit: "acme <b>", Value: 600, Reason: "fast"})
+		testkit.WantNil(s, "SetLimit", err)
+		time.Sleep(time.Minute)
+		s.open("limits").has(http.StatusOK, "Set by operators", "acme <b>", "600", "eva", "fast").lacks("<b>acme", "acme <b>")
+	})
+}
+
 // What a caller may not do is neither offered nor done.
 func TestRightsOnThePages(t *testing.T) {
 	actions := map[string]func(s *stage) []string{

@@ -7,6 +7,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -32,7 +33,7 @@ func (c *carrier) named() (s namedSequence, ok bool) {
 
 // limit returns how many slots the sequence has now.
 func (s namedSequence) limit(ctx context.Context) int {
-	return (*core.Locker)(s.w.locks).Controls().Limit(ctx, s.name, s.code)
+	return (*core.Locker)(s.w.locks).Controls().Limit(ctx, s.name, s.code, limit.Max)
 }
 
 // namedLimits has the sequences with a LimitName whose jobs run here.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,8 +105,55 @@ func TestNamedLimitOfWithoutOverlapping(t *testing.T) {
 				t.Errorf("up to %d run at a time, want %d", most, want)
 			}
 		}
-		r.change(func(set *controls.Set, _ int64, _ time.Time) { set.Clear("provider") })
+		r.setLimit("provider", 1000) // as for a rate: it counts as 256
 		r.wantDone(ids...)
+	})
+}
+
+// How many run at a time may depend on the task.
+func TestMaxConcurrentOf(t *testing.T) {
+	plans := map[string]int{"free": 1, "pro": 3, "none": 0, "too many": 257}
+	virtual(t, func(r *rig) {
+		var mu sync.Mutex
+		running, most, runs := make(map[string]int), make(map[string]int), make(map[string]int)
+		var p probe
+		of := worker.MaxConcurrentOf(func(_ context.Context, task *asynq.Task) int { return plans[string(task.Payload())] })
+		r.serve(service{use: overlap(of), asynq: asynq.Config{Concurrency: 20, ErrorHandler: p.ear()}}, func(_ context.Context, task *asynq.Task) error {
+			plan := string(task.Payload())
+			count := func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				running[plan] += n
+				runs[plan] += max(0, n)
+				most[plan] = max(most[plan], running[plan])
+			}
+			count(1)
+			defer count(-1)
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+		ids := append(r.plain(5, "free", 1), r.plain(9, "pro", 1)...)
+		r.wantDone(ids...)
+		for plan, n := range plans {
+			if n == 0 || n > 256 {
+				bad := r.plain(1, plan, 0)
+				r.untilTask(bad[0], "archived")
+			} else if most[plan] != n {
+				t.Errorf("of %s up to %d ran at a time, want %d", plan, most[plan], n)
+			}
+		}
+		if runs["none"]+runs["too many"] > 0 {
+			t.Errorf("ran %v", runs)
+		}
+		for _, told := range p.heard() {
+			if !errors.Is(told.err, joblock.ErrInvalid) {
+				t.Errorf("a bad number gives %v, want ErrInvalid", told.err)
+			}
+		}
+		h := overlap(worker.MaxConcurrentOf(nil))[0](r.newWorker(r.locks, worker.Config{}))(asynq.NotFoundHandler())
+		if err := h.ProcessTask(context.Background(), asynq.NewTask(taskType, []byte("k"))); !errors.Is(err, joblock.ErrInvalid) {
+			t.Errorf("without a function: %v, want ErrInvalid", err)
+		}
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -114,5 +115,5 @@ func (o *overlap) concurrent(a *attempt) int {
 	if o.limitName == nil {
 		return n
 	}
-	return (*core.Locker)(o.w.locks).Controls().Limit(a.ctx, *o.limitName, n)
+	return (*core.Locker)(o.w.locks).Controls().Limit(a.ctx, *o.limitName, n, limit.Max)
 }

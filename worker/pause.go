@@ -8,8 +8,11 @@ import (
 	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/rates"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -22,6 +25,9 @@ import (
 func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.Token) *verdict.Snooze {
 	in := (*core.Locker)(a.w.locks)
 	set := in.Controls().Get(ctx)
+	if set.Unread != nil {
+		return a.snoozeUnread(set.Unread) // a pause may be in force
+	}
 	for p, ok := set.Paused(keys...); ok; {
 		// The place first, and then the registry again: a pause that has ended starts the jobs that have a place by then.
 		err := a.waitBehind(ctx, p)
@@ -29,14 +35,17 @@ func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.
 			set, err = in.Controls().Fresh(ctx)
 		}
 		if err != nil {
-			if snoozed := a.w.snooze(err); snoozed != nil {
-				return snoozed
-			}
-			return &verdict.Snooze{Err: err, Delay: verdict.Jittered(a.w.cfg.Snooze)}
+			return a.snoozeUnread(err)
 		}
 		still, covered := set.Paused(keys...)
 		if covered && still.Key == p.Key {
 			snoozed := a.paused(set, still)
+			e := event.Event{Kind: event.HeldBack, Key: p.Key, Job: a.job, Reason: still.Note}
+			if !still.Until.IsZero() {
+				e.Remaining = still.Until.Sub(set.Now())
+			}
+			in.Tell(e)
+			a.leaveRate(ctx)
 			a.keepReserved(ctx, tokens, a.w.reservation(snoozed.Delay))
 			return snoozed
 		}
@@ -48,6 +57,27 @@ func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.
 
 // reasonResumed is the reason in the record of a job's place in the line of a pause.
 const reasonResumed = "the pause has ended"
+
+// snoozeUnread returns the error that snoozes the task because the pauses cannot be read.
+func (a *attempt) snoozeUnread(err error) *verdict.Snooze {
+	if snoozed := a.w.snooze(err); snoozed != nil {
+		return snoozed
+	}
+	return &verdict.Snooze{Err: err, Delay: verdict.Jittered(a.w.cfg.Snooze)}
+}
+
+// leaveRate gives up the place that the job has in the line of a rate: called from there, a job that is held back would keep
+// an opening from others.
+func (a *attempt) leaveRate(ctx context.Context) {
+	info, err := a.w.batched.GetTaskInfo(a.queue, a.id)
+	if err != nil {
+		return
+	}
+	if key, _, ok := jobline.RateOf(info.LastErr); ok {
+		_ = rates.Leave(ctx, (*core.Locker)(a.w.locks), opRate, a.job, key) // else it keeps the opening for five seconds
+		a.w.rates.passOn(a.w, key)
+	}
+}
 
 // waitBehind gives the job a place in the line of the jobs that p holds back, unless it has one.
 func (a *attempt) waitBehind(ctx context.Context, p controls.Pause) error {

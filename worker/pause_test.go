@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/rate"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -388,6 +390,74 @@ func TestPausedWithoutARetry(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A registry that cannot be read may have a pause: a process that has never read it starts no job with a lock, and says why.
+func TestPausesThatCannotBeRead(t *testing.T) {
+	virtual(t, func(r *rig) {
+		write := func(memo string) {
+			lock, err := (*core.Locker)(r.locks).Acquire(context.Background(), keyspace.Controls, core.Options{OwnKey: true, Memo: true, Retain: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lock.WriteMemo(context.Background(), []byte(memo)); err != nil {
+				t.Fatal(err)
+			}
+			if err := lock.End(context.Background(), core.Release{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("of a newer version")
+		var p probe
+		r.keep(r.locks, worker.Config{})
+		r.serve(service{use: overlap()}, p.handler(succeed))
+		ids := r.plain(1, "k", 1)
+		r.untilCharged(ids[0], "retry", 0)
+		time.Sleep(time.Minute)
+		r.wantRuns(&p, 0)
+		if !strings.Contains(r.log.String(), "cannot be read") {
+			t.Errorf("the log says nothing:\n%s", r.log)
+		}
+		write("")
+		r.wantDone(ids...)
+		r.wantRuns(&p, 1)
+	})
+}
+
+// Jobs of a paused tenant wait for the rate of a provider, in front of those of another tenant: they give up their places.
+func TestPausedJobsKeepNoRateFromOthers(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l, k := r.line(), &rated{rig: r}
+		r.keep(r.locks, worker.Config{})
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "provider", N: 1, Per: 2 * time.Second})), k.handle)
+		enqueue := func(tenant string, i int) string {
+			id := fmt.Sprint(tenant, "-", i)
+			u := handoff.Unique{Key: joblock.Key(tenant, strconv.Itoa(i))}
+			if _, err := l.jobs.Enqueue(context.Background(), u, asynq.NewTask(taskType, nil), asynq.TaskID(id), asynq.MaxRetry(1)); err != nil {
+				t.Fatal(err)
+			}
+			return id
+		}
+		enqueue("b", 0)
+		r.until("the first has run", func() bool { return k.done() == 1 })
+		for i := range 10 {
+			r.untilCharged(enqueue("a", i), "retry", 0)
+		}
+		r.pauseKey("a", 0)
+		time.Sleep(2 * controls.MaxAge)
+		before := k.done()
+		begin := time.Now()
+		for i := range 10 {
+			enqueue("b", i+1)
+		}
+		r.until("those of the other tenant have run", func() bool { return k.done() == before+10 })
+		if took := time.Since(begin); took > 27*time.Second {
+			t.Errorf("ten jobs took %s at one in two seconds, behind ten that are paused", took)
+		}
+		r.resumeKey("a")
+		r.until("all have run", func() bool { return k.done() == 21 })
+		r.wantNoPause()
+	})
 }
 
 // The end of a pause and the arrival of a job meet in every order. None is lost, and none runs twice.

@@ -38,9 +38,10 @@ import (
 // run a task has died, asynq runs the task itself: some 10 seconds after its time, or a tenth of its wait if that is more.
 // A wait of less than a quarter of a second is a wait in place.
 //
-// On a server whose queues are empty a task starts at asynq's next look, up to asynq.Config.TaskCheckInterval after its
-// time, 1 s by default. Each start frees its opening Per later, so that time is lost: with N per minute some hundredth,
-// with N per second half. Set TaskCheckInterval to a twentieth of Per or less. The Worker logs a WARN if it is more.
+// A server whose queues are empty looks for tasks once in asynq.Config.TaskCheckInterval, 1 s by default. So tasks are run
+// before their time, by up to a quarter of a second, and wait in place for the rest. What asynq takes beyond that is lost at
+// each start: with N per minute some hundredth of the rate, with N per second half. Set TaskCheckInterval to 100 ms, or a
+// twentieth of Per, or less. The Worker logs a WARN if it is more than both.
 //
 // The error of rate.RetryAfter snoozes the task, and pushes the key back. If the store does not answer, the task is
 // snoozed. A task that cannot be snoozed, because it has no retries left, is snoozed by way of the archive; without
@@ -127,7 +128,8 @@ const inPlace = 250 * time.Millisecond
 func (h *rateHandler) admit(a *attempt, limits []rates.Limit) error {
 	latest := time.Now().Add(time.Duration(0.5 * float64(a.left())))
 	for {
-		got, err := rates.Ask(a.ctx, (*core.Locker)(h.w.locks), opRate, a.job, limits, false)
+		early := min(inPlace, max(0, time.Until(latest)))
+		got, err := rates.Ask(a.ctx, (*core.Locker)(h.w.locks), opRate, a.job, limits, false, early)
 		if err == nil {
 			h.w.rates.warn(h.w, got, limits)
 		}
@@ -135,6 +137,7 @@ func (h *rateHandler) admit(a *attempt, limits []rates.Limit) error {
 		case a.ctx.Err() != nil:
 			return context.Cause(a.ctx) // asynq would ignore the handler's result
 		case err == nil && got.OK:
+			h.w.rates.came(got)
 			return nil
 		}
 		now, pause := time.Now(), waitPoll
@@ -164,7 +167,7 @@ func (h *rateHandler) refused(a *attempt, err error, got rates.Answer, latest ti
 	}
 	next := refused.Next()
 	if (next == verdict.SnoozeTask || next == verdict.ArchiveTask) && got.Wait > 0 {
-		h.w.rates.expect(h.w, a.job, got, time.Now().Add(got.Wait))
+		h.w.rates.expect(h.w.tools, a.job, got, time.Now().Add(got.Wait))
 	}
 	switch next {
 	case verdict.FailTask:
@@ -193,28 +196,32 @@ func rateSnooze(got rates.Answer, now time.Time) *verdict.Snooze {
 // rateSlack is how much later than its time asynq runs a task that no process has run.
 const rateSlack = 5 * time.Second
 
+// minAfter is the shortest time for which a key is pushed back: without a bound, a provider that refuses and names no time
+// would be called again at once, for ever.
+const minAfter = time.Second
+
 // pushedBack returns the attempt's result for asynq if the handler has returned err.
 func (h *rateHandler) pushedBack(a *attempt, err error) error {
 	r, ok := errors.AsType[*rates.Refusal](err)
 	if !ok || a.ctx.Err() != nil {
 		return err
 	}
-	ctx := context.WithoutCancel(a.ctx)
-	if failed := rates.PushBack(ctx, (*core.Locker)(h.w.locks), "push back", a.job, r.Key, r.After); failed != nil {
-		a.log().Warn("worker: could not delay the starts of a key", "key", r.Key, "after", r.After, "err", failed)
+	ctx, after := context.WithoutCancel(a.ctx), min(max(r.After, minAfter), driver.MaxPeriod)
+	if failed := rates.PushBack(ctx, (*core.Locker)(h.w.locks), "push back", a.job, r.Key, after); failed != nil {
+		a.log().Warn("worker: could not delay the starts of a key", "key", r.Key, "after", after, "err", failed)
 		return err
 	}
-	got := rates.Answer{Limit: rates.Limit{Key: r.Key}, Wait: r.After, Claim: true}
+	got := rates.Answer{Limit: rates.Limit{Key: r.Key}, Wait: after, Claim: true}
 	now := time.Now()
 	snoozed := rateSnooze(got, now)
 	snoozed.Err = fmt.Errorf("%w; %w", snoozed.Err, err)
 	switch {
 	case a.canSnooze():
-		h.w.rates.expect(h.w, a.job, got, now.Add(r.After))
+		h.w.rates.expect(h.w.tools, a.job, got, now.Add(after))
 		a.logSnoozed(snoozed)
 		return snoozed
 	case a.canSnoozeByArchive():
-		h.w.rates.expect(h.w, a.job, got, now.Add(r.After))
+		h.w.rates.expect(h.w.tools, a.job, got, now.Add(after))
 		return a.snoozeByArchive(snoozed)
 	}
 	return err

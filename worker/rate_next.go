@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,10 +18,12 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// rateStarts runs the tasks that RateLimit has snoozed. For each such task, its process calls the store once, at the time
-// at which the task may start, and runs the first in line then. So there is a call for each start, whichever process dies,
-// and a task that was deleted delays no other.
+// rateStarts runs the tasks that RateLimit has snoozed. For each such task, its process calls the store once, just before
+// the time at which the task may start, and runs the first in line then. So there is a call for each start, whichever process
+// dies, and a task that was deleted delays no other.
 type rateStarts struct {
+	lead atomic.Int64 // how long before its time a task is run: as long as asynq takes to deliver it
+
 	mu     sync.Mutex // guards the fields below
 	keys   map[string]*rateCalls
 	warned map[string]time.Time // when the last warning of each kind was logged
@@ -36,10 +39,36 @@ type rateCalls struct {
 // callMost bounds how many tasks one call claims: they are run one after another.
 const callMost = 100
 
+// came notes whether a task has come before its time, or after it: one that waits in place occupies a worker, and one that is
+// late wastes a part of the rate.
+func (r *rateStarts) came(got rates.Answer) {
+	if !got.Claim {
+		return // it was not called
+	}
+	for {
+		lead := r.lead.Load()
+		next := lead - int64(got.Wait)/8
+		if got.Wait == 0 {
+			next = lead + lead/8 + int64(4*time.Millisecond)
+		}
+		if r.lead.CompareAndSwap(lead, min(max(0, next), int64(inPlace-together))) {
+			return
+		}
+	}
+}
+
+// together is the time in which openings are claimed by one call.
+const together = 25 * time.Millisecond
+
+// until returns how long a timer runs for a task whose time is at.
+func (r *rateStarts) until(at time.Time) time.Duration {
+	return time.Until(at) - time.Duration(r.lead.Load())
+}
+
 // expect makes this Worker call the limit of got at the time at. If the job has a claim, the Worker runs the job itself.
-func (r *rateStarts) expect(w *Worker, job string, got rates.Answer, at time.Time) {
+func (r *rateStarts) expect(w *tools, job string, got rates.Answer, at time.Time) {
 	if got.Claim {
-		time.AfterFunc(time.Until(at), func() {
+		time.AfterFunc(r.until(at), func() {
 			if w.life.Enter() {
 				defer w.life.Leave()
 				w.runForRate(got.Limit, job)
@@ -56,12 +85,12 @@ func (r *rateStarts) expect(w *Worker, job string, got rates.Answer, at time.Tim
 		}
 		c = new(rateCalls)
 		r.keys[got.Limit.Key] = c
-		c.timer = time.AfterFunc(time.Until(at), func() { r.fire(w, got.Limit.Key) })
+		c.timer = time.AfterFunc(r.until(at), func() { r.fire(w, got.Limit.Key) })
 	}
 	c.limit = got.Limit
 	c.add(at, 1)
 	if c.timer != nil {
-		c.timer.Reset(time.Until(c.due[0]))
+		c.timer.Reset(r.until(c.due[0]))
 	}
 }
 
@@ -72,7 +101,7 @@ func (c *rateCalls) add(at time.Time, n int) {
 }
 
 // fire calls the limit of key.
-func (r *rateStarts) fire(w *Worker, key string) {
+func (r *rateStarts) fire(w *tools, key string) {
 	if !w.life.Enter() {
 		return
 	}
@@ -84,17 +113,18 @@ func (r *rateStarts) fire(w *Worker, key string) {
 		return
 	}
 	c.timer = nil
-	now := time.Now()
+	early := time.Duration(r.lead.Load()) + together
+	soon := time.Now().Add(early)
 	n := 0
-	for n < len(c.due) && !c.due[n].After(now) {
+	for n < len(c.due) && !c.due[n].After(soon) {
 		n++
 	}
 	c.due = c.due[n:]
 	limit := c.limit
 	r.mu.Unlock()
 
-	called, err := rates.Call(context.Background(), (*core.Locker)(w.locks), opRate, limit, callMost)
-	now = time.Now()
+	called, err := rates.Call(context.Background(), (*core.Locker)(w.locks), opRate, limit, callMost, early)
+	now := time.Now()
 	r.mu.Lock()
 	switch left := n - len(called.Called); {
 	case err != nil:
@@ -109,7 +139,7 @@ func (r *rateStarts) fire(w *Worker, key string) {
 	if len(c.due) == 0 || errors.Is(err, joblock.ErrClosed) {
 		delete(r.keys, key)
 	} else {
-		c.timer = time.AfterFunc(time.Until(c.due[0]), func() { r.fire(w, key) })
+		c.timer = time.AfterFunc(r.until(c.due[0]), func() { r.fire(w, key) })
 	}
 	r.mu.Unlock()
 	for _, job := range called.Called {
@@ -118,8 +148,22 @@ func (r *rateStarts) fire(w *Worker, key string) {
 }
 
 // owe makes the Worker call the limit at once, in place of a call that found no task.
-func (r *rateStarts) owe(w *Worker, limit rates.Limit) {
+func (r *rateStarts) owe(w *tools, limit rates.Limit) {
 	r.expect(w, "", rates.Answer{Limit: limit}, time.Now())
+}
+
+// passOn makes the Worker call the limit of key at once, if it has tasks that wait for it.
+func (r *rateStarts) passOn(w *tools, key string) {
+	r.mu.Lock()
+	c := r.keys[key]
+	var limit rates.Limit
+	if c != nil {
+		limit = c.limit
+	}
+	r.mu.Unlock()
+	if c != nil {
+		r.owe(w, limit)
+	}
 }
 
 // rateTries are the pauses between attempts to run a task: asynq may not have written the snooze yet.
@@ -127,7 +171,7 @@ var rateTries = [...]time.Duration{time.Millisecond, 5 * time.Millisecond, 25 * 
 
 // runForRate runs the task of job, for which there is an opening at limit. If there is no such task, the next in line is
 // called.
-func (w *Worker) runForRate(limit rates.Limit, job string) {
+func (w *tools) runForRate(limit rates.Limit, job string) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
 		return // a call of package rate, which comes by itself
@@ -158,7 +202,7 @@ const (
 	noTask
 )
 
-func (w *Worker) runSnoozedForRate(queue, id string) ran {
+func (w *tools) runSnoozedForRate(queue, id string) ran {
 	result := noTask
 	for _, in := range w.next.Inspectors {
 		if in.RunRetry(queue, id) == nil {
@@ -209,12 +253,15 @@ func (r *rateStarts) warn(w *Worker, got rates.Answer, limits []rates.Limit) {
 	}
 	every := time.Duration(w.checkInterval.Load())
 	for _, l := range limits {
-		if !got.OK && every > l.Per/20 && r.firstIn(time.Hour, "interval") {
-			log.Warn("worker: asynq looks for tasks too seldom to use the whole rate: set asynq.Config.TaskCheckInterval to a twentieth of the period",
+		if !got.OK && every > max(l.Per/20, shortLook) && r.firstIn(time.Hour, "interval") {
+			log.Warn("worker: asynq looks for tasks too seldom to use the whole rate: set asynq.Config.TaskCheckInterval to 100 ms or less",
 				"key", l.Key, "period", l.Per, "task_check_interval", every)
 		}
 	}
 }
+
+// shortLook is a TaskCheckInterval that wastes no time: tasks are run as long before their time.
+const shortLook = 100 * time.Millisecond
 
 // firstIn reports whether it was not called with cause in the last d.
 func (r *rateStarts) firstIn(d time.Duration, cause string) bool {

@@ -26,6 +26,7 @@ type rated struct {
 	mu     sync.Mutex // guards the fields below
 	starts map[string]time.Time
 	order  []string
+	all    []time.Time
 	result func(id string) error // of the handler; nil means success
 }
 
@@ -48,6 +49,7 @@ func (r *rated) handle(ctx context.Context, task *asynq.Task) error {
 	}
 	r.starts[id] = time.Now()
 	r.order = append(r.order, id)
+	r.all = append(r.all, time.Now())
 	result := r.result
 	r.mu.Unlock()
 	if result != nil {
@@ -113,6 +115,31 @@ func TestRateLimit(t *testing.T) {
 		}
 	})
 }
+
+// Tasks are run before their time by as much as asynq takes to deliver them, so that none of the rate is lost.
+func TestRateLimitOfASecondIsUsed(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		const jobs = 120
+		s := limitedTo(oneLimit(rate.Limit{Key: "key", N: 2, Per: time.Second}))
+		s.asynq.TaskCheckInterval = shortLook
+		r.serve(s, k.handle)
+		for i := range jobs {
+			r.submit(fmt.Sprint(i), asynq.NewTask(taskType, nil), 3)
+		}
+		r.until("all have run", func() bool { return k.done() == jobs })
+		most, span := k.most(time.Second)
+		if ideal := jobs / 2 * time.Second; most > 2 || span > ideal*100/95 {
+			t.Errorf("%d starts in a second; %d tasks took %s, want at most a 95th of %s", most, jobs, span, ideal)
+		}
+		if strings.Contains(r.log.String(), "TaskCheckInterval") {
+			t.Errorf("a warning:\n%s", r.log)
+		}
+	})
+}
+
+// shortLook is a TaskCheckInterval that wastes nothing of a rate per second.
+const shortLook = 100 * time.Millisecond
 
 func TestRateLimitKeepsTheOrderNearly(t *testing.T) {
 	virtual(t, func(r *rig) {
@@ -259,6 +286,150 @@ func TestRetryAfterPushesTheKeyBackWithoutCharge(t *testing.T) {
 		r.untilTask("other", "completed")
 		if _, info := r.task("other"); info.Retried != 0 {
 			t.Errorf("%d retries are charged", info.Retried)
+		}
+	})
+}
+
+// A provider that names no time, or a senseless one, is not called in a loop, and ends no longer push-back.
+func TestRetryAfterOfNoTime(t *testing.T) {
+	for _, after := range []time.Duration{0, -time.Hour, 1000 * 24 * time.Hour} {
+		virtual(t, func(r *rig) {
+			k := &rated{rig: r}
+			k.result = func(string) error { return rate.RetryAfter("provider", after) }
+			r.serve(limitedTo(oneLimit(rate.Limit{Key: "provider", N: 1000, Per: time.Second})), k.handle)
+			r.submit("job", asynq.NewTask(taskType, nil), 0)
+			r.until("the job was refused", func() bool { return k.done() > 0 })
+			time.Sleep(20 * time.Second)
+			if n := k.done(); n > 21 || after <= 0 && n < 10 {
+				t.Errorf("after %s: %d calls in 20 s", after, n)
+			}
+			r.untilCharged("job", "retry", 0)
+			if err := rate.PushBack(context.Background(), r.locks, "provider", time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			n := k.done()
+			time.Sleep(time.Minute)
+			if more := k.done() - n; more > 1 {
+				t.Errorf("after %s: %d calls while the key is pushed back", after, more)
+			}
+			if err := r.inspector.DeleteTask(queue, "job"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whatever a handler returns, its start has counted, and the next attempt is a start of its own.
+func TestEndsOfTasksWithARate(t *testing.T) {
+	for name, end := range map[string]struct {
+		result func() error
+		state  string // at last
+		runs   int
+	}{
+		"error":     {func() error { return errBoom }, "archived", 2},
+		"panic":     {func() error { panic("kaboom") }, "archived", 2},
+		"SkipRetry": {func() error { return asynq.SkipRetry }, "archived", 1},
+		"Revoke":    {func() error { return asynq.RevokeTask }, "gone", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				k := &rated{rig: r}
+				k.result = func(id string) error {
+					if id == "job" {
+						return end.result()
+					}
+					return nil
+				}
+				s := limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: 30 * time.Second}))
+				r.serve(s, k.handle)
+				r.submit("job", asynq.NewTask(taskType, nil), 1)
+				r.until("it has run", func() bool { return k.done() == 1 })
+				r.submit("other", asynq.NewTask(taskType, nil), 0)
+				r.untilTask("job", end.state)
+				r.untilTask("other", "gone")
+				if k.done() != end.runs+1 {
+					t.Errorf("ran %q", k.order)
+				}
+				if most := mostStarts(k.all, 30*time.Second); most > 1 {
+					t.Errorf("%d starts in 30 s", most)
+				}
+			})
+		})
+	}
+}
+
+// Processes of two versions use two rates for one key: neither is exceeded by more than the other allows, none of the tasks is
+// lost, and the log says so.
+func TestProcessesThatDisagreeAboutARate(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		for _, n := range []int{2, 4} {
+			s := limitedTo(oneLimit(rate.Limit{Key: "key", N: n, Per: 10 * time.Second}))
+			s.locks = r.newLocker()
+			r.serve(s, k.handle)
+		}
+		for i := range 30 {
+			r.submit(fmt.Sprint(i), asynq.NewTask(taskType, nil), 3, asynq.Retention(time.Hour))
+		}
+		r.until("all have run", func() bool { return k.done() == 30 })
+		if most, span := k.most(10 * time.Second); most > 4 || span > 150*time.Second {
+			t.Errorf("%d starts in 10 s, all in %s", most, span)
+		}
+		if !strings.Contains(r.log.String(), "another process uses a different rate") {
+			t.Errorf("no warning:\n%s", r.log)
+		}
+		for i := range 30 {
+			r.wantTask(fmt.Sprint(i), "completed", 0)
+		}
+	})
+}
+
+// The store forgets all it has: the starts before do not count any more, and no task is lost or charged.
+func TestRateLimitAfterTheLossOfAllData(t *testing.T) {
+	flushed(t, func(r *rig, flush func()) {
+		k := &rated{rig: r}
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: 2, Per: 20 * time.Second})), k.handle)
+		for i := range 12 {
+			r.submit(fmt.Sprint(i), asynq.NewTask(taskType, nil), 3, asynq.Retention(time.Hour))
+		}
+		r.until("four have run", func() bool { return k.done() == 4 })
+		time.Sleep(time.Second)
+		flush()
+		r.until("all have run", func() bool { return k.done() == 12 })
+		if most, _ := k.most(20 * time.Second); most > 4 {
+			t.Errorf("%d starts in 20 s, want at most 4", most)
+		}
+		for i := range 12 {
+			r.wantTask(fmt.Sprint(i), "completed", 0)
+		}
+	})
+}
+
+// An operator changes a rate, beyond what a limit of tasks at a time may be.
+func TestNamedRate(t *testing.T) {
+	virtual(t, func(r *rig) {
+		k := &rated{rig: r}
+		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: 2, Per: 10 * time.Second, Name: "acme"})), k.handle)
+		for i := range 700 {
+			r.submit(fmt.Sprint(i), asynq.NewTask(taskType, nil), 3)
+		}
+		during := func(d time.Duration) int {
+			before := k.done()
+			time.Sleep(d)
+			return k.done() - before
+		}
+		if n := during(40 * time.Second); n < 6 || n > 10 {
+			t.Errorf("%d starts in 40 s, want 8", n)
+		}
+		r.setLimit("acme", 1)
+		time.Sleep(10 * time.Second)
+		if n := during(40 * time.Second); n < 3 || n > 4 {
+			t.Errorf("%d starts in 40 s, want 4", n)
+		}
+		r.setLimit("acme", 600)
+		r.until("all have run", func() bool { return k.done() == 700 })
+		if most, _ := k.most(10 * time.Second); most > 600 || most < 300 {
+			t.Errorf("%d starts in 10 s, want nearly 600", most)
 		}
 	})
 }

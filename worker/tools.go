@@ -28,6 +28,7 @@ type tools struct {
 	counts atomic.Pointer[func(error) bool]     // the user's IsFailure; nil if there is none
 
 	limits    namedLimits
+	rates     rateStarts // the tasks that RateLimit has snoozed
 	notices   notices
 	distrusts distrusts
 	told      struct{ configure, middleware, order, started atomic.Bool } // which mistakes in the set-up were logged

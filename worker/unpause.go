@@ -46,6 +46,9 @@ func (w *Worker) endPauses(ctx context.Context) {
 		pause := idlePoll * w.cfg.Keeper.Interval
 		if err != nil {
 			set, pause = new(controls.Set), controls.MaxAge
+			if ctx.Err() == nil && !errors.Is(err, joblock.ErrUnavailable) && w.rates.firstIn(time.Minute, "unread") {
+				w.cfg.Logger.Error("worker: the pauses and limits that operators have set cannot be read; those read before stay in force, and a process that has read none starts no job with a lock", "err", err)
+			}
 		}
 		if set.Stale() {
 			_ = in.ChangeControls(ctx, in.Settings().Holder, func(*controls.Set, int64, time.Time) error { return nil })

@@ -23,7 +23,6 @@ type Worker struct {
 	*tools
 
 	room          room         // the tasks that WithoutOverlapping has snoozed
-	rates         rateStarts   // the tasks that RateLimit has snoozed
 	places        atomic.Int64 // how many tasks may wait in place for WithoutOverlapping; -1, any number, until Configure
 	waiting       atomic.Int64 // how many tasks now wait in place, within places
 	checkInterval atomic.Int64 // the server's TaskCheckInterval, in nanoseconds

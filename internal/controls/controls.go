@@ -12,10 +12,10 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 )
 
-// MaxName is the largest length of the name of a limit, and MaxValue the largest value.
+// MaxName is the largest length of the name of a limit, and MaxValue the largest value, which only a rate can have.
 const (
 	MaxName  = 128
-	MaxValue = 256
+	MaxValue = 1_000_000
 )
 
 // Pause holds back the jobs with a lock on Key, or on a key below Key: one that begins with Key and ":".
@@ -48,6 +48,9 @@ type Limit struct {
 type Set struct {
 	Pauses []Pause `json:"pauses,omitempty"` // at most one for each key, in the order of keys
 	Limits []Limit `json:"limits,omitempty"` // at most one for each name, in the order of names
+
+	// Unread is why this process has never read the registry, or nil. The Set is then empty.
+	Unread error `json:"-"`
 
 	written time.Time     // when the registry was written, by the store's clock
 	ahead   time.Duration // the store's clock, less that of this process

@@ -2,6 +2,7 @@ package controls
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -24,13 +25,14 @@ type Reader struct {
 	set     *Set       // never changed
 	asked   time.Time
 	reading chan struct{} // closed at the end of the read under way; nil if none is
+	failed  error         // of the last read; of use while set is nil
 }
 
 // NewReader returns a Reader that reads the record with read.
 func NewReader(read func(context.Context) (Record, error)) *Reader { return &Reader{read: read} }
 
-// Get returns the registry as it was at most MaxAge ago. If the store does not answer, Get returns what was read last,
-// or an empty Set. The caller must not change the Set.
+// Get returns the registry as it was at most MaxAge ago. If it cannot be read, Get returns what was read last, or a Set that is
+// Unread. The caller must not change the Set.
 func (r *Reader) Get(ctx context.Context) *Set {
 	r.mu.Lock()
 	set, reading := r.set, r.reading
@@ -52,7 +54,10 @@ func (r *Reader) Get(ctx context.Context) *Set {
 		r.mu.Unlock()
 		close(done)
 	}()
-	_, _ = r.Fresh(context.WithoutCancel(ctx)) // bounded by the Locker
+	_, err := r.Fresh(context.WithoutCancel(ctx)) // bounded by the Locker
+	r.mu.Lock()
+	r.failed = err
+	r.mu.Unlock()
 	return r.latest()
 }
 
@@ -60,7 +65,7 @@ func (r *Reader) latest() *Set {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.set == nil {
-		return new(Set)
+		return &Set{Unread: r.failed}
 	}
 	return r.set
 }
@@ -74,7 +79,7 @@ func (r *Reader) Fresh(ctx context.Context) (*Set, error) {
 	}
 	set, err := Decode(rec.Memo)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("joblock: what operators have set cannot be read, a newer version may have written it: %w", err)
 	}
 	if set.written = rec.Written; !rec.Now.IsZero() {
 		set.ahead = rec.Now.Sub(asked)
@@ -87,14 +92,14 @@ func (r *Reader) Fresh(ctx context.Context) (*Set, error) {
 	return &set, nil
 }
 
-// Limit returns the value that an operator has set for the limit with this name, or code if there is none or if name is
-// "".
-func (r *Reader) Limit(ctx context.Context, name string, code int) int {
+// Limit returns the value that an operator has set for the limit with this name, but most if it is larger; or code if there is
+// none or if name is "".
+func (r *Reader) Limit(ctx context.Context, name string, code, most int) int {
 	if name == "" {
 		return code
 	}
 	if l := r.Get(ctx).Named(name); l != nil {
-		return l.Value
+		return min(l.Value, most)
 	}
 	return code
 }

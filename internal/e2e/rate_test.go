@@ -124,6 +124,27 @@ func mostIn(times map[string][]int64, per time.Duration) (most int) {
 	return most
 }
 
+// shareUsed returns how many starts a second there were after the first skip: the processes do not begin at once.
+func shareUsed(times map[string][]int64, skip time.Duration) float64 {
+	all := slices.Sorted(func(yield func(int64) bool) {
+		for _, at := range times {
+			for _, t := range at {
+				if !yield(t) {
+					return
+				}
+			}
+		}
+	})
+	if len(all) == 0 {
+		return 0
+	}
+	n, _ := slices.BinarySearch(all, all[0]+skip.Microseconds())
+	if n == len(all) {
+		return 0
+	}
+	return float64(len(all)-n) / time.Duration((all[len(all)-1]-all[n])*1000).Seconds()
+}
+
 // byKey reads lines of a key and a time in µs.
 func byKey(t *testing.T, lines []string) map[string][]int64 {
 	t.Helper()
@@ -200,7 +221,7 @@ func TestRateAcrossProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		started := byKey(t, lines)
-		share := float64(len(lines)) / float64(keys*rateN*int(lasts/ratePer))
+		share := shareUsed(started, time.Second) / float64(keys*rateN) * ratePer.Seconds()
 		t.Logf("%s: %d starts of %d keys in %s: %.2f of the rate, %.1f commands per start, at most %d handlers of a key began within %s",
 			role, len(lines), keys, lasts, share, float64(used)/float64(max(1, len(lines))), mostIn(started, ratePer), ratePer)
 		if note {

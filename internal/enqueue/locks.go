@@ -7,6 +7,7 @@ import (
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 // What this package uses of the engine of package joblock beyond its public calls.
@@ -49,7 +50,7 @@ func takeAll(ctx context.Context, locks *joblock.Locker, takes []take) []taken {
 
 // limitNow returns the value that an operator has set for the limit with this name, or code.
 func limitNow(ctx context.Context, locks *joblock.Locker, name string, code int) int {
-	return (*core.Locker)(locks).Controls().Limit(ctx, name, code)
+	return (*core.Locker)(locks).Controls().Limit(ctx, name, code, limit.Max)
 }
 
 // tokenOf returns the token of a take that has succeeded.

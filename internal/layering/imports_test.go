@@ -36,7 +36,7 @@ var rules = []rule{
 	{"joblock/event", []string{"joblock/driver"}},
 	{"joblock/limit", []string{"joblock", "joblock/driver", "joblock/event", "internal/dice", "internal/core", "internal/keyspace"}},
 	{"joblock/rate", []string{"joblock", "internal/core", "internal/rates", "internal/sleep"}},
-	{"internal/rates", []string{"joblock/driver", "joblock/event", "internal/core", "internal/keyspace"}},
+	{"internal/rates", []string{"joblock/driver", "joblock/event", "internal/core", "internal/keyspace", "internal/sleep"}},
 	{"joblock/fallback", []string{"joblock", "joblock/driver", "joblock/event", "joblock/memstore", "internal/core"}},
 	{"joblock/memo", []string{"joblock", "joblock/driver", "internal/core"}},
 	{"joblock/singleflight", []string{"joblock", "joblock/driver", "internal/core", msgpack}},

@@ -58,7 +58,7 @@ func TestBadPausesAndLimits(t *testing.T) {
 			"negative":         PauseKey{Key: "k", For: -1, Reason: "x"},
 			"too long":         PauseKey{Key: "k", For: Millis(367 * 24 * time.Hour), Reason: "x"},
 			"a limit of none":  SetLimit{Limit: "n", Reason: "x"},
-			"a large limit":    SetLimit{Limit: "n", Value: 257, Reason: "x"},
+			"a large limit":    SetLimit{Limit: "n", Value: 1_000_001, Reason: "x"},
 			"a limit unnamed":  SetLimit{Value: 1, Reason: "x"},
 			"a limit, unasked": SetLimit{Limit: "n", Value: 1},
 			"a long name":      SetLimit{Limit: strings.Repeat("n", 129), Value: 1, Reason: "x"},

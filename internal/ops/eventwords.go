@@ -72,6 +72,8 @@ func (e *Event) sentence() string {
 		text = fmt.Sprintf("a function under a lock of the process %s still runs after %s", visible(e.Source), length(e.Held.Duration()))
 	case event.RateLimited.String():
 		text = fmt.Sprintf("the rate of the key was used up for another %s", length(e.Remaining.Duration()))
+	case event.HeldBack.String():
+		text = cmpText(e.Job, "a job") + " was held back, because an operator has paused the key"
 	default:
 		text = visible(e.Kind)
 	}

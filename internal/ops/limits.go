@@ -21,7 +21,7 @@ const (
 // the name is not known here.
 //
 // Errors, with which nothing was changed: ErrNotRecorded, and ErrInvalid for a name that is not from 1 to 128 bytes, and for a
-// value that is not from 1 to 256. After ErrUnavailable the value may be set.
+// value that is not from 1 to 1,000,000. A limit of tasks at a time is 256 at most, with any larger value. After ErrUnavailable the value may be set.
 type SetLimit struct {
 	Limit  string `path:"limit"` // the name
 	Value  int    `json:"value"`

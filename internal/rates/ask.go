@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -13,10 +14,11 @@ import (
 type Answer struct {
 	OK    bool
 	Limit Limit         // if not OK: the limit that is to wait for
-	Wait  time.Duration // until the opening at that limit
+	Wait  time.Duration // until the opening at that limit; if OK, for how long Ask has waited in place
 	Ahead int           // how many starts come first there
 
-	// Claim says that the ID has no place in the line: no call is coming for it, so it has to ask again by itself.
+	// Claim says that the ID has a claim and no place in the line: no call is coming for it, so it has to ask again by itself. If
+	// OK, it says that the ID had a claim at the only limit.
 	Claim bool
 
 	// Slow says that the start may begin later than the margin allows, because the store answered slowly.
@@ -37,14 +39,17 @@ type Difference struct {
 const patience = 3
 
 // Ask asks for a start of id at all limits. If one of them has no opening, the start counts at none. Then id keeps a
-// place in the line of the limit with the longest wait, and comes first at the others, unless try is true. Check the
-// limits first. With an error id may have places.
-func Ask(ctx context.Context, locks *core.Locker, op, id string, limits []Limit, try bool) (Answer, error) {
+// place in the line of the limit with the longest wait, and comes first at the others, unless try is true. Of a single limit
+// an opening within early is taken, and Ask waits in place for it. Check the limits first. With an error id may have places.
+func Ask(ctx context.Context, locks *core.Locker, op, id string, limits []Limit, try bool, early time.Duration) (Answer, error) {
+	if len(limits) > 1 {
+		early = 0 // the start would count at the other limits before it begins
+	}
 	reqs := make([]driver.AdmitRequest, len(limits))
 	margin := MaxPer
 	for i := range limits {
 		p := limits[i].pace(ctx, locks)
-		reqs[i] = driver.AdmitRequest{Key: limits[i].Key, ID: id, Starts: p.starts, Period: p.period}
+		reqs[i] = driver.AdmitRequest{Key: limits[i].Key, ID: id, Starts: p.starts, Period: p.period, Early: early}
 		if try {
 			reqs[i].Kind = driver.AdmitTry
 		}
@@ -73,7 +78,15 @@ func Ask(ctx context.Context, locks *core.Locker, op, id string, limits []Limit,
 			tell(locks, id, a)
 			return a, nil
 		}
-		if slow := time.Since(sent) > margin; !slow || n == patience {
+		if len(replies) == 1 {
+			a.Wait, a.Claim = replies[0].Wait, replies[0].Claim
+		}
+		if err := sleep.For(ctx, a.Wait); err != nil {
+			reqs[0].Kind = driver.AdmitLeave
+			_, _ = admit(context.WithoutCancel(ctx), locks, op, reqs) // else the start counts, although it does not begin
+			return Answer{}, err
+		}
+		if slow := time.Since(sent)-a.Wait > margin; !slow || n == patience {
 			a.OK, a.Slow = true, slow
 			return a, nil
 		}
@@ -155,11 +168,11 @@ func Look(ctx context.Context, locks *core.Locker, op, id, key string) (driver.A
 	return replies[0], nil
 }
 
-// Call claims the openings of the limit for the first in line, most at once.
-func Call(ctx context.Context, locks *core.Locker, op string, l Limit, most int) (driver.AdmitReply, error) {
+// Call claims the openings of the limit that come within early for the first in line, most at once.
+func Call(ctx context.Context, locks *core.Locker, op string, l Limit, most int, early time.Duration) (driver.AdmitReply, error) {
 	p := l.pace(ctx, locks)
 	replies, err := admit(ctx, locks, op, []driver.AdmitRequest{
-		{Key: l.Key, Kind: driver.AdmitCall, Starts: p.starts, Period: p.period, Most: most},
+		{Key: l.Key, Kind: driver.AdmitCall, Starts: p.starts, Period: p.period, Most: most, Early: early},
 	})
 	if err != nil {
 		return driver.AdmitReply{}, err

@@ -66,7 +66,7 @@ func burst(n, b int) int {
 func (l *Limit) pace(ctx context.Context, locks *core.Locker) pace {
 	n := l.N
 	if l.Name != "" {
-		n = min(max(1, locks.Controls().Limit(ctx, l.Name, n)), MaxN)
+		n = max(1, locks.Controls().Limit(ctx, l.Name, n, MaxN))
 	}
 	b, margin := burst(n, l.Burst), marginOf(l.Per)
 	total := (l.Per + margin).Microseconds() * int64(b)

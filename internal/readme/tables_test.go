@@ -80,7 +80,7 @@ func TestMissingTestsAreFound(t *testing.T) {
 // testDirs are where the packages are whose tests may be named. The names of the cases
 // of a suite are in another directory.
 var testDirs = map[string][]string{
-	"joblock": {"joblock"}, "jobs": {"joblock/jobs"}, "fallback": {"joblock/fallback"}, "singleflight": {"joblock/singleflight"},
+	"joblock": {"joblock"}, "jobs": {"joblock/jobs"}, "fallback": {"joblock/fallback"}, "rate": {"joblock/rate"}, "singleflight": {"joblock/singleflight"},
 	"otelobserver": {"joblock/otelobserver"}, "redisstore": {"joblock/redisstore", "joblock/storetest"},
 	"worker": {"worker"}, "outbox": {"outbox"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
 	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},

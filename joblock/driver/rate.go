@@ -40,6 +40,7 @@ type AdmitRequest struct {
 	Back   int64         // AdmitReply.Start of a start that did not happen, or 0; it is taken back first
 	Most   int           // of AdmitCall: how many IDs to call
 	Delay  time.Duration // of AdmitLater and AdmitDelay
+	Early  time.Duration // of AdmitStart and AdmitCall: an opening that comes within Early is taken now
 }
 
 // AdmitReply is the answer to an AdmitRequest.
@@ -47,13 +48,13 @@ type AdmitReply struct {
 	Outcome Outcome       // OK; Held: there is no opening; Foreign: the value at the key is of another program
 	Now     time.Time     // the store's clock, in microseconds
 	Start   int64         // OK of AdmitStart and AdmitTry: names the start
-	Wait    time.Duration // Held and AdmitLook: until the opening of ID. AdmitCall: until the next opening without a claim
+	Wait    time.Duration // OK of AdmitStart: until the start. Held and AdmitLook: until the opening of ID. AdmitCall: until the next opening without a claim
 	Ahead   int           // as Wait: how many starts come first
-	Claim   bool          // Held: the ID has a claim from Wait on, and no place in line
+	Claim   bool          // of AdmitStart and AdmitTry: the ID had a claim. Held: it has one from Wait on, and no place in line
 	Called  []string      // of AdmitCall: the IDs, the first in line first
 	Waiting int           // length of the line
 	Claims  int           // IDs with a claim
-	Used    int           // starts in the last Period
+	Used    int           // starts in the last Period, at most Starts
 	Until   time.Time     // end of the delay in force, or zero
 
 	Starts int // the rate of the previous request with a rate, or 0
@@ -115,10 +116,6 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 
 	used := s.Log[sortedAfter(s.Log, t-period):]
 	free := starts - len(used)
-	open := max(0, free)
-	if s.Until > 0 {
-		open = 0
-	}
 	// opening returns when the start with n starts before it can be.
 	opening := func(n int) int64 {
 		base := max(t, s.Until)
@@ -140,7 +137,11 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 		}
 		return n
 	}
-	live := claimed(t + 1)
+	soon := t
+	if req.Kind == AdmitStart || req.Kind == AdmitCall {
+		soon += max(0, req.Early.Microseconds())
+	}
+	live := claimed(soon + 1)
 	named := func(p RatePlace) bool { return p.ID == req.ID }
 	claim, place := slices.IndexFunc(s.Claims, named), slices.IndexFunc(s.Line, named)
 
@@ -156,17 +157,18 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 		if claim < 0 {
 			r.Ahead = need
 		}
-		if req.Kind == AdmitLook || open <= need {
-			if open <= need {
+		at := opening(need)
+		if req.Kind == AdmitLook || at > soon {
+			if at > soon {
 				r.Wait = time.Duration(opening(r.Ahead)-t) * time.Microsecond
 			}
 			if req.Kind == AdmitLook {
 				break
 			}
-			r.Outcome = OutcomeHeld
+			r.Outcome, r.Claim = OutcomeHeld, claim >= 0
 			switch {
 			case claim >= 0:
-				s.Claims[claim].At, r.Claim = t+r.Wait.Microseconds(), true
+				s.Claims[claim].At = t + r.Wait.Microseconds()
 			case place < 0 && req.Kind == AdmitStart:
 				at := t
 				if n := len(s.Line); n > 0 {
@@ -177,17 +179,17 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 			break
 		}
 		s.leave(claim, place)
-		r.Ahead, r.Start = 0, t
+		r.Ahead, r.Start, r.Wait, r.Claim = 0, at, time.Duration(at-t)*time.Microsecond, claim >= 0
 		if n := len(s.Log); n > 0 {
-			r.Start = max(t, s.Log[n-1]+1)
+			r.Start = max(at, s.Log[n-1]+1)
 		}
 		s.Log = append(s.Log, r.Start)
 		used = append(used, r.Start)
 	case AdmitCall:
-		n := max(0, min(req.Most, open-live, len(s.Line)))
-		for _, p := range s.Line[:n] {
-			r.Called = append(r.Called, p.ID)
-			s.Claims = append(s.Claims, RatePlace{p.ID, t})
+		n := 0
+		for ; n < min(req.Most, len(s.Line)) && opening(live+n) <= soon; n++ {
+			r.Called = append(r.Called, s.Line[n].ID)
+			s.Claims = append(s.Claims, RatePlace{s.Line[n].ID, opening(live + n)})
 		}
 		s.Line = slices.Delete(s.Line, 0, n)
 		r.Ahead = live + n
@@ -202,7 +204,7 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 			s.Until = 0
 		}
 	}
-	r.Waiting, r.Claims, r.Used = len(s.Line), len(s.Claims), len(used)
+	r.Waiting, r.Claims, r.Used = len(s.Line), len(s.Claims), min(len(used), starts)
 	if s.Until > 0 {
 		r.Until = time.UnixMicro(s.Until)
 	}

@@ -24,7 +24,7 @@ type Event struct {
 	Waited    time.Duration // since the call found the key busy; 0 if the key was free at once
 	Held      time.Duration // since this process acquired, resumed or reclaimed the lock; for Overran: since the function began
 	Late      time.Duration // since the renewal was due; a renewal is due after a third of the lease
-	Remaining time.Duration // what is left of the holder's lease or, without a lease, of the reservation; for RateLimited: until the start
+	Remaining time.Duration // what is left of the holder's lease or, without a lease, of the reservation; for RateLimited: until the start; for HeldBack: until the pause ends by itself, or 0
 
 	Prior     driver.Ended // how the previous ownership ended; EndedLapsed: its holder died or was cut off
 	Recovered bool         // the lock was resumed although its reservation had run out
@@ -53,6 +53,7 @@ const (
 	FellBack
 	Overran
 	RateLimited
+	HeldBack
 )
 
 var names = [...]string{
@@ -60,7 +61,7 @@ var names = [...]string{
 	Parked: "parked", Released: "released", Lost: "lost", RenewedLate: "renewed late",
 	RenewalUnanswered: "renewal unanswered", ReleasedByToken: "released by token", Freed: "freed", Forced: "forced",
 	CleanupFailed: "cleanup failed", FellBack: "fell back", Overran: "overran",
-	RateLimited: "rate limited",
+	RateLimited: "rate limited", HeldBack: "held back",
 }
 
 // String returns the kind's name in lower case: "" for the zero Kind, "unknown" for an undefined Kind.

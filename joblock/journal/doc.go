@@ -25,7 +25,7 @@
 //	unanswered, freed, forced, cleanup failed,
 //	fell back, overran
 //	contended, reclaimed, parked, released by    never
-//	token
+//	token, rate limited, held back
 //	cron: started, done, enqueued, paused        never
 //	cron: all others                             always
 //

@@ -210,7 +210,7 @@ func routine(e event.Event, contended time.Duration) bool {
 		return !e.Recovered
 	case event.Released:
 		return e.Err == nil
-	case event.Contended, event.Reclaimed, event.Parked, event.ReleasedByToken, event.RateLimited:
+	case event.Contended, event.Reclaimed, event.Parked, event.ReleasedByToken, event.RateLimited, event.HeldBack:
 		return true
 	}
 	return false

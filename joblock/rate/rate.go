@@ -79,7 +79,7 @@ func Allow(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
 	if err != nil {
 		return err
 	}
-	got, err := rates.Ask(ctx, (*core.Locker)(locks), op, rates.Caller(""), all, true)
+	got, err := rates.Ask(ctx, (*core.Locker)(locks), op, rates.Caller(""), all, true, 0)
 	if err != nil || got.OK {
 		return err
 	}
@@ -99,7 +99,7 @@ func Wait(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
 	}
 	in, id := (*core.Locker)(locks), rates.Caller(strconv.FormatUint(rand.Uint64(), 36))
 	for {
-		got, err := rates.Ask(ctx, in, op, id, all, false)
+		got, err := rates.Ask(ctx, in, op, id, all, false, 0)
 		if err == nil && got.OK {
 			return nil
 		}
@@ -133,8 +133,8 @@ func PushBack(ctx context.Context, locks *joblock.Locker, key string, d time.Dur
 }
 
 // RetryAfter returns an error for a handler inside of worker.Worker.RateLimit to return when a provider has refused the
-// call for now. It pushes key back, as PushBack does, and snoozes the task for that time. No retry is charged, and the job
-// comes first then. A provider that never stops refusing keeps the job for ever: give the task a Deadline. From any other
+// call for now. It pushes key back, as PushBack does, and snoozes the task for that time, which counts as a second if it is
+// less, and as 366 days if it is more. No retry is charged, and the job comes first then. A provider that never stops refusing keeps the job for ever: give the task a Deadline. From any other
 // handler it is an error like others.
 func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{Key: key, After: after} }
 

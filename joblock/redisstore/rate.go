@@ -27,7 +27,7 @@ func (s *store) Admit(ctx context.Context, reqs []driver.AdmitRequest) ([]driver
 	cmds := make([]*redis.Cmd, len(reqs))
 	for i, req := range reqs {
 		cmds[i] = newCall(rateScript, s.rate(req.Key)).str(admitKinds[req.Kind]).int(int64(req.Starts)).micros(req.Period).
-			str(req.ID).add(req.Back).add(req.Most).add(max(0, req.Delay.Microseconds())).cmd(ctx)
+			str(req.ID).add(req.Back).add(req.Most).add(max(0, req.Delay.Microseconds())).add(max(0, req.Early.Microseconds())).cmd(ctx)
 	}
 	var err error
 	for i, a := range rateScript.runAll(ctx, s.calls, cmds) {

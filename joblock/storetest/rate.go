@@ -104,6 +104,27 @@ var rateCases = []testCase{
 		k.starts("c")
 		k.waits("e")
 	}},
+	{"an opening that comes early enough is taken, and the start is at that opening", func(k *kit) {
+		req := driver.AdmitRequest{Key: "key", ID: "a", Starts: 1, Period: k.Unit}
+		first := k.admit(req, driver.OutcomeOK)
+		req.ID = "b"
+		k.admit(req, driver.OutcomeHeld)
+		req.Kind, req.ID, req.Most, req.Early = driver.AdmitCall, "", 5, k.Unit
+		if got := k.admit(req, driver.OutcomeOK); !slices.Equal(got.Called, []string{"b"}) {
+			k.Errorf("called are %q, want b", got.Called)
+		}
+		req.Kind, req.ID = driver.AdmitStart, "new"
+		k.admit(req, driver.OutcomeHeld)
+		req.ID = "b"
+		got := k.admit(req, driver.OutcomeOK)
+		if want := first.Start + k.Unit.Microseconds(); got.Start != want || got.Now.Add(got.Wait).UnixMicro() != want || !got.Claim {
+			k.Errorf("b starts at %d, want %d: %+v", got.Start, want, got)
+		}
+		req.ID = "c"
+		if got := k.admit(req, driver.OutcomeHeld); got.Wait <= k.Unit {
+			k.Errorf("c waits for %s, want more than a period", got.Wait)
+		}
+	}},
 	{"who leaves is no longer in line", func(k *kit) {
 		k.starts("a", "b")
 		k.waits("c", "d")
@@ -205,6 +226,9 @@ var rateCases = []testCase{
 					req.Delay = 0
 				}
 				req.Delay = req.Delay.Truncate(time.Microsecond)
+				if dice.IntN(2) == 0 {
+					req.Early = time.Duration(dice.Int64N(int64(k.Unit))).Truncate(time.Microsecond)
+				}
 				replies, err := k.Store.Admit(k.ctx, []driver.AdmitRequest{req})
 				if err != nil {
 					k.Fatalf("seed %d, step %d: %v", seed, step, err)

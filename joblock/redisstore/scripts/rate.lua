@@ -1,8 +1,8 @@
 -- Counts starts against the rate of a key, and keeps the line of those who wait: what driver.Rate.Admit does.
 -- KEYS[1]  a sorted set
--- ARGV     kind, starts or 0, period us, id, start to take back or 0, most, delay us
+-- ARGV     kind, starts or 0, period us, id, start to take back or 0, most, delay us, early us
 -- Returns  {OK or HELD, now us, start us, wait us, ahead, waiting, claims, used, end of the delay us,
---          starts and period us of the previous rate, 1 if the ID has a claim else 0 [, called ID ...]} | FOREIGN
+--          starts and period us of the previous rate, 1 if the ID had a claim else 0 [, called ID ...]} | FOREIGN
 --
 -- The bands of scores have times in us since 2020, up to a band's width: until 2077.
 --   0        the member 'starts period keep': the rate that was last used, and the longest period, in us
@@ -50,8 +50,6 @@ if till <= t then till = 0 end
 local recent, above = '(' .. num(LOG + t - period), '(' .. num(LINE)
 local used = count(recent, above)
 local free = starts - used
-local open = math.max(0, free)
-if till > 0 then open = 0 end
 local function opening(n)
   local base = math.max(t, till)
   if starts == 0 then return base end
@@ -63,13 +61,16 @@ local function opening(n)
   return at + (n - i) / starts * period
 end
 local function claimed(last) return count('(' .. num(CLAIM + t - GRACE), last) end
-local live = claimed(num(CLAIM + t))
+local soon = t
+if kind == 'start' or kind == 'call' then soon = t + tonumber(ARGV[8]) end
+local live = claimed(num(CLAIM + soon))
 local function line() return count(num(LINE), '(' .. num(UNTIL)) end
 local score = tonumber(redis.call('ZSCORE', key, id) or '0')
 local claim, place = score >= CLAIM and score < LOG, score >= LINE and score < UNTIL
 
 local outcome, start, wait, ahead, called, changed = OK, 0, 0, 0, {}, not looks
-if kind == 'start' or kind == 'try' or looks then
+local asks = kind == 'start' or kind == 'try'
+if asks or looks then
   local need
   if claim then
     need, ahead = 0, claimed('(' .. num(math.min(CLAIM + t + 1, score)))
@@ -77,9 +78,10 @@ if kind == 'start' or kind == 'try' or looks then
     need = live + (place and count(num(LINE), '(' .. num(score)) or line())
     ahead = need
   end
-  if open <= need then wait = opening(ahead) - t end
+  local at = opening(need)
+  if at > soon then wait = opening(ahead) - t end
   if looks then
-  elseif open <= need then
+  elseif at > soon then
     outcome = HELD
     if claim then
       redis.call('ZADD', key, num(CLAIM + t + wait), id)
@@ -90,18 +92,18 @@ if kind == 'start' or kind == 'try' or looks then
   else
     if claim or place then redis.call('ZREM', key, id) end
     local last = redis.call('ZREVRANGEBYSCORE', key, above, num(LOG), 'WITHSCORES', 'LIMIT', 0, 1)
-    local at = math.max(LOG + t, tonumber(last[2] or '0') + 1)
-    start, ahead, used = at - LOG + EPOCH, 0, used + 1
-    redis.call('ZADD', key, num(at), 's' .. num(start))
+    local score = math.max(LOG + at, tonumber(last[2] or '0') + 1)
+    start, wait, ahead, used = score - LOG + EPOCH, at - t, 0, used + 1
+    redis.call('ZADD', key, num(score), 's' .. num(start))
   end
 elseif kind == 'call' then
-  local n = math.max(0, math.min(most, open - live))
-  if n > 0 then
-    called = redis.call('ZRANGEBYSCORE', key, num(LINE), '(' .. num(UNTIL), 'LIMIT', 0, n)
-    n = #called
-    for i, member in ipairs(called) do
-      redis.call('ZADD', key, num(CLAIM + t), member)
-      called[i] = string.sub(member, 2)
+  local n = 0
+  if opening(live) <= soon then
+    for i, member in ipairs(redis.call('ZRANGEBYSCORE', key, num(LINE), '(' .. num(UNTIL), 'LIMIT', 0, most)) do
+      local at = opening(live + n)
+      if at > soon then break end
+      redis.call('ZADD', key, num(CLAIM + at), member)
+      n, called[i] = i, string.sub(member, 2)
     end
   end
   ahead = live + n
@@ -126,6 +128,6 @@ if changed then -- as driver.Rate.Expires
   redis.call('PEXPIRE', key, num(math.floor((ends - t) / 1000) + 1))
 end
 if till > 0 then till = till + EPOCH end
-local reply = {outcome, num(now), num(start), num(wait), ahead, waiting, claims, used, num(till), num(was_starts), num(was_period), outcome == HELD and claim and 1 or 0}
+local reply = {outcome, num(now), num(start), num(wait), ahead, waiting, claims, math.min(used, starts), num(till), num(was_starts), num(was_period), claim and asks and 1 or 0}
 for _, member in ipairs(called) do reply[#reply + 1] = member end
 return reply

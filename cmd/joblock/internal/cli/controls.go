@@ -155,9 +155,9 @@ func newLimitsSet(s *server) *cobra.Command {
 	var who actorFlags
 	cmd := &cobra.Command{
 		Use:   "set NAME N",
-		Short: "set the value of a named limit, from 1 to 256",
-		Long: `Set sets the value of a limit for all programs that use its name. They use it within a second. Jobs that run go on. To start no more
-jobs at all, pause their key: "joblock jobs pause --help".`,
+		Short: "set the value of a named limit, from 1 to 1000000",
+		Long: `Set sets the value of a limit for all programs that use its name. They use it within a second. Jobs that run go on. A limit
+of jobs at a time is 256 at most. To start no more jobs at all, pause their key: "joblock jobs pause --help".`,
 		Example: `  joblock limits set provider-acme 2 --reason "acme throttles us"`,
 		Args:    exactly("NAME", "N"),
 		RunE: func(cmd *cobra.Command, args []string) error {
