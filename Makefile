@@ -63,11 +63,9 @@ all: setup ## everything else: lint, races, servers, modules, a minute of tortur
 .PHONY: lint
 lint: docs ## formatting, go vet, staticcheck, tidy go.mod, in all modules; then docs
 	@.ci/gofmt.sh
-	@for module in $(MODULES); do \
-		echo "== go vet, staticcheck, go mod tidy in $$module"; \
-		(cd $$module && go vet -tags servers ./... && go run $(STATICCHECK) -tags servers ./...); \
-		.ci/tidy.sh $$module; \
-	done
+	go vet -tags servers $(MODULES:%=./%/...)
+	go run $(STATICCHECK) -tags servers $(MODULES:%=./%/...)
+	@.ci/tidy.sh $(MODULES)
 
 .PHONY: race
 race: setup ## the tests of make test, with the race detector
@@ -76,20 +74,23 @@ race: setup ## the tests of make test, with the race detector
 .PHONY: servers
 servers: setup ## all tests of the root with the race detector, then those that talk to a server on each of SERVERS
 	@.ci/shared.sh $(RACE) -tags servers -p 3 $(LONGEST) ./...
+	@$(MAKE) histories
 	@$(MAKE) matrix
+
+# The race detector makes these five times as long, so make servers runs only a few of them with it.
+.PHONY: histories
+histories: ## random histories of redisstore, against the stores' model and against other ways of making the same calls
+	@go test -tags servers -vet=off -count=1 -run 'Model|AsTheScripts|LikeTheGeneralStages|AsTheGeneralOnes' ./joblock/redisstore
 
 .PHONY: matrix
 matrix: setup ## the tests that talk to a server, on SERVERS only (default those of make servers; also redis-8.0, valkey-8.0)
 	@TIMEOUT=$(TIMEOUT) SERVERS="$(SERVERS)" .ci/matrix.sh $(MATRIX)
 
-# The tests of bench start many processes, each of which the race detector would have
-# sleep for a second before it ends.
+# All modules in one go, so that one's tests run while the other's wait. Some start many processes, each of which the race
+# detector would have sleep for a second before it ends.
 .PHONY: modules
 modules: setup ## the tests of the other modules: server, command line, pages in a browser, observers, bench
-	@for module in $(NESTED); do \
-		echo "== tests of the module in $$module"; \
-		(cd $$module && JOBLOCK_BACKENDS= GORACE=atexit_sleep_ms=0 $(RACE) -tags servers ./...); \
-	done
+	@JOBLOCK_BACKENDS= GORACE=atexit_sleep_ms=0 $(RACE) -tags servers $(NESTED:%=./%/...)
 
 .PHONY: docs
 docs: ## check links, anchors, spelling and code of all pages
@@ -113,7 +114,7 @@ torture: export JOBLOCK_SERVER := $(SERVER:%=$(CACHE)/servers/%)
 torture: setup ## locks for TORTURE (default 10m; single, Sentinel, Cluster), then jobs for JOBTORTURE (2m), while networks break and processes are killed; with SERVER=redis-8 on that server
 	@test -z "$(SERVER)" || .ci/servers.sh $(SERVER)
 	JOBLOCK_TORTURE=$(TORTURE) go test -tags servers -v -count=1 -timeout 0 ./internal/torture
-	JOBLOCK_TORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -tags servers -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
+	JOBLOCK_JOBTORTURE=$(JOBTORTURE) CGO_ENABLED=1 go test -tags servers -race -count=1 -timeout 0 -v -run TestJobsSurviveKilledWorkers ./internal/e2e
 
 .PHONY: soak
 soak: setup ## thousands of locks, waiters and jobs at full speed for SOAK (default 3m); nothing may grow or be left

@@ -13,7 +13,7 @@ while [[ ${1:-} == -* ]]; do # -tags servers and the like: each flag has its val
 	flags+=("$1" "$2")
 	shift 2
 done
-test() { go test -race -count=1 -timeout "${TIMEOUT:-25m}" "${flags[@]}" "$@" 2>&1 | tee "$log"; }
+test() { go test -race -vet=off -count=1 -timeout "${TIMEOUT:-25m}" "${flags[@]}" "$@" 2>&1 | tee "$log"; }
 
 failed_itself() {
 	awk -F '\t' '

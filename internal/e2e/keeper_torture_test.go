@@ -35,7 +35,7 @@ const (
 
 // torture is how TestJobsSurviveKilledWorkers is run: in short, with asynq's leases
 // on the tasks of the dead cut short, which otherwise takes it two minutes; or, with
-// JOBLOCK_TORTURE set to a time, for so long and with nothing cut short.
+// JOBLOCK_JOBTORTURE set to a time, for so long and with nothing cut short.
 type torture struct {
 	jobs, keys int
 	kill       time.Duration // for how long workers are killed
@@ -45,13 +45,13 @@ type torture struct {
 
 func tortureOf(t *testing.T) torture {
 	t.Helper()
-	text := os.Getenv("JOBLOCK_TORTURE")
+	text := os.Getenv("JOBLOCK_JOBTORTURE")
 	if text == "" {
 		return torture{jobs: 120, keys: 30, kill: 8 * time.Second, pause: time.Second, cut: true}
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		t.Fatalf("JOBLOCK_TORTURE: %v", err)
+		t.Fatalf("JOBLOCK_JOBTORTURE: %v", err)
 	}
 	return torture{jobs: 1000, keys: 200, kill: d, pause: 3 * time.Second}
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 )
 
-// share returns how much of a long test this tier runs: all of it.
-func share(n int) int { return n }
-
 func init() { backends["miniredis"] = newMiniKit }
 
 func newMiniKit(t testing.TB) *kit {

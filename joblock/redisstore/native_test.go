@@ -121,7 +121,7 @@ func TestNativeCallsFollowTheModel(t *testing.T) {
 }
 
 // Processes that make calls without Lua, and others that make all calls by script, have the same locks.
-func TestNativeAndScriptCallsMix(t *testing.T) {
+func TestMixedCallsFollowTheModel(t *testing.T) {
 	t.Parallel()
 	redistest.Ran(t, redistest.MiniBackend())
 	h := nativeMini(t)
@@ -129,9 +129,8 @@ func TestNativeAndScriptCallsMix(t *testing.T) {
 	scripts := must(newStore(s.(*store).app, &Config{ScriptsOnly: true}))
 	t.Cleanup(func() { scripts.Close() })
 	other := newKit(t, s.(*store).app).store
-	h.Store = mixedStore{usualStore{Store: s}, []driver.Store{
-		usualStore{Store: newHintingStore(s)}, usualStore{Store: newHintingStore(other)}, usualStore{Store: scripts},
-	}}
+	h.Store = newMixedStore(usualStore{Store: s},
+		usualStore{Store: newHintingStore(s)}, usualStore{Store: newHintingStore(other)}, usualStore{Store: scripts})
 	storemodel.Run(t, h)
 	wantNative(t, s, 0)
 }
