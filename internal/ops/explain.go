@@ -204,6 +204,9 @@ func (s *story) forWhom() string {
 
 // ended says how the last holding of a free key has ended.
 func (s *story) ended() string {
+	if s.Fence == 0 && !s.Unknown() { // such as a paused key above others
+		return "The store has no record of this key: the key is free, and no earlier holder is remembered."
+	}
 	if s.Fence == 0 {
 		return "The store has no record of this key: the key is free, and no earlier holder is remembered. Check the spelling of the key."
 	}
