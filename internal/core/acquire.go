@@ -278,10 +278,10 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 	}
 	defer func() { a.l.inbox.forget(a.req.Nonce) }()
 	var failing time.Time // when the outage of the store began; zero while the store answers
-	pause := newRetryPause()
-	var pushed *driver.Push        // what started this attempt; nil if not a push
-	var deafUntil time.Time        // pushes are ignored until then
-	falsePushes := newRetryPause() // after a push that brought no grant
+	pause := newPauses()
+	var pushed *driver.Push    // what started this attempt; nil if not a push
+	var deafUntil time.Time    // pushes are ignored until then
+	falsePushes := newPauses() // after a push that brought no grant
 	for {
 		nonce := a.req.Nonce
 		lock, err := a.next(ctx, pushed)
@@ -300,7 +300,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lock, error) {
 		d := a.untilNextPoll()
 		switch {
 		case err == nil:
-			failing, pause = time.Time{}, newRetryPause()
+			failing, pause = time.Time{}, newPauses()
 		case ctx.Err() != nil:
 			if failing.IsZero() && a.last.Outcome == driver.OutcomeHeld && errors.Is(err, context.DeadlineExceeded) {
 				err = nil // no outage: the wait ended in the middle of a call

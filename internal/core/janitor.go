@@ -41,7 +41,7 @@ type janitor struct {
 	flying   int       // batches under way
 	retrying bool      // a batch from the list silent is under way
 	retryAt  time.Time // when the next such batch is due
-	pause    *backoff  // between such batches
+	pause    *pauses   // between such batches
 	overdue  int       // how many clean-ups in silent are kept after their time
 	answered time.Time // when the store answered last, or was first asked after an idle time
 }
@@ -74,7 +74,7 @@ func (q *cleanups) pop() cleanup {
 }
 
 func newJanitor(l *Locker) *janitor {
-	j := &janitor{l: l, wake: make(chan struct{}, 1), pause: newRetryPause()}
+	j := &janitor{l: l, wake: make(chan struct{}, 1), pause: newPauses()}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
 }
@@ -104,7 +104,7 @@ func (j *janitor) stop(ctx context.Context) error {
 	j.stopped = true
 	running := j.running
 	j.answered = j.l.now()
-	j.pause, j.retryAt = newRetryPause(), j.answered // a pause may be longer than CallTimeout: ask at once
+	j.pause, j.retryAt = newPauses(), j.answered // a pause may be longer than CallTimeout: ask at once
 	j.mu.Unlock()
 	signal(j.wake)
 	defer j.cancel()
@@ -348,7 +348,7 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 	}
 	switch {
 	case unanswered == 0 && retry:
-		j.pause, j.retryAt = newRetryPause(), now // the store answers, so there is no reason to wait
+		j.pause, j.retryAt = newPauses(), now // the store answers, so there is no reason to wait
 	case unanswered > 0 && !now.Before(j.retryAt):
 		j.retryAt = now.Add(j.pause.next())
 	}

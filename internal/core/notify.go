@@ -26,7 +26,7 @@ func (l *Locker) Notices(ctx context.Context, notice func(key string)) {
 // subscribe calls deliver with each push to inbox until ctx ends. It subscribes again until the store answers.
 func (l *Locker) subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) {
 	var stop func()
-	for pause := newRetryPause(); ; {
+	for pause := newPauses(); ; {
 		err := l.call(ctx, "watch", "", func(ctx context.Context) (err error) {
 			stop, err = l.store.Subscribe(ctx, inbox, deliver)
 			return err

@@ -82,7 +82,7 @@ func (l *Locker) resume(ctx context.Context, reqs []driver.ResumeRequest) ([]dri
 	if len(replies) != len(reqs) {
 		replies = make([]driver.Reply, len(reqs))
 	}
-	for pause := (backoff{10 * time.Millisecond}); err != nil && CodeOf(err) == "" && pause.wait(ctx); {
+	for pause := (pauses{10 * time.Millisecond}); err != nil && CodeOf(err) == "" && pause.wait(ctx); {
 		var todo []driver.ResumeRequest // without an answer so far
 		var at []int                    // the places of todo in reqs
 		for i, r := range replies {

@@ -10,7 +10,7 @@ func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.
 	if fn == nil {
 		return Invalid("singleton", key, "the function is nil")
 	}
-	pause := newRetryPause()
+	pause := newPauses()
 	for {
 		var lock *Lock // under which fn ran; nil if fn did not run
 		var own error  // what fn returned
@@ -21,7 +21,7 @@ func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.
 		}, o, nil)
 		again := errors.Is(err, ErrUnavailable)
 		if lock != nil {
-			pause = newRetryPause()
+			pause = newPauses()
 			again = errors.Is(lock.Err(), ErrLost) || errors.Is(err, ErrLost) && !errors.Is(own, ErrLost)
 		}
 		if !again || ctx.Err() != nil || l.open("singleton", key) != nil {

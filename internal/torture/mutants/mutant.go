@@ -228,7 +228,7 @@ var mutants = []mutant{
 		[]edit{{"worker/internal/keeper/permit.go", "k.cfg.Locks, k.cfg.MaxKeepers", "k.cfg.Locks, k.cfg.MaxKeepers+1"}},
 		[]string{"work, want"}, false, "TestAsManyKeepersWorkAsConfigured"},
 	{"a keeper without answers keeps its permit",
-		[]edit{{"worker/internal/keeper/silence.go", "return s.last.Sub(s.began) >= most", "return false"}},
+		[]edit{{"worker/internal/keeper/outage.go", "return o.last.Sub(o.began) >= most", "return false"}},
 		[]string{"still works"}, false, "TestKeeperThatGetsNoAnswersGivesItsPlaceAway"},
 	{"a worker gives the key of a sequence on before asynq has the result",
 		[]edit{{"worker/settle.go", "if (s.sequence != nil || s.cancel) && s.ctx.Err() == nil {", "if false {"}},

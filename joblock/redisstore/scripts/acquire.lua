@@ -1,5 +1,5 @@
--- Takes a free key, or joins the queue of the key's waiters. If a free key has waiters, the first of them gets
--- the key, not the caller.
+-- Takes a free key, or joins the queue of the key's waiters. A free key goes to the first waiter, if there is one, and
+-- not to the caller: see queue.lua.
 -- ARGV     ttl + 1 + retain in ms; three parts of the new record: owner and holder; nonce; ttl
 --          (the stage usual grant in record.lua shows where the parts stand)
 --          [, memo 1|0 and, in a cluster, h [, channel of the inbox, patience ms]]

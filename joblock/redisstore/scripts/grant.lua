@@ -1,10 +1,11 @@
--- Makes the heir the owner of the free key. Only four stages grant a key: this one, and usual grant, usual take and
--- usual pass in record.lua.
+-- Makes the heir the owner of the free key. The heir is the caller, which acquire.lua names, or the first waiter, which
+-- queue.lua puts in the caller's place. Only four stages grant a key: this one, and usual grant, usual take and usual
+-- pass in record.lua.
 
 if heir_call then
-  -- The grant is unheard: the waiter has died, or asks soon. So the lease ends with the place. An address with a
+  -- Without a subscriber, the waiter has died, or asks soon. So the lease ends with the place. An address with a
   -- tab is of a cluster, where a server knows only its own subscribers. A double tab says that this server was to know
-  -- the waiter. A server that does not tell counts as heard.
+  -- the waiter. If a server does not answer, the grant counts as heard.
   if push and not heir_job then
     local sure = string.find(push, '\t\t', 1, true)
     if sure then push = string.gsub(push, '\t\t', '\t') end

@@ -33,7 +33,7 @@ func (k *Keeper) work(ctx context.Context) {
 	k.known, k.began = newMemory(), time.Now()
 	defer func() { k.lists, k.known = nil, nil }() // a Keeper that stands by needs no listing
 	defer k.listen(ctx)()
-	var unanswered silence
+	var unanswered outage
 	for {
 		part := 0
 		for i := range turns {
@@ -62,7 +62,7 @@ func (k *Keeper) work(ctx context.Context) {
 		n, next, err := k.ask(ctx, part)
 		k.lag(time.Since(asked)) // some locks may have become due meanwhile
 		if n > 0 && err == nil {
-			unanswered = silence{} // where no lock is due, asynq is not called, and has not answered
+			unanswered = outage{} // where no lock is due, asynq is not called, and has not answered
 		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, joblock.ErrClosed):

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/hibiken/asynq"
@@ -73,4 +74,20 @@ func (t Tries) TooLate(ended error, last func() string) bool {
 	}
 	text := last()
 	return strings.Contains(text, jobline.WaitText) || text == asynq.ErrLeaseExpired.Error()
+}
+
+// Duplicate reports whether a delivery of a job that is done is a duplicate. key is that of the lock whose record says
+// so, info and err are the Inspector's answer about the task. If asynq does not answer, the error is
+// joblock.ErrUnavailable.
+func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
+	switch {
+	case NoTask(err):
+		return true, nil
+	case err != nil:
+		return false, &Error{
+			fmt.Sprintf("cannot ask asynq for the task: %s", err),
+			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: key, Err: err},
+		}
+	}
+	return info.CompletedAt.IsZero(), nil // with a completion time: an operator has run a completed task again
 }

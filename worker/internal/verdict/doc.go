@@ -3,7 +3,7 @@
 // its tables are tested without asynq and without a store. Package worker calls it, and acts.
 //
 //	delivery.go  a task has come: does this delivery run it?
-//	refusal.go   a lock of the task was refused: why, and for how long is the task snoozed?
+//	snooze.go    a lock of the task was refused: is the task snoozed, why, and for how long?
 //	busy.go      the key of WithoutOverlapping is busy: wait in place, snooze, drop or fail?
 //	end.go       the attempt has ended: what to do with its locks, and what does asynq get?
 //	fate.go      asynq has written, or not, the task's next state

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -25,20 +26,6 @@ func (e *Error) Unwrap() error { return e.Err }
 func Invalid(format string, args ...any) error {
 	return &Error{fmt.Sprintf(format, args...), joblock.ErrInvalid}
 }
-
-// SnoozeText begins the last error of a task that is snoozed by way of a retry. Another middleware may put text in
-// front.
-const SnoozeText = "worker: snoozed without charge: "
-
-// Snooze makes the functions set by Configure snooze the task for Delay.
-type Snooze struct {
-	Err   error
-	Delay time.Duration
-}
-
-func (e *Snooze) Error() string { return SnoozeText + e.Err.Error() }
-
-func (e *Snooze) Unwrap() error { return e.Err }
 
 // Retry is the handler's error on an attempt that is not the last. asynq must retry the task after Delay, because the
 // locks' reservation was computed from it.
@@ -93,4 +80,12 @@ func Original(err error) error {
 // NoTask reports whether err, from an Inspector, says that the task or its queue does not exist.
 func NoTask(err error) bool {
 	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
+}
+
+// IsForeign reports whether err says that this build cannot read the record of a lock.
+func IsForeign(err error) bool { return errors.Is(err, core.ErrForeign) }
+
+// IsGone reports whether err says that the lock has ended, or belongs to another owner or another job.
+func IsGone(err error) bool {
+	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
 }

@@ -5,14 +5,25 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hibiken/asynq"
-
-	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 )
+
+// SnoozeText begins the last error of a task that is snoozed by way of a retry. Another middleware may put text in
+// front.
+const SnoozeText = "worker: snoozed without charge: "
+
+// Snooze makes the functions set by Configure snooze the task for Delay.
+type Snooze struct {
+	Err   error
+	Delay time.Duration
+}
+
+func (e *Snooze) Error() string { return SnoozeText + e.Err.Error() }
+
+func (e *Snooze) Unwrap() error { return e.Err }
 
 // busyPause is the longest pause, before the jitter, if an earlier attempt of the same task has the lock. Most likely
 // the locks of that attempt are about to be settled, because the server was shut down or the attempt's time was up. The
@@ -44,14 +55,6 @@ func SnoozeFor(err error, most time.Duration) *Snooze {
 	return &Snooze{Err: err, Delay: Jittered(delay)}
 }
 
-// IsForeign reports whether err says that this build cannot read the record of a lock.
-func IsForeign(err error) bool { return errors.Is(err, core.ErrForeign) }
-
-// IsGone reports whether err says that the lock has ended, or belongs to another owner or another job.
-func IsGone(err error) bool {
-	return errors.Is(err, joblock.ErrNotFound) || errors.Is(err, joblock.ErrNotOwner) || errors.Is(err, joblock.ErrAlreadyReleased)
-}
-
 // Jittered returns d, or a second if d is shorter, plus a random part of up to a quarter: asynq truncates delays to
 // whole seconds, and tasks that were snoozed together would otherwise come back together.
 func Jittered(d time.Duration) time.Duration {
@@ -72,22 +75,6 @@ func MovedTo(token joblock.Token, st joblock.Status) error {
 		e.Code, e.Remaining = joblock.CodeOf(joblock.ErrBusy), st.Lease
 	}
 	return &Error{fmt.Sprintf("the lock is with job %s", st.Job), e}
-}
-
-// Duplicate reports whether a delivery of a job that is done is a duplicate. key is that of the lock whose record says
-// so, info and err are the Inspector's answer about the task. If asynq does not answer, the error is
-// joblock.ErrUnavailable.
-func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
-	switch {
-	case NoTask(err):
-		return true, nil
-	case err != nil:
-		return false, &Error{
-			fmt.Sprintf("cannot ask asynq for the task: %s", err),
-			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: key, Err: err},
-		}
-	}
-	return info.CompletedAt.IsZero(), nil // with a completion time: an operator has run a completed task again
 }
 
 // Turn returns the error that snoozes a task whose turn in the line of key has not come. A task that cannot be snoozed
