@@ -26,9 +26,9 @@ type claims struct {
 	presence *presence
 }
 
-// due takes the job's lock, and begins what is due. The lanes in dead have executions that were broken off. The caller
+// claim takes the job's lock, and begins what is due. The lanes in dead have executions that were broken off. The caller
 // has taken a slot. at is the time of the next read of the ledger; ok is false if the job could not be claimed.
-func (c *claims) due(ctx context.Context, j *job, dead []int) (at time.Time, ok bool) {
+func (c *claims) claim(ctx context.Context, j *job, dead []int) (at time.Time, ok bool) {
 	t := &term{claims: c, j: j, slots: 1}
 	defer t.end()
 	lock, err := c.recs.Try(ctx, j.name, 0)
@@ -53,7 +53,7 @@ func (c *claims) inherit(ctx context.Context, j *job, lane int, lock *joblock.Lo
 	if lane > 0 && !c.isLeft(ctx, j, lane) {
 		return again
 	}
-	if !c.take() {
+	if !c.takeSlot() {
 		return again
 	}
 	t.slots = 1
@@ -118,7 +118,7 @@ type term struct {
 }
 
 // run begins what is due, and carries out the executions of lane 0 until nothing is due. Then it releases the lock.
-// Results are those of claims.due.
+// Results are those of claims.claim.
 func (t *term) run(ctx context.Context, lock *joblock.Lock, dead []int) (at time.Time, ok bool) {
 	l, err := ledger.Decode(memo.Of(lock))
 	if err != nil {
@@ -288,7 +288,7 @@ func (t *term) room(begun int) bool {
 	if begun < t.slots {
 		return true
 	}
-	if !t.take() {
+	if !t.takeSlot() {
 		return false
 	}
 	t.slots++
@@ -310,7 +310,7 @@ func (t *term) seat(ctx context.Context, lane int) (*joblock.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.table.enter(t.j, lane, true)
+	t.table.setLane(t.j, lane, true)
 	if t.seats == nil {
 		t.seats = make(map[int]*joblock.Lock)
 	}
@@ -339,12 +339,12 @@ func (t *term) end() {
 		t.leave(t.j, lane, lock)
 	}
 	for range t.slots {
-		t.free()
+		t.freeSlot()
 	}
 }
 
 // leave releases the lock of a lane.
 func (c *claims) leave(j *job, lane int, lock *joblock.Lock) {
 	c.recs.Release(context.Background(), lock)
-	c.table.enter(j, lane, false)
+	c.table.setLane(j, lane, false)
 }

@@ -220,10 +220,10 @@ func (d *dispatcher) tend(ctx context.Context, j *job, l *ledger.Ledger, plan po
 		at = earlier(at, timeOf(tending.Again))
 	}
 	if plan.Do == policy.Claim || len(tending.Dead) > 0 {
-		if !d.take() { // another node may begin what is due
+		if !d.takeSlot() { // another node may begin what is due
 			return soon(d.clock.now().Add(policy.Settling))
 		}
-		next, ok := d.claims.due(ctx, j, tending.Dead)
+		next, ok := d.claims.claim(ctx, j, tending.Dead)
 		if !ok {
 			return next
 		}
@@ -259,7 +259,7 @@ func (d *dispatcher) standByLane(ctx context.Context, j *job, lane int) {
 	if !d.mayWait() {
 		return
 	}
-	d.table.enter(j, lane, true)
+	d.table.setLane(j, lane, true)
 	d.started.Go(func() {
 		d.standBy(ctx, j, lane)
 		d.table.lookAgain(j) // this node may have to wait again: the next tick may be days away
@@ -289,7 +289,7 @@ func (d *dispatcher) standBy(ctx context.Context, j *job, lane int) time.Time {
 	}
 	if lane > 0 {
 		_ = sleep.For(ctx, unanswered)
-		d.table.enter(j, lane, false)
+		d.table.setLane(j, lane, false)
 	}
 	return soon(d.clock.now().Add(unanswered))
 }

@@ -37,7 +37,7 @@ func (e *execution) with(ctx context.Context, f func(*book) error) error {
 
 // runInLane is run in a lane other than 0, which it frees with the slot.
 func (e *execution) runInLane(ctx context.Context) {
-	defer e.free()
+	defer e.freeSlot()
 	_ = e.run(ctx) // after an error another node takes the execution over
 	e.leave(e.j, e.x.Lane, e.lock)
 	e.table.lookAgain(e.j)

@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/joblock/toolkit/scheduler/internal/codec"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
-	"github.com/joblock/toolkit/scheduler/internal/record"
 )
 
 // job is a registered job, with the state of the job on this node.
@@ -36,7 +36,7 @@ type job struct {
 
 // delayOf returns a delay from 0 to jitter, in whole milliseconds, that depends on the job's name.
 func delayOf(name string, jitter time.Duration) time.Duration {
-	return time.Duration(record.Hash(name) % uint64(jitter/time.Millisecond+1) * uint64(time.Millisecond))
+	return time.Duration(codec.Hash(name) % uint64(jitter/time.Millisecond+1) * uint64(time.Millisecond))
 }
 
 // program returns the path of this program's main module, or "" if the build did not record it. Programs of one module

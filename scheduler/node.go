@@ -25,8 +25,8 @@ type node struct {
 	slots   chan struct{}   // has an element for each running function
 }
 
-// take takes one of the slots for running functions. It returns false if the node is full.
-func (n *node) take() bool {
+// takeSlot takes one of the slots for running functions. It returns false if the node is full.
+func (n *node) takeSlot() bool {
 	select {
 	case n.slots <- struct{}{}:
 		return true
@@ -35,7 +35,8 @@ func (n *node) take() bool {
 	}
 }
 
-func (n *node) free() { <-n.slots }
+// freeSlot gives a slot back.
+func (n *node) freeSlot() { <-n.slots }
 
 // learn corrects the clock with an answer that has the store's time. After a large step back the times in the heap are
 // too late, so all jobs become due.

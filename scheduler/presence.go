@@ -30,14 +30,14 @@ type presence struct {
 	*node
 	changed chan struct{} // makes keep act
 
-	mu     sync.Mutex       // guards the fields below
-	nodeID string           // of this node's record, from the start of Run on
-	record *joblock.Lock    // of this node's record; nil: this node has had none in this Run
-	until  time.Time        // no decision in place of a node that is not up before this time
-	apart  []roster.Apart   // what this node's record shows
-	listed map[string]int64 // the day on which this node last made sure that the job's name is on its page
-	found  map[string]int64 // the day that the page had for the name of a job before this node wrote it again
-	doubts int              // how often names were removed from listed
+	mu        sync.Mutex        // guards the fields below
+	nodeID    string            // of this node's record, from the start of Run on
+	record    *joblock.Lock     // of this node's record; nil: this node has had none in this Run
+	until     time.Time         // no decision in place of a node that is not up before this time
+	conflicts []roster.Conflict // what this node's record shows
+	listed    map[string]int64  // the day on which this node last made sure that the job's name is on its page
+	found     map[string]int64  // the day that the page had for the name of a job before this node wrote it again
+	doubts    int               // how often names were removed from listed
 }
 
 // begin gives the node a new ID.
@@ -71,12 +71,12 @@ func (p *presence) quiet(now time.Time) bool {
 	return now.Before(p.until)
 }
 
-// showApart sets what this node's record shows of specs that are not in force.
-func (p *presence) showApart(list []roster.Apart) {
+// showConflicts sets what this node's record shows of specs that are not in force.
+func (p *presence) showConflicts(list []roster.Conflict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !slices.Equal(list, p.apart) {
-		p.apart = list
+	if !slices.Equal(list, p.conflicts) {
+		p.conflicts = list
 		p.touch()
 	}
 }
@@ -152,7 +152,7 @@ func (p *presence) show(ctx context.Context, own *joblock.Lock, start time.Time)
 	n.SetJobs(p.table.names())
 	p.mu.Lock()
 	id := p.nodeID
-	n.SetApart(p.apart)
+	n.SetConflicts(p.conflicts)
 	p.mu.Unlock()
 	own, err := p.recs.WriteNode(ctx, own, id, &n)
 	if errors.Is(err, joblock.ErrHeld) { // by this node, which could not renew in time
@@ -180,7 +180,7 @@ func (p *presence) shown(lock *joblock.Lock) {
 	}
 	p.table.do(func() {
 		for _, j := range p.table.jobs {
-			if !j.apart.IsZero() {
+			if !j.conflict.IsZero() {
 				p.table.lookSoon(j) // see Moment.Unseen
 			}
 		}

@@ -17,10 +17,10 @@ import (
 
 // Nodes may have different specs for a job. Follows in package ledger decides which spec is in force. This file has a
 // node's part: it takes part in that decision at each look at a ledger (moment), replaces the decision of a node that
-// is no longer up (lookAround), and announces its own decision to the other nodes (announce).
+// is no longer up (settleConflicts), and announces its own decision to the other nodes (announce).
 
 const (
-	// A job is apart if this node has a spec other than the one in force. This node then checks whether the node that has
+	// A job is in conflict if this node has a spec other than the one in force. This node then checks whether the node that has
 	// decided is still up, every lookSyncs times Config.Sync, but at least every lookMost.
 	lookSyncs = 3
 	lookMost  = 5 * time.Minute
@@ -31,9 +31,9 @@ type registration struct {
 	since   time.Time // Moment.Since; zero: this node does not know the store's clock yet
 	decided bool      // this node has put its spec into force
 
-	apart    time.Time       // since when this node has seen another spec in force; zero: its own spec is in force
-	decision ledger.Decision // about the spec in force; only if apart
-	watched  string          // this node does nothing while the node with this ID is up and has the job; only if apart
+	conflict time.Time       // since when this node has seen another spec in force; zero: its own spec is in force
+	decision ledger.Decision // about the spec in force; only in a conflict
+	watched  string          // this node does nothing while the node with this ID is up and has the job; only in a conflict
 	over     ledger.Decision // Moment.Over, until the next look
 }
 
@@ -86,7 +86,7 @@ func (s *specs) moment(j *job, l *ledger.Ledger) (m ledger.Moment, err error) {
 			j.floor = last // in case the store loses the ledger
 		}
 		m.Floor, m.Since, m.Over, m.Unseen = j.floor, j.since, j.over, j.decided && !up
-		j.note(l, m)
+		j.noteConflict(l, m)
 	})
 	if err != nil && l.Follows(&j.Job, m) {
 		return m, fmt.Errorf("scheduler: newer nodes execute the job, by a spec that this node cannot parse: %w", err)
@@ -94,48 +94,48 @@ func (s *specs) moment(j *job, l *ledger.Ledger) (m ledger.Moment, err error) {
 	return m, nil
 }
 
-// note records whether j is apart, as the ledger says. The caller has locked the table.
-func (j *job) note(l *ledger.Ledger, m ledger.Moment) {
+// noteConflict records whether j is in conflict, as the ledger says. The caller has locked the table.
+func (j *job) noteConflict(l *ledger.Ledger, m ledger.Moment) {
 	if !l.Follows(&j.Job, m) {
-		j.apart = time.Time{}
+		j.conflict = time.Time{}
 		j.decided = j.decided || l.Spec == j.SpecText && l.Decider.ID == m.ID
 		return
 	}
-	if j.apart.IsZero() {
-		j.apart = m.Now
+	if j.conflict.IsZero() {
+		j.conflict = m.Now
 	}
 	if d := l.Decision(); d != j.decision {
 		j.decision, j.watched = d, d.ID
 	}
 }
 
-// keep looks after the jobs that are apart, until ctx ends. While none is apart, keep sends nothing.
+// keep looks after the jobs that are in conflict, until ctx ends. While none is, keep sends nothing.
 func (s *specs) keep(ctx context.Context) {
 	every, trouble := min(lookSyncs*s.cfg.Sync, lookMost), once{}
 	for sleep.For(ctx, every) == nil {
-		if err := s.lookAround(ctx, every); trouble.isNew(err) && ctx.Err() == nil {
+		if err := s.settleConflicts(ctx, every); trouble.isNew(err) && ctx.Err() == nil {
 			s.cfg.Logger.Warn("scheduler: the specs in force are kept, because this node cannot see which nodes are up", "scope", s.cfg.Scope, "err", err)
 		}
 	}
 }
 
-// apartJob is a job that is apart, with its state at a look.
-type apartJob struct {
+// conflicting is a job that is in conflict, with its state at a look.
+type conflicting struct {
 	*job
 	decision ledger.Decision
 	watched  string
 }
 
-// lookAround puts this node's spec of a job into force if the node that has decided is no longer up with the job, and
+// settleConflicts puts this node's spec of a job into force if the node that has decided is no longer up with the job, and
 // this node is the youngest that is. When in doubt it does nothing. every is the time between two looks.
-func (s *specs) lookAround(ctx context.Context, every time.Duration) error {
+func (s *specs) settleConflicts(ctx context.Context, every time.Duration) error {
 	now := s.clock.now()
-	jobs := s.apartJobs(now, every)
+	jobs := s.conflicts(now, every)
 	if s.presence.quiet(now) {
 		return nil
 	}
 	// A node may decide before it has a record, so a new decision proves nothing.
-	jobs = slices.DeleteFunc(jobs, func(j apartJob) bool { return j.watched == "" || now.Sub(j.decision.Latest()) < every })
+	jobs = slices.DeleteFunc(jobs, func(j conflicting) bool { return j.watched == "" || now.Sub(j.decision.Latest()) < every })
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (s *specs) lookAround(ctx context.Context, every time.Duration) error {
 	if err != nil {
 		return err
 	}
-	jobs = slices.DeleteFunc(jobs, func(j apartJob) bool { f := has[j.watched]; return f != nil && f(j.name) })
+	jobs = slices.DeleteFunc(jobs, func(j conflicting) bool { f := has[j.watched]; return f != nil && f(j.name) })
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (s *specs) lookAround(ctx context.Context, every time.Duration) error {
 		for _, j := range jobs {
 			youngest := slices.IndexFunc(up, func(n records.Node) bool { return n.Has(j.name) })
 			switch {
-			case youngest < 0 || j.gone || j.apart.IsZero() || j.job.decision != j.decision:
+			case youngest < 0 || j.gone || j.conflict.IsZero() || j.job.decision != j.decision:
 			case up[youngest].ID == own:
 				j.over = j.decision
 				s.table.lookSoon(j.job)
@@ -178,25 +178,25 @@ func (s *specs) lookAround(ctx context.Context, every time.Duration) error {
 	return nil
 }
 
-// apartJobs returns the jobs that are apart, sorted by name. The jobs that have been apart for a look are shown in this
+// conflicts returns the jobs that are in conflict, sorted by name. Those that have been so for a look are shown in this
 // node's record. Moment.Over of all jobs ends.
-func (s *specs) apartJobs(now time.Time, every time.Duration) (jobs []apartJob) {
-	var shown []roster.Apart
+func (s *specs) conflicts(now time.Time, every time.Duration) (jobs []conflicting) {
+	var shown []roster.Conflict
 	s.table.do(func() {
 		for _, j := range s.table.jobs {
 			j.over = ledger.Decision{}
-			if !j.apart.IsZero() {
-				jobs = append(jobs, apartJob{j, j.decision, j.watched})
+			if !j.conflict.IsZero() {
+				jobs = append(jobs, conflicting{j, j.decision, j.watched})
 			}
 		}
-		slices.SortFunc(jobs, func(a, b apartJob) int { return cmp.Compare(a.name, b.name) })
+		slices.SortFunc(jobs, func(a, b conflicting) int { return cmp.Compare(a.name, b.name) })
 		for _, j := range jobs {
-			if now.Sub(j.apart) >= every {
-				shown = append(shown, roster.Apart{Job: j.name, Spec: j.SpecText, Since: j.apart.UnixMilli()})
+			if now.Sub(j.conflict) >= every {
+				shown = append(shown, roster.Conflict{Job: j.name, Spec: j.SpecText, Since: j.conflict.UnixMilli()})
 			}
 		}
 	})
-	s.presence.showApart(shown)
+	s.presence.showConflicts(shown)
 	return jobs
 }
 

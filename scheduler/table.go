@@ -210,7 +210,7 @@ func (t *table) lookAgain(j *job) {
 	}
 }
 
-// obey makes the jobs due that have new orders, and wakes the bookings of their executions.
+// obey makes the jobs due that have new orders, and wakes what keeps the ledgers of their executions.
 func (t *table) obey(n news) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -274,8 +274,8 @@ func (t *table) strand() (names []string) {
 	return names
 }
 
-// enter notes whether this node executes j in a lane, or waits for the lane.
-func (t *table) enter(j *job, number int, in bool) {
+// setLane notes whether this node executes j in a lane, or waits for the lane.
+func (t *table) setLane(j *job, number int, in bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if in && number > 0 {

@@ -238,7 +238,7 @@ func (a *Admin) read(ctx context.Context, names []string, own map[string]schedul
 	}
 	apart := make(map[string][]OtherSpec)
 	for _, n := range nodes {
-		for _, o := range n.Apart {
+		for _, o := range n.Conflicts {
 			apart[o.Job] = append(apart[o.Job], OtherSpec{n.Name, o.Spec, time.UnixMilli(o.Since).UTC()})
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/scheduler/internal/record"
+	"github.com/joblock/toolkit/scheduler/internal/codec"
 	"github.com/joblock/toolkit/scheduler/spec"
 )
 
@@ -131,7 +131,7 @@ func TestTheLatestTickOnlyGrows(t *testing.T) {
 func TestErrorsInTheLedgerAreShort(t *testing.T) {
 	for _, text := range []string{"", "short", strings.Repeat("x", 300), strings.Repeat("é", 300), strings.Repeat("\x01", 300), strings.Repeat("\xff", 300), strings.Repeat("\u2028", 67), strings.Repeat(`"`, 150)} {
 		got := shortenJSON(text, 200)
-		if size := len(record.Encode(got)) - 2; size > 203 || len(text) > 200 && size < 150 && text[0] != 0xff {
+		if size := len(codec.Encode(got)) - 2; size > 203 || len(text) > 200 && size < 150 && text[0] != 0xff {
 			t.Errorf("%.10q… has %d bytes as JSON: %q", text, size, got)
 		}
 	}

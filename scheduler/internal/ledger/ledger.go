@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler/internal/record"
+	"github.com/joblock/toolkit/scheduler/internal/codec"
 )
 
 const (
@@ -149,7 +149,7 @@ func Decode(memo []byte) (*Ledger, error) {
 
 // Encode returns the memo that Decode reads.
 func (l *Ledger) Encode() []byte {
-	memo := record.Encode(l)
+	memo := codec.Encode(l)
 	if len(l.past) > 0 {
 		memo = append(append(memo, '\n'), l.past...)
 	}
@@ -189,7 +189,7 @@ func (l *Ledger) remember(j *Job, x Execution) {
 		*room--
 		return *room < 0
 	})
-	for l.past = record.Encode(past); len(l.past) > maxPast; l.past = record.Encode(past) {
+	for l.past = codec.Encode(past); len(l.past) > maxPast; l.past = codec.Encode(past) {
 		past = past[:len(past)-1]
 	}
 }
@@ -288,7 +288,7 @@ func prepend[T any](first T, list []T, most int) []T {
 func shortenJSON(s string, n int) string {
 	size := 0
 	for i, r := range s {
-		if size += len(record.Encode(string(r))) - len(`""`); size > n {
+		if size += len(codec.Encode(string(r))) - len(`""`); size > n {
 			s = s[:i] + "…"
 			break
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/scheduler/internal/record"
+	"github.com/joblock/toolkit/scheduler/internal/codec"
 )
 
 const ordersVersion = 1
@@ -55,7 +55,7 @@ func DecodeOrders(memo []byte) (Orders, error) {
 }
 
 // Encode returns the memo that DecodeOrders reads.
-func (o Orders) Encode() []byte { return record.Encode(o) }
+func (o Orders) Encode() []byte { return codec.Encode(o) }
 
 // Newest returns the highest Fence of all orders, or 0. The order of the latest write has that Fence: Tidy runs before
 // a write adds an order, so it does not remove the latest one.

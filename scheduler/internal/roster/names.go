@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/joblock/toolkit/scheduler/internal/record"
+	"github.com/joblock/toolkit/scheduler/internal/codec"
 )
 
 const (
@@ -27,7 +27,7 @@ type Names struct {
 }
 
 // Page returns the number of the page for the name of a job.
-func Page(name string) int { return int(record.Hash(name) % Pages) }
+func Page(name string) int { return int(codec.Hash(name) % Pages) }
 
 // DecodeNames reads a memo. An empty memo has no names. In the result, Jobs is never nil.
 func DecodeNames(memo []byte) (Names, error) {
@@ -40,7 +40,7 @@ func DecodeNames(memo []byte) (Names, error) {
 }
 
 // Encode returns the memo that DecodeNames reads.
-func (n Names) Encode() []byte { return record.Encode(n) }
+func (n Names) Encode() []byte { return codec.Encode(n) }
 
 // Has reports whether the name need not be added on the given day.
 func (n Names) Has(name string, day int64) bool {

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/joblock/toolkit/scheduler/internal/record"
+	"github.com/joblock/toolkit/scheduler/internal/codec"
 )
 
 // MaxJobs is how many jobs of a node a Node can distinguish. The jobs take at most five bytes each, and four thirds of
@@ -25,7 +25,7 @@ func DecodeNodes(memo []byte) (Nodes, error) {
 }
 
 // Encode returns the memo that DecodeNodes reads.
-func (n Nodes) Encode() []byte { return record.Encode(n) }
+func (n Nodes) Encode() []byte { return codec.Encode(n) }
 
 // Node is a node that is up.
 type Node struct {
@@ -41,29 +41,29 @@ type Node struct {
 	// of jobs. One in four billion other names passes for the name of a given job.
 	Jobs []byte `json:"jobs,omitempty"`
 
-	// Apart has the jobs for which the node has a spec other than the one in force, as far as there is room for them.
-	Apart []Apart `json:"apart,omitempty"`
+	// Conflicts has the jobs for which the node has a spec other than the one in force, as far as there is room for them.
+	Conflicts []Conflict `json:"apart,omitempty"`
 }
 
-// Apart is a job for which a node has a spec other than the one in force.
-type Apart struct {
+// Conflict is a job for which a node has a spec other than the one in force.
+type Conflict struct {
 	Job   string `json:"j"`
 	Spec  string `json:"s"`
 	Since int64  `json:"t"` // in ms of the store's clock
 }
 
-// maxApart bounds the bytes of Node.Apart.
-const maxApart = 8 << 10
+// maxConflicts bounds the bytes of Node.Conflicts.
+const maxConflicts = 8 << 10
 
-// SetApart sets Apart to the first of the jobs in the list.
-func (n *Node) SetApart(list []Apart) {
-	n.Apart = nil
+// SetConflicts sets Conflicts to the first of the jobs in the list.
+func (n *Node) SetConflicts(list []Conflict) {
+	n.Conflicts = nil
 	size := 0
 	for _, a := range list {
-		if size += len(record.Encode(a)) + len(","); size > maxApart {
+		if size += len(codec.Encode(a)) + len(","); size > maxConflicts {
 			return
 		}
-		n.Apart = append(n.Apart, a)
+		n.Conflicts = append(n.Conflicts, a)
 	}
 }
 
@@ -74,7 +74,7 @@ func (n *Node) SetJobs(names []string) {
 	}
 	hashes := make([]uint32, len(names))
 	for i, name := range names {
-		hashes[i] = uint32(record.Hash(name))
+		hashes[i] = uint32(codec.Hash(name))
 	}
 	slices.Sort(hashes)
 	last := uint32(0)
@@ -101,7 +101,7 @@ func (n *Node) Has() func(name string) bool {
 		all[uint32(last)] = true
 		rest = rest[size:]
 	}
-	return func(name string) bool { return all[uint32(record.Hash(name))] }
+	return func(name string) bool { return all[uint32(codec.Hash(name))] }
 }
 
 // DecodeNode reads a memo.
@@ -112,4 +112,4 @@ func DecodeNode(memo []byte) (Node, error) {
 }
 
 // Encode returns the memo that DecodeNode reads.
-func (n *Node) Encode() []byte { return record.Encode(n) }
+func (n *Node) Encode() []byte { return codec.Encode(n) }

@@ -74,9 +74,9 @@ func TestNodeHasItsJobs(t *testing.T) {
 			names = append(names, fmt.Sprint("job", i))
 		}
 		n.SetJobs(names)
-		n.SetApart(slices.Repeat([]Apart{{strings.Repeat("\x01", 128), strings.Repeat("\x01", 200), math.MinInt64}}, 100))
-		if len(n.Apart) != 4 {
-			t.Errorf("%d jobs are apart", len(n.Apart))
+		n.SetConflicts(slices.Repeat([]Conflict{{strings.Repeat("\x01", 128), strings.Repeat("\x01", 200), math.MinInt64}}, 100))
+		if len(n.Conflicts) != 4 {
+			t.Errorf("%d jobs are in conflict", len(n.Conflicts))
 		}
 		if size := len(n.Encode()); size > driver.MaxMemoBytes {
 			t.Errorf("%d jobs take %d bytes", count, size)

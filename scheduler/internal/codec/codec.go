@@ -1,5 +1,5 @@
-// Package record has what all records of the scheduler have in common: their JSON, and the hash of a job's name.
-package record
+// Package codec has what all records of the scheduler have in common: their JSON, and the hash of a job's name.
+package codec
 
 import (
 	"bytes"
