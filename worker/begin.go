@@ -19,7 +19,7 @@ func (c *carrier) bounce() error {
 	if err == nil {
 		return nil
 	}
-	freer{c}.freeInOrder(c.ctx, c.tokens, verdict.ReasonFailed)
+	freer{c}.freeWhenWritten(c.ctx, c.tokens, verdict.ReasonFailed)
 	return err
 }
 

@@ -53,7 +53,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	handler.HandleError(ctx, task, verdict.Original(err))
 	switch a.tries.Failed(err) {
 	case verdict.FreeLocks:
-		freer{c}.freeInOrder(ctx, c.tokens, verdict.ReasonFailed)
+		freer{c}.freeWhenWritten(ctx, c.tokens, verdict.ReasonFailed)
 	case verdict.Archive:
 		freer{c}.archive(ctx, err.Error(), verdict.ReasonFailed)
 	case verdict.MayRunOn:

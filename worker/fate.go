@@ -42,9 +42,9 @@ func (f freer) fate(ctx context.Context, archive string) verdict.Fate {
 // firstLook is the pause after a lookup that shows the task as active. asynq writes at once unless its Redis is slow.
 const firstLook = 2 * time.Millisecond
 
-// fateInOrder waits until asynq has written the next state of the task: see verdict.FateInOrder. If asynq
+// writtenFate waits until asynq has written the next state of the task: see verdict.FateInOrder. If asynq
 // has not written anything for archivePatience, its recoverer takes up the task.
-func (f freer) fateInOrder() verdict.Fate {
+func (f freer) writtenFate() verdict.Fate {
 	patience := time.Now().Add(archivePatience)
 	for pause := firstLook; ; pause = min(2*pause, time.Second) {
 		info, err := f.w.batched.GetTaskInfo(f.queue, f.id)
@@ -59,16 +59,16 @@ func (f freer) fateInOrder() verdict.Fate {
 	}
 }
 
-// inOrder calls over in the background when asynq has written that the task will not run again, so that the next job
+// whenWritten calls over in the background when asynq has written that the task will not run again, so that the next job
 // starts only then. If this process dies before, asynq delivers the task again while the key is the job's, and those
-// behind wait. If asynq does not write that, inOrder calls again, with the time until the task is due. If atOnce
-// returns true, inOrder calls neither: atOnce has found that asynq has written the end, and has done the work of over.
-func (f freer) inOrder(atOnce func() bool, over func(), again func(delay time.Duration)) {
+// behind wait. If asynq does not write that, whenWritten calls again, with the time until the task is due. If atOnce
+// returns true, whenWritten calls neither: atOnce has found that asynq has written the end, and has done the work of over.
+func (f freer) whenWritten(atOnce func() bool, over func(), again func(delay time.Duration)) {
 	f.w.life.Go(func() {
 		if sleep.AtMost(settleWait, f.ctx.Done()) && atOnce() { // asynq ends the context just after the write
 			return
 		}
-		if fate := f.fateInOrder(); fate.Over != "" {
+		if fate := f.writtenFate(); fate.Over != "" {
 			over()
 		} else {
 			again(fate.Delay)

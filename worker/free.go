@@ -74,15 +74,15 @@ func (f freer) recheck(pause time.Duration, token joblock.Token, reason string) 
 	})
 }
 
-// freeInOrder is free for a task that asynq is about to archive. For a task of a sequence it does not wait: the locks
+// freeWhenWritten is free for a task that asynq is about to archive. For a task of a sequence it does not wait: the locks
 // of tokens are released in the background, when asynq has archived the task. If asynq does not archive the task, these
 // locks stay reserved for the task.
-func (f freer) freeInOrder(ctx context.Context, tokens []joblock.Token, reason string) {
+func (f freer) freeWhenWritten(ctx context.Context, tokens []joblock.Token, reason string) {
 	if f.sequence == nil {
 		f.free(ctx, tokens, reason)
 		return
 	}
-	f.inOrder(func() bool { return false }, func() { f.free(ctx, tokens, reason) }, func(time.Duration) {})
+	f.whenWritten(func() bool { return false }, func() { f.free(ctx, tokens, reason) }, func(time.Duration) {})
 }
 
 // haltFor is how long the key of a halted sequence stays reserved for the job that has failed, if no keeper prolongs

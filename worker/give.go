@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
@@ -45,6 +46,26 @@ func (a *attempt) park(locks core.Locks, reserve time.Duration) {
 			a.report(locks[i], "park", err)
 		}
 	})
+}
+
+// backOut gives back the locks of a task that is snoozed. The locks in c.taken are released if the task has not
+// started: while the task waits, others may have these locks. All other locks are parked, reserved for the time
+// reserve.
+func (c *carrier) backOut(locks core.Locks, reserve time.Duration) {
+	var taken, others core.Locks
+	for _, lock := range locks {
+		if !c.started && slices.Contains(c.taken, lock.Key()) {
+			taken = append(taken, lock)
+		} else {
+			others = append(others, lock)
+		}
+	}
+	if len(taken) > 0 {
+		c.release(taken, verdict.ReasonSnoozed)
+	}
+	if len(others) > 0 {
+		c.park(others, reserve)
+	}
 }
 
 // dropLate releases a lock that came too late for the attempt. lock may be nil.

@@ -3,14 +3,79 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// resumer resumes the locks of an attempt.
-type resumer struct{ *carrier }
+// gone decides what follows the error err of Locker.Resume for token. It returns a lock that was acquired again, or the
+// error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
+func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*core.Lock, error) {
+	e, ok := errors.AsType[*joblock.Error](err)
+	if !ok || !verdict.IsGone(err) {
+		return nil, err
+	}
+	if errors.Is(err, joblock.ErrNotOwner) {
+		sts, err := r.w.locks.Status(ctx, token.Key())
+		if err != nil {
+			return nil, err
+		}
+		if lock, mine, err := r.handedOn(ctx, token, sts[0]); mine {
+			return lock, err
+		}
+		if err := verdict.MovedTo(token, sts[0]); err != nil {
+			return nil, err
+		}
+	}
+	log := r.log().With("key", token.Key(), "cause", err)
+	if e.Ended == joblock.EndedDone || errors.Is(err, joblock.ErrNotOwner) && r.cooldown(token) > 0 {
+		over, err := r.duplicate(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		if over {
+			log.Info("worker: a duplicate delivery of a finished job succeeds without running")
+			return nil, nil
+		}
+	}
+	if r.inSequence(token) {
+		return r.lineUp(ctx, token)
+	}
+	policy, level := "reacquire", slog.LevelWarn
+	var lock *core.Lock
+	first := slices.Contains(r.fromStart, token) // an earlier attempt has not acquired the lock yet
+	if first {
+		level = slog.LevelDebug
+	}
+	ended := error(nil)
+	if !first && r.members <= 1 { // one lost key must not end the work of the others of a group
+		ended = r.w.cfg.OnLockLost(ctx, r.task, err)
+	}
+	switch {
+	case errors.Is(ended, asynq.RevokeTask):
+		policy, err = "skip", nil
+	case ended != nil:
+		policy, err = "fail", ended
+	default:
+		lock, err = r.reacquire(ctx, token)
+		if first && r.supersede(ctx, token, err) {
+			lock, err = r.reacquire(ctx, token)
+		}
+		if err == nil && first {
+			r.taken = append(r.taken, token.Key())
+		}
+	}
+	if r.w.snooze(err) != nil {
+		level = slog.LevelDebug // each attempt logs this record until the task gets the lock
+	}
+	log.Log(ctx, level, "worker: the lock is gone", "policy", policy)
+	return lock, err
+}
 
 // duplicate reports whether this attempt is a duplicate delivery of a job that is done. Call duplicate only if the lock
 // of token has ended as joblock.EndedDone, or may cool down after this job. If asynq does not answer, the error is joblock.ErrUnavailable.

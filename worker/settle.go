@@ -63,7 +63,7 @@ func (s settler) abandoned() {
 
 // finish releases s.locks and all other locks that the task carries. The task will not run again. For a task of a
 // sequence, and one with handoff.CancelInProgress, finish does not wait: all these locks are released in the background,
-// when asynq has written the end of the task; see inOrder.
+// when asynq has written the end of the task; see whenWritten.
 func (s settler) finish(reason string) {
 	ctx := s.ctx
 	settle := func() {
@@ -78,7 +78,7 @@ func (s settler) finish(reason string) {
 	}
 	if (s.sequence != nil || s.cancel) && s.ctx.Err() == nil {
 		atOnce := func() bool { return s.sequence != nil && s.endAtOnce(ctx, reason) }
-		freer(s).inOrder(atOnce, settle, func(delay time.Duration) { s.park(s.locks, s.w.reservation(delay)) })
+		freer(s).whenWritten(atOnce, settle, func(delay time.Duration) { s.park(s.locks, s.w.reservation(delay)) })
 		return
 	}
 	s.behind(settle)

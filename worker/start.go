@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -23,7 +21,7 @@ type startKey struct{}
 //	released, or gone                 nil: an earlier attempt may have released the lock
 //	held, or bound to another job     an error that snoozes the task, because another enqueue is replacing the task
 //	no answer, or the Locker closed   an error that snoozes the task: the lock would refuse other jobs without need
-//	gone to a newer job that started  an error that matches asynq.RevokeTask; see superseded
+//	gone to a newer job that started  an error that matches asynq.RevokeTask; see overtaken
 //	any other error                   logged; nil
 func (c *carrier) start(ctx context.Context) error {
 	for _, token := range c.untilStart {
@@ -33,7 +31,7 @@ func (c *carrier) start(ctx context.Context) error {
 		} else {
 			err = c.w.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: verdict.ReasonStarted, Job: c.job})[0]
 		}
-		if over := c.superseded(ctx, token, err); over != nil {
+		if over := c.overtaken(ctx, token, err); over != nil {
 			return over
 		}
 		if errors.Is(err, joblock.ErrNotOwner) {
@@ -50,12 +48,12 @@ func (c *carrier) start(ctx context.Context) error {
 	return nil
 }
 
-// superseded returns an error that matches asynq.RevokeTask if a newer job has started with the lock of token, which this
+// overtaken returns an error that matches asynq.RevokeTask if a newer job has started with the lock of token, which this
 // job was to have until its start, but has not: err says so. Only a job whose enqueue has failed half-way can be left in
-// that way, next to the one that it was to replace; without superseded it could run after the newer job. The fence of the
+// that way, next to the one that it was to replace; without overtaken it could run after the newer job. The fence of the
 // newer job is larger: this job's is that of the call that made it. It returns nil for a job that may run at the same time
 // as newer ones.
-func (c *carrier) superseded(ctx context.Context, token joblock.Token, err error) error {
+func (c *carrier) overtaken(ctx context.Context, token joblock.Token, err error) error {
 	if len(c.fromStart) == 0 || !errors.Is(err, joblock.ErrAlreadyReleased) && !errors.Is(err, joblock.ErrNotOwner) {
 		return nil
 	}
@@ -106,24 +104,4 @@ func (c *carrier) movedTo(ctx context.Context, token joblock.Token) error {
 		return err
 	}
 	return verdict.MovedTo(token, sts[0])
-}
-
-// backOut gives back the locks of a task that is snoozed. The locks in c.taken are released if the task has not
-// started: while the task waits, others may have these locks. All other locks are parked, reserved for the time
-// reserve.
-func (c *carrier) backOut(locks core.Locks, reserve time.Duration) {
-	var taken, others core.Locks
-	for _, lock := range locks {
-		if !c.started && slices.Contains(c.taken, lock.Key()) {
-			taken = append(taken, lock)
-		} else {
-			others = append(others, lock)
-		}
-	}
-	if len(taken) > 0 {
-		c.release(taken, verdict.ReasonSnoozed)
-	}
-	if len(others) > 0 {
-		c.park(others, reserve)
-	}
 }

@@ -72,9 +72,9 @@ func (u *usualTimes) wrote(pause time.Duration) {
 	u.writing, u.next = false, time.Now().Add(pause)
 }
 
-// took notes how long the handler has run, if it has succeeded in time: the length of a failure says little about how
+// noteLength notes how long the handler has run, if it has succeeded in time: the length of a failure says little about how
 // long an attempt should run. No job waits for the write, and a length that cannot be written is dropped.
-func (a *attempt) took(err error, length time.Duration) {
+func (a *attempt) noteLength(err error, length time.Duration) {
 	if err != nil || a.ctx.Err() != nil || !a.w.usual.note(a.task.Type(), length) {
 		return
 	}

@@ -41,7 +41,7 @@ func (b *batch) take(t take, took func(taken)) {
 func (c *Client) prepare(ctx context.Context, ds ...*dispatch) []error {
 	b := &batch{asked: make(map[string]bool), waiting: make(map[string]func(string))}
 	for _, d := range ds {
-		b.d, d.asked = d, nil
+		b.d, d.askErr = d, nil
 		d.kind.ask(b)
 	}
 	if len(b.locks) > 0 {
@@ -60,7 +60,7 @@ func (c *Client) prepare(ctx context.Context, ds ...*dispatch) []error {
 	}
 	errs := make([]error, len(ds))
 	for i, d := range ds {
-		errs[i] = d.asked
+		errs[i] = d.askErr
 	}
 	return errs
 }

@@ -74,8 +74,8 @@ func (p *parking) ask(b *batch) {
 			switch {
 			case err == nil:
 				p.parked, p.tokens = append(p.parked, lock), append(p.tokens, token)
-			case p.asked == nil:
-				p.asked = p.wrap(err)
+			case p.askErr == nil:
+				p.askErr = p.wrap(err)
 			}
 		})
 	}

@@ -1,8 +1,9 @@
 // Package enqueue is the engine of handoff.Client: it enqueues tasks of asynq that carry locks. Package handoff has the
 // documentation of each call. The lock server makes calls that handoff does not offer: see Request.
 //
-// Each way in which a job comes under a lock is a kind, in a file of its own: carry.go, unique.go, permit.go and
-// sequence.go. All kinds take the same path: Client.Enqueue or many.go, task.go, batch.go, send.go, outcome.go.
+// Each way in which a job comes under a lock is a kind, in a file of its own: carry.go, unique.go with conflict.go and
+// replace.go, permit.go, debounce.go, sequence.go and chain.go. All kinds take the same path: request.go or many.go,
+// task.go, batch.go, send.go, outcome.go.
 package enqueue
 
 import (

@@ -39,7 +39,7 @@ func (p *permit) enter(ctx context.Context) (leave func(error) error, err error)
 
 func (p *permit) ask(b *batch) {
 	if p.locks == nil { // EnqueueMany calls no enter
-		p.asked = Invalid(opEnqueue, p.of.Key, "Unique.Limit is %d, must be 0 with EnqueueMany: use Enqueue", p.of.Limit)
+		p.askErr = Invalid(opEnqueue, p.of.Key, "Unique.Limit is %d, must be 0 with EnqueueMany: use Enqueue", p.of.Limit)
 	}
 	p.parking.ask(b)
 }

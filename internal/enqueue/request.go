@@ -36,8 +36,9 @@ type How interface {
 	plan(ctx context.Context, d *dispatch) (kind, error)
 }
 
-// kind is one enqueue of a How. The methods are in the order in which an enqueue calls them. dispatch has defaults for
-// enter, finish, mark and unkept; parking and taking have ask, undo and abandon.
+// kind is one enqueue of a How. The methods are in the order in which an enqueue calls them: dispatch.run calls enter, ask
+// and finish; finish calls dispatch.enqueue, in send.go, which calls mark, sends the task, and calls undo if there is no
+// task in the end. dispatch has defaults for enter, finish, mark and unkept; parking and taking have ask, undo and abandon.
 type kind interface {
 	// keys returns the keys that the span of the enqueue names, and those that no other enqueue of one EnqueueMany may
 	// take or hand over at the same time.
@@ -50,11 +51,11 @@ type kind interface {
 	// ask puts into b which locks to park or which key to take.
 	ask(b *batch)
 
-	// mark writes into env, which has the tokens, what else the worker must know. It returns further options for asynq.
-	mark(ctx context.Context, env *envelope.Envelope) ([]asynq.Option, error)
-
 	// finish enqueues the task, as a rule by dispatch.enqueue. err is the result of ask, such as an ErrHeld.
 	finish(ctx context.Context, err error) (Result, error)
+
+	// mark writes into env, which has the tokens, what else the worker must know. It returns further options for asynq.
+	mark(ctx context.Context, env *envelope.Envelope) ([]asynq.Option, error)
 
 	// undo gives the locks of a task that does not exist back to the caller, or frees the key that ask has taken. The
 	// error is nil if there is nothing left to give back.

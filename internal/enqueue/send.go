@@ -21,7 +21,7 @@ type dispatch struct {
 	call     Call // zero unless copies of the enqueue may be under way, or come later
 	mayTouch func(queue string, keys []string) error
 
-	asked   error // the result of kind.ask
+	askErr  error // the result of kind.ask
 	tokens  []joblock.Token
 	header  string            // distinguishes this task from another one with its TaskID
 	trace   map[string]string // further headers: they name the span of the enqueue

@@ -136,7 +136,7 @@ func (l *inLine) keys() (named, alone []string) { return []string{l.Key}, nil }
 
 func (l *inLine) ask(b *batch) {
 	b.take(take{Key: l.Key, Patience: envelope.Patience, Most: l.MaxWaiting}, func(t taken) {
-		if l.asked = l.placed(t); l.asked == nil && l.waits != nil {
+		if l.askErr = l.placed(t); l.askErr == nil && l.waits != nil {
 			l.askForSlot(b)
 		}
 	})

@@ -134,7 +134,7 @@ func (u *unique) keys() (named, alone []string) { return []string{u.Key}, []stri
 
 func (u *unique) ask(b *batch) {
 	b.take(take{Key: u.slot()}, func(t taken) {
-		if u.asked = t.Err; t.Err == nil {
+		if u.askErr = t.Err; t.Err == nil {
 			u.tokens = []joblock.Token{tokenOf(t)}
 		}
 	})
@@ -143,7 +143,7 @@ func (u *unique) ask(b *batch) {
 func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.slot()}, true }
 
 // mark records which lock the job has only until its start, under which lock it runs, and whether Key cools down.
-func (u Unique) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
+func (u *unique) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
 	token := env.Tokens[0]
 	if u.UntilStarted || u.waits() {
 		env.UntilStart = []joblock.Token{token}
