@@ -393,3 +393,23 @@ func TestNativeFailures(t *testing.T) {
 		})
 	}
 }
+
+// The next Acquire without Lua keeps how the term before has ended, and by which call.
+func TestNativeAcquireAfterNativeRelease(t *testing.T) {
+	t.Parallel()
+	k, _, _ := newNativeKit(t)
+	r, _ := k.try("key", "me")
+	req := driver.ReleaseRequest{Term: driver.Term{Key: "key", Owner: "me", Fence: r.Fence}, Nonce: k.nonce(), Retain: long, Done: true, Hint: r.Hint}
+	for _, held := range []bool{false, true} {
+		rs, err := k.Release(t.Context(), []driver.ReleaseRequest{req})
+		if wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK); held {
+			break
+		}
+		if r, _ = k.try("key", "me"); r.Ended != driver.EndedDone {
+			t.Errorf("the term before ended as %s, want done", r.Ended)
+		}
+	}
+	if rec := k.look("key"); rec.State != driver.StateHeld || rec.Fence != r.Fence {
+		t.Errorf("the release was made again, and the record is %+v", rec)
+	}
+}
