@@ -275,7 +275,8 @@ func TestKeeperKeepsALine(t *testing.T) {
 		if err := r.inspector.ArchiveTask(queue, "a"); err != nil {
 			t.Fatal(err)
 		}
-		w, stop := r.keep(r.locks, worker.Config{Reserve: 2 * time.Hour, Keeper: worker.KeeperConfig{Interval: time.Hour}})
+		r.ttl = 10 * time.Minute // of the keeper's permit, which is renewed for days
+		w, stop := r.keep(r.newLocker(), worker.Config{Reserve: 2 * time.Hour, Keeper: worker.KeeperConfig{Interval: time.Hour}})
 		time.Sleep(envelope.Patience + time.Hour)
 		stop()
 		l.wantLine("b", "c")
