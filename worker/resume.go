@@ -81,7 +81,14 @@ func (r resumer) once() error {
 			})
 			return nil
 		}
-		if snoozed := r.w.snooze(err); snoozed != nil {
+		snoozed := r.w.snooze(err)
+		if snoozed != nil && slices.Contains(r.fromStart, token) {
+			// Not only when it gets the lock: the record is not kept for as long as a job may run.
+			if _, over := r.overtaken(ctx); errors.Is(over, ErrSuperseded) {
+				snoozed, err = nil, over
+			}
+		}
+		if snoozed != nil {
 			r.park(locks, r.w.reservation(0))
 			return snoozed
 		}
@@ -100,9 +107,13 @@ func (r resumer) once() error {
 		return snoozed
 	}
 	if r.startsAt == nil {
-		if snoozed := r.start(ctx); snoozed != nil {
+		switch err := r.start(ctx); {
+		case errors.Is(err, ErrSuperseded):
+			r.locks = locks
+			return settler(r).settle(err)
+		case err != nil:
 			r.behind(func() { r.backOut(locks, r.w.reservation(0)) })
-			return snoozed
+			return err
 		}
 		r.started = true
 	}

@@ -315,7 +315,7 @@ func judgeNewest(entries []ledgerEntry, newestJob int) (v newestVerdict) {
 		case given:
 			b.given[e.job] = true
 		case started:
-			if e.job < b.newest && !b.given[e.job] { // else asynq may deliver a job twice
+			if e.job < b.newest { // not even if asynq delivers a job of a killed worker again
 				complain("%+v after the start of job %d", e, b.newest)
 			}
 			if e.fence <= b.fence {

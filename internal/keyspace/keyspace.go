@@ -91,6 +91,9 @@ func Again(job string) string { return "%again:" + job }
 // handoff.KeepLast.
 func Next(key string) string { return key + "%next" }
 
+// Last returns the key of the record of which job that waited with the lock on Next(key) has started last.
+func Last(key string) string { return key + "%last" }
+
 // Unique is the first part of the keys that handoff.TaskKey makes for applications, and UniqueDigits is how many hexadecimal
 // digits the last part has. The part between is a type of tasks.
 const (

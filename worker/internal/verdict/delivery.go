@@ -84,10 +84,28 @@ func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
 	case NoTask(err):
 		return true, nil
 	case err != nil:
-		return false, &Error{
-			fmt.Sprintf("cannot ask asynq for the task: %s", err),
-			&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: key, Err: err},
-		}
+		return false, noAnswer(key, err)
 	}
 	return info.CompletedAt.IsZero(), nil // with a completion time: an operator has run a completed task again
+}
+
+// HasRun reports whether the handler of a task has been called before: this is a retry, or an operator has run the task
+// again. The arguments and the error are those of Duplicate.
+func HasRun(key string, info *asynq.TaskInfo, err error) (bool, error) {
+	switch {
+	case NoTask(err):
+		return false, nil
+	case err != nil:
+		return false, noAnswer(key, err)
+	}
+	waited := info.LastErr == "" || info.LastErr == asynq.ErrLeaseExpired.Error() ||
+		strings.Contains(info.LastErr, SnoozeText) || strings.Contains(info.LastErr, jobline.ArchiveText)
+	return !waited || !info.CompletedAt.IsZero(), nil
+}
+
+func noAnswer(key string, err error) error {
+	return &Error{
+		fmt.Sprintf("cannot ask asynq for the task: %s", err),
+		&joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Key: key, Err: err},
+	}
 }

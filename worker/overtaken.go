@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
+	"github.com/joblock/toolkit/internal/sleep"
+	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/worker/internal/verdict"
+)
+
+// Of the jobs that wait for a key with handoff.KeepLast, CancelInProgress or Debounce, an older one must not run after a
+// newer one. An enqueue that dies half-way can leave an older one: a job that nothing replaces any more. Each job carries
+// the fence with which its enqueue took the lock on keyspace.Next, so the newer job is the one with the larger fence.
+//
+// The record at keyspace.Last has the largest fence of the jobs that have started. Only a job that has the lock on its key
+// writes it, so no other job of the key starts between the reading and the writing. What ends the lock on keyspace.Next,
+// such as a keeper or an operator, does not touch it. A job that has not started is not in it, so no job is lost for the
+// sake of one that never runs.
+
+// startsOf is what the record at keyspace.Last says.
+type startsOf struct {
+	key   string // of the jobs
+	fence int64
+	job   string // may be cut
+}
+
+// waited returns which of c.untilStart were for a job that waits for one of c.fromStart, as what their start is to leave
+// in the records.
+func (c *carrier) waited() (all []startsOf) {
+	for _, token := range c.untilStart {
+		key, ok := strings.CutSuffix(token.Key(), keyspace.Next(""))
+		run := func(t joblock.Token) bool { return t.Key() == key }
+		if fence := core.Token(token).Fence(); ok && fence > 0 && slices.ContainsFunc(c.fromStart, run) {
+			all = append(all, startsOf{key, fence, c.job})
+		}
+	}
+	return all
+}
+
+// overtaken returns a *verdict.Superseded if a newer job than this one has started, and otherwise what noteStart is to
+// write. A job that has run before may run again: this is its retry, or an operator has run it again. The task of a group
+// runs too, because it also stands for others. Any other error snoozes the task.
+func (c *carrier) overtaken(ctx context.Context) (news []startsOf, err error) {
+	own := c.waited()
+	if len(own) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(own))
+	for i, o := range own {
+		keys[i] = keyspace.Last(o.key)
+	}
+	sts, err := c.w.locks.Status(ctx, keys...)
+	if err != nil {
+		return nil, c.notKnown(own[0].key, err)
+	}
+	for i, o := range own {
+		last := parseStarts(o.key, sts[i].Holder)
+		if last.fence < o.fence {
+			news = append(news, o)
+		}
+		if last.fence <= o.fence || c.members > 1 {
+			continue
+		}
+		info, err := c.w.inspector.GetTaskInfo(c.queue, c.id)
+		ran, err := verdict.HasRun(o.key, info, err)
+		switch {
+		case err != nil:
+			return nil, c.notKnown(o.key, err)
+		case !ran:
+			c.log().Info("worker: skipped a task, because the newer task that replaces it has started", "key", o.key, "newer", last.job)
+			return nil, &verdict.Superseded{By: last.job}
+		}
+	}
+	return news, nil
+}
+
+// noteStart writes that the job starts.
+func (c *carrier) noteStart(ctx context.Context, news []startsOf) error {
+	for _, n := range news {
+		if err := c.w.writeStart(ctx, n); err != nil {
+			return c.notKnown(n.key, err)
+		}
+	}
+	return nil
+}
+
+// notKnown returns an error that snoozes the task, because the record about key could not be read or written. For an error
+// that would stay it returns nil, and logs the error.
+func (c *carrier) notKnown(key string, err error) error {
+	if snoozed := c.w.snooze(err); snoozed != nil {
+		return snoozed
+	}
+	c.log().Warn("worker: it is not known whether a newer job of the key has started", "key", key, "err", err)
+	return nil
+}
+
+// writeStart writes n. The record is that of a lock whose lease ends at once, and whose holder label has n: one call
+// writes it, and it needs no release. It is kept for Config.Reserve. A job that waits has attempts meanwhile, unless it is due
+// later.
+func (w *tools) writeStart(ctx context.Context, n startsOf) error {
+	const op = "acquire"
+	key, once := keyspace.Last(n.key), uuid.NewString()
+	var reply driver.Reply
+	for tries := 0; ; tries++ {
+		err := (*core.Locker)(w.locks).Call(ctx, op, key, func(ctx context.Context, store driver.Store) (err error) {
+			reply, err = store.Acquire(ctx, driver.AcquireRequest{
+				Key: key, Owner: once, Nonce: once, TTL: driver.MinPeriod, Retain: w.cfg.Reserve, Holder: n.String(),
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		// The lease of the job that started before may not have run out yet.
+		if reply.Outcome != driver.OutcomeHeld || tries == startTries || sleep.For(ctx, driver.MinPeriod) != nil {
+			return core.Refusal(op, key, reply)
+		}
+	}
+}
+
+const startTries = 20
+
+// String returns the label. It cuts a job that is too long.
+func (s startsOf) String() string {
+	text := strconv.FormatInt(s.fence, 10) + " " + s.job
+	return strings.ToValidUTF8(text[:min(len(text), driver.MaxLabelBytes)], "")
+}
+
+// parseStarts is the reverse of startsOf.String. The fence is 0 if there is no record.
+func parseStarts(key, label string) startsOf {
+	fence, job, _ := strings.Cut(label, " ")
+	n, _ := strconv.ParseInt(fence, 10, 64)
+	return startsOf{key, n, job}
+}
