@@ -42,7 +42,7 @@ func TestKindsHaveNames(t *testing.T) {
 			t.Errorf("%s was read as %s, %v", text, read, err)
 		}
 	}
-	if got := (event.RateLimited + 1).String(); got != "unknown" {
+	if got := (event.HeldBack + 1).String(); got != "unknown" {
 		t.Errorf("a Kind beyond the last is %q", got)
 	}
 	read := event.Lost

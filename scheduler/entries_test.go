@@ -143,7 +143,7 @@ func TestEntryOfWhatCannotBeRead(t *testing.T) {
 			"page":    {"page 7", "the memo is not a ledger"},
 			"later":   {`{"v":2,"spec":"@daily","last":0}`, "newer nodes execute the job"},
 			"spec":    {`{"v":1,"spec":"0 25 * * *","last":0,"counts":{}}`, `hour is "25"`},
-			"history": {`{"v":1,"spec":"@every 1h0m0s","last":0,"counts":{}}` + "\nx", "no history"},
+			"history": {`{"v":1,"spec":"@every 1h0m0s","last":0,"counts":{}}` + "\nx", "is not a history"},
 		} {
 			c.write(ops, "%cron:cron:"+name, tc.memo)
 			c.enlist(ops, name)

@@ -102,8 +102,8 @@ func TestTheDiffsOfTheMove(t *testing.T) {
 		added         int
 		says          string
 	}{
-		{"Example_asynqsScheduler", "ExampleScheduler", 1, "one line changes"},
-		{"Example_asynqsManager", "ExamplePeriodicTaskManager", 1, "One line changes here, too"},
+		{"Example_asynqsScheduler", "ExampleScheduler", 1, "you change one line, and"},
+		{"Example_asynqsManager", "ExamplePeriodicTaskManager", 1, "Again you change one line"},
 	} {
 		var ok bool
 		if _, rest, ok = strings.Cut(rest, "```diff\n"); !ok {
